@@ -1,15 +1,15 @@
-"""A folder on a local disk that keeps blocks of remote objects, for several processes at the same time.
+"""A folder on a local disk that keeps blocks of remote objects. Several processes may use it at the same time.
 
 ::
 
     FOLDER/<name and version of the object>/<number of the block>        magic │ size │ check sum │ content
 
 Invariants: a block appears under its name only when it is complete, and its check sum is checked on every read, so
-that neither a killed process nor a power failure leaves a block that passes for complete. A block is only written after
-the store has confirmed the version of the object. Nothing that is wrong with the cache is an error of a read: the block
-is fetched again.
+that neither a killed process nor a power failure leaves a partial block that looks complete. A block is only written
+after the store has confirmed the version of the object. No fault of the cache makes a read fail: the block is fetched
+again.
 
-The time of change of a block's file is the time of its last use. Blocks that were not used for longest leave first.
+The modification time of a block's file is the time of its last use. The least recently used blocks are removed first.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _MAGIC = b"cntkio block 1\n\0"
 _SIZE_AND_SUM = struct.Struct("<QQ")
 _HEADER = len(_MAGIC) + _SIZE_AND_SUM.size
 _SHARES_BETWEEN_COUNTS = 64
-# Reads of fewer bytes, such as a few samples of a large object, do not fetch whole blocks.
 WORTH_A_BLOCK = BLOCK // 4
+"""Reads of fewer bytes, such as a few samples of a large object, do not fetch whole blocks."""
 
 
 class _Kept(NamedTuple):
-    """A file of the cache: when it was used, its bytes, and its path."""
+    """A file of the cache: the time of its last use, its size and its path."""
 
     time_ns: int
     num_bytes: int
@@ -58,15 +58,15 @@ class _Kept(NamedTuple):
 class CacheFolder:
     """The folder of all objects, and its limit.
 
-    A process counts the files in the folder when the cache may be full, and at the latest after it wrote a 64th
-    part of the limit, because other processes write, too.
+    A process counts the files in the folder when the cache may be full, and at the latest after it has written 1/64 of
+    the limit, because other processes write, too.
 
     Args:
-        path: The folder; it is made if it is missing.
-        limit: Most bytes of all files; None: no limit.
+        path: The folder; it is created if it is missing.
+        limit: Most bytes of all files together; None: no limit.
 
     Raises:
-        OSError: The folder cannot be made.
+        OSError: The folder cannot be created.
     """
 
     def __init__(self, path: str, limit: int | None) -> None:
@@ -79,7 +79,7 @@ class CacheFolder:
         self._has_complained = False
 
     def make_room(self, num_bytes: int) -> bool:
-        """Remove the files that were not used for longest; return whether a new file then stays within the limit."""
+        """Remove the least recently used files; return whether a new file then stays within the limit."""
         if self.limit is None:
             return True
         if num_bytes > self.limit:
@@ -94,11 +94,11 @@ class CacheFolder:
             return True
 
     def _removed_down_to(self, most: int) -> int:
-        """Remove files until at most this number of bytes is left, and return the number that is left."""
+        """Remove files until at most this many bytes are left, and return how many are left."""
         files = sorted(self._files())
         total = sum(file.num_bytes for file in files)
         if total > most:
-            # Remove more than required, so that not every new block makes this process count all files again.
+            # Remove more than required; otherwise every new block would make this process count all files again.
             most -= most // 16
         for file in files:
             if total <= most:
@@ -118,7 +118,7 @@ class CacheFolder:
                             yield _Kept(status.st_mtime_ns, status.st_size, file.path)
 
     def complain(self, error: OSError) -> None:
-        """Log once that blocks cannot be kept; reading continues without the cache."""
+        """Log once that blocks cannot be kept, and that reading continues without the cache."""
         if not self._has_complained:
             self._has_complained = True
             logger.warning("%s: the cache cannot be written (%s); reading continues without", self.path, error)
@@ -131,24 +131,24 @@ def cache_folder(path: str, limit: int | None) -> CacheFolder:
 
 
 def num_bytes_in_cache(num_bytes: int) -> int:
-    """Return the bytes of the files that keep an object of this size."""
+    """Return the size in bytes of the files that keep an object of this size."""
     return num_bytes + -(-num_bytes // BLOCK) * _HEADER
 
 
 def require_room(
     limit: int | str | None, ahead: Ahead, table: SequenceTable, chunk_size: int, num_bytes: int | None = None
 ) -> None:
-    """Refuse a limit with which the chunks of a window would push each other out of the cache.
+    """Refuse a limit that is so low that the chunks of a window would push each other out of the cache.
 
     Args:
         limit: Most bytes of the cache; None: no limit.
-        ahead: The chunks that are needed, and so the size of the window.
+        ahead: The size of the window.
         table: The chunks.
         chunk_size: Most bytes of a chunk.
-        num_bytes: Bytes of the corpus, if they are in one object.
+        num_bytes: Size of the corpus in bytes, if it is a single object.
 
     Raises:
-        ConfigError: The limit is too low; the message has the least limit.
+        ConfigError: The limit is too low; the message says how high it has to be.
     """
     if limit is None:
         return
@@ -216,8 +216,8 @@ class BlockCache:
             self._folder.complain(error)
 
 
-class Cacheable(Protocol):
-    """An object that a cache may keep."""
+class ObjectReader(Protocol):
+    """An object that is read from its store, or through a cache."""
 
     @property
     def name(self) -> str:
@@ -229,28 +229,28 @@ class Cacheable(Protocol):
 
     @property
     def require_unchanged(self) -> Callable[[], None]:
-        """Raise an error if the object has changed since it was opened."""
+        """Raise an error if the object has changed since it was opened, as far as the store or earlier answers tell."""
 
     def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> None:
-        """Fill a buffer from a position on."""
+        """Fill a buffer from an offset on."""
 
 
 class CachedObject:
-    """An object that is read through a cache. It has the methods and attributes of `Cacheable`.
+    """An object that is read through a cache; an `ObjectReader` itself.
 
     Args:
-        of: The object.
+        of: The object in its store.
         blocks: Its blocks on the local disk.
     """
 
-    def __init__(self, of: Cacheable, blocks: BlockCache) -> None:
+    def __init__(self, of: ObjectReader, blocks: BlockCache) -> None:
         self.name = of.name
         self.facts = of.facts
         self.require_unchanged = of.require_unchanged
         self._object, self._blocks = of, blocks
 
     def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> None:
-        """Fill a buffer from a position on. Raises what the object raises."""
+        """Fill a buffer from an offset on. Raises the errors of the object."""
         end = offset + len(buffer)
         missing: list[int] = []
         for number in range(offset // BLOCK, -(-end // BLOCK)):
@@ -277,7 +277,7 @@ class CachedObject:
 
 
 def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first number of each run of neighbours, and the number after the last.
+    """Yield the first number of each run of consecutive numbers, and the number after its last.
 
     Example:
         >>> list(_runs([1, 2, 3, 7]))
@@ -293,7 +293,7 @@ def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
 def _copy_overlap(
     target: npt.NDArray[np.uint8], target_offset: int, content: npt.NDArray[np.uint8], content_offset: int
 ) -> None:
-    """Copy the bytes that both arrays have; each offset is the position of an array's first byte in the object."""
+    """Copy the bytes that both arrays contain; each offset is the position of an array's first byte in the object."""
     begin = max(target_offset, content_offset)
     end = min(target_offset + len(target), content_offset + len(content))
     target[begin - target_offset : end - target_offset] = content[begin - content_offset : end - content_offset]

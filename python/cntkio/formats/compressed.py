@@ -12,6 +12,7 @@ with the 32 KB of text before it. The text between two points is a segment.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -29,9 +30,9 @@ from cntkio.errors import FormatError
 from cntkio.formats.block_cache import BlockCache, CachedObject, CacheFolder, num_bytes_in_cache
 from cntkio.formats.columns import Column, span_at
 from cntkio.formats.index_cache import Arrays, DamagedCacheError, IndexCache, Remaking, StoredArrays, StoredColumn
-from cntkio.formats.passes import announced
+from cntkio.formats.passes import announced, passed
 from cntkio.formats.stores import Facts
-from cntkio.formats.text_input import WINDOW, Bytes, CoreText, PackedText, TextInput, Window, windows_of_lines
+from cntkio.formats.text_input import WINDOW, Bytes, CoreText, PackedText, TextInput, Window, filled, windows_of_lines
 
 Compression = Literal["gzip", "zstd"]
 ENDINGS = (".gz", ".bgz", ".zst")
@@ -164,16 +165,16 @@ class CompressedText:
         if begin >= end:
             return np.empty(0, np.uint8)
         if self._in_order is not None:
-            return self._in_order.read(begin, end) if self._kept is None else self._read_kept(self._kept, begin, end)
+            return self._in_order.read(begin, end) if self._kept is None else filled(self._kept.read_into, begin, end)
         texts = self._points.texts
         segment = self._points.segment_at(begin)
         first, last = int(texts[segment]), int(texts[segment + 1])
         if end - begin >= (last - first) // 2 or end > last:
-            return self._decompressed(begin, end)
+            return filled(self._fill, begin, end)
         # Small reads often follow each other.
         recent, text = self._recent
         if recent != segment:
-            text = self._decompressed(first, last)
+            text = filled(self._fill, first, last)
             self._recent = segment, text
         return text[begin - first : end - first]
 
@@ -197,25 +198,9 @@ class CompressedText:
         )
         self.only_in_order = None
 
-    def _read_kept(self, kept: CachedObject, begin: int, end: int) -> Bytes:
-        text = np.empty(end - begin, np.uint8)
-        kept.read_into(text, begin)
-        return text
-
-    def _decompressed(self, begin: int, end: int) -> Bytes:
-        text = np.empty(end - begin, np.uint8)
-        self._fill(text, begin)
-        return text
-
     def _fill(self, buffer: Bytes, begin: int) -> None:
-        try:
+        with explained(self):
             _core.decompress(self._segments(begin, begin + len(buffer)), begin, buffer, num_threads())
-        except (OSError, EOFError):
-            self.require_unchanged()
-            raise
-        except _core.DamagedDataError as error:
-            self.require_unchanged()
-            raise damaged(self.path, self.compression, *error.args) from None
 
     def _segments(self, begin: int, end: int) -> PackedText:
         points = self._points
@@ -224,28 +209,45 @@ class CompressedText:
         texts, places = points.texts[first : last + 1], points.places[first : last + 1]
         bounds = points.window_bounds[first : last + 1]
         windows = points.windows[int(bounds[0]) : int(bounds[-1])]
-        try:
+        with explained(self):
             # A point may need the last bits of the byte before it.
             source = self._stored.source(max((int(places[0]) >> 4) - 1, 0), int(places[-1]) >> 4)
-        except (OSError, EOFError):
-            self.require_unchanged()
-            raise
         return self.compression, source, texts, places, bounds - bounds[0], windows, self._decoders
 
 
-def damaged(path: str, compression: str | None, packed: int, text: int, what: str) -> FormatError:
-    """Return the error that says where compressed data are damaged; arguments as for `_core.DamagedDataError`."""
-    return FormatError(
+@contextlib.contextmanager
+def explained(text: TextInput) -> Iterator[None]:
+    """Explain the errors of reads from a text: if the file has changed, that explains more than any other error.
+
+    Raises:
+        CorpusError: The file was changed.
+        FormatError: The compressed data are damaged.
+    """
+    try:
+        yield
+    except (OSError, EOFError):
+        text.require_unchanged()
+        raise
+    except _core.DamagedDataError as error:
+        _raise_damage(text, text.compression, error.args)
+
+
+def _raise_damage(text: TextInput, compression: str | None, fault: tuple[int, int, str]) -> NoReturn:
+    """Raise the error that says where compressed data are damaged.
+
+    Args:
+        text: The text, or the compressed file.
+        compression: The compression.
+        fault: Offset in the compressed file, offset in the text, and what is wrong.
+    """
+    text.require_unchanged()
+    packed, offset, what = fault
+    raise FormatError(
         f"the {compression} data are damaged near byte {packed} of the compressed file: {what}; "
         "make the file again, or test it with the tool that made it",
-        path=path,
-        byte=text,
-    )
-
-
-def _raise_damage(stored: TextInput, compression: str, fault: tuple[int, int, str]) -> NoReturn:
-    stored.require_unchanged()
-    raise damaged(stored.path, compression, *fault)
+        path=text.path,
+        byte=offset,
+    ) from None
 
 
 class InOrder:
@@ -359,11 +361,8 @@ def pieces_of(stored: TextInput, compression: Compression, size: int) -> Iterato
     while True:
         begin = stream.position[0]
         end = min(begin + _PASS, stored.size)
-        try:
+        with explained(stored):
             _, count, fault = stream.feed(stored.source(begin, end), end, 0, out)
-        except (OSError, EOFError):
-            stored.require_unchanged()
-            raise
         if fault is not None:
             _raise_damage(stored, compression, fault)
         if not count and begin == end:
@@ -411,18 +410,13 @@ def pass_over(stored: TextInput, compression: Compression) -> Points:
     """Decompress the whole file once, and note access points. All check sums are checked."""
     stream = _core.CompressedStream(compression, spacing=SPACING)
     nothing = np.empty(0, np.uint8)
-    try:
-        with announced("decompressing", stored.size) as add:
-            for begin in range(0, stored.size, _PASS):
-                end = min(begin + _PASS, stored.size)
-                _, _, fault = stream.feed(stored.source(begin, end), end, _WHOLE, nothing)
-                if fault is not None:
-                    _raise_damage(stored, compression, fault)
-                if add is not None:
-                    add(end - begin)
-    except (OSError, EOFError):
-        stored.require_unchanged()
-        raise
+    with explained(stored), announced("decompressing", stored.size):
+        for begin in range(0, stored.size, _PASS):
+            end = min(begin + _PASS, stored.size)
+            _, _, fault = stream.feed(stored.source(begin, end), end, _WHOLE, nothing)
+            if fault is not None:
+                _raise_damage(stored, compression, fault)
+            passed(end - begin)
     _require_end(stored, compression, stream)
     size = stream.position[1]
     texts, places, ends, windows = stream.take_points()

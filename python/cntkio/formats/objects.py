@@ -1,4 +1,4 @@
-"""Reading of remote objects: parts of a range in parallel, errors that may pass tried again, changes noticed.
+"""Reading of remote objects: parallel requests for a range, repeated after temporary errors; changes are noticed.
 
 ::
 
@@ -6,10 +6,10 @@
                                           │
                                    at most `Remote.num_requests` are under way, of all objects together
                                           │
-    require_unchanged()            the facts again, unless each request told the version, or none was made; one such
-                                   request of an object is under way, in addition to those for ranges
+    require_unchanged()            the facts again, unless each answer included the version, or no request was made;
+                                   one request for the facts of an object is under way, in addition to the ranges
 
-Memory: the buffer, and the parts that arrived and wait for their turn to be copied, which are at most as large again.
+Memory: the buffer, and parts that have arrived and wait to be copied, which together are at most as large again.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from cntkio._threads import ForkLock, Job, Workers
 from cntkio.errors import CntkIoError
 from cntkio.formats.remote import Remote, default_remote
 from cntkio.formats.stores import Facts, StoredObject, changed, hint_on_memory, reason_of, stored_object
+from cntkio.formats.text_input import filled
 
 _T = TypeVar("_T")
 PART = 4 << 20
 """Most bytes of a request: enough that its latency costs little, few enough that a chunk takes several in parallel."""
 FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
-# Trying again does not help against these. All other errors may pass: each library has errors of its own.
+# Errors that stay when the request is repeated. All others may pass, since each library has errors of its own.
 _STAY = (
     FileNotFoundError,
     PermissionError,
@@ -98,7 +99,6 @@ class RemoteObject:
 
     Attributes:
         name: Name used in messages.
-        stored: The object.
         facts: Size and version when it was opened.
 
     Raises:
@@ -107,14 +107,14 @@ class RemoteObject:
 
     def __init__(self, stored: StoredObject, remote: Remote) -> None:
         self.name = stored.name
-        self.stored = stored
+        self._stored = stored
         self._remote = remote
         self._lock = ForkLock()
         self._asking = ForkLock()
         self._num_made = 0  # requests that were answered
-        self._num_sound = 0  # the first of them, which are known to have had the version of `facts`
+        self._num_sound = 0  # how many of the first answers are known to be of the version in `facts`
         self._num_failed = 0  # requests that were given up
-        self._failure: OSError | None = None  # of the last such request
+        self._failure: OSError | None = None  # the error of the last request that was given up
         self.facts = _on_a_thread(self._ask_for_facts)
 
     def read(self, begin: int, end: int) -> bytes:
@@ -124,19 +124,17 @@ class RemoteObject:
             OSError: The store cannot be read.
             CorpusError: The object was changed or deleted, if the store reported that.
         """
-        buffer = np.empty(end - begin, np.uint8)
-        self.read_into(buffer, begin)
-        return buffer.tobytes()
+        return filled(self.read_into, begin, end).tobytes()
 
     def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> None:
-        """Fill a buffer from a position on. Raises as `read` does."""
+        """Fill a buffer from an offset on. Raises the errors of `read`."""
         bounds = np.linspace(offset, offset + len(buffer), 1 + -(-len(buffer) // PART)).astype(np.int64).tolist()
         is_given_up = threading.Event()
 
         def part(begin: int, end: int) -> Any:
             return self._request(begin, end, is_given_up)
 
-        # An interrupt does not wait for the threads, which end with the requests that they are making.
+        # An interrupt does not wait for the threads, which end after their current requests.
         workers = Workers(min(len(bounds) - 1, self._remote.num_requests), "cntkio-request")
         try:
             jobs: list[Job[Any]] = [workers.do(part, *pair) for pair in itertools.pairwise(bounds)]
@@ -147,7 +145,7 @@ class RemoteObject:
 
     def _request(self, begin: int, end: int, is_given_up: threading.Event) -> Any:
         def request() -> Any:
-            content = self.stored.read(begin, end, self.facts.version)
+            content = self._stored.read(begin, end, self.facts.version)
             if len(content) < end - begin:
                 raise ShortReadError(f"the store returned {len(content)} bytes; expected {end - begin}")
             if len(content) > end - begin:
@@ -169,15 +167,15 @@ class RemoteObject:
         return content
 
     def require_unchanged(self) -> None:
-        """Ask the store whether the object is unchanged, unless the answers to all reads have told so.
+        """Ask the store whether the object is unchanged, unless the answers to all reads have confirmed it.
 
-        Threads that ask at the same time share an answer: each waits for a request that began after its reads.
+        Threads that ask at the same time share an answer. Each thread waits for a request that began after its reads.
 
         Raises:
             CorpusError: It was changed or deleted.
             OSError: The store cannot be asked.
         """
-        num_made = 0 if self.stored.is_conditional else self._num_made
+        num_made = 0 if self._stored.is_conditional else self._num_made
         num_failed = self._num_failed
         if self._num_sound < num_made:
             with self._asking.inner:
@@ -198,7 +196,7 @@ class RemoteObject:
             self._num_sound = max(self._num_sound, num_made)
 
     def _ask_for_facts(self) -> Facts:
-        return self._ask("its facts", self.stored.facts, contextlib.nullcontext(), threading.Event())
+        return self._ask("its facts", self._stored.facts, contextlib.nullcontext(), threading.Event())
 
     def _ask(
         self,
@@ -207,10 +205,10 @@ class RemoteObject:
         slots: contextlib.AbstractContextManager[None],
         is_given_up: threading.Event,
     ) -> _T:
-        """Make a request, and again after errors that may pass.
+        """Make a request, and repeat it after errors that may pass.
 
-        When a request is given up, all that have begun or wait are given up with their next error: otherwise each of
-        them would wait as long for a store that does not answer.
+        When a request is given up, all other requests are given up at their next error: otherwise each of them would
+        wait just as long for a store that does not answer.
 
         Raises:
             OSError: The last error, with the name of the object and the requested range.
@@ -227,7 +225,7 @@ class RemoteObject:
                     raise
                 except Exception as error:
                     found = self._named(error, what, num_errors)
-                    cause = None if self.stored.is_secret else error
+                    cause = None if self._stored.is_secret else error
                     if not may_pass(error) or self._num_failed > num_failed:
                         raise found from cause
                     if num_errors > self._remote.num_retries:
@@ -236,7 +234,7 @@ class RemoteObject:
                             self._num_failed += 1
                         raise found from cause
             pause = min(FIRST_PAUSE * 2 ** (num_errors - 1), _LONGEST_PAUSE)
-            is_given_up.wait(pause * random.uniform(0.5, 1.0))  # so that many processes do not return all at once
+            is_given_up.wait(pause * random.uniform(0.5, 1.0))  # random, so that many processes do not return at once
         raise AssertionError("unreachable")
 
     def _share_failure(self, num_failed: int) -> None:
@@ -246,7 +244,7 @@ class RemoteObject:
             raise OSError(failure.errno, failure.strerror, failure.filename) from failure
 
     def _named(self, error: Exception, what: str, num_tries: int) -> OSError:
-        """Return the error of the system that is nearest to an error of a store's library."""
+        """Return the `OSError` that corresponds most closely to an error of a store's library."""
         causes = list(_causes_of(error))
         status, told = next(
             ((status, found) for found in causes if (status := _status_of(found)) is not None), (None, causes[-1])
@@ -282,7 +280,7 @@ def open_object(path: str, remote: Remote | None = None) -> RemoteObject:
         ConfigError: The library for the store is not installed, or the store is of an unknown kind.
         OSError: The object does not exist, or cannot be read.
     """
-    remote = default_remote() if remote is None else remote
+    remote = remote or default_remote()
     return RemoteObject(stored_object(path, remote), remote)
 
 

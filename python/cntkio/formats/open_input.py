@@ -1,4 +1,4 @@
-"""The choice of the class that reads the bytes of a text."""
+"""Choice of the class that reads the bytes of a text."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _MAGIC_SIZE = 4
 def open_input(
     path: str, remote: Remote | None = None, *, cache_index: bool | str = False, guide: object = None
 ) -> TextInput:
-    """Open a text where it is. The first bytes decide whether it is compressed, whatever its name is.
+    """Open a text where it is. Its first bytes, not its name, decide whether it is compressed.
 
     Args:
         path: A path, or the URL of an object in a remote store.
         remote: How to read a remote store.
         cache_index: Whether to keep the access points of a compressed file in a cache, as for `CTFDeserializer`.
-        guide: `TextInput.guide` of the same text, from when it was open before.
+        guide: `TextInput.guide` of the same text when it was last open.
 
     Raises:
-        OSError: It cannot be read, as for `open_to_read`.
-        ConfigError: The remote store is not known.
-        FormatError: It is compressed, and damaged.
+        OSError: The text cannot be read, as for `open_to_read`.
+        ConfigError: The remote store is of an unknown kind.
+        FormatError: The text is compressed, and the data are damaged.
 
     Example:
         >>> open_input("examples/iris/iris.ctf").read(0, 10)
@@ -43,7 +43,7 @@ def open_input(
         if compression is None:
             return stored
         text = open_compressed(stored, compression, cache_index, guide)
-        remote = default_remote() if remote is None else remote
+        remote = remote or default_remote()
         if remote.cache is not None:
             text.keep_in(cache_folder(str(remote.cache), remote.cache_limit))
         return text
@@ -58,14 +58,14 @@ def open_stored(path: str, remote: Remote | None = None) -> TextInput:
 
 
 def presumed_sizes(paths: Sequence[str], remote: Remote | None = None) -> list[int]:
-    """Return the bytes of each text without opening it; 0 if it is in a store, or is compressed by its name."""
+    """Return the size of each text in bytes, without opening any; 0 if it is in a store, or has a compressed name."""
     return [
         0 if path.lower().endswith(ENDINGS) else size for path, size in zip(paths, sizes_of(paths, remote), strict=True)
     ]
 
 
 def text_sizes(paths: Sequence[str], remote: Remote | None = None) -> list[int]:
-    """Return the bytes of each text; 0 if only opening it would show them: it is compressed, or in a store."""
+    """Return the size of each text in bytes; 0 if only opening would show it: the text is compressed, or in a store."""
     return [
         0 if not size or is_compressed(path) else size
         for path, size in zip(paths, sizes_of(paths, remote), strict=True)
@@ -88,8 +88,8 @@ class Beginning(NamedTuple):
     """The first bytes of a file.
 
     Attributes:
-        head: The first bytes of the text, decompressed if need be.
-        size: Size of the file.
+        head: The first bytes of the text, decompressed if necessary.
+        size: Size of the file in bytes.
         compression: Its compression; None: it is not compressed.
     """
 

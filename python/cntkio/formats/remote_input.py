@@ -1,56 +1,36 @@
-"""A text in a remote store, as all texts are read: `cntkio.formats.text_input.TextInput`.
+"""A text in a remote store: a `cntkio.formats.text_input.TextInput`.
 
-Each request waits for the store, so bytes that several steps of opening need are kept: the first bytes, and, from the
-pass that makes the index, samples of the content, whose check sum is in the fingerprint.
+Each request waits for the store, so bytes that several steps of opening need are kept: the first bytes and, from the
+pass that makes the index, samples of the content, whose check sum is part of the fingerprint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.block_cache import BlockCache, CachedObject, cache_folder
+from cntkio.formats.block_cache import BlockCache, CachedObject, ObjectReader, cache_folder
 from cntkio.formats.contract import LOADS_AT_ONCE
 from cntkio.formats.input_file import SAMPLE_SIZE, content_sum, sample_offsets
 from cntkio.formats.objects import PART, RemoteObject, open_object, write_object
 from cntkio.formats.remote import Remote, default_remote
-from cntkio.formats.stores import Facts, StoredObject
-from cntkio.formats.text_input import WINDOW, Bytes, CoreText, Window, windows_of_lines
+from cntkio.formats.stores import Facts, stored_object
+from cntkio.formats.text_input import WINDOW, Bytes, CoreText, Window, filled, windows_of_lines
 
 HEAD = 64 << 10
-"""Bytes of the beginning that are kept, for what looks at them one after the other."""
+"""Bytes at the beginning that are kept, because several steps of opening read them."""
 LEAST_GAP = 1 << 20
-"""Bytes for which a request waits about as long as it takes to read them."""
-
-
-class ObjectReader(Protocol):
-    """An object that is read from its store, or through a cache."""
-
-    @property
-    def name(self) -> str:
-        """Name used in messages."""
-
-    @property
-    def facts(self) -> Facts:
-        """Size and version when it was opened."""
-
-    def read_into(self, buffer: Bytes, offset: int) -> None:
-        """Fill a buffer from a position on."""
-
-    def require_unchanged(self) -> None:
-        """Raise an error if the object has changed, as far as earlier answers or the store tell."""
+"""Number of bytes that take about as long to read as a request waits for its answer."""
 
 
 def open_reader(found: RemoteObject, remote: Remote) -> ObjectReader:
-    """Return an object with its cache, if the options have one.
+    """Return an object that is read through a cache if the options name one.
 
     Raises:
         ConfigError: The object cannot be cached.
-        OSError: The folder of the cache cannot be made.
+        OSError: The folder of the cache cannot be created.
     """
     if remote.cache is None:
         return found
@@ -68,16 +48,16 @@ class RemoteCompanions:
     """The objects next to an object; `Companions` of its text.
 
     Args:
-        stored: The object.
+        path: The object: a URL, or a path in the store of `remote`.
         remote: How to read it.
     """
 
-    def __init__(self, stored: StoredObject, remote: Remote) -> None:
-        self._stored, self._remote = stored, remote
+    def __init__(self, path: str, remote: Remote) -> None:
+        self._path, self._remote = path, remote
 
     def read(self, ending: str) -> bytes | None:
         try:
-            found = RemoteObject(self._stored.sibling(ending), self._remote)
+            found = open_object(self._path + ending, self._remote)
             content = found.read(0, found.facts.size)
             found.require_unchanged()
         except (OSError, CorpusError):
@@ -85,9 +65,9 @@ class RemoteCompanions:
         return content
 
     def write(self, ending: str, content: bytes) -> str:
-        sibling = self._stored.sibling(ending)
-        write_object(sibling, content)
-        return sibling.name
+        found = stored_object(self._path + ending, self._remote)
+        write_object(found, content)
+        return found.name
 
 
 class RemoteInput:
@@ -107,9 +87,9 @@ class RemoteInput:
     only_in_order = guide = compression = points_cache = None
 
     def __init__(self, path: str, remote: Remote | None = None) -> None:
-        remote = default_remote() if remote is None else remote
+        remote = remote or default_remote()
         self._object = open_object(path, remote)
-        self.companions = RemoteCompanions(self._object.stored, remote)
+        self.companions = RemoteCompanions(path, remote)
         self._reader = open_reader(self._object, remote)
         self.path = self._object.name
         self.size = self._object.facts.size
@@ -125,10 +105,10 @@ class RemoteInput:
             return b""
         if end <= HEAD:
             if not self._head:
-                self._head = self._fetched(0, min(HEAD, self.size)).tobytes()
+                self._head = filled(self._fetch_into, 0, min(HEAD, self.size)).tobytes()
             return self._head[offset:end]
         sample = self._samples.pop(offset, None) if size == SAMPLE_SIZE else None
-        return self._fetched(offset, end).tobytes() if sample is None else sample
+        return filled(self._fetch_into, offset, end).tobytes() if sample is None else sample
 
     def read_into(self, buffer: Bytes, offset: int) -> int:
         size = max(min(len(buffer), self.size - offset), 0)
@@ -136,31 +116,23 @@ class RemoteInput:
             self._fetch_into(buffer[:size], offset)
         return size
 
-    def _fetched(self, begin: int, end: int) -> Bytes:
-        buffer = np.empty(end - begin, np.uint8)
-        if end > begin:
-            self._fetch_into(buffer, begin)
-        return buffer
-
     def _fetch_into(self, buffer: Bytes, begin: int) -> None:
-        """Fill a buffer, and keep the samples that are among its bytes."""
+        """Fill a buffer, and keep the samples that it contains."""
         self._reader.read_into(buffer, begin)
         for offset, sample in list(self._samples.items()):
             if sample is None and begin <= offset and offset + SAMPLE_SIZE <= begin + len(buffer):
                 self._samples[offset] = buffer[offset - begin :][:SAMPLE_SIZE].tobytes()
 
     def source(self, begin: int, end: int) -> CoreText:
-        end = min(end, self.size)
-        return self._fetched(begin, max(begin, end)), begin
+        return filled(self.read_into, begin, max(begin, min(end, self.size))), begin
 
-    def source_to_parse(self, begin: int, end: int) -> CoreText:
-        return self.source(begin, end)
+    source_to_parse = source
 
     def windows(self, first: int) -> Iterator[Window]:
         return windows_of_lines(self, first)
 
     def loads_at_once(self, chunk_size: int) -> int:
-        """Return a number that keeps all requests under way while further chunks are parsed or checked."""
+        """Return a number that keeps the maximum number of requests under way while other chunks are parsed."""
         parts_of_chunk = max(min(chunk_size, self.size) // PART, 1)
         return LOADS_AT_ONCE + 2 * self._num_requests // parts_of_chunk
 
@@ -169,7 +141,7 @@ class RemoteInput:
         return self._object.facts
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
-        """Return size and version, as the store reports them now; without a version, a check sum of samples."""
+        """Return size and version, as the store reports them now; without a version, also a check sum of samples."""
         self._object.require_unchanged()
         found = {"size": self.size, "version": self._object.facts.version}
         if not found["version"]:

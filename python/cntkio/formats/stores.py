@@ -10,8 +10,8 @@
 Each kind of store has one class, and no scheme has code of its own. A class makes single requests: `objects` repeats
 them, limits them and makes them in parallel. The libraries are optional, and imported when they are needed.
 
-A process may fork after it has read. File systems of fsspec are made again in the fork, file systems of pyarrow survive
-it. A store of obstore waits forever in a fork (its threads do not exist there), so the fork raises an error instead.
+A process may fork after it has read. File systems of fsspec are created again in the fork, and file systems of pyarrow
+survive it. A store of obstore would wait forever in a fork, which lacks its threads, so the fork raises an error.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Facts(NamedTuple):
     """Facts about an object.
 
     Attributes:
-        size: Bytes.
-        version: A text that changes when the content does: a version, an e_tag or the time of the last change; empty if
-            the store tells none.
+        size: Size in bytes.
+        version: A text that changes when the content does: a version, an ETag or the time of the last change; empty if
+            the store reports none of these.
     """
 
     size: int
@@ -60,7 +60,7 @@ class StoredObject(Protocol):
 
     @property
     def is_secret(self) -> bool:
-        """True if the object is named with a password or a signature, which the errors of its library may show."""
+        """True if the object's URL contains a password or a signature, which the errors of its library may show."""
 
     def facts(self) -> Facts:
         """Ask the store for the facts."""
@@ -73,10 +73,7 @@ class StoredObject(Protocol):
         """
 
     def write(self, content: bytes) -> None:
-        """Write the object, and replace an older one."""
-
-    def sibling(self, ending: str) -> StoredObject:
-        """Return the object whose name is this object's name and an ending."""
+        """Write the object; an existing object is replaced."""
 
 
 def stored_object(path: str, remote: Remote | None = None) -> StoredObject:
@@ -85,7 +82,7 @@ def stored_object(path: str, remote: Remote | None = None) -> StoredObject:
     Raises:
         ConfigError: The library for the store is not installed, or the store is of an unknown kind.
     """
-    remote = default_remote() if remote is None else remote
+    remote = remote or default_remote()
     return _kind_of(remote)[0](path, remote)
 
 
@@ -106,7 +103,7 @@ def matching_objects(pattern: str, remote: Remote | None = None) -> list[str]:
         >>> matching_objects("memory://example/*.ctf")
         ['memory://example/a.ctf', 'memory://example/b.ctf']
     """
-    remote = default_remote() if remote is None else remote
+    remote = remote or default_remote()
     try:
         return sorted(_kind_of(remote)[1](pattern, remote), key=os.fsencode)
     except CntkIoError:
@@ -115,7 +112,7 @@ def matching_objects(pattern: str, remote: Remote | None = None) -> list[str]:
         return []
     except PermissionError as error:
         advice = "pass credentials, such as Remote(storage_options={...})"
-        what = f"The store does not allow to list its objects ({reason_of(error)}); {advice}"
+        what = f"The store does not allow listing its objects ({reason_of(error)}); {advice}"
         raise PermissionError(errno.EACCES, what, shown_pattern(pattern)) from None
     except Exception as error:
         what = f"Cannot list the objects of the store ({reason_of(error)})"
@@ -166,7 +163,7 @@ class RemoteFiles:
         return path.endswith("/") and bool(self.names(path))
 
     def size(self, path: str) -> int:
-        return 0  # each would be a request
+        return 0  # each size would take a request
 
     def names(self, folder: str) -> list[str]:
         return [name.rpartition("/")[2] for name in self.matching(f"{folder.rstrip('/')}/*")]
@@ -179,24 +176,22 @@ def _kind_of(
     remote: Remote,
 ) -> tuple[Callable[[str, Remote], StoredObject], Callable[[str, Remote], Iterable[str]]]:
     """Return the class of objects and the function that lists them, for the library that the store comes from."""
-    library = "fsspec" if remote.store is None else _library_of(type(remote.store))
-    if library == "obstore":
-        return _OfObstore, _listed_by_obstore
-    if library == "pyarrow":
-        return _OfPyarrow, _listed_by_pyarrow
-    if library == "fsspec":
-        return _OfFsspec, _listed_by_fsspec
+    kinds: dict[str, tuple[Callable[[str, Remote], StoredObject], Callable[[str, Remote], Iterable[str]]]] = {
+        "fsspec": (_OfFsspec, _listed_by_fsspec),
+        "obstore": (_OfObstore, _listed_by_obstore),
+        "pyarrow": (_OfPyarrow, _listed_by_pyarrow),
+    }
+    if remote.store is None:
+        return kinds["fsspec"]
+    for base in type(remote.store).__mro__:
+        library = base.__module__.partition(".")[0]
+        if library in kinds:
+            return kinds[library]
     raise ConfigError(
         f"store is of the type {type(remote.store).__name__}; expected a store of obstore, or a file system of pyarrow "
         "or fsspec",
         key="store",
     )
-
-
-def _library_of(kind: type) -> str:
-    """Return which of the known libraries a class, or one of its bases, comes from."""
-    libraries = (base.__module__.partition(".")[0] for base in kind.__mro__)
-    return next((library for library in libraries if library in ("fsspec", "obstore", "pyarrow")), "")
 
 
 def changed(name: str, how: str = "") -> CorpusError:
@@ -261,11 +256,11 @@ class _OfFsspec:
     def __init__(self, path: str, remote: Remote) -> None:
         self.name = shown(path)
         self.is_secret = self.name != path
-        self._path, self._remote = path, remote
+        self._remote = remote
         self._system = _FileSystem(path, remote)
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the file system; an asynchronous method with a limit of time."""
+        """Call a method of the file system; an asynchronous method gets a time limit."""
         system, path = self._system.get()
         within = getattr(system, "fs", system)  # a file system may only forward calls to another
         if not (system.async_impl and within.async_impl) or system.asynchronous:
@@ -290,9 +285,6 @@ class _OfFsspec:
 
     def write(self, content: bytes) -> None:
         self._call("pipe_file", content)
-
-    def sibling(self, ending: str) -> StoredObject:
-        return _OfFsspec(self._path + ending, self._remote)
 
 
 def _listed_by_fsspec(pattern: str, remote: Remote) -> list[str]:
@@ -336,7 +328,6 @@ class _OfObstore:
     def __init__(self, path: str, remote: Remote) -> None:
         self.name = path
         self._store = remote.store
-        self._remote = remote
         self._process = os.getpid()
 
     def facts(self) -> Facts:
@@ -355,9 +346,6 @@ class _OfObstore:
         _require_no_fork(self._process)
         self._store.put(self.name, content)
 
-    def sibling(self, ending: str) -> StoredObject:
-        return _OfObstore(self.name + ending, self._remote)
-
 
 def _listed_by_obstore(pattern: str, remote: Remote) -> list[str]:
     _require_no_fork(os.getpid())
@@ -373,13 +361,13 @@ class _OfPyarrow:
 
     def __init__(self, path: str, remote: Remote) -> None:
         self.name = path
-        self._remote = remote
+        self._store = remote.store
         self._file: Any = None
 
     def facts(self) -> Facts:
         from pyarrow.fs import FileType
 
-        found = self._remote.store.get_file_info(self.name)
+        found = self._store.get_file_info(self.name)
         if found.type == FileType.NotFound:
             raise FileNotFoundError(self.name)
         if found.type == FileType.Directory:
@@ -388,15 +376,12 @@ class _OfPyarrow:
 
     def read(self, begin: int, end: int, version: str) -> memoryview:
         if self._file is None:
-            self._file = self._remote.store.open_input_file(self.name)
+            self._file = self._store.open_input_file(self.name)
         return memoryview(self._file.read_at(end - begin, begin))
 
     def write(self, content: bytes) -> None:
-        with self._remote.store.open_output_stream(self.name) as file:
+        with self._store.open_output_stream(self.name) as file:
             file.write(content)
-
-    def sibling(self, ending: str) -> StoredObject:
-        return _OfPyarrow(self.name + ending, self._remote)
 
 
 def _listed_by_pyarrow(pattern: str, remote: Remote) -> list[str]:
@@ -410,7 +395,7 @@ def _listed_by_pyarrow(pattern: str, remote: Remote) -> list[str]:
 
 
 def _folder_of(pattern: str) -> str:
-    """Return the folder above the first sign of a pattern.
+    """Return the folder above the first wildcard of a pattern.
 
     Example:
         >>> _folder_of("a/b/c*/d"), _folder_of("*.ctf")

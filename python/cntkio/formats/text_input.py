@@ -169,6 +169,13 @@ class TextInput(ReadableText, Protocol):
         """
 
 
+def filled(read_into: Callable[[Bytes, int], object], begin: int, end: int) -> Bytes:
+    """Return the bytes from `begin` up to `end`, read by a function that fills a buffer from an offset on."""
+    buffer = np.empty(end - begin, np.uint8)
+    read_into(buffer, begin)
+    return buffer
+
+
 class TextInMemory:
     """A part of a text, in memory.
 

@@ -23,7 +23,7 @@ from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.block_cache import require_room
 from cntkio.formats.cntk_options import TEXT, CntkOptions
 from cntkio.formats.columns import span_at
-from cntkio.formats.compressed import damaged
+from cntkio.formats.compressed import explained
 from cntkio.formats.concatenation import Concatenation, KeysOf, check_keys_of, concatenated
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Corpus, Deserializer, Joins, Loaded, PlacesInFiles
 from cntkio.formats.ctf import tuning
@@ -519,31 +519,26 @@ class CTFCorpus:
         if sequences is not None:
             least = num_bytes // max(num_bytes // tuning.PIECE_OF_SOME, 1) + num_bytes // 64
         source = self._source(places, is_part=sequences is not None)
-        try:
-            chunk, counts, findings, last_straw = _core.ctf_parse(
-                source,
-                places.begin,
-                places.end,
-                places.starts,
-                places.sizes,
-                lengths,
-                schema or self._reading.core_schema,
-                budget=budget,
-                is_strict=self._options.strict,
-                num_threads=num_threads(),
-                piece_size=piece_size(num_bytes, least),
-                gap_size=tuning.GAP,
-                spare=self._spare,
-            )
+        with explained(self._file):
+            try:
+                chunk, counts, findings, last_straw = _core.ctf_parse(
+                    source,
+                    places.begin,
+                    places.end,
+                    places.starts,
+                    places.sizes,
+                    lengths,
+                    schema or self._reading.core_schema,
+                    budget=budget,
+                    is_strict=self._options.strict,
+                    num_threads=num_threads(),
+                    piece_size=piece_size(num_bytes, least),
+                    gap_size=tuning.GAP,
+                    spare=self._spare,
+                )
+            except ValueError as error:
+                raise self._mismatch() from error
             self._file.require_unchanged()
-        except ValueError as error:
-            raise self._mismatch() from error
-        except (OSError, EOFError):
-            self._file.require_unchanged()
-            raise
-        except _core.DamagedDataError as error:
-            self._file.require_unchanged()
-            raise damaged(self.name, self._file.compression, *error.args) from None
         straw = None if last_straw is None else Finding(*last_straw)
         first_findings = [Finding(*finding) for finding in findings]
         return chunk, Findings(counts, first_findings, straw, places.begin, first, sequences)

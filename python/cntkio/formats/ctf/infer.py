@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,22 +24,22 @@ from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
 
 _MOST_NAMES = 10_000
 _PASS = "finding streams"  # the name of the pass
-# Bytes at the beginning of a file that are searched for advice on an error.
+# Number of bytes at the beginning of a file that are searched for advice on an error.
 _ADVICE_BYTES = 1 << 16
 CHECKED_BYTES = 256 << 20
-"""Advice about a definition that fits is checked with the whole file, if it is at most this large."""
+"""Bytes of the largest file that is read to check advice about a definition."""
 
 
 class _Seen(NamedTuple):
-    """Facts about the samples of a stream that were read so far.
+    """Facts about the samples of a stream that have been read so far.
 
     Attributes:
-        num_samples: Its samples.
-        num_values: Values without an index.
-        num_indexed: Values with one.
-        most: Values of the longest sample.
+        num_samples: Number of samples.
+        num_values: Number of values without an index.
+        num_indexed: Number of values with an index.
+        most: Number of values in the longest sample.
         largest: The largest index.
-        sizes: Numbers of values of samples without an index, with the number of samples, as far as they are counted.
+        sizes: Pairs: a number of values without an index, and how many samples have that many, as far as counted.
     """
 
     num_samples: int
@@ -54,7 +56,7 @@ class _Seen(NamedTuple):
             self.num_indexed + other.num_indexed,
             max(self.most, other.most),
             max(self.largest, other.largest),
-            list(_sum(self.sizes, other.sizes).items()),
+            list((Counter(dict(self.sizes)) + Counter(dict(other.sizes))).items()),
         )
 
     @property
@@ -70,34 +72,27 @@ class _Seen(NamedTuple):
         return self.largest + 1 if self.is_sparse else self.most
 
     def without_odd_sizes(self) -> _Seen:
-        """Return the facts with the number of values that two of three samples have, if any, as the largest."""
+        """Return the facts with the number of values that two thirds of the samples have, if any, as the largest."""
         usual, count = max(self.sizes, key=lambda pair: pair[1], default=(self.most, 0))
         return self._replace(most=usual) if usual and 3 * count >= 2 * self.num_samples else self
-
-
-def _sum(first: Iterable[tuple[int, int]], second: Iterable[tuple[int, int]]) -> dict[int, int]:
-    total = dict(first)
-    for size, count in second:
-        total[size] = total.get(size, 0) + count
-    return total
 
 
 def infer_streams(path: FileNames, *, remote: Remote | None = None) -> StreamDefs:
     """Infer the streams of a text: names, dense or sparse, and dimensions. This reads the whole text.
 
-    A stream is sparse if most of its values have an index in front. Its dimension is the largest index plus one, or the
-    largest number of values of a sample. A stream that never has a value counts as dense, of dimension 1.
+    A stream is sparse if an index precedes most of its values. Its dimension is the largest index plus one, or the
+    largest number of values in a sample. A stream without any value counts as dense, with dimension 1.
 
     Args:
         path: A file in the CNTK text format; or several, a pattern or a list, as for `CTFDeserializer`.
         remote: How to read remote stores.
 
     Returns:
-        A `StreamDefs` with the names in the text, in the order of their first appearance.
+        Definitions with the names in the text, in the order of their first appearance.
 
     Raises:
         OSError: A file cannot be read.
-        FormatError: A file is not in this format. The message names its format, if that is known.
+        FormatError: A file is not in this format. The message names the file's format if it is known.
 
     Example:
         >>> import pathlib, tempfile
@@ -112,12 +107,13 @@ def infer_streams(path: FileNames, *, remote: Remote | None = None) -> StreamDef
 def infer_usual_streams(path: FileNames, least: int) -> StreamDefs:
     """Infer streams from the majority of samples: a name that occurs only a few times is not a stream.
 
-    A dense stream has the dimension that two of three samples have, if there is one, or else the largest number of
-    values. Sparse streams are as in `infer_streams`. Files that are not texts are left out, unless all are.
+    The dimension of a dense stream is the number of values that at least two thirds of its samples have, or else the
+    largest number of values. Sparse streams are inferred as by `infer_streams`. Files that are not texts are left out,
+    unless no file is a text.
 
     Args:
         path: As for `infer_streams`.
-        least: Smallest number of samples of a stream. If no stream has that many, all are returned.
+        least: Smallest number of samples of a stream. If no stream has that many, all streams are returned.
 
     Raises:
         OSError, FormatError: See `infer_streams`.
@@ -130,11 +126,11 @@ def infer_usual_streams(path: FileNames, least: int) -> StreamDefs:
 def guessed_streams(path: FileNames) -> StreamDefs:
     """Guess the result of `infer_usual_streams` from the first lines. Sparse streams get the largest dimension.
 
-    A reader with these streams that finds no fault and no other name proves that `infer_streams` returns the same
-    streams, except for the dimensions of sparse streams.
+    If a reader with these streams finds no fault and no other name, `infer_streams` would return the same streams,
+    except for the dimensions of sparse streams.
 
     Args:
-        path: A file in the CNTK text format; of several, the first that is a text.
+        path: A file in the CNTK text format; of several files, the first that is a text is read.
 
     Returns:
         The streams; none if the first lines are not a text.
@@ -144,11 +140,8 @@ def guessed_streams(path: FileNames) -> StreamDefs:
     """
     paths, remote = located("path", path, None)
     for name in listed_files(paths, option="path", remote=remote):
-        file = open_input(name, remote)
-        try:
+        with closing(open_input(name, remote)) as file:
             found = {} if other_in("ctf", file) else streams_at_the_start(file)
-        finally:
-            file.close()
         if found:
             break
     return _definitions(
@@ -160,7 +153,7 @@ def guessed_streams(path: FileNames) -> StreamDefs:
 
 
 def _all_streams(path: FileNames, remote: Remote | None, *, forgives: bool = False) -> dict[bytes, _Seen]:
-    """Return the streams of all files. If it forgives, a file that is not a text is left out, unless all are."""
+    """Return the streams of all files. If `forgives`, leave out files that are not texts, unless no file is a text."""
     total: dict[bytes, _Seen] = {}
     paths, remote = located("path", path, remote)
     refused = None
@@ -180,23 +173,20 @@ def _all_streams(path: FileNames, remote: Remote | None, *, forgives: bool = Fal
 
 def _definitions(total: Mapping[bytes, _Seen]) -> StreamDefs:
     streams = {}
-    for name, seen in total.items():
-        shape = max(1, min(seen.dim, LARGEST_DIM) if seen.is_sparse else seen.dim)
-        streams[name.decode()] = StreamDef(field=name.decode(), shape=shape, is_sparse=seen.is_sparse)
+    for alias, seen in total.items():
+        name, shape = alias.decode(), max(1, min(seen.dim, LARGEST_DIM))
+        streams[name] = StreamDef(field=name, shape=shape, is_sparse=seen.is_sparse)
     return StreamDefs(streams)
 
 
 def _streams_of(path: str, remote: Remote | None) -> dict[bytes, _Seen]:
     """Return the streams of a file, by name."""
-    file = open_input(path, remote)
-    try:
+    with closing(open_input(path, remote)) as file:
         start = find_start(file)
         other = other_in("ctf", file, before="")
         if other:
             raise FormatError(other, path=file.path, byte=0)
         found = _streams_from(file, start.offset)
-    finally:
-        file.close()
     if not found:
         raise FormatError(
             "no sample, that is, no name after a pipe, in the whole file; expected |name values", path=file.path
@@ -217,12 +207,17 @@ def _streams_from(file: TextInput, offset: int) -> dict[bytes, _Seen]:
             raise FormatError(
                 f"more than {_MOST_NAMES} names after pipes; this is not the CNTK text format", path=file.path
             )
-        _add(total, dict(_by_name(block)))
+        _add(total, _by_name(block))
     return total
 
 
-def _by_name(block: Iterable[tuple[Any, ...]]) -> list[tuple[bytes, _Seen]]:
-    return [(name, _Seen(*counts)) for name, *counts in block]
+def _by_name(block: Iterable[tuple[Any, ...]]) -> dict[bytes, _Seen]:
+    return {name: _Seen(*counts) for name, *counts in block}
+
+
+def _streams_in(text: bytes) -> dict[bytes, _Seen]:
+    """Return the streams in a part of a text, by name; none if it has too many names."""
+    return _by_name(_core.ctf_infer(np.frombuffer(text, np.uint8)) or ())
 
 
 def streams_at_the_start(file: TextInput) -> dict[bytes, _Seen]:
@@ -230,7 +225,7 @@ def streams_at_the_start(file: TextInput) -> dict[bytes, _Seen]:
     try:
         text = file.read(find_start(file).offset, _ADVICE_BYTES)
         text = text[: text.rfind(b"\n") + 1] or text
-        return dict(_by_name(_core.ctf_infer(np.frombuffer(text, np.uint8)) or ()))
+        return _streams_in(text)
     except (FormatError, OSError):
         return {}
 
@@ -242,11 +237,8 @@ def has_other_streams(path: FileNames, streams: Mapping[str, Any], remote: Remot
         OSError: The file cannot be read.
     """
     paths, remote = located("path", path, remote)
-    file = open_input(listed_files(paths, option="path", remote=remote)[0], remote)
-    try:
+    with closing(open_input(listed_files(paths, option="path", remote=remote)[0], remote)) as file:
         known = {name.decode(errors="replace") for name in streams_at_the_start(file)}
-    finally:
-        file.close()
     return {stream.get("stream_alias") for stream in streams.values()} < known
 
 
@@ -257,27 +249,23 @@ def advice_on_streams(
     names: Mapping[bytes, str],
     words: Wording,
 ) -> str:
-    """Return advice if the file's first lines have other streams, or have these in another form.
+    """Return advice if the file's first lines lack a requested stream, or have it in another form.
 
     Args:
         file: The text.
         schema: The requested streams.
-        fits: Whether the whole file can be read with this definition in place of the one of the same name.
+        fits: Returns whether the whole file can be read if this definition replaces the definition of the same name.
         names: The names of the streams, by their names in the file.
         words: The form in which the caller writes definitions.
     """
     streams = streams_at_the_start(file)
-    in_file = [name.decode() for name in streams]
-    for asked in schema:
-        alias = asked.alias.decode()
-        seen = streams.get(asked.alias)
-        if seen is None:
-            if not streams:
-                break
-            hint = did_you_mean(alias, in_file) or f"; they have: {', '.join(map(repr, in_file))}"
-            return f"; the file's first lines have no {alias!r}{hint}"
+    missing = next((asked.alias.decode() for asked in schema if asked.alias not in streams), None)
+    if streams and missing is not None:
+        in_file = [name.decode() for name in streams]
+        hint = did_you_mean(missing, in_file) or f"; they have: {', '.join(map(repr, in_file))}"
+        return f"; the file's first lines have no {missing!r}{hint}"
     if file.size > CHECKED_BYTES:
-        is_misfit = any(seen.misfits(asked) for asked in schema if (seen := streams.get(asked.alias)) is not None)
+        is_misfit = bool(streams) and any(streams[asked.alias].misfits(asked) for asked in schema)
         return f"; {words.inference.format(path=file.path)} finds what fits the file" if is_misfit else ""
     try:
         streams = _streams_from(file, find_start(file).offset)
@@ -287,7 +275,7 @@ def advice_on_streams(
         seen = streams.get(asked.alias)
         if seen is not None and seen.misfits(asked):
             dim = max(1, min(seen.dim, LARGEST_DIM))
-            # If a single sample is longer, then it is wrong: all others would be filled with zeros.
+            # A single longer sample is an error in the file: with its dimension, all others would be filled with zeros.
             is_usual = seen.is_sparse or seen.num_samples * dim == seen.num_values
             fitting = asked._replace(is_sparse=seen.is_sparse, dim=dim)
             if is_usual and fits(fitting):
@@ -302,9 +290,9 @@ def streams_between(file: TextInput, begin: int, end: int, *, is_line: bool = Fa
     Args:
         file: The text.
         begin: The first byte.
-        end: The byte after the last.
-        is_line: Whether the part ends at the end of the first line.
+        end: The byte after the last byte.
+        is_line: Whether the part ends with its first line.
     """
     text = file.read(begin, min(end - begin, _ADVICE_BYTES))
     text = text[: text.find(b"\n") + 1 or len(text)] if is_line else text
-    return [name.decode(errors="replace") for name, _ in _by_name(_core.ctf_infer(np.frombuffer(text, np.uint8)) or ())]
+    return [name.decode(errors="replace") for name in _streams_in(text)]

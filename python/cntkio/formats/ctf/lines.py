@@ -94,7 +94,7 @@ def map_lines(file: TextInput, first: int, work: Callable[[_Bytes], _T], doing: 
             spare.append(buffer)
 
     results = []
-    with announced(doing, file.size - first) as add:
+    with announced(doing, file.size - first):
         if file.size - first <= tuning.BLOCK:
             results = [work_on(window, window.begin) for window in file.windows(first)]
             passed(file.size - first)
@@ -104,8 +104,7 @@ def map_lines(file: TextInput, first: int, work: Callable[[_Bytes], _T], doing: 
                     begins = range(window.begin, window.end, tuning.BLOCK)
                     for begin, job in [(at, workers.do(work_on, window, at)) for at in begins]:
                         results.append(job.result())
-                        if add is not None:
-                            add(min(tuning.BLOCK, window.end - begin))
+                        passed(min(tuning.BLOCK, window.end - begin))
     return [result for result in results if result is not None]
 
 

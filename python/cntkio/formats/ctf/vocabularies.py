@@ -4,7 +4,7 @@
 
     |S0 178:1 |# BOS        index 178 of the stream S0 is the word BOS
 
-`re` and `Counter` work on blocks of whole lines; a loop of Python runs over different words only.
+`re` and `Counter` work on blocks of whole lines; the only Python loop runs over distinct words.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from cntkio.displays import Description, counted
 from cntkio.formats.file_lists import FileNames, listed_files
 from cntkio.formats.open_input import open_input, presumed_sizes
-from cntkio.formats.passes import announced, announced_together
+from cntkio.formats.passes import announced, announced_together, passed
 from cntkio.formats.remote import Remote, located
 from cntkio.formats.text_input import TextInput
 
@@ -33,8 +33,8 @@ class Vocabulary(NamedTuple):
     Attributes:
         words: The word of each index: the most frequent if there are several.
         num_samples: One-hot samples with a comment.
-        num_contradictions: Samples whose comment is another word than the word of their index.
-        others: For each index with several words the less frequent words, and how often each occurs.
+        num_contradictions: Samples whose comment is not the word of their index.
+        others: For each index with several words, the less frequent words and how often each occurs.
     """
 
     words: dict[int, str]
@@ -84,19 +84,17 @@ def read_vocabularies(path: FileNames, *, remote: Remote | None = None) -> dict[
         for text in texts:
             with closing(open_input(text, remote)) as file:
                 _count_words(file, counts)
-    found: dict[str, dict[int, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
+    found: dict[str, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for (name, index, word), count in counts.items():
-        of_index = found[name.decode(errors="replace")][int(index)]
-        shown = word.decode(errors="replace")
-        of_index[shown] = of_index.get(shown, 0) + count
+        found[name.decode(errors="replace")][int(index)][word.decode(errors="replace")] += count
     return {name: _vocabulary(indices) for name, indices in found.items()}
 
 
 def _count_words(file: TextInput, counts: Counter[tuple[bytes, bytes, bytes]]) -> None:
     """Count the words of a file, by stream, index and word."""
     offset = 0
-    rest: list[bytes] = []  # of a line whose end is not read yet
-    with announced(_PASS, file.size) as add:
+    rest: list[bytes] = []  # pieces of a line whose end has not been read yet
+    with announced(_PASS, file.size):
         while block := file.read(offset, BLOCK):
             offset += len(block)
             lines, end, last = block.rpartition(b"\n")
@@ -104,14 +102,16 @@ def _count_words(file: TextInput, counts: Counter[tuple[bytes, bytes, bytes]]) -
                 counts.update(_ONE_HOT_WITH_WORD.findall(b"".join([*rest, lines])))
                 rest = []
             rest.append(last)
-            if add is not None:
-                add(len(block))
+            passed(len(block))
     counts.update(_ONE_HOT_WITH_WORD.findall(b"".join(rest)))
 
 
-def _vocabulary(indices: dict[int, dict[str, int]]) -> Vocabulary:
-    words = {index: max(words, key=lambda word: words[word]) for index, words in sorted(indices.items())}
-    others = {index: {word: count for word, count in indices[index].items() if word != words[index]} for index in words}
-    others = {index: found for index, found in others.items() if found}
-    num_samples = sum(sum(found.values()) for found in indices.values())
-    return Vocabulary(words, num_samples, sum(sum(found.values()) for found in others.values()), others)
+def _vocabulary(indices: dict[int, Counter[str]]) -> Vocabulary:
+    words: dict[int, str] = {}
+    others: dict[int, dict[str, int]] = {}
+    for index, counts in sorted(indices.items()):
+        words[index] = max(counts, key=counts.__getitem__)
+        if len(counts) > 1:
+            others[index] = {word: count for word, count in counts.items() if word != words[index]}
+    num_samples = sum(counts.total() for counts in indices.values())
+    return Vocabulary(words, num_samples, sum(sum(counts.values()) for counts in others.values()), others)

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.errors import FormatError
+from cntkio.formats.compressed import explained
 from cntkio.formats.detect import other_than
 from cntkio.formats.htk.keys import text_rows
 from cntkio.formats.index_cache import IndexCache
@@ -88,9 +89,7 @@ class CompactIntegers(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[CompactIntegers]) -> CompactIntegers:
-        """Join several, in their order."""
-        if len(parts) == 1:
-            return parts[0]
+        """Join several columns, in their order."""
         low = np.concatenate([part.low for part in parts])
         if not any(len(part.high) for part in parts):
             return cls(low, np.zeros(0, np.uint16))
@@ -212,16 +211,13 @@ def scan_text(
 ) -> Entries:
     """Scan an opened text label file. For the other arguments and the errors see `read_entries`."""
     path = text.path
-    try:
+    with explained(text):  # a file that was truncated while it was read ends too early
         counts_time = {"auto": None, "100ns": True, "frames": False}[times]
         scanned = _core.mlf_scan(text.handle, compatible, counts_time, float(frame_period), names, dim, num_threads())
         if scanned.stop is not None:
             kind, what, byte = _stopped(scanned.stop, "mlf", path)
             raise Locator(text).error(min(byte, text.size), what, kind=kind)
         text.require_unchanged()
-    except OSError:
-        text.require_unchanged()  # a file that was truncated while it was read ends too early
-        raise
     return _entries_of(path, scanned)
 
 
