@@ -216,7 +216,9 @@ def test_a_cache_too_small_for_a_large_frame_names_the_least_limit(
     monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1500)
     least = block_cache.num_bytes_in_cache(len(text))
     remote = Remote(cache=tmp_path / "cache", cache_limit=least - 1)
-    with pytest.raises(CorpusError, match=f"a cache_limit of {least - 1:,} bytes is too low for .it needs {least:,}."):
+    with pytest.raises(
+        CorpusError, match=f"a cache_limit of {least - 1:,} bytes is too low for the text .it needs {least:,}."
+    ):
         MinibatchSource(CTFDeserializer(path, STREAMS, remote=remote))
     remote = Remote(cache=tmp_path / "cache", cache_limit=max(least, 5 << 20))
     MinibatchSource(CTFDeserializer(path, STREAMS, remote=remote)).close()

@@ -80,7 +80,7 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             lambda: read(features(), labels(mapping=written("s", "sil\r\n\r\nsil\r\n"))),
-            "s, line 3: the name 'sil' for a second time, after line 1",
+            "s, line 3: the name 'sil' is already on line 1",
         ),
         (
             lambda: read(features(), labels(written("d.mlf", '#!MLF!#\n"x0.lab"\n0 400000 sil\n.\n'))),

@@ -1,6 +1,6 @@
-"""The formats: a folder each, with the deserializer, the index, loading and errors, and what all formats share.
+"""The formats: a folder for each, with its deserializer, index, loading and errors; and what all formats share.
 
-The source knows them by one contract, `cntkio.formats.contract`.
+The source knows formats only by their contract, `cntkio.formats.contract`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ keys::
 
     deserializer["chunkSizeInBytes"] = 1 << 20         chunkSizeInBytes = 1048576
 
-They hold no option of a reader or of a source: those are in `cntkio.config`.
+Options of readers and of sources are in `cntkio.config`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _FALSE = ("false", "False", "FALSE", "f", "F", "0", "")
 
 
 def truth(value: Any) -> bool:
-    """Read a truth value as CNTK does; numbers 0 and 1 and Python's own are accepted, too.
+    """Read a truth value as CNTK does. The numbers 0 and 1 and Python's truth values are accepted, too.
 
     Raises:
-        ValueError: It is not a truth value.
+        ValueError: The value is not a truth value.
 
     Example:
         >>> truth("T"), truth(0), truth(False)
@@ -50,7 +50,7 @@ def whole(value: Any) -> int:
     """Read a whole number.
 
     Raises:
-        ValueError: It is not a whole number.
+        ValueError: The value is not a whole number.
 
     Example:
         >>> whole(" 17 "), whole(3)
@@ -83,8 +83,8 @@ class Option(NamedTuple):
     Attributes:
         key: CNTK's name.
         field: Our name; None: the option has no effect.
-        read: Makes our value of CNTK's, and raises ValueError; None: the option can only be looked up.
-        show: Makes CNTK's value of ours.
+        read: Converts CNTK's value to ours, or raises ValueError; None: the option can be looked up, but not set.
+        show: Converts our value to CNTK's.
         implies: Further fields that are set with it.
         remark: The reason why it has no effect, if that is worth a warning.
     """
@@ -177,7 +177,7 @@ def _without_secrets(value: Any) -> Any:
 
 
 def defaults_of(options: Any) -> dict[str, Any]:
-    """Return the default of each field of a dataclass, an instance or the class."""
+    """Return the default of each field of a dataclass or of its instance."""
     return {
         field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         for field in dataclasses.fields(options)
@@ -185,7 +185,7 @@ def defaults_of(options: Any) -> dict[str, Any]:
 
 
 def find_option(options: Iterable[Option], key: str) -> Option | None:
-    """Return the option of a table that has this name, CNTK's or ours; None if there is none.
+    """Return the option of a table with this name, CNTK's or ours; None if there is no such option.
 
     Example:
         >>> find_option(TEXT, "MAXERRORS").field
@@ -200,7 +200,7 @@ def find_option(options: Iterable[Option], key: str) -> Option | None:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class CntkOptions:
-    """Base of the deserializers: options, which items set and show by CNTK's names.
+    """Base of the deserializers: options that can also be set and looked up by CNTK's names, as items.
 
     Attributes:
         cntk_type: CNTK's name of the deserializer.
@@ -216,11 +216,11 @@ class CntkOptions:
         return type(self).__name__
 
     def __repr__(self) -> str:
-        """Print the call that makes this again, without options at their default, and without passwords in URLs."""
+        """Print a call that creates an equal object: without default values, and without passwords in URLs."""
         arguments, defaults = [], defaults_of(self)
         for field in sorted(dataclasses.fields(self), key=lambda field: bool(field.kw_only)):
             value, default = getattr(self, field.name), defaults[field.name]
-            # NumPy takes None for float64.
+            # NumPy compares None with a dtype as if it were float64.
             if value is not default and (value is None or default is None or value != default):
                 text = repr(str(value) if isinstance(value, np.dtype) else _without_secrets(value))
                 arguments.append(f"{field.name}={text}" if field.kw_only else text)
@@ -232,7 +232,7 @@ class CntkOptions:
         return described_streams(kind if self.label == kind else f"{kind}: {self.label}", self["input"]).html()
 
     def __setitem__(self, key: str, value: Any) -> None:
-        """Set an option by CNTK's name for it, upper or lower case, or by ours; text is read as CNTK reads it.
+        """Set an option by CNTK's name in upper or lower case, or by ours; text is read as CNTK reads it.
 
         Raises:
             ConfigError: The value is not possible.
@@ -246,7 +246,7 @@ class CntkOptions:
                 logger.warning("%s: option %r has no effect: %s", self.label, key, option.remark)
         else:
             changes = {option.field: self._read(option, key, value), **option.implies}
-            # The copy checks the changes.
+            # Creating the copy checks the changes.
             changed = dataclasses.replace(self, **changes)
             for name in changes:
                 setattr(self, name, getattr(changed, name))
@@ -261,7 +261,7 @@ class CntkOptions:
             raise ConfigError(f"{self.label}: option {key!r} is {value!r}; {error}", key=key) from None
 
     def __getitem__(self, key: str) -> Any:
-        """Return an option by CNTK's name for it, or by ours; also ``"file"``, ``"input"`` and ``"type"``.
+        """Return an option by CNTK's name or by ours; also ``"file"``, ``"input"`` and ``"type"``.
 
         Raises:
             KeyError: There is no such option.

@@ -87,7 +87,7 @@ class CountedKeys(_Numbers):
 
 
 class NumberKeys(_Numbers):
-    """Keys that are numbers, kept in 32 bits if all fit. They may be read on first use.
+    """Keys that are numbers, kept in 32 bits if all fit. They are read on first use.
 
     Args:
         column: The keys, of 32 or 64 bits.

@@ -6,7 +6,7 @@
     index cache ─────────┼──> Points ──> CompressedText     decompresses the segments that a read needs, on all cores
     pass over the file ──┘                 InOrder          for frames that are too large: one after another
 
-An access point is a place from which data can be decompressed: a member of gzip, a frame of zstd, or a block of gzip
+An access point is a place from which data can be decompressed: a gzip member, a zstd frame, or a block of gzip data
 with the 32 KB of text before it. The text between two points is a segment.
 """
 
@@ -38,11 +38,11 @@ Compression = Literal["gzip", "zstd"]
 ENDINGS = (".gz", ".bgz", ".zst")
 """Usual extensions of compressed files."""
 SPACING = 4 << 20
-"""Least bytes of text between two access points that the pass over a file notes."""
+"""Least bytes of text between two access points that the pass over a file records."""
 FRAMES = 1 << 20
-"""Frames of zstd that begin in the same part of the text of this size are one segment."""
+"""Bytes of a part of the text: all zstd frames that begin in the same part are one segment."""
 LARGEST_SEGMENT = 64 << 20
-"""Frames of zstd with more text are read in order only."""
+"""Most bytes of text in a zstd frame that is read in any order; larger frames are read in order only."""
 _MAGIC: tuple[tuple[Compression, re.Pattern[bytes]], ...] = (
     ("gzip", re.compile(rb"\x1f\x8b\x08", re.DOTALL)),
     # A frame, or a skippable frame.
@@ -93,7 +93,7 @@ class CompressedText:
         compression: The compression.
         points: Its access points.
         guide: The access points, unless they are in a file that need not stay open.
-        points_cache: The index cache that has them.
+        points_cache: The index cache that contains the access points.
     """
 
     reach = WINDOW
@@ -118,7 +118,7 @@ class CompressedText:
         self._in_order = InOrder(stored, compression, points) if largest > LARGEST_SEGMENT else None
         self.only_in_order = None if self._in_order is None else f"a frame with {largest:,} bytes of text"
         self._kept: CachedObject | None = None
-        # The core reads only the wanted bytes of a local file.
+        # From a local file, the core reads only the wanted bytes by itself.
         leaves_gaps = self._in_order is None and stored.least_gap is not None
         self.least_gap = max(2 * largest, stored.least_gap or 0) if leaves_gaps else None
 
@@ -146,7 +146,7 @@ class CompressedText:
         return self._text(begin, end), begin
 
     def source_to_parse(self, begin: int, end: int) -> CoreText | PackedText:
-        """Return the compressed data: each thread of the parser decompresses what it parses next."""
+        """Return the compressed data; each thread of the parser decompresses the part that it parses next."""
         if self._in_order is not None or begin >= end:
             return self.source(begin, end)
         return self._segments(begin, min(end, self.size))
@@ -179,16 +179,16 @@ class CompressedText:
         return text[begin - first : end - first]
 
     def keep_in(self, folder: CacheFolder) -> None:
-        """Keep the text of frames that are too large in a folder, so that it can be read in any order.
+        """Keep the text of too large frames in a folder, so that it can be read in any order.
 
-        A folder with a limit that is too low is not used, and `only_in_order` says so.
+        A folder whose limit is too low is not used; `only_in_order` says so.
         """
         if self._in_order is None:
             return
         least = num_bytes_in_cache(self.size)
         if folder.limit is not None and folder.limit < least:
-            self.only_in_order = f"{self.only_in_order}, which a cache_limit of {folder.limit:,} bytes is too low for"
-            self.only_in_order += f" (it needs {least:,})"
+            limit = f"a cache_limit of {folder.limit:,} bytes is too low for the text (it needs {least:,})"
+            self.only_in_order = f"{self.only_in_order}, and {limit}"
             return
         name = self.path if self.local_path is None else os.path.abspath(self.local_path)  # noqa: PTH100 - no links
         version = json.dumps(["text", self._stored.facts()], sort_keys=True)
@@ -251,7 +251,7 @@ def _raise_damage(text: TextInput, compression: str | None, fault: tuple[int, in
 
 
 class InOrder:
-    """Decompression in order, which keeps the last text for readers that come a little later."""
+    """Decompression in order. It keeps the most recent text for readers that are a little behind."""
 
     def __init__(self, stored: TextInput, compression: Compression, points: Points) -> None:
         self._stored, self._compression, self._points = stored, compression, points
@@ -275,7 +275,7 @@ class InOrder:
             return self._kept[begin - self._begin : end - self._begin]
 
     def _restart(self, begin: int) -> int:
-        """Go to the last access point before an offset, unless the stream is nearer; return the position."""
+        """Go to the last access point before an offset, unless the stream's position is nearer; return the position."""
         points = self._points
         point = points.segment_at(begin)
         first = int(points.texts[point])
@@ -305,7 +305,7 @@ class InOrder:
 
 
 class _Whole(NamedTuple):
-    """A text that can only be decompressed in order, as an object for `CachedObject`."""
+    """A text that can only be decompressed in order; an `ObjectReader` for `CachedObject`."""
 
     name: str
     facts: Facts
@@ -324,7 +324,7 @@ def open_compressed(
     Args:
         stored: The compressed file.
         compression: The compression.
-        cache_index: Whether to keep the points of a pass in an index cache; "verify": as for `IndexCache`.
+        cache_index: Whether to keep the points that a pass finds in an index cache; "verify": as for `IndexCache`.
         guide: `CompressedText.guide` of the same file.
 
     Raises:
@@ -342,7 +342,7 @@ def open_compressed(
 
 
 def first_text(stored: TextInput, compression: Compression, size: int) -> bytes:
-    """Return up to `size` bytes from the beginning of a compressed text, as far as the data are sound."""
+    """Return up to `size` bytes from the beginning of a compressed text; fewer if the data after them are damaged."""
     out = np.empty(size, np.uint8)
     end = min(_PASS, stored.size)
     _, count, _ = _core.CompressedStream(compression).feed(stored.source(0, end), end, 0, out)
@@ -377,7 +377,7 @@ def _require_end(stored: TextInput, compression: Compression, stream: _core.Comp
 
 
 def _cached(stored: TextInput, compression: Compression, verify: bool) -> tuple[Points, Path | None]:
-    """Return the access points and their cache. Without a cache, a pass over the file writes it."""
+    """Return the access points and their cache. If there is no cache, a pass over the file makes it."""
     cache = IndexCache(stored, {"format": f"access points of {compression}", "spacing": SPACING}, verify=verify)
 
     def made_again() -> tuple[Arrays, Path | None]:
@@ -407,7 +407,7 @@ def _cached(stored: TextInput, compression: Compression, verify: bool) -> tuple[
 
 
 def pass_over(stored: TextInput, compression: Compression) -> Points:
-    """Decompress the whole file once, and note access points. All check sums are checked."""
+    """Decompress the whole file once, record access points, and verify all check sums."""
     stream = _core.CompressedStream(compression, spacing=SPACING)
     nothing = np.empty(0, np.uint8)
     with explained(stored), announced("decompressing", stored.size):
@@ -429,7 +429,7 @@ def pass_over(stored: TextInput, compression: Compression) -> Points:
 
 
 def _points_of_seek_table(stored: TextInput) -> Points | None:
-    """Return the frames that the table at the end of a zstd file names; None: there is no such table."""
+    """Return the frames in the seek table at the end of a zstd file; None: there is no such table."""
     footer = stored.read(max(stored.size - _FOOTER.size, 0), _FOOTER.size)
     if len(footer) < _FOOTER.size:
         return None
@@ -444,7 +444,7 @@ def _points_of_seek_table(stored: TextInput) -> Points | None:
     entries = np.frombuffer(stored.read(begin + _SKIPPABLE.size, num_frames * width), "<u4").reshape(num_frames, -1)
     packed, texts = (np.concatenate([[0], np.cumsum(entries[:, column], dtype=np.uint64)]) for column in (0, 1))
     if packed[-1] != begin:
-        return None  # a table of other data: the pass over the frames finds them
+        return None  # the table belongs to other data: the pass over the file finds the frames
     parts = texts[:-1] // np.uint64(FRAMES)
     is_first = np.concatenate([[True], parts[1:] != parts[:-1], [True]])
     places = packed.astype(np.uint64) << np.uint64(4) | np.uint64(8)

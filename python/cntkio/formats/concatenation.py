@@ -7,8 +7,8 @@
     keys     0 .. 99    100 ..   170 ..       keys that count lines or sequences continue; ids stay as they are
 
 A concatenation puts files one after the other. A join (`cntkio.source`) puts corpora next to each other, by key; each
-of them may be a concatenation. The files are opened in parallel, and few stay open: another file is opened again when
-its next chunk is loaded, and refused if it has changed.
+corpus may be a concatenation. The files are opened in parallel, and few stay open: the others are opened again when
+their next chunk is loaded, and refused if they have changed.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from cntkio.streams import StreamInformation
 
 KeysOf = Literal["unique", "per_file"]
 KEYS_OF_A_FILE = 10**12
-"""With keys per file, the keys of each file begin at a multiple of this."""
+"""With keys per file, the keys of each file begin at a multiple of this number."""
 _LEAST_THREADS = 4  # reading waits for the disk
 MOST_OPEN = 64
-"""Files of a concatenation that stay open when no thread uses them."""
+"""Number of files of a concatenation that stay open when no thread uses them."""
 _NUM_SHOWN = 3
 
 
 def check_keys_of(keys: KeysOf) -> None:
-    """Refuse an option `keys` that is not possible.
+    """Check the option `keys`.
 
     Raises:
         ConfigError: The value is not possible.
@@ -67,18 +67,18 @@ def check_keys_of(keys: KeysOf) -> None:
 
 
 class FileCorpus(Corpus, Protocol):
-    """A corpus of one file, as a part of a concatenation. All parts have the report in common."""
+    """A corpus of one file, as a part of a concatenation. All parts share a report."""
 
     @property
     def num_lines(self) -> int | None:
-        """The first key of the next file; None: keys are ids."""
+        """Number of keys in the file, if keys are counted across files; None: keys are ids."""
 
     @property
     def index_caches(self) -> CacheFiles:
         """The index caches of the file: of its sequences, and of its access points."""
 
     def publish_index(self) -> str | None:
-        """Write the index cache of a file in a store next to it, and return its name; None: nothing to write.
+        """Write the index cache of a file in a remote store next to it, and return its name; None: nothing to write.
 
         Raises:
             OSError: The store does not accept it.
@@ -86,7 +86,7 @@ class FileCorpus(Corpus, Protocol):
 
     @property
     def memory(self) -> Any:
-        """The facts that open the file again without a pass over it, such as its index."""
+        """The facts with which to open the file again without a pass over it, such as its index."""
 
     def log_remarks(self) -> None:
         """Log the remarks of the index; raise an error if warnings are errors."""
@@ -98,7 +98,7 @@ class FileCorpus(Corpus, Protocol):
         """Return whether `account_for` has nothing to do for a chunk."""
 
     def error_at(self, sequence_index: int, what: str) -> FormatError:
-        """Make the error that says what is wrong with a sequence."""
+        """Return the error that says what is wrong with a sequence."""
 
     def use_table(self, table: SequenceTable) -> None:
         """Use a table with the same sequences, whose arrays are slices of the arrays of the whole corpus."""
@@ -129,7 +129,7 @@ class _Part(NamedTuple):
         name: Its name in messages: a URL without passwords and signatures.
         table: Its sequences.
         num_lines: See `FileCorpus`.
-        memory: The facts that open it again.
+        memory: See `FileCorpus`.
         fingerprint: Its fingerprint.
         index_caches: Its index caches.
     """
@@ -204,7 +204,7 @@ def concatenated(
 
 
 def _opened(paths: Sequence[str], form: FileFormat, aheads: Sequence[Ahead]) -> Iterator[FileCorpus]:
-    """Open files on several threads, and yield them in their order. Few files are opened ahead of the caller."""
+    """Open files on several threads, and yield them in order. Only a few files are opened ahead of the caller."""
     count = min(max(num_threads(), _LEAST_THREADS), len(paths))
     coming: deque[Job[FileCorpus]] = deque()
     with Workers(count, "cntkio-open") as workers:
@@ -379,7 +379,7 @@ class Concatenation:
         return moved_keys(keys, index * KEYS_OF_A_FILE)
 
     def _refuse_common_ids(self, keys: Sequence[Keys]) -> None:
-        """Refuse an id that is in two files. Ids are compared only where their ranges overlap."""
+        """Refuse an id that is in two files. Only files whose ranges of ids overlap are compared."""
         candidates = [index for index, of_file in enumerate(keys) if len(of_file)]
         if keys[0].dtype == np.uint64:
             candidates = _overlapping([range_of_keys(keys[index]) for index in candidates], candidates)
@@ -405,7 +405,7 @@ class Concatenation:
     # ------------------------------------------------------------------------------------------------------- data
 
     def _place(self, chunk_id: int) -> tuple[int, int]:
-        """Return the file of a chunk, and the chunk's number in the file."""
+        """Return the index of a chunk's file, and the chunk's number in that file."""
         index = int(span_at(self._first_chunks, chunk_id))
         return index, chunk_id - int(self._first_chunks[index])
 
@@ -476,7 +476,7 @@ class Concatenation:
 
 
 def _overlapping(ranges: Sequence[tuple[int, int]], indices: Sequence[int]) -> list[int]:
-    """Return the files that may have an id in common: the range of their ids overlaps that of another file."""
+    """Return the files that may have an id in common, because the range of their ids overlaps another file's range."""
     found: set[int] = set()
     largest, owner = -1, -1
     for (low, high), index in sorted(zip(ranges, indices, strict=True)):
@@ -488,10 +488,10 @@ def _overlapping(ranges: Sequence[tuple[int, int]], indices: Sequence[int]) -> l
 
 
 def fingerprint_of_files(paths: Sequence[str], fingerprints: Sequence[str]) -> str:
-    """Return a fingerprint: a line for all files, and a line for each, with its name and a check sum.
+    """Return a fingerprint: a line for all files, and a line for each file with its name and a check sum.
 
-    Endings of compressed files are left out of names: a text stays the same when it is compressed, so a state of the
-    plain text continues with the compressed text.
+    Names leave out the endings of compressed files: compression does not change a text, so a state of the plain text
+    continues with the compressed text.
     """
     sums = (hashlib.blake2b(fingerprint.encode(), digest_size=6).hexdigest() for fingerprint in fingerprints)
     names = (_without_ending(PurePath(path).name) for path in paths)
@@ -506,7 +506,7 @@ def _without_ending(name: str) -> str:
 
 
 def differences_of_files(saved: str, current: str) -> str:
-    """Name the files that differ between two fingerprints; empty if these are not of several files.
+    """Name the files that differ between two fingerprints; empty if a fingerprint is of a single file.
 
     Example:
         >>> differences_of_files("2 files 0\\na.ctf 1\\nb.ctf 2", "2 files 1\\na.ctf 1\\nb.ctf 3")

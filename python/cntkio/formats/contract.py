@@ -52,8 +52,8 @@ class PlacesInFiles(NamedTuple):
     Attributes:
         paths: The files; empty if the sequences are not in files.
         path_indices: Index of each sequence's file in `paths`, int64.
-        bytes: First byte of each sequence, from 0, int64; in a binary corpus that of its chunk, which stores all
-            sequences together. None: the sequences are not in files.
+        bytes: First byte of each sequence, from 0, int64; in a binary corpus, the first byte of the sequence's chunk.
+            None: the sequences are not in files.
         lines: The line of that byte, from 1, int64. None: the files have no lines.
     """
 
@@ -68,7 +68,7 @@ class PlacesInFiles(NamedTuple):
         return cls((), np.zeros(num_sequences, np.int64))
 
     def texts(self) -> list[str]:
-        """Return each place as compilers write it: `file:line`, or `file: byte n`; empty if there is none."""
+        """Return each place in the notation of compilers: `file:line`, or `file: byte n`; empty if there is no file."""
         paths = [self.paths[index] for index in self.path_indices.tolist()] if self.paths else []
         if self.lines is not None:
             return [f"{path}:{line}" for path, line in zip(paths, self.lines.tolist(), strict=True)]
@@ -83,11 +83,11 @@ class Ahead:
 
     Attributes:
         num_bytes: Bytes of parsed data to prepare; 0: none.
-        num_chunks: Prepare all chunks if the corpus has at most this number, or else none; None: as many as fit.
+        num_chunks: Prepare all chunks if the corpus has at most this many, and otherwise none; None: as many as fit.
         is_packed: Whether all chunks will only be packed into minibatches. Such chunks may keep values in fewer bytes.
-        window_in_chunks: Chunks within which sequences are shuffled: a cache must have room for them.
+        window_in_chunks: Number of chunks among which sequences are shuffled. A cache must have room for them.
         window_in_samples: The same in samples; 0: the window is counted in chunks.
-        is_shuffled: Whether the chunks will be read in any other order than that of the corpus.
+        is_shuffled: Whether the chunks will be read in an order other than that of the corpus.
     """
 
     num_bytes: int
@@ -101,8 +101,8 @@ class Ahead:
         """Divide this among files that are read one after the other.
 
         Args:
-            sizes: Bytes of each file; 0 if that is not known, and then nothing is prepared.
-            chunk_size: Bytes of a chunk, roughly.
+            sizes: Size of each file in bytes. If one is unknown (0), nothing is prepared.
+            chunk_size: Approximate size of a chunk in bytes.
         """
         nothing = dataclasses.replace(self, num_bytes=0, num_chunks=None)
         num_chunks = sum(-(-size // chunk_size) for size in sizes)
@@ -132,14 +132,14 @@ class Utterances:
         can_lead: Whether the corpus may be the first of several.
         is_broadcast: Whether an utterance has a single frame, which is repeated for all frames of its partner.
         unequal_lengths: The treatment of an utterance that is not as long as its partner in the first corpus.
-        refuses_frame_mode: The reason why the corpus cannot be cut into frames; None if it can.
+        refuses_frame_mode: The reason why the corpus cannot be cut into frames; None: it can be cut.
         invalid: Utterances to leave out, each of which costs one of the source's `max_errors` when it is reached.
         broken: Utterances that cannot be delivered at all.
         is_literal: Whether errors are raised when an utterance is reached, and empty minibatches are delivered, as in
             CNTK 2.7.
         is_pattern: Utterances whose key also matches all keys that end with a slash and this key; None: no utterance
             has such a key.
-        complaint: Makes the error that says what is wrong with an utterance that is invalid or broken.
+        complaint: Makes the error that says what is wrong with an invalid or broken utterance.
     """
 
     can_lead: bool = True
@@ -205,7 +205,7 @@ class Corpus(Protocol):
         """Return the chunks that were parsed while the corpus was opened. A second call returns none."""
 
     def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
-        """Return where sequences of the table are. Counts the lines of a text up to the last of them.
+        """Return the places of sequences of the table. Counts the lines of a text up to the last of these sequences.
 
         Raises:
             OSError: A file cannot be read.
@@ -233,6 +233,6 @@ class Deserializer(Protocol):
         """Open the files, and make or load the index.
 
         Args:
-            text_keys: Read keys as words, if the format leaves the choice.
+            text_keys: Read keys as words, if the format allows both numbers and words.
             ahead: The chunks that are needed immediately.
         """

@@ -4,7 +4,7 @@
 
     detect(path)                 the kind; a file of no known kind counts as text in CNTK's format
     other_than(form, path)       for the error about a file that cannot be read: the kind that its bytes show
-    other_in(form, text)         the same for an opened file
+    other_in(form, text)         the same for an opened text
 
 No other module of cntkio guesses what a file is. Only the first bytes are read.
 """
@@ -28,6 +28,7 @@ CBF_MAGIC = b"nib_ktnc"
 CBF_DOCUMENTED = struct.pack("<q", 1)
 """First bytes of the binary format in its documented layout: its version."""
 
+_CBF_START = struct.Struct("<qqii")
 _HEAD = 4096
 _LARGEST_VERSION = 99
 _MOST_STREAMS = 1 << 16
@@ -42,9 +43,9 @@ class FileKind(NamedTuple):
 
     Attributes:
         form: Short name.
-        title: Name for people.
-        call: The call of the deserializer that reads it, with `{path}` for the file; empty: no deserializer does.
-        advice: Advice about a file that no deserializer reads, with `{path}` for the file as the shell takes it.
+        title: Name for messages.
+        call: The call of the deserializer that reads it, with `{path}` for the file; empty: no deserializer reads it.
+        advice: Advice on a file that no deserializer reads, with `{path}` for the file, quoted for a shell.
     """
 
     form: str
@@ -54,12 +55,12 @@ class FileKind(NamedTuple):
 
     @property
     def deserializer(self) -> str | None:
-        """Class that reads it; None: no deserializer does."""
+        """The class that reads it; None: no deserializer reads it."""
         return self.call.split("(")[0] or None
 
     @property
     def noun(self) -> str:
-        """Name of such a file with its article."""
+        """Name of such a file, with its article."""
         article = "an" if self.title.startswith(("HTK", "Arrow", "HDF5", "SVM")) else "a"
         return f"{article} {self.title.replace(' format', ' corpus')}"
 
@@ -180,7 +181,7 @@ def detect(path: str | os.PathLike[str]) -> FileKind:
 
     Raises:
         OSError: The file cannot be read.
-        ConfigError: The remote store is not known.
+        ConfigError: The remote store is of an unknown kind.
 
     Example:
         >>> detect("examples/iris/iris.ctf").deserializer
@@ -195,8 +196,8 @@ def detect(path: str | os.PathLike[str]) -> FileKind:
 def other_than(form: str, path: str | os.PathLike[str], before: str = "; ") -> str:
     """Describe the kind of a file and its reader, if its bytes show that it is not of the kind that a reader expected.
 
-    The name of the file decides nothing here. Nothing is read beyond the first bytes, and a file that cannot be read
-    gives no result, since this is the end of the message of another error.
+    The name of the file does not matter. Only the first bytes are read. The description is the end of another error's
+    message, so it is empty if the file cannot be read.
 
     Args:
         form: The form that the reader expects, one of `KINDS`.
@@ -204,7 +205,7 @@ def other_than(form: str, path: str | os.PathLike[str], before: str = "; ") -> s
         before: Text to put before the description.
 
     Returns:
-        A part of a sentence, or nothing if the bytes do not show another kind.
+        A part of a sentence; empty if the bytes do not show another kind.
 
     Example:
         >>> other_than("ctf", "examples/iris/iris.ctf")
@@ -219,7 +220,7 @@ def other_than(form: str, path: str | os.PathLike[str], before: str = "; ") -> s
 
 
 def other_in(form: str, text: TextInput, before: str = "; ") -> str:
-    """Describe the kind of an opened file, as `other_than` does."""
+    """Describe the kind of an opened text, as `other_than` does."""
     try:
         begin = Beginning(text.read(0, _HEAD), text.size, text.compression)
     except OSError:
@@ -232,7 +233,7 @@ def _said(form: str, begin: Beginning, path: str, before: str) -> str:
     if found == form or (form, found) in _ALIKE:
         return ""
     if found is None:
-        # A zero byte after lines of the form is an error of these lines.
+        # After lines of the expected form, a zero byte is an error in the text, not a sign of another format.
         lines = begin.head[: begin.head.find(b"\0")].rpartition(b"\n")[0]
         is_text = b"\0" not in begin.head or (not _CONTROLS.search(lines) and _form_of_text(lines) == form)
         return f"{before}this is not a text, for it has zero bytes" if not is_text and form in _TEXTS else ""
@@ -240,7 +241,7 @@ def _said(form: str, begin: Beginning, path: str, before: str) -> str:
     return f"{before}this is {kind.noun}: {kind.use(path)}"
 
 
-# A list without ranges (`u1=a.mfc`) looks like a configuration.
+# Pairs of an expected form and a form that looks like it: a list without ranges (`u1=a.mfc`) is like a configuration.
 _ALIKE = {("scp", "configuration")}
 _TEXTS = ("ctf", "scp", "mlf", "configuration")
 
@@ -256,13 +257,13 @@ def _beginning(path: str | os.PathLike[str]) -> Beginning:
 def _form_of(begin: Beginning, suffix: str, text: str) -> str | None:
     """Return the form of a file, or None if nothing shows it.
 
-    Text of the CNTK text format is read where it is, compressed or not. Other compressed content has the form of the
+    Text in the CNTK text format is read where it is, compressed or not. For other compressed content, the result is the
     compression.
 
     Args:
         begin: The first bytes.
-        suffix: The end of its name.
-        text: Form of content that is compressed and of no known kind.
+        suffix: The extension of the file's name.
+        text: Form of compressed content of no known kind.
     """
     if begin.compression is None:
         return _form(begin.head, begin.size, suffix)
@@ -274,7 +275,7 @@ def _form(head: bytes, size: int, suffix: str) -> str | None:
     """Return the form of a file, or None if nothing shows it."""
     form = next((form for magic, form in _MAGIC.items() if head.startswith(magic)), None)
     if form == "arrow stream" and not 0 < int.from_bytes(head[4:8], "little") < _MOST_ARROW_METADATA:
-        form = None  # the mark of a message is followed by the size of its description
+        form = None  # after the mark, a message of Arrow has the size of its metadata
     if form == "zip" and b".npy" in head[:256]:
         return "npz"
     if form is not None:
@@ -297,16 +298,15 @@ def _form(head: bytes, size: int, suffix: str) -> str | None:
 
 def _form_of_text(text: bytes) -> str | None:
     """Return the form of a text, by its first line that is neither empty nor a comment."""
-    lines = [line.strip() for line in text.split(b"\n")]
-    lines = [line for line in lines if line and not line.startswith((b"#", b"//"))]
+    lines = [line for line in map(bytes.strip, text.split(b"\n")) if line and not line.startswith((b"#", b"//"))]
     if not lines:
         return None
     for form, pattern in _FIRST_LINES.items():
         if pattern.fullmatch(lines[0]):
             return form
-    # The last line may be cut off.
+    whole = lines[:-1] or lines  # the last line may be cut off
     for separator in _SEPARATORS:
-        counts = {line.count(separator) for line in lines[: max(1, len(lines) - 1)]}
+        counts = {line.count(separator) for line in whole}
         if len(counts) == 1 and counts != {0}:
             return "csv"
     return None
@@ -314,10 +314,10 @@ def _form_of_text(text: bytes) -> str | None:
 
 def cbf_version(head: bytes) -> int | None:
     """Return the version if the first bytes of a file are a header of the documented binary layout."""
-    if len(head) < struct.calcsize("<qqii"):
+    if len(head) < _CBF_START.size:
         return None
-    version, num_chunks, num_streams, name_size = struct.unpack_from("<qqii", head)
-    name = head[struct.calcsize("<qqii") :][:name_size]
+    version, num_chunks, num_streams, name_size = _CBF_START.unpack_from(head)
+    name = head[_CBF_START.size :][:name_size]
     is_layout = (
         0 < version <= _LARGEST_VERSION
         and 0 < num_chunks < 1 << 40
@@ -329,7 +329,7 @@ def cbf_version(head: bytes) -> int | None:
 
 
 def _is_utf_16(head: bytes) -> bool:
-    """Return whether every second byte of an ASCII text is zero."""
+    """Return whether the bytes are ASCII text in UTF-16: every second byte is zero."""
     even, odd = head[0::2], head[1::2]
     return any(not any(zeros) and text.isascii() and 0 not in text for zeros, text in ((odd, even), (even, odd)))
 
@@ -341,7 +341,7 @@ def _is_htk(head: bytes, size: int) -> bool:
     for order in "><":
         num_frames, period, frame_size, kind = struct.unpack_from(f"{order}iIHH", head)
         is_kind = kind & _HTK_KIND_BITS <= _MOST_HTK_KIND and period > 0 and num_frames > 0 and frame_size > 0
-        # A check sum takes two bytes more.
+        # A check sum may follow the frames, in two bytes.
         if is_kind and size - 12 - num_frames * frame_size in (0, 2):
             return True
     return False

@@ -7,8 +7,8 @@
     "data/**/*.ctf"           wildcards: the files of folders, in the order of the bytes of their names
     ["b.ctf", "a.ctf"]        a list of any of these, in its order
 
-A file that exists under the name of a pattern is that file. The names of folders and files come from a `Lister`, so
-that patterns mean the same wherever files are.
+If a file's name is the pattern itself, the pattern means that file. The names of folders and files come from a
+`Lister`, so that patterns mean the same wherever files are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FileNames: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _WILDCARDS = re.compile(r"[*?\[]")
 _NUMBERS = re.compile(r"(\d+)\.\.(\d+)(?:\.\.(\d+))?")
 _LETTERS = re.compile(r"([a-z])\.\.([a-z])|([A-Z])\.\.([A-Z])")
-# The names of index caches, which lie next to the corpora.
+# The end of the name of an index cache, which is next to its corpus.
 _INDEX_CACHE = re.compile(r"\.[0-9a-f]{8}\.index")
 _MOST_FILES = 1_000_000
 _NUM_SHOWN = 3
@@ -56,7 +56,7 @@ class Lister(Protocol):
         """Return the names of the files and folders in a folder, in any order; none if the folder does not exist."""
 
     def matching(self, pattern: str) -> Iterable[str]:
-        """Return the files that match wildcards, in any order: paths that begin as the pattern does."""
+        """Return the files that match wildcards, in any order, as paths that begin like the pattern."""
 
 
 class LocalFiles:
@@ -81,12 +81,12 @@ class LocalFiles:
             return []
 
     def matching(self, pattern: str) -> Iterable[str]:
-        # `Path` takes twice as long for ten thousand files.
+        # With ten thousand files, `Path` takes twice as long.
         return filter(os.path.isfile, glob.iglob(_with_literal_folders(pattern), recursive=True))  # noqa: PTH207
 
 
 def _with_literal_folders(pattern: str) -> str:
-    """Return a pattern for `glob` in which the folders that exist as they are written mean themselves."""
+    """Return a pattern for `glob` that takes the names of existing folders literally, even with wildcards in them."""
     folders, name = os.path.split(pattern)
     head: list[str] = []
     rest = list(Path(folders).parts)
@@ -115,7 +115,7 @@ def listed_files(names: FileNames, *, option: str = "filename", remote: Remote |
 
     Args:
         names: The path, pattern or sequence.
-        option: The option that has them, for messages.
+        option: The option that contains the names, for messages.
         remote: Options of a remote store.
 
     Raises:
@@ -140,7 +140,7 @@ def listed_files(names: FileNames, *, option: str = "filename", remote: Remote |
 
 
 def absolute_names(names: FileNames, remote: Remote | None = None) -> str | list[str]:
-    """Return paths and patterns that mean the same in another folder. Names in a remote store stay as they are.
+    """Return paths and patterns that mean the same in any working folder. Names in a remote store stay as they are.
 
     Example:
         >>> absolute_names(["s3://bucket/a-*.ctf", "/data/a.ctf"])
@@ -153,9 +153,9 @@ def absolute_names(names: FileNames, remote: Remote | None = None) -> str | list
 
 
 def in_one_text(text: str) -> str | list[str]:
-    """Return a path or a pattern, or a list of them that is written in one text, with semicolons between them.
+    """Return a path or a pattern, or the list of them that a text with semicolons contains.
 
-    A file that exists under this name is that file.
+    If a file has the whole text as its name, the text means that file.
 
     Example:
         >>> in_one_text("a.ctf; b-*.ctf"), in_one_text("a.ctf")
@@ -167,7 +167,7 @@ def in_one_text(text: str) -> str | list[str]:
 
 
 def shown_files(names: FileNames) -> str:
-    """Return a path, a pattern or a list of them as messages show it.
+    """Return a path, a pattern or a list of them for messages.
 
     Example:
         >>> shown_files("train-*.ctf"), shown_files(["a.ctf", "b.ctf"]), shown_files([f"{i}.ctf" for i in range(99)])
@@ -180,7 +180,7 @@ def shown_files(names: FileNames) -> str:
 
 
 def sizes_of(paths: Sequence[str], remote: Remote | None = None) -> list[int]:
-    """Return the bytes of each file; 0 for a file that cannot be read, or whose size only a request would show."""
+    """Return the size of each file in bytes; 0 for a file that cannot be read, or whose size only a request tells."""
     return [lister_of(path, remote).size(path) for path in paths]
 
 
@@ -225,14 +225,14 @@ def _refuse_repeated(found: Sequence[tuple[str, str]], option: str) -> None:
 def _pattern_for(folder: str, lister: Lister) -> str:
     """Return a pattern for the files of a folder: the most frequent ending of their names."""
     names = [name for name in lister.names(folder) if not name.startswith(".") and not _INDEX_CACHE.search(name)]
-    endings = Counter(Path(name).suffix for name in names if Path(name).suffix)
-    ending = endings.most_common(1)[0][0] if endings else ""
+    endings = Counter(filter(None, (Path(name).suffix for name in names)))
+    ending = max(endings, key=endings.__getitem__, default="")
     separator = "" if folder.endswith(("/", os.sep)) else "/"
     return f"{folder}{separator}*{ending}"
 
 
 def _near_names(pattern: str, lister: Lister) -> str:
-    """Return advice about a pattern that no file matches: the files in its folder, or that the folder is missing."""
+    """Return advice on a pattern that no file matches: names some files of its folder, or says that it is missing."""
     parts = re.split(r"(?<=[/\\])", pattern)
     index = next(index for index, part in enumerate(parts) if _WILDCARDS.search(part))
     folder, part = "".join(parts[:index]), parts[index].rstrip("/\\")
@@ -251,7 +251,7 @@ def _near_names(pattern: str, lister: Lister) -> str:
 
 
 def expanded_braces(pattern: str) -> list[str]:
-    """Return the names that braces stand for, in their order, as a shell does; other braces mean themselves.
+    """Return the names that braces stand for, in their order, as in a shell; other braces are literal.
 
     Raises:
         ConfigError: They stand for more than a million names.
@@ -274,11 +274,10 @@ def expanded_braces(pattern: str) -> list[str]:
 
 
 def _group(pattern: str, begin: int) -> tuple[int, Iterable[str]] | None:
-    """Return the end of the braces that begin at an offset, and their alternatives; None: they mean themselves."""
+    """Return the end of the braces that begin at an offset, and their alternatives; None: the braces are literal."""
     depth, parts, start = 0, [], begin + 1
-    for at in range(begin, len(pattern)):
-        letter = pattern[at]
-        depth += {"{": 1, "}": -1}.get(letter, 0)
+    for at, letter in enumerate(pattern[begin:], begin):
+        depth += (letter == "{") - (letter == "}")
         if (letter == "," and depth == 1) or not depth:
             parts.append(pattern[start:at])
             start = at + 1
@@ -296,12 +295,14 @@ def _range(text: str) -> Iterator[str] | None:
     numbers = _NUMBERS.fullmatch(text)
     if numbers is None:
         return None
-    first_text, last_text, step = numbers.groups()
-    if abs(int(last_text) - int(first_text)) // max(int(step or 1), 1) >= _MOST_FILES:
+    first, last, step = (int(number or 1) for number in numbers.groups())
+    step = max(step, 1)
+    if abs(last - first) // step >= _MOST_FILES:
         _refuse_too_many(text)
-    is_padded = any(len(text) > 1 and text.startswith("0") for text in (first_text, last_text))
-    width = max(len(first_text), len(last_text)) if is_padded else 0
-    return (f"{number:0{width}}" for number in _from_to(int(first_text), int(last_text), max(int(step or 1), 1)))
+    bounds = numbers.groups()[:2]
+    is_padded = any(len(bound) > 1 and bound.startswith("0") for bound in bounds)
+    width = max(map(len, bounds)) if is_padded else 0
+    return (f"{number:0{width}}" for number in _from_to(first, last, step))
 
 
 def _from_to(first: int, last: int, step: int) -> range:

@@ -1,4 +1,4 @@
-"""Deserializers of other packages, which may keep only a part of the contract.
+"""Deserializers of other packages, which may implement only a part of the contract.
 
 The only required method is ``open()``, which returns a `Corpus`.
 """
@@ -48,7 +48,7 @@ def as_deserializer(described: Any) -> Deserializer:
 
 
 def can_be_opened(described: Any) -> bool:
-    """Return whether an object has a method `open`, which deserializers have, and also paths."""
+    """Return whether an object has a method `open`, as deserializers have, and also paths."""
     return callable(getattr(described, "open", None))
 
 
@@ -64,7 +64,7 @@ def _advice(path: str) -> str:
 
 
 class _ForeignDeserializer:
-    """The whole contract for an object that has `open`, and perhaps some of the other methods."""
+    """The whole contract for an object with `open` and perhaps some of the other methods."""
 
     def __init__(self, described: Any) -> None:
         self._described = described

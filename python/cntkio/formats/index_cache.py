@@ -6,9 +6,10 @@
 
 A cache is used only if everything that the index depends on is unchanged: the cache's own format, the settings, and the
 corpus's size, times of change in nanoseconds and a check sum of samples of its content. Every block is compared with
-its check sum when it is read. No damage of a cache is an error, because an index can always be made anew.
+its check sum when it is read. Damage to a cache is never an error, because an index can always be made again.
 
-A cache is read and never mapped: a process that reads a mapped file dies if the file is cut at the same time.
+A cache is read and never mapped, because the operating system kills a process that reads a mapped file while another
+process truncates it.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ _BLOCK = _core.CHECK_SUM_BLOCK
 _MOST_HEADER = 1 << 24
 _TYPES = frozenset(("|u1", "<u2", "<u4", "<u8", "<i8"))
 LEAST_CACHED = 256 << 10
-"""Of several local texts, texts of fewer bytes have no cache: to open it takes longer than to make the index again."""
+"""If there are several local texts, smaller ones have no cache: opening it takes longer than making the index again."""
 # A pipe under the name of a cache must not block.
 _READ_WITHOUT_WAITING = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
-# A file system notes the time of a change in steps of up to some milliseconds.
+# File systems record the time of a change in steps of up to several milliseconds.
 _STEP_OF_TIMES = 0.02
 
 
@@ -59,7 +60,7 @@ def file_fingerprint(file: ReadableText, table: SequenceTable, content: str | No
     Args:
         file: The file.
         table: Its sequences.
-        content: The check sum of samples of its content, if it is known.
+        content: The check sum of samples of its content; None: it has to be computed.
     """
     return f"{file.size}:{table.num_sequences}:{content or content_sum(file)}"
 
@@ -153,7 +154,7 @@ class Remaking:
 
     Args:
         path: The cache, for the log.
-        make: Makes the arrays; called once at most.
+        make: Makes the arrays; called at most once.
     """
 
     def __init__(self, path: Path, make: Callable[[], Arrays]) -> None:
@@ -195,9 +196,9 @@ class IndexCache:
     """The index cache of one corpus, read with one set of settings.
 
     Args:
-        file: The opened corpus. The cache belongs to it, even if another file gets its name later.
+        file: The opened corpus. The cache belongs to this file, even if another file gets its name later.
         settings: The settings on which the index depends; JSON-able.
-        verify: Whether to compare all of the corpus with a check sum, which takes as long as reading it.
+        verify: Whether to compare the whole corpus with a check sum, which takes as long as reading it.
     """
 
     def __init__(self, file: TextInput, settings: Mapping[str, Any], *, verify: bool = False) -> None:
@@ -212,7 +213,7 @@ class IndexCache:
         return f".{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}.index"
 
     def candidates(self) -> list[Path]:
-        """Return the paths that the cache may have: next to the corpus, or else in the user's cache folder."""
+        """Return the possible paths of the cache: next to the corpus, and then in the user's cache folder."""
         ending = self._ending
         local = self._file.local_path
         corpus = Path(self._file.path) if local is None else local.absolute()
@@ -246,7 +247,7 @@ class IndexCache:
         return None
 
     def _found(self) -> Iterator[Path]:
-        """Yield the paths that the cache may have, and then a local copy of the cache in the corpus's store."""
+        """Yield the possible paths of the cache, and then a local copy of the cache in the corpus's store."""
         paths = self.candidates()
         yield from paths
         content = self._file.companions.read(self._ending) if self._file.companions is not None and paths else None
@@ -299,13 +300,13 @@ class IndexCache:
             )
 
     def write(self, facts: Mapping[str, Any], arrays: Arrays) -> Written:
-        """Write the cache at the first possible place.
+        """Write the cache to the first path that allows it.
 
         Args:
-            facts: Facts that `StoredArrays` has; JSON-able.
+            facts: Facts for `StoredArrays.facts`; JSON-able.
             arrays: Arrays of uint8, uint16, uint32, uint64 or int64.
         """
-        # A change within the same step of the clock would not change the times.
+        # A change within the same step of the file system's clock would not change the times.
         newest = max(self._before.get(name, 0) for name in ("time_ns", "change_time_ns")) / 1e9
         time.sleep(min(max(newest + _STEP_OF_TIMES - time.time(), 0), _STEP_OF_TIMES))
         if self._before != self._file.facts(verify=self._verify):
@@ -356,11 +357,11 @@ def publish(file: TextInput, cache: Path) -> str:
 
 
 class Written(NamedTuple):
-    """The place at which an index cache was written.
+    """The result of writing an index cache.
 
     Attributes:
         path: The cache; None: it could not be written.
-        failures: The places where it could not be written, each with the reason.
+        failures: The paths to which it could not be written, each with the reason.
     """
 
     path: Path | None
@@ -385,7 +386,7 @@ class CacheWriter:
             self._run()
 
     def _run(self) -> None:
-        write, self._write = self._write, None  # it holds the whole index
+        write, self._write = self._write, None  # release the index, which the function holds
         assert write is not None
         try:
             self._written = write()
@@ -401,11 +402,11 @@ class CacheWriter:
 
 
 class CacheFiles(NamedTuple):
-    """The index caches of opened files, some of which may still be written.
+    """The index caches of opened files, some of which may not be complete yet.
 
     Attributes:
         known: The caches from which the files were opened.
-        writers: What writes the others.
+        writers: The writers of the other caches.
     """
 
     known: tuple[Path, ...] = ()
@@ -424,7 +425,7 @@ class CacheFiles(NamedTuple):
 
 
 class CacheCopy:
-    """A copy of an index cache for machines that lack the cache: a small value without the content.
+    """A description of an index cache with which other machines make copies; it does not contain the content.
 
     Args:
         path: The cache on this machine.
@@ -453,7 +454,7 @@ class CacheCopy:
 
 
 class _UnfitCacheError(Exception):
-    """An index cache may be sound, but belongs to another corpus, other settings or another user."""
+    """An index cache belongs to another corpus, other settings or another user; it is not damaged."""
 
 
 def _users_folder() -> Path | None:
@@ -465,11 +466,11 @@ def _users_folder() -> Path | None:
 
 
 def _name_in_users_folder(corpus_folder: Path, name: str) -> str:
-    """Return the name in the user's folder of a cache that has this name next to its corpus."""
+    """Return the name in the user's folder for a cache whose name next to its corpus would be `name`."""
     return f"{hashlib.blake2b(os.fsencode(corpus_folder), digest_size=8).hexdigest()}.{name}"
 
 
 def sum_of(content: bytes) -> int:
-    """Return the check sum of bytes and of their number."""
+    """Return a check sum that covers bytes and their number."""
     sums = _core.check_sums(np.frombuffer(content, np.uint8), 1)
     return int.from_bytes(hashlib.blake2b(sums.tobytes(), digest_size=8).digest(), "little") ^ len(content)

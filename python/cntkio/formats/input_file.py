@@ -1,4 +1,4 @@
-"""Reading of files by position, and the line and column of an error in a text.
+"""Files that are read by position, and the line and column of an error in a text.
 
 The error about a missing file suggests the nearest name.
 """
@@ -28,12 +28,12 @@ from cntkio.formats.text_input import CoreText, ReadableText, Window
 from cntkio.hints import near_name
 
 _BLOCK = 1 << 20
-# Ctrl-C waits until the core has finished a window.
+# An interrupt (Ctrl-C) waits until the core has finished a window.
 WINDOW = 1 << 30
 _NUM_SAMPLES = 64
 SAMPLE_SIZE = 4096
 """Bytes of each sample of a text's content."""
-# Windows reads texts otherwise without O_BINARY. Without O_NONBLOCK, a pipe would wait for its writer.
+# Without O_BINARY, Windows converts line ends. Without O_NONBLOCK, opening a pipe would wait for its writer.
 _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
@@ -41,7 +41,7 @@ def open_to_read(path: str | bytes | os.PathLike[str]) -> int:
     """Open a file and return its descriptor.
 
     Raises:
-        FileNotFoundError: There is no such file; the message names the nearest one, or the folder that was searched.
+        FileNotFoundError: There is no such file; the message names the nearest file, or the folder that was searched.
         OSError: The file cannot be read.
 
     Example:
@@ -86,7 +86,7 @@ def _require_regular(descriptor: int, path: str | bytes | os.PathLike[str]) -> N
 
 
 def in_utf8(path: str | bytes) -> str:
-    """Return a path for messages of the compiled core, which takes UTF-8: other bytes are escaped.
+    """Return a path for messages of the compiled core, which accepts only UTF-8: other bytes are escaped.
 
     Example:
         >>> in_utf8(b"a\\xff.cbf")
@@ -96,9 +96,9 @@ def in_utf8(path: str | bytes) -> str:
 
 
 def system_number(descriptor: int) -> int:
-    """Return the number by which the system, and so the compiled core, knows an open file.
+    """Return the number by which the operating system, and so the compiled core, identifies an open file.
 
-    On Windows a descriptor belongs to Python's C library, and the system has handles.
+    On Windows, descriptors belong to Python's C library, and the system itself uses handles.
     """
     if sys.platform == "win32":
         import msvcrt
@@ -108,7 +108,7 @@ def system_number(descriptor: int) -> int:
 
 
 def hint_on_missing(path: Path) -> str:
-    """Return advice for a path that does not exist: the end of a message."""
+    """Return advice for a path that does not exist, as the end of a message."""
     if path.is_symlink():
         return f"; it is a link to {str(path.readlink())!r}, which does not exist"
     missing = path
@@ -149,17 +149,17 @@ def all_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def changed_in_use(path: str, size: int, size_now: int) -> CorpusError:
-    """Make the error about a file that has changed since it was opened."""
+    """Return the error about a file that has changed since it was opened."""
     now = f"{size_now} now" if size_now != size else "as now, but with another content or time"
     return CorpusError(f"{path}: changed while in use ({size} bytes when opened, {now}); open it again")
 
 
 class InputFile:
-    """A file that any thread reads by position, and a `TextInput`. It is closed when nothing refers to it any more.
+    """A file that any thread reads by position; a `TextInput`. It is closed when nothing refers to it any more.
 
     Attributes:
         path: The file.
-        number: The number by which the compiled core knows it.
+        number: The number by which the compiled core identifies it.
         size: Its size in bytes when it was opened.
 
     Raises:
@@ -199,7 +199,7 @@ class InputFile:
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """Size and time of the last change, when the file was opened."""
+        """Size and time of the last change when the file was opened."""
         return self.size, self._time_ns
 
     @property
@@ -218,8 +218,7 @@ class InputFile:
     def source(self, begin: int, end: int) -> CoreText:
         return self.handle
 
-    def source_to_parse(self, begin: int, end: int) -> CoreText:
-        return self.source(begin, end)
+    source_to_parse = source
 
     def windows(self, first: int) -> Iterator[Window]:
         for begin in range(first, self.size, WINDOW):
@@ -237,7 +236,7 @@ class InputFile:
 
 
 def has_byte(text: ReadableText, byte: bytes) -> bool:
-    """Return whether a text has a byte. All threads search."""
+    """Return whether a text contains a byte. All threads search."""
     window = min(WINDOW, text.reach)
     for begin in range(0, text.size, window):
         end = min(begin + window, text.size)
@@ -247,23 +246,20 @@ def has_byte(text: ReadableText, byte: bytes) -> bool:
 
 
 def sample_offsets(size: int) -> list[int]:
-    """Return the offsets of the samples of a text of which `content_sum` has the check sum."""
+    """Return the offsets of the samples of a text that `content_sum` covers."""
     last = max(size - SAMPLE_SIZE, 0)
     return [last * number // (_NUM_SAMPLES - 1) for number in range(_NUM_SAMPLES)]
 
 
 def content_sum(text: ReadableText) -> str:
     """Return a check sum of samples of a text's content."""
-    content = hashlib.blake2b(digest_size=16)
     offsets = sample_offsets(text.size)
     if text.size <= _NUM_SAMPLES * SAMPLE_SIZE:  # a single read takes less time
         whole = text.read(0, text.size)
         samples = [whole[offset : offset + SAMPLE_SIZE] for offset in offsets]
     else:
         samples = [text.read(offset, SAMPLE_SIZE) for offset in offsets]
-    for sample in samples:
-        content.update(sample)
-    return content.hexdigest()
+    return hashlib.blake2b(b"".join(samples), digest_size=16).hexdigest()
 
 
 class _KnownLine(NamedTuple):
@@ -272,14 +268,14 @@ class _KnownLine(NamedTuple):
 
 
 class Locator:
-    """Finds the line and column of a byte in a text file, by counting line ends when an error asks for them."""
+    """Finds the line and column of a byte in a text file. It counts line ends only when an error needs them."""
 
     def __init__(self, file: ReadableText) -> None:
         self._file = file
         self._known = [_KnownLine(0, 1)]
 
     def locate(self, byte: int) -> dict[str, Any]:
-        """Return the place of a byte, as keywords of `FormatError`."""
+        """Return the place of a byte as keyword arguments of `FormatError`."""
         index = bisect.bisect_right(self._known, byte, key=lambda known: known.offset) - 1
         line = self._known[index]
         offset = line.offset
@@ -296,7 +292,7 @@ class Locator:
         return {"path": self._file.path, "byte": byte, "line": line.number, "column": byte - line.offset + 1}
 
     def lines_of(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the line of each of some bytes, from 1. All threads count."""
+        """Return the line of the byte at each offset, from 1. All threads count."""
         order = np.argsort(offsets)
         ascending = offsets[order].astype(np.uint64)
         lines = np.empty(len(offsets), np.int64)
@@ -312,5 +308,5 @@ class Locator:
         return lines
 
     def error(self, byte: int, what: str, **details: Any) -> FormatError:
-        """Make the error about a byte; `details` are further keywords of `FormatError`."""
+        """Return the error about a byte; `details` are further keyword arguments of `FormatError`."""
         return FormatError(what, **self.locate(byte), **details)

@@ -1,4 +1,4 @@
-"""The precision that keeps numbers as they are: whole numbers are never rounded in silence.
+"""The precision that preserves numbers: whole numbers are never rounded silently.
 
 float32 keeps all whole numbers up to 2^24, float64 up to 2^53. Other numbers become the nearest number of the
 precision.
@@ -19,7 +19,7 @@ _BITS = {FLOAT32: 24, FLOAT64: 53}
 
 
 def least_precision(arrays: Sequence[npt.NDArray[Any]]) -> np.dtype[Any]:
-    """Return float64 if one of the arrays has doubles, or a whole number beyond 2^24; or else float32.
+    """Return float64 if one of the arrays has doubles, or a whole number beyond 2^24; otherwise float32.
 
     Example:
         >>> least_precision([np.array([1, 2])]), least_precision([np.array([1, 2**24 + 1])])

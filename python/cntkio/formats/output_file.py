@@ -1,9 +1,9 @@
 """Write files atomically: under a name there is always the old file or the complete new file.
 
-A file is written without a name where the system can do that (Linux: `O_TMPFILE`), and gets its name at the end, so
-that a process that is killed leaves no file. Elsewhere it is written next to its final place as `.NAME.part`, under a
-lock. The system releases the lock of a dead process, and the next writer of the same name takes its file over. A pipe
-or a device is written directly.
+Where the system supports it (Linux: `O_TMPFILE`), a file is written without a name and gets its name at the end, so
+that a killed process leaves no file. Elsewhere it is written as `.NAME.part` next to its final place, under a lock.
+The system releases the lock of a dead process, and the next writer of the same name takes over its file. A pipe or a
+device is written directly.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ try:
     import fcntl
 
     _locks = fcntl
-except ImportError:  # Windows, which locks every open file
+except ImportError:  # Windows, where every open file is locked
     _locks = None
 
 UNNAMED: int | None = getattr(os, "O_TMPFILE", None)
-"""The flag of the system that makes a file without a name; None: it has none."""
+"""The system's flag for files without a name; None: it has no such flag."""
 _BUFFER = 1 << 17
 _FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 
@@ -37,12 +37,12 @@ def written_whole(path: str | os.PathLike[str], *, is_durable: bool = True) -> I
     """Open a file for writing that appears under its name when the block ends without an exception.
 
     Args:
-        path: The file. An older one is replaced; a link is followed.
-        is_durable: Wait until the disk has the file before it gets its name, so that even a power failure leaves the
-            old file or the complete new file.
+        path: The file. An older file is replaced; a link is followed.
+        is_durable: Wait until the content is on disk before the file gets its name, so that even a power failure
+            leaves the old file or the complete new file.
 
     Raises:
-        OSError: It cannot be written; the error names `path`, and says what is there now.
+        OSError: The file cannot be written; the error names `path`, and says what is there now.
 
     Example:
         >>> import tempfile
@@ -67,17 +67,17 @@ def written_whole(path: str | os.PathLike[str], *, is_durable: bool = True) -> I
 
 @contextlib.contextmanager
 def scratch_beside(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a temporary file on the same disk as `path`, to write and read back.
+    """Open a temporary file on the same disk as `path`, to write it and read it back.
 
     Raises:
-        OSError: It cannot be written; the error names `path`.
+        OSError: The file cannot be written; the error names `path`.
     """
     with _scratch(Path(os.path.realpath(path))) as (_, file):
         yield file
 
 
 def write_whole(path: Path, pieces: Iterable[bytes], *, is_durable: bool = True) -> None:
-    """Write a file piece by piece, as `written_whole` does. Missing folders are made."""
+    """Write a file piece by piece, as `written_whole` does. Missing folders are created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(path, is_durable=is_durable) as file:
         for piece in pieces:
@@ -129,7 +129,7 @@ class _Output(io.FileIO):
         return count
 
     def sync(self) -> None:
-        """Wait until the disk has the file."""
+        """Wait until the content is on disk."""
         try:
             os.fsync(self.fileno())
         except OSError as error:
@@ -152,7 +152,7 @@ def _named_error(error: OSError, target: Path, num_bytes: int) -> OSError:
 
 
 class _Scratch:
-    """A file that is being written. It has no name yet, or a name of its own."""
+    """A file that is being written. It has no name yet, or a temporary name."""
 
     def __init__(self, output: _Output, path: Path | None) -> None:
         self.output = output
@@ -192,15 +192,15 @@ def _unnamed(target: Path) -> _Scratch | None:
             return None  # if the folder is missing, opening a named file says so
         raise
     with contextlib.suppress(OSError):
-        _locks.flock(descriptor, _locks.LOCK_EX | _locks.LOCK_NB)  # for the moment between its first name and its last
+        _locks.flock(descriptor, _locks.LOCK_EX | _locks.LOCK_NB)  # it may have a temporary name for a moment
     return _scratch_of(target, descriptor, None)
 
 
 def _linked(descriptor: int, target: Path) -> Path:
-    """Give a name to a file without one: its own if no file has it, or else one next to it."""
+    """Name a file that has no name: as its target if that name is free, or else with a temporary name next to it."""
     for path in itertools.chain([target], _scratch_names(target)):
         try:
-            # Only with a folder's descriptor does the call follow the link in /proc; it does not use the folder.
+            # The call follows the link in /proc only if it gets a descriptor of a folder, which it does not use.
             os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
         except FileExistsError:
             if path != target:
@@ -216,7 +216,7 @@ def _linked(descriptor: int, target: Path) -> Path:
 
 
 def _named(target: Path) -> _Scratch:
-    """Return a file next to its final place. Files that a dead process left are used again, or removed."""
+    """Return a file next to its final place. Files that a dead process left are used again or removed."""
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     flags |= getattr(os, "O_BINARY", 0) | (os.O_EXCL if _locks is None else 0)
     names = _scratch_names(target)
@@ -227,7 +227,7 @@ def _named(target: Path) -> _Scratch:
             _remove_if_abandoned(path)
             continue
         except OSError:
-            if os.path.lexists(path):  # another user's, a link, or a folder
+            if os.path.lexists(path):  # a file of another user, a link, or a folder
                 continue
             raise
         if not _is_ours(descriptor, path):
@@ -241,14 +241,12 @@ def _named(target: Path) -> _Scratch:
 
 
 def _scratch_names(target: Path) -> Iterator[Path]:
-    """Yield `.NAME.part`, which a writer uses, and names for others that write at the same time, each twice.
+    """Yield `.NAME.part`, and then names for other writers at the same time. Each name comes twice.
 
-    The second time is needed if the first try removed an abandoned file.
+    The second time is for a caller whose first try removed an abandoned file.
     """
     for count in itertools.count(1):
-        path = target.with_name(f".{target.name}.part" if count == 1 else f".{target.name}.{count}.part")
-        yield path
-        yield path
+        yield from [target.with_name(f".{target.name}.part" if count == 1 else f".{target.name}.{count}.part")] * 2
 
 
 def _scratch_of(target: Path, descriptor: int, path: Path | None) -> _Scratch:
@@ -256,7 +254,7 @@ def _scratch_of(target: Path, descriptor: int, path: Path | None) -> _Scratch:
 
 
 def _is_ours(descriptor: int, path: Path) -> bool:
-    """Lock an open file, and return whether no other process has it and it still has its name."""
+    """Lock an open file. Return whether no other process has locked it, and it still has its name."""
     if _locks is None:
         return True
     try:
@@ -285,7 +283,7 @@ def _remove_if_abandoned(path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names of a folder, where the system can do that."""
+    """Wait until the names of a folder are on disk, if the system supports that."""
     if _locks is None:
         return
     with contextlib.suppress(OSError):

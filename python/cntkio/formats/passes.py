@@ -1,11 +1,11 @@
-"""Progress of passes over whole files, such as the pass that makes an index, for a watcher that shows it.
+"""Progress of passes over whole files, such as the pass that makes an index, for a watcher that displays it.
 
 ::
 
     watched(bar) ──> announced("indexing", size) ──> add(number of bytes) ──> bar shows (done, total)
 
-The context has watcher and pass, also on threads that copy the context. So no function between the command and a pass
-over a file has an argument for them.
+The watcher and the current pass are context variables, which threads inherit if they copy the context. So no function
+between the command and a pass over a file needs an argument for them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import TypeAlias
 from cntkio._threads import ForkLock
 
 Show: TypeAlias = Callable[[int, int], None]
-"""Called with the bytes that are done and the total; the total is 0 if it is not known."""
+"""Called with the number of bytes done and the total; the total is 0 if it is not known."""
 Watcher: TypeAlias = Callable[[str], AbstractContextManager[Show]]
-"""Called with the name of a pass when it begins; the block of the result is the pass."""
+"""Called with the name of a pass when it begins; the result is a context manager around the pass."""
 Add: TypeAlias = Callable[[int], None]
-"""Called with the bytes that a pass has done since the last call."""
+"""Called with the number of bytes done since the last call."""
 
 _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 _pass: ContextVar[Add | None] = ContextVar("pass", default=None)
@@ -44,7 +44,7 @@ def announced(name: str, total: int) -> Iterator[Add | None]:
 
     Args:
         name: Name of the pass, such as "indexing".
-        total: Bytes of all files; 0: that is not known.
+        total: Number of bytes of all files; 0: unknown.
 
     Returns:
         A function that the pass calls from time to time, on any thread; None: no watcher is set.
@@ -84,11 +84,11 @@ def announced(name: str, total: int) -> Iterator[Add | None]:
 
 
 def announced_together(name: str, sizes: Sequence[int]) -> AbstractContextManager[Add | None]:
-    """Announce a pass over several files; a single file announces its own.
+    """Announce a pass over several files. If there is a single file, do nothing: it announces its own pass.
 
     Args:
         name: As for `announced`.
-        sizes: Bytes of each file; 0: that is not known.
+        sizes: Size of each file in bytes; 0: unknown.
     """
     if len(sizes) == 1:
         return nullcontext()
@@ -96,7 +96,7 @@ def announced_together(name: str, sizes: Sequence[int]) -> AbstractContextManage
 
 
 def passed(num_bytes: int) -> None:
-    """Add bytes that need no pass, such as a file with an index cache, to the pass of the caller, if there is one."""
+    """Add bytes that are done, or that need no pass because of an index cache, to the current pass, if there is one."""
     add = _pass.get()
     if add is not None and num_bytes:
         add(num_bytes)

@@ -1,4 +1,4 @@
-"""Options of corpora that are in remote stores. (docs/where-corpora-can-be.md, "Remote stores")"""
+"""Options for corpora in remote stores. (docs/where-corpora-can-be.md, "Remote stores")"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNITS = " kmgt"
 
 
 class RequestSlots:
-    """Limit on the number of requests under way at the same time. A fork has slots of its own, all of them free.
+    """Limit on the number of simultaneous requests. A fork has its own slots, all of them free.
 
     Args:
         number: Number of slots.
@@ -68,14 +68,14 @@ class Remote:
             not show them.
         store: Read from this store instead of the store that the URL names: a store of obstore, a file system of
             pyarrow, or a file system of fsspec. File names are then paths in the store.
-        cache: Folder on a local disk that keeps the bytes read, for later sweeps and other processes; also the
-            text of zstd frames that are too large to be read in any order, wherever they are.
+        cache: Folder on a local disk that keeps the bytes read, for later sweeps and other processes. It also keeps
+            the text of zstd frames that are too large to be read in any order, even of local files.
         cache_limit: Most bytes of the cache, as a number or as a text such as "50 GB"; None: no limit.
-        num_requests: Most requests that are under way at the same time, for all files with these options together.
-        num_retries: Number of repetitions of a request after errors that may pass, such as a status of 500, a timeout
-            or a broken connection. Errors that stay, such as a missing permission, are raised at once.
-        timeout_in_seconds: Longest time of a request. It holds for file systems of fsspec that are asynchronous,
-            such as the file systems for S3, Google, Azure and HTTP; other stores have options of their own.
+        num_requests: Most simultaneous requests, for all files with these options together.
+        num_retries: How often a request is repeated after errors that may pass, such as a status of 500, a timeout or
+            a broken connection. Permanent errors, such as a missing permission, are raised at once.
+        timeout_in_seconds: Longest time of a request. It applies to asynchronous file systems of fsspec, such as those
+            for S3, Google, Azure and HTTP; other stores have options of their own.
 
     Raises:
         ConfigError: An option is not possible.
@@ -113,7 +113,7 @@ class Remote:
         object.__setattr__(self, "slots", RequestSlots(self.num_requests))
 
     def __repr__(self) -> str:
-        """Print the options that are not at their default; credentials are never shown."""
+        """Print the options that differ from their defaults; credentials are never shown."""
         options = {field.name: (getattr(self, field.name), field.default) for field in dataclasses.fields(self)}
         del options["storage_options"], options["slots"]
         shown = (f"{name}={value!r}" for name, (value, default) in options.items() if value != default)
@@ -121,7 +121,7 @@ class Remote:
 
 
 def num_bytes(name: str, value: Any) -> int | None:
-    """Return a size in bytes, which may be a text with a unit of 1000 (kB, MB, GB, TB) or of 1024 (KiB, MiB, ...).
+    """Return a size in bytes; as a text, it may have a decimal unit (kB, MB, GB, TB) or a binary unit (KiB, MiB, ...).
 
     Raises:
         ConfigError: The value is not a size.
@@ -151,7 +151,7 @@ def is_remote(path: str, remote: Remote | None = None) -> bool:
 
 
 def as_url(path: str) -> str:
-    """Return a URL as it was before it became a `pathlib.Path`, unless a file has this name.
+    """Return the URL from which a `pathlib.Path` was made; other paths, and names of existing files, stay as they are.
 
     Example:
         >>> as_url("s3:/bucket/a.ctf"), as_url("folder/a.ctf"), as_url("C:/a.ctf")
@@ -180,7 +180,7 @@ def shown(url: str) -> str:
 def shown_pattern(pattern: str) -> str:
     """Return a path, a URL or a pattern of them without passwords and signatures, for messages.
 
-    A question mark may mean any character, so only what looks like the arguments of a URL is left out.
+    A question mark may be a wildcard, so only text that looks like a query of a URL is left out.
 
     Example:
         >>> shown_pattern("s3://me:secret@bucket/part-?.ctf"), shown_pattern("https://host/a.ctf?signature=3f")
@@ -193,7 +193,7 @@ def shown_pattern(pattern: str) -> str:
 def located(name: str, paths: Any, remote: Remote | None) -> tuple[str | list[str], Remote | None]:
     """Return a path, or several, as text, and the options with which to read them.
 
-    A path of universal-pathlib may have options itself.
+    A path of universal-pathlib may contain options.
 
     Args:
         name: The argument, for messages.
@@ -229,13 +229,13 @@ _default = Remote()
 
 
 def default_remote() -> Remote:
-    """Return the options for files without any; requests for these files count together."""
+    """Return the options for files that have none. These files share the limit on requests."""
     return _default
 
 
 @contextmanager
 def remote_by_default(remote: Remote) -> Iterator[None]:
-    """Use these options in the block, in all threads of the process, for files without options.
+    """Use these options for files that have none, within the block and in all threads of the process.
 
     Example:
         >>> with remote_by_default(Remote(num_requests=2)):

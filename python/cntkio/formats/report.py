@@ -1,4 +1,4 @@
-"""Errors and warnings of a corpus: counted by kind, the first ten of a kind logged in full, totals logged once."""
+"""Errors and warnings of a corpus: counted by kind. The first ten of each kind are logged in full; totals, once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextvars import ContextVar
+from itertools import islice
 from typing import NamedTuple
 
 from cntkio._threads import ForkLock
@@ -27,18 +28,13 @@ def _escape(record: logging.LogRecord) -> bool:
 logger.addFilter(_escape)
 
 NUM_IN_FULL = 10
-"""Number of items of a kind that are logged, or listed in a message, before only their number is given."""
-
-
+"""Most items of a kind that are logged in full, or listed in a message. For the others, only their number is given."""
 _trace_level = ContextVar("trace_level", default=1)
 
 
 @contextlib.contextmanager
 def traced(level: int) -> Iterator[None]:
-    """Open a source that logs at this level: 0: no warnings; 1: ten of a kind; 2: all of them.
-
-    Reports that are created within the block keep the level.
-    """
+    """Let reports that are created in the block log at this level: 0: nothing; 1: ten of each kind; 2: everything."""
     token = _trace_level.set(level)
     try:
         yield
@@ -53,9 +49,9 @@ def warn(message: str, *arguments: object) -> None:
 
 
 Observer = Callable[[str, "str | Exception", int], None]
-"""Called with the kind of an error or a warning, the message or the error, and how many it stands for."""
+"""Called with the kind of an error or a warning, the message or the error, and how many cases it stands for."""
 UNKNOWN_NAME = "unknown name"
-"""The kind of a name in a text of which no stream is read: a warning for observers that ask for it."""
+"""The kind of a name in a text that no requested stream has: a warning for observers that ask for it."""
 
 
 class _Observed(NamedTuple):
@@ -84,16 +80,16 @@ def observed(observer: Observer, kinds: Collection[str] = ()) -> Iterator[None]:
 class Report:
     """Errors and warnings of one corpus.
 
-    Any thread may use it. It logs at the level of the source that it is made for (`traced`). An error is forgiven as
-    long as the budget lasts; a warning costs nothing.
+    Any thread may use it. It logs at the level of its source (`traced`). An error is forgiven as long as the budget
+    lasts; a warning costs nothing.
 
     Args:
         name: The corpus's name; lines with totals begin with it.
         max_errors: The budget: how many errors are forgiven in all; a negative number forgives any number.
 
     Attributes:
-        name: The same.
-        budget: The same, as a number that is not negative.
+        name: The corpus's name.
+        budget: The budget, never negative.
 
     Example:
         >>> report = Report("a.ctf", max_errors=2)
@@ -151,7 +147,7 @@ class Report:
         return self._observed is not None
 
     def asks_for(self, kind: str) -> bool:
-        """Return whether an observer asks for a kind that is noted on request only."""
+        """Return whether an observer asks for a kind that is reported only on request."""
         return self._observed is not None and kind in self._observed.kinds
 
     def log(
@@ -161,9 +157,9 @@ class Report:
 
         Args:
             kind: The kind under which it was counted.
-            message: The text, or a function that makes it, which is called only if it is logged.
+            message: The text, or a function that makes the text or the error, called only if the message is needed.
             most: Number of messages of this kind to log.
-            stands_for: Number that were counted together, of which this is the last that is known in full.
+            stands_for: How many cases this one stands for: the last case known in full stands for all that follow.
         """
         if self._observed is not None:
             self._observed.observer(kind, message if isinstance(message, str) else message(), stands_for)
@@ -184,7 +180,7 @@ class Report:
                 logger.warning("%s", message)
 
     def log_totals(self) -> None:
-        """Log the number of each kind of which more were counted than logged, if it has grown since the last time."""
+        """Log the total of each kind of which more were counted than logged, if it has grown since the last call."""
         with self._lock.inner:
             for kind, count in (self._errors + self._warnings).items():
                 if count > self._logged[kind] and self._level > 0 and not self.is_observed:
@@ -193,15 +189,15 @@ class Report:
 
 
 def first_few(items: Iterable[object], total: int) -> str:
-    """List the first items of a message, and "..." if there are more than ten.
+    """List items for a message: the first ten, and "..." if there are more.
 
     Args:
-        items: The first ten items, or more of them.
+        items: At least the first ten items.
         total: Number of all items.
 
     Example:
         >>> first_few(["u1", "u2"], 2), first_few(range(100), 100)
         ('u1, u2', '0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...')
     """
-    shown = [str(item) for _, item in zip(range(NUM_IN_FULL), items, strict=False)]
+    shown = [str(item) for item in islice(items, NUM_IN_FULL)]
     return ", ".join(shown) + (", ..." if total > len(shown) else "")

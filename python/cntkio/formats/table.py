@@ -72,7 +72,7 @@ class SequenceTable:
 
     Attributes:
         keys: Key of each sequence: uint64, or text.
-        lengths: Samples that each sequence counts for: uint32, or fewer bits if all lengths fit.
+        lengths: Number of samples that each sequence counts for: uint32, or fewer bits if all lengths fit.
         chunk_starts: First sequence of each chunk and, last, the number of sequences, int64.
         options: The deserializer's options that the table depends on, for the messages of checkpoints; JSON-able.
         files: The files, if there are several.

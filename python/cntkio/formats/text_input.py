@@ -1,4 +1,4 @@
-"""The contract for texts, which a local file, a compressed file or an object in a store holds.
+"""The contract for texts, whether they are in a local file, in a compressed file or in an object of a remote store.
 
 ::
 
@@ -7,8 +7,8 @@
                   windows              the whole text in order, in parts of whole lines
                   facts                facts that show whether the text is still the same
 
-All offsets and sizes count bytes of the text, for a compressed file of the decompressed text. So index, chunks, order
-and places of errors are the same for all ways in which a text can be stored.
+All offsets and sizes count bytes of the text; if the file is compressed, of the decompressed text. So the index, the
+chunks, the order and the places of errors are the same, however a text is stored.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from cntkio.errors import FormatError
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 CoreText: TypeAlias = tuple[int, int] | tuple[Bytes, int]
-"""A text as the compiled core takes it: the number and size of an open file, or bytes in memory and the offset of the
-first of them."""
+"""A text as the compiled core takes it: the number and the size of an open file, or bytes in memory and the offset of
+their first byte."""
 PackedText: TypeAlias = tuple[
     str,
     CoreText,
@@ -38,7 +38,7 @@ PackedText: TypeAlias = tuple[
     npt.NDArray[np.uint8],
     _core.Decoders,
 ]
-"""A compressed text as the parser takes it: how it is compressed, the compressed data, and their access points."""
+"""A compressed text as the parser takes it: the compression, the compressed data, and their access points."""
 WINDOW = 32 << 20
 """Bytes of a window of a text that the core cannot read by itself."""
 _ROOM = 64 << 10
@@ -46,7 +46,7 @@ _LONGEST_LINE = 2**32 - 1
 
 
 class ReadableText(Protocol):
-    """A text, or a part of it, that any thread reads by position."""
+    """A text, or a part of a text, that any thread reads by position."""
 
     @property
     def path(self) -> str:
@@ -60,14 +60,14 @@ class ReadableText(Protocol):
         """Return up to `size` bytes; fewer only at the end."""
 
     def read_into(self, buffer: Bytes, offset: int) -> int:
-        """Fill a buffer, and return how many bytes there were; fewer than asked for only at the end."""
+        """Fill a buffer, and return the number of bytes read; fewer than requested only at the end."""
 
     def source(self, begin: int, end: int) -> CoreText:
         """Return the source from which the core reads the bytes from `begin` up to `end`."""
 
     @property
     def reach(self) -> int:
-        """Most bytes to request from `source` at once, to bound memory; whole chunks are requested anyway."""
+        """Most bytes to request from `source` at once, to bound memory. Chunks of any size are requested whole."""
 
 
 class Window(NamedTuple):
@@ -77,7 +77,7 @@ class Window(NamedTuple):
         text: The text with the bytes.
         first: Offset in `text` of a line that begins at `begin` or before.
         begin: The first byte.
-        end: The byte after the last.
+        end: The byte after the last byte.
     """
 
     text: ReadableText
@@ -87,13 +87,13 @@ class Window(NamedTuple):
 
 
 class Companions(Protocol):
-    """The objects of a store that are next to a text: their names begin with its name."""
+    """The objects of a store whose names begin with the name of a text, such as its index."""
 
     def read(self, ending: str) -> bytes | None:
         """Return the content of the object whose name has this ending; None: it cannot be read."""
 
     def write(self, ending: str, content: bytes) -> str:
-        """Write an object, and return its name.
+        """Write the object whose name has this ending, and return its name.
 
         Raises:
             OSError: The store does not accept it.
@@ -109,11 +109,11 @@ class TextInput(ReadableText, Protocol):
 
     @property
     def local_path(self) -> Path | None:
-        """The file, next to which its index cache may be; None: it is not in the local file system."""
+        """The file, whose index cache may be next to it; None: it is not in the local file system."""
 
     @property
     def companions(self) -> Companions | None:
-        """The objects next to the text, which may have its index; None: it is a local file."""
+        """The objects next to the text, which may contain its index; None: the text is a local file."""
 
     @property
     def points_cache(self) -> Path | None:
@@ -124,21 +124,21 @@ class TextInput(ReadableText, Protocol):
 
     @property
     def least_gap(self) -> int | None:
-        """Least bytes between two wanted ranges that are worth leaving out, with a `read_into` for each range.
+        """Least bytes of a gap between two wanted ranges that is worth a `read_into` for each range.
 
-        None: `source` is best, because the core leaves out gaps by itself, or because a cache keeps all bytes.
+        None: `source` is best, because the core skips gaps by itself, or because a cache keeps all bytes.
         """
 
     def loads_at_once(self, chunk_size: int) -> int:
-        """Return the number of chunks of a size in bytes to load at once: more if reading waits for a network."""
+        """Return the number of chunks of this size in bytes to load at once: more if reading waits for a network."""
 
     @property
     def stamp(self) -> object:
-        """Facts that are quick to get, and that a change of the stored bytes changes, as they were at the opening."""
+        """Facts about the stored bytes when they were opened: quick to get, and different after a change."""
 
     @property
     def only_in_order(self) -> str | None:
-        """The part of the text, such as "a frame with 9 bytes of text", that allows only one order; None: any order."""
+        """What forces readers to read in order, such as "a frame with 9 bytes of text"; None: any order is possible."""
 
     @property
     def compression(self) -> str | None:
@@ -149,13 +149,13 @@ class TextInput(ReadableText, Protocol):
         """Value with which `open_input` opens the text again without another pass over it; None: it needs no value."""
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
-        """Return facts that identify the stored bytes, as they are now: size and times, or an e_tag; JSON-able.
+        """Return facts that identify the stored bytes, as they are now: size and times, or an ETag; JSON-able.
 
-        An index cache is used only if its facts equal these facts. If ``time_ns`` or
-        ``change_time_ns`` are among them, they are the times of the last change.
+        An index cache is used only if its facts equal these facts. ``time_ns`` and ``change_time_ns``, if present, are
+        the times of the last change.
 
         Args:
-            verify: Whether to include a check sum of all bytes, if the other facts are less reliable.
+            verify: Whether to include a check sum of all bytes where the other facts are less reliable.
         """
 
     def windows(self, first: int) -> Iterator[Window]:
@@ -182,7 +182,7 @@ class TextInMemory:
     Args:
         path: Name for messages.
         content: The bytes.
-        begin: Offset of the first of them.
+        begin: Offset of the first byte.
     """
 
     reach = sys.maxsize
@@ -218,11 +218,11 @@ def windows_of_lines(text: ReadableText, first: int, size: int = WINDOW) -> Iter
 
     Raises:
         EOFError: The text ends before its size.
-        FormatError: A line of 4 GiB or more.
+        FormatError: A line has 4 GiB or more.
     """
 
     def read(begin: int) -> Bytes:
-        """Read `size` bytes, or up to the end, and leave room before them for the beginning of their first line."""
+        """Read up to `size` bytes, and leave room before them for the beginning of their first line."""
         wanted = min(size, text.size - begin)
         buffer = np.empty(_ROOM + wanted, np.uint8)
         if text.read_into(buffer[_ROOM:], begin) < wanted:
@@ -230,7 +230,7 @@ def windows_of_lines(text: ReadableText, first: int, size: int = WINDOW) -> Iter
         return buffer
 
     begin = first
-    rest = np.empty(0, np.uint8)  # the beginning of a line whose end was not read yet
+    rest = np.empty(0, np.uint8)  # the beginning of a line whose end has not been read yet
     with Workers(1, "cntkio-windows") as workers:
         job = workers.do(read, first)
         for offset in range(first, text.size, size):

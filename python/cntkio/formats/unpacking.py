@@ -1,7 +1,8 @@
-"""The content of files that are compressed, from the beginning to the end, whatever their format.
+"""The content of compressed files of any format, from the beginning to the end.
 
-A text of the CNTK text format in gzip or zstd is read where it is, in any order (`compressed`). Everything else is
-unpacked once, from the beginning to the end. The first bytes show the compression; the file's name does not.
+A text in the CNTK text format that is compressed with gzip or zstd is read where it is, in any order (`compressed`).
+Everything else is unpacked once, from the beginning to the end. The first bytes, not the name of a file, show its
+compression.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from cntkio.formats.text_input import TextInput
 Packing = Literal["gzip", "zstd", "bzip2", "xz"]
 PACKINGS: tuple[str, ...] = get_args(Packing)
 MAGIC: dict[bytes, Packing] = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
-"""First bytes of the packings that are not read where they are."""
+"""First bytes of the compressions that have to be unpacked."""
 ENDINGS = (*compressed.ENDINGS, ".bz2", ".xz")
 """Usual extensions of compressed files."""
 
@@ -41,9 +42,9 @@ def content_of(path: str, remote: Remote | None = None, *, size: int = 1 << 20) 
         size: Bytes of the largest piece.
 
     Raises:
-        OSError: It cannot be read.
-        ConfigError: The remote store is not known.
-        FormatError: It is compressed, and damaged.
+        OSError: The file cannot be read.
+        ConfigError: The remote store is of an unknown kind.
+        FormatError: The compressed data are damaged.
 
     Example:
         >>> b"".join(content_of("examples/iris/iris.ctf"))[:10]
@@ -87,7 +88,7 @@ def _unpacked(stored: TextInput, packing: Packing, size: int) -> Generator[bytes
 
 
 class _Stored(io.RawIOBase):
-    """The bytes of a file as it is stored, as a file of Python."""
+    """The bytes of a file as it is stored, as a Python file object."""
 
     def __init__(self, stored: TextInput) -> None:
         self._stored, self._position = stored, 0

@@ -10,7 +10,7 @@
     corpus      options, the opened corpus
     writer      writes files
 
-This package reads headers, the compiled core reads chunks. Every count in a file is compared with the size of the file
+This package reads headers; the compiled core reads chunks. Every count in a file is compared with the size of the file
 before it is used.
 """
 

@@ -30,10 +30,10 @@ from cntkio.streams import StreamDefs, StreamInformation, named, num_values
 
 # Least bytes of a chunk that a thread parses at a time.
 _PIECE = 1 << 20
-# Keep the memory of released chunks for later chunks, up to the bytes of this many chunks.
+# Memory of released chunks is kept for later chunks, up to the size of this many chunks.
 _SPARE_CHUNKS = 4
 _MOST_SPARE = 256 << 20
-# The bytes of the documented layout do not account for empty samples, so refuse a file that claims more than this.
+# In the documented layout, empty samples take no bytes, so refuse a file that claims more samples than this.
 _MOST_SAMPLES_PER_BYTE = 2
 
 
@@ -46,17 +46,17 @@ class CBFDeserializer(CntkOptions):
     ``deserializer["precision"] = "float"`` refuses a file of another precision, as CNTK does.
 
     Args:
-        filename: The file; or several, which are one corpus: a pattern or a list (docs/where-corpora-can-be.md).
-        streams: New names: for each the name in the file as its field, and optionally a shape. Samples get that shape,
-            which must have as many values as the file says.
-        dtype: Type of the delivered values, float32 or float64; None: each stream has its own precision.
-        convert: Whether to convert a stream of another precision than `dtype`, or else to refuse it.
-        keep_data_in_memory: Keep every chunk that was read.
+        filename: The file; or several files that are one corpus: a pattern or a list (docs/where-corpora-can-be.md).
+        streams: New names for streams: the field is the name in the file. A shape is optional; it must have as many
+            values as the samples in the file.
+        dtype: Type of the delivered values, float32 or float64; None: each stream keeps its own precision.
+        convert: Whether to convert a stream whose precision is not `dtype`; otherwise it is refused.
+        keep_data_in_memory: Keep every chunk that has been read.
         strict: Turn warnings into errors.
         memory_map: Map the file into memory instead of copying its bytes, which saves time and memory. If another
             process truncates the file during a read, the operating system kills this process (SIGBUS).
-        compatible: Read the file as it is if `streams` has a name or a shape that is not the file's, as CNTK 2.7 does,
-            with a warning. By default that is an error.
+        compatible: If a name or a shape in `streams` differs from the file, warn and read the file as it is, like CNTK
+            2.7. By default, a difference is an error.
 
     Raises:
         ConfigError: An option is not possible.
@@ -98,7 +98,7 @@ class CBFDeserializer(CntkOptions):
     def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> CBFCorpus | Concatenation:
         """Open the files and read their headers and the lengths of their sequences.
 
-        Both arguments change nothing, because keys are numbers, and the files need no index.
+        Neither argument has an effect, because keys are numbers, and the files need no index.
 
         Raises:
             OSError: A file cannot be read, or no file matches a pattern.
@@ -118,7 +118,7 @@ class BinaryReading:
         options: The deserializer.
 
     Attributes:
-        options: The same.
+        options: The deserializer.
         report: Errors and warnings of all files.
         wording: The form in which the caller writes options.
     """
@@ -148,7 +148,7 @@ class BinaryReading:
         return CBFCorpus(self, path, memory)
 
     def remark(self, path: str, what: str) -> None:
-        """Warn of a definition that does not fit a file; once, if it does not fit several.
+        """Warn of a definition that does not fit a file, but only once for all files.
 
         Raises:
             ConfigError: Warnings are errors.
@@ -160,7 +160,11 @@ class BinaryReading:
             warn("%s: %s", path, what)
 
     def spare(self, largest_chunk: int) -> _core.Spare:
-        """Return the memory of a released chunk of about this size, if there is one."""
+        """Return the memory that the files share for their chunks.
+
+        Args:
+            largest_chunk: Bytes of the largest chunk of the first file.
+        """
         if self._spare is None:
             self._spare = _core.Spare(_SPARE_CHUNKS * min(largest_chunk, _MOST_SPARE))
         return self._spare
@@ -183,7 +187,7 @@ class StreamSchema(NamedTuple):
 
 
 class BinaryMemory(NamedTuple):
-    """The facts that open a file again, except for its table.
+    """The facts with which to open a file again, except for its table.
 
     Attributes:
         header: Its header.
@@ -307,7 +311,7 @@ class CBFCorpus:
         return dtype
 
     def _shape_of(self, name: str, stream: StreamHeader, definition: Mapping[str, Any]) -> Any:
-        """Return the shape of the definition, or the file's shape if it has none or a shape of another size."""
+        """Return the shape of the definition; the file's shape if it has none, or one of another size."""
         shape, is_sparse = definition.get("dim"), definition.get("is_sparse", False)
         if shape is not None and num_values(shape) != stream.dim:
             self._refuse(
@@ -326,7 +330,7 @@ class CBFCorpus:
         return stream.dim if shape is None else shape
 
     def _refuse(self, what: str, name: str) -> None:
-        """Raise an error about a definition, or only warn of it, as CNTK 2.7 does."""
+        """Raise an error about a definition, or only warn, as CNTK 2.7 does."""
         if not self._options.compatible:
             raise ConfigError(f"{self.name}: {what}", key=name)
         self._reading.remark(self.name, what)
@@ -335,7 +339,7 @@ class CBFCorpus:
 
     def _read_table(self) -> SequenceTable:
         chunk_starts = np.concatenate([[0], np.cumsum(self.header.num_sequences)])
-        # The header was checked: the file has enough bytes for all these sequences.
+        # The check of the header has shown that the file has enough bytes for all these sequences.
         lengths = np.ones(chunk_starts[-1], "<u4")
         if self.layout == "2.x":
             self._read_lengths(lengths, chunk_starts)
@@ -354,7 +358,7 @@ class CBFCorpus:
         return SequenceTable(keys, lengths.astype(np.uint32, copy=False), chunk_starts.astype(np.int64))
 
     def _read_lengths(self, lengths: npt.NDArray[np.uint32], chunk_starts: npt.NDArray[np.int64]) -> None:
-        """Read the lengths of sequences, with which each chunk of the 2.x layout begins."""
+        """Read the lengths of sequences, which are at the beginning of each chunk of the 2.x layout."""
         header = self.header
         parts = itertools.pairwise(chunk_starts.tolist())
         for (first, last), begin in zip(parts, header.begins.tolist(), strict=True):
@@ -371,7 +375,7 @@ class CBFCorpus:
             )
 
     def _parse_lengths(self, lengths: npt.NDArray[np.uint32], chunk_starts: npt.NDArray[np.int64]) -> None:
-        """Find the lengths of sequences by parsing the chunks of the documented layout that have longer sequences."""
+        """Find the lengths of sequences in the documented layout: parse the chunks with more samples than sequences."""
         header = self.header
         if any(stream.is_sparse for stream in header.streams):
             for chunk_id in np.flatnonzero(header.num_samples != header.num_sequences).tolist():
@@ -403,7 +407,7 @@ class CBFCorpus:
         """Do nothing: the header is checked when the file is opened."""
 
     def require_sequences(self) -> None:
-        """Do nothing: a header has chunks, and chunks have sequences."""
+        """Do nothing: every header has chunks, and every chunk has sequences."""
 
     def is_sound(self, loaded: Loaded) -> bool:
         return not loaded.findings
@@ -440,10 +444,10 @@ class CBFCorpus:
     ) -> tuple[_core.Chunk, npt.NDArray[np.uint32], int]:
         """Parse a chunk, or some of its sequences: their indices in it.
 
-        The bytes of a mapped chunk stay where they are. Of a copy, only these sequences are kept.
+        The bytes of a mapped chunk stay where they are; a copied chunk keeps only these sequences.
 
         Returns:
-            The sequences; the lengths of all sequences of the chunk, in the documented layout; and the number of unused
+            The sequences; in the documented layout, the lengths of all sequences of the chunk; and the number of unused
             bytes.
         """
         header = self.header
@@ -465,7 +469,7 @@ class CBFCorpus:
                 own=None if is_documented else sequences,
             )
         finally:
-            # If the file was changed, that explains more than any fault.
+            # If the file has changed, that explains more than any fault.
             self._file.require_unchanged()
         if fault is not None:
             raise self._error(chunk_id, Fault(*fault))
@@ -487,7 +491,7 @@ class CBFCorpus:
         )
 
     def _key(self, sequence_index: int) -> int:
-        """Return the key of a sequence: its number in the corpus; while the corpus is opened, in its file."""
+        """Return the key of a sequence: its number in the corpus, or in its file while the corpus is being opened."""
         return int(self.table.keys[sequence_index]) if self.table.num_sequences else sequence_index
 
     def _error(self, chunk_id: int, fault: Fault) -> FormatError:

@@ -1,4 +1,4 @@
-"""Faults of a chunk, found by reading or writing it, and the words for them."""
+"""Faults of a chunk that are found while it is read or written, and the words for them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Fault(NamedTuple):
         stream: Its stream, if it has one.
         sequence: Its sequence, counted from the first of the chunk, if it has one.
         found: A number that was found; its meaning depends on the kind.
-        limit: The number it was compared with.
+        limit: The number with which it was compared.
     """
 
     kind: int

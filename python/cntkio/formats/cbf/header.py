@@ -1,4 +1,4 @@
-"""Headers of the binary format: read and checked, in both layouts."""
+"""Reading and checking of headers of the binary format, in both layouts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSION = 1
 FIRST_CHUNK = 12
 """Offset of the first chunk in the 2.x layout."""
 _SMALLEST_FILE = 36
-# Bytes of the documented layout that are read first: of a large file, the header is a small part.
+# Bytes of the documented layout that are read first, because the header is a small part of a large file.
 _FIRST_READ = 1 << 16
 
 CHUNK_ROW = {
@@ -53,7 +53,7 @@ class StreamHeader(NamedTuple):
 
 
 class Header(NamedTuple):
-    """Content of a header. Chunks without a sequence are left out.
+    """The content of a header. Chunks without a sequence are left out.
 
     Attributes:
         layout: The layout of the file.
@@ -73,7 +73,7 @@ class Header(NamedTuple):
 
 
 class _Fields:
-    """Reader of a part of the file, field by field, that checks each field against the end of the part."""
+    """Reads a part of the file field by field, and checks each field against the end of the part."""
 
     def __init__(self, path: str, content: bytes, begin: int) -> None:
         self._path, self._content, self._begin = path, content, begin
@@ -82,16 +82,16 @@ class _Fields:
 
     @property
     def offset(self) -> int:
-        """Offset in the file of the next field."""
+        """Offset of the next field in the file."""
         return self._begin + self._num_read
 
     @property
     def num_left(self) -> int:
-        """Bytes that are left."""
+        """Number of bytes that are left."""
         return len(self._content) - self._num_read
 
     def error(self, what: str, distance: int = 0) -> FormatError:
-        """Make an error about the last field, or about a byte at a distance from its beginning."""
+        """Return an error about the last field, or about a byte at a distance from its beginning."""
         return FormatError(what, path=self._path, byte=self._last + distance)
 
     def bytes(self, size: int, what: str) -> bytes:
@@ -113,7 +113,7 @@ class _Fields:
         return value
 
     def count(self, form: str, what: str, item_size: int) -> int:
-        """Read the number of the items that follow, each of at least `item_size` bytes; at least 1."""
+        """Read the number of the items that follow: at least one, each of at least `item_size` bytes."""
         value = self.number(form, what)
         if value <= 0:
             raise self.error(f"{what} is {value}; expected at least 1")
@@ -150,9 +150,9 @@ def read_header(file: InputFile) -> Header:
     version = cbf_version(file.read(0, _FIRST_READ))
     if version is not None:
         raise FormatError(f"version {version}; expected 1", path=file.path, byte=0)
-    begin = repr(head[:8])[1:] if head else "nothing, it is empty"
+    begin = f"begins with {repr(head[:8])[1:]}" if head else "is empty"
     raise FormatError(
-        f"this is not a file in the CNTK binary format: it begins with {begin}; "
+        f"this is not a file in the CNTK binary format: it {begin}; "
         f"expected '{CBF_MAGIC.decode()}', or the number 1 in 8 bytes{other_than('cbf', file.path)}",
         path=file.path,
         byte=0,
@@ -230,7 +230,7 @@ def _documented_header(fields: _Fields, file_size: int) -> Header:
 def _chunk_table(
     fields: _Fields, layout: Layout, streams: list[StreamHeader], num_chunks: int, first_byte: int, last_byte: int
 ) -> Header:
-    """Read and check the table of the chunks, which lie from `first_byte` to `last_byte`, one after the other."""
+    """Read and check the table of chunks, which fill the bytes from `first_byte` to `last_byte` without gaps."""
     rows = np.frombuffer(fields.bytes(16 * num_chunks, f"the table of {num_chunks} chunks"), CHUNK_ROW[layout])
     offsets, sequences, samples = (rows[column].astype(np.int64) for column in _FIELD_OFFSETS)
     origin = first_byte if layout == "documented" else 0

@@ -113,7 +113,7 @@ class CBFWriter:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         """Write the remaining sequences and the header, or abandon the file."""
-        # Any exception, the caller's or that of a last write, removes the unfinished files.
+        # Any exception, of the caller or of the last write, removes the unfinished files.
         if error is not None:
             self._exits.__exit__(kind, error, trace)
             return
@@ -130,9 +130,9 @@ class CBFWriter:
 
         Args:
             chunk: The sequences.
-            lengths: Samples that each sequence counts for, at least 1; None: the samples of its longest stream. The
-                documented layout does not store them.
-            columns: For each stream the index of its column in the chunk; None: in order.
+            lengths: Number of samples that each sequence counts for, at least 1; None: the samples of its longest
+                stream. The documented layout does not store them.
+            columns: Index of each stream's column in the chunk; None: the columns are in the order of the streams.
 
         Raises:
             FormatError: The format cannot express a sequence.
@@ -159,7 +159,7 @@ class CBFWriter:
             first = last
 
     def _flush(self) -> None:
-        """Encode the pending sequences as a chunk, and start to write it."""
+        """Encode the pending sequences as a chunk, and begin to write it."""
         pending = self._pending
         if not pending.runs:
             return
@@ -197,7 +197,7 @@ class CBFWriter:
         return content
 
     def _wait(self) -> None:
-        """Wait for the running write, and raise its error."""
+        """Wait for the current write, and raise its error."""
         if self._write is not None:
             self._write.result()
 

@@ -2,16 +2,17 @@
 
 ::
 
-    lines       where the text begins, and blocks of whole lines for threads
-    index       which sequences and chunks there are, from a pass over the text or from the cache
-    findings    errors and warnings of the parser, and the words for them
-    infer       which streams a text has
+    lines         the beginning of the text, and blocks of whole lines for threads
+    index         the sequences and chunks, from a pass over the text or from the cache
+    places        the places of sequences in the text
+    findings      errors and warnings of the parser, and the words for them
+    infer         the streams that a text has
     vocabularies  words from comments
-    tuning      how the work is divided
-    corpus      options, the opened corpus, its errors
+    tuning        how the work is divided
+    corpus        options, the opened corpus, its errors
 
 The compiled core finds and parses. This package decides how a file begins, what a sequence is, what is left out, what
-an error means, and which error is one too many. Nothing here loops over lines or sequences.
+an error means, and which error exceeds the budget. Nothing here loops over lines or sequences.
 """
 
 from cntkio.formats.ctf.corpus import CTFCorpus, CTFDeserializer

@@ -1,4 +1,4 @@
-"""Options of a text, the opened corpus, and the treatment of its errors."""
+"""The options of a text, the opened corpus, and the treatment of its errors."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ from cntkio.formats.text_input import CoreText, PackedText, TextInput
 from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import LARGEST_DIM, StreamDefs, StreamInformation, check_definers, named, num_values
 
-# The form of a stream's name in a text.
+# A stream's name in a text.
 _ALIAS = re.compile(r"(?!#)[!-{}-\ud7ff\ue000-\U0010ffff]+")
-# Keep the memory of released chunks for later chunks, up to the text of this many chunks.
+# Memory of released chunks is kept for later chunks, up to the size of the text of this many chunks.
 _SPARE_CHUNKS = 2
 
 
@@ -78,7 +78,7 @@ class CTFDeserializer(CntkOptions):
     ``chunk_size_in_bytes=1 << 20``.
 
     Args:
-        filename: The file; or several, which are one corpus: a pattern such as ``"train-*.ctf"`` or
+        filename: The file; or several files that are one corpus: a pattern such as ``"train-*.ctf"`` or
             ``"train-{000..127}.ctf"``, or a list; also URLs in a remote store, such as ``"s3://bucket/train-*.ctf"``
             (docs/where-corpora-can-be.md).
         streams: The streams to read, each with its name in the file, its dimension and its form.
@@ -89,7 +89,7 @@ class CTFDeserializer(CntkOptions):
             compare the whole corpus with a check sum before the cache is used.
         dtype: Type of the delivered values, float32 or float64.
         strict: Turn warnings into errors.
-        subset: Lines and sequences without any of the streams cost no errors: the file has other streams, too.
+        subset: Do not count lines and sequences without any of the streams as errors: the file has other streams, too.
         keys: ``"unique"``: an id that is in two files is an error; ``"per_file"``: keys are file and id, as the number
             ``file * 10**12 + id`` (with words as ids, ``file/id``), where files count from 0.
         remote: How to read a remote store: credentials, a cache on a local disk, requests.
@@ -172,13 +172,13 @@ class CTFDeserializer(CntkOptions):
         """Open the files and index them, or load the indexes.
 
         Args:
-            text_keys: Whether ids are words, as with HTK features and labels. Such an index is not cached.
+            text_keys: Whether ids are words, as with HTK features and labels. An index with words is not cached.
             ahead: The chunks that are needed immediately. The pass that makes the index parses them, so that they are
                 read only once. If the index comes from its cache, nothing is parsed.
 
         Raises:
             OSError: A file cannot be read, or no file matches a pattern.
-            FormatError: A file does not begin as the format asks, an id does not fit 64 bits, or two files have the
+            FormatError: The beginning of a file breaks the format, an id does not fit 64 bits, or two files have the
                 same id.
             CorpusError: No sequence is left to read.
         """
@@ -202,12 +202,12 @@ class CTFDeserializer(CntkOptions):
         return corpus
 
     def index_caches(self) -> list[Path]:
-        """Make the index caches that are missing, and return all: of sequences, and of access points. (docs/ray.md)
+        """Make the missing index caches, of sequences and of access points, and return all of them. (docs/ray.md)
 
-        Another machine that gets copies of them does not make the index again.
+        Another machine with copies of these files does not have to make the index again.
 
         Returns:
-            The files; none without `cache_index`, or where no cache can be written.
+            The files; empty without `cache_index`, or where no cache can be written.
 
         Raises:
             OSError, FormatError, CorpusError: As for `open`.
@@ -248,17 +248,17 @@ class TextReading:
         are_several: Whether there are several files. If so, small uncompressed local files have no index cache.
 
     Attributes:
-        options: The same.
-        text_keys: The same.
+        options: The deserializer.
+        text_keys: Whether ids are words.
         streams: The streams.
-        schema: Facts about them that the parser needs.
-        names: Their names, by their names in the text.
-        defining: The stream that defines the minibatch size; None: none does.
-        core_schema: The same facts, in the core.
+        schema: Facts about the streams that the parser needs.
+        names: Names of the streams, by their names in the text.
+        defining: Index of the stream that defines the minibatch size; None: no stream defines it.
+        core_schema: The schema for the core.
         spare: Memory of released chunks.
         report: Errors and warnings of all files.
         wording: The form in which the caller writes options.
-        num_error_kinds: Number of kinds of findings that are errors; they come first.
+        num_error_kinds: Number of kinds of findings that are errors; they are the first kinds.
     """
 
     def __init__(
@@ -317,7 +317,7 @@ class TextReading:
                     f"{file.path}: cannot be randomized: it has {file.only_in_order}{self._ways_out(file)}"
                 )
             names = self.report.asks_for(UNKNOWN_NAME)
-            # The shares of several files come from their sizes, which say nothing about a compressed text.
+            # Several files share `ahead` by their sizes, which say nothing about compressed texts.
             wanted = NOTHING_AHEAD if self._are_several and file.compression is not None else ahead
             return self._index(file, FirstPass(wanted, self.schema, self.spare, notes_unknown_names=names))
 
@@ -369,14 +369,14 @@ class TextReading:
 
 
 class TextMemory(NamedTuple):
-    """Facts about a closed text, to open it again.
+    """Facts about a closed text with which to open it again.
 
     Attributes:
-        known: Its index; None: it is in the cache, whose file need not stay open.
+        known: Its index; None: the index is in the cache, whose file need not stay open.
         fingerprint: Its fingerprint.
-        size: Its bytes.
-        stamp: Facts that change with the file.
-        guide: For `open_input`.
+        size: Its size in bytes.
+        stamp: `TextInput.stamp`.
+        guide: `TextInput.guide`.
     """
 
     known: TextIndex | None
@@ -389,7 +389,7 @@ class TextMemory(NamedTuple):
 class CTFCorpus:
     """An opened file in the CNTK text format.
 
-    Made by `CTFDeserializer.open`; `cntkio.formats.Corpus` documents its methods.
+    Created by `CTFDeserializer.open`; `cntkio.formats.Corpus` documents its methods.
 
     Attributes:
         index: The index.
@@ -544,7 +544,7 @@ class CTFCorpus:
         return chunk, Findings(counts, first_findings, straw, places.begin, first, sequences)
 
     def _source(self, places: ChunkPlaces, *, is_part: bool) -> CoreText | PackedText:
-        """Return the source from which the core reads sequences. Large gaps in a part are not read: they stay zeros."""
+        """Return the source from which the core reads sequences. Large gaps in a part are left as zeros, not read."""
         size, least_gap = places.end - places.begin, self._file.least_gap if is_part else None
         ranges = [] if least_gap is None else places.ranges(least_gap)
         if least_gap is None or sum(end - begin for begin, end in ranges) > size - least_gap:
@@ -567,7 +567,7 @@ class CTFCorpus:
         if findings.last_straw is not None or not self.report.forgive(num_errors):
             left = self.report.exhaust()
             if left < self.report.budget:
-                # The chunk was parsed with the whole budget. Parse it with the rest, to find the first error beyond it.
+                # The chunk was parsed with the whole budget. Parse it with the rest to find the first error beyond it.
                 _, findings = self._parse(loaded.chunk_id, left, loaded.sequences)
             assert findings.last_straw is not None
             raise self._last_error(findings, findings.last_straw)
@@ -578,7 +578,7 @@ class CTFCorpus:
             self.report.log(KINDS[finding.kind].name, partial(self._error, findings, finding))
 
     def _last_error(self, findings: Findings, finding: Finding) -> FormatError:
-        """The error that exceeds the budget, with advice."""
+        """Return the error that exceeds the budget, with advice."""
         budget = self.report.budget
         more = f" (error {budget + 1}, and {self._reading.wording.option('max_errors')} is {budget})" if budget else ""
         more += (other := other_in("ctf", self._file))
@@ -590,7 +590,7 @@ class CTFCorpus:
         return self._error(findings, finding, more)
 
     def _advice_on_gap(self, findings: Findings, finding: Finding) -> str:
-        """Return advice about a line or sequence that has other streams only."""
+        """Return advice about a line or a sequence that has only other streams."""
         kind = KINDS[finding.kind].name
         if kind not in KINDS_OF_GAPS:
             return ""
@@ -619,14 +619,14 @@ class CTFCorpus:
         return self._places_of(chunk_id).sequence(sequence_index - int(self.table.chunk_starts[chunk_id]))
 
     def bounds_at(self, byte: int) -> tuple[int, int]:
-        """Return the first byte of the sequence that has a byte, and the byte after the sequence."""
+        """Return the first byte of the sequence that contains a byte, and the byte after the sequence."""
         return self._places_of(self.index.places.chunk_at(byte)).at(byte)
 
     def _places_of(self, chunk_id: int) -> ChunkPlaces:
         return self.index.places.of_chunk(chunk_id, *self.table.bounds_of(chunk_id))
 
     def _fits(self, definition: StreamSchema) -> bool:
-        """Return whether another definition can read all values of a stream."""
+        """Return whether this definition can read all values of its stream."""
         schema = _core.CTFSchema([definition], has_words=self._reading.text_keys)
         for chunk_id in range(self.table.num_chunks):
             _, findings = self._parse(chunk_id, 2**64 - 1, schema=schema)
@@ -657,7 +657,7 @@ class CTFCorpus:
         )
 
     def publish_index(self) -> str | None:
-        """Write the index cache of a text in a store next to it, and return its name; None: nothing to write.
+        """Write the index cache of a text in a remote store next to it, and return its name; None: nothing to write.
 
         Raises:
             OSError: The store does not accept it.
@@ -669,7 +669,7 @@ class CTFCorpus:
         return publish(self._file, self.index.cache)
 
     def written_cache(self) -> Written | None:
-        """Wait until the index cache is written, and return its place; None: it existed before, or none was wanted."""
+        """Wait for the index cache and return the result; None: it existed before, or no cache was requested."""
         return None if self.index.writer is None else self.index.writer.wait()
 
     def release(self) -> None:

@@ -17,7 +17,8 @@ class Kind(NamedTuple):
     Attributes:
         name: Name under which it is counted.
         words: Template of the message: what was found (`{found}`, also as `{values}` or `{samples}`; `{byte}`), the
-            stream's dimension (`{dim}`, `{last}`) and the number of lines of the sequence (`{lines}`).
+            stream's dimension (`{dim}`) and largest index (`{last}`), and the number of lines of the sequence
+            (`{lines}`).
     """
 
     name: str
@@ -33,7 +34,7 @@ _WORDS = {
     "too many values": "{values}, but the dimension is {dim}",
     "junk": "{byte} where a sample should start; expected '|'",
     "pipe without a name": "a pipe without a name after it; expected the name of a stream, or '#'",
-    "name at the end": "the file ends in the name of a stream",
+    "name at the end": "the file ends within the name of a stream",
     "no value at the end": "the file ends where the sample's first value should be",
     "line without a sample": "a line without a sample; expected a sample of at least one stream",
     "stream without a sample": "no sample of this stream in the sequence; expected at least one",
@@ -46,7 +47,7 @@ _WORDS = {
 }
 # The kinds, in the order of the core. The first CTF_NUM_ERROR_KINDS are errors, the others warnings.
 KINDS = tuple(Kind(name, _WORDS[name]) for name in _core.CTF_KINDS)
-# Kinds that are the result of a wrong name, form or dimension of a stream.
+# Kinds that a wrong name, form or dimension of a stream causes.
 KINDS_OF_MISFITS = {
     "bad number", "bad index", "index out of range", "missing colon", "too many values",
     "line without a sample", "stream without a sample",
@@ -71,7 +72,7 @@ class Finding(NamedTuple):
     Attributes:
         kind: Its index in `KINDS`.
         offset: Its byte, counted from the first byte of the chunk.
-        sequence: Its sequence, counted from the first that was parsed.
+        sequence: Its sequence, counted from the first sequence that was parsed.
         stream: Its stream, if it has one.
         found: A number that was found; its meaning depends on the kind.
     """
@@ -88,7 +89,7 @@ class Findings(NamedTuple):
 
     Attributes:
         counts: Number of findings of each kind.
-        first: The first few of each kind.
+        first: The first few findings of each kind.
         last_straw: The error that exceeded the budget, if one did.
         first_byte: Offset of the chunk in the file.
         first_sequence: Index of its first sequence.

@@ -22,7 +22,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WHITE_SPACE = b" \t\n\v\f\r"
 _LINE_FEED = 0x0A
 _READ = 1 << 16
-# Bytes that contain the rest of most lines.
+# Enough bytes for the rest of most lines.
 _REST_OF_LINE = 1 << 14
 _LONGEST_LINE = 2**32 - 1
 
@@ -43,7 +43,7 @@ def find_start(file: TextInput) -> Start:
     """Skip a byte order mark, or a part of one, and white space.
 
     Raises:
-        FormatError: The file is empty, holds nothing else, or is in UTF-16.
+        FormatError: The file is empty, contains nothing else, or is in UTF-16.
     """
     mark = file.read(0, len(_BYTE_ORDER_MARK))
     if mark[:2] == b"\xff\xfe":
@@ -73,13 +73,13 @@ def map_lines(file: TextInput, first: int, work: Callable[[_Bytes], _T], doing: 
     Args:
         file: The text.
         first: Offset of the first line.
-        work: Called with the bytes of each block. A block holds the lines that begin in its share of a window.
-        doing: Name of the pass, for the display of its progress.
+        work: Called with the bytes of each block: the lines that begin in the block's share of a window.
+        doing: Name of the pass, for progress bars.
 
     Returns:
         The offset of each block and its result, in order.
     """
-    spare: list[_Bytes] = []  # buffers are used again, because fresh memory is expensive
+    spare: list[_Bytes] = []  # buffers are reused, because fresh memory is expensive
 
     def work_on(window: Window, begin: int) -> tuple[int, _T] | None:
         try:
@@ -116,11 +116,11 @@ def _read_lines(
     Returns:
         Their offset, their bytes, and the buffer that holds them.
     """
-    begin -= not is_first  # a line begins at `begin` if the byte before is a line feed
+    begin -= not is_first  # a line begins at `begin` if the byte before it is a line feed
     if len(buffer) < end - begin:
         buffer = np.empty(tuning.BLOCK + 1, np.uint8)
     size = file.read_into(buffer[: end - begin], begin)
-    start = 0 if is_first else _find(buffer[:size], b"\n") + 1
+    start = 0 if is_first else _find_line_feed(buffer[:size]) + 1
     if start >= size or not (is_first or start):
         return begin, buffer[:0], buffer  # no line begins in this share
     step = _REST_OF_LINE
@@ -143,10 +143,10 @@ def _read_lines(
     return begin + start, buffer[start:size], buffer
 
 
-def _find(buffer: _Bytes, byte: bytes) -> int:
-    """Return the position of a byte, or -1. Copies few bytes, because line feeds are close to each other."""
+def _find_line_feed(buffer: _Bytes) -> int:
+    """Return the position of the first line feed, or -1. Copies few bytes, because most lines are short."""
     for begin in range(0, len(buffer), 4096):
-        position = buffer[begin : begin + 4096].tobytes().find(byte)
+        position = buffer[begin : begin + 4096].tobytes().find(b"\n")
         if position >= 0:
             return begin + position
     return -1

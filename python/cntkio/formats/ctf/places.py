@@ -21,7 +21,7 @@ class ChunkPlaces(NamedTuple):
         begin: First byte of the first sequence.
         end: The byte after the last sequence.
         starts: First byte of each sequence, counted from `begin`; uint32 or uint64.
-        sizes: Bytes of each sequence; None: each ends where the next one starts.
+        sizes: Bytes of each sequence; None: each ends where the next sequence starts.
     """
 
     begin: int
@@ -38,11 +38,11 @@ class ChunkPlaces(NamedTuple):
         return self.begin + start, self.end if is_last else self.begin + int(self.starts[number + 1])
 
     def at(self, byte: int) -> tuple[int, int]:
-        """Return the first byte of the sequence that has a byte of the file, and the byte after the sequence."""
+        """Return the first byte of the sequence that contains a byte of the file, and the byte after the sequence."""
         return self.sequence(max(int(span_at(self.starts, byte - self.begin)), 0))
 
     def only(self, sequences: npt.NDArray[np.uint32]) -> ChunkPlaces:
-        """Return the places of some of the chunk's sequences, which ascend: their indices in the chunk."""
+        """Return the places of some of the chunk's sequences: their indices in the chunk, ascending."""
         starts = self.starts[sequences]
         if self.sizes is not None:
             sizes = self.sizes[sequences]
@@ -58,9 +58,9 @@ class ChunkPlaces(NamedTuple):
         return ChunkPlaces(self.begin + first, self.begin + end, starts - starts[0], sizes)
 
     def ranges(self, least_gap: int) -> list[tuple[int, int]]:
-        """Return ranges of bytes, counted from `begin`, that hold all sequences and no gap of `least_gap` bytes.
+        """Return ranges of bytes, counted from `begin`, that contain all sequences but no gap of `least_gap` bytes.
 
-        Only for places that `only` returned.
+        Call it only on the result of `only`.
         """
         assert self.sizes is not None
         if not len(self.starts):
@@ -78,13 +78,13 @@ class ChunkPlaces(NamedTuple):
 
 
 class Places:
-    """Places of all sequences. The columns may be parts of an index cache, which are read chunk by chunk.
+    """Places of all sequences. The columns may be arrays of an index cache, which are read chunk by chunk.
 
     Args:
         begins: First byte of each chunk.
         ends: The byte after each chunk.
         starts: First byte of each sequence, counted from the beginning of its chunk.
-        sizes: Bytes of each sequence; None: each ends where the next one of its chunk starts.
+        sizes: Bytes of each sequence; None: each ends where the next sequence of its chunk starts.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Places:
     def of(
         cls, offsets: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint32], chunk_starts: npt.NDArray[np.int64]
     ) -> Places:
-        """Make the places from the offsets in the file."""
+        """Make the places from the offsets and sizes of sequences in the file."""
         begins, ends, starts, has_no_gaps = _core.ctf_places(offsets, sizes, chunk_starts, num_threads())
         return cls(begins, ends, starts, None if has_no_gaps else sizes)
 
@@ -127,13 +127,13 @@ class Places:
         return len(self._begins)
 
     def chunk_at(self, byte: int) -> int:
-        """Return the chunk that has a byte of the file, or else the chunk before it."""
+        """Return the chunk that contains a byte of the file, or else the chunk before the byte."""
         return max(int(span_at(self._begins, np.uint64(byte))), 0)
 
     def first_bytes(
         self, sequences: npt.NDArray[np.int64], chunk_starts: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """Return the first byte of each of some sequences in the file."""
+        """Return the first byte of each of these sequences in the file."""
         order = np.argsort(sequences)
         ascending = sequences[order]
         chunk_ids = span_at(chunk_starts, ascending)

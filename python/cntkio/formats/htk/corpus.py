@@ -7,8 +7,8 @@
                                 frames, as they are in the file                cntkio.formats.htk.frames
                                 values and windows, made by the packer         the compiled core
 
-The defaults accept all input with a single possible meaning; `compatible=True` reads exactly as CNTK 2.7 does.
-Nothing here loops over frames. Files are read one after the other, and runs of successive utterances in one piece.
+The defaults accept all input with only one possible meaning; `compatible=True` reads exactly as CNTK 2.7 does.
+Nothing here loops over frames. Files are read one after the other; a run of successive utterances is read in one piece.
 """
 
 from __future__ import annotations
@@ -48,14 +48,9 @@ from cntkio.formats.htk.options import (
 from cntkio.formats.report import Report, first_few
 from cntkio.formats.table import ListedFiles, SequenceTable
 from cntkio.hints import suggests_keywords, wording
-from cntkio.streams import (
-    LARGEST_DIM,
-    StreamDefs,
-    StreamInformation,
-    named,
-)
+from cntkio.streams import LARGEST_DIM, StreamDefs, StreamInformation, named
 
-# Compare longer lists with the sizes of all their files: 186 hours at 10 ms.
+# Lists with more frames (186 hours at 10 ms) are compared with the sizes of all their files.
 _MOST_UNCHECKED_FRAMES = 1 << 26
 _MOST_UNCHECKED_FRAMES_OF_A_FILE = 1 << 20
 CHUNK_FRAMES = 90_000
@@ -71,20 +66,20 @@ class HTKFeatureDeserializer(UtteranceOptions):
 
     Args:
         streams: For each stream ``StreamDef(scp=..., shape=..., context=(left, right), broadcast=...)``. `scp` is a
-            list of utterances, or several: a pattern, or a list of paths; `shape` is the number of values of a frame,
-            or a multiple of it that implies the window.
+            list of utterances, or several lists: a pattern, or a list of paths; `shape` is the number of values of a
+            frame, or a multiple of it that implies the window.
         prefix: Text put before each path of the lists.
         unequal_lengths: Treatment of an utterance that is not as long as in the first corpus of the source:
             ``"error"``, ``"drop"`` it, or ``"keep"`` it as it is, which is also the meaning of None. Frame mode needs
             at least as many frames.
-        max_sequence_length: Leave out longer utterances; None: leave out none. Streams may have limits of their own.
+        max_sequence_length: Leave out longer utterances; None: leave out none. Streams may have their own limits.
         compatible: Read exactly as CNTK 2.7 does (docs/formats/htk.md, "Compatible").
         strict: Turn warnings into errors.
         memory_map: Map long runs of frames into memory instead of copying them, which saves time and memory. If another
             process truncates a mapped file during a read, the operating system kills this process (SIGBUS).
-        stream_options: For each stream further options by CNTK's names, such as ``{"F": {"contextWindow": 11}}``.
+        stream_options: Further options of each stream by CNTK's names, such as ``{"F": {"contextWindow": 11}}``.
         defines_mb_size: Whether minibatch sizes count the samples of this deserializer's stream.
-        dtype: Type of the delivered values, float32 or float64. Files hold float32.
+        dtype: Type of the delivered values, float32 or float64. Files contain float32.
 
     Raises:
         ConfigError: An option is not possible.
@@ -136,11 +131,11 @@ class HTKFeatureDeserializer(UtteranceOptions):
         )
 
     def parts(self) -> tuple[HTKFeatureStream, ...]:
-        """Return a deserializer for each stream, in the order in which streams are numbered."""
+        """Return a deserializer for each stream, in the order of the streams' numbers."""
         return tuple(HTKFeatureStream(self._settings(name)) for name, _ in named(self.streams))
 
     def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> HTKFeatureCorpus:
-        """Open the corpus of the only stream. If there are several streams, open each item of `parts`.
+        """Open the corpus of the only stream. If there are several streams, open each item of `parts()` instead.
 
         Raises:
             ConfigError: There are several streams.
@@ -192,7 +187,7 @@ class HTKFeatureCorpus:
         self.name = shown_files(self._lists)
         self.report = Report(self.name)
         lists = [read_list(path, prefix=settings.prefix, compatible=settings.compatible) for path in self._lists]
-        # Each list has its own paths, so the path of an utterance tells its list.
+        # Each list has its own paths, so the path of an utterance identifies its list.
         self._first_paths = np.cumsum([0, *(len(listed.paths) for listed in lists)])
         self._listed = self._without_unwanted(join_lists(lists))
         lengths = self._listed.lengths
@@ -231,7 +226,7 @@ class HTKFeatureCorpus:
         return np.concatenate([[0], *starts])
 
     def _without_unwanted(self, listed: Listed) -> Listed:
-        """Leave out utterances that are too long, and all utterances of a key that is listed several times."""
+        """Leave out utterances that are too long, and all utterances whose key is listed several times."""
         longest = self._settings.max_sequence_length
         if longest is not None:
             too_long = listed.lengths > longest
@@ -249,7 +244,7 @@ class HTKFeatureCorpus:
         return listed
 
     def _refuse_common_keys(self, listed: Listed, first: npt.NDArray[np.uint32]) -> None:
-        """Refuse an utterance that is in two lists; `first` has the first utterance with the key of each."""
+        """Refuse an utterance that is in two lists; `first` contains, for each utterance, the first with its key."""
         list_of = span_at(self._first_paths, listed.files)
         common = np.flatnonzero(list_of != list_of[first])
         if len(common):
@@ -310,9 +305,9 @@ class HTKFeatureCorpus:
             raise self._error(f"{self._frames(index)} are wanted, but the file has {header.num_frames}", index)
 
     def _require_room(self) -> None:
-        """Refuse lists that claim many more frames than their files have bytes for.
+        """Refuse lists that claim many more frames than their files have room for.
 
-        In frame mode every frame takes memory before the first file is read. Files of few frames are checked only if
+        In frame mode, every frame takes memory before the first file is read. Files with few frames are checked only if
         all files together have very many.
         """
         listed = self._listed
@@ -333,7 +328,7 @@ class HTKFeatureCorpus:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all frames, if all files are encoded as the first file is."""
+        """Bytes of all frames, if all files have the encoding of the first file."""
         return int(self.table.lengths.sum(dtype=np.int64)) * self._model.frame_size
 
     def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
@@ -350,7 +345,7 @@ class HTKFeatureCorpus:
         return of_lists[0] if len(of_lists) == 1 else fingerprint_of_files(self._lists, of_lists)
 
     def _fingerprint_of(self, index: int) -> str:
-        """Return the fingerprint of a list. It does not depend on the other lists."""
+        """Return the fingerprint of a list, which does not depend on the other lists."""
         part = slice(*self._first_of_list[index : index + 2].tolist())
         files = self._listed.files[part] - np.uint32(self._first_paths[index])
         digest = hashlib.blake2b(digest_size=16)
@@ -373,7 +368,7 @@ class HTKFeatureCorpus:
     def read_frames(
         self, chunk_id: int, *, memory_map: bool, sequences: npt.NDArray[np.uint32] | None = None
     ) -> Frames:
-        """Return a chunk's frames as they are in the files: copied, or mapped where runs are long.
+        """Return a chunk's frames as they are in the files: copied, or mapped if runs are long.
 
         Args:
             chunk_id: The chunk.
@@ -408,7 +403,7 @@ class HTKFeatureCorpus:
             ) from None  # fmt: skip
 
     def _gather(self, gathered: GatheredFrames, files: FeatureFiles, run: npt.NDArray[np.int64]) -> list[str]:
-        """Gather a run of utterances, and return the differences of its file from the first."""
+        """Gather a run of utterances, and return the differences between its file and the first file."""
         low, high = run[[0, -1]].tolist()
         file = self._open(files, low)
         header = file.header
@@ -429,7 +424,7 @@ class HTKFeatureCorpus:
         return differences
 
     def loaded(self, chunk_id: int, frames: Frames, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
-        """Make a chunk of frames, or of some utterances of a chunk. It takes over their bytes."""
+        """Make a chunk from the frames of a chunk, or of some of its utterances. It takes over their bytes."""
         chunk = _core.frames_chunk(
             frames.bytes, frames.block_of, frames.encodings, frames.encoding_of, frames.offsets,
             self._listed.lengths[self._utterances(chunk_id, sequences)], self._model.dim, self._left, self._right,
@@ -438,14 +433,14 @@ class HTKFeatureCorpus:
         return Loaded(chunk_id, chunk, frames.mixes, sequences)
 
     def _truncated(self, run: npt.NDArray[np.int64], num_frames: int, byte: int) -> FormatError:
-        """Return the error for a file that ends within a run. It names the first utterance that is not complete."""
+        """Return the error about a file that ends within a run. It names the first incomplete utterance."""
         ends = self._listed.ends[run].astype(np.int64) - int(self._listed.first[run[0]])
         index = int(run[np.searchsorted(ends, num_frames, side="right")])
         what = f"the file ends within {self._frames(index)}, which its header promises"
         return self._error(what, index, byte)
 
     def _differences(self, header: Header, sequence_index: int) -> list[str]:
-        """Return the differences of a file from the first file, and other oddities.
+        """Return the differences between a file and the first file, and other peculiarities.
 
         Raises:
             FormatError: The difference is not possible within a stream, or warnings are errors.

@@ -1,4 +1,4 @@
-"""Frames of a chunk as they are in the files: read into memory, or mapped where runs are long.
+"""Frames of a chunk as they are in the files: read into memory, or mapped if runs are long.
 
 The packer decodes the values and makes windows of them.
 """
@@ -19,12 +19,12 @@ from cntkio.formats.htk.header import OpenFile
 from cntkio.formats.htk.lists import Listed
 from cntkio.formats.input_file import in_utf8
 
-SMALLEST_MAP = 4 << 20  # bytes; copy shorter runs: every mapping adds work to each minibatch
-_LARGEST_RESERVATION = 1 << 28  # bytes of a chunk; a list may promise frames that no file has
+SMALLEST_MAP = 4 << 20  # bytes; shorter runs are copied, because every mapping adds work to each minibatch
+_LARGEST_RESERVATION = 1 << 28  # bytes of a chunk; a list may promise more frames than its files have
 Scales = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
 Encoding = tuple[bool, Scales | None]
 Ranges = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""The first byte of each range, and the byte after it."""
+"""The first byte of each range, and the byte after its last byte."""
 
 
 class Frames(NamedTuple):
@@ -36,7 +36,7 @@ class Frames(NamedTuple):
         encodings: Encodings of values: byte order and, if they are compressed, the scales.
         encoding_of: The encoding of each utterance.
         offsets: The first byte of each utterance in its block.
-        mixes: Differences of the files from the first file, with the number of runs.
+        mixes: Differences between the files and the first file, each with its number of runs.
     """
 
     bytes: _core.FileBytes
@@ -53,7 +53,7 @@ def runs_of(
     """Divide utterances into runs, each of which is read or mapped in one piece.
 
     An utterance continues a run if its frames follow in the same file. If the run is long enough to be mapped, the
-    file may have other frames in between, which nothing touches.
+    file may have other frames in between, which are never touched.
 
     Args:
         listed: The utterances.
@@ -81,7 +81,7 @@ def _bounds_and_sizes(
 
 
 class Run(NamedTuple):
-    """Successive frames of one file, as they are in a `Frames`: the frames of one or several utterances."""
+    """Successive frames of one file in a `Frames`: the frames of one or several utterances."""
 
     block: int
     offset: int
@@ -90,7 +90,7 @@ class Run(NamedTuple):
 
 
 class GatheredFrames:
-    """Runs of frames that are gathered for one chunk.
+    """Runs of frames that are collected for one chunk.
 
     Args:
         sizes: Expected bytes of each run.
@@ -116,11 +116,11 @@ class GatheredFrames:
             wanted: Returns the ranges of the run that will be used, counted from `begin`.
 
         Returns:
-            Number of bytes found; if it is less than `size`, nothing was added.
+            Number of bytes found; if this is less than `size`, nothing was added.
 
         Raises:
             OSError: The file cannot be read.
-            FormatError: The file has no scales for its compressed values.
+            FormatError: The file ends within the scales of its compressed values.
         """
         header = file.header
         if self._memory_map and size >= SMALLEST_MAP and begin + size <= file.size:
@@ -133,7 +133,7 @@ class GatheredFrames:
                 return num_read
             block, offset = 0, self._num_read
             self._num_read += size
-        # Compressed files have scales of their own.
+        # Each compressed file has its own scales.
         key = (header.is_big_endian, file.path if header.is_compressed else None)
         if key not in self._encoding_ids:
             self._encoding_ids[key] = len(self._encodings)
@@ -149,7 +149,7 @@ class GatheredFrames:
         Args:
             first: First frame of each utterance in its file.
             bounds: First utterance of each run and, last, the number of utterances.
-            mixes: Differences of the files from the first file.
+            mixes: Differences between the files and the first file.
         """
         counts = np.diff(bounds)
         blocks, offsets, frame_sizes, encoding_of = np.repeat(np.array(self._runs, np.int64), counts, axis=0).T

@@ -1,6 +1,6 @@
 """Headers of HTK feature files, and the few files that are open at a time. (docs/formats/htk.md, "Feature files")
 
-Each function here reads at most the first 28 bytes of a file. Frames are read in `cntkio.formats.htk.corpus`.
+The functions here read at most the first 28 bytes of a file. `cntkio.formats.htk.frames` reads frames.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BASE_KIND = 0o77
 KINDS_OF_16_BITS = {KINDS["WAVEFORM"], KINDS["IREFC"], KINDS["DISCRETE"]}
 """Base kinds whose values are integers of 16 bits, which are not features."""
 _KIND_NAMES = dict(enumerate(KINDS))
-_ANON = 12  # CNTK's own kind: USER with a GUID after the header
+_ANON = 12  # a kind that only CNTK has: USER with a GUID after the header
 _KINDS_OF_CNTK = {KINDS["MFCC"], KINDS["FBANK"], KINDS["USER"], KINDS["PLP"], _ANON}
 HEADER_SIZE = 12
 """Bytes of a header."""
@@ -84,7 +84,7 @@ class Header(NamedTuple):
 
 
 class BadHeaderError(Exception):
-    """The first bytes of a file are not the header of a feature file; the message has the reason."""
+    """The first bytes of a file are not the header of a feature file; the message says why."""
 
 
 def _fields(data: bytes, is_big_endian: bool) -> tuple[int, int, int, int]:
@@ -101,13 +101,13 @@ def _is_plausible(data: bytes, is_big_endian: bool, file_size: int) -> bool:
 
 
 def _fits_float_vectors(num_frames: int, size: int, kind: int, file_size: int) -> bool:
-    """Return whether the size of a file fits its vectors as float32, with or without a check sum, for any kind."""
+    """Return whether a file of any kind has the size of float32 vectors, with or without a check sum."""
     num_left = file_size - HEADER_SIZE - num_frames * size
     return num_frames > 0 and size > 0 and size % 4 == 0 and not kind & COMPRESSED and num_left in (0, _CHECK_SIZE)
 
 
 def _is_big_endian(data: bytes, file_size: int, compatible: bool) -> bool:
-    """Return the byte order that gives a plausible header; if both do, the order with the smaller period."""
+    """Return whether a header is big-endian: the plausible byte order; if both are, that with the smaller period."""
     periods = _fields(data, True)[1], _fields(data, False)[1]
     if not compatible:
         plausible = [order for order in (True, False) if _is_plausible(data, order, file_size)]
@@ -123,7 +123,7 @@ def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> He
 
     Args:
         data: First 28 bytes of the file, or the whole file if it is shorter.
-        file_size: Size of the file, which helps to recognise the byte order.
+        file_size: Size of the file, which helps to detect the byte order.
         compatible: Accept the headers that CNTK 2.7 accepts.
 
     Raises:
@@ -185,7 +185,7 @@ class OpenFile(NamedTuple):
 
 
 class FeatureFiles:
-    """Feature files that are open, few at a time; a context manager that closes them."""
+    """Open feature files, a few at a time; a context manager that closes them."""
 
     def __init__(self, compatible: bool) -> None:
         self._compatible = compatible

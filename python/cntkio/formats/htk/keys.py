@@ -20,5 +20,5 @@ def first_same(keys: npt.NDArray[np.bytes_]) -> npt.NDArray[np.uint32]:
 
 
 def shown(text: bytes) -> str:
-    """Return the text of a file, such as a key, for a message."""
+    """Return a text from a file, such as a key, for a message."""
     return bytes(text).decode(errors="replace")

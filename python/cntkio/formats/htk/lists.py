@@ -5,7 +5,7 @@
     u1=x.ark[0,299]       key, file, first and last frame
     u2=y.mfc              a whole file: the header of y.mfc has its length
 
-The compiled core scans the lines. Only whole files are opened here, once each.
+The compiled core scans the lines. Files are opened here only if the list names them without a range, each once.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
     if is_whole.any():
         needed, index = np.unique(files[is_whole], return_inverse=True)
         counts = np.empty(len(needed), np.uint32)
-        # To open a file takes most of the time that its length costs.
+        # Opening a file takes most of the time that its length costs.
         with FeatureFiles(compatible) as opened:
             for number, file in enumerate(needed.tolist()):
                 try:
@@ -130,8 +130,8 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
                         raise FormatError(f"the list names a file that does not exist{other}", path=path) from error
                     if _KALDI_LINE.match(text):
                         raise FormatError(
-                            "a line of a list of Kaldi; expected id=path[first,last], and features of HTK, into which "
-                            "copy-feats-to-htk of Kaldi converts",
+                            "a line of a Kaldi list; expected id=path[first,last], and HTK features; Kaldi's "
+                            "copy-feats-to-htk converts features",
                             path=path,
                             line=1,
                         ) from error
@@ -149,7 +149,7 @@ def _num_frames(files: FeatureFiles, path: bytes) -> int:
 
 
 def _line_of(text: bytes, sequence_index: int) -> int:
-    """Return the line of an utterance in a list, where blank lines have no utterance."""
+    """Return the line of an utterance in a list, whose blank lines have no utterance."""
     lines = re.finditer(rb"[ \t\f]*[^ \t\f\r\n][^\r\n]*", text)
     start = next(itertools.islice(lines, sequence_index, None)).start()
     return 1 + text.count(b"\n", 0, start) + text.count(b"\r", 0, start) - text.count(b"\r\n", 0, start)
@@ -158,7 +158,7 @@ def _line_of(text: bytes, sequence_index: int) -> int:
 def in_its_list(
     error: OSError, lists: Sequence[str], key: bytes, path: bytes, *, prefix: str, compatible: bool
 ) -> OSError:
-    """Return an error about a feature file with the list, the line, the utterance and the prefix.
+    """Return an error about a feature file, completed by the list, the line, the utterance and the prefix.
 
     Args:
         error: The error of the operating system.
@@ -181,7 +181,7 @@ def in_its_list(
 
 
 def first_header(path: str | os.PathLike[str], *, prefix: str = "") -> Header:
-    """Return the header of the file that has a list's first utterance. For `prefix`, see `read_list`.
+    """Return the header of the file with a list's first utterance. For `prefix`, see `read_list`.
 
     Raises:
         OSError, FormatError: The list, or the file, cannot be read.

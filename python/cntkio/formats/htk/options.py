@@ -30,13 +30,13 @@ _UNEQUAL = get_args(Unequal)
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class UtteranceOptions(CntkOptions):
-    """Options that the deserializers of features and of labels have in common, in addition to their `streams`.
+    """Options that the deserializers of features and of labels have in common, besides their `streams`.
 
     Attributes:
         unequal_lengths: Treatment of an utterance that is not as long as in the first corpus of the source.
         compatible: Read exactly as CNTK 2.7 does.
         strict: Turn warnings into errors.
-        stream_options: For each stream further options by CNTK's names.
+        stream_options: Further options of each stream, by CNTK's names.
         defines_mb_size: Whether minibatch sizes count the samples of the deserializer's stream.
         dtype: Type of the delivered values, float32 or float64.
     """
@@ -53,7 +53,7 @@ class UtteranceOptions(CntkOptions):
         """Check the types of all fields and the values of the common options; return the streams as a record.
 
         Raises:
-            ConfigError: A stream has a name in the file, or an option is not possible.
+            ConfigError: A stream has a field (a name in the file), or an option is not possible.
         """
         check_fields(self)
         self.dtype = float_type("dtype", self.dtype)
@@ -84,12 +84,12 @@ def merge_stream(
     options: Mapping[str, Mapping[str, Any]],
     keys: Mapping[str, str | None],
 ) -> dict[str, Any]:
-    """Return a stream's record with the options that have CNTK's keys merged into it.
+    """Return a stream's record, into which its options by CNTK's keys are merged.
 
     Args:
         name: The stream.
         stream: Its record, as `StreamDef` returns it.
-        options: For each stream options by CNTK's keys; the value None removes an entry of the record.
+        options: Options of each stream by CNTK's keys; the value None removes an entry of the record.
         keys: CNTK's keys, and the entries that they set; None: the key has no effect.
 
     Raises:
@@ -131,7 +131,7 @@ def longest_of(name: str, stream: Mapping[str, Any], *, compatible: bool) -> int
 
 
 def size_of(name: str, shape: Any, largest: int, what: str) -> int:
-    """Return the number of values that a shape has.
+    """Return the number of values of a shape.
 
     Raises:
         ConfigError: The shape has no values, or too many.
@@ -150,7 +150,7 @@ def paths_of(paths: Any) -> tuple[str, ...]:
 
 
 def window_of(context: Any) -> tuple[int, int]:
-    """Return the frames to the left and to the right, from a pair, an odd total, or the text of either.
+    """Return the numbers of frames to the left and to the right, from a pair, an odd total, or a text with either.
 
     Raises:
         ConfigError: The context has another form.

@@ -49,14 +49,14 @@ def encode_features(
 ) -> bytes:
     """Return the bytes of a feature file.
 
-    Compressed values are exact to within (largest - smallest) / 65534 of each component, plus the rounding of
-    float32. A component whose values differ by less than 2e-34 is written as a constant.
+    Compression changes the values of a component by at most (largest - smallest) / 65534, plus the rounding of float32.
+    A component whose values differ by less than 2e-34 is written as a constant.
 
     Args:
         frames: `[frames, values]`, at least one of each; written as float32.
         kind: HTK's name, such as ``"MFCC_E_D_A"``; `_C` is added to compressed features. `_K` appends a check sum.
         period: Frame shift in units of 100 ns.
-        big_endian: Write HTK's own byte order, or else little-endian.
+        big_endian: Write big-endian numbers, as HTK does; otherwise little-endian.
         compressed: Write 16-bit integers and two vectors of scales.
 
     Raises:
@@ -113,7 +113,7 @@ def _compressed(values: npt.NDArray[np.float32], order: str) -> bytes:
 def write_features(path: str | os.PathLike[str], frames: npt.NDArray[Any], **options: Any) -> None:
     """Write a feature file. Missing folders are created, and the file appears when it is complete.
 
-    A corpus has many such files, so this does not wait for the disk: call `os.sync()` after the last.
+    A corpus has many such files, so this function does not wait for the disk: call `os.sync()` after the last file.
 
     Args:
         path: The file.
@@ -148,7 +148,7 @@ def write_archive(
 
     Args:
         archive: The feature file.
-        scp: The list; it refers to the archive by the path passed here.
+        scp: The list; it names the archive by the path passed here.
         utterances: Ids and frames `[frames, values]`, read once.
         kind: As for `encode_features`.
         period: As for `encode_features`.
@@ -159,7 +159,7 @@ def write_archive(
         Id, first and last frame of each utterance.
 
     Raises:
-        ConfigError: An utterance has other dimensions than the first, or an id cannot be written in a list.
+        ConfigError: An utterance has another dimension than the first, or an id cannot be written in a list.
         OSError: A file cannot be written.
 
     Example:

@@ -6,8 +6,8 @@
     a.mlf         entry: key, rows of start, end, label  ── the compiled core ──>  runs: first frame, class
     a.bmlf        the same in binary, with classes instead of labels            cntkio.formats.mlf.entries
 
-Opening reads whole files. Invariant: a fault of an entry is an error only if the entry is needed, and the error names
-the file, the line, the utterance and the row.
+Opening reads whole files. Invariant: a fault in an entry is an error only if the entry is needed. The error names the
+file, the line, the utterance and the row.
 """
 
 from __future__ import annotations
@@ -63,23 +63,23 @@ class HTKMLFDeserializer(UtteranceOptions):
     Args:
         label_mapping_file: File with the names of the labels in the order of their classes; None: the fourth column is
             the class.
-        streams: One stream, ``StreamDef(mlf=..., shape=number of classes)``; `mlf` is a file, or several: a pattern,
-            or a list of paths.
+        streams: One stream, ``StreamDef(mlf=..., shape=number of classes)``; `mlf` is a file, or several files: a
+            pattern, or a list of paths.
         phoneBoundaries: Whether the first frame of each row has the value 2 instead of 1.
-        times: Unit of the rows' times: ``"100ns"``, ``"frames"``, or ``"auto"``, which finds out for each entry.
+        times: Unit of the rows' times: ``"100ns"``, ``"frames"``, or ``"auto"``, which detects it for each entry.
         frame_period: Duration of a frame in units of 100 ns.
         as_class_ids: Deliver the class of each frame (int32, shape ``()``) instead of a sparse vector.
         labelToTargetMappingFile: Deliver a dense vector of 0s and 1s for each class instead. The file has a line for
-            each class, in their order: its name, a blank, and 0s and 1s (docs/formats/htk.md).
+            each class, in order: its name, a blank, and 0s and 1s (docs/formats/htk.md).
         targetDim: Number of 0s and 1s; None: as many as on the file's first line.
         unequal_lengths: Treatment of an utterance that is not as long as its features: ``"error"``, ``"drop"`` it,
             or ``"keep"`` it as it is.
-        cache_index: Keep the entries in a file next to each label file, or in the user's cache folder.
+        cache_index: Keep the entries in a file next to each label file, or else in the user's cache folder.
         compatible: Read exactly as CNTK 2.7 does (docs/formats/htk.md, "Compatible").
         strict: Turn warnings into errors.
-        stream_options: For the stream further options by CNTK's names, such as ``{"L": {"labelMappingFile": None}}``.
+        stream_options: Further options of the stream by CNTK's names, such as ``{"L": {"labelMappingFile": None}}``.
         defines_mb_size: Whether minibatch sizes count the labels.
-        dtype: Type of the delivered values, float32 or float64; class ids are int32 whatever it is.
+        dtype: Type of the delivered values, float32 or float64; class ids are always int32.
 
     Raises:
         ConfigError: An option is not possible.
@@ -143,7 +143,7 @@ class HTKMLFDeserializer(UtteranceOptions):
         return self.open_with(read_mapping(mapping) if mapping else None)
 
     def open_with(self, names: list[bytes] | None) -> MLFCorpus:
-        """Read the files with these names of classes instead of the mapping file's; None: the fourth column.
+        """Read the files with these names of classes instead of a mapping file; None: the fourth column is the class.
 
         Raises:
             OSError, FormatError: See `open`.
@@ -174,15 +174,15 @@ class HTKMLFBinaryDeserializer(UtteranceOptions):
     """Labels in binary master label files.
 
     Args:
-        streams: One stream, ``StreamDef(mlf=..., shape=number of classes)``; `mlf` is a file, or several: a pattern,
-            or a list of paths.
+        streams: One stream, ``StreamDef(mlf=..., shape=number of classes)``; `mlf` is a file, or several files: a
+            pattern, or a list of paths.
         as_class_ids: Deliver the class of each frame (int32, shape ``()``) instead of a sparse vector.
         unequal_lengths: As for `HTKMLFDeserializer`.
         compatible: As for `HTKMLFDeserializer`.
         strict: Turn warnings into errors.
-        stream_options: For the stream further options by CNTK's names.
+        stream_options: Further options of the stream, by CNTK's names.
         defines_mb_size: Whether minibatch sizes count the labels.
-        dtype: Type of the delivered values, float32 or float64; class ids are int32 whatever it is.
+        dtype: Type of the delivered values, float32 or float64; class ids are always int32.
 
     Raises:
         ConfigError: An option is not possible.
@@ -310,7 +310,7 @@ class MLFCorpus:
         return _located(path, byte, what, **details)
 
     def _complaint(self, sequence_index: int) -> FormatError:
-        """Return the error for an entry that is invalid or broken."""
+        """Return the error about an invalid or broken entry."""
         file, index = self._entry(sequence_index)
         fault, byte = _core.MLF_FAULTS[self._faults[sequence_index]], int(file.fault_offsets[index])
         what = FAULT_WORDS[fault]
@@ -329,7 +329,7 @@ class MLFCorpus:
 
     @property
     def num_rows(self) -> int:
-        """Rows of all entries; empty rows do not count."""
+        """Number of rows of all entries, without empty rows."""
         return len(self._starts.low)
 
     def rows(self, sequence_index: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:

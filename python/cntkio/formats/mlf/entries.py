@@ -1,4 +1,4 @@
-"""Entries of label files: found by the compiled core, kept as runs, cached. (docs/formats/htk.md, "Label files")
+"""Entries of label files: the compiled core finds them; they are kept as runs. (docs/formats/htk.md, "Label files")
 
 ::
 
@@ -6,8 +6,8 @@
     0 300000 sil                  row: start, end, label
     300000 500000 aa              a run of 2 frames: its first frame is 3, its class that of "aa"
 
-A run takes 4 bytes, or up to 8 where frames or classes exceed 16 bits. An entry that breaks the format is kept with
-its fault: it is an error only if the entry is needed.
+A run takes 4 bytes, or up to 8 if frames or classes exceed 16 bits. An entry that breaks the format is kept with its
+fault, which is an error only if the entry is needed.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _STOP_WORDS = {
 
 
 class CompactIntegers(NamedTuple):
-    """Integers of 32 bits, kept in 16 while all are small.
+    """32-bit integers, kept in 16 bits if all are small.
 
     Attributes:
         low: Their lower halves.
@@ -90,6 +90,8 @@ class CompactIntegers(NamedTuple):
     @classmethod
     def joined(cls, parts: Sequence[CompactIntegers]) -> CompactIntegers:
         """Join several columns, in their order."""
+        if len(parts) == 1:
+            return parts[0]
         low = np.concatenate([part.low for part in parts])
         if not any(len(part.high) for part in parts):
             return cls(low, np.zeros(0, np.uint16))
@@ -105,12 +107,12 @@ class Entries(NamedTuple):
         is_pattern: Whether each key also matches all keys that end with a slash and this key (``*/`` before it).
         offsets: Byte at which each entry begins.
         frames: Number of frames of each entry.
-        faults: Index into the core's `MLF_FAULTS` of each entry; 0: the entry is sound.
+        faults: Index of each entry's fault in the core's `MLF_FAULTS`; 0: the entry is sound.
         fault_offsets: Byte of the row with the fault.
         run_ends: End of each entry's runs in `starts` and `classes`.
         starts: First frame of each run.
         classes: Class of each run.
-        remarks: For each of `REMARKS` how often it applies, and the bytes of the first cases.
+        remarks: For each of `REMARKS`, the number of cases and the bytes of the first cases.
     """
 
     path: str
@@ -174,7 +176,7 @@ def read_entries(
     frame_period: float,
     cache_index: bool,
 ) -> Entries:
-    """Read the entries of a text label file, from its index cache if there is one.
+    """Read the entries of a text label file, or load them from its index cache.
 
     Args:
         path: The file.
@@ -187,7 +189,7 @@ def read_entries(
 
     Raises:
         OSError: The file cannot be read.
-        FormatError: The file breaks the format in a way that concerns more than one entry.
+        FormatError: The file breaks the format in a way that affects more than one entry.
     """
     digest = None if names is None else hashlib.blake2b(b"\n".join(names), digest_size=16).hexdigest()
     settings = {
@@ -236,7 +238,7 @@ def scan_binary(path: str, dim: int) -> Entries:
 
 
 def _stopped(stop: tuple[int, int], form: str, path: str) -> tuple[str, str, int]:
-    """Return the kind of error that ended a scan, the words for it, and the byte."""
+    """Return the kind of the error that ended a scan, its message, and the byte."""
     kind = _core.MLF_STOPS[stop[0]]
     return kind, _STOP_WORDS[kind] + other_than(form, path), stop[1]
 

@@ -20,7 +20,7 @@ _LINE_END = re.compile(rb"\r\n?|\n")
 
 
 def read_mapping(path: str | os.PathLike[str]) -> list[bytes]:
-    """Read a label mapping file: a name on each line, in the order of the classes; empty lines do not count.
+    """Read a label mapping file: a name on each line, in the order of the classes; empty lines are skipped.
 
     Raises:
         OSError: The file cannot be read.
@@ -42,8 +42,8 @@ def read_mapping(path: str | os.PathLike[str]) -> list[bytes]:
     line_of: dict[bytes, int] = {}
     for line, name in enumerate(_LINE_END.split(data), 1):
         if line_of.setdefault(name, line) != line and name:
-            what = f"the name {shown(name)!r} for a second time, after line {line_of[name]}"
-            raise FormatError(f"{what}; expected each name once", path=path, line=line)
+            what = f"the name {shown(name)!r} is already on line {line_of[name]}; expected each name once"
+            raise FormatError(what, path=path, line=line)
     return [*filter(None, line_of)]
 
 
@@ -65,8 +65,8 @@ def read_targets(
     """Read a file of vectors that replace one-hot vectors: on each line a name, a blank, and 0s and 1s.
 
     Args:
-        path: The file, its lines in the order of the classes. Empty lines do not count.
-        num_classes: Number of classes; classes without a name have zeros.
+        path: The file, with lines in the order of the classes. Empty lines are skipped.
+        num_classes: Number of classes; the vectors of classes without a name contain zeros.
         names: Names of the classes; None: accept any names, and require a line for every class.
         dim: Number of 0s and 1s on a line; None: as many as on the first line.
 
@@ -107,7 +107,7 @@ def read_targets(
 
 
 def infer_labels(path: str | os.PathLike[str]) -> list[bytes]:
-    """Return the labels in a label file, in the order of their bytes: class names where no mapping file exists.
+    """Return the labels in a label file, sorted by their bytes: class names for use without a mapping file.
 
     Raises:
         OSError: The file cannot be read.

@@ -39,7 +39,7 @@ class LabelSettings:
         is_text: Whether the files are text, or else binary.
         mapping_file: File with the names of the classes; None: the fourth column is the class.
         target_file: File with the vector that is delivered for each class; None: one-hot vectors, or class ids.
-        target_dim: Values of such a vector; None: as many as on the file's first line.
+        target_dim: Values of these vectors; None: as many as on the file's first line.
         as_class_ids: Whether to deliver the class of each frame instead of a vector.
         marks_starts: Whether the first frame of each row has the value 2 instead of 1.
         defines_mb_size: Whether minibatch sizes count this stream's samples.
@@ -71,7 +71,7 @@ class LabelSettings:
     dtype: np.dtype[Any]
 
     def __post_init__(self) -> None:
-        """Refuse options that are not possible, or that contradict each other."""
+        """Refuse options that are impossible or contradict each other."""
         if self.times not in TIMES:
             raise ConfigError(f"times is {self.times!r}; expected '100ns', 'frames' or 'auto'", key="times")
         if not self.frame_period > 0:
@@ -148,7 +148,7 @@ def settings_of(options: LabelOptions, arguments: Mapping[str, Any]) -> LabelSet
 
 
 def _listed_paths(lists: Any) -> tuple[str, ...]:
-    """Return the label files of a file that has a path on each line, or of a sequence of paths."""
+    """Return the label files that a file names, one on each line, or that a sequence contains."""
     if not isinstance(lists, str):
         return tuple(lists)
     lines = map(str.strip, os.fsdecode(all_bytes(lists)).split("\n"))

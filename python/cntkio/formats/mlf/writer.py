@@ -21,7 +21,7 @@ _LONGEST_ID = 256
 
 
 def _runs_of(key: str, classes: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the first frames of all runs of equal classes, followed by the number of frames; and each run's class."""
+    """Return the first frame of each run of equal classes and, last, the number of frames; and each run's class."""
     ids = np.asarray(classes)
     if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu" or not 0 <= ids.min() <= ids.max() <= LARGEST_DIM:
         raise ConfigError(
@@ -39,7 +39,7 @@ def write_mlf(
     *,
     extension: str = ".lab",
 ) -> None:
-    """Write a label file: runs of equal classes as rows, times in units of 100 ns, 10 ms a frame.
+    """Write a label file: runs of equal classes as rows, times in units of 100 ns, 10 ms per frame.
 
     Args:
         path: The file.

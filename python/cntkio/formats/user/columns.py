@@ -4,7 +4,7 @@
 
     {"x": array | CSR matrix | list of either}  ──>  Column for each stream  ──>  Chunk
 
-A value that does not fit its stream is an error that names the chunk, the stream and, in a list, the sequence.
+If a value does not fit its stream, an error names the chunk, the stream and, in a list, the sequence.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Column(NamedTuple):
         sequence_offsets: Sample at which each sequence begins and, last, the number of samples.
         values: Values of all samples.
         dim: Values of a sample, or the bound of its indices.
-        sparse: Entry at which each sample begins and, last, the number of entries; and the index of each entry.
+        sparse: The entry at which each sample begins and, last, the number of entries; and the index of each entry.
+            None: the stream is dense.
     """
 
     sequence_offsets: npt.NDArray[np.uint32]
@@ -44,7 +45,8 @@ def column(where: str, data: Any, info: StreamInformation) -> Column:
 
     Args:
         where: Beginning of a message.
-        data: An array or a CSR matrix, each of whose samples is a sequence, or a list of such, each a sequence.
+        data: An array or a CSR matrix, in which each sample is a sequence; or a list of sequences, each an array or a
+            matrix.
         info: The stream.
 
     Raises:
@@ -54,8 +56,8 @@ def column(where: str, data: Any, info: StreamInformation) -> Column:
     is_list = isinstance(data, list | tuple)
     items = list(data) if is_list else [data]
     misfit = _misfit_of_sparse if info.is_sparse else _misfit_of_dense
-    # A list of sequences consists of Python objects, so that these loops cannot leave Python. A single array, each of
-    # whose samples is a sequence, needs none.
+    # A list of sequences consists of Python objects, so these loops have to be in Python. A single array, in which each
+    # sample is a sequence, needs no loop.
     for index, item in enumerate(items):
         why = misfit(item, info)
         if why is not None:
@@ -109,7 +111,7 @@ def _misfit_of_type(dtype: np.dtype[Any]) -> str | None:
 
 
 def _kind_of(item: Any) -> str:
-    """Return the form of a sparse matrix, or else the type of an object."""
+    """Return the format of a sparse matrix, or the type of another object."""
     return str(getattr(item, "format", type(item).__name__))
 
 
@@ -129,10 +131,10 @@ def _join_matrices(
 def chunk_of(
     where: str, data: Any, streams: Sequence[StreamInformation], defining: int | None
 ) -> tuple[_core.Chunk, npt.NDArray[np.uint32]]:
-    """Make a chunk of what `get_chunk` returned.
+    """Make a chunk from the result of `get_chunk`.
 
     Returns:
-        The chunk, and how many samples each of its sequences counts for.
+        The chunk, and the number of samples that each of its sequences counts for.
 
     Raises:
         CorpusError: The data do not fit the streams.
@@ -155,7 +157,7 @@ def chunk_of(
 def joined_columns(
     where: str, columns: Sequence[Column], streams: Sequence[StreamInformation], defining: int | None
 ) -> tuple[_core.Chunk, npt.NDArray[np.uint32]]:
-    """Make a chunk of columns.
+    """Make a chunk from columns.
 
     Args:
         where: Beginning of a message.
@@ -164,7 +166,7 @@ def joined_columns(
         defining: Index of the stream that defines the minibatch size; None: the stream with the most samples counts.
 
     Returns:
-        The chunk, and how many samples each of its sequences counts for.
+        The chunk, and the number of samples that each of its sequences counts for.
 
     Raises:
         CorpusError: The streams have different numbers of sequences.

@@ -6,8 +6,8 @@
                                      MainTimelineCorpus   timeline="global": has a table like any other corpus
 
 Invariant: only one thread at a time calls `get_chunk`, and `get_chunk` returns the same data each time. An exception of
-`get_chunk` reaches the reader as it is; data that do not fit the streams are an error that names the chunk, the stream
-and, in a list, the sequence (`cntkio.formats.user.columns`).
+`get_chunk` reaches the reader unchanged. If data do not fit the streams, an error names the chunk, the stream and, in a
+list, the sequence (`cntkio.formats.user.columns`).
 
 Nothing here concerns the order: see `cntkio.timeline.user_timeline`.
 """
@@ -35,8 +35,8 @@ from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers
 class UserDeserializer:
     """Base class of a format written in Python.
 
-    A subclass names the streams, the number of chunks, and the data of each chunk; the class below is complete. Pass it
-    to `cntkio.MinibatchSource` like any deserializer.
+    A subclass returns the streams, the number of chunks, and the data of each chunk; the class below is complete. Pass
+    an object of it to `cntkio.MinibatchSource` like any deserializer.
 
     Attributes:
         timeline: The order and the checkpoints of the source. ``"local"`` is CNTK 2.7's order for user-defined
@@ -45,7 +45,7 @@ class UserDeserializer:
             A subclass may set the attribute, or the caller may pass it to the constructor.
 
     Raises:
-        ConfigError: `timeline` is neither.
+        ConfigError: `timeline` is neither ``"local"`` nor ``"global"``; `MinibatchSource` raises it.
 
     Example:
         >>> import numpy as np
@@ -81,33 +81,33 @@ class UserDeserializer:
     def get_chunk(self, chunk_id: int) -> Mapping[str, Any]:
         """Return the data of a chunk.
 
-        Worker threads call this with the keyword `chunk_id`, one thread at a time, and again whenever the chunk is
-        needed and no longer in memory. It must return the same data each time.
+        Worker threads call this method with the keyword `chunk_id`, one thread at a time, and again whenever the chunk
+        is needed but no longer in memory. It must return the same data each time.
 
         Args:
             chunk_id: 0 to ``num_chunks() - 1``.
 
         Returns:
             For each stream, by name, an array ``[samples, *shape]`` (dense) or a SciPy CSR matrix ``[samples, dim]``
-            (sparse), each of whose samples is a sequence; or a list of such, each of whose items is a sequence. All
-            streams have the same number of sequences. Values are float32 or float64.
+            (sparse), in which each sample is a sequence; or a list of arrays or matrices, each of which is a sequence.
+            All streams have the same number of sequences. Values are float32 or float64.
         """
         raise NotImplementedError(f"{type(self).__name__}.get_chunk")
 
     def chunk_lengths(self, chunk_id: int) -> Iterable[int] | None:
-        """Return the samples that each sequence of a chunk counts for, if that is known without fetching the chunk.
+        """Return the number of samples that each sequence of a chunk counts for, or None to let the source find out.
 
-        A source on the global timeline calls this for all chunks when it is created. None, which is the default, makes
-        it fetch the chunk then. A length is the number of samples of the stream that defines the minibatch size, or
-        else of the stream that has the most; at least 1.
+        A source on the global timeline calls this method for all chunks when it is created. If the result is None,
+        which is the default, it fetches the chunk. A length is the number of samples of the stream that defines the
+        minibatch size, or else of the stream with the most samples; at least 1.
         """
         return None
 
     def get_keys(self, chunk_id: int) -> Iterable[int] | Iterable[str] | None:
         """Return the keys of a chunk's sequences, numbers or texts, by which corpora are joined.
 
-        A source on the global timeline calls this for all chunks when it is created. If the result for the first chunk
-        is None, which is the default, the sequences are numbered from 0.
+        A source on the global timeline calls this method for all chunks when it is created. If the result for the first
+        chunk is None, which is the default, the sequences are numbered from 0.
         """
         return None
 
@@ -116,11 +116,11 @@ class UserDeserializer:
         return (self,)
 
     def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> UserTimelineCorpus | MainTimelineCorpus:
-        """Ask for the streams and the number of chunks and, on the global timeline, for lengths and keys.
+        """Get the streams and the number of chunks and, on the global timeline, lengths and keys.
 
         Raises:
             ConfigError: The timeline, a stream or the number of chunks is not possible.
-            CorpusError: No chunk has a sequence, or chunks, lengths and keys do not fit each other.
+            CorpusError: No chunk has a sequence, or chunks, lengths and keys contradict each other.
         """
         if self.timeline not in ("local", "global"):
             raise ConfigError(f"timeline={self.timeline!r}: expected 'local' or 'global'", key="timeline")
@@ -176,7 +176,7 @@ class UserTimelineCorpus(_UserCorpus):
     """A user-defined deserializer in CNTK 2.7's order, in which a chunk's content is unknown until it is fetched.
 
     Attributes:
-        table: Has no sequences. Indices of sequences begin at 0 in each chunk.
+        table: The chunks, without sequences. In each chunk, indices of sequences begin at 0.
     """
 
     joins: Joins = "alone"
@@ -189,7 +189,7 @@ class UserTimelineCorpus(_UserCorpus):
         return self._fetch(chunk_id)
 
     def fingerprint(self) -> str:
-        """Description of the streams and the number of chunks: no more is known."""
+        """Return a description of the streams and the number of chunks; nothing else is known."""
         return f"user-defined, {self._num_chunks} chunks, {self._digest()}"
 
 
@@ -208,7 +208,7 @@ class MainTimelineCorpus(_UserCorpus):
         sizes = np.array([len(lengths) for lengths in all_lengths], np.int64)
         self._chunk_ids = np.flatnonzero(sizes)
         if not len(self._chunk_ids):
-            raise CorpusError(f"{self.name}: no chunk holds a sequence: there is nothing to read")
+            raise CorpusError(f"{self.name}: no chunk contains a sequence, so there is nothing to read")
         lengths = np.concatenate(all_lengths)
         chunk_starts = np.append(0, np.cumsum(sizes[self._chunk_ids]))
         self.table = SequenceTable(self._keys(sizes), lengths, chunk_starts)
@@ -278,7 +278,7 @@ class MainTimelineCorpus(_UserCorpus):
         return Loaded(chunk_id, loaded.chunk, lengths)
 
     def fingerprint(self) -> str:
-        """Description of the streams, chunks, keys and lengths."""
+        """Return a description of the streams, chunks, keys and lengths."""
         digest = self._digest(*self.table.content())
         return f"user-defined, {self._num_chunks} chunks, {self.table.num_sequences} sequences, {digest}"
 
