@@ -58,7 +58,7 @@ def test_refuses_a_shape_of_another_type(shape: Any) -> None:
         CTFDeserializer("a.ctf", {"x": {**StreamDef(field="x", shape=1), "dim": shape}})
 
 
-def test_a_description_takes_a_shape_of_any_whole_numbers() -> None:
+def test_a_description_accepts_a_shape_of_any_whole_numbers() -> None:
     assert StreamInformation("x", 0, "dense", np.float32, np.int64(3)).shape == (3,)
     assert StreamInformation("x", 0, "dense", np.float32, ()).dim == 1
     for shape in ("943", True, 2.0):
@@ -96,7 +96,7 @@ def test_the_longest_sequence_of_a_stream_is_a_whole_number() -> None:
         (lambda **o: HTKMLFDeserializer(None, LABELS, **o), "cache_index", "yes"),
     ],
 )
-def test_options_of_deserializers_have_their_types(build: Callable[..., Any], name: str, value: Any) -> None:
+def test_options_of_deserializers_have_their_documented_types(build: Callable[..., Any], name: str, value: Any) -> None:
     with pytest.raises(
         ConfigError, match=f"{name} is {value!r}; expected (True or False|True, False or .verify.|a whole number)"
     ) as raised:
@@ -104,7 +104,7 @@ def test_options_of_deserializers_have_their_types(build: Callable[..., Any], na
     assert raised.value.key == name
 
 
-def test_options_of_deserializers_take_numbers_of_numpy() -> None:
+def test_options_of_deserializers_accept_numpy_numbers() -> None:
     deserializer = CTFDeserializer("a.ctf", X, max_errors=np.int64(3), cache_index=np.False_)
     assert repr(pickle.loads(pickle.dumps(deserializer))) == repr(CTFDeserializer("a.ctf", X, max_errors=3))
 
@@ -117,7 +117,7 @@ def test_flags_of_a_source_are_true_or_false(name: str) -> None:
         assert raised.value.key == name
 
 
-def test_a_state_of_a_source_with_flags_of_numpy_can_be_written(tmp_path: Path) -> None:
+def test_a_state_with_numpy_flags_can_be_written(tmp_path: Path) -> None:
     path = tmp_path / "a.ctf"
     path.write_bytes(corpus_text([1, 1, 1]))
     with make(path, frame_mode=np.True_, randomize=np.False_) as source:
@@ -146,7 +146,7 @@ def test_other_records_print_as_records() -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "proc", "zero byte"])
-def test_what_is_not_a_regular_file_is_refused_at_once(kind: str, tmp_path: Path) -> None:
+def test_refuses_files_that_are_not_regular_at_once(kind: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     path = {"pipe": f"{tmp_path}/pipe", "device": "/dev/zero", "proc": "/proc/self/status", "zero byte": "a\0b"}[kind]
     what = {"pipe": "Is a pipe", "device": "Is a device", "proc": "has no size", "zero byte": "be a path"}[kind]

@@ -51,7 +51,7 @@ def without_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RemoteObject, "read_into", refuse)
 
 
-def test_a_second_read_asks_only_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_read_uses_only_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(cached(tmp_path), 0, len(CONTENT)) == CONTENT
     found = cached(tmp_path)
     without_store(monkeypatch)
@@ -112,7 +112,7 @@ def test_blocks_of_a_changed_object_are_not_kept(tmp_path: Path) -> None:
     assert not blocks_in(tmp_path)
 
 
-def test_blocks_that_were_not_used_for_longest_leave_first(tmp_path: Path) -> None:
+def test_the_least_recently_used_blocks_are_removed_first(tmp_path: Path) -> None:
     limit = 2 * BLOCK + BLOCK // 2
     found = cached(tmp_path, limit)
     read(found, 0, 2 * BLOCK)
@@ -150,7 +150,7 @@ def read_and_empty(folder: Path) -> None:
         block.unlink(missing_ok=True)
 
 
-def test_a_killed_process_leaves_no_block_that_is_not_whole(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_no_partial_block(tmp_path: Path) -> None:
     for pause in (0.0, 0.003, 0.011, 0.02, 0.03, 0.05):
         with repeated_in_a_fork(lambda: read_and_empty(tmp_path)) as wait:
             wait()
@@ -177,7 +177,7 @@ def test_processes_share_one_cache_and_its_limit(tmp_path: Path) -> None:
     assert size_of(tmp_path) <= limit
 
 
-def test_processes_that_share_a_cache_exceed_the_limit_by_a_64th_each(tmp_path: Path) -> None:
+def test_processes_that_share_a_cache_exceed_the_limit_only_a_little(tmp_path: Path) -> None:
     limit, size, num_processes = 640_000, 1000, 5
     caches = [BlockCache(CacheFolder(str(tmp_path), limit), f"{index}", 1 << 40, "1") for index in range(num_processes)]
     largest = 0

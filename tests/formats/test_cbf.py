@@ -101,7 +101,7 @@ def test_the_documented_layout_agrees_with_the_reader_of_2017(name: str) -> None
     assert content.lengths == [sequence["num_samples"] for sequence in expected]
 
 
-def test_a_binary_corpus_joins_in_the_first_place_only() -> None:
+def test_a_binary_corpus_can_only_be_the_first_of_a_join() -> None:
     extra = CTFDeserializer(FOLDER / "data" / "extra.ctf", StreamDefs(extra=StreamDef(field="extra", shape=1)))
     with pytest.raises(ConfigError, match="must be the first deserializer"):
         MinibatchSource([extra, CBFDeserializer(FOLDER / "data" / "many.cbf")])
@@ -110,7 +110,7 @@ def test_a_binary_corpus_joins_in_the_first_place_only() -> None:
 # ---------------------------------------------------------------------------------------------------- options
 
 
-def test_samples_are_shaped_as_asked_for_if_the_values_fit() -> None:
+def test_samples_have_the_requested_shape_if_the_values_fit() -> None:
     streams = StreamDefs(image=StreamDef(field="x", shape=(2, 1)))
     with MinibatchSource(CBFDeserializer(TINY, streams), randomize=False) as source:
         assert source.next_minibatch(1)["image"].values.shape == (1, 2, 1)
@@ -201,7 +201,7 @@ def test_truth_values_of_options_are_read_as_in_every_format(caplog: pytest.LogC
         deserializer["presicion"]
 
 
-def test_options_are_pickled_and_their_repr_makes_them_again() -> None:
+def test_options_survive_pickling_and_their_repr_recreates_them() -> None:
     made = CBFDeserializer("a.cbf", StreamDefs(y=StreamDef(field="x", shape=2)), dtype=np.float64, strict=True)
     text = "CBFDeserializer('a.cbf', StreamDefs(y=StreamDef(field='x', shape=2)), dtype='float64', strict=True)"
     assert repr(made) == repr(eval(text)) == repr(pickle.loads(pickle.dumps(made))) == text
@@ -272,7 +272,7 @@ for attempt in (
 """
 
 
-def test_a_file_truncated_between_reads_is_an_error_not_a_death(tmp_path: Path) -> None:
+def test_a_file_truncated_between_reads_is_an_error_not_a_crash(tmp_path: Path) -> None:
     path = in_chunks(tmp_path / "a.cbf")
     ran = subprocess.run([sys.executable, "-c", TRUNCATED, str(path)], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran
@@ -290,7 +290,7 @@ def test_chunks_beyond_four_gigabytes_are_read(tmp_path: Path, memory_map: bool)
     table = np.frombuffer(content[table_at:-8], [("offset", "<i8"), ("counts", "<u4", 2)]).copy()
     table["offset"] += shift
     far = tmp_path / "far.cbf"
-    with far.open("wb") as file:  # unwritten parts of the file take no room on the disk
+    with far.open("wb") as file:  # unwritten parts of the file take no space on the disk
         file.write(content[:12])
         file.seek(12 + shift)
         file.write(content[12:table_at] + table.tobytes() + struct.pack("<q", header_at + shift))
@@ -306,7 +306,7 @@ def test_chunks_beyond_four_gigabytes_are_read(tmp_path: Path, memory_map: bool)
         assert sum(map(len, read[1])) == 6000
 
 
-def test_a_memory_map_and_a_copy_deliver_the_same(tmp_path: Path) -> None:
+def test_a_memory_map_and_a_copy_deliver_the_same_data(tmp_path: Path) -> None:
     path = in_chunks(tmp_path / "a.cbf")
     sources = [MinibatchSource(CBFDeserializer(path, memory_map=shown), max_sweeps=1) for shown in (True, False)]
     read = [[minibatch["x"].values.tolist() for minibatch in source.minibatches(700)] for source in sources]
@@ -318,7 +318,7 @@ def test_a_memory_map_and_a_copy_deliver_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("original", SMALL_FILES, ids=lambda path: path.name)
-def test_damaged_input_is_read_as_the_slow_reader_does(original: Path, tmp_path: Path) -> None:
+def test_damaged_input_is_read_as_by_the_slow_reader(original: Path, tmp_path: Path) -> None:
     content, path = original.read_bytes(), tmp_path / "damaged.cbf"
     for bad in damaged(content):
         path.write_bytes(bad)
@@ -369,7 +369,7 @@ def test_sizes_in_a_damaged_header_allocate_no_memory() -> None:
 
 @st.composite
 def contents(draw: st.DrawFn, layout: str = "2.x") -> Content:
-    """Streams, chunks and sequences such as the layout can hold."""
+    """Streams, chunks and sequences that the layout can express."""
     streams = []
     for number in range(draw(st.integers(1, 3))):
         name = draw(st.sampled_from(["", "x", "ä", "name with blanks"])) + "abc"[number]
@@ -385,7 +385,7 @@ def contents(draw: st.DrawFn, layout: str = "2.x") -> Content:
             return [[value(stream) for _ in range(stream.dim)] for _ in range(count)]
         sizes = draw(st.lists(st.integers(0, 3), min_size=layout == "documented", max_size=4))
         if layout == "documented" and len(sizes) > 1:
-            sizes[-1] = sizes[-1] or 1  # empty samples at the end cannot be told
+            sizes[-1] = sizes[-1] or 1  # empty samples at the end leave no trace in the file
         index = st.integers(0, stream.dim - 1)
         return [[(draw(index), value(stream)) for _ in range(size)] for size in sizes]
 
@@ -454,7 +454,7 @@ def test_an_interrupted_write_leaves_nothing(layout: Any, tmp_path: Path) -> Non
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_refuses_to_write_values_that_the_documented_layout_lacks(tmp_path: Path) -> None:
+def test_refuses_to_write_values_that_the_documented_layout_cannot_express(tmp_path: Path) -> None:
     path = tmp_path / "a.cbf"
     with pytest.raises(FormatError, match="sequence 1, stream 'x': 2 samples; the documented layout"):
         write_cbf(path, {"x": [np.zeros((1, 3)), np.zeros((2, 3))]}, layout="documented")

@@ -224,7 +224,7 @@ def test_a_cache_too_small_for_a_large_frame_names_the_least_limit(
     MinibatchSource(CTFDeserializer(path, STREAMS, remote=remote)).close()
 
 
-def test_frames_that_convert_writes_from_a_large_frame_are_randomized(
+def test_frames_that_convert_writes_from_a_large_frame_can_be_randomized(
     corpus: tuple[Path, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, text = corpus
@@ -286,7 +286,9 @@ def test_a_search_of_a_large_text_takes_little_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_a_compressed_file_is_as_large_as_its_text(corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compressed_file_counts_with_the_size_of_its_text(
+    corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, text = corpus
     plain, missing = path.with_name("b.ctf"), path.with_name("c.ctf")
     plain.write_bytes(text)
@@ -343,7 +345,7 @@ def test_flipped_bits_are_errors_or_change_nothing(kind: str, corpus: tuple[Path
         damaged[source.randrange(len(packed))] ^= 1 << source.randrange(8)
         path.write_bytes(damaged)
         try:
-            # Frames without a check sum may hold another text.
+            # Without a check sum, a frame may contain another text.
             found = cntkio.read_ctf(path, STREAMS)["x"].values.tolist()
             assert found == expected or kind == "zstd"
         except CntkIoError as error:
@@ -361,7 +363,7 @@ def test_a_wrong_check_sum_is_an_error(corpus: tuple[Path, bytes]) -> None:
         CTFDeserializer(path, STREAMS).open()
 
 
-def test_what_follows_the_data_is_an_error(corpus: tuple[Path, bytes]) -> None:
+def test_bytes_after_the_data_are_an_error(corpus: tuple[Path, bytes]) -> None:
     path, text = corpus
     for packed in (gzip.compress(text), one_frame(text, random.Random(1))):
         path.write_bytes(packed + b"more")
@@ -387,7 +389,7 @@ def test_empty_data_are_an_empty_file(corpus: tuple[Path, bytes]) -> None:
             CTFDeserializer(path, STREAMS).open()
 
 
-def test_a_seek_table_of_other_data_is_not_believed(corpus: tuple[Path, bytes]) -> None:
+def test_a_seek_table_of_other_data_is_ignored(corpus: tuple[Path, bytes]) -> None:
     path, text = corpus
     packed = written_by_us(text, random.Random(1))
     path.write_bytes(one_frame(b"7 |x 7 7 |s 1:1\n", random.Random(1)) + packed)

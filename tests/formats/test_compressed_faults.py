@@ -184,7 +184,7 @@ def server() -> Iterator[RangeServer]:
 
 
 @pytest.mark.parametrize("kind", ["gzip of many blocks", "zstd", "zstd with a seek table"])
-def test_a_chunk_of_a_remote_text_requests_its_segments_only(kind: str, server: RangeServer) -> None:
+def test_a_chunk_of_a_remote_text_requests_only_its_segments(kind: str, server: RangeServer) -> None:
     text = TEXT * 12
     content = server.files["a.ctf"] = PACKED[kind][1](text, random.Random(1))
     corpus = CTFDeserializer(f"{server.url}/a.ctf", STREAMS, chunk_size_in_bytes=len(text) // 8).open()
@@ -212,7 +212,7 @@ def test_a_seek_table_of_a_remote_text_spares_the_pass_over_it(server: RangeServ
     file.close()
 
 
-def test_damage_of_a_remote_text_is_located(server: RangeServer) -> None:
+def test_damage_in_a_remote_text_is_located(server: RangeServer) -> None:
     packed = bytearray(summed(TEXT, random.Random(1)))
     packed[len(packed) // 2] ^= 255
     server.files["a.ctf"] = bytes(packed)

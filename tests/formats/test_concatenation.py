@@ -141,7 +141,7 @@ OPTIONS = st.one_of(
 
 
 def delivered(source: MinibatchSource, size: int, **partition: int) -> Any:
-    """Return all minibatches, the errors in all, and the state at each."""
+    """Return all minibatches, the total number of errors, and the state after each minibatch."""
     with source:
         minibatches = []
         for minibatch in source.minibatches(size, **partition):
@@ -224,7 +224,7 @@ def test_errors_name_the_file_and_its_line(folder: Path, texts: Any, budget: int
 
 @properties
 @given(corpora(), corpora(), OPTIONS, st.integers(1, 20))
-def test_joined_concatenations_deliver_what_joined_files_do(
+def test_joined_concatenations_deliver_the_same_as_joined_files(
     tmp_path_factory: pytest.TempPathFactory, first: Any, second: Any, options: dict[str, Any], size: int
 ) -> None:
     folders = [tmp_path_factory.mktemp(name) for name in ("first", "second")]
@@ -262,7 +262,7 @@ def test_keys_that_count_lines_continue_in_the_next_file(tmp_path: Path) -> None
     assert keys[0] == keys[1]
 
 
-def test_lines_of_a_cached_index_are_counted_on(tmp_path: Path) -> None:
+def test_counting_continues_after_the_lines_of_a_cached_index(tmp_path: Path) -> None:
     corpus = written(tmp_path, [sequence_text(None, 1, is_broken=False) * 3] * 2)
     for _ in range(2):
         opened = CTFDeserializer(corpus.pattern, STREAMS, cache_index=True).open()
@@ -598,7 +598,7 @@ def speech(folder: Path, scp: Any, labels: Any, **options: Any) -> MinibatchSour
 
 
 @pytest.mark.parametrize("frame_mode", [False, True])
-def test_several_lists_and_label_files_deliver_what_one_of_each_does(tmp_path: Path, frame_mode: bool) -> None:
+def test_several_lists_and_label_files_deliver_the_same_as_one_of_each(tmp_path: Path, frame_mode: bool) -> None:
     write_speech(tmp_path)
 
     def minibatches(source: MinibatchSource) -> Any:

@@ -485,7 +485,7 @@ def test_refuses_to_infer_streams_of_other_texts(tmp_path: Path) -> None:
         cntkio.infer_streams(path)
 
 
-def test_another_kind_of_file_is_named_with_what_reads_it(tmp_path: Path) -> None:
+def test_another_kind_of_file_is_named_with_its_reader(tmp_path: Path) -> None:
     text = b"".join(b"|x %d |y %d:1\n" % (number, number) for number in range(1000))
     path = tmp_path / "a.ctf"  # its name does not matter
     cntkio.write_cbf(tmp_path / "a.cbf", {"x": np.ones((3, 2), np.float32)})
@@ -529,7 +529,7 @@ def read_all(path: Path, stream: Any) -> None:
         (b"|x 1 2\n", (3, True), (2, False)),
     ],
 )
-def test_a_definition_that_is_advised_reads_the_whole_file(
+def test_an_advised_definition_reads_the_whole_file(
     text: bytes, stream: tuple[int, bool], fitting: tuple[int, bool], tmp_path: Path
 ) -> None:
     path = tmp_path / "a.ctf"
@@ -575,7 +575,7 @@ def test_a_large_file_is_not_read_for_advice(tmp_path: Path, monkeypatch: pytest
         (b"1 |x 1\n1 \n2 |x 1\n", "a line without a sample; expected a sample of at least one stream$"),
     ],
 )
-def test_a_line_without_what_was_asked_for_names_its_streams(text: bytes, words: str, tmp_path: Path) -> None:
+def test_a_line_without_the_requested_streams_names_its_own_streams(text: bytes, words: str, tmp_path: Path) -> None:
     path = tmp_path / "a.ctf"
     path.write_bytes(text)
     assert re.search(words, error_of(path, StreamDef("x", 1)))
@@ -605,7 +605,7 @@ def test_one_stream_of_several_is_read_alone(text: bytes, offsets: list[int], tm
 
 @pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize("before", [b"", b"1 |x 1 |y 2\n" * 40])
-def test_a_stream_twice_on_a_line_is_worth_a_warning(before: bytes, is_sparse: bool, tmp_path: Path) -> None:
+def test_a_stream_twice_on_a_line_causes_a_warning(before: bytes, is_sparse: bool, tmp_path: Path) -> None:
     text = before + b"7 |x 1 |y 3\n7 |x 2 |y 4 |x 3\n7 |y 5\n8 |x 1 |y 1\n"
     if is_sparse:
         text = re.sub(rb"(?<= )\d(?=[ \n])", rb"\g<0>:1", text)

@@ -25,7 +25,7 @@ PAGES = DATA / "ctf_pages"
 class Outcome:
     """Result of a reader: key, length and samples of each sequence, and the kinds of the warnings.
 
-    A dense sample is a list of values, a sparse one a list of pairs of index and value.
+    A dense sample is a list of values, a sparse sample is a list of pairs of index and value.
     """
 
     sequences: list[tuple[int, int, dict[str, list[Any]]]]

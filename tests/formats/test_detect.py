@@ -114,7 +114,7 @@ def test_the_examples_are_known(path: Path) -> None:
     assert detect(path).form == ("ctf" if path.suffix == ".ctf" else "configuration")
 
 
-def test_every_deserializer_that_is_named_is_there() -> None:
+def test_every_named_deserializer_exists() -> None:
     for kind in KINDS.values():
         if kind.deserializer is None:
             with pytest.raises(ConfigError, match=f"a is an? .*, which no deserializer reads; {kind.advice[:10]}"):
@@ -123,7 +123,7 @@ def test_every_deserializer_that_is_named_is_there() -> None:
             assert hasattr(cntkio, kind.require_deserializer("a"))
 
 
-def test_a_missing_file_is_an_error_with_the_near_name(tmp_path: Path) -> None:
+def test_the_error_about_a_missing_file_suggests_the_nearest_name(tmp_path: Path) -> None:
     (tmp_path / "train.ctf").touch()
     with pytest.raises(FileNotFoundError, match=r"did you mean '.*train.ctf'\?"):
         detect(tmp_path / "trian.ctf")
@@ -187,7 +187,7 @@ OWN = {"infer_streams": "ctf", "read_ctf": "ctf"}
     ("reader", "other"),
     [(reader, other) for reader in READERS for other in OTHERS if other != OWN.get(reader, reader)],
 )
-def test_readers_say_what_another_kind_of_file_is(reader: str, other: str, tmp_path: Path) -> None:
+def test_readers_name_the_kind_of_a_file_that_they_cannot_read(reader: str, other: str, tmp_path: Path) -> None:
     write, words = OTHERS[other]
     path = tmp_path / "a"
     write(path)
@@ -209,7 +209,7 @@ def test_a_binary_corpus_of_another_version_says_its_version(tmp_path: Path) -> 
             CBFDeserializer(tmp_path / "a").open()
 
 
-def test_a_list_of_whole_files_is_not_taken_for_a_configuration(tmp_path: Path) -> None:
+def test_a_list_of_whole_files_is_not_mistaken_for_a_configuration(tmp_path: Path) -> None:
     (tmp_path / "a.list").write_text("u1=missing.mfc\n")
     with pytest.raises(FileNotFoundError, match="missing.mfc"):
         open_list(str(tmp_path / "a.list"))

@@ -88,7 +88,7 @@ def test_braces_expand_as_in_a_shell(pattern: str, expected: str) -> None:
 
 
 @given(st.text("{},.01a", max_size=12))
-def test_braces_of_any_form_end(text: str) -> None:
+def test_the_expansion_of_any_braces_ends(text: str) -> None:
     assert expanded_braces(text)
 
 
@@ -120,13 +120,13 @@ def test_refuses_braces_for_more_than_a_million_files(pattern: str) -> None:
         ("day{1,3}/*.ctf", FileNotFoundError, "did you mean 'day2'?: 'day3/*.ctf'"),
     ],
 )
-def test_lists_that_cannot_be_meant_are_errors(names: Any, error: Any, message: str) -> None:
+def test_refuses_lists_that_make_no_sense(names: Any, error: Any, message: str) -> None:
     with pytest.raises(error) as caught:
         listed_files(names)
     assert message in str(caught.value)
 
 
-def test_a_missing_file_of_braces_is_named_with_the_nearest_name(folder: Path) -> None:
+def test_a_missing_file_of_a_pattern_with_braces_suggests_the_nearest_name(folder: Path) -> None:
     (folder / "part-000.ctf").write_text("|x 1\n")
     (folder / "part-002.ctf").write_text("|x 1\n")
     with pytest.raises(FileNotFoundError, match=r"did you mean 'part-00[02].ctf'\?: 'part-001.ctf'"):

@@ -77,7 +77,7 @@ def corpus(tmp_path: Path) -> Path:
     kind=st.sampled_from(["USER", "MFCC_E_D_A", "PLP_0", "FBANK", "LPC", "USER_K"]),
     period=st.sampled_from([0, 1, 100_000, 256, 2**24]),
 )
-def test_written_features_are_read_back_bit_by_bit(
+def test_written_features_are_read_back_bit_for_bit(
     values: Any, big_endian: bool, kind: str, period: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("htk")
@@ -234,7 +234,7 @@ def test_mapped_and_copied_frames_are_equal(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux says which pages are mapped")
-def test_a_part_of_an_archive_takes_the_pages_of_its_own_utterances(tmp_path: Path) -> None:
+def test_a_part_of_an_archive_touches_only_the_pages_of_its_utterances(tmp_path: Path) -> None:
     frames = np.arange(1 << 19, dtype=np.float32).reshape(-1, 16)  # two megabytes, four of them in a chunk
     htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", [(f"u{n}", frames + n) for n in range(4)])
     corpus = features(tmp_path / "a.scp", 16).open()
@@ -374,7 +374,7 @@ def test_every_prefix_and_every_flipped_bit_is_data_or_a_located_error(
     assert "data" in outcomes
 
 
-def test_refuses_to_write_what_the_formats_cannot_hold(tmp_path: Path) -> None:
+def test_refuses_to_write_what_the_formats_cannot_express(tmp_path: Path) -> None:
     for options in ({"kind": "WAVEFORM"}, {"kind": "MFCC_V"}, {"kind": "X"}, {"period": -1}):
         with pytest.raises(ConfigError):
             htk.encode_features(np.zeros((1, 1)), **options)
@@ -472,7 +472,7 @@ def test_an_option_of_an_older_pickle_is_kept(corpus: Path) -> None:
         assert deserializer.open().streams[0].defines_mb_size == was_set
 
 
-def test_a_deserializer_prints_as_the_call_that_makes_it(corpus: Path) -> None:
+def test_a_deserializer_prints_as_the_call_that_creates_it(corpus: Path) -> None:
     made = features(str(corpus / "a.scp"), context=(1, 1), prefix="", strict=True)
     stream = f"StreamDef(shape=2, context=(1, 1), scp={str(corpus / 'a.scp')!r})"
     assert repr(made) == f"HTKFeatureDeserializer(StreamDefs(F={stream}), strict=True)"
@@ -535,7 +535,7 @@ def test_a_leading_star_matches_utterances_in_any_folder(corpus: Path, is_cached
         ]
 
 
-def test_a_compatible_reader_takes_a_leading_star_for_nothing(corpus: Path) -> None:
+def test_a_leading_star_matches_nothing_for_a_compatible_reader(corpus: Path) -> None:
     (corpus / "a.scp").write_text((corpus / "a.scp").read_text().replace("u", "speaker/u", 1))
     (corpus / "a.mlf").write_text((corpus / "a.mlf").read_text().replace('"u', '"*/u'))
     deserializer = labels(corpus / "a.mlf", corpus / "states.list", compatible=True)
@@ -564,7 +564,9 @@ CLAIM = struct.pack(">iIHH", 2**31 - 1, 100_000, 4, 9) + bytes(16)
         ("t=.../a.mfc[0,1]\nu=.../a.mfc[5,70000000]", "sequence u, .* up to 70000000 are wanted, but the file has 28"),
     ],
 )
-def test_no_claim_of_frames_is_believed_beyond_the_size_of_the_file(tmp_path: Path, text: str, message: str) -> None:
+def test_refuses_lists_and_headers_that_claim_more_frames_than_the_file(
+    tmp_path: Path, text: str, message: str
+) -> None:
     (tmp_path / "a.mfc").write_bytes(CLAIM)
     (tmp_path / "a.scp").write_text(text)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

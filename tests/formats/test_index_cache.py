@@ -37,7 +37,7 @@ TEXTS = {
 
 
 class Content(NamedTuple):
-    """All that a corpus delivers."""
+    """Everything that a corpus delivers."""
 
     keys: list[int]
     values: list[float]
@@ -94,7 +94,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return count
 
 
-def test_a_cache_changes_the_time_only(tmp_path: Path, scans: list[int]) -> None:
+def test_a_cache_changes_only_the_time(tmp_path: Path, scans: list[int]) -> None:
     for cached in corpora(tmp_path).values():
         scans.clear()
         plain = cached.read(cache_index=False)
@@ -215,7 +215,7 @@ def test_damaged_caches_deliver_the_data_and_are_made_again(tmp_path: Path) -> N
     assert num_made > 280  # a mutation may change nothing
 
 
-def test_a_damaged_cache_is_worth_one_line(cached: Cached, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_cache_is_logged_in_one_line(cached: Cached, caplog: pytest.LogCaptureFixture) -> None:
     cached.read()
     whole = cached.cache.read_bytes()
     for at in range(40, len(whole), 61):
@@ -274,7 +274,7 @@ def replaced(header: Any, path: tuple[Any, ...], value: Any) -> Any:
     return header
 
 
-def test_hostile_headers_are_no_errors(tmp_path: Path) -> None:
+def test_hostile_headers_cause_no_error(tmp_path: Path) -> None:
     cached = Cached(tmp_path / "data", b"7 |x 1 0\n" + TEXTS["ids"] + b"7 |x 1 0\n")  # with a remark
     plain = cached.read()
     whole = cached.cache.read_bytes()
@@ -294,7 +294,7 @@ def test_hostile_headers_are_no_errors(tmp_path: Path) -> None:
         assert cached.read() == plain
 
 
-def test_hostile_facts_raise_no_foreign_error(tmp_path: Path) -> None:
+def test_hostile_facts_raise_no_error_but_a_mismatch(tmp_path: Path) -> None:
     cached = Cached(tmp_path / "data", b"7 |x 1 0\n" + TEXTS["ids"] + b"7 |x 1 0\n")
     cached.read()
     whole = cached.cache.read_bytes()
@@ -309,7 +309,7 @@ def test_hostile_facts_raise_no_foreign_error(tmp_path: Path) -> None:
                 cached.read()
 
 
-def test_what_is_no_file_is_not_read_and_not_replaced(cached: Cached) -> None:
+def test_only_regular_files_are_read_or_replaced(cached: Cached) -> None:
     plain = cached.read()
     path = cached.cache
     path.unlink()
@@ -325,7 +325,7 @@ def test_what_is_no_file_is_not_read_and_not_replaced(cached: Cached) -> None:
     assert path.is_symlink()
 
 
-def test_a_cache_of_another_user_is_not_believed(
+def test_a_cache_of_another_user_is_ignored(
     cached: Cached, scans: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain = cached.read()
@@ -333,13 +333,13 @@ def test_a_cache_of_another_user_is_not_believed(
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     caplog.set_level(logging.INFO)
     assert cached.read() == plain
-    assert len(scans) == (1 if owner == 0 else 2)  # root is believed
+    assert len(scans) == (1 if owner == 0 else 2)  # caches of root are trusted
     if os.getuid() == 0:
         try:
             os.chown(cached.cache, 12345, 12345)
         except OSError as error:
             assert error.errno == errno.EINVAL
-            return  # a user name space that has no other user
+            return  # a user namespace without other users
         assert cached.read() == plain
         assert len(scans) == 2
         assert f"{cached.cache}: index cache not used: it belongs to user 12345" in caplog.text
@@ -390,7 +390,7 @@ def test_without_a_home_folder_the_cache_is_next_to_the_corpus(cached: Cached, m
         assert written.failures == [f"{path}: Permission denied"]
 
 
-def test_an_index_that_does_not_match_names_its_cache(cached: Cached) -> None:
+def test_the_error_about_a_mismatched_index_names_its_cache(cached: Cached) -> None:
     for _ in range(2):  # the second time the index comes from the cache
         corpus = cached.deserializer().open()
         corpus.written_cache()

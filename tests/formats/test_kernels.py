@@ -23,7 +23,7 @@ def run(kernel: str, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("kernel", SELECTIONS)
-def test_text_is_read_alike_with_every_kernel(kernel: str) -> None:
+def test_every_kernel_reads_text_alike(kernel: str) -> None:
     started = run(kernel, "-c", "import cntkio")
     if f"CNTKIO_KERNEL is {kernel!r}" in started.stderr.replace('"', "'"):
         pytest.skip(f"this processor has no {kernel}")

@@ -128,7 +128,7 @@ def test_a_text_that_is_not_a_configuration_shows_what_one_is() -> None:
         cntkio.read_config("c.cntk")
 
 
-def test_half_a_variable_in_a_path_is_worth_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_half_a_variable_in_a_path_causes_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     Path("c.cntk").write_text(f"train = [ reader = [ file = $Dir/a.ctf ; {INPUT} ] ]")
     with caplog.at_level(logging.WARNING, "cntkio"):
         cntkio.read_config("c.cntk")

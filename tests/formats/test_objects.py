@@ -1,4 +1,4 @@
-"""Objects of remote stores are read in parallel, errors that may pass are tried again, and changes are noticed."""
+"""Objects of remote stores: parallel reads, requests that are repeated after errors that may pass, noticed changes."""
 
 import errno
 import os
@@ -81,7 +81,7 @@ def test_a_part_of_an_object_is_read_and_no_more(server: RangeServer) -> None:
 
 
 @pytest.mark.parametrize("kind", ["memory", "fsspec", "obstore", "pyarrow"])
-def test_every_kind_of_store_gives_facts_ranges_and_changes(kind: str, tmp_path: Any) -> None:
+def test_every_kind_of_store_reports_facts_ranges_and_changes(kind: str, tmp_path: Any) -> None:
     path, remote = "folder/a.ctf", Remote()
     (tmp_path / "folder").mkdir()
     (tmp_path / path).write_bytes(CONTENT)
@@ -118,7 +118,7 @@ def test_every_kind_of_store_gives_facts_ranges_and_changes(kind: str, tmp_path:
 
 
 @pytest.mark.parametrize("fault", ["500", "503", "429", "drop", "short"])
-def test_errors_that_pass_are_tried_again(server: RangeServer, fault: str) -> None:
+def test_a_request_is_repeated_after_errors_that_pass(server: RangeServer, fault: str) -> None:
     found = opened(server)
     server.fault = at_first(fault)
     assert found.read(0, 250_000) == CONTENT[:250_000]
@@ -129,7 +129,7 @@ def test_errors_that_pass_are_tried_again(server: RangeServer, fault: str) -> No
     ("fault", "reason"),
     [("500", "500"), ("drop", "ServerDisconnected"), ("short", "ContentLength"), ("whole", "it ignores ranges")],
 )
-def test_errors_that_stay_name_object_range_and_reason(server: RangeServer, fault: str, reason: str) -> None:
+def test_permanent_errors_name_object_range_and_reason(server: RangeServer, fault: str, reason: str) -> None:
     found = opened(server)
     server.fault = always(fault)
     num_before = len(server.requests)
@@ -139,7 +139,7 @@ def test_errors_that_stay_name_object_range_and_reason(server: RangeServer, faul
     assert len(server.requests) - num_before <= 6  # aiohttp repeats a request that was dropped
 
 
-def test_a_missing_permission_is_not_tried_again(server: RangeServer) -> None:
+def test_a_request_without_permission_is_not_repeated(server: RangeServer) -> None:
     found = opened(server)
     server.fault = always("403")
     with pytest.raises(PermissionError, match=r"The store refuses .* pass credentials"):
@@ -254,7 +254,7 @@ def test_paths_with_a_scheme_are_remote() -> None:
     assert not any(is_remote(path) for path in ("a.ctf", "C:/a.ctf", "C:\\a.ctf", "/a:b/c", "://a"))
 
 
-def test_paths_of_universal_pathlib_bring_their_options() -> None:
+def test_paths_of_universal_pathlib_come_with_their_options() -> None:
     upath = pytest.importorskip("upath")
     path, remote = located("filename", upath.UPath("memory://a/b.ctf", anon=True), None)
     assert remote is not None

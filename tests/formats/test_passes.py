@@ -49,7 +49,7 @@ def opened(path: Any, **options: Any) -> dict[str, Any]:
         ("finding words", lambda: read_vocabularies("a.ctf")),
     ],
 )
-def test_a_pass_tells_all_bytes_in_ascending_numbers(name: str, look: Callable[[], Any]) -> None:
+def test_a_pass_reports_ascending_numbers_up_to_all_bytes(name: str, look: Callable[[], Any]) -> None:
     Path("a.ctf").write_text(TEXT)
     expected, seen = look(), Seen()
     with watched(seen):
@@ -59,7 +59,7 @@ def test_a_pass_tells_all_bytes_in_ascending_numbers(name: str, look: Callable[[
     assert done[0] == 0 and done[-1] == len(TEXT) and not seen.told
 
 
-def test_words_as_ids_are_indexed_in_one_pass_that_is_told() -> None:
+def test_words_as_ids_are_indexed_in_one_reported_pass() -> None:
     Path("a.ctf").write_text(TEXT)
     seen = Seen()
     with watched(seen), contextlib.closing(CTFDeserializer("a.ctf", STREAMS).open(text_keys=True)) as corpus:
@@ -68,7 +68,7 @@ def test_words_as_ids_are_indexed_in_one_pass_that_is_told() -> None:
     assert seen.told["indexing"][-1] == (len(TEXT), len(TEXT))
 
 
-def test_several_files_are_one_pass_also_with_index_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_files_are_one_pass_even_with_index_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cntkio.formats.ctf.corpus.LEAST_CACHED", 1)
     for name in "abc":
         Path(f"{name}.ctf").write_text(TEXT)
@@ -92,7 +92,7 @@ def test_a_compressed_text_is_decompressed_and_then_indexed() -> None:
     assert seen.told["indexing"][-1] == (len(TEXT), len(TEXT))
 
 
-def test_nobody_is_told_outside_of_the_block() -> None:
+def test_nothing_is_reported_outside_the_block() -> None:
     seen = Seen()
     with watched(seen), watched(None), announced("a", 5) as add, announced_together("b", [0, 2]) as same:
         assert add is same is not None

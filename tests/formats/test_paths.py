@@ -77,7 +77,7 @@ def labels(folder: str, **options: Any) -> HTKMLFDeserializer:
     ],
     ids=["ctf", "cached", "cbf", "scp", "dots", "prefix", "mlf", "cached mlf", "binary mlf"],
 )
-def test_any_path_is_read(deserializers: Callable[[str], list[Any]], expected: int, folder: str) -> None:
+def test_files_under_any_path_are_read(deserializers: Callable[[str], list[Any]], expected: int, folder: str) -> None:
     for _ in range(2):
         with MinibatchSource(deserializers(folder), max_sweeps=1) as source:
             assert source.next_minibatch(100).num_sequences == expected

@@ -1,4 +1,4 @@
-"""A text in a remote store is read as the same text in a local file: minibatches, states, places of errors."""
+"""A text in a remote store is read like the same text in a local file: minibatches, states, places of errors."""
 
 import gzip
 import random
@@ -267,7 +267,7 @@ def test_errors_of_the_format_name_url_line_and_column() -> None:
         read_ctf(url, X)
 
 
-def test_a_cache_needs_a_store_that_tells_versions(server: RangeServer, tmp_path: Path) -> None:
+def test_a_cache_needs_a_store_that_reports_versions(server: RangeServer, tmp_path: Path) -> None:
     server.files["a.ctf"] = sequences(10)
     server.has_versions = False
     url = f"{server.url}/a.ctf"
@@ -298,7 +298,7 @@ def test_opening_and_reading_make_few_requests(server: RangeServer) -> None:
     assert num_ranges - num_first == -(-len(content) // (1 << 18))
 
 
-def test_the_command_writes_an_index_that_all_find(
+def test_the_command_writes_an_index_that_all_readers_find(
     server: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = sequences(50_000)
@@ -360,9 +360,7 @@ def test_chunks_are_requested_ahead_and_in_parallel(server: RangeServer) -> None
     assert 6 <= server.most_at_once <= 9
 
 
-def test_a_cache_that_holds_no_window_is_refused_with_the_least_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refuses_a_cache_too_small_for_a_window_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_cache, "BLOCK", 1000)
     url = in_memory("window.ctf", sequences(3000))
     remote = Remote(cache=tmp_path, cache_limit="10 kB")

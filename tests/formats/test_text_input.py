@@ -61,7 +61,7 @@ def random_text(random: random.Random) -> bytes:
 
 
 def outcome(path: Path, **options: Any) -> Any:
-    """All that a corpus delivers, its report and its checkpoint; or the error."""
+    """Everything that a corpus delivers, its report and its checkpoint; or the error."""
     try:
         deserializer = CTFDeserializer(path, STREAMS, chunk_size_in_bytes=150, **options)
         with MinibatchSource(deserializer, max_sweeps=1) as source:
@@ -111,7 +111,7 @@ def test_a_text_elsewhere_equals_a_local_text(seed: int, tmp_path: Path, monkeyp
     assert [entry.name for entry in tmp_path.glob("*.index")] == []
 
 
-def test_windows_have_each_line_once_and_whole(tmp_path: Path) -> None:
+def test_windows_contain_each_line_once_and_whole(tmp_path: Path) -> None:
     lines = [b"x" * (size * 7 % 23) + b"\n" for size in range(60)]
     for content in (b"".join(lines), b"".join(lines)[:-1], b"\n", b"abc", b"\n" * 200):
         path = tmp_path / "a.txt"
@@ -132,7 +132,7 @@ def test_a_text_that_ends_early_is_an_error(tmp_path: Path) -> None:
         list(windows_of_lines(file, 0, 64))
 
 
-def test_text_in_memory_is_read_by_its_offsets_in_the_whole() -> None:
+def test_text_in_memory_is_read_by_offsets_in_the_whole_text() -> None:
     text = TextInMemory("a.ctf", np.frombuffer(b"3456789", np.uint8), 3)
     buffer = np.zeros(4, np.uint8)
     assert (text.size, text.read(4, 2), text.read(8, 9), text.read(10, 1)) == (10, b"45", b"89", b"")

@@ -42,7 +42,7 @@ def test_an_object_of_a_store_is_unpacked(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_damage_is_named_with_the_file_and_the_packing(tmp_path: Path, name: str) -> None:
+def test_errors_about_damage_name_the_file_and_the_compression(tmp_path: Path, name: str) -> None:
     path, whole = tmp_path / "a.bin", BY_ENDING[KINDS[name]](CONTENT)
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1

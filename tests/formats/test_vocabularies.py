@@ -25,7 +25,7 @@ TEXT = (
 
 
 @pytest.mark.parametrize("block", [16, 64, 1 << 20])
-def test_words_are_those_after_one_hot_samples(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_the_comments_after_one_hot_samples(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vocabularies, "BLOCK", block)
     Path("a.ctf").write_text(TEXT, newline="")
     found = read_vocabularies("a.ctf")

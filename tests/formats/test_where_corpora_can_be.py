@@ -131,7 +131,7 @@ def shown(minibatch: Any) -> Any:
 
 @dataclasses.dataclass
 class Outcome:
-    """All that a source delivers: minibatches, a state after each, counts of errors, and the error that ended it."""
+    """Everything that a source delivers: minibatches, a state after each, counts of errors, and the final error."""
 
     minibatches: list[Any]
     states: list[Any]
@@ -152,7 +152,7 @@ class Outcome:
         return found
 
     def plain(self, names: dict[str, str]) -> Any:
-        """Return all, for comparisons, with other names of the files."""
+        """Return everything for comparisons, with other names for the files."""
         text = str(self.error)
         for name, other in names.items():
             text = text.replace(name, other)
