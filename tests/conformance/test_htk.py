@@ -105,7 +105,7 @@ INSTEAD: dict[str, str | list[int]] = {
     "context_shape_too_large": "shape is 4, but the files' frames have 3 values; expected shape=3",
     "feat_error_period_zero": [3],
     "feat_length_minus_one": "-1 frames",
-    "labels_duplicate_id": "a second entry of this utterance",
+    "labels_duplicate_id": "a second entry for this utterance",
     "labels_error_bom": [5],
     "labels_error_header_blank": [5],
     "labels_error_tabs": [5],

@@ -367,7 +367,7 @@ def test_errors_name_their_location_and_the_expectation(
     [
         (b"", "the file is empty"),
         (b"\xef\xbb\xbf", "empty except for a byte order mark"),
-        (b" \n\t\r\n", "nothing but white space"),
+        (b" \n\t\r\n", "contains only white space"),
         (b"\xff\xfe|\0", "UTF-16"),
         (b"-1 |x 1 2\n", "'-' where the first sequence id or a pipe should be"),
         (b"123", "nothing except a number"),

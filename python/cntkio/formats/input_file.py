@@ -128,16 +128,6 @@ def hint_on_missing(path: Path) -> str:
     return f"{start}{folder}"
 
 
-def first_bytes(path: str | os.PathLike[str], size: int) -> bytes:
-    """Return up to `size` bytes from the beginning of a file.
-
-    Raises:
-        OSError: The file cannot be read, as for `open_to_read`.
-    """
-    with open(open_to_read(path), "rb") as file:
-        return file.read(size)
-
-
 def all_bytes(path: str | os.PathLike[str]) -> bytes:
     """Return the whole content of a file.
 

@@ -220,7 +220,7 @@ def located(name: str, paths: Any, remote: Remote | None) -> tuple[str | list[st
             of_paths.append(dict(options))
     if remote is None and of_paths:
         if len(of_paths) > 1:
-            raise ConfigError(f"{name}: the paths have different storage_options; give one set with remote", key=name)
+            raise ConfigError(f"{name}: the paths have different storage_options; pass one set as remote", key=name)
         remote = Remote(storage_options=of_paths[0])
     return path_texts(name, found if is_list else found[0]), remote
 

@@ -37,7 +37,7 @@ def open_reader(found: RemoteObject, remote: Remote) -> ObjectReader:
     if not found.facts.version:
         raise ConfigError(
             f"{found.name}: the store reports neither a version nor a time of the last change, so a cache would not "
-            "notice changes; read without cache",
+            "notice changes; read without a cache",
             key="cache",
         )
     folder = cache_folder(str(remote.cache), remote.cache_limit)

@@ -282,7 +282,7 @@ class CBFCorpus:
             alias = definition["stream_alias"] or name
             if alias in renamed:
                 self._reading.remark(
-                    self.name, f"streams {renamed[alias][0]!r} and {name!r} are both {alias!r} there; the last is used"
+                    self.name, f"streams {renamed[alias][0]!r} and {name!r} both rename {alias!r}; the last one is used"
                 )
             renamed[alias] = (name, definition)
         for alias, (name, definition) in list(renamed.items()):

@@ -444,7 +444,7 @@ class CTFCorpus:
         defining = self._reading.defining
         alias = "" if defining is None else self._schema[defining].alias.decode()
         raise CorpusError(
-            f"{self.name}: no sequence holds {alias!r}, which defines the minibatch size; nothing is left"
+            f"{self.name}: no sequence contains {alias!r}, which defines the minibatch size; nothing is left"
             + did_you_mean(alias, [name.decode() for name in streams_at_the_start(self._file)])
         )
 
@@ -492,10 +492,9 @@ class CTFCorpus:
         return self._fingerprint
 
     def load(self, chunk_id: int) -> Loaded:
-        chunk, findings = self._parse(chunk_id, self.report.budget)
-        return Loaded(chunk_id, chunk, findings)
+        return self.load_part(chunk_id, None)
 
-    def load_part(self, chunk_id: int, sequences: npt.NDArray[np.uint32]) -> Loaded:
+    def load_part(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         chunk, findings = self._parse(chunk_id, self.report.budget, sequences)
         return Loaded(chunk_id, chunk, findings, sequences)
 

@@ -63,7 +63,7 @@ def find_start(file: TextInput) -> Start:
         if text or not block:
             break
     if offset >= file.size:
-        raise FormatError("the file holds nothing but white space", path=file.path, byte=0)
+        raise FormatError("the file contains only white space", path=file.path, byte=0)
     return Start(offset, num_lines)
 
 

@@ -272,7 +272,7 @@ class HTKFeatureCorpus:
         context, words = self._settings.context, wording()
         num_frames, rest = divmod(dim, frame_dim)
         if any(context) and dim != frame_dim:
-            advice = ": with a context it is the values of one frame"
+            advice = ": with a context, it is the number of values of one frame"
         elif rest or num_frames % 2 == 0:
             advice = ", or an odd multiple for a window"
         else:
@@ -354,9 +354,9 @@ class HTKFeatureCorpus:
         return f"{len(files)}:{digest.hexdigest()}"
 
     def load(self, chunk_id: int) -> Loaded:
-        return self.loaded(chunk_id, self.read_frames(chunk_id, memory_map=self._settings.memory_map))
+        return self.load_part(chunk_id, None)
 
-    def load_part(self, chunk_id: int, sequences: npt.NDArray[np.uint32]) -> Loaded:
+    def load_part(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         frames = self.read_frames(chunk_id, memory_map=self._settings.memory_map, sequences=sequences)
         return self.loaded(chunk_id, frames, sequences)
 
@@ -455,7 +455,7 @@ class HTKFeatureCorpus:
         if (header.kind, header.qualifiers, header.guid) != (model.kind, model.qualifiers, model.guid):
             differences.append(f"{mixed}kind {header.kind_name}, but the first file's is {model.kind_name}")
         if header.period != model.period:
-            what = f"a frame shift of {header.period} (100 ns), but the first file's is {model.period}"
+            what = f"a frame shift of {header.period} (in units of 100 ns), but the first file's is {model.period}"
             differences.append(mixed + what)
         if differences and (self._settings.compatible or self._settings.strict):
             raise self._error(differences[0].removeprefix(mixed), sequence_index, 0)

@@ -130,8 +130,8 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
                         raise FormatError(f"the list names a file that does not exist{other}", path=path) from error
                     if _KALDI_LINE.match(text):
                         raise FormatError(
-                            "a line of a Kaldi list; expected id=path[first,last], and HTK features; Kaldi's "
-                            "copy-feats-to-htk converts features",
+                            "a line of a Kaldi list; expected id=path[first,last], and HTK features: Kaldi's "
+                            "copy-feats-to-htk writes them",
                             path=path,
                             line=1,
                         ) from error

@@ -276,7 +276,7 @@ class MLFCorpus:
         again = np.flatnonzero(first != np.arange(len(first)))
         if len(again):
             file, index = self._entry(again[0])
-            what = f"a second entry of this utterance ({len(again)} in all)"
+            what = f"a second entry for this utterance ({len(again)} in all)"
             error = self._error(again[0], int(file.offsets[index]), what, "repeated utterance")
             if not self._settings.compatible:
                 raise error

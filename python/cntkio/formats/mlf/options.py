@@ -128,7 +128,9 @@ def settings_of(options: LabelOptions, arguments: Mapping[str, Any]) -> LabelSet
     if not paths:
         raise ConfigError("no master label files specified: StreamDef(mlf=...) is missing", key=name)
     if longest_of(name, merged, compatible=compatible) is not None:
-        raise ConfigError("set max_sequence_length on the feature deserializer; labels have none", key=name)
+        raise ConfigError(
+            "set max_sequence_length on the feature deserializer; labels have no limit of their own", key=name
+        )
     return LabelSettings(
         name=name,
         paths=paths,
