@@ -251,7 +251,7 @@ def _raise_damage(text: TextInput, compression: str | None, fault: tuple[int, in
 
 
 class InOrder:
-    """Decompression in order. It keeps the most recent text for readers that are a little behind."""
+    """Decompression in order. It keeps the most recent text for readers that come a little later."""
 
     def __init__(self, stored: TextInput, compression: Compression, points: Points) -> None:
         self._stored, self._compression, self._points = stored, compression, points

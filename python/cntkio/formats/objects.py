@@ -7,7 +7,7 @@
                                    at most `Remote.num_requests` are under way, of all objects together
                                           │
     require_unchanged()            the facts again, unless each answer included the version, or no request was made;
-                                   one request for the facts of an object is under way, in addition to the ranges
+                                   at most a single request for the facts is under way, in addition to the ranges
 
 Memory: the buffer, and parts that have arrived and wait to be copied, which together are at most as large again.
 """

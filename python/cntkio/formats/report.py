@@ -159,7 +159,7 @@ class Report:
             kind: The kind under which it was counted.
             message: The text, or a function that makes the text or the error, called only if the message is needed.
             most: Number of messages of this kind to log.
-            stands_for: How many cases this one stands for: the last case known in full stands for all that follow.
+            stands_for: Number of cases that the message stands for: the last case known in full, and all after it.
         """
         if self._observed is not None:
             self._observed.observer(kind, message if isinstance(message, str) else message(), stands_for)

@@ -138,7 +138,7 @@ class TextInput(ReadableText, Protocol):
 
     @property
     def only_in_order(self) -> str | None:
-        """What forces readers to read in order, such as "a frame with 9 bytes of text"; None: any order is possible."""
+        """The part of the text, such as "a frame with 9 bytes of text", that requires one order; None: any order."""
 
     @property
     def compression(self) -> str | None:
