@@ -159,7 +159,7 @@ def _arguments(name: str, value: Any, example: str) -> dict[str, Any]:
     """Return an option that is a JSON object.
 
     Raises:
-        ConfigError: The option has another type. The message leaves out its value, which may contain credentials.
+        ConfigError: The option has the wrong type. The message leaves out its value, which may contain credentials.
     """
     if not isinstance(value, dict):
         raise ConfigError(f"{name} is not a JSON object; expected one such as {example}", key=name)

@@ -101,7 +101,7 @@ def test_text_joined_with_features_has_words_as_ids_without_errors(case: Case, m
 
 # Behaviour of cntkio in cases with a note: a text of the error, or the frames of the delivered utterances.
 INSTEAD: dict[str, str | list[int]] = {
-    "binary_mlf_count_larger": "the runs do not sum up to the number of frames",
+    "binary_mlf_count_larger": "the runs do not add up to the number of frames",
     "context_shape_too_large": "shape is 4, but the files' frames have 3 values; expected shape=3",
     "feat_error_period_zero": [3],
     "feat_length_minus_one": "-1 frames",

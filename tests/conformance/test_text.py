@@ -12,7 +12,7 @@ import pytest
 from support.recorded import Case, cases, comparable, open_case, run
 
 # Rule 2: where the documents promise and CNTK fails, we keep the promise.
-NOTHING = "blank lines, and lines with comments alone, are nothing, also where they cost errors in CNTK"
+NOTHING = "blank lines, and lines with only comments, count as nothing, also where CNTK counts them as errors"
 FORGIVEN = "a stream without a sample in a sequence costs one error, and within the budget is delivered empty"
 DEVIATIONS = {
     "number-rounding": "numbers are correctly rounded",

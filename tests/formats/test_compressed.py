@@ -345,7 +345,7 @@ def test_flipped_bits_are_errors_or_change_nothing(kind: str, corpus: tuple[Path
         damaged[source.randrange(len(packed))] ^= 1 << source.randrange(8)
         path.write_bytes(damaged)
         try:
-            # Without a check sum, a frame may contain another text.
+            # Without a checksum, a frame may contain another text.
             found = cntkio.read_ctf(path, STREAMS)["x"].values.tolist()
             assert found == expected or kind == "zstd"
         except CntkIoError as error:

@@ -48,7 +48,7 @@ def values_of(name: str | Path) -> Any:
 
 
 def summed(text: bytes, source: random.Random) -> bytes:
-    """Frames with check sums."""
+    """Frames with checksums."""
     pack = zstandard.ZstdCompressor(write_checksum=True)
     return b"".join(pack.compress(text[begin : begin + 5000]) for begin in range(0, len(text), 5000))
 

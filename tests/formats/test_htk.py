@@ -386,7 +386,7 @@ def test_refuses_to_write_what_the_formats_cannot_express(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match="cannot be written in a list"):
         htk.write_archive(tmp_path / "a", tmp_path / "b", [("a=b", np.zeros((1, 1)))])
     for kind in ("MFCC_K", "MFCC_C"):
-        with pytest.raises(ConfigError, match="archives have neither compression nor check sums"):
+        with pytest.raises(ConfigError, match="archives have neither compression nor checksums"):
             htk.write_archive(tmp_path / "a", tmp_path / "b", [("a", np.zeros((1, 1)))], kind=kind)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigError, match="class 1 has no name; expected at least 2 names, not 1"):

@@ -99,7 +99,7 @@ def test_a_cache_changes_only_the_time(tmp_path: Path, scans: list[int]) -> None
         scans.clear()
         plain = cached.read(cache_index=False)
         assert cached.read() == cached.read() == cached.read(cache_index="verify") == plain
-        assert len(scans) == 2  # the first time, and the first time with a check sum of the whole corpus
+        assert len(scans) == 2  # the first time, and the first time with a checksum of the whole corpus
         assert cached.read(cache_index="verify") == cached.read() == plain
         assert len(scans) == 2
 
@@ -248,7 +248,7 @@ def test_a_cache_may_be_cut_or_overwritten_while_it_is_in_use(
 
 
 def with_header(whole: bytes, change: Callable[[Any], Any]) -> bytes:
-    """Return a cache with another header, and right check sums."""
+    """Return a cache with another header, and right checksums."""
     size, _ = struct.unpack_from("<QQ", whole, 16)
     changed = change(json.loads(whole[32 : 32 + size]))
     text = changed if isinstance(changed, bytes) else json.dumps(changed).encode()

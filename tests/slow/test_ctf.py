@@ -18,7 +18,7 @@ ROUNDED = "numbers are rounded correctly"
 SANE_NUMBERS = "0e400 and a fraction of 310 digits are 0 and a third, not NaN"
 ID_OVERFLOW = "an id beyond 64 bits is refused, even if the engine wraps it around"
 FORGIVEN = "a stream without a sample is one error; within the budget the sequence is delivered with that stream empty"
-NOTHING = "blank lines, and lines with comments alone, are nothing, also where they cost errors in CNTK"
+NOTHING = "blank lines, and lines with only comments, count as nothing, also where CNTK counts them as errors"
 TWO_STREAMS = "stream names that differ in case are two streams"
 DIFFERENT = {
     "number-rounding": ROUNDED,

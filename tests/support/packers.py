@@ -63,7 +63,7 @@ def one_frame(text: bytes, source: random.Random) -> bytes:
 
 
 def frames(text: bytes, source: random.Random) -> bytes:
-    """Frames with and without their sizes and check sums, and skippable frames between them."""
+    """Frames with and without their sizes and checksums, and skippable frames between them."""
     out = []
     for part in parts(text, source):
         pack = zstandard.ZstdCompressor(

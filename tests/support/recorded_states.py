@@ -46,7 +46,7 @@ def beside_corpora() -> Iterator[None]:
 
 
 def without_order(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a state in the form of the recorded version, which has no check sum of the tables."""
+    """Return a state in the form of the recorded version, which has no checksum of the tables."""
     return {name: value for name, value in state.items() if name != "order"}
 
 

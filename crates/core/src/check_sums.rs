@@ -1,4 +1,4 @@
-//! Check sums of blocks of bytes.
+//! Checksums of blocks of bytes.
 
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
@@ -6,13 +6,13 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Bytes of a block.
 pub const BLOCK_BYTES: usize = 64 << 10;
 
-/// The check sum of each block, on all threads of the current pool. The last block may be shorter.
+/// The checksum of each block, on all threads of the current pool. The last block may be shorter.
 #[must_use]
 pub fn check_sums(bytes: &[u8]) -> Vec<u64> {
     bytes.par_chunks(BLOCK_BYTES).with_min_len(BLOCKS_PER_THREAD).map(xxh3_64).collect()
 }
 
-/// True if each block of the bytes has its check sum. This works on the calling thread.
+/// True if each block of the bytes has its checksum. This works on the calling thread.
 #[must_use]
 pub fn are_sound(bytes: &[u8], sums: &[u64]) -> bool {
     let blocks = bytes.chunks(BLOCK_BYTES);

@@ -10,7 +10,7 @@
 //! | [`keys`] | keys of any lengths into rows of one width |
 //! | [`mlf`] | label files into runs of classes |
 //! | [`number`] | the digits of a number into its correctly rounded value |
-//! | [`check_sums`] | bytes into check sums of their blocks |
+//! | [`check_sums`] | bytes into checksums of their blocks |
 //! | [`compressed`] | gzip and zstd data into text, from any access point |
 //! | [`lengths`] | lengths of sequences, in as few bytes as they take |
 //! | [`line_numbers`] | bytes of a text into the numbers of their lines |

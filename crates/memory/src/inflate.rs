@@ -79,7 +79,7 @@ impl Inflater {
         }
     }
 
-    /// Begin at the header of gzip data. The check sum at their end is checked.
+    /// Begin at the header of gzip data. The checksum at their end is checked.
     ///
     /// # Errors
     /// The state is damaged.
@@ -93,7 +93,7 @@ impl Inflater {
         self.checked(code)
     }
 
-    /// Resume at the start of a block. No check sum is checked.
+    /// Resume at the start of a block. No checksum is checked.
     ///
     /// `window`: up to [`WINDOW_BYTES`] bytes of the data before the block. The upper `num_bits` bits of `byte` come
     /// before the input.
@@ -120,7 +120,7 @@ impl Inflater {
     /// of a block, too.
     ///
     /// # Errors
-    /// The input is not deflate data, or its check sum is wrong.
+    /// The input is not deflate data, or its checksum is wrong.
     pub fn step(&mut self, input: &[u8], output: &mut [u8], stops_at_blocks: bool) -> Result<Step, Damage> {
         let stream = &mut *self.stream;
         let (num_in, num_out) = (input.len().min(u32::MAX as usize), output.len().min(u32::MAX as usize));

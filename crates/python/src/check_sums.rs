@@ -1,4 +1,4 @@
-//! Check sums of arrays and files.
+//! Checksums of arrays and files.
 
 use crate::file::FileNumber;
 use crate::pool::pool;
@@ -7,7 +7,7 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use rayon::prelude::*;
 
-/// The check sum of each block of an array of bytes.
+/// The checksum of each block of an array of bytes.
 #[pyfunction(name = "check_sums")]
 pub(crate) fn of_array<'py>(
     py: Python<'py>,
@@ -19,7 +19,7 @@ pub(crate) fn of_array<'py>(
 }
 
 /// The bytes `begin` to `end` of the `size` bytes at a position of an open file, or None if the file is shorter or a
-/// block that holds them does not have its check sum.
+/// block that holds them does not have its checksum.
 #[pyfunction(name = "read_checked")]
 pub(crate) fn read<'py>(
     py: Python<'py>,
@@ -61,7 +61,7 @@ pub(crate) fn read<'py>(
 /// Bytes that a thread reads and checks at a time.
 const SHARE_BYTES: usize = 16 * BLOCK_BYTES;
 
-/// The check sum of all bytes of an open file.
+/// The checksum of all bytes of an open file.
 ///
 /// # Errors
 /// The file cannot be read, or has fewer bytes.

@@ -209,7 +209,7 @@ pub(crate) fn decompress(
     py.detach(|| pool.install(|| compressed::decompress(packed, begin, out))).map_err(read_error)
 }
 
-/// Compress a text to a frame of zstd, which has its size and a check sum.
+/// Compress a text to a frame of zstd, which has its size and a checksum.
 #[pyfunction]
 pub(crate) fn zstd_frame<'py>(py: Python<'py>, text: &[u8], level: i32) -> PyResult<Bound<'py, PyBytes>> {
     let frame = py.detach(|| compressed::zstd_frame(text, level)).map_err(PyRuntimeError::new_err)?;

@@ -180,7 +180,7 @@ def _is_text(field: pa.Field) -> bool:
     """Return whether a column of keys has texts, not whole numbers.
 
     Raises:
-        ConfigError: The column has another type.
+        ConfigError: The column has the wrong type.
     """
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):

@@ -2,9 +2,9 @@
 
 ::
 
-    FOLDER/<name and version of the object>/<number of the block>        magic │ size │ check sum │ content
+    FOLDER/<name and version of the object>/<number of the block>        magic │ size │ checksum │ content
 
-Invariants: a block appears under its name only when it is complete, and its check sum is checked on every read, so
+Invariants: a block appears under its name only when it is complete, and its checksum is checked on every read, so
 that neither a killed process nor a power failure leaves a partial block that looks complete. A block is only written
 after the store has confirmed the version of the object. No fault of the cache makes a read fail: the block is fetched
 again.

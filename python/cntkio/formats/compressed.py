@@ -407,7 +407,7 @@ def _cached(stored: TextInput, compression: Compression, verify: bool) -> tuple[
 
 
 def pass_over(stored: TextInput, compression: Compression) -> Points:
-    """Decompress the whole file once, record access points, and verify all check sums."""
+    """Decompress the whole file once, record access points, and verify all checksums."""
     stream = _core.CompressedStream(compression, spacing=SPACING)
     nothing = np.empty(0, np.uint8)
     with explained(stored), announced("decompressing", stored.size):

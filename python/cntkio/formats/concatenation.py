@@ -488,7 +488,7 @@ def _overlapping(ranges: Sequence[tuple[int, int]], indices: Sequence[int]) -> l
 
 
 def fingerprint_of_files(paths: Sequence[str], fingerprints: Sequence[str]) -> str:
-    """Return a fingerprint: a line for all files, and a line for each file with its name and a check sum.
+    """Return a fingerprint: a line for all files, and a line for each file with its name and a checksum.
 
     Names leave out the endings of compressed files: compression does not change a text, so a state of the plain text
     continues with the compressed text.

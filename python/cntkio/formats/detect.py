@@ -341,7 +341,7 @@ def _is_htk(head: bytes, size: int) -> bool:
     for order in "><":
         num_frames, period, frame_size, kind = struct.unpack_from(f"{order}iIHH", head)
         is_kind = kind & _HTK_KIND_BITS <= _MOST_HTK_KIND and period > 0 and num_frames > 0 and frame_size > 0
-        # A check sum may follow the frames, in two bytes.
+        # A checksum may follow the frames, in two bytes.
         if is_kind and size - 12 - num_frames * frame_size in (0, 2):
             return True
     return False

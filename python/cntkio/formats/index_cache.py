@@ -2,11 +2,11 @@
 
 ::
 
-    magic │ size and check sum of the header │ header (JSON) │ array │ array │ ... │ check sums of the arrays' blocks
+    magic │ size and checksum of the header │ header (JSON) │ array │ array │ ... │ checksums of the arrays' blocks
 
 A cache is used only if everything that the index depends on is unchanged: the cache's own format, the settings, and the
-corpus's size, times of change in nanoseconds and a check sum of samples of its content. Every block is compared with
-its check sum when it is read. Damage to a cache is never an error, because an index can always be made again.
+corpus's size, times of change in nanoseconds and a checksum of samples of its content. Every block is compared with
+its checksum when it is read. Damage to a cache is never an error, because an index can always be made again.
 
 A cache is read and never mapped, because the operating system kills a process that reads a mapped file while another
 process truncates it.
@@ -60,7 +60,7 @@ def file_fingerprint(file: ReadableText, table: SequenceTable, content: str | No
     Args:
         file: The file.
         table: Its sequences.
-        content: The check sum of samples of its content; None: it has to be computed.
+        content: The checksum of samples of its content; None: it has to be computed.
     """
     return f"{file.size}:{table.num_sequences}:{content or content_sum(file)}"
 
@@ -70,7 +70,7 @@ class DamagedCacheError(Exception):
 
 
 class _Place(NamedTuple):
-    """An array in a cache: its type, its length, its first byte, and its first check sum."""
+    """An array in a cache: its type, its length, its first byte, and its first checksum."""
 
     dtype: np.dtype[Any]
     length: int
@@ -113,7 +113,7 @@ class StoredArrays:
             raise DamagedCacheError("it is cut off, or has more bytes than it should")
         sums = _core.file_read(number, begin, 8 * num_sums)
         if sum_of(sums) != header["sum_of_sums"]:
-            raise DamagedCacheError("its check sums are damaged")
+            raise DamagedCacheError("its checksums are damaged")
         self._sums = np.frombuffer(sums, "<u8")
 
     def __contains__(self, name: str) -> bool:
@@ -198,7 +198,7 @@ class IndexCache:
     Args:
         file: The opened corpus. The cache belongs to this file, even if another file gets its name later.
         settings: The settings on which the index depends; JSON-able.
-        verify: Whether to compare the whole corpus with a check sum, which takes as long as reading it.
+        verify: Whether to compare the whole corpus with a checksum, which takes as long as reading it.
     """
 
     def __init__(self, file: TextInput, settings: Mapping[str, Any], *, verify: bool = False) -> None:
@@ -296,7 +296,7 @@ class IndexCache:
             raise _UnfitCacheError("the corpus has changed")
         if self._verify and whole != self._before["whole"]:
             raise _UnfitCacheError(
-                "it has no check sum of the whole corpus" if whole is None else "the corpus has changed"
+                "it has no checksum of the whole corpus" if whole is None else "the corpus has changed"
             )
 
     def write(self, facts: Mapping[str, Any], arrays: Arrays) -> Written:
@@ -471,6 +471,6 @@ def _name_in_users_folder(corpus_folder: Path, name: str) -> str:
 
 
 def sum_of(content: bytes) -> int:
-    """Return a check sum that covers bytes and their number."""
+    """Return a checksum that covers bytes and their number."""
     sums = _core.check_sums(np.frombuffer(content, np.uint8), 1)
     return int.from_bytes(hashlib.blake2b(sums.tobytes(), digest_size=8).digest(), "little") ^ len(content)

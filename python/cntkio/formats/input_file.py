@@ -78,7 +78,7 @@ def _require_regular(descriptor: int, path: str | bytes | os.PathLike[str]) -> N
         raise IsADirectoryError(errno.EISDIR, "Is a folder; expected a file", os.fspath(path))
     if not stat.S_ISREG(status.st_mode):
         kind = "pipe" if stat.S_ISFIFO(status.st_mode) else "device or a socket"
-        raise OSError(errno.EINVAL, f"Is a {kind}; expected a file that can be read at any place", os.fspath(path))
+        raise OSError(errno.EINVAL, f"Is a {kind}; expected a file that can be read at any offset", os.fspath(path))
     if not status.st_size and os.read(descriptor, 1):
         raise OSError(
             errno.EINVAL, "Has no size, like the files in /proc; copy its content to a regular file", os.fspath(path)
@@ -172,7 +172,7 @@ class InputFile:
     only_in_order = guide = compression = points_cache = least_gap = None
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
-        """Return size, times of change and a check sum of samples of the content."""
+        """Return size, times of change and a checksum of samples of the content."""
         status = os.fstat(self._descriptor)
         found = {
             "size": status.st_size,
@@ -242,7 +242,7 @@ def sample_offsets(size: int) -> list[int]:
 
 
 def content_sum(text: ReadableText) -> str:
-    """Return a check sum of samples of a text's content."""
+    """Return a checksum of samples of a text's content."""
     offsets = sample_offsets(text.size)
     if text.size <= _NUM_SAMPLES * SAMPLE_SIZE:  # a single read takes less time
         whole = text.read(0, text.size)

@@ -1,7 +1,7 @@
 """A text in a remote store: a `cntkio.formats.text_input.TextInput`.
 
 Each request waits for the store, so bytes that several steps of opening need are kept: the first bytes and, from the
-pass that makes the index, samples of the content, whose check sum is part of the fingerprint.
+pass that makes the index, samples of the content, whose checksum is part of the fingerprint.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class RemoteInput:
         return self._object.facts
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
-        """Return size and version, as the store reports them now; without a version, also a check sum of samples."""
+        """Return size and version, as the store reports them now; without a version, also a checksum of samples."""
         self._object.require_unchanged()
         found = {"size": self.size, "version": self._object.facts.version}
         if not found["version"]:

@@ -24,7 +24,7 @@ def _escape(record: logging.LogRecord) -> bool:
     return True
 
 
-# All records of cntkio pass this filter, since there is only this logger.
+# cntkio has only this logger, so all of its records pass this filter.
 logger.addFilter(_escape)
 
 NUM_IN_FULL = 10

@@ -100,7 +100,7 @@ class SequenceTable:
         return first, last
 
     def content(self) -> list[npt.NDArray[Any]]:
-        """Return arrays that determine the table, for check sums."""
+        """Return arrays that determine the table, for checksums."""
         return [stored_keys(self.keys), stored_lengths(self.lengths), self.chunk_starts]
 
 

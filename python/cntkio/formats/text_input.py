@@ -155,7 +155,7 @@ class TextInput(ReadableText, Protocol):
         the times of the last change.
 
         Args:
-            verify: Whether to include a check sum of all bytes where the other facts are less reliable.
+            verify: Whether to include a checksum of all bytes where the other facts are less reliable.
         """
 
     def windows(self, first: int) -> Iterator[Window]:

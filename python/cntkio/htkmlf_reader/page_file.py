@@ -47,7 +47,7 @@ class PageFile:
         """Keep the frames of a chunk.
 
         Raises:
-            OSError: The file cannot be made, or has no room for them.
+            OSError: The file cannot be created, or has no room for them.
         """
         data = frames.bytes.copy()
         try:
@@ -98,7 +98,7 @@ class PagedFeatures(HTKFeatureCorpus):
         """Read the frames of a chunk, from the page file if they are there.
 
         Raises:
-            OSError: The page file cannot be made or written; see `HTKFeatureCorpus.load` for the rest.
+            OSError: The page file cannot be created or written; see `HTKFeatureCorpus.load` for the rest.
         """
         if not self.is_paged:
             return super().load(chunk_id)

@@ -185,8 +185,8 @@ class Pipeline:
         """
         if self._is_closed:
             raise CorpusError(
-                f"the source of {self._name} is closed: make a new source, which continues where this source "
-                f"stopped with load_state_dict(state), if state = state_dict() was taken before close()"
+                f"the source of {self._name} is closed; make a new source. To continue where this source stopped, call "
+                f"load_state_dict with the state that state_dict returned before close"
             )
 
     def _take_up(self, request: Request) -> None:

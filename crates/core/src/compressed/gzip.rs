@@ -3,13 +3,13 @@
 use super::step::Stepped;
 use cntkio_memory::inflate::{At, Damage, Inflater};
 
-/// Check sum and size at the end of a member.
+/// Checksum and size at the end of a member.
 const FOOTER_BYTES: usize = 8;
 
 /// A decompressor of members.
 pub(super) struct Gzip {
     inflater: Inflater,
-    /// The position is in a member whose beginning was not read, so that its check sum cannot be checked.
+    /// The position is in a member whose beginning was not read, so that its checksum cannot be checked.
     is_resumed: bool,
     /// Bytes of the footer that are still to be skipped.
     footer: usize,

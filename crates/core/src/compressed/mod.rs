@@ -18,7 +18,7 @@ mod zstd;
 pub use reader::{Packed, Reader, SpareDecoders, decompress};
 pub use stream::{Fault, Kind, Points, Stream};
 
-/// Compress a text to one frame of zstd, which has its size and a check sum.
+/// Compress a text to one frame of zstd, which has its size and a checksum.
 ///
 /// # Errors
 /// The library fails; the text says why.

@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
         Reader { packed, cursor: None }
     }
 
-    /// Fill a buffer with the text from an offset on. The check sums of members and frames that end on the way, or with
+    /// Fill a buffer with the text from an offset on. The checksums of members and frames that end on the way, or with
     /// the buffer, are checked.
     ///
     /// # Errors The data cannot be read. A [`Fault`]: the data are damaged, or do not match the access points.
@@ -232,7 +232,7 @@ impl Cursor {
         }
     }
 
-    /// At the end of a segment's text: go to the next segment. Where a member or a frame ends, its check sum is read.
+    /// At the end of a segment's text: go to the next segment. Where a member or a frame ends, its checksum is read.
     fn end_segment(&mut self, packed: &Packed) -> io::Result<()> {
         let next = Place::from(packed.places[self.segment + 1]);
         if next.is_begin {

@@ -1,6 +1,6 @@
 //! Frames of zstd, one after another.
 //!
-//! The decoder gets a frame unit by unit: its header, each block, its check sum. So the text of damaged data does not
+//! The decoder gets a frame unit by unit: its header, each block, its checksum. So the text of damaged data does not
 //! depend on how many bytes arrive at a time, and libzstd never decodes a frame as a whole, which follows other rules.
 
 use super::step::Stepped;

@@ -30,7 +30,7 @@ named! {
         LargeClass = "large class",
         /// The entry has no frames.
         NoFrames = "no frames",
-        /// The runs do not sum up to the number of frames.
+        /// The runs do not add up to the number of frames.
         WrongSum = "wrong sum",
     }
 }

@@ -86,7 +86,7 @@ class CTFDeserializer(CntkOptions):
         max_errors: Number of errors that are forgiven in all; a negative number forgives any number.
         chunk_size_in_bytes: Bytes of text that are read and parsed together.
         cache_index: Keep the index in a file next to the corpus, or else in the user's cache folder; "verify": also
-            compare the whole corpus with a check sum before the cache is used.
+            compare the whole corpus with a checksum before the cache is used.
         dtype: Type of the delivered values, float32 or float64.
         strict: Turn warnings into errors.
         subset: Do not count lines and sequences without any of the streams as errors: the file has other streams, too.

@@ -142,7 +142,7 @@ class TextIndex(NamedTuple):
         places: Places of the sequences in the text.
         remarks: Sequences that are worth a warning, by kind of warning.
         parsed: The first chunks, if the same pass parsed them.
-        content: Check sum of samples of the text.
+        content: Checksum of samples of the text.
         num_lines: Lines of the text, if keys count lines; None: keys are ids.
         cache: The cache file that the index comes from; None: it comes from the text.
         writer: Writes the cache; None: there is one, or none is wanted.
@@ -167,7 +167,7 @@ class _Part(NamedTuple):
         offsets: First byte of each sequence.
         lengths: Lines of each sequence, or samples of the stream that defines the minibatch size.
         bad_id: Offset of a number that does not fit 64 bits, or of a NUL byte in a word, if there is one.
-        hollow: Offsets of the sequences whose first line is blank or holds comments alone.
+        hollow: Offsets of the sequences whose first line is blank or has only comments.
     """
 
     num_head_lines: int

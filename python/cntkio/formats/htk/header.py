@@ -101,7 +101,7 @@ def _is_plausible(data: bytes, is_big_endian: bool, file_size: int) -> bool:
 
 
 def _fits_float_vectors(num_frames: int, size: int, kind: int, file_size: int) -> bool:
-    """Return whether a file of any kind has the size of float32 vectors, with or without a check sum."""
+    """Return whether a file of any kind has the size of float32 vectors, with or without a checksum."""
     num_left = file_size - HEADER_SIZE - num_frames * size
     return num_frames > 0 and size > 0 and size % 4 == 0 and not kind & COMPRESSED and num_left in (0, _CHECK_SIZE)
 

@@ -30,7 +30,7 @@ from cntkio.formats.input_file import all_bytes
 _FOLDER = re.compile(rb"(.*)[/\\]", re.DOTALL)
 _KALDI_LINE = re.compile(rb"\S+[ \t]+[^=\r\n]+:\d+[ \t]*\r?\n")
 _WHOLE_FILE = 2**32 - 1  # the core's last frame of a line without a range
-# The words for the core's faults of lines, by name.
+# The words for faults that the core finds in lines.
 _FAULT_WORDS = {
     "no id": "no '='; expected id=path[first,last]",
     "no range": "no range; expected id=path[first,last]",

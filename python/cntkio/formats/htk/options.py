@@ -153,7 +153,7 @@ def window_of(context: Any) -> tuple[int, int]:
     """Return the numbers of frames to the left and to the right, from a pair, an odd total, or a text with either.
 
     Raises:
-        ConfigError: The context has another form.
+        ConfigError: The context has the wrong form.
 
     Example:
         >>> window_of((1, 2)), window_of(5), window_of("1:2")

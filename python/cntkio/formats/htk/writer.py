@@ -29,7 +29,7 @@ _CHECK_MODULUS = 36897
 
 
 def check_sum(data: bytes, *, big_endian: bool = True) -> int:
-    """Return HTK's check sum: all 16-bit words after a header read as a single number, modulo 36897.
+    """Return HTK's checksum: all 16-bit words after a header read as a single number, modulo 36897.
 
     Example:
         >>> check_sum(b"\\x00\\x01\\x00\\x02"), (1 * 65536 + 2) % 36897
@@ -54,7 +54,7 @@ def encode_features(
 
     Args:
         frames: `[frames, values]`, at least one of each; written as float32.
-        kind: HTK's name, such as ``"MFCC_E_D_A"``; `_C` is added to compressed features. `_K` appends a check sum.
+        kind: HTK's name, such as ``"MFCC_E_D_A"``; `_C` is added to compressed features. `_K` appends a checksum.
         period: Frame shift in units of 100 ns.
         big_endian: Write big-endian numbers, as HTK does; otherwise little-endian.
         compressed: Write 16-bit integers and two vectors of scales.
@@ -172,7 +172,7 @@ def write_archive(
     begin, dim = 0, None
     if parse_kind(kind) & (COMPRESSED | CHECKED):
         raise ConfigError(
-            f"kind={kind!r}: archives have neither compression nor check sums; expected it without _C and _K",
+            f"kind={kind!r}: archives have neither compression nor checksums; expected it without _C and _K",
             key="kind",
         )
     Path(archive).parent.mkdir(parents=True, exist_ok=True)

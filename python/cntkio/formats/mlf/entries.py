@@ -47,7 +47,7 @@ FAULT_WORDS = {
     "bad class": "the fourth column is not a class; expected a whole number",
     "large class": "the class is beyond the dimension",
     "no frames": "the utterance has no frames; expected times in units of 100 ns, or frame numbers",
-    "wrong sum": "the runs do not sum up to the number of frames",
+    "wrong sum": "the runs do not add up to the number of frames",
 }
 # In the core's order of faults: an utterance with a fault up to "late start" is invalid, with a later fault broken.
 LAST_INVALID = _core.MLF_FAULTS.index("late start")

@@ -72,7 +72,7 @@ def read_targets(
 
     Raises:
         OSError: The file cannot be read.
-        FormatError: A line has another form, name or length, or there are too few or too many lines.
+        FormatError: A line has the wrong form, name or length, or there are too few or too many lines.
 
     Example:
         >>> import tempfile
