@@ -30,7 +30,7 @@ from cntkio.cli.command import main
 from cntkio.convert import compression
 from cntkio.formats import block_cache, compressed, htk
 from cntkio.formats.ctf import tuning
-from cntkio.formats.input_file import Locator, has_byte
+from cntkio.formats.input_file import InputFile, Locator, has_byte
 from cntkio.formats.open_input import open_input, text_sizes
 from cntkio.hints import COMMAND, CONFIGURATION, PYTHON, Wording, advising
 from support.packers import PACKERS, frames, member_of_blocks, one_frame, written_by_us
@@ -206,6 +206,32 @@ def test_a_local_cache_makes_a_large_frame_randomizable(
     assert randomized(path, remote=remote, cache_index=True) == expected
     path.write_bytes(one_frame(b"|x 1 1\n" * 1000, random.Random(1)))
     assert randomized(path, remote=remote) != expected
+
+
+@pytest.mark.parametrize("error", [OSError("the disk failed"), KeyboardInterrupt()])
+def test_a_read_of_a_large_frame_can_be_repeated_after_an_error(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = random.Random(1).randbytes(9 << 20)  # several reads of the file, since it cannot become smaller
+    path = tmp_path / "a.ctf.zst"
+    path.write_bytes(one_frame(text, random.Random(1)))
+    monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1 << 20)
+    file = open_input(str(path))
+    assert file.only_in_order is not None and file.read(0, 100) == text[:100]
+    with monkeypatch.context() as patch:
+        source, calls = InputFile.source, iter(range(9))
+
+        def source_or_error(self: InputFile, begin: int, end: int) -> Any:
+            if next(calls) == 1:
+                raise error
+            return source(self, begin, end)
+
+        patch.setattr(InputFile, "source", source_or_error)
+        with pytest.raises(type(error)):
+            file.read(0, len(text))
+    assert file.read(0, 6 << 20) == text[: 6 << 20]
+    assert file.read(6 << 20, 3 << 20) == text[6 << 20 :]
+    file.close()
 
 
 def test_a_cache_too_small_for_a_large_frame_names_the_least_limit(

@@ -265,6 +265,7 @@ class InOrder:
             if self._process != os.getpid() or begin < self._begin or begin > position + LARGEST_SEGMENT:
                 position = self._restart(begin)
             if end > position:
+                self._process = -1  # until the kept text has caught up with the stream
                 skipped = max(begin - position - LARGEST_SEGMENT, 0)
                 text = self._next(skipped, end - position - skipped)
                 # Keep the requested bytes, and earlier bytes that another reader may request soon.
@@ -272,6 +273,7 @@ class InOrder:
                 kept = text[:0] if skipped else self._kept[first - self._begin :]
                 self._begin = end - len(text) - len(kept)
                 self._kept = np.concatenate([kept, text])
+                self._process = os.getpid()
             return self._kept[begin - self._begin : end - self._begin]
 
     def _restart(self, begin: int) -> int:
@@ -281,9 +283,10 @@ class InOrder:
         first = int(points.texts[point])
         position = self._begin + len(self._kept)
         if self._process != os.getpid() or not first <= position <= begin:
+            self._process = -1
             self._stream = _core.CompressedStream(self._compression, int(points.places[point]) >> 4, first)
-            self._process, position = os.getpid(), first
             self._begin, self._kept = first, self._kept[:0]
+            self._process, position = os.getpid(), first
         return position
 
     def _next(self, skip: int, size: int) -> Bytes:
@@ -297,7 +300,6 @@ class InOrder:
             if fault is None and not skipped and not count and begin == end:
                 fault = (*self._stream.position, "the data end early")
             if fault is not None:
-                self._process = -1
                 _raise_damage(stored, self._compression, fault)
             skip -= skipped
             written += count
