@@ -63,7 +63,7 @@ class Description(NamedTuple):
         return [f"… and {num_more:,} more"] if num_more > 0 else []
 
 
-class Described:
+class Displayed:
     """Base of objects that print as their description, and in notebooks as its HTML."""
 
     __slots__ = ()

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.arguments import whole_number
-from cntkio.displays import Described, Description, counted
+from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError
 from cntkio.hints import did_you_mean, there_are
 from cntkio.streams import StreamInformation
@@ -535,7 +535,7 @@ def _named_files(names: npt.NDArray[np.str_], which: npt.NDArray[np.int64]) -> _
     return names, which
 
 
-class Minibatch(Described, dict[str, MinibatchData]):
+class Minibatch(Displayed, dict[str, MinibatchData]):
     """The streams of a minibatch by name; empty when the data have ended.
 
     ``[]``, ``get`` and ``in`` also take the `StreamInformation` of a stream, which must equal the description of the

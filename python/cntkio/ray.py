@@ -30,6 +30,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 from cntkio import arrow
+from cntkio.arguments import check_word
 from cntkio.arrow import KEY, RecordBatches
 from cntkio.arrow.fields import unlisted
 from cntkio.convert import CorpusChunks, corpus_chunks, write_cbf, write_ctf
@@ -404,8 +405,7 @@ class CorpusDatasink(Datasink[str]):  # type: ignore[misc]
         one_hot: Mapping[str, int] | None = None,
         renumber: bool = False,
     ) -> None:
-        if to not in ("ctf", "cbf"):
-            raise ConfigError(f"to is {to!r}; expected 'ctf' or 'cbf'", key="to")
+        check_word("to", to, "ctf", "cbf")
         self._folder = Path(folder).absolute()
         self._to = to
         self._shapes, self._one_hot = shapes, one_hot

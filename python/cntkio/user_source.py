@@ -14,7 +14,7 @@ import numpy as np
 from cntkio import _core
 from cntkio.arguments import whole_number
 from cntkio.convert import ArrayStream, is_table, joined, pieces_of
-from cntkio.displays import Described, Description, counted
+from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.formats.numbers import as_numbers, in_precision
 from cntkio.formats.user import Column, column, joined_columns
@@ -85,7 +85,7 @@ class UserMinibatchSource(StreamsByName):
         return False
 
 
-class MinibatchSourceFromData(Described, UserMinibatchSource):
+class MinibatchSourceFromData(Displayed, UserMinibatchSource):
     """Minibatches from arrays in memory, in order, repeatedly.
 
     A minibatch never crosses the end of the data. It takes at least one sequence, and more while in every stream the

@@ -2,8 +2,8 @@
 //!
 //! The first use of a page of memory costs as much as the work on it: the system has to find the page and clear it.
 //! Arrays of minibatches and chunks come and go in a few sizes, and the user of the package decides when some of them
-//! are freed. [`Recycler`] therefore keeps large freed blocks on two shelves, up to a limit, and reuses them. The system's allocator
-//! handles all other blocks.
+//! are freed. [`Recycler`] therefore keeps large freed blocks on two shelves, each up to a limit, and reuses them. The
+//! system's allocator handles all other blocks.
 //!
 //! ```text
 //! requested size   4 MB + 1        small shelf   24 of 1 MB
@@ -30,7 +30,7 @@ const MOST_BYTES: usize = 32 << 20;
 const KEPT_BYTES: usize = 32 << 20;
 /// Largest number of kept blocks of a shelf.
 const NUM_SLOTS: usize = 256;
-/// Larger blocks have a shelf of their own.
+/// Size of the largest block on the shelf of small blocks.
 const MOST_SMALL_BYTES: usize = 4 << 20;
 /// Size of a huge page. Blocks of this size and larger are backed by huge pages, if the system has them.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -106,7 +106,8 @@ impl Reserve {
 pub struct Recycler {
     /// Mostly arrays of minibatches.
     small: Shelf,
-    /// Mostly arrays of chunks. On one shelf, the arrays of a freed chunk would displace those of many minibatches.
+    /// Mostly arrays of chunks. On a shared shelf, the arrays of a freed chunk would displace the arrays of many
+    /// minibatches.
     large: Shelf,
 }
 

@@ -148,7 +148,7 @@ def stream_column(field: pa.Field, index: int, shape: Shape | None, classes: Sha
     storage_format: StorageFormat
     if pa.types.is_struct(innermost):
         number, storage_format, is_flat = _number_of_entries(field, innermost), "sparse", depth == 0
-        found = shape or known.shape
+        found = known.shape if shape is None else shape
         if found is None:
             raise ConfigError(
                 f"column {field.name!r}: the dimension is unknown; add shapes={{{field.name!r}: ...}}", key="shapes"

@@ -338,10 +338,12 @@ _OF_SPEECH = (
 _OF_TRUNCATION = _all_without_effect(
     "the composite reader truncates sequences", truncated=False, truncationLength="0", rightSplice="0"
 )
-_OF_COMPOSITE = _all_without_effect(
-    "only the composite reader has it", rightSplice="0", localTimeline=False, maxErrors="0"
+_LOCAL_TIMELINE = WithoutEffect("localTimeline", False, "only the composite reader has it")
+_OF_COMPOSITE = (
+    WithoutEffect("rightSplice", "0", "only the composite reader has it"),
+    _LOCAL_TIMELINE,
+    WithoutEffect("maxErrors", "0", "only the composite reader has it"),
 )
-_LOCAL_TIMELINE = _OF_COMPOSITE[1]
 _IN_BINARY_FILES = (
     WithoutEffect("maxErrors", "0", "no error in a binary file is forgiven"),
     WithoutEffect("skipSequenceIds", False, "a binary file has no ids"),

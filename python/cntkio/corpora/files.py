@@ -21,7 +21,7 @@ from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import FileKind, detect
 from cntkio.formats.file_lists import FileNames, in_one_text, listed_files, shown_files, sizes_of
 from cntkio.formats.open_input import open_stored
-from cntkio.formats.passes import announced
+from cntkio.formats.passes import announced, passed
 from cntkio.formats.remote import as_url, default_remote, is_remote
 from cntkio.formats.unpacking import ENDINGS, PACKINGS, content_of
 
@@ -143,11 +143,9 @@ def _unpack(path: Path, target: Path, shown: str) -> None:
 
 
 def _write(target: Path, pieces: Iterable[bytes], doing: str) -> None:
-    with target.open("wb") as file, announced(doing, 0) as add:
+    with target.open("wb") as file, announced(doing, 0):
         for piece in pieces:
-            file.write(piece)
-            if add is not None:
-                add(len(piece))
+            passed(file.write(piece))
 
 
 def arrow() -> Any:

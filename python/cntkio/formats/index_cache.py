@@ -47,7 +47,7 @@ _BLOCK = _core.CHECK_SUM_BLOCK
 _MOST_HEADER = 1 << 24
 _TYPES = frozenset(("|u1", "<u2", "<u4", "<u8", "<i8"))
 LEAST_CACHED = 256 << 10
-"""If there are several local texts, smaller ones have no cache: opening it takes longer than making the index again."""
+"""Smaller local texts have no cache if there are several: opening a cache takes longer than making the index again."""
 # A pipe under the name of a cache must not block.
 _READ_WITHOUT_WAITING = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
 # File systems record the time of a change in steps of up to several milliseconds.

@@ -246,7 +246,9 @@ def _scratch_names(target: Path) -> Iterator[Path]:
     The second time is for a caller whose first try removed an abandoned file.
     """
     for count in itertools.count(1):
-        yield from [target.with_name(f".{target.name}.part" if count == 1 else f".{target.name}.{count}.part")] * 2
+        path = target.with_name(f".{target.name}.part" if count == 1 else f".{target.name}.{count}.part")
+        yield path
+        yield path
 
 
 def _scratch_of(target: Path, descriptor: int, path: Path | None) -> _Scratch:

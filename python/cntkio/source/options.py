@@ -55,7 +55,7 @@ class SourceOptions:
                 "no deserializers: the list is empty; expected a deserializer, or a list of at least one",
                 key="deserializers",
             )
-        for name, kind in get_type_hints(SourceOptions).items():
+        for name, kind in _KINDS.items():
             if kind is int:
                 _check_whole(name, getattr(self, name))
             elif kind is bool:
@@ -138,6 +138,10 @@ class SourceOptions:
     def arguments(self) -> dict[str, Any]:
         """The options as keywords of `MinibatchSource`."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+# Evaluated once, because evaluating annotations takes as long as opening a small file.
+_KINDS = get_type_hints(SourceOptions)
 
 
 def _check_whole(name: str, value: Any) -> None:

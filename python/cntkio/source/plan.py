@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.arguments import whole_number
-from cntkio.displays import Described, Description, counted
+from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import Corpus, PlacesInFiles
 from cntkio.formats.table import key_text
@@ -66,7 +66,7 @@ class NoChunks:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class PlannedSteps(Described):
+class PlannedSteps(Displayed):
     """Consecutive steps. Each attribute is an array with an entry for each step.
 
     Attributes:
@@ -146,7 +146,7 @@ class Origin:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ExplainedStep(Described):
+class ExplainedStep(Displayed):
     """The sequences of one step.
 
     Attributes:
@@ -177,7 +177,7 @@ class ExplainedStep(Described):
         return Description(title, ("key", "first sample", "samples", *names), rows)
 
 
-class SourcePlan(Described):
+class SourcePlan(Displayed):
     """Steps of a source with one minibatch size and partition; see `cntkio.MinibatchSource.plan`.
 
     Steps are numbered from 0. A step is a read that delivers a minibatch.

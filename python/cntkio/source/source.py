@@ -22,7 +22,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from cntkio.arguments import whole_number
-from cntkio.displays import Described, Description, counted
+from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, UnsupportedError
 from cntkio.formats.contract import Deserializer
 from cntkio.hints import suggests_keywords
@@ -67,7 +67,7 @@ class TraceLevel(enum.IntEnum):
 
 
 @suggests_keywords
-class MinibatchSource(Described, StreamsByName):
+class MinibatchSource(Displayed, StreamsByName):
     """Minibatches from one or several deserializers, in CNTK 2.7's order.
 
     A source may be used from several threads, pickled, and forked: a fork continues from its parent's position.

@@ -27,7 +27,7 @@ from cntkio.formats.ctf import CTFDeserializer, guessed_streams, infer_usual_str
 from cntkio.formats.file_lists import FileNames
 from cntkio.formats.open_input import open_input
 from cntkio.formats.output_file import written_whole
-from cntkio.formats.passes import announced
+from cntkio.formats.passes import announced, passed
 from cntkio.formats.remote import Remote, remote_by_default
 from cntkio.formats.report import traced
 from cntkio.hints import did_you_mean, wording
@@ -351,11 +351,9 @@ def _write_sound(target: Path, file: Input, corpus: Any, findings: Findings) -> 
     unsound = sorted({corpus.bounds_at(byte) for byte in findings.unsound.get(str(file.path), [])})
     with closing(open_input(str(file.path))) as text, written_whole(target) as copy:
         begin = 0
-        with announced("copying", text.size) as add:
+        with announced("copying", text.size):
             for end, following in (*unsound, (text.size, text.size)):
                 for at in range(begin, end, _COPIED_AT_ONCE):
-                    num_copied = copy.write(text.read(at, min(_COPIED_AT_ONCE, end - at)))
-                    if add is not None:
-                        add(num_copied)
+                    passed(copy.write(text.read(at, min(_COPIED_AT_ONCE, end - at))))
                 begin = following
     return len(unsound)

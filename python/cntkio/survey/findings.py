@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from functools import cache
 from typing import NamedTuple
 
-from cntkio.displays import Described, Description, counted
+from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CntkIoError, FormatError
 from cntkio.formats.open_input import open_input
 from cntkio.formats.text_input import TextInput
@@ -108,7 +108,7 @@ class Finding(NamedTuple):
         return self._replace(excerpt=Excerpt(f"{'…' * is_cut}{line}{'…' * is_long}", len(before) + is_cut))
 
 
-class Findings(Described):
+class Findings(Displayed):
     """The findings of a check, in the order of files and places. True if there are any.
 
     Args:

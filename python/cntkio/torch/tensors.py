@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cntkio.displays import Described, Description, counted, shape_text
+from cntkio.displays import Description, Displayed, counted, shape_text
 from cntkio.errors import ConfigError
 from cntkio.layouts import check_layout, class_ids
 from cntkio.minibatch import Data, Minibatch, MinibatchData, TruncatedMinibatchData, checked_minibatch
@@ -112,7 +112,7 @@ def _size(tensor: torch.Tensor) -> str:
     return f"{kind}{str(tensor.dtype).removeprefix('torch.')} {shape_text(map(str, tensor.shape))}{where}"
 
 
-class TensorMinibatch(Described):
+class TensorMinibatch(Displayed):
     """The streams of a minibatch as tensors, by name; each is created on first access, and kept.
 
     It behaves like a mapping but is not a `Mapping`, which `torch.utils.data` would rebuild without its attributes.

@@ -257,7 +257,7 @@ class WatchedDataset(torch.utils.data.IterableDataset):
 class Noted:
     """An iteration of a loader with workers that notes what it delivers.
 
-    All other attributes are those of PyTorch's own iterator.
+    It has all other attributes of PyTorch's own iterator.
     """
 
     def __init__(self, dataset: WatchedDataset, iterator: Iterator[Any], num_workers: int) -> None:

@@ -105,14 +105,12 @@ pub fn index_chunks(pass: Pass, borders: &[usize], num_pieces: usize) -> io::Res
         }
         pieces.push((chunk, num_pieces, begin..end));
     }
-    // Each thread begins with an equal share of the list. The first pieces of all chunks come first in it, so that each
-    // thread gets its share of a smaller last chunk, too.
+    // Each thread begins with an equal share of the list. The first pieces of all chunks come first in the list, then all
+    // second pieces, so each thread also gets its share of a smaller last chunk. The pieces of a chunk stay in order.
     pieces.sort_by_key(|&(_, piece, _)| piece);
     let indexed: Vec<_> = pieces.par_iter().map(|(_, _, range)| pass.piece(range.clone())).collect();
-    let mut indexed: Vec<_> = std::iter::zip(pieces, indexed).collect();
-    indexed.sort_by_key(|((chunk, piece, _), _)| (*chunk, *piece));
     let mut chunks: Vec<Option<(Vec<_>, Vec<_>)>> = borders.windows(2).map(|_| Some(Default::default())).collect();
-    for ((chunk, ..), indexed) in indexed {
+    for ((chunk, ..), indexed) in pieces.into_iter().zip(indexed) {
         match (&mut chunks[chunk], indexed?) {
             (Some((scans, blocks)), Some((scan, block))) => {
                 scans.push(scan);

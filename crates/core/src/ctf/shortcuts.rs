@@ -6,8 +6,8 @@
 //! | [`one_hot_lines`] | samples of one entry each, with any kernel | 1.5 times on `seqs` without AVX-512 |
 //! | [`KnownLines`](super::known_lines) | short lines that are alike, with AVX-512 | 1.35 times on `seqs` |
 //!
-//! The corpora are those of `bench/corpora.py`. Each shortcut has a limited number of attempts: a shortcut that takes
-//! no lines is soon no longer tried.
+//! `bench/corpora.py` writes these corpora. Each shortcut has a limited number of attempts: the parser soon stops trying
+//! a shortcut that takes no lines.
 
 use super::ids::size_of_id;
 use super::line::LineParser;

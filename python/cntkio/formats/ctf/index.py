@@ -33,6 +33,7 @@ from cntkio.formats.columns import (
     same_lengths,
     stored_keys,
 )
+from cntkio.formats.compressed import explained
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import REMARKS, byte_text
@@ -354,7 +355,7 @@ def _error_at(file: TextInput, start: Start, what: str) -> FormatError:
 def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool, add: Add | None) -> list[_Part]:
     """Find the sequences from an offset on, and add each window to the pass."""
     parts = []
-    try:
+    with explained(file):
         for text, first_line, begin, end in file.windows(first):
             source = text.source(begin, end)
             step = end - begin if add is None else tuning.WATCHED
@@ -366,11 +367,7 @@ def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool,
                     what = "a line of 4 GiB or more; expected a shorter line"
                     raise FormatError(what, path=file.path, byte=scan.long_line)
                 parts.append(_Part.of(scan))
-                if add is not None:
-                    add(bounds[1] - at)
-    except (OSError, EOFError):
-        file.require_unchanged()
-        raise
+                passed(bounds[1] - at)
     return parts
 
 
