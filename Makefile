@@ -193,7 +193,7 @@ SANITIZER := ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
 SANITIZE := RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address --cfg sanitized" $(SANITIZER) cargo
 HOST_VARIABLE = CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)
 sanitize: build $(VENV)/.test-tools
-	$(SANITIZE) test -q --target $(HOST) --target-dir $(SANITIZED) -p cntkio-simd -p cntkio-memory -p cntkio-core --tests
+	$(SANITIZE) test -q --target $(HOST) --target-dir $(SANITIZED) -p cntkio-simd -p cntkio-memory -p cntkio-compressed -p cntkio-core --tests
 	$(SANITIZE) build -q --target $(HOST) --target-dir $(SANITIZED) -p cntkio-python
 	rm -rf $(SANITIZED)/python && mkdir -p $(SANITIZED)/python && cp -r python/cntkio $(SANITIZED)/python/
 	cp $(SANITIZED)/$(HOST)/debug/libcntkio_core_module.so $(SANITIZED)/python/cntkio/_core.abi3.so
@@ -201,7 +201,7 @@ sanitize: build $(VENV)/.test-tools
 		PYTHONPATH=$(CURDIR)/$(SANITIZED)/python $(BIN)/python -m pytest -p no:cacheprovider \
 		tests/formats/test_cbf.py tests/formats/test_htk.py tests/formats/test_kernels.py
 	$(HOST_VARIABLE)_RUNNER="valgrind -q --error-exitcode=1" PROPTEST_CASES=4 \
-		cargo test -q -p cntkio-simd -p cntkio-memory -p cntkio-core --lib --test kernels --test gather --test small_columns
+		cargo test -q -p cntkio-simd -p cntkio-memory -p cntkio-compressed -p cntkio-core --lib --test kernels --test gather --test small_columns
 
 # Other readers of text are in a separate environment; the benchmark names readers that could not be installed.
 .cache/bench/venv/.tools:

@@ -139,6 +139,29 @@ def test_no_module_has_a_vague_name() -> None:
 
 # -- Rust --------------------------------------------------------------------------------------------------------------
 
+MODULES_WITH_UNSAFE = {"compressed inflate", "python file"}
+
+
+def test_crates_use_only_the_crates_that_the_page_lists() -> None:
+    section = PAGE[PAGE.index("| Rust | contents | uses |") :].split("\n\n")[0].splitlines()[2:]
+    cells = [line.strip("| ").split(" | ") for line in section]
+    drawn = {row[0].strip("`").removeprefix("crates/"): set(names_in(" ".join(row[2:]))) for row in cells}
+    manifests = {path.parent.name: path.read_text(encoding="utf-8") for path in house.CRATES.glob("*/Cargo.toml")}
+    used = {name: set(re.findall(r'path = "../(\w+)"', text)) for name, text in manifests.items()}
+    assert used == drawn
+
+
+def test_unsafe_code_is_only_where_the_page_says() -> None:
+    code = re.compile(r"^[^/\n]*\bunsafe (?:\{|fn|impl)", re.MULTILINE)
+    actual = {
+        f"{crate.name} {module}"
+        for crate in house.crates()
+        if crate.name not in ("memory", "simd")
+        for module, path in crate.files.items()
+        if code.search(path.read_text(encoding="utf-8"))
+    }
+    exactly(actual, MODULES_WITH_UNSAFE, "modules with unsafe code")
+
 
 def test_modules_of_a_crate_form_no_circle() -> None:
     circles = {crate.name: house.circles(house.rust_edges(crate)) for crate in house.crates()}

@@ -11,7 +11,6 @@
 //! | [`mlf`] | label files into runs of classes |
 //! | [`number`] | the digits of a number into its correctly rounded value |
 //! | [`check_sums`] | bytes into checksums of their blocks |
-//! | [`compressed`] | gzip and zstd data into text, from any access point |
 //! | [`lengths`] | lengths of sequences, in as few bytes as they take |
 //! | [`line_numbers`] | bytes of a text into the numbers of their lines |
 //! | [`chunk`] | columns of every kind, which parsers make and the packer takes |
@@ -19,14 +18,14 @@
 //! | [`timeline`] | lengths, a window and a seed into the order of a sweep, and into what each read delivers |
 //! | [`pack`] | a selection of sequences out of chunks into one minibatch's arrays; whole chunks into whole arrays |
 //!
-//! This crate opens no file, prints nothing, keeps no state between calls and never panics on any input. Every decision
-//! (what is read, in which order, how much, what an error means) is made in Python.
+//! This crate opens no file, prints nothing and never panics on any input. It keeps nothing between calls, except for
+//! the memory of released blocks in a [`chunk::Pool`], which the caller owns. Every decision (what is read, in which order,
+//! how much, what an error means) is made in Python.
 #![forbid(unsafe_code)]
 
 pub mod cbf;
 pub mod check_sums;
 pub mod chunk;
-pub mod compressed;
 pub mod convert;
 pub mod ctf;
 pub mod find;

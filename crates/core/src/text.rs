@@ -19,6 +19,19 @@ pub struct Text<'a> {
     pub read: ReadAt<'a>,
 }
 
+/// Fills a buffer with the bytes of a compressed text from an offset on.
+pub type PackedReader<'a> = Box<dyn FnMut(usize, &mut [u8]) -> io::Result<()> + Send + 'a>;
+
+/// A compressed text, or the rest of one. Offsets count from its first byte.
+pub trait Packed: Sync {
+    /// Number of bytes of the text.
+    fn size(&self) -> usize;
+    /// The access points between two offsets: a reader begins there without decompressing other text.
+    fn points_between(&self, range: Range<usize>) -> Vec<usize>;
+    /// A reader of parts of the text, which should follow each other.
+    fn reader(&self) -> PackedReader<'_>;
+}
+
 impl<'a> Text<'a> {
     /// Read the bytes from `at` to before `end` into a buffer, which grows as needed, after its first `used` bytes.
     pub(crate) fn read_into(

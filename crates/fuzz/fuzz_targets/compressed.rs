@@ -2,7 +2,7 @@
 //! were accepted in order are never refused later.
 #![no_main]
 
-use cntkio_core::compressed::{Kind, Packed, SpareDecoders, Stream, decompress};
+use cntkio_compressed::{Kind, Packed, SpareDecoders, Stream, decompress};
 use libfuzzer_sys::fuzz_target;
 use std::io::ErrorKind;
 

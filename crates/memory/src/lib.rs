@@ -5,7 +5,6 @@
 //! - [`mod@file`]: reads and maps of files that the caller has opened
 //! - [`huge_pages`]: a hint to the system for large vectors
 //! - [`small`]: numbers in fewer bytes
-//! - [`inflate`]: decompression of deflate data, by a library whose functions are unsafe
 //! - [`allocator`]: reuse of the memory of large arrays
 //!
 //! The crate opens no files and reports no errors about their content. The kernels that it calls are in `cntkio_simd`.
@@ -14,5 +13,4 @@ pub mod allocator;
 pub mod copy;
 pub mod file;
 pub mod huge_pages;
-pub mod inflate;
 pub mod small;

@@ -2,12 +2,13 @@
 
 use crate::file::{TextArgument, TextSource};
 use crate::pool::pool;
-use cntkio_core::compressed::{self, Fault, Kind, Packed, SpareDecoders, Stream};
-use cntkio_core::text::ReadAt;
+use cntkio_compressed::{self as compressed, Fault, Kind, Packed, ReadAt, Reader, SpareDecoders, Stream};
+use cntkio_core::text;
 use numpy::{IntoPyArray, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 /// Offset in the compressed data, offset in the text, and the fault in words.
@@ -161,7 +162,7 @@ impl Decoders {
 }
 
 /// Some segments of a compressed text: how it is compressed, what the compressed data are read from, offsets of the
-/// access points in the text, their places, bounds of windows, windows; see `cntkio_core::compressed::Packed`.
+/// access points in the text, their places, bounds of windows, windows; see `cntkio_compressed::Packed`.
 #[derive(FromPyObject)]
 pub(crate) struct PackedText<'py>(
     String,
@@ -189,6 +190,28 @@ impl PackedText<'_> {
             windows: self.5.as_slice()?,
             spare: &self.6.spare,
         })
+    }
+}
+
+/// A compressed text from an offset on.
+pub(crate) struct Rest<'a> {
+    pub(crate) packed: Packed<'a>,
+    pub(crate) begin: u64,
+}
+
+impl text::Packed for Rest<'_> {
+    fn size(&self) -> usize {
+        self.packed.texts.last().map_or(0, |&end| end.saturating_sub(self.begin)) as usize
+    }
+
+    fn points_between(&self, range: Range<usize>) -> Vec<usize> {
+        let points = self.packed.points_between(self.begin + range.start as u64..self.begin + range.end as u64);
+        points.iter().map(|point| (point - self.begin) as usize).collect()
+    }
+
+    fn reader(&self) -> text::PackedReader<'_> {
+        let mut reader = Reader::new(self.packed);
+        Box::new(move |at, buffer| reader.read(self.begin + at as u64, buffer))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The CNTK text format.
 
 use crate::chunk::{Chunk, parsed};
-use crate::compressed::{PackedText, read_error};
+use crate::compressed::{PackedText, Rest, read_error};
 use crate::file::{TextArgument, TextSource};
 use crate::lengths::LengthsArray;
 use crate::pool::pool;
@@ -9,7 +9,7 @@ use cntkio_core::chunk::Pool;
 use cntkio_core::ctf::{self, Cut, Extent, Finding, Mode, NulInWord, Pass, Schema, Source, Stream, Unindexed};
 use cntkio_core::keys::padded;
 use cntkio_core::lengths::Lengths;
-use cntkio_core::text::Text;
+use cntkio_core::text::{Packed as _, Text};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -295,12 +295,13 @@ pub(crate) fn ctf_parse(
     let source = text.source()?;
     let offset = if matches!(text, ChunkText::Packed(_)) { 0 } else { begin };
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, offset.saturating_add(at as u64));
-    let (text, text_size) = match &text {
-        ChunkText::Packed(text) => {
-            let packed = text.packed(&read)?;
-            (Source::Packed(packed, begin), packed.texts.last().map_or(0, |&end| end.saturating_sub(begin)))
-        }
-        ChunkText::Plain(_) => {
+    let rest = match &text {
+        ChunkText::Packed(text) => Some(Rest { packed: text.packed(&read)?, begin }),
+        ChunkText::Plain(_) => None,
+    };
+    let (text, text_size) = match &rest {
+        Some(rest) => (Source::Packed(rest), rest.size() as u64),
+        None => {
             let size = source.end().saturating_sub(begin);
             let file = Text { size: size as usize, read: &read };
             (source.bytes_from(begin).map_or(Source::File(file), Source::Memory), size)

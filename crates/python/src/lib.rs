@@ -1,10 +1,9 @@
 //! `cntkio._core`: the core's functions for Python. They take bytes and arrays, return arrays, and release the
 //! interpreter's lock while they work.
 //!
-//! This crate makes no decisions. A wrong argument that only a bug of the package can cause is a `ValueError`; errors
+//! Python decides what is read and what an error means. This crate decides only what affects nothing but time: how many
+//! threads help, how they share the work, and when the lock is released. A wrong argument that only a bug of the package can cause is a `ValueError`; errors
 //! in users' files are returned as data, except for compressed data that are damaged, a `DamagedDataError`.
-
-#![deny(clippy::undocumented_unsafe_blocks, unsafe_op_in_unsafe_fn)]
 
 use cntkio_memory::allocator::Recycler;
 use pyo3::prelude::*;

@@ -11,8 +11,7 @@ use super::builder::{Builder, builders, finish};
 use super::parse::Parser;
 use super::{Extent, Finding, Findings, Schema};
 use crate::chunk::{Block, Chunk, Pool};
-use crate::compressed::{Packed, Reader};
-use crate::text::Text;
+use crate::text::{Packed, Text};
 use cntkio_simd::Kernel;
 use rayon::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,8 +23,8 @@ pub enum Source<'a> {
     Memory(&'a [u8]),
     /// To be read.
     File(Text<'a>),
-    /// To be decompressed, from an offset of the compressed text on.
-    Packed(Packed<'a>, u64),
+    /// To be decompressed.
+    Packed(&'a dyn Packed),
 }
 
 /// Sizes of the parts of a chunk's text, in bytes.
@@ -57,7 +56,7 @@ pub fn parse_chunk(
     pool: Option<&Arc<Pool>>,
 ) -> std::io::Result<(Chunk, Findings)> {
     let pieces: Vec<&[Extent]> = match source {
-        Source::Packed(packed, begin) => at_access_points(sequences, packed, begin, cut.piece),
+        Source::Packed(packed) => at_access_points(sequences, packed, cut.piece),
         Source::Memory(_) | Source::File(_) => in_pieces(sequences, cut.piece).collect(),
     };
     let parse_piece = |piece: &[Extent], budget| {
@@ -119,14 +118,13 @@ fn in_pieces(sequences: &[Extent], size: usize) -> impl Iterator<Item = &[Extent
 
 /// Cut sequences into pieces of about `size` bytes of text that begin next to an access point, so that no thread
 /// decompresses much that belongs to another piece.
-fn at_access_points<'a>(sequences: &'a [Extent], packed: Packed, begin: u64, size: usize) -> Vec<&'a [Extent]> {
-    let all = |extent: fn(&Extent) -> usize, last: Option<&Extent>| begin + last.map_or(0, extent) as u64;
-    let range = all(|first| first.start, sequences.first())..all(|last| last.end, sequences.last());
+fn at_access_points<'a>(sequences: &'a [Extent], packed: &dyn Packed, size: usize) -> Vec<&'a [Extent]> {
+    let range = sequences.first().map_or(0, |first| first.start)..sequences.last().map_or(0, |last| last.end);
     let mut pieces = Vec::new();
     let (mut rest, mut first_text, mut last_point) = (sequences, range.start, range.start);
-    for &point in packed.points_between(range.clone()).iter().chain([&range.end]) {
-        if point - first_text > size as u64 && last_point > first_text {
-            let count = rest.partition_point(|extent| begin + (extent.start as u64) < last_point);
+    for point in packed.points_between(range.clone()).into_iter().chain([range.end]) {
+        if point - first_text > size && last_point > first_text {
+            let count = rest.partition_point(|extent| extent.start < last_point);
             let (piece, others) = rest.split_at(count);
             pieces.push(piece);
             (rest, first_text) = (others, last_point);
@@ -170,7 +168,7 @@ fn parse_piece(
     spare: Option<Block>,
 ) -> std::io::Result<Block> {
     let mut builders = builders(schema, sequences.len(), spare);
-    let (packed, begin) = match source {
+    let packed = match source {
         Source::Memory(bytes) => {
             let mut parser = Parser::new(bytes, 0, schema, &mut builders, findings);
             let _ = parser.sequences(sequences, 0);
@@ -178,14 +176,11 @@ fn parse_piece(
             return Ok(finish(sequences.len(), builders));
         }
         Source::File(text) => return parse_parts(text, sequences, schema, findings, cut, builders),
-        Source::Packed(packed, begin) => (packed, begin),
+        Source::Packed(packed) => packed,
     };
-    let reader = Mutex::new(Reader::new(packed));
-    let read = |at: usize, buffer: &mut [u8]| {
-        reader.lock().unwrap_or_else(PoisonError::into_inner).read(begin + at as u64, buffer)
-    };
-    let size = packed.texts.last().map_or(0, |&end| end.saturating_sub(begin)) as usize;
-    parse_parts(Text { size, read: &read }, sequences, schema, findings, cut, builders)
+    let reader = Mutex::new(packed.reader());
+    let read = |at: usize, buffer: &mut [u8]| reader.lock().unwrap_or_else(PoisonError::into_inner)(at, buffer);
+    parse_parts(Text { size: packed.size(), read: &read }, sequences, schema, findings, cut, builders)
 }
 
 /// Parse a piece that is read part by part.

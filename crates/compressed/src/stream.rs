@@ -1,8 +1,8 @@
 //! A decompressor of all data in order.
 
-use super::gzip::Gzip;
-use super::zstd::Zstd;
-use cntkio_memory::inflate::Damage;
+use crate::gzip::Gzip;
+use crate::inflate::Damage;
+use crate::zstd::Zstd;
 
 /// A kind of compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,12 @@
 //!
 //! An access point is a place from which data can be decompressed: the beginning of a member or a frame, or, in gzip
 //! data, the beginning of a block together with the 32 KB of text before it. The text between two points is a segment.
+//!
+//! The crate opens no file: a function reads the compressed data. It calls two libraries, `zlib-rs` and libzstd, which is
+//! written in C; only [`inflate`] has `unsafe` code.
 
 mod gzip;
+mod inflate;
 mod reader;
 mod step;
 mod stream;
@@ -17,6 +21,9 @@ mod zstd;
 
 pub use reader::{Packed, Reader, SpareDecoders, decompress};
 pub use stream::{Fault, Kind, Points, Stream};
+
+/// Fill a buffer with the bytes of compressed data from an offset on.
+pub type ReadAt<'a> = &'a (dyn Fn(usize, &mut [u8]) -> std::io::Result<()> + Sync);
 
 /// Compress a text to one frame of zstd, which has its size and a checksum.
 ///

@@ -1,7 +1,7 @@
 //! Members of gzip, one after another.
 
-use super::step::Stepped;
-use cntkio_memory::inflate::{At, Damage, Inflater};
+use crate::inflate::{At, Damage, Inflater};
+use crate::step::Stepped;
 
 /// Checksum and size at the end of a member.
 const FOOTER_BYTES: usize = 8;

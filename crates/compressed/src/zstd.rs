@@ -3,8 +3,8 @@
 //! The decoder gets a frame unit by unit: its header, each block, its checksum. So the text of damaged data does not
 //! depend on how many bytes arrive at a time, and libzstd never decodes a frame as a whole, which follows other rules.
 
-use super::step::Stepped;
-use cntkio_memory::inflate::Damage;
+use crate::inflate::Damage;
+use crate::step::Stepped;
 use zstd_safe::{DCtx, InBuffer, OutBuffer, ResetDirective};
 
 const MAGIC: u32 = 0xFD2F_B528;

@@ -1,8 +1,8 @@
 //! The text of compressed data from access points on.
 
-use super::stream::{Decoder, Fault, Kind, Place, Points, Stream};
-use crate::text::ReadAt;
-use cntkio_memory::inflate::Damage;
+use crate::ReadAt;
+use crate::inflate::Damage;
+use crate::stream::{Decoder, Fault, Kind, Place, Points, Stream};
 use rayon::prelude::*;
 use std::io;
 use std::ops::Range;
@@ -91,7 +91,7 @@ impl<'a> Packed<'a> {
     }
 
     /// The offsets in the text of the access points between two offsets.
-    pub(crate) fn points_between(&self, range: Range<u64>) -> &'a [u64] {
+    pub fn points_between(&self, range: Range<u64>) -> &'a [u64] {
         let first = self.texts.partition_point(|&text| text <= range.start);
         &self.texts[first..self.texts.partition_point(|&text| text < range.end).max(first)]
     }
@@ -127,7 +127,9 @@ impl<'a> Reader<'a> {
     /// Fill a buffer with the text from an offset on. The checksums of members and frames that end on the way, or with
     /// the buffer, are checked.
     ///
-    /// # Errors The data cannot be read. A [`Fault`]: the data are damaged, or do not match the access points.
+    /// # Errors
+    ///
+    /// The data cannot be read. A [`Fault`]: the data are damaged, or do not match the access points.
     pub fn read(&mut self, text: u64, out: &mut [u8]) -> io::Result<()> {
         let packed = self.packed;
         if out.is_empty() {

@@ -8,7 +8,7 @@ use libz_rs_sys::{
 use std::ffi::CStr;
 
 /// Bytes of decompressed data that deflate data may refer back to.
-pub const WINDOW_BYTES: usize = 1 << 15;
+pub(crate) const WINDOW_BYTES: usize = 1 << 15;
 
 /// Window of 32 KB, after a header of gzip.
 const GZIP: i32 = 15 + 16;
@@ -16,19 +16,7 @@ const GZIP: i32 = 15 + 16;
 const RAW: i32 = -15;
 
 /// A decompressor of one member of gzip, or of deflate data from a block on.
-///
-/// ```
-/// use cntkio_memory::inflate::{At, Inflater};
-///
-/// let stored = [1, 3, 0, 252, 255, b'a', b'b', b'c']; // the last block, of three bytes
-/// let mut inflater = Inflater::new().unwrap();
-/// inflater.resume(&[], 0, 0).unwrap();
-/// let mut out = [0; 8];
-/// let step = inflater.step(&stored, &mut out, false).unwrap();
-/// assert_eq!((step.num_read, step.num_written, step.at), (8, 3, At::End));
-/// assert_eq!(&out[..3], b"abc");
-/// ```
-pub struct Inflater {
+pub(crate) struct Inflater {
     stream: Box<z_stream>,
 }
 
@@ -37,7 +25,7 @@ unsafe impl Send for Inflater {}
 
 /// The position in the deflate data after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum At {
+pub(crate) enum At {
     /// Anywhere.
     Inside,
     /// At the end of the header, or of a block before the last block. Some bits were read, but not used.
@@ -51,25 +39,25 @@ pub enum At {
 
 /// The outcome of a step.
 #[derive(Debug, Clone, Copy)]
-pub struct Step {
+pub(crate) struct Step {
     /// Bytes of the input that were read.
-    pub num_read: usize,
+    pub(crate) num_read: usize,
     /// Bytes of the output that were written.
-    pub num_written: usize,
+    pub(crate) num_written: usize,
     /// The position.
-    pub at: At,
+    pub(crate) at: At,
 }
 
 /// Data that cannot be decompressed, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Damage(pub String);
+pub(crate) struct Damage(pub(crate) String);
 
 impl Inflater {
     /// A decompressor that is at the header of gzip data.
     ///
     /// # Errors
     /// The system has no memory left.
-    pub fn new() -> Result<Inflater, Damage> {
+    pub(crate) fn new() -> Result<Inflater, Damage> {
         let mut stream = Box::<z_stream>::default();
         let size = size_of::<z_stream>() as i32;
         // SAFETY: the stream is valid, has an allocator, and has no state yet.
@@ -83,7 +71,7 @@ impl Inflater {
     ///
     /// # Errors
     /// The state is damaged.
-    pub fn begin(&mut self) -> Result<(), Damage> {
+    pub(crate) fn begin(&mut self) -> Result<(), Damage> {
         self.reset(GZIP)
     }
 
@@ -100,7 +88,7 @@ impl Inflater {
     ///
     /// # Errors
     /// The window is too large, or there are more than seven bits.
-    pub fn resume(&mut self, window: &[u8], num_bits: u8, byte: u8) -> Result<(), Damage> {
+    pub(crate) fn resume(&mut self, window: &[u8], num_bits: u8, byte: u8) -> Result<(), Damage> {
         if window.len() > WINDOW_BYTES || num_bits > 7 {
             return Err(Damage("an access point that is not possible".to_owned()));
         }
@@ -121,7 +109,7 @@ impl Inflater {
     ///
     /// # Errors
     /// The input is not deflate data, or its checksum is wrong.
-    pub fn step(&mut self, input: &[u8], output: &mut [u8], stops_at_blocks: bool) -> Result<Step, Damage> {
+    pub(crate) fn step(&mut self, input: &[u8], output: &mut [u8], stops_at_blocks: bool) -> Result<Step, Damage> {
         let stream = &mut *self.stream;
         let (num_in, num_out) = (input.len().min(u32::MAX as usize), output.len().min(u32::MAX as usize));
         (stream.next_in, stream.avail_in) = (input.as_ptr(), num_in as u32);
@@ -149,7 +137,7 @@ impl Inflater {
     }
 
     /// The data before the position, as far as the next block may refer back to them.
-    pub fn window(&self) -> Vec<u8> {
+    pub(crate) fn window(&self) -> Vec<u8> {
         let mut window = vec![0; WINDOW_BYTES];
         let mut size = 0;
         // SAFETY: the stream was initialised by `new`, and the buffer has the size that the function asks for.
@@ -176,5 +164,21 @@ impl Drop for Inflater {
     fn drop(&mut self) {
         // SAFETY: the stream was initialised by `new`, and is not used afterwards.
         unsafe { inflateEnd(&raw mut *self.stream) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deflate_data_without_a_header_are_decompressed() {
+        let stored = [1, 3, 0, 252, 255, b'a', b'b', b'c']; // the last block, of three bytes
+        let mut inflater = Inflater::new().unwrap();
+        inflater.resume(&[], 0, 0).unwrap();
+        let mut out = [0; 8];
+        let step = inflater.step(&stored, &mut out, false).unwrap();
+        assert_eq!((step.num_read, step.num_written, step.at), (8, 3, At::End));
+        assert_eq!(&out[..3], b"abc");
     }
 }
