@@ -3,8 +3,10 @@
 - ```` ```python ````: run; the blocks of a page share their names. With prompts (`>>>`) it is a doctest; without, a
   block ```` ```output ```` right after it must equal the printed output.
 - ```` ```console ````: bash runs each line after `$ `; the lines below must be its output. Without such
-  lines, the command must succeed.
+  lines, the command must succeed. `make` runs in the repository.
 - ```` ```sh ````: set-up of a machine, which is not run here; the Makefile must know every `make` verb in it.
+- In both, each command begins with a known program, and no comment contains a command, so that nobody pastes text that
+  lost its line ends.
 - `...` stands for any text, in all of them.
 
 A page is run up to the first block that needs a framework which is not installed, and then counts as skipped.
@@ -53,6 +55,13 @@ OPTIONAL_PACKAGES = {
 OPTIONAL_MODULES = {"arrow", "jax", "ray", "spark", "torch"}
 IS_MISSING = 77  # exit status
 DOCTEST_OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+# What a command of a page may begin with, after assignments of environment variables. CLONE is a folder.
+PROGRAMS = {
+    *("make", "cntkio", "python", ".venv/bin/python", "CLONE/.venv/bin/python", "crates/fuzz/run", "cargo"),
+    *("cat", "cp", "docker", "gzip", "head", "printf", "rm", "systemd-run"),
+}
+_COMMENTED_COMMAND = re.compile(r"(?:^|\s)#.*\b(?:make|cntkio|python|pip|cargo)\s")
 
 _FENCE = re.compile(r"^ *(`{3,}|~{3,}) *(\S*) *$")
 
@@ -170,10 +179,13 @@ def run_examples(examples: doctest.DocTest) -> None:
 
 def run_command(command: str, shown: str, place: str) -> None:
     """Run a command of a console block; compare its output, or, where none is shown, its exit status."""
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    # Without MAKELEVEL and MAKEFLAGS, which `make test` sets, `make` prints what it prints in a terminal.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     finished = subprocess.run(
         ["bash", "-c", command],
         env=environment,
+        cwd=ROOT if command.startswith("make ") else None,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -188,12 +200,25 @@ def run_command(command: str, shown: str, place: str) -> None:
 
 def assert_make_verbs_exist(text: str, place: str) -> None:
     """Check that the Makefile has the `make` verbs of a set-up block."""
-    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    rules = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("Makefile", "packaging/release.mk"))
+    targets = set(re.findall(r"^([\w-]+):", rules, re.MULTILINE))
     without_variables = re.sub(r"\b[A-Z]+=(\"[^\"]*\"|\S*)", "", text)
     unknown = {
         verb for verbs in re.findall(r"^make +([^#\n]+)", without_variables, re.MULTILINE) for verb in verbs.split()
     } - targets
     assert not unknown, f"{place}: the Makefile does not know {', '.join(sorted(unknown))}"
+
+
+def assert_commands_stand_alone(block: Block) -> None:
+    """Check that each command of a shell block begins with a known program, and that no comment contains a command."""
+    if block.language == "console":
+        commands = [command for command, _ in console_steps(block.text)]
+    else:
+        commands = block.text.replace("\\\n", " ").splitlines()
+    for command in commands:
+        program = re.sub(r"^(?:[A-Z_]+=\S+ +)*", "", command).partition(" ")[0]
+        assert program in PROGRAMS, f"line {block.line}: '{command}' does not begin with a known program"
+        assert not _COMMENTED_COMMAND.search(command), f"line {block.line}: the comment of '{command}' has a command"
 
 
 def module_names() -> list[str]:
@@ -246,6 +271,36 @@ def run_docstrings(module: str) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_code_block_of_a_page_runs_and_shows_what_it_prints(page: Path, clone: Path) -> None:
     in_a_process("page", page.relative_to(ROOT).as_posix(), clone)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_each_shell_line_of_a_page_is_one_command(page: Path) -> None:
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if block.language in ("sh", "console"):
+            assert_commands_stand_alone(block)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "make demo     # trains a classifier on them make test     # sets up and builds,\n",
+        "and runs all tests\n",
+        "check-targets   # the Rust code compiles for ARM, macOS and Windows\n",
+        "# build these pages as a site, in site/\n",
+        "PYTHONPATH=tests the tests\n",
+        "\nmake demo\n",
+    ],
+)
+def test_wrapped_shell_lines_are_found(text: str) -> None:
+    with pytest.raises(AssertionError):
+        assert_commands_stand_alone(Block("sh", text, 1))
+
+
+def test_the_readme_shows_two_commands_with_their_times() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = [block.text for block in blocks(page) if block.language == "sh"]
+    assert len(shown) == 1
+    assert re.fullmatch(r"make demo +#.* \d+ minutes?\b.*\nmake test +#.* \d+ minutes\b.*\n", shown[0])
 
 
 @pytest.mark.parametrize("module", module_names())

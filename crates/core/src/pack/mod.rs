@@ -87,8 +87,9 @@ struct Stream<'a> {
 impl<'a> Sources<'a> {
     /// Look up the columns.
     ///
-    /// # Errors A block has no such stream, or has the stream in another form; or a file that a chunk shows has
-    /// changed.
+    /// # Errors
+    ///
+    /// A block has no such stream, or has the stream in another form; or a file that a chunk shows has changed.
     pub fn new(chunks: &'a [&'a Chunk], wanted: &[Wanted]) -> Result<Sources<'a>, Error> {
         check_unchanged(chunks)?;
         let mut blocks = Vec::with_capacity(chunks.iter().map(|chunk| chunk.blocks().len()).sum());
