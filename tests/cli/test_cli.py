@@ -472,6 +472,19 @@ def test_the_command_is_installed_and_knows_its_version() -> None:
     assert re.fullmatch(r"cntkio \d+\.\d+\.\d+\n", finished.stdout)
 
 
+def test_the_command_runs_where_the_package_is_only_on_the_path(tmp_path: Path) -> None:
+    folder = tmp_path / "path"
+    shutil.copytree(Path(cntkio.__file__).parent, folder / "cntkio", ignore=shutil.ignore_patterns("__pycache__"))
+    for part in Path(np.__file__).parents[1].glob("numpy*"):  # NumPy and its libraries; -S hides what is installed
+        if not part.name.endswith(".dist-info"):
+            (folder / part.name).symlink_to(part)
+    command = [sys.executable, "-S", "-m", "cntkio", "head", "-n", "1", "examples/iris/iris.ctf"]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert finished.stdout.startswith("sequence 0\n")
+
+
 def test_the_command_imports_nothing_but_numpy_and_the_standard_library() -> None:
     code = "import sys; import cntkio.cli; print(*{name.partition('.')[0] for name in sys.modules})"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
 
+from cntkio._core import __version__
 from cntkio.cli import convert
 from cntkio.cli.check import OUTPUT_FORMATS, check, rule
 from cntkio.cli.completion import completion
@@ -47,7 +47,7 @@ def parser(arguments: Sequence[str] = ()) -> Parser:
         description="Inspect, check, read and convert corpora in CNTK's formats.",
         epilog="cntkio VERB --help shows examples of each verb.",
     )
-    whole.add_argument("--version", action="version", version=f"cntkio {version('cntkio')}")
+    whole.add_argument("--version", action="version", version=f"cntkio {__version__}")
     verbs = whole.add_subparsers(title="verbs", metavar="VERB", required=True)
     for add in (
         _add_inspect,

@@ -6,10 +6,10 @@ import os
 from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote
 
+from cntkio._core import __version__
 from cntkio.cli.corpora import inputs_of, reading_of
 from cntkio.cli.show import BAD_DATA, FINE, coloured, complain, progress_bar, show, show_json, wrapped
 from cntkio.displays import columns_of, counted
@@ -144,7 +144,7 @@ def _sarif(options: Namespace, findings: Findings) -> None:
                 "locations": [{"physicalLocation": place}],
             }
         )
-    driver = {"name": "cntkio", "version": version("cntkio"), "rules": rules}
+    driver = {"name": "cntkio", "version": __version__, "rules": rules}
     schema = "https://json.schemastore.org/sarif-2.1.0.json"
     show_json({"version": "2.1.0", "$schema": schema, "runs": [{"tool": {"driver": driver}, "results": results}]})
 
