@@ -1,4 +1,4 @@
-"""A process that is killed while it writes leaves the old file or the whole new file, and the next writer tidies up."""
+"""A process that is killed while it writes leaves the old file or the whole new file."""
 
 import os
 import random
@@ -53,12 +53,11 @@ def test_the_file_of_a_killed_process_does_not_stay(way: str, number: int, tmp_p
         time.sleep(0.01)
     os.kill(child, number)
     os.waitpid(child, 0)
-    left = [path.name for path in folder.iterdir()]
-    assert left == ([] if way == "without a name" else [".a.ctf.part"])
-    (folder / ".a.ctf.2.part").touch()  # of another process that died at the same time
+    left = sorted(folder.iterdir())
+    assert len(left) == (0 if way == "without a name" else 1)
     write_ctf(folder / "a.ctf", {"x": np.eye(2)})
-    left = sorted(path.name for path in folder.iterdir())
-    assert left == ([".a.ctf.2.part", "a.ctf"] if way == "without a name" else ["a.ctf"])
+    # The file of a dead process looks like the file of a slow writer, so it is left alone.
+    assert sorted(folder.iterdir()) == sorted([*left, folder / "a.ctf"])
 
 
 def test_several_writers_of_one_name_do_not_disturb_each_other(way: str, tmp_path: Path) -> None:
@@ -92,13 +91,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_file(way: str, write: Callable[...,
         os.waitpid(child, 0)
         assert path.read_bytes() in wholes
     write(path, DATA)
-    assert [found.name for found in tmp_path.iterdir()] == ["a"]
-
-
-def test_the_file_of_another_user_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output_file, "UNNAMED", None)
-    other = tmp_path / "elsewhere"
-    other.write_bytes(b"precious")
-    (tmp_path / ".a.part").symlink_to(other)  # a writer that followed it would destroy the other file
-    write_ctf(tmp_path / "a", {"x": np.eye(1)})
-    assert other.read_bytes() == b"precious" and (tmp_path / "a").read_text() == "0\t|x 1\n"
+    left = [found for found in tmp_path.iterdir() if found != path]
+    assert all(found.match(".cntkio-*.part") for found in left)
+    # A kill can leave a name only between two calls of the system, when the file is complete.
+    assert way != "without a name" or all(found.read_bytes() in wholes for found in left)

@@ -1,13 +1,14 @@
 """Caches of remote objects deliver no wrong byte and stay within the limit, whatever happens to processes and disks."""
 
 import os
+import shutil
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cntkio import CorpusError
-from cntkio.formats.block_cache import BLOCK, BlockCache, CachedObject, CacheFolder
+from cntkio.formats.block_cache import BLOCK, FOLDER, BlockCache, CachedObject, CacheFolder
 from cntkio.formats.objects import RemoteObject, open_object
 from cntkio.formats.remote import Remote
 from hypothesis import given, settings
@@ -37,7 +38,7 @@ def read(found: CachedObject, begin: int, end: int) -> bytes:
 
 
 def blocks_in(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in folder.glob("*/*-*") if path.is_file())
 
 
 def size_of(folder: Path) -> int:
@@ -156,7 +157,7 @@ def test_a_killed_process_leaves_no_partial_block(tmp_path: Path) -> None:
             wait()
             time.sleep(pause)
         for block in blocks_in(tmp_path):
-            number = int(block.name)
+            number = int(block.name.partition("-")[2])
             assert block.read_bytes().endswith(CONTENT[number * BLOCK :][:BLOCK])
         assert read(cached(tmp_path), 0, len(CONTENT)) == CONTENT
 
@@ -184,5 +185,108 @@ def test_processes_that_share_a_cache_exceed_the_limit_only_a_little(tmp_path: P
     for number in range(400):
         for cache in caches:
             cache.write(number, bytes(size))
-        largest = max(largest, sum(path.stat().st_size for path in tmp_path.glob("*/*")))
+        largest = max(largest, sum(path.stat().st_size for path in tmp_path.glob("*/*-*")))
     assert limit // 2 < largest <= limit + num_processes * (limit // 64 + 2 * size)
+
+
+# ----------------------------------------------------------------------------------------------- files of other people
+
+
+def private(folder: Path) -> Path:
+    """Make a cache with a block in it, and return the folder of its blocks."""
+    assert read(cached(folder), 0, len(CONTENT)) == CONTENT
+    return folder / FOLDER
+
+
+def test_only_blocks_are_removed(tmp_path: Path) -> None:
+    precious = tmp_path / "elsewhere"
+    precious.mkdir()
+    within = private(tmp_path / "cache")
+    block = blocks_in(tmp_path / "cache")[0].read_bytes()
+    kept = [precious / f"{0:032x}-0", tmp_path / "cache" / "notes.txt", within / "notes.txt"]
+    kept += [within / f"{1:032x}-7", within / f"{2:032x}-0", tmp_path / "cache" / "folder" / f"{3:032x}-0"]
+    kept[-1].parent.mkdir()
+    for path in kept:
+        path.write_bytes(b"precious")
+    kept[4].write_bytes(block)  # a block under another name
+    (within / f"{4:032x}-0").symlink_to(kept[0])
+    (within / f"{5:032x}-0").symlink_to(precious)
+    (tmp_path / "cache" / "link").symlink_to(precious)
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (0, 0), follow_symlinks=False)
+    read(cached(tmp_path / "cache", BLOCK + 1000, bytes(len(CONTENT))), 0, len(CONTENT))
+    assert [path.exists() for path in kept] == [True] * len(kept)
+    assert (within / f"{4:032x}-0").is_symlink() and (within / f"{5:032x}-0").is_symlink()
+    assert not any(path.read_bytes() == block for path in blocks_in(tmp_path / "cache") if path != kept[4])
+
+
+@pytest.mark.parametrize("kind", ["link", "link to nothing", "pipe", "folder", "of another user", "of another block"])
+def test_a_strange_file_under_the_name_of_a_block_is_not_used(tmp_path: Path, kind: str) -> None:
+    private(tmp_path / "cache")
+    block = blocks_in(tmp_path / "cache")[0]
+    content, elsewhere = block.read_bytes(), tmp_path / "elsewhere"
+    if kind != "of another user":
+        block.unlink()
+    if kind == "link":
+        elsewhere.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        block.symlink_to(elsewhere)
+    elif kind == "link to nothing":
+        block.symlink_to(elsewhere)
+    elif kind == "pipe":
+        os.mkfifo(block)
+    elif kind == "folder":
+        block.mkdir()
+    elif kind == "of another block":
+        block.write_bytes(blocks_in(tmp_path / "cache")[0].read_bytes())
+    else:
+        give_away(block)
+    before = elsewhere.read_bytes() if elsewhere.exists() else None
+    assert read(cached(tmp_path / "cache"), 0, len(CONTENT)) == CONTENT
+    assert (elsewhere.read_bytes() if elsewhere.exists() else None) == before
+    assert kind == "folder" or (block.lstat().st_uid == os.geteuid() and block.read_bytes() == content)
+
+
+def give_away(path: Path) -> None:
+    """Give a file or a folder to another user."""
+    try:
+        os.chown(path, 12345, -1)
+    except OSError:
+        pytest.skip("files cannot be given to another user here")
+
+
+def test_folders_that_others_may_have_made_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "a" / FOLDER).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match=FOLDER):
+        cached(tmp_path / "a")
+    (tmp_path / "b" / FOLDER).mkdir(parents=True)
+    (tmp_path / "b" / FOLDER).chmod(0o777)
+    with pytest.raises(PermissionError, match="Others can write this folder.*name another folder as cache"):
+        cached(tmp_path / "b")
+    (tmp_path / "c" / FOLDER).mkdir(parents=True)
+    (tmp_path / "c" / FOLDER / "thesis.tex").touch()
+    with pytest.raises(FileExistsError, match=r"has files, but no CACHEDIR\.TAG of cntkio"):
+        cached(tmp_path / "c")
+    within = private(tmp_path / "d" / "e")
+    assert [oct(path.stat().st_mode & 0o777) for path in (within, within.parent)] == ["0o700"] * 2
+    give_away(within)
+    with pytest.raises(PermissionError, match="not a folder of this user"):
+        cached(tmp_path / "d" / "e")
+
+
+def test_a_folder_that_is_exchanged_while_it_is_in_use_is_not_touched(tmp_path: Path) -> None:
+    found = cached(tmp_path / "cache", 2 * BLOCK)
+    within = tmp_path / "cache" / FOLDER
+    within.rename(tmp_path / "moved")
+    within.mkdir()
+    (within / f"{0:032x}-0").write_bytes(b"precious")
+    assert read(found, 0, len(CONTENT)) == CONTENT
+    assert [path.name for path in within.iterdir()] == [f"{0:032x}-0"]
+
+
+def test_a_cache_that_is_removed_while_it_is_in_use_is_made_again(tmp_path: Path) -> None:
+    found = cached(tmp_path / "cache")
+    shutil.rmtree(tmp_path / "cache")
+    assert read(found, 0, len(CONTENT)) == CONTENT
+    assert len(blocks_in(tmp_path / "cache")) == 3

@@ -352,10 +352,10 @@ def refuse(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Make a folder read-only for everybody; permissions would stop everybody but root."""
     written_whole = output_file.written_whole
 
-    def written(path: Any) -> Any:
+    def written(path: Any, **options: Any) -> Any:
         if pathlib.Path(path).parent == folder:
             raise PermissionError(13, "Permission denied", str(path))
-        return written_whole(path)
+        return written_whole(path, **options)
 
     monkeypatch.setattr(index_cache, "written_whole", written)
 

@@ -17,6 +17,7 @@ from cntkio.corpora import SURVEYED_AT_ONCE, Described, Input, speech
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
 from cntkio.formats.contract import Corpus
+from cntkio.formats.output_file import written_whole
 from cntkio.formats.report import first_few, traced
 from cntkio.minibatch import MinibatchData
 from cntkio.survey.figures import Figures, figures
@@ -144,6 +145,7 @@ def _write_config(options: Namespace, deserializers: Sequence[Any]) -> None:
     if options.labels is not None:
         deserializers = [*deserializers, speech.named_labels(options.labels, options.mapping)]
     text, program = configuration_for(deserializers)
-    options.write_config.write_bytes(os.fsencode(text))
+    with written_whole(options.write_config) as file:
+        file.write(os.fsencode(text))
     if not options.json:
         print(f"\n{program}", end="")

@@ -2,12 +2,15 @@
 
 ::
 
-    FOLDER/<name and version of the object>/<number of the block>        magic │ size │ checksum │ content
+    FOLDER/cntkio-blocks/CACHEDIR.TAG                     says whose folder this is
+                         <tag>-<number>                   magic │ tag │ number │ size │ checksum │ content
 
-Invariants: a block appears under its name only when it is complete, and its checksum is checked on every read, so
-that neither a killed process nor a power failure leaves a partial block that looks complete. A block is only written
-after the store has confirmed the version of the object. No fault of the cache makes a read fail: the block is fetched
-again.
+The tag is a hash of the identity and the version of the object. (docs/where-corpora-can-be.md, "Cache on a local disk")
+
+Invariants: a block appears under its name only when it is complete, and its header and checksum are checked on every
+read, so that neither a killed process nor a power failure leaves a partial block that looks complete. A block is only
+written after the store has confirmed the version of the object. No fault of the cache makes a read fail: the block is
+fetched again. No link is followed, no file of another user is believed, and only blocks are removed.
 
 The modification time of a block's file is the time of its last use. The least recently used blocks are removed first.
 """
@@ -15,14 +18,19 @@ The modification time of a block's file is the time of its last use. The least r
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
+import json
 import logging
 import os
+import re
+import stat
 import struct
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +38,7 @@ import numpy.typing as npt
 from cntkio._threads import ForkLock
 from cntkio.errors import ConfigError
 from cntkio.formats.contract import Ahead
-from cntkio.formats.index_cache import sum_of
+from cntkio.formats.index_cache import is_believed, opened_without_waiting, sum_of
 from cntkio.formats.output_file import written_whole
 from cntkio.formats.stores import Facts
 from cntkio.formats.table import SequenceTable
@@ -39,44 +47,122 @@ logger = logging.getLogger("cntkio")
 
 BLOCK = 4 << 20
 """Bytes of a block; the last block of an object may be shorter."""
-_MAGIC = b"cntkio block 1\n\0"
-_SIZE_AND_SUM = struct.Struct("<QQ")
-_HEADER = len(_MAGIC) + _SIZE_AND_SUM.size
+FOLDER = "cntkio-blocks"
+_MARKER = "CACHEDIR.TAG"
+# The first line makes backups leave the folder out (bford.info/cachedir).
+_MARKED = b"Signature: 8a477f597d28d172789f06886806bc55\n# Blocks of remote objects, made by cntkio.\n"
+_MAGIC = b"cntkio block 2\n\0"
+_FACTS = struct.Struct("<16sQQQ")  # tag, number, size, checksum
+_HEADER = len(_MAGIC) + _FACTS.size
+_NAME = re.compile(r"([0-9a-f]{32})-([0-9]+)")
+_ADVICE = "name another folder as cache"
 _SHARES_BETWEEN_COUNTS = 64
 WORTH_A_BLOCK = BLOCK // 4
 """Reads of fewer bytes, such as a few samples of a large object, do not fetch whole blocks."""
 
 
 class _Kept(NamedTuple):
-    """A file of the cache: the time of its last use, its size and its path."""
+    """A block in the folder: the time of its last use, the size of its file and its name."""
 
     time_ns: int
     num_bytes: int
-    path: str
+    name: str
+
+
+def _begins_block(content: bytes, name: str) -> bool:
+    """Return whether a content begins with the header of the block of this name."""
+    if not content.startswith(_MAGIC) or len(content) < _HEADER:
+        return False
+    tag, number, _, _ = _FACTS.unpack(content[len(_MAGIC) : _HEADER])
+    return f"{tag.hex()}-{number}" == name
 
 
 class CacheFolder:
-    """The folder of all objects, and its limit.
+    """The folder of all blocks, and its limit.
 
     A process counts the files in the folder when the cache may be full, and at the latest after it has written 1/64 of
     the limit, because other processes write, too.
 
     Args:
-        path: The folder; it is created if it is missing.
-        limit: Most bytes of all files together; None: no limit.
+        path: The folder that the user names; it is created if it is missing. The blocks are in a folder within it.
+        limit: Most bytes of all blocks together; None: no limit.
 
     Raises:
-        OSError: The folder cannot be created.
+        OSError: The folder of the blocks cannot be created, belongs to another user, or has files but no marker.
     """
 
     def __init__(self, path: str, limit: int | None) -> None:
-        self.path = Path(path)
+        self.path = Path(path, FOLDER)
         self.limit = limit
-        self.path.mkdir(parents=True, exist_ok=True)
         self._lock = ForkLock()
         self._num_bytes: int | None = None  # all files, as far as this process knows
         self._num_written = 0  # since the last count
         self._has_complained = False
+        self._open()
+
+    def _open(self) -> None:
+        """Open the folder. All later calls use the descriptor, so nobody can put another folder in its place."""
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            self.path.mkdir(mode=0o700)
+        status, descriptor = self.path.lstat(), None
+        if os.open in os.supports_dir_fd:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            weakref.finalize(self, os.close, descriptor)
+            status = os.fstat(descriptor)
+        is_open = descriptor is not None and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if not stat.S_ISDIR(status.st_mode) or not is_believed(status) or is_open:
+            what = f"Others can write this folder, or it is not a folder of this user; {_ADVICE}"
+            raise PermissionError(errno.EACCES, what, str(self.path))
+        self._descriptor = descriptor
+        # The marker is written before all blocks, so if a block is listed, its marker exists.
+        is_empty = all(name.startswith(".") for name in os.listdir(self._place))  # noqa: PTH208 - of a descriptor
+        if self.read(_MARKER) != _MARKED:
+            if not is_empty:
+                what = f"This folder has files, but no {_MARKER} of cntkio; {_ADVICE}"
+                raise FileExistsError(errno.EEXIST, what, str(self.path))
+            self.write(_MARKER, _MARKED)
+
+    @property
+    def _place(self) -> Path | int:
+        return self.path if self._descriptor is None else self._descriptor
+
+    def _at(self, name: str) -> tuple[str, int | None]:
+        """Return the path of a file, and the descriptor of the folder in which the path begins."""
+        descriptor = self._descriptor
+        return (str(self.path / name) if descriptor is None else name), descriptor
+
+    def _opened(self, name: str) -> BinaryIO:
+        """Open a regular file of this user. Raises `OSError` if there is none."""
+        file = os.fdopen(opened_without_waiting(*self._at(name), follows_links=False), "rb")
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or not is_believed(status):
+            file.close()
+            raise PermissionError(errno.EACCES, "Is not a regular file of this user", name)
+        return file
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file, which counts as used now; None: there is none, or it is not of this user."""
+        try:
+            with self._opened(name) as file:
+                if os.utime in os.supports_fd:
+                    os.utime(file.fileno())
+                return file.read(_HEADER + BLOCK + 1)
+        except OSError:
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file. If somebody has removed the folder, it is made again."""
+        for is_last in (False, True):
+            within, folder = self._at(name)
+            try:
+                with written_whole(within, is_durable=False, is_direct=False, folder=folder) as file:
+                    file.write(content)
+                return
+            except OSError:
+                if is_last or os.path.lexists(self.path):
+                    raise
+                self._open()
 
     def make_room(self, num_bytes: int) -> bool:
         """Remove the least recently used files; return whether a new file then stays within the limit."""
@@ -104,18 +190,22 @@ class CacheFolder:
             if total <= most:
                 break
             with contextlib.suppress(OSError):  # another process has removed it, or Windows has it open
-                Path(file.path).unlink()
+                with self._opened(file.name) as opened:
+                    is_block = _begins_block(opened.read(_HEADER), file.name)
+                if is_block:
+                    within, folder = self._at(file.name)
+                    os.unlink(within, dir_fd=folder)
                 total -= file.num_bytes
         return total
 
     def _files(self) -> Iterator[_Kept]:
-        with contextlib.suppress(OSError), os.scandir(self.path) as folders:
-            for folder in folders:
-                with contextlib.suppress(OSError), os.scandir(folder.path) as files:
-                    for file in files:
-                        with contextlib.suppress(OSError):
-                            status = file.stat()
-                            yield _Kept(status.st_mtime_ns, status.st_size, file.path)
+        """Yield the files that have the name of a block."""
+        with contextlib.suppress(OSError), os.scandir(self._place) as files:
+            for file in files:
+                with contextlib.suppress(OSError):
+                    status = file.stat(follow_symlinks=False)
+                    if _NAME.fullmatch(file.name) and stat.S_ISREG(status.st_mode) and is_believed(status):
+                        yield _Kept(status.st_mtime_ns, status.st_size, file.name)
 
     def complain(self, error: OSError) -> None:
         """Log once that blocks cannot be kept, and that reading continues without the cache."""
@@ -124,10 +214,12 @@ class CacheFolder:
             logger.warning("%s: the cache cannot be written (%s); reading continues without", self.path, error)
 
 
-@functools.lru_cache(maxsize=64)
 def cache_folder(path: str, limit: int | None) -> CacheFolder:
     """Return the folder of a cache, which all objects of this process share."""
-    return CacheFolder(path, limit)
+    return _cache_folder(os.path.abspath(os.path.expanduser(path)), limit)  # noqa: PTH100, PTH111
+
+
+_cache_folder = functools.lru_cache(maxsize=64)(CacheFolder)
 
 
 def num_bytes_in_cache(num_bytes: int) -> int:
@@ -175,43 +267,36 @@ class BlockCache:
 
     Args:
         folder: The folder.
-        name: The object, with its store.
+        identity: The object, as `StoredObject.identity` describes it.
         size: Its bytes.
         version: Its version; not empty.
     """
 
-    def __init__(self, folder: CacheFolder, name: str, size: int, version: str) -> None:
-        tag = hashlib.blake2b(f"{name}\n{size}\n{version}\n{BLOCK}".encode(errors="surrogateescape"), digest_size=16)
+    def __init__(self, folder: CacheFolder, identity: str, size: int, version: str) -> None:
         self._folder = folder
-        self._path = folder.path / tag.hexdigest()
+        text = json.dumps([identity, size, version, BLOCK])
+        self._tag = hashlib.blake2b(text.encode(), digest_size=16).digest()
 
     def read(self, number: int) -> bytes | None:
         """Return a block; None: it is missing, or damaged."""
-        path = self._path / str(number)
-        try:
-            with open(path, "rb") as file:
-                content = file.read()
-        except OSError:
+        name = f"{self._tag.hex()}-{number}"
+        content = self._folder.read(name)
+        if content is None:
             return None
-        if content[: len(_MAGIC)] == _MAGIC and len(content) >= _HEADER:
-            size, check_sum = _SIZE_AND_SUM.unpack(content[len(_MAGIC) : _HEADER])
+        if _begins_block(content, name):
+            _, _, size, check_sum = _FACTS.unpack(content[len(_MAGIC) : _HEADER])
             block = content[_HEADER:]
             if len(block) == size and sum_of(block) == check_sum:
-                with contextlib.suppress(OSError):
-                    os.utime(path)
                 return block
-        logger.warning("%s: a block of the cache is damaged; it is fetched again", path)
+        logger.warning("%s: a block of the cache is damaged; it is fetched again", self._folder.path / name)
         return None
 
     def write(self, number: int, content: bytes) -> None:
         """Keep a block, if the disk has room for it."""
         try:
-            if not self._folder.make_room(_HEADER + len(content)):
-                return
-            self._path.mkdir(parents=True, exist_ok=True)
-            with written_whole(self._path / str(number), is_durable=False) as file:
-                file.write(_MAGIC + _SIZE_AND_SUM.pack(len(content), sum_of(content)))
-                file.write(content)
+            if self._folder.make_room(_HEADER + len(content)):
+                header = _MAGIC + _FACTS.pack(self._tag, number, len(content), sum_of(content))
+                self._folder.write(f"{self._tag.hex()}-{number}", header + content)
         except OSError as error:
             self._folder.complain(error)
 

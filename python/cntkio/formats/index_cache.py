@@ -33,7 +33,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import ForkLock, num_threads
 from cntkio.formats.input_file import content_sum, system_number
-from cntkio.formats.output_file import write_whole, written_whole
+from cntkio.formats.output_file import written_whole
 from cntkio.formats.table import SequenceTable
 from cntkio.formats.text_input import ReadableText, TextInput
 
@@ -48,7 +48,6 @@ _MOST_HEADER = 1 << 24
 _TYPES = frozenset(("|u1", "<u2", "<u4", "<u8", "<i8"))
 LEAST_CACHED = 256 << 10
 """Smaller local texts have no cache if there are several: opening a cache takes longer than making the index again."""
-# A pipe under the name of a cache must not block.
 _READ_WITHOUT_WAITING = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
 # File systems record the time of a change in steps of up to several milliseconds.
 _STEP_OF_TIMES = 0.02
@@ -253,19 +252,19 @@ class IndexCache:
         content = self._file.companions.read(self._ending) if self._file.companions is not None and paths else None
         if content is not None:
             try:
-                write_whole(paths[-1], [content], is_durable=False)
+                _write_copy(paths[-1], content)
             except OSError as error:
                 logger.debug("%s: the index of the store was not copied: %s", paths[-1], error)
                 return
             yield paths[-1]
 
     def _open(self, path: Path) -> StoredArrays:
-        descriptor = os.open(path, _READ_WITHOUT_WAITING)
+        descriptor = opened_without_waiting(str(path))
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise _UnfitCacheError("it is not a regular file")
-            if hasattr(os, "geteuid") and status.st_uid not in (os.geteuid(), 0):
+            if not is_believed(status):
                 raise _UnfitCacheError(f"it belongs to user {status.st_uid}; expected this user or root")
             number = system_number(descriptor)
             begin = len(_MAGIC) + _SIZE_AND_SUM.size
@@ -327,10 +326,10 @@ class IndexCache:
         for path in self.candidates():
             try:
                 if path.parent == _users_folder():
-                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 if path.is_symlink() or (path.exists() and not path.is_file()):
                     raise FileExistsError("it exists and is not a regular file")
-                with written_whole(path) as file:
+                with written_whole(path, is_direct=False) as file:
                     file.write(start)
                     for array in stored.values():
                         file.write(array.data)
@@ -447,10 +446,16 @@ class CacheCopy:
         if folder is None or self._path.exists() or (folder / self._name).exists():
             return
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_whole(folder / self._name, [content()], is_durable=False)
+            _write_copy(folder / self._name, content())
         except OSError as error:
             logger.debug("%s: the copy of the index cache was not written: %s", folder / self._name, error)
+
+
+def _write_copy(path: Path, content: bytes) -> None:
+    """Write a copy of a cache in the user's folder."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with written_whole(path, is_durable=False, is_direct=False) as file:
+        file.write(content)
 
 
 class _UnfitCacheError(Exception):
@@ -468,6 +473,17 @@ def _users_folder() -> Path | None:
 def _name_in_users_folder(corpus_folder: Path, name: str) -> str:
     """Return the name in the user's folder for a cache whose name next to its corpus would be `name`."""
     return f"{hashlib.blake2b(os.fsencode(corpus_folder), digest_size=8).hexdigest()}.{name}"
+
+
+def opened_without_waiting(path: str, folder: int | None = None, *, follows_links: bool = True) -> int:
+    """Open a file of a cache to read it. A pipe under its name does not block."""
+    flags = 0 if follows_links else getattr(os, "O_NOFOLLOW", 0)
+    return os.open(path, _READ_WITHOUT_WAITING | flags, dir_fd=folder)
+
+
+def is_believed(status: os.stat_result) -> bool:
+    """Return whether a file or a folder of a cache belongs to this user or to root."""
+    return not hasattr(os, "geteuid") or status.st_uid in (os.geteuid(), 0)
 
 
 def sum_of(content: bytes) -> int:
