@@ -275,7 +275,7 @@ def test_folders_that_others_may_have_made_are_refused(tmp_path: Path) -> None:
         cached(tmp_path / "d" / "e")
 
 
-def test_a_folder_that_is_exchanged_while_it_is_in_use_is_not_touched(tmp_path: Path) -> None:
+def test_a_folder_that_is_exchanged_in_use_is_not_touched(tmp_path: Path) -> None:
     found = cached(tmp_path / "cache", 2 * BLOCK)
     within = tmp_path / "cache" / FOLDER
     within.rename(tmp_path / "moved")
@@ -285,7 +285,7 @@ def test_a_folder_that_is_exchanged_while_it_is_in_use_is_not_touched(tmp_path: 
     assert [path.name for path in within.iterdir()] == [f"{0:032x}-0"]
 
 
-def test_a_cache_that_is_removed_while_it_is_in_use_is_made_again(tmp_path: Path) -> None:
+def test_a_cache_that_is_removed_in_use_is_made_again(tmp_path: Path) -> None:
     found = cached(tmp_path / "cache")
     shutil.rmtree(tmp_path / "cache")
     assert read(found, 0, len(CONTENT)) == CONTENT

@@ -379,7 +379,7 @@ def test_refuses_a_cache_too_small_for_a_window_with_advice(tmp_path: Path, monk
         assert least is not None
         enough = Remote(cache=tmp_path, cache_limit=int(least[1].replace(",", "")))
         MinibatchSource(CTFDeserializer(url, X, chunk_size_in_bytes=1000, remote=enough), **window).close()
-    with pytest.raises(ConfigError, match=r"a window of 29 chunks needs 29,928"):
+    with pytest.raises(ConfigError, match=r"a window of 29 chunks needs 30,624"):
         MinibatchSource([CTFDeserializer(url, X, chunk_size_in_bytes=1000, remote=remote)])
 
 

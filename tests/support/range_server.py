@@ -32,7 +32,7 @@ class RangeServer:
 
     Attributes:
         url: URL of the folder.
-        files: Content by name.
+        files: Content by name; a name with a query comes before a name without.
         latency: Delay of each answer, in seconds.
         bandwidth: Bytes per second of each connection; None: unlimited.
         fault: Called with each request; returns the fault of the answer. "": none; a number such as "500": this
@@ -110,7 +110,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fault in ("drop", "hang"):
             self.close_connection = True
             return
-        content = served.files.get(self.path.lstrip("/").partition("?")[0])
+        name = self.path.lstrip("/")
+        content = served.files.get(name, served.files.get(name.partition("?")[0]))
         status = int(fault) if fault.isdecimal() else 404 if content is None else 200
         if content is None or status >= 400:
             self.send_response(status)

@@ -106,7 +106,9 @@ class CompressedText:
         guide: Points | None,
         points_cache: Path | None = None,
     ) -> None:
-        self.path, self.local_path, self.close = stored.path, stored.local_path, stored.close
+        self.path, self.local_path, self.identity, self.close = (
+            stored.path, stored.local_path, stored.identity, stored.close,
+        )  # fmt: skip
         self.size = int(points.texts[-1])
         self.companions, self.stamp, self.guide = stored.companions, stored.stamp, guide
         self.points_cache = points_cache
@@ -190,11 +192,10 @@ class CompressedText:
             limit = f"a cache_limit of {folder.limit:,} bytes is too low for the text (it needs {least:,})"
             self.only_in_order = f"{self.only_in_order}, and {limit}"
             return
-        name = self.path if self.local_path is None else os.path.abspath(self.local_path)  # noqa: PTH100 - no links
         version = json.dumps(["text", self._stored.facts()], sort_keys=True)
-        blocks = BlockCache(folder, name, self.size, version)
+        blocks = BlockCache(folder, self.identity, self.size, version)
         self._kept = CachedObject(
-            _Whole(name, Facts(self.size, version), self._in_order, self.require_unchanged), blocks
+            _Whole(self.path, Facts(self.size, version), self._in_order, self.require_unchanged), blocks
         )
         self.only_in_order = None
 

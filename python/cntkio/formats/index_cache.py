@@ -213,11 +213,13 @@ class IndexCache:
 
     def candidates(self) -> list[Path]:
         """Return the possible paths of the cache: next to the corpus, and then in the user's cache folder."""
-        ending = self._ending
-        local = self._file.local_path
-        corpus = Path(self._file.path) if local is None else local.absolute()
-        found = [] if local is None else [corpus.with_name(corpus.name + ending)]
+        ending, local = self._ending, self._file.local_path
         folder = _users_folder()
+        if local is None:
+            name = self._file.path.rpartition("/")[2]
+            return [] if folder is None else [folder / f"{self._file.identity}.{name}{ending}"]
+        corpus = local.absolute()
+        found = [corpus.with_name(corpus.name + ending)]
         if folder is not None:
             found.append(folder / _name_in_users_folder(corpus.parent, corpus.name + ending))
         return found

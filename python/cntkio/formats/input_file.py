@@ -159,6 +159,7 @@ class InputFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self.local_path = Path(path)
+        self.identity = os.path.abspath(path)  # noqa: PTH100 - no links
         self._descriptor = open_to_read(path)
         self.close = weakref.finalize(self, os.close, self._descriptor)
         self.number = system_number(self._descriptor)

@@ -99,6 +99,7 @@ class RemoteObject:
 
     Attributes:
         name: Name used in messages.
+        identity: The object for caches; see `cntkio.formats.identities`.
         facts: Size and version when it was opened.
 
     Raises:
@@ -106,7 +107,7 @@ class RemoteObject:
     """
 
     def __init__(self, stored: StoredObject, remote: Remote) -> None:
-        self.name = stored.name
+        self.name, self.identity = stored.name, stored.identity
         self._stored = stored
         self._remote = remote
         self._lock = ForkLock()

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 from cntkio._threads import ForkLock
 from cntkio.arguments import path_texts
 from cntkio.errors import ConfigError
+from cntkio.formats.identities import OwnIdentity
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
 # A `pathlib.Path` turns two slashes into a single slash.
@@ -68,8 +69,9 @@ class Remote:
             not show them.
         store: Read from this store instead of the store that the URL names: a store of obstore, a file system of
             pyarrow, or a file system of fsspec. File names are then paths in the store.
-        cache: Folder on a local disk that keeps the bytes read, for later sweeps and other processes. It also keeps
-            the text of zstd frames that are too large to be read in any order, even of local files.
+        cache: Folder on a local disk that keeps the bytes read, for later sweeps and other processes of this user; "~"
+            is your home folder. It also keeps the text of zstd frames that are too large to be read in any order, even
+            of local files.
         cache_limit: Most bytes of the cache, as a number or as a text such as "50 GB"; None: no limit.
         num_requests: Most simultaneous requests, for all files with these options together.
         num_retries: How often a request is repeated after errors that may pass, such as a status of 500, a timeout or
@@ -81,7 +83,7 @@ class Remote:
         ConfigError: An option is not possible.
 
     Example:
-        >>> Remote(cache="/tmp/cntkio", cache_limit="50 GB").cache_limit
+        >>> Remote(cache="~/.cache/corpora", cache_limit="50 GB").cache_limit
         50000000000
     """
 
@@ -93,6 +95,7 @@ class Remote:
     num_retries: int = 4
     timeout_in_seconds: float = 60.0
     slots: RequestSlots = dataclasses.field(init=False, compare=False)
+    own_identity: OwnIdentity = dataclasses.field(init=False, compare=False, default_factory=OwnIdentity)
 
     def __post_init__(self) -> None:
         for name, least in (("num_requests", 1), ("num_retries", 0)):
@@ -115,7 +118,7 @@ class Remote:
     def __repr__(self) -> str:
         """Print the options that differ from their defaults; credentials are never shown."""
         options = {field.name: (getattr(self, field.name), field.default) for field in dataclasses.fields(self)}
-        del options["storage_options"], options["slots"]
+        del options["storage_options"], options["slots"], options["own_identity"]
         shown = (f"{name}={value!r}" for name, (value, default) in options.items() if value != default)
         return f"Remote({', '.join(shown)})"
 

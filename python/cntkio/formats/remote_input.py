@@ -41,7 +41,7 @@ def open_reader(found: RemoteObject, remote: Remote) -> ObjectReader:
             key="cache",
         )
     folder = cache_folder(str(remote.cache), remote.cache_limit)
-    return CachedObject(found, BlockCache(folder, found.name, found.facts.size, found.facts.version))
+    return CachedObject(found, BlockCache(folder, found.identity, found.facts.size, found.facts.version))
 
 
 class RemoteCompanions:
@@ -91,7 +91,7 @@ class RemoteInput:
         self._object = open_object(path, remote)
         self.companions = RemoteCompanions(path, remote)
         self._reader = open_reader(self._object, remote)
-        self.path = self._object.name
+        self.path, self.identity = self._object.name, self._object.identity
         self.size = self._object.facts.size
         self._num_requests = remote.num_requests
         self.least_gap = LEAST_GAP if remote.cache is None else None

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from cntkio.errors import CntkIoError, ConfigError, CorpusError
+from cntkio.formats.identities import OF_PROCESS, identity_of, without_access
 from cntkio.formats.remote import Remote, default_remote, shown, shown_pattern
 
 # The names under which stores report values that change with the content; the most reliable come first.
@@ -53,6 +54,10 @@ class StoredObject(Protocol):
     @property
     def name(self) -> str:
         """Name used in messages."""
+
+    @property
+    def identity(self) -> str:
+        """The object for caches; see `cntkio.formats.identities`."""
 
     @property
     def is_conditional(self) -> bool:
@@ -183,10 +188,10 @@ def _kind_of(
     }
     if remote.store is None:
         return kinds["fsspec"]
-    for base in type(remote.store).__mro__:
-        library = base.__module__.partition(".")[0]
-        if library in kinds:
-            return kinds[library]
+    libraries = {base.__module__.partition(".")[0] for base in type(remote.store).__mro__}
+    for library, kind in kinds.items():  # a file system of fsspec may come with another library
+        if library in libraries:
+            return kind
     raise ConfigError(
         f"store is of the type {type(remote.store).__name__}; expected a store of obstore, or a file system of pyarrow "
         "or fsspec",
@@ -256,8 +261,17 @@ class _OfFsspec:
     def __init__(self, path: str, remote: Remote) -> None:
         self.name = shown(path)
         self.is_secret = self.name != path
-        self._remote = remote
+        self._url, self._remote = path, remote
         self._system = _FileSystem(path, remote)
+
+    @property
+    def identity(self) -> str:
+        system, path = self._system.get()
+        is_given = self._remote.store is not None
+        # Paths of other given stores are no URLs, whatever they look like.
+        shorten = str if is_given and "http" not in system.protocol else without_access
+        own = self._remote.own_identity if is_given else OF_PROCESS
+        return identity_of(system, [shorten(path), shorten(self._url)], own)
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the file system; an asynchronous method gets a time limit."""
@@ -328,7 +342,12 @@ class _OfObstore:
     def __init__(self, path: str, remote: Remote) -> None:
         self.name = path
         self._store = remote.store
+        self._own = remote.own_identity
         self._process = os.getpid()
+
+    @property
+    def identity(self) -> str:
+        return identity_of(self._store, [self.name], self._own)
 
     def facts(self) -> Facts:
         _require_no_fork(self._process)
@@ -362,7 +381,12 @@ class _OfPyarrow:
     def __init__(self, path: str, remote: Remote) -> None:
         self.name = path
         self._store = remote.store
+        self._own = remote.own_identity
         self._file: Any = None
+
+    @property
+    def identity(self) -> str:
+        return identity_of(self._store, [self.name], self._own)
 
     def facts(self) -> Facts:
         from pyarrow.fs import FileType

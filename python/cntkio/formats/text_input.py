@@ -112,6 +112,10 @@ class TextInput(ReadableText, Protocol):
         """The file, whose index cache may be next to it; None: it is not in the local file system."""
 
     @property
+    def identity(self) -> str:
+        """The text for caches: the absolute path of a local file; see `cntkio.formats.identities` for other texts."""
+
+    @property
     def companions(self) -> Companions | None:
         """The objects next to the text, which may contain its index; None: the text is a local file."""
 
