@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from unicodedata import combining, east_asian_width
 
+from cntkio.errors import printable
+
 _MOST_ROWS = 20
 _LONGEST_CELL = 100
 _LONGEST_TITLE = 200
@@ -116,5 +118,5 @@ def _html_row(cell: str, texts: Iterable[str]) -> str:
 
 
 def _shortened(text: str, longest: int = _LONGEST_CELL) -> str:
-    visible = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+    visible = printable(text)
     return visible if len(visible) <= longest else f"{visible[: longest - 1]}…"

@@ -17,28 +17,26 @@ the error is, the value found and the value expected; for an unknown name it sug
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
-
-# Control characters, marks that change the direction or the end of a line, and lone surrogates.
-_UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """Return a text without characters that would change other lines of a terminal or a log.
+    """Return a text in which every character can be seen and none changes other lines of a terminal or a log.
 
-    Keys, names of streams and paths come from files that anybody may have written. Their control characters are
-    escaped as in a string of Python.
+    Keys, names of streams and paths come from files that anybody may have written. Their control characters, and
+    characters without a shape, such as a byte order mark, are escaped as in a string of Python.
 
     Example:
-        >>> print(printable("u1" + chr(27) + "[2J ü"))
-        u1\\x1b[2J ü
+        >>> print(printable("u1" + chr(27) + "[2J " + chr(0xFEFF) + "ü"))
+        u1\\x1b[2J \\ufeffü
     """
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 class CntkIoError(RuntimeError):
-    """Base class of all exceptions of cntkio. A message has no control characters (`printable`)."""
+    """Base class of all exceptions of cntkio. Every character of a message can be seen (`printable`)."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(printable(message))

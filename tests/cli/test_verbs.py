@@ -322,6 +322,12 @@ def test_control_characters_of_corpora_never_reach_the_terminal() -> None:
                 assert not set(printed) - {"\n"} & {chr(code) for code in (*range(32), *range(127, 160))} - {"\n"}
 
 
+@pytest.mark.parametrize("char", ["\ufeff", "\u200b", "\xad", "\xa0", "\u2060", "\U000e0041"])
+def test_messages_show_invisible_characters_as_escapes(char: str) -> None:
+    error = cntkio.FormatError("what", path="a", sequence=f"{char}u1")
+    assert str(error) == f"a, sequence {char.encode('unicode_escape').decode()}u1: what"
+
+
 def test_errors_and_logs_have_no_control_characters(caplog: pytest.LogCaptureFixture) -> None:
     error = cntkio.FormatError(f"what{ESCAPE}", path=f"a{ESCAPE}", sequence=f"u{ESCAPE}", stream="x")
     assert "\x1b" not in str(error) and r"u\x1b[2J" in str(error)

@@ -543,6 +543,16 @@ def test_a_leading_star_matches_nothing_for_a_compatible_reader(corpus: Path) ->
     assert keys == ["u1", "u2"]
 
 
+@pytest.mark.parametrize(("compatible", "first"), [(False, b"u1"), (True, b"\xef\xbb\xbfu1")])
+def test_a_byte_order_mark_of_a_list_is_not_part_of_a_key(compatible: bool, first: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.scp"
+    path.write_text("\ufeffu1=x.ark[0,9]\nu2=x.ark[10,19]\n", encoding="utf-8")
+
+    listed = htk.read_list(path, compatible=compatible)
+
+    assert listed.keys.tolist() == [first, b"u2"]
+
+
 @pytest.mark.parametrize("ranged", ["", "[0,1]"])
 def test_a_missing_feature_file_names_list_line_utterance_and_prefix(tmp_path: Path, ranged: str) -> None:
     htk.write_features(tmp_path / "u1.mfc", np.zeros((2, 2)))

@@ -10,6 +10,7 @@ The compiled core scans the lines. Files are opened here only if the list names 
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import os
 import re
@@ -72,6 +73,8 @@ class Listed(NamedTuple):
 def _scanned(
     text: bytes, path: str | os.PathLike[str], prefix: str, compatible: bool
 ) -> _core.HTKList | _core.HTKListError:
+    if not compatible and text.startswith(codecs.BOM_UTF8):
+        text = b"   " + text[3:]  # blanks, so that the bytes in errors stay true
     folder = _FOLDER.match(os.fsencode(path))
     before = os.fsencode(prefix).replace(b"\\", b"/").rstrip(b"/")
     return _core.htk_scan_list(text, compatible, folder and folder[1], before, sys.platform != "win32")
