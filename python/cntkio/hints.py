@@ -121,6 +121,7 @@ COMMAND = Wording(
         "subset=True": "--max-errors -1",
         "skip_sequence_ids=True": "--skip-sequence-ids",
         "randomize=False": "without --randomize",
+        "skip_header=True": "--skip-header",
     },
     mark="--",
 )

@@ -440,6 +440,39 @@ def test_refuses_broken_lines_of_numbers_and_names_the_location(text: str, what:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("value", ["a", "", "nan", "0x1", "1e", "1 2", "ü"])
+@pytest.mark.parametrize("label_type", ["None", "Regression"])
+def test_refuses_values_that_are_not_numbers(value: str, label_type: str, tmp_path: Path) -> None:
+    source = io.BytesIO(f"1,2\n1,{value}\n".encode())
+    columns = {"features_start": 1, "features_dim": 1} if label_type == "None" else {"labels_start": 1}
+    options = {"features_start": 0, "features_dim": 1, "delimiter": ",", "label_type": label_type, **columns}
+    with pytest.raises(
+        FormatError, match=f"^standard input, line 2: column 1: '{value}' is not a number of the text f"
+    ):
+        convert.uci_to_ctf(source, tmp_path / "a", **options)
+
+
+def test_a_header_is_skipped_on_request_and_its_error_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    arguments = ["uci2ctf", "-in", tmp_path / "a.csv", "-fs", 0, "-fd", 2, "-lt", "None", "--delimiter", ","]
+    with pytest.raises(
+        FormatError, match="line 1: column 0: 'a' .*; if the first line is a header, set skip_header=Tr"
+    ):
+        convert.uci_to_ctf(
+            tmp_path / "a.csv", tmp_path / "b", features_start=0, features_dim=2, label_type="None", delimiter=","
+        )
+
+    command(*arguments, "--skip-header")
+
+    assert (tmp_path / "a_cntk_text.csv").read_text() == "|features 1 2\n"
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n1,x\n")
+    with pytest.raises(FormatError, match="line 3: column 1: 'x'"):
+        convert.uci_to_ctf(
+            tmp_path / "a.csv", tmp_path / "b", features_start=0, features_dim=2, label_type="None", delimiter=",",
+            skip_header=True,
+        )  # fmt: skip
+
+
 def test_long_files_are_converted_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "BLOCK", 7)
     text = "".join(f"{number} {number} {number % 3}\n" for number in range(100))

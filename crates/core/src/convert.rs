@@ -2,7 +2,9 @@
 
 use crate::ctf::put_integer;
 use crate::lines::Lines;
+use crate::number::scan;
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Tokens and their numbers: the lines of a text, counted from 0, white space around them ignored.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -48,7 +50,7 @@ pub enum LineFault {
         /// Number of columns of the line.
         found: usize,
     },
-    /// A token, or a label, that the dictionary of its column lacks.
+    /// A token, or a label, that the dictionary of its column lacks; or a value that is not a number of the text format.
     Unknown {
         /// The column, from 0.
         column: usize,
@@ -205,7 +207,8 @@ pub fn numbers(
         match labels {
             Labels::None => {}
             Labels::Copied { start, count } => {
-                put_columns(&mut out, b"|labels", &columns[start..start + count]);
+                put_columns(&mut out, b"|labels", &columns, start..start + count)
+                    .map_err(|fault| (num_lines, fault))?;
                 out.push(b'\t');
             }
             Labels::Category { start, names, dim, is_sparse } => {
@@ -223,19 +226,26 @@ pub fn numbers(
                 out.push(b'\t');
             }
         }
-        put_columns(&mut out, b"|features", &columns[features.0..features.0 + features.1]);
+        let features = features.0..features.0 + features.1;
+        put_columns(&mut out, b"|features", &columns, features).map_err(|fault| (num_lines, fault))?;
         out.push(b'\n');
         num_lines += 1;
     }
     Ok((out, num_lines))
 }
 
-fn put_columns(out: &mut Vec<u8>, name: &[u8], columns: &[&[u8]]) {
+/// Append a range of the columns of a line, each of which must be a number.
+fn put_columns(out: &mut Vec<u8>, name: &[u8], columns: &[&[u8]], range: Range<usize>) -> Result<(), LineFault> {
     out.extend_from_slice(name);
-    for column in columns {
+    for column in range {
+        let text = columns[column];
+        if !scan(text, 0).is_ok_and(|number| number.end == text.len()) {
+            return Err(LineFault::Unknown { column, token: String::from_utf8_lossy(text).into_owned() });
+        }
         out.push(b' ');
-        out.extend_from_slice(column);
+        out.extend_from_slice(text);
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -448,6 +448,7 @@ def _add_uci2ctf(converters: Any) -> None:
     option("-out", "--output_file", metavar="FILE", type=Path, help="the text (the input's name with _cntk_text)")
     option("--sparse-labels", action="store_true", help="write a category as index:1")
     option("--delimiter", metavar="CHAR", help="separator of columns (white space)")
+    option("--skip-header", action="store_true", help="skip the first line")
 
 
 def _converter(converters: Any, run: Callable[..., Path | None], aliases: list[str], summary: str) -> Parser:

@@ -146,6 +146,7 @@ def uci2ctf(options: Namespace, progress: Progress | None) -> Path:
         mapping_file=options.mapping_file,
         sparse_labels=options.sparse_labels,
         delimiter=options.delimiter,
+        skip_header=options.skip_header,
         progress=progress,
     )
     return output

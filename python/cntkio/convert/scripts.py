@@ -16,6 +16,7 @@ from cntkio.convert.pieces import AnyPath, Progress
 from cntkio.convert.script_files import Inputs, output, read_dictionary
 from cntkio.convert.text import text_name
 from cntkio.errors import ConfigError, FormatError
+from cntkio.hints import wording
 
 logger = logging.getLogger("cntkio")
 
@@ -141,6 +142,7 @@ def uci_to_ctf(
     mapping_file: AnyPath | None = None,
     sparse_labels: bool = False,
     delimiter: str | None = None,
+    skip_header: bool = False,
     compress: Compression | None = None,
     progress: Progress | None = None,
 ) -> int:
@@ -161,6 +163,7 @@ def uci_to_ctf(
             `num_labels` values.
         sparse_labels: Write a category as ``index:1``.
         delimiter: Separator of columns; None: white space.
+        skip_header: Skip the first line.
         compress: Compression of the text: ``"gzip"``, ``"zstd"`` or ``"none"``; None: as the target's name says.
         progress: Function that is called with the number of bytes done, and their total.
 
@@ -169,7 +172,7 @@ def uci_to_ctf(
 
     Raises:
         ConfigError: The options contradict each other.
-        FormatError: A line has too few columns, or a category is not known.
+        FormatError: A line has too few columns, a value is not a number, or a category is not known.
         OSError: A file cannot be read or written.
 
     Example:
@@ -202,13 +205,22 @@ def uci_to_ctf(
     num_lines = 0
     with output(target, compress) as out:
         for path, blocks in Inputs(source, progress).files():
-            for block in blocks:
-                text, lines, fault = _core.text_numbers(block, features, labels, separator)
+            for number, block in enumerate(blocks):
+                rows = block.partition(b"\n")[2] if skip_header and not number else block
+                text, lines, fault = _core.text_numbers(rows, features, labels, separator)
                 if fault is not None:
-                    raise _line_error(path, num_lines, fault, f"at least {num_columns}", "is not a category")
+                    unknown = _NOT_A_NUMBER
+                    if labels and labels.categories and fault[2] and fault[2][0] == labels.start:
+                        unknown = "is not a category"
+                    if not (num_lines or fault[0] or skip_header):
+                        unknown += f"; if the first line is a header, set {wording().setting('skip_header', True)}"
+                    raise _line_error(path, num_lines + skip_header, fault, f"at least {num_columns}", unknown)
                 out.write(text.data)
                 num_lines += lines
     return num_lines
+
+
+_NOT_A_NUMBER = "is not a number of the text format, such as -0.5 or 1e-3"
 
 
 class _Categories(NamedTuple):
