@@ -14,6 +14,7 @@ import cntkio
 import numpy as np
 import pytest
 from cntkio import ConfigError, CorpusError, CTFDeserializer, FormatError, StreamDef, StreamDefs, _core
+from cntkio.cli import main
 from cntkio.convert.arrays import read_corpus
 from cntkio.formats import NOTHING_AHEAD, Ahead, ctf, input_file
 from cntkio.formats.ctf import infer, tuning
@@ -668,3 +669,32 @@ def test_names_that_no_text_can_have_are_refused(alias: str) -> None:
     with pytest.raises(ConfigError, match="no text has a stream named") as caught:
         CTFDeserializer("a.ctf", StreamDefs(x=StreamDef(field=alias, shape=1)))
     assert caught.value.key == "x"
+
+
+@pytest.mark.parametrize("index", [9_999_999, 65_536])
+def test_inference_warns_of_an_index_that_makes_a_stream_wide(
+    index: int, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.ctf"
+    path.write_text("|w 5:1 942:1 |y 1\n" * 20 + f"|w {index}:1 |y 1\n" + "|w 7:1 |y 1\n")
+
+    streams = cntkio.infer_streams(path)
+
+    assert streams["w"].dim == index + 1
+    expected = (
+        f"{path}, line 21, byte 360, stream 'w': the index {index} makes the stream {index + 1:,} wide, but 41 of 42 indices are "
+        "below 2,048; is this index wrong?"
+    )
+    assert [record.getMessage() for record in caplog.records] == [expected]
+    assert main(["inspect", str(path)]) == 0
+    assert f"cntkio: {expected}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("indices", ["5 99 9999 70000", "5 99 500 " * 2 + "70000 70001", "1 2 3 65535"])
+def test_inference_is_silent_about_indices_without_outliers(
+    indices: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.ctf"
+    path.write_text("".join(f"|w {index}:1\n" for index in indices.split()))
+    cntkio.infer_streams(path)
+    assert not caplog.records

@@ -385,8 +385,9 @@ pub(crate) fn ctf_index_chunks(
     Ok(indexed.collect())
 }
 
-/// Name, samples, plain values, indexed values, most values in a sample, largest index, numbers of values.
-type SeenTuple = (Vec<u8>, u64, u64, u64, u64, u64, Vec<(u64, u64)>);
+/// Name, samples, plain values, indexed values, most values in a sample, largest index, numbers of values, magnitudes
+/// of indices, offset of the largest.
+type SeenTuple = (Vec<u8>, u64, u64, u64, u64, u64, Vec<(u64, u64)>, [u64; 32], usize);
 
 /// Statistics of the samples in a block of whole lines, by name; None if there are too many names.
 #[pyfunction]
@@ -394,7 +395,8 @@ pub(crate) fn ctf_infer(py: Python<'_>, block: PyReadonlyArray1<'_, u8>) -> PyRe
     let block = block.as_slice()?;
     let tuple = |seen: ctf::Seen| {
         let ctf::Seen { name, num_samples, num_plain, num_indexed, most_values, largest_index, sizes, .. } = seen;
-        (name, num_samples, num_plain, num_indexed, most_values, largest_index, sizes)
+        let (magnitudes, at) = (seen.magnitudes, seen.largest_at);
+        (name, num_samples, num_plain, num_indexed, most_values, largest_index, sizes, magnitudes, at)
     };
     Ok(py.detach(|| ctf::infer(block)).map(|all| all.into_iter().map(tuple).collect()))
 }

@@ -134,8 +134,8 @@ KINDS = {
         FileKind(
             "csv",
             "table of columns (CSV)",
-            advice="cntkio convert uci2ctf converts columns of numbers (--delimiter names their separator, --skip-header "
-            "skips a line of names), and txt2ctf columns of tokens",
+            advice="cntkio convert uci2ctf converts columns of numbers (--delimiter names their separator, "
+            "--skip-header skips a line of names), and txt2ctf columns of tokens",
         ),
         FileKind("json", "JSON text", advice=f"json.load reads it, and {_ARRAY_ADVICE}"),
         FileKind(

@@ -19,6 +19,10 @@ pub struct Seen {
     pub most_values: u64,
     /// Largest index below 2^64.
     pub largest_index: u64,
+    /// Offset in the block of the sample with the largest index.
+    pub largest_at: usize,
+    /// Number of indices by magnitude: `magnitudes[k]` counts indices of `2k` and `2k + 1` bits.
+    pub magnitudes: [u64; 32],
     /// Numbers of values of samples without indices, and how many samples have each; the first `MOST_SIZES` numbers.
     pub sizes: Vec<(u64, u64)>,
     /// Position in `sizes` of the last sample; most samples have as many values as the previous sample.
@@ -62,7 +66,12 @@ pub fn infer(block: &[u8]) -> Option<Vec<Seen>> {
             },
         };
         expected = number + 1;
-        all[number].add(&block[at..end]);
+        let seen = &mut all[number];
+        let largest = seen.largest_index;
+        seen.add(&block[at..end]);
+        if seen.largest_index > largest {
+            seen.largest_at = name_start - 1;
+        }
         at = end;
     }
     Some(all)
@@ -136,7 +145,10 @@ impl Seen {
         } else {
             std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok())
         };
-        self.largest_index = self.largest_index.max(index.unwrap_or(0));
+        let index = index.unwrap_or(0);
+        self.largest_index = self.largest_index.max(index);
+        let num_bits = (u64::BITS - index.leading_zeros()) as usize;
+        self.magnitudes[(num_bits / 2).min(31)] += 1;
     }
 
     /// Add the values of one sample.

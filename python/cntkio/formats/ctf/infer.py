@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,15 +15,17 @@ from cntkio.errors import FormatError
 from cntkio.formats.ctf.index import StreamSchema
 from cntkio.formats.ctf.lines import find_start, map_lines
 from cntkio.formats.detect import other_in
-from cntkio.formats.file_lists import FileNames, listed_files
+from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.open_input import open_input, presumed_sizes
 from cntkio.formats.passes import announced_together
 from cntkio.formats.remote import Remote, located
+from cntkio.formats.report import Report
 from cntkio.formats.text_input import TextInput
 from cntkio.hints import Wording, did_you_mean
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
 
 _MOST_NAMES = 10_000
+_LEAST_OUTLIER = 1 << 16  # a stream of fewer dimensions costs little
 _PASS = "finding streams"  # the name of the pass
 # Number of bytes at the beginning of a file that are searched for advice on an error.
 _ADVICE_BYTES = 1 << 16
@@ -40,6 +43,8 @@ class _Seen(NamedTuple):
         most: Number of values in the longest sample.
         largest: The largest index.
         sizes: Pairs: a number of values without an index, and how many samples have that many, as far as counted.
+        magnitudes: Number of indices by size: item `k` counts the indices of `2k` and `2k + 1` bits.
+        largest_at: The byte of the sample with the largest index.
     """
 
     num_samples: int
@@ -47,7 +52,9 @@ class _Seen(NamedTuple):
     num_indexed: int
     most: int
     largest: int
-    sizes: Sequence[tuple[int, int]] = ()
+    sizes: Sequence[tuple[int, int]]
+    magnitudes: Sequence[int]
+    largest_at: int
 
     def with_more(self, other: _Seen) -> _Seen:
         return _Seen(
@@ -57,7 +64,22 @@ class _Seen(NamedTuple):
             max(self.most, other.most),
             max(self.largest, other.largest),
             list((Counter(dict(self.sizes)) + Counter(dict(other.sizes))).items()),
+            [sum(pair) for pair in zip(self.magnitudes, other.magnitudes, strict=True)],
+            max(self, other, key=lambda seen: seen.largest).largest_at,
         )
+
+    def outliers(self) -> tuple[int, int] | None:
+        """Return how many indices are far above all others, and a number that is above all others; None: no index is.
+
+        Outliers are few, and at least eight times as large as the largest of the others.
+        """
+        used = [bits for bits, count in enumerate(self.magnitudes) if count]
+        for below, above in reversed(list(pairwise(used))):
+            if above - below > 2:
+                count = sum(self.magnitudes[above:])
+                is_odd = self.largest >= _LEAST_OUTLIER and count <= max(1, self.num_indexed // 1000)
+                return (count, 2 * 4**below) if is_odd else None
+        return None
 
     @property
     def is_sparse(self) -> bool:
@@ -81,7 +103,8 @@ def infer_streams(path: FileNames, *, remote: Remote | None = None) -> StreamDef
     """Infer the streams of a text: names, dense or sparse, and dimensions. This reads the whole text.
 
     A stream is sparse if an index precedes most of its values. Its dimension is the largest index plus one, or the
-    largest number of values in a sample. A stream without any value counts as dense, with dimension 1.
+    largest number of values in a sample. A stream without any value counts as dense, with dimension 1. A few indices
+    that are far above all others cause a warning with the line of the largest.
 
     Args:
         path: A file in the CNTK text format; or several, a pattern or a list, as for `CTFDeserializer`.
@@ -156,12 +179,12 @@ def _all_streams(path: FileNames, remote: Remote | None, *, forgives: bool = Fal
     """Return the streams of all files. If `forgives`, leave out files that are not texts, unless no file is a text."""
     total: dict[bytes, _Seen] = {}
     paths, remote = located("path", path, remote)
-    refused = None
+    refused, report = None, Report(shown_files(path))
     files = listed_files(paths, option="path", remote=remote)
     with announced_together(_PASS, presumed_sizes(files, remote)):
         for file in files:
             try:
-                _add(total, _streams_of(file, remote))
+                _add(total, _streams_of(file, remote, report=None if forgives else report))
             except FormatError as error:
                 if not forgives:
                     raise
@@ -179,14 +202,16 @@ def _definitions(total: Mapping[bytes, _Seen]) -> StreamDefs:
     return StreamDefs(streams)
 
 
-def _streams_of(path: str, remote: Remote | None) -> dict[bytes, _Seen]:
-    """Return the streams of a file, by name."""
+def _streams_of(path: str, remote: Remote | None, report: Report | None) -> dict[bytes, _Seen]:
+    """Return the streams of a file, by name, and report outliers among the indices."""
     with closing(open_input(path, remote)) as file:
         start = find_start(file)
         other = other_in("ctf", file, before="")
         if other:
             raise FormatError(other, path=file.path, byte=0)
         found = _streams_from(file, start.offset)
+        for name, seen in found.items() if report else ():
+            _log_outliers(file, name, seen, report)
     if not found:
         raise FormatError(
             "no sample, that is, no name after a pipe, in the whole file; expected |name values", path=file.path
@@ -202,17 +227,35 @@ def _add(total: dict[bytes, _Seen], streams: Mapping[bytes, _Seen]) -> None:
 def _streams_from(file: TextInput, offset: int) -> dict[bytes, _Seen]:
     """Return the streams of all lines from an offset on, by name."""
     total: dict[bytes, _Seen] = {}
-    for _, block in map_lines(file, offset, _core.ctf_infer, _PASS):
+    for first, block in map_lines(file, offset, _core.ctf_infer, _PASS):
         if block is None or len(total) > _MOST_NAMES:
             raise FormatError(
                 f"more than {_MOST_NAMES} names after pipes; this is not the CNTK text format", path=file.path
             )
-        _add(total, _by_name(block))
+        _add(total, _by_name(block, first))
     return total
 
 
-def _by_name(block: Iterable[tuple[Any, ...]]) -> dict[bytes, _Seen]:
-    return {name: _Seen(*counts) for name, *counts in block}
+def _by_name(block: Iterable[tuple[Any, ...]], first: int = 0) -> dict[bytes, _Seen]:
+    return {name: _Seen(*counts, at + first) for name, *counts, at in block}
+
+
+def _log_outliers(file: TextInput, name: bytes, seen: _Seen, report: Report) -> None:
+    """Log a warning about indices that alone make a stream wide."""
+    found = seen.outliers() if seen.is_sparse else None
+    if found is None:
+        return
+    num_outliers, bound = found
+    byte, line = seen.largest_at, None
+    if byte < CHECKED_BYTES:  # counting lines reads the text up to there again
+        parts = (file.read(at, min(_ADVICE_BYTES, byte - at)) for at in range(0, byte, _ADVICE_BYTES))
+        line = 1 + sum(part.count(b"\n") for part in parts)
+    what = (
+        f"the index {seen.largest} makes the stream {seen.dim:,} wide, but {seen.num_indexed - num_outliers:,} of "
+        f"{seen.num_indexed:,} indices are below {bound:,}; is this index wrong?"
+    )
+    stream = name.decode(errors="replace")
+    report.log("outlier", str(FormatError(what, path=file.path, line=line, byte=byte, stream=stream)))
 
 
 def _streams_in(text: bytes) -> dict[bytes, _Seen]:
