@@ -11,6 +11,25 @@ from typing import Any, NoReturn
 
 from cntkio.errors import UnsupportedError
 
+_INSTEAD_OF_IMAGES = (
+    "torchvision.io.decode_image in a torch.utils.data.Dataset, or bring the images into a UserDeserializer, which "
+    "can be joined with text by sequence id (docs/coming-from-cntk.md)"
+)
+REPLACEMENTS = {
+    "ImageDeserializer": "cntkio reads no images; read the map file (a path, a tab and a class per line) with "
+    f"{_INSTEAD_OF_IMAGES}",
+    "Base64ImageDeserializer": "cntkio reads no images; give base64.b64decode of each line's last column to "
+    f"{_INSTEAD_OF_IMAGES}",
+    "LatticeDeserializer": "cntkio reads no lattices, which only CNTK's sequence training took; train sequence "
+    "criteria with k2 (lattice-free MMI), and read the features with HTKFeatureDeserializer "
+    "(docs/coming-from-cntk.md)",
+}
+"""What to use instead of a deserializer."""
+
+
+def _refuse(name: str) -> NoReturn:
+    raise UnsupportedError(f"{name}: {REPLACEMENTS[name]}", key=name)
+
 
 def ImageDeserializer(filename: str, streams: Mapping[str, Any]) -> NoReturn:  # noqa: N802 - CNTK's name
     """Raise `UnsupportedError`: read a map file of images and classes in a PyTorch dataset, with torchvision.
@@ -20,32 +39,17 @@ def ImageDeserializer(filename: str, streams: Mapping[str, Any]) -> NoReturn:  #
         Traceback (most recent call last):
         cntkio.errors.UnsupportedError: ImageDeserializer: cntkio reads no images; ...
     """
-    raise UnsupportedError(
-        "ImageDeserializer: cntkio reads no images; read the map file (a path, a tab and a class per line) with "
-        "torchvision.io.decode_image in a torch.utils.data.Dataset, or bring the images into a UserDeserializer, which "
-        "can be joined with text by sequence id (docs/coming-from-cntk.md)",
-        key="ImageDeserializer",
-    )
+    _refuse("ImageDeserializer")
 
 
 def Base64ImageDeserializer(filename: str, streams: Mapping[str, Any]) -> NoReturn:  # noqa: N802 - CNTK's name
     """Raise `UnsupportedError`: pass the result of ``base64.b64decode`` to ``torchvision.io.decode_image``."""
-    raise UnsupportedError(
-        "Base64ImageDeserializer: cntkio reads no images; give base64.b64decode of each line's last column to "
-        "torchvision.io.decode_image in a torch.utils.data.Dataset, or bring the images into a UserDeserializer, which "
-        "can be joined with text by sequence id (docs/coming-from-cntk.md)",
-        key="Base64ImageDeserializer",
-    )
+    _refuse("Base64ImageDeserializer")
 
 
 def LatticeDeserializer(lattice_index_file: str, streams: Mapping[str, Any]) -> NoReturn:  # noqa: N802 - CNTK's name
     """Raise `UnsupportedError`: lattices were input of CNTK's own sequence training; use k2 instead."""
-    raise UnsupportedError(
-        "LatticeDeserializer: cntkio reads no lattices, which only CNTK's sequence training took; train sequence "
-        "criteria with k2 (lattice-free MMI), and read the features with HTKFeatureDeserializer "
-        "(docs/coming-from-cntk.md)",
-        key="LatticeDeserializer",
-    )
+    _refuse("LatticeDeserializer")
 
 
 _MODEL = """

@@ -816,6 +816,26 @@ def test_a_variable_that_no_entry_of_the_reader_uses_is_not_needed() -> None:
     assert repr(call) == "CTFDeserializer('a.ctf', StreamDefs(x=StreamDef(field='x', shape=3)))"
 
 
+@pytest.mark.parametrize("entry", ["deviceId = $DeviceId$", "modelPath = $RunDir$/m", "x = [ y = $RunDir$ ]"])
+def test_a_variable_without_a_value_outside_the_reader_is_not_needed(entry: str) -> None:
+    reader = "reader = [ file = a.ctf ; traceLevel = 0 ; input = [ x = [ dim = 3 ; format = dense ] ] ]"
+    top = configuration([f"RunDir = $Root$/run\n{entry}\ntrain = [\n{entry}\n{reader}\n]"])
+    (call,) = read_section(top, "train").calls
+    assert repr(call) == "CTFDeserializer('a.ctf', StreamDefs(x=StreamDef(field='x', shape=3)))"
+
+
+def test_an_error_names_all_variables_without_a_value() -> None:
+    streams = "input = [ x = [ dim = $Dim$ ; format = dense ] ]"
+    reader = f"reader = [ file = $Dir$/$Name$ ; maxErrors = $Errors$ ; randomize = $Random$ ; {streams} ]"
+    with pytest.raises(ConfigError) as caught:
+        read_section(configuration([f"train = [ {reader} ; modelPath = $RunDir$ ]"]), "train")
+    names = ["Dir", "Name", "Dim", "Errors", "Random"]
+    assert f": give {' '.join(f'{name}=...' for name in names)} as arguments" in str(caught.value)
+    assert "RunDir" not in str(caught.value)
+    given = [f"{name}=1" for name in names]
+    assert read_section(configuration([f"train = [ {reader} ]", *given]), "train").calls
+
+
 def test_refuses_texts_that_are_too_long_for_configurations(tmp_path: Path) -> None:
     (tmp_path / "long.cntk").write_text("a = 1\n" * 700_000)
     (tmp_path / "many.cntk").write_text("include=" + "+".join(f"{tmp_path}/{n}.cntk" for n in range(5)))

@@ -25,6 +25,7 @@ from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
 from cntkio.formats.remote import Remote
 from cntkio.htkmlf_reader import DEFAULT_MAX_UTTERANCE_LENGTH
+from cntkio.unsupported import REPLACEMENTS
 
 _T = TypeVar("_T")
 
@@ -94,10 +95,9 @@ _ADVICE = {
     "CTF (cntkio convert txt2ctf) and use CNTKTextFormatReader",
     "BinaryReader Cntk.Reader.Binary": "it is an old cache format, not CBF; write CBF and use CNTKBinaryReader",
     "Kaldi2Reader KaldiReader Cntk.Reader.Kaldi2": "convert the archives to HTK features or to CTF",
-    "ImageReader Cntk.Deserializers.Image ImageDeserializer Base64ImageDeserializer": "cntkio reads no images",
-    "LatticeDeserializer": "sequence training with lattices is not supported",
+    "ImageReader Cntk.Deserializers.Image": REPLACEMENTS["ImageDeserializer"],
 }
-INSTEAD = {name: advice for names, advice in _ADVICE.items() for name in names.split()}
+INSTEAD = REPLACEMENTS | {name: advice for names, advice in _ADVICE.items() for name in names.split()}
 """For readers and deserializers of CNTK that cntkio leaves out, what to use instead."""
 
 

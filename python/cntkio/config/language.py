@@ -16,9 +16,11 @@ This module does not know readers or their keys, and opens no files.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import TypeVar
 
 from cntkio.config.text import (
@@ -50,6 +52,8 @@ _HALF_A_VARIABLE = re.compile(r"\$\{?[A-Za-z_]")
 _KEY_END = re.compile(r'[=\[({"]')
 _COMMENT_OR_VARIABLE = re.compile(r"[#$]")
 _PLUGIN = re.compile(r"new\s+\w+\s*[\[{]")
+# What a required value counts as while variables without a value are collected; as a number, it is in every range.
+_PLACEHOLDER = Value(Text([("1", (None, 0, 0))]), 0, 1)
 _LONGEST_CHAIN = 100  # variables in variables
 _MOST_GROWTH = 64 << 20  # characters that variables may add to a text
 
@@ -101,6 +105,52 @@ def without_comment(line: str) -> str:
         return ""
     hash_sign = line.find("#")
     return line[:hash_sign] if hash_sign > 0 and line[hash_sign - 1] in BLANKS else line
+
+
+# ------------------------------------------------------------------------------------------------- missing variables
+
+
+class _MissingVariablesError(ConfigError):
+    """Variables have no value: for each name the first position, and the key and the section that need it."""
+
+    def __init__(self, found: dict[str, tuple[Position, str, str]]) -> None:
+        self.found = found
+        (first, (position, key, path)), *others = found.items()
+        names = ", ".join([first, *(f"{name} ({other})" for name, (other, _, _) in others)])
+        give = " ".join(f"{name}=..." for name in found)
+        if others:
+            what = f"no variables found with the names {names}: give {give} as arguments, or define each in its section"
+        else:
+            define = f"or define it in the section of {key!r}"
+            what = f"no variable found with the name {names}: give {give} as an argument, {define}"
+        what = f"{what} or a section around it{f' (section {path})' if path else ''}"
+        line = None if position.path is None else position.line
+        super().__init__(f"{position}: {what}", key=key, path=position.path, line=line)
+
+
+_collected: ContextVar[dict[str, tuple[Position, str, str]] | None] = ContextVar("collected", default=None)
+
+
+@contextlib.contextmanager
+def missing_together() -> Iterator[None]:
+    """Let typed values that need missing variables count as defaults in the block; raise one error about all of them.
+
+    Raises:
+        ConfigError: Variables have no value.
+    """
+    found: dict[str, tuple[Position, str, str]] = {}
+    token = _collected.set(found)
+    try:
+        yield
+    except _MissingVariablesError as error:
+        found.update(error.found)
+    except ConfigError:
+        if not found:
+            raise
+    finally:
+        _collected.reset(token)
+    if found:
+        raise _MissingVariablesError(found)
 
 
 # --------------------------------------------------------------------------------------------------------- entries
@@ -360,6 +410,7 @@ class Section:
             return value
         pieces: list[tuple[str, Origin]] = []
         room = _MOST_GROWTH
+        missing: dict[str, tuple[Position, str, str]] = {}
         copied = begin  # everything before this offset is in `pieces`
         for start, line in _lines_with_comment_or_variable(text.string, begin, end):
             kept = without_comment(line)
@@ -367,7 +418,11 @@ class Section:
                 offset = start + match.start()
                 if value.is_section and not self.has(match[1]):
                     continue  # reading the entry inside that needs the variable raises the error
-                replacement = self._variable(match[1], text.position(offset), entry, chain)
+                try:
+                    replacement = self._variable(match[1], text.position(offset), entry, chain)
+                except _MissingVariablesError as error:
+                    missing |= error.found
+                    continue
                 pieces += text.pieces(copied, offset)
                 copied = start + match.end()
                 room -= len(replacement)
@@ -380,6 +435,8 @@ class Section:
             if len(kept) < len(line):
                 pieces += text.pieces(copied, start + len(kept))
                 copied = start + len(line)
+        if missing and not value.is_section:
+            raise _MissingVariablesError(missing)
         if copied == begin:
             return value
         pieces += text.pieces(copied, end)
@@ -391,31 +448,32 @@ class Section:
         if match is not None and match[0] is entry:  # such as deviceId = $DeviceId$, which an argument has to give
             match = None if match[1].parent is None else match[1].parent._find(name, own=False)
         if match is None:
-            raise self._missing_variable(name, position, entry.key)
+            raise _MissingVariablesError({name: (position, entry.key, self.path)})
         replacement = match[1]._resolve(match[0], (*chain, entry.key)).string
         if "\n" in replacement:
             raise position.error(f"the variable {name} has a value of several lines", entry.key)
         return replacement
 
-    def _missing_variable(self, name: str, position: Position, key: str) -> ConfigError:
-        return position.error(
-            f"no variable found with the name {name}: give {name}=... as an argument, or define it in the section of "
-            f"{key!r} or a section around it{self._in_section()}",
-            key,
-        )
-
     def _require_variables(self, value: Value, key: str) -> None:
-        """Refuse a value in brackets, such as an array, that contains a variable without a value."""
-        match = VARIABLE.search(value.text.string, value.begin, value.end)
-        if match is not None:
-            raise self._missing_variable(match[1], value.text.position(match.start()), key)
+        """Refuse a value in brackets, such as an array, that contains variables without a value."""
+        matches = VARIABLE.finditer(value.text.string, value.begin, value.end)
+        found = {match[1]: (value.text.position(match.start()), key, self.path) for match in matches}
+        if found:
+            raise _MissingVariablesError(found)
 
     # ------------------------------------------------------------------------------------------------ typed values
 
     def _read(self, key: str, default: _T | None, convert: Callable[[Value], _T], kind: str, own: bool) -> _T:
-        value = self.value(key, own=own)
-        if value is not None and value.is_section:
-            self._require_variables(value, key)
+        try:
+            value = self.value(key, own=own)
+            if value is not None and value.is_section:
+                self._require_variables(value, key)
+        except _MissingVariablesError as error:
+            found = _collected.get()
+            if found is None:
+                raise
+            found |= {name: where for name, where in error.found.items() if name not in found}
+            value = _PLACEHOLDER if default is None else None
         if default is None:
             if value is None or value.begin == value.end:
                 raise self.error(key, f"{key!r} is required, but missing or empty{self._how_to_give(key)}", own=own)

@@ -33,7 +33,7 @@ from cntkio.config.deserializers import (
 )
 from cntkio.config.files import configuration, warn_of_unused
 from cntkio.config.keys import Kind, Precision
-from cntkio.config.language import Section, folded
+from cntkio.config.language import Section, folded, missing_together
 from cntkio.config.reader_config import Call, MinibatchMode, Packing, ReaderConfig
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
@@ -338,7 +338,7 @@ def _read(section: Section, action: str) -> ReaderConfig:
     level = 1
     with contextlib.suppress(ConfigError):  # the error is raised where the value is needed
         level = keys.TRACE_LEVEL.of(section)
-    with traced(level):
+    with traced(level), missing_together():
         return _read_traced(section, action)
 
 
