@@ -25,6 +25,7 @@ from cntkio import (
     StreamDefs,
 )
 from cntkio.formats import htk, mlf
+from cntkio.formats.htk.lists import Listed
 from cntkio.formats.mlf import entries
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -563,13 +564,49 @@ def test_a_missing_feature_file_names_list_line_utterance_and_prefix(tmp_path: P
     assert caught.value.filename == f"{tmp_path}/gone/x.chunk"
 
 
+def test_a_header_that_promises_one_frame_too_many_fails_at_opening(tmp_path: Path) -> None:
+    htk.write_features(tmp_path / "u1.mfc", np.zeros((3, 2)))
+    whole = (tmp_path / "u1.mfc").read_bytes()
+    (tmp_path / "u1.mfc").write_bytes(whole[:-1])
+    (tmp_path / "a.scp").write_text(f"u1={tmp_path}/u1.mfc\n")
+    with pytest.raises(
+        FormatError, match=r"u1.mfc, .*sequence u1.*: the header promises 3 frames of 8 bytes, .* has 35"
+    ):
+        features(tmp_path / "a.scp").open()
+
+
+def test_the_cost_of_an_utterance_does_not_depend_on_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def frames_computed(count: int) -> int:
+        """Return how many ends of utterances are computed to read lists of this many files of one utterance."""
+        (tmp_path / "a.scp").write_text("".join(f"u{number}={tmp_path}/u1.mfc[0,1]\n" for number in range(count)))
+        computed = 0
+        ends_of = Listed.ends_of
+
+        def counted(listed: Listed, which: Any) -> Any:
+            nonlocal computed
+            ends = ends_of(listed, which)
+            computed += np.size(ends)
+            return ends
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Listed, "ends_of", counted)
+            corpus = features(tmp_path / "a.scp").open()
+            corpus.load(0)
+        return computed
+
+    htk.write_features(tmp_path / "u1.mfc", np.zeros((2, 2)))
+    assert frames_computed(400) <= 4 * frames_computed(100) + 100
+
+
 CLAIM = struct.pack(">iIHH", 2**31 - 1, 100_000, 4, 9) + bytes(16)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("u=.../a.mfc", "sequence u, stream 'F': frames up to 2147483646 are wanted, but the file has 28"),
+        ("u=.../a.mfc", "sequence u: the header promises 2147483647 frames of 4 bytes, but the file has 28 bytes"),
         ("u=.../a.mfc[0,2147483645]", "sequence u, stream 'F': frames up to 2147483645 .*, but the file has 28 bytes"),
         ("t=.../a.mfc[0,1]\nu=.../a.mfc[5,70000000]", "sequence u, .* up to 70000000 are wanted, but the file has 28"),
     ],

@@ -290,7 +290,7 @@ class HTKFeatureCorpus:
         return shown(self._listed.keys[sequence_index])
 
     def _frames(self, sequence_index: int) -> str:
-        first, end = self._listed.first[sequence_index], self._listed.ends[sequence_index]
+        first, end = self._listed.first[sequence_index], self._listed.ends_of(sequence_index)
         return f"frames {first} to {end - 1}"
 
     def _error(self, what: str, sequence_index: int, byte: int | None = None, kind: str | None = None) -> FormatError:
@@ -299,7 +299,7 @@ class HTKFeatureCorpus:
 
     def _check_range(self, header: Header, utterances: npt.NDArray[np.int64]) -> None:
         """Refuse utterances that reach beyond the end of their file."""
-        ends = self._listed.ends[utterances]
+        ends = self._listed.ends_of(utterances)
         if ends.max() > header.num_frames:
             index = int(utterances[ends.argmax()])
             raise self._error(f"{self._frames(index)} are wanted, but the file has {header.num_frames}", index)
@@ -311,15 +311,16 @@ class HTKFeatureCorpus:
         all files together have very many.
         """
         listed = self._listed
+        ends_of_utterances = listed.ends_of(slice(None))
         ends = np.zeros(len(listed.paths), np.int64)
-        np.maximum.at(ends, listed.files, listed.ends)
+        np.maximum.at(ends, listed.files, ends_of_utterances)
         most = 0 if listed.lengths.sum(dtype=np.int64) > _MOST_UNCHECKED_FRAMES else _MOST_UNCHECKED_FRAMES_OF_A_FILE
         least = np.where(ends > most, self._model.dim * 2 * ends + HEADER_SIZE, 0)
         for file in np.flatnonzero(least).tolist():
             size = os.stat(listed.paths[file]).st_size  # noqa: PTH116 - any bytes
             if size < least[file]:
                 what = f"frames up to {ends[file] - 1} are wanted, but the file has {size} bytes"
-                raise self._error(what, int(np.argmax((listed.files == file) & (listed.ends == ends[file]))), 0)
+                raise self._error(what, int(np.argmax((listed.files == file) & (ends_of_utterances == ends[file]))), 0)
 
     @property
     def num_files(self) -> int:
@@ -410,11 +411,11 @@ class HTKFeatureCorpus:
         differences = self._differences(header, low)
         self._check_range(header, run)
         first = int(self._listed.first[low])
-        size = (int(self._listed.ends[high]) - first) * header.frame_size
+        size = (int(self._listed.ends_of(high)) - first) * header.frame_size
         begin = header.frames_offset + first * header.frame_size
 
         def wanted() -> Ranges:
-            bounds = self._listed.first[run], self._listed.ends[run]
+            bounds = self._listed.first[run], self._listed.ends_of(run)
             begins, ends = ((frames.astype(np.int64) - first) * header.frame_size for frames in bounds)
             return begins, ends
 
@@ -434,7 +435,7 @@ class HTKFeatureCorpus:
 
     def _truncated(self, run: npt.NDArray[np.int64], num_frames: int, byte: int) -> FormatError:
         """Return the error about a file that ends within a run. It names the first incomplete utterance."""
-        ends = self._listed.ends[run].astype(np.int64) - int(self._listed.first[run[0]])
+        ends = self._listed.ends_of(run).astype(np.int64) - int(self._listed.first[run[0]])
         index = int(run[np.searchsorted(ends, num_frames, side="right")])
         what = f"the file ends within {self._frames(index)}, which its header promises"
         return self._error(what, index, byte)

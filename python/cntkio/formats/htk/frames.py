@@ -63,7 +63,7 @@ def runs_of(
     Returns:
         The first utterance of each run and, last, the number of utterances; and the bytes of each run.
     """
-    first, ends = listed.first.astype(np.int64), listed.ends.astype(np.int64)
+    first, ends = listed.first.astype(np.int64), listed.ends_of(slice(None)).astype(np.int64)
     is_same_file = listed.files[1:] == listed.files[:-1]
     follows = is_same_file & (first[1:] == ends[:-1])
     if memory_map:

@@ -16,7 +16,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -64,10 +64,9 @@ class Listed(NamedTuple):
         """Return the utterances that a mask or indices select."""
         return Listed(self.keys[mask], self.paths, self.files[mask], self.first[mask], self.lengths[mask])
 
-    @property
-    def ends(self) -> npt.NDArray[np.uint32]:
-        """The frame after the last frame of each utterance; at most 2^32 - 1."""
-        return self.first + self.lengths
+    def ends_of(self, which: Any) -> Any:
+        """Return the frame after the last frame of some utterances, or of one; at most 2^32 - 1."""
+        return self.first[which] + self.lengths[which]
 
 
 def _scanned(
@@ -128,6 +127,10 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
             for number, file in enumerate(needed.tolist()):
                 try:
                     counts[number] = _num_frames(opened, paths[file])
+                except _IncompleteFileError as error:
+                    key = shown(keys[np.argmax(files == file)])
+                    where = os.fsdecode(paths[file])
+                    raise FormatError(str(error), path=where, byte=0, sequence=key, kind="incomplete file") from None
                 except OSError as error:
                     if other := other_than("scp", path):
                         raise FormatError(f"the list names a file that does not exist{other}", path=path) from error
@@ -144,11 +147,19 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
     return Listed(keys, paths, files, first, lengths)
 
 
+class _IncompleteFileError(Exception):
+    """A file is shorter than its header promises; the message says how much."""
+
+
 def _num_frames(files: FeatureFiles, path: bytes) -> int:
-    num_frames = files.open(path).header.num_frames
-    if not num_frames:
+    file = files.open(path)
+    header = file.header
+    if not header.num_frames:
         raise FormatError("no frames", path=os.fsdecode(path), byte=0, kind="no frames")
-    return num_frames
+    if header.frames_offset + header.num_frames * header.frame_size > file.size:
+        promised = f"the header promises {header.num_frames} frames of {header.frame_size} bytes"
+        raise _IncompleteFileError(f"{promised}, but the file has {file.size} bytes; expected a complete file")
+    return header.num_frames
 
 
 def _line_of(text: bytes, sequence_index: int) -> int:
