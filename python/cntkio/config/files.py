@@ -17,7 +17,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cntkio.config.language import Section, folded, without_comment
 from cntkio.config.text import BLANKS, Origin, Position, Text, Value, logger
@@ -128,11 +128,15 @@ def _identity(path: str, position: Position) -> str:
 def _file_lines(path: str, directory: str, known: set[str]) -> Iterator[tuple[str, Origin]]:
     """Yield the lines of a configuration file without comments and empty lines, included files inserted."""
     reading = [(path, _lines(path))]
+    # Each file that is being read, by its identity, beginning with the outermost file. Kept, because finding all
+    # identities again for each included file takes a time that grows with the square of their number.
+    chain = {_identity(path, Position(path, 1, 1)): path}
     while reading:
         path, lines = reading[-1]
         number_and_line = next(lines, None)
         if number_and_line is None:
             reading.pop()
+            chain.popitem()
             continue
         number, line = number_and_line
         if not line.startswith("include="):
@@ -144,25 +148,25 @@ def _file_lines(path: str, directory: str, known: set[str]) -> Iterator[tuple[st
                 )
             yield line + "\n", (path, number, 1)
             continue
-        including = [file for file, _ in reading]
-        reading += reversed(_included(line, Position(path, number, 1), directory, including, known))
+        for file, identity, lines in reversed(_included(line, Position(path, number, 1), directory, chain, known)):
+            reading.append((file, lines))
+            chain[identity] = file
 
 
 def _included(
-    line: str, position: Position, directory: str, including: list[str], known: set[str]
-) -> list[tuple[str, Iterator[tuple[int, str]]]]:
-    """Open the files of an ``include=`` line that were not read before.
+    line: str, position: Position, directory: str, chain: Mapping[str, str], known: set[str]
+) -> list[tuple[str, str, Iterator[tuple[int, str]]]]:
+    """Open the files of an ``include=`` line that were not read before: their paths, identities and lines.
 
     Args:
         line: The line.
         position: Position of the line.
         directory: The directory that paths are relative to.
-        including: The chain of files that leads to this line, beginning with the outermost file.
+        chain: The files that lead to this line, by identity, beginning with the outermost file.
         known: The files that were read before; the files of this line are added.
     """
     if "$" in line:
         raise position.error("include= takes names of files as they are, not variables", "include")
-    chain = [_identity(file, position) for file in including]
     files = []
     for name in line[len("include=") :].split("+"):
         file = os.path.join(directory, name)  # noqa: PTH118
@@ -170,14 +174,14 @@ def _included(
             file = file.rstrip(BLANKS)
         identity = _identity(file, position)
         if identity in chain:
-            loop = including[chain.index(identity) :]
-            raise position.error(f"files include each other: {' > '.join([*loop, file])}", "include")
+            names = [*list(chain.values())[list(chain).index(identity) :], file]
+            raise position.error(f"files include each other: {' > '.join(names)}", "include")
         if identity in known:
             logger.warning("%s: %s was already read, and is skipped", position, file)
             continue
         known.add(identity)
         try:
-            files.append((file, _lines(file)))
+            files.append((file, identity, _lines(file)))
         except OSError as error:
             raise position.error(f"cannot include {file!r}: {error.strerror or error}", "include") from None
     return files
