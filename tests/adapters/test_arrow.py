@@ -234,6 +234,13 @@ def test_refuses_tables_that_are_not_a_corpus(
     assert words in str(caught.value)
 
 
+def test_refuses_columns_of_the_same_name(tmp_path: Path) -> None:
+    twice = pa.table([pa.array([1.0]), pa.array([2.0]), pa.array([3])], names=["a", "a", "key"])
+    for data in (twice, {1: [1.0], "1": [2.0]}):
+        with pytest.raises(ConfigError, match="2 columns are named '[a1]'; expected a different name for each"):
+            text_of(tmp_path, read(data))
+
+
 def test_refuses_objects_that_are_not_tables(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_text(TEXT)
     with pytest.raises(FormatError, match="neither a Parquet nor an Arrow file; this is a CNTK text corpus"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -84,6 +85,7 @@ class ArrowCorpus:
         if isinstance(shapes, pa.Schema):
             schema, shapes = _with_metadata(schema, shapes), None
         try:
+            _refuse_common_names(schema)
             self._key = _key_of(schema, key)
             self._has_text_keys = self._key is not None and _is_text(schema.field(self._key))
             columns = _columns_of(schema, self._key, dict(shapes or {}), one_hot)
@@ -164,6 +166,12 @@ def _with_metadata(schema: pa.Schema, described: pa.Schema) -> pa.Schema:
         for field in schema
     ]
     return pa.schema(fields, schema.metadata)
+
+
+def _refuse_common_names(schema: pa.Schema) -> None:
+    name, count = max(Counter(schema.names).items(), key=lambda item: item[1], default=("", 0))
+    if count > 1:
+        raise ConfigError(f"{count} columns are named {name!r}; expected a different name for each", key="data")
 
 
 def _key_of(schema: pa.Schema, key: str | None) -> str | None:

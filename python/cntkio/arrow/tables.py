@@ -71,7 +71,7 @@ def opened(data: Any) -> Iterator[Table]:
         batches = (batch for table in data for batch in table.to_batches())
         yield Table("tables", data[0].schema, batches)
     elif isinstance(data, Mapping):
-        table = pa.table({str(name): _column(name, value) for name, value in data.items()})
+        table = pa.table([_column(name, value) for name, value in data.items()], names=list(map(str, data)))
         yield Table("columns", table.schema, iter(table.to_batches()))
     else:
         raise ConfigError(
