@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from cntkio import _start as _start  # first: it handles Ctrl-C while the rest is imported
 from cntkio import io
 from cntkio._core import __version__
 from cntkio.config import ReaderConfig, read_config

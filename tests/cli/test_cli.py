@@ -5,6 +5,7 @@ import pty
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from argparse import Namespace
@@ -464,6 +465,23 @@ def test_a_closed_pipe_is_not_an_error() -> None:
     command = f"{head} | head -n 1; exit ${{PIPESTATUS[0]}}"
     finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, "sequence 0\n", "")
+
+
+def test_ctrl_c_while_the_command_starts_prints_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == os.environ['INTERRUPT_AT']:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+    )
+    for module in ("numpy", "cntkio.source", "cntkio.cli.command", "cntkio.cli.arguments"):
+        environment = {**os.environ, "INTERRUPT_AT": module, "PYTHONPATH": f"{tmp_path}:{ROOT / 'python'}"}
+        for start in (["-m", "cntkio"], [str(Path(sys.executable).parent / "cntkio")]):
+            command = [sys.executable, *start, "--version"]
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+            assert (ended.returncode, ended.stderr) == (-signal.SIGINT, ""), (module, start)
 
 
 def test_the_command_is_installed_and_knows_its_version() -> None:

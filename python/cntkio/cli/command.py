@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from cntkio._start import begin_main
 from cntkio.cli.arguments import parser
 from cntkio.cli.show import BAD_CALL, BAD_DATA, FINE, complain, prints_any_text, watcher_of
 from cntkio.errors import CntkIoError, ConfigError
@@ -36,7 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         >>> main(["read", "examples/iris/iris.ctf", "--stream", "lengths:0"])
         2
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        begin_main()
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _run(words: list[str]) -> int:
     options = parser(words).parse_args(words)
     prints_any_text()
     with _log_on_standard_error(options.quiet), advising(COMMAND), watched(watcher_of(options)):
@@ -60,8 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except MemoryError as error:
             complain(f"out of memory: {error}" if str(error) else "out of memory")
             return BAD_CALL
-        except KeyboardInterrupt:
-            return _INTERRUPTED
     return status
 
 
