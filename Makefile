@@ -91,12 +91,9 @@ $(VENV)/.fuzz-tools: pyproject.toml $(VENV)/.test-tools
 # Runs all targets, Rust and Python, each for FUZZ_SECONDS. The seeds are recorded cases and findings that were fixed.
 fuzz: build $(VENV)/.fuzz-tools ## fuzz each parser, Rust and Python, for a minute (FUZZ_SECONDS=60)
 	rm -rf .cache/fuzz/seeds && $(BIN)/python tests/fuzz/seeds.py .cache/fuzz/seeds
-	crates/fuzz/run $(FUZZ_SECONDS)
-	for target in $$(ls .cache/fuzz/seeds/python); do \
-		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
-		$(BIN)/python tests/fuzz/run.py $$target $(FUZZ_SECONDS) .cache/fuzz/seeds/python/$$target \
-			.cache/fuzz/corpus/$$target || exit 1; \
-	done
+	status=0; crates/fuzz/run $(FUZZ_SECONDS) || status=1; \
+	$(BIN)/python tests/fuzz/run.py $(FUZZ_SECONDS) .cache/fuzz/seeds/python .cache/fuzz/corpus \
+		$$(ls .cache/fuzz/seeds/python) || status=1; exit $$status
 
 # Other readers of text are in a separate environment; the benchmark names readers that could not be installed.
 .cache/bench/venv/.tools:

@@ -1,12 +1,16 @@
-"""Run a fuzz target of the Python half: `python tests/fuzz/run.py TARGET SECONDS SEEDS CORPUS`.
+"""Run fuzz targets of the Python half: `python tests/fuzz/run.py SECONDS SEEDS CORPUS TARGET...`.
+
+SEEDS and CORPUS have a folder for each target. Each target runs in a process of its own. All targets run, whatever they
+find; the exit status is not 0 if one of them failed.
 
 Atheris chooses the inputs by the code that they reach. Where it is not installed, inputs are random changes of the
-seeds. The exit status is not 0 after a finding, whose input is then in the working directory or in the message.
+seeds. The input of a finding is in the working directory or in the message.
 """
 
 import contextlib
 import logging
 import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,8 +21,22 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 
 def main() -> int:
-    """Run the target that the arguments name."""
-    name, seconds, seeds, corpus = sys.argv[1:5]
+    """Run the targets that the arguments name."""
+    seconds, seeds, corpus, *names = sys.argv[1:]
+    if len(names) == 1:
+        return run(names[0], seconds, f"{seeds}/{names[0]}", f"{corpus}/{names[0]}")
+    failed = []
+    for name in names:
+        print(f"fuzzing {name} for {seconds} s", flush=True)
+        if subprocess.run([sys.executable, __file__, seconds, seeds, corpus, name], check=False).returncode:
+            failed.append(name)
+    if failed:
+        print(f"these targets failed: {' '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def run(name: str, seconds: str, seeds: str, corpus: str) -> int:
+    """Run a target in this process."""
     Path(corpus).mkdir(parents=True, exist_ok=True)
     try:
         import atheris

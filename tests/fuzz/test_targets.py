@@ -21,6 +21,19 @@ def test_a_target_passes_its_seeds_and_fixed_findings(name: str, tmp_path: Path)
         target(run.changed(chance, bytearray(chance.choice(inputs)), inputs))
 
 
+def test_a_run_continues_after_a_failing_target_and_fails_at_the_end(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").mkdir()
+    monkeypatch.setattr("sys.argv", ["run.py", "1", str(tmp_path), str(tmp_path), "missing", "config", "absent"])
+    assert run.main() == 1
+    printed, complaints = capfd.readouterr()
+    assert [line.split()[1] for line in printed.splitlines() if line.startswith("fuzzing")] == [
+        "missing", "config", "absent"
+    ]  # fmt: skip
+    assert complaints.splitlines()[-1] == "these targets failed: missing absent"
+
+
 @pytest.mark.parametrize("name", seeds.RUST)
 def test_every_rust_target_has_seeds_from_recorded_cases(name: str) -> None:
     assert len(list(seeds.rust(name))) >= 3
