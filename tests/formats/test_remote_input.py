@@ -3,6 +3,7 @@
 import gzip
 import random
 import re
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -477,3 +478,9 @@ def test_a_store_that_cannot_be_listed_is_named(server: RangeServer) -> None:
     server.fault = lambda request: "500"
     with pytest.raises(OSError, match=r"Cannot list the objects of the store \(ClientResponseError: 500.*/d/\*\.ctf"):
         CTFDeserializer(f"{server.url}/d/*.ctf", X).open()
+
+
+def test_a_missing_fsspec_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(ConfigError, match=r"needs fsspec, which is not installed: pip install fsspec$"):
+        infer_streams("memory://a.ctf")

@@ -239,7 +239,8 @@ class _FileSystem:
             from fsspec.core import url_to_fs
         except ImportError as error:
             raise ConfigError(
-                f"{shown(self._url)}: reading from a remote store needs fsspec; pip install 'cntkio[remote]'"
+                f"{shown(self._url)}: reading from a remote store needs fsspec, which is not installed: "
+                "pip install fsspec"
             ) from error
         try:
             system, path = url_to_fs(self._url, **self._remote.storage_options)
