@@ -453,3 +453,26 @@ def test_the_package_has_the_version_of_its_core() -> None:
 def test_names_of_cntk_outside_io_name_their_replacements(name: str, words: str) -> None:
     with pytest.raises(AttributeError, match=words):
         getattr(cntkio, name)
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("from cntkio import Trainer", "no 'Trainer' of CNTK: train with PyTorch or JAX"),
+        ("from cntkio import MinibatchSource, sgd", "no 'sgd' of CNTK: train with"),
+        ("from cntkio.layers import *", "no 'layers' of CNTK: build the model with PyTorch"),
+        ("import cntkio.ops.functions", "no 'ops' of CNTK: build the model with PyTorch"),
+        ("from cntkio import nothing", "cannot import name 'nothing'"),
+        ("import cntkio.nothing", "No module named 'cntkio.nothing'"),
+    ],
+)
+def test_imports_of_names_of_cntk_name_their_replacements(statement: str, words: str) -> None:
+    with pytest.raises(ImportError, match=words):
+        exec(statement)
+    assert not hasattr(cntkio, "Trainer")
+
+
+def test_transforms_are_imported_as_from_cntk() -> None:
+    found: dict[str, Any] = {}
+    exec("import cntkio.io.transforms as a; from cntkio.io.transforms import crop; import cntkio.io.transforms", found)
+    assert found["a"] is cntkio.transforms and found["crop"] is cntkio.transforms.crop

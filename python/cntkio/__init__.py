@@ -1,6 +1,7 @@
 """CNTK's data formats and reader semantics for today's frameworks."""
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from cntkio import _start as _start  # first: it handles Ctrl-C while the rest is imported
@@ -56,7 +57,7 @@ from cntkio.minibatch import Minibatch, TruncatedMinibatchData
 from cntkio.source import ExplainedStep, PlannedSteps, SourcePlan
 from cntkio.survey import Finding, Findings, check
 from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
-from cntkio.unsupported import outside_io
+from cntkio.unsupported import NamesOfCntk, outside_io
 
 __all__ = [
     "DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS",
@@ -122,6 +123,7 @@ __all__ = [
     "write_mlf",
 ]
 
+sys.meta_path.append(NamesOfCntk)
 _FRAMEWORKS = ("arrow", "jax", "ray", "spark", "torch")
 
 

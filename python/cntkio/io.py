@@ -6,6 +6,7 @@ Example:
     StreamDef(field='x', shape=3)
 """
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from cntkio import transforms
@@ -50,6 +51,8 @@ __all__ = [
     "sequence_to_cntk_text_format",
     "transforms",
 ]
+
+sys.modules["cntkio.io.transforms"] = transforms  # for `import cntkio.io.transforms as xforms`
 
 
 def __dir__() -> list[str]:

@@ -104,3 +104,27 @@ def outside_io(name: str) -> str | None:
         'train with PyTorch or JAX, on the minibatches of cntkio.torch and cntkio.jax'
     """
     return next((advice for names, advice in _WHERE.items() if name in names.split()), None)
+
+
+class NamesOfCntk:
+    """Finder of modules, the last to be asked, that refuses imports of CNTK's names, with their replacements.
+
+    Python tries to import `cntkio.Trainer` for ``from cntkio import Trainer``, too, and reports no other error of it.
+
+    Example:
+        >>> from cntkio.layers import Dense
+        Traceback (most recent call last):
+        ImportError: cntkio has no 'layers' of CNTK: build the model with PyTorch or JAX, ...
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Refuse the import of a name of CNTK.
+
+        Raises:
+            ImportError: CNTK has the name. A `ModuleNotFoundError` would be replaced by Python's own.
+        """
+        package, _, own = name.partition(".")
+        advice = outside_io(own) if package == "cntkio" else None
+        if advice:
+            raise ImportError(f"cntkio has no {own!r} of CNTK: {advice}", name=name)

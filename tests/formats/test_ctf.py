@@ -682,8 +682,8 @@ def test_inference_warns_of_an_index_that_makes_a_stream_wide(
 
     assert streams["w"].dim == index + 1
     expected = (
-        f"{path}, line 21, byte 360, stream 'w': the index {index} makes the stream {index + 1:,} wide, but 41 of 42 indices are "
-        "below 2,048; is this index wrong?"
+        f"{path}, line 21, byte 360, stream 'w': the index {index} makes the stream {index + 1:,} wide, but "
+        "41 of 42 indices are below 2,048; is this index wrong?"
     )
     assert [record.getMessage() for record in caplog.records] == [expected]
     assert main(["inspect", str(path)]) == 0

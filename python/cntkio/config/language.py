@@ -454,20 +454,13 @@ class Section:
             raise position.error(f"the variable {name} has a value of several lines", entry.key)
         return replacement
 
-    def _require_variables(self, value: Value, key: str) -> None:
-        """Refuse a value in brackets, such as an array, that contains variables without a value."""
-        matches = VARIABLE.finditer(value.text.string, value.begin, value.end)
-        found = {match[1]: (value.text.position(match.start()), key, self.path) for match in matches}
-        if found:
-            raise _MissingVariablesError(found)
-
     # ------------------------------------------------------------------------------------------------ typed values
 
     def _read(self, key: str, default: _T | None, convert: Callable[[Value], _T], kind: str, own: bool) -> _T:
         try:
             value = self.value(key, own=own)
             if value is not None and value.is_section:
-                self._require_variables(value, key)
+                _require_variables(value, key, self.path)
         except _MissingVariablesError as error:
             found = _collected.get()
             if found is None:
@@ -604,6 +597,14 @@ class Section:
             section.directory, section.used = self.directory, self.used
             array.append(section)
         return array
+
+
+def _require_variables(value: Value, key: str, path: str) -> None:
+    """Refuse a value in brackets, such as an array, that contains variables without a value."""
+    matches = VARIABLE.finditer(value.text.string, value.begin, value.end)
+    found = {match[1]: (value.text.position(match.start()), key, path) for match in matches}
+    if found:
+        raise _MissingVariablesError(found)
 
 
 def _merged(entry: Entry) -> Value:

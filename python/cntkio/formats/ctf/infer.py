@@ -21,7 +21,7 @@ from cntkio.formats.passes import announced_together
 from cntkio.formats.remote import Remote, located
 from cntkio.formats.report import Report
 from cntkio.formats.text_input import TextInput
-from cntkio.hints import Wording, did_you_mean
+from cntkio.hints import Wording, did_you_mean, suggests_keywords
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
 
 _MOST_NAMES = 10_000
@@ -99,6 +99,7 @@ class _Seen(NamedTuple):
         return self._replace(most=usual) if usual and 3 * count >= 2 * self.num_samples else self
 
 
+@suggests_keywords
 def infer_streams(path: FileNames, *, remote: Remote | None = None) -> StreamDefs:
     """Infer the streams of a text: names, dense or sparse, and dimensions. This reads the whole text.
 
@@ -210,8 +211,9 @@ def _streams_of(path: str, remote: Remote | None, report: Report | None) -> dict
         if other:
             raise FormatError(other, path=file.path, byte=0)
         found = _streams_from(file, start.offset)
-        for name, seen in found.items() if report else ():
-            _log_outliers(file, name, seen, report)
+        if report is not None:
+            for name, seen in found.items():
+                _log_outliers(file, name, seen, report)
     if not found:
         raise FormatError(
             "no sample, that is, no name after a pipe, in the whole file; expected |name values", path=file.path
@@ -237,7 +239,7 @@ def _streams_from(file: TextInput, offset: int) -> dict[bytes, _Seen]:
 
 
 def _by_name(block: Iterable[tuple[Any, ...]], first: int = 0) -> dict[bytes, _Seen]:
-    return {name: _Seen(*counts, at + first) for name, *counts, at in block}
+    return {name: _Seen._make([*counts, at + first]) for name, *counts, at in block}
 
 
 def _log_outliers(file: TextInput, name: bytes, seen: _Seen, report: Report) -> None:
