@@ -26,6 +26,7 @@ from cntkio import (
     infer_streams,
     read_config,
     read_ctf,
+    write_ctf,
 )
 from support import builders
 
@@ -53,6 +54,10 @@ def source(path: Path) -> MinibatchSource:
         (lambda path: CTFDeserializer(path, [X]), "with a name for each stream"),
         (lambda path: read_ctf(path, ["x"]), "with a name for each stream"),
         (lambda path: read_ctf(path, "x"), "streams is 'x'; expected StreamDefs"),
+        (lambda path: write_ctf(path, {"petal width": [1]}), "not beginning with '#'; rename the column or stream"),
+        (lambda path: write_ctf(path, {"y": [0]}, one_hot=943), "one_hot is 943; expected the number of"),
+        (lambda path: write_ctf(path, {"y": [0]}, one_hot=["y"]), "one_hot is ['y']; expected the number"),
+        (lambda path: write_ctf(path, {"y": np.zeros(2)}, one_hot={"y": 2}), "write .astype(int) if they"),
         # deserializers
         (lambda path: CTFDeserializer(StreamDefs(x=X), path), "filename is StreamDefs(x=StreamDef("),
         (lambda path: CTFDeserializer(None, StreamDefs(x=X)), "filename is None; expected a path"),
@@ -134,3 +139,21 @@ def test_functions_of_numpy_take_the_padded_array_of_a_stream(tmp_path: Path) ->
     x = read_ctf(tmp_path / "a.ctf", StreamDefs(x=X))["x"]
     assert np.asarray(x).tolist() == x.asarray().tolist() == [[[0, 0], [0, 0]], [[1, 0], [1, 1]]]
     assert np.asarray(x, np.float64).dtype == np.float64 and x
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda path: infer_streams(path, remot=3), "infer_streams has no keyword 'remot'; did you mean 'remote'?"),
+        (
+            lambda path: source(path).next_minibatch(size=3),
+            "next_minibatch has no keyword 'size'; it has: mini",
+        ),
+        (lambda path: write_ctf(path, ARRAYS, shapes={}), "write_ctf has no keyword 'shapes'; "),
+    ],
+)
+def test_an_unknown_keyword_names_the_keywords(call: Callable[[Path], Any], words: str, tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_text("|x 1 2\n")
+    with pytest.raises(TypeError) as caught:
+        call(tmp_path / "a.ctf")
+    assert words in str(caught.value)

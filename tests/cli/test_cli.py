@@ -271,7 +271,9 @@ def test_convert_needs_two_files_and_a_known_format(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["inspect", "--jsn", "a.ctf"], "usage: cntkio inspect"),
+        (["inspect", "--jsn", "a.ctf"], "see cntkio inspect --help"),
+        (["inspec", "a.ctf"], "cntkio: error: there is no 'inspec'; there are: 'inspect', "),
+        (["inspec", "a.ctf"], "; did you mean 'inspect'?\nsee cntkio --help"),
         (["inspect", "--jsn", "a.ctf"], "unrecognized arguments: --jsn; did you mean '--json'?"),
         (["check", "a.ctf", "--max-finding"], "cntkio check: error"),
         (["rule", "--step", "3", "bad-number"], "cntkio rule: error: unrecognized arguments: --step"),
@@ -338,7 +340,7 @@ def test_unreadable_arguments_exit_with_2(arguments: list[str], capsys: pytest.C
     with pytest.raises(SystemExit) as exit_:
         main(arguments)
     assert exit_.value.code == 2
-    assert capsys.readouterr().err.startswith("usage: cntkio")
+    assert capsys.readouterr().err.startswith("cntkio")
 
 
 def test_contradicting_streams_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:

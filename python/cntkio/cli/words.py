@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from cntkio.hints import did_you_mean
+from cntkio.hints import did_you_mean, there_are
 
 
 class HelpFormatter(argparse.HelpFormatter):
@@ -51,6 +52,16 @@ class Parser(ArgumentParser):
             known = [option for argument in self.arguments() for option in argument.options]
             self.error(f"unrecognized arguments: {' '.join(unknown)}{did_you_mean(unknown[0], known)}")
         return parsed, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """End the process with a message, the nearest verb if a verb is unknown, and the way to the help.
+
+        Raises:
+            SystemExit: With 2.
+        """
+        if match := re.match(r"argument (?:VERB|CONVERTER): invalid choice: '(.*?)'", message):
+            message = f"there is no {match[1]!r}{there_are(match[1], self._verbs)}"
+        self.exit(2, f"{self.prog}: error: {message}\nsee {self.prog} --help\n")
 
     def group(self, title: str) -> Callable[..., None]:
         """Begin a group of the help, and return the function that adds arguments to it."""

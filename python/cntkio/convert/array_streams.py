@@ -293,7 +293,9 @@ class _ClassSamples:
         steps = classes.shape[0] if classes.shape else 1  # an array [sequences, samples]
         if classes.dtype.kind not in "iu" or classes.is_sparse or len(classes.shape) > 1:
             what = "sparse samples" if classes.is_sparse else f"samples of shape {classes.shape} in {classes.dtype}"
-            raise ConfigError(f"one_hot: stream {name!r} has {what}; expected class ids, whole numbers", key="one_hot")
+            cast = "; write .astype(int) if they are whole" if classes.dtype.kind == "f" else ""
+            what = f"{what}; expected class ids, whole numbers{cast}"
+            raise ConfigError(f"one_hot: stream {name!r} has {what}", key="one_hot")
         self._classes, self._steps = classes, steps
         self.num_sequences, self.num_bytes, self.dtype = classes.num_sequences, 4 * classes.num_bytes, classes.dtype
         self.are_class_ids = num_classes is None

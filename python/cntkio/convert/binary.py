@@ -12,10 +12,11 @@ from cntkio.convert.pieces import AnyPath, Pieces, Progress
 from cntkio.convert.writables import pieces_of
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.cbf import CBFWriter, Layout
-from cntkio.hints import did_you_mean
+from cntkio.hints import did_you_mean, suggests_keywords
 from cntkio.streams import StreamInformation
 
 
+@suggests_keywords
 def write_cbf(
     path: AnyPath,
     data: Any,

@@ -19,10 +19,12 @@ from cntkio.convert.pieces import AnyPath, Pieces, Progress
 from cntkio.convert.writables import pieces_of
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.output_file import written_whole
+from cntkio.hints import suggests_keywords
 
 _TEXT_NAME = re.compile(r"[!-{}~][!-{}~]*")
 
 
+@suggests_keywords
 def write_ctf(
     path: AnyPath,
     data: Any,
@@ -112,7 +114,7 @@ def text_name(name: str) -> bytes:
     if not _TEXT_NAME.fullmatch(name) or name.startswith("#"):
         raise ConfigError(
             f"stream {name!r}: the text format cannot express this name; expected printable ASCII without spaces and "
-            "pipes, not beginning with '#'. Rename it with StreamDef(field=...)",
+            "pipes, not beginning with '#'; rename the column or stream",
             key=name,
         )
     return name.encode("ascii")

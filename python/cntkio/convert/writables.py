@@ -45,6 +45,8 @@ def pieces_of(
         ...     [info.name for info in pieces.streams]
         ['x']
     """
+    if one_hot is not None and not isinstance(one_hot, Mapping):
+        raise ConfigError(f"one_hot is {one_hot!r}; expected the number of classes by name: {{'y': 10}}", key="one_hot")
     return _writable(data, dtype, one_hot or {}).pieces()
 
 

@@ -268,6 +268,7 @@ class MinibatchSource(Displayed, StreamsByName):
         num_data_partitions: int | None = None, partition_index: int | None = None,
     ) -> dict[Key, MinibatchData]: ...  # fmt: skip
 
+    @suggests_keywords
     def next_minibatch(
         self,
         minibatch_size_in_samples: int,
