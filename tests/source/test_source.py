@@ -29,7 +29,7 @@ from cntkio import (
     StreamDef,
     StreamDefs,
 )
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support import ROOT
 from support.builders import STREAMS, corpus_text, make, rest, send_rest, shown
@@ -517,6 +517,14 @@ def outcomes(source: MinibatchSource, size: int, most: int) -> list[Any]:
     bad=st.lists(st.tuples(st.integers(0, 39), st.booleans()), max_size=4),
     sizes=st.lists(st.integers(1, 40), min_size=1), max_errors=st.integers(0, 2),
     options=OPTIONS, size=st.integers(1, 5), is_joined=st.booleans(),
+)  # fmt: skip
+@example(
+    bad=[(10, False), (18, False)], sizes=[8], max_errors=2, size=2, is_joined=False,
+    options={"randomize": True, "randomization_seed": 5661, "randomization_window_in_chunks": 3},
+)  # fmt: skip
+@example(
+    bad=[(0, False)], sizes=[3], max_errors=2, size=2, is_joined=False,
+    options={"randomize": True, "randomization_seed": 1, "randomization_window_in_chunks": 1},
 )  # fmt: skip
 def test_hand_overs_of_several_minibatches_equal_single_minibatches(
     folder: Path,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -93,7 +93,7 @@ class ChunkStore:
         self._num_ahead = _LEAST_CHUNKS_AHEAD
         self._num_waits = 0
         for chunks in self._chunks:
-            chunks.set_window(set())
+            chunks.set_window(set(), set(), is_first=True)
 
     def begin_in_child(self) -> None:
         """In a fork of the process, forget what the parent's threads were loading: they do not exist here."""
@@ -133,13 +133,13 @@ class ChunkStore:
             used: Chunks that the current selection uses.
             ahead: Chunks that are needed afterwards, in the order of need; read until the room is full.
         """
-        self.planned = needed.version
+        is_first, self.planned = self.planned is None, needed.version
         self._set_parts(needed.parts)
         window = list(dict.fromkeys([*used, *needed.chunks]))
         wanted = list(dict.fromkeys([*window, *self._that_fit(ahead)]))
         if self._arrangement.partners is None:
             (chunks,) = self._chunks
-            chunks.set_window(set(window))
+            chunks.set_window(set(window), set(needed.chunks), is_first=is_first)
             chunks.keep_only(set(wanted))
             self._loaders.want((chunks, chunk_id) for chunk_id in wanted)
             return
@@ -154,9 +154,22 @@ class ChunkStore:
             for chunk_id in chunk_ids
         )
         for corpus_index, chunks in enumerate(self._chunks):
-            chunks.set_window({chunk_id for chunk in window for chunk_id in self._partners[chunk][corpus_index]})
+            own = self._partners_in(corpus_index, window), self._partners_in(corpus_index, needed.chunks)
+            chunks.set_window(*own, is_first=is_first)
             chunks.keep_only({chunk_id for owner, chunk_id in wishes if owner is chunks})
         self._loaders.want(wishes)
+
+    def stand(self, needed: Plan) -> None:
+        """Note which chunks are needed before the next minibatches, after the source went back."""
+        if needed.parts is not self._parts:
+            return  # other parts: what is in use will be forgotten
+        for corpus_index, chunks in enumerate(self._chunks):
+            is_joined = self._arrangement.partners is not None
+            own = self._partners_in(corpus_index, needed.chunks) if is_joined else set(needed.chunks)
+            chunks.set_window(chunks.window, own, is_first=True)
+
+    def _partners_in(self, corpus_index: int, table_chunks: Iterable[int]) -> set[int]:
+        return {chunk_id for chunk in table_chunks for chunk_id in self._chunks_of(chunk)[corpus_index]}
 
     def _set_parts(self, parts: PartsOfChunks | None) -> None:
         """Let ids of the table's chunks mean parts of chunks, or whole chunks (None)."""
@@ -229,11 +242,16 @@ class ChunkStore:
             refs: For each corpus, the chunks of the sequences of all minibatches.
             bounds: First sequence of each minibatch and, last, the number of sequences.
         """
-        if not self._loads_window and all(
+        are_together = not self._loads_window and all(
             chunks.stay_in_use(own_refs.chunk_ids) for chunks, own_refs in zip(self._chunks, refs, strict=True)
-        ):
-            return self._take_together(refs, bounds)
-        return self._take_in_turn(refs, bounds)
+        )
+        if len(bounds) > 2:
+            for chunks in self._chunks:
+                chunks.release_passed()
+        taken = self._take_together(refs, bounds) if are_together else self._take_in_turn(refs, bounds)
+        for chunks in self._chunks:
+            chunks.end_taking()
+        return taken
 
     def _take_together(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
         """Take chunks that stay in use: only the few chunks that are not in use yet matter."""
@@ -256,8 +274,10 @@ class ChunkStore:
             sound = [
                 chunk_ids[: bisect.bisect_left(own.firsts, end)] for chunk_ids, own in zip(sound, refs, strict=True)
             ]
-        for chunks, chunk_ids in zip(self._chunks, sound if num_sound else (), strict=False):
-            chunks.release_others(chunk_ids)
+        if error is None or num_sound == len(bounds) - 2:
+            for chunks, own in zip(self._chunks, refs, strict=True):
+                last = own.chunk_ids if len(bounds) == 2 else own.chunks_of(bounds[-2], bounds[-1])
+                chunks.release_others(last, is_last=True)
         return Taken(
             [
                 [chunks.in_memory[chunk_id].chunk for chunk_id in chunk_ids]
@@ -273,6 +293,7 @@ class ChunkStore:
         error: BaseException | None = None
         num_sound = 0
         for first, last in itertools.pairwise(bounds):
+            is_last = num_sound == len(bounds) - 2
             needed = [own_refs.chunks_of(first, last) for own_refs in refs]
             try:
                 for chunks, chunk_ids, own_chunks in zip(self._chunks, needed, taken, strict=True):
@@ -283,9 +304,10 @@ class ChunkStore:
                             chunks.get(chunk_id)
             except BaseException as raised:
                 error = raised
-                break
             for chunks, chunk_ids in zip(self._chunks, needed, strict=True):
-                chunks.release_others(chunk_ids)
+                chunks.release_others(chunk_ids, is_last=is_last)
+            if error is not None:
+                break
             num_sound += 1
         # After an error, later chunks were not loaded, and no request refers to them.
         return Taken(

@@ -24,7 +24,9 @@ class CorpusChunks:
     """The chunks of one corpus that are in memory, being loaded, or in use.
 
     The errors of a chunk count when the chunk is first used, not when it happens to be loaded: so neither memory nor
-    read-ahead changes which error exceeds the budget. The errors of a chunk that is used again count again.
+    read-ahead changes which error exceeds the budget. A chunk stays in use as long as each minibatch, or the window
+    after it, needs the chunk; the errors of a chunk that is used again count again. A refused chunk is not in use, so
+    each minibatch that needs it raises its error.
 
     Args:
         corpus: The corpus.
@@ -34,7 +36,7 @@ class CorpusChunks:
     Attributes:
         in_memory: The chunks that are loaded.
         loading: The chunks that a worker loads or will load.
-        window: The chunks from which the next sequences can come.
+        window: The chunks of the current minibatches, and the chunks from which the next sequences can come.
         num_waits: Number of times that a read waited for a chunk that was being loaded.
     """
 
@@ -47,7 +49,9 @@ class CorpusChunks:
         self._in_use: set[int] = set()
         self._keeps_all = keeps_all
         self._window_stays_in_use = window_stays_in_use
-        self._only_window_in_use = False  # so that there is nothing to release
+        self._needed: set[int] = set()  # the part of the window from which the next sequences can come
+        self._needed_before: set[int] | None = None  # the same before the current minibatches, if it was different
+        self._only_needed_in_use = False  # so that there is nothing to release
         self._parts: PartsOfChunks | None = None
 
     def set_parts(self, parts: PartsOfChunks | None) -> None:
@@ -55,8 +59,8 @@ class CorpusChunks:
         if parts is not self._parts:
             self.keep_only(set())
             self._parts = parts
-            self._in_use, self.window = set(), set()
-            self._only_window_in_use = False
+            self._in_use, self.window, self._needed = set(), set(), set()
+            self._only_needed_in_use = False
 
     def how_to_load(self, chunk_id: int) -> Callable[[], Loaded]:
         """Return a function that loads a chunk, or the part of a chunk that has the id. Any thread may call it."""
@@ -83,13 +87,14 @@ class CorpusChunks:
         if chunk_id not in self._in_use:
             self.corpus.account_for(loaded)
             self._in_use.add(chunk_id)
-            self._only_window_in_use = False
+            self._only_needed_in_use = False
         return loaded
 
-    def set_window(self, window: set[int]) -> None:
-        """Replace the window: the chunks from which the next sequences can come."""
-        self.window = window
-        self._only_window_in_use = False
+    def set_window(self, window: set[int], needed: set[int], *, is_first: bool) -> None:
+        """Replace the window: the chunks of the current minibatches, and those that are needed after the last."""
+        self._needed_before = None if is_first else self._needed
+        self._needed, self.window = needed, window
+        self._only_needed_in_use = False
 
     def stay_in_use(self, chunk_ids: Sequence[int]) -> bool:
         """Return whether these chunks, once in use, stay in use for all minibatches of a hand-over."""
@@ -108,16 +113,27 @@ class CorpusChunks:
     def _is_ready(self, chunk_id: int) -> bool:
         return chunk_id in self._in_use and chunk_id in self.in_memory
 
-    def release_others(self, chunk_ids: Iterable[int]) -> None:
-        """Mark all chunks as not in use, except for these and a window that stays in use. The data stay in memory."""
-        if self._keeps_all or self._only_window_in_use:
+    def release_passed(self) -> None:
+        """Before several minibatches are taken, release the chunks that none of them needs, except for the last."""
+        if self._window_stays_in_use and not self._keeps_all and not self._only_needed_in_use:
+            self._in_use &= self._needed if self._needed_before is None else self._needed_before
+
+    def release_others(self, chunk_ids: Iterable[int], *, is_last: bool) -> None:
+        """Release all chunks except for the chunks of a minibatch, taken or refused, and a window that stays in use.
+
+        The data stay in memory. The window changes only after the last of the minibatches that are taken together.
+        """
+        if self._keeps_all or self._only_needed_in_use:
             return
-        if self._window_stays_in_use:
-            self._in_use &= self.window
-            self._in_use.update(chunk_ids)
-            self._only_window_in_use = self._in_use <= self.window
-        else:
-            self._in_use = set(chunk_ids)
+        if not self._window_stays_in_use:
+            self._in_use &= set(chunk_ids)
+        elif is_last:
+            self._in_use &= self._needed.union(chunk_ids)
+            self._only_needed_in_use = self._in_use <= self._needed
+
+    def end_taking(self) -> None:
+        """Note that the current minibatches have been taken."""
+        self._needed_before = None
 
     def keep_only(self, chunk_ids: set[int]) -> None:
         """Withdraw the loads of all other chunks, and drop these chunks from memory unless all stay."""

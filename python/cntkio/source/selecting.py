@@ -44,6 +44,9 @@ class Chunks(Protocol):
     def plan(self, needed: Plan, used: Sequence[int], ahead: Iterator[int]) -> None:
         """Have chunks loaded ahead."""
 
+    def stand(self, needed: Plan) -> None:
+        """Note which chunks are needed before the next minibatches, after the source went back."""
+
     def take(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
         """Take chunks into use."""
 
@@ -88,6 +91,7 @@ class Selector:
         self._is_literal = is_literal
         self._num_invalid = 0
         self._last_invalid = 0
+        self._went_back = False  # since the last read
         self._ones = np.ones(0, np.uint32)
 
     @property
@@ -98,6 +102,7 @@ class Selector:
     def go_back(self, standing: Standing) -> None:
         """Go back to an earlier standing. Later minibatches will be selected again."""
         self._timeline.go_back(standing.bookmark)
+        self._went_back = True
         self._num_invalid = standing.num_invalid
 
     def begin_in_child(self, standing: Standing) -> None:
@@ -158,6 +163,9 @@ class Selector:
     def _select_some(self, request: Request, most: int, hand_over: HandOver) -> None:
         """Add the reads of a single call of the timeline to a hand-over."""
         most_here = 1 if self._is_judged else most - len(hand_over.prepared)
+        if self._went_back:
+            self._chunks.stand(self._timeline.needed_chunks(request.partition))
+            self._went_back = False
         while True:
             reads = self._timeline.read_several(request.size, request.partition, most_here)
             if reads is None:
@@ -280,6 +288,7 @@ class Selector:
         if taken.error is not None:
             if taken.num_sound + 1 < len(reads.bookmarks):
                 self._timeline.go_back(reads.bookmarks[taken.num_sound])  # to after the minibatch that has the error
+                self._went_back = True
             raise taken.error
 
     def _refs_of(self, corpus_index: int, selection: Selection, located: Located) -> ChunkRefs:
