@@ -264,6 +264,15 @@ def test_merged_minibatches_have_a_sequence_for_each_rank(
     assert sorted(at for rank in ranks for own in rank for at in own) == sorted([*range(len(lengths))] * 2)
 
 
+def test_merging_returns_on_an_endless_source() -> None:
+    shares = []
+    for index in range(4):
+        timeline = Timeline(np.full(6, 5, np.uint32), np.array([0, 6]), window=None)
+        partition = GlobalPartition(index, 4, remainder="merge")
+        shares.append([timeline.read(10, partition).sequences.tolist() for _ in range(3)])
+    assert [sorted(sum(step, [])) for step in zip(*shares, strict=True)] == [[0, 1, 2, 3], [0, 1, 4, 5], [2, 3, 4, 5]]
+
+
 def test_loads_of_ranks_are_even() -> None:
     random = np.random.default_rng(7)
     lengths = random.integers(1, 40, 20_000).astype(np.uint32)

@@ -73,7 +73,10 @@ class DealtMinibatches:
 
 
 class MergedMinibatches:
-    """Join each minibatch that has too few sequences with the minibatch before it, or the first with the second.
+    """Join minibatches that have too few sequences with the minibatch before them, or the first with the second.
+
+    Consecutive small minibatches that together have enough sequences become a minibatch of their own, so that a read
+    of an endless source returns.
 
     Args:
         mode: Reads minibatches of whole sequences.
@@ -88,14 +91,23 @@ class MergedMinibatches:
 
     def read(self, most: int) -> Delivery | None:
         delivery = self._mode.read(1)
-        while delivery is not None:
-            before = self._reader.cursor
+        while delivery is not None and not self._are_enough(delivery):
             following = self._mode.read(1)
-            if following is None or (self._are_enough(delivery) and self._are_enough(following)):
-                self._reader.rewind(before)
-                break
+            if following is None:
+                return delivery
             delivery = _joined(delivery, following)
-        return delivery
+        if delivery is None:
+            return None
+        before = end = self._reader.cursor
+        small: Delivery | None = None
+        while (following := self._mode.read(1)) is not None and not self._are_enough(following):
+            small = following if small is None else _joined(small, following)
+            if self._are_enough(small):
+                small, end = None, before
+                break
+            end = self._reader.cursor
+        self._reader.rewind(end)
+        return delivery if small is None else _joined(delivery, small)
 
     def _are_enough(self, delivery: Delivery) -> bool:
         return len(delivery.selection.sequences) >= self._least
