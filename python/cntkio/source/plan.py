@@ -51,6 +51,9 @@ class NoChunks:
         self._num_loads += len(now - self._needed)
         self.planned, self._needed = needed.version, now
 
+    def stand(self, needed: Plan) -> None:
+        """Do nothing: no chunk is in use."""
+
     def take(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
         self.counts.append((len(self._needed), self._num_loads))
         return Taken([[] for _ in refs], len(bounds) - 1, None)
