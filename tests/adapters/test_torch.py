@@ -429,7 +429,7 @@ def test_two_distributed_processes_see_every_sequence_once_a_sweep(
 
 
 def test_warns_of_partitions_without_chunks(corpus: Path, caplog: pytest.LogCaptureFixture) -> None:
-    dataset = MinibatchDataset(make(corpus), 20, rank=0, world_size=1000)
+    dataset = MinibatchDataset(make(corpus), 20, rank=0, world_size=1000, partition="cntk")
     assert len(keys_of(dataset)) < NUM_SEQUENCES
     assert "1000 partitions (ranks times workers) share" in caplog.text
 
@@ -631,14 +631,15 @@ def test_a_data_set_refuses_a_state_that_it_cannot_know(corpus: Path) -> None:
 
 
 def test_a_state_of_another_rank_or_worker_or_setting_names_every_difference(corpus: Path) -> None:
-    state = MinibatchDataset(make(corpus), 20, rank=0, world_size=2).state_dict()
-    other = MinibatchDataset(make(corpus), 30, rank=1, world_size=2, partition="balanced")
+    state = MinibatchDataset(make(corpus), 20, rank=0, world_size=2, partition="cntk").state_dict()
+    other = MinibatchDataset(make(corpus, randomization_seed=5), 30, rank=1, world_size=2, partition="balanced")
     with pytest.raises(CheckpointError) as error:
         other.load_state_dict(state)
     for text in (
         "minibatch_size: saved 20, here 30",
         "partition: saved 'cntk', here 'balanced'",
         "rank: saved 0, here 1",
+        "randomization_seed: saved 0, here 5",
     ):
         assert text in str(error.value)
     assert error.value.saved["rank"] == 0 and error.value.current["rank"] == 1
@@ -652,6 +653,37 @@ def test_a_state_of_other_chunks_is_refused_by_name(corpus: Path) -> None:
     state = MinibatchDataset(make(corpus), 20).state_dict()
     with pytest.raises(CheckpointError, match="chunk_size_in_bytes: saved 300, here 200"):
         MinibatchDataset(builders.make(corpus, 200, max_sweeps=1), 20).load_state_dict(state)
+
+
+# -- empty minibatches -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("layer", ["LSTM", "GRU", "packed", "transformer", "CTC"])
+def test_layers_and_losses_accept_an_empty_minibatch(corpus: Path, layer: str, workers: int) -> None:
+    dataset = MinibatchDataset(make(corpus), 1, rank=5, world_size=6, layout={"x": "padded", "s": "padded_ids"})
+    minibatch = next(iter(DataLoader(dataset, batch_size=None, num_workers=workers)))
+    assert minibatch.num_sequences == 0
+    values, lengths = x = minibatch["x"]
+    assert (values.tolist(), lengths.tolist(), x.mask.tolist()) == ([[[0, 0]]], [1], [[False]])
+    assert (minibatch["s"].values.tolist(), minibatch["s"].mask.tolist()) == ([[0]], [[False]])
+    recurrent = {"LSTM": torch.nn.LSTM, "GRU": torch.nn.GRU}.get(layer, torch.nn.LSTM)(2, 2, batch_first=True)
+    if layer == "transformer":
+        scores = torch.nn.TransformerEncoderLayer(2, 1, batch_first=True)(values, src_key_padding_mask=~x.mask)
+    elif layer == "packed":
+        packed = torch.nn.utils.rnn.pack_padded_sequence(values, lengths, batch_first=True, enforce_sorted=False)
+        scores, _ = torch.nn.utils.rnn.pad_packed_sequence(recurrent(packed)[0], batch_first=True)
+    else:
+        scores, _ = recurrent(values)
+    if layer == "CTC":
+        targets = minibatch["s"].values.long()
+        ctc = torch.nn.CTCLoss(reduction="none")
+        loss = ctc(scores.log_softmax(-1).transpose(0, 1), targets, lengths, torch.zeros(1, dtype=torch.int64))
+        loss = loss.sum() * minibatch.num_sequences
+    else:
+        loss = torch.nn.functional.cross_entropy(scores[x.mask], minibatch["s"].values[x.mask].long(), reduction="sum")
+    loss.backward()
+    assert loss.item() == 0
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

@@ -61,9 +61,9 @@ def test_a_rank_is_found_in_the_environment(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    state = new(corpus).state_dict()
+    state = new(corpus, partition="cntk").state_dict()
     assert (state["rank"], state["world_size"]) == rank
-    assert (new(corpus, 4, 5).state_dict()["rank"]) == 4  # arguments come first
+    assert (new(corpus, 4, 5, partition="cntk").state_dict()["rank"]) == 4  # arguments come first
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_refuses_an_impossible_rank_of_the_environment(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="expected RANK from 0 and below WORLD_SIZE.* rank=0 and world_size=1"):
-        new(corpus).state_dict()
+        new(corpus)
 
 
 def test_a_rank_is_found_in_ray_trains_context(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_a_rank_is_found_in_ray_trains_context(corpus: Path, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "ray.train", SimpleNamespace(get_context=lambda: context))
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert new(corpus).state_dict()["rank"] == 1
+    assert new(corpus, partition="cntk").state_dict()["rank"] == 1
 
     def outside() -> Any:
         raise RuntimeError("not in a worker")
@@ -119,7 +119,7 @@ def test_a_state_of_balanced_partitions_is_the_same_on_all_ranks(corpus: Path, w
 def test_joined_states_give_each_rank_its_own(corpus: Path) -> None:
     states, expected = [], []
     for rank in range(3):
-        dataset = new(corpus, rank, 3)
+        dataset = new(corpus, rank, 3, partition="cntk")
         running = iter(dataset)
         for _ in range(2):
             next(running)
@@ -127,7 +127,7 @@ def test_joined_states_give_each_rank_its_own(corpus: Path) -> None:
         expected.append(keys(running))
     job = json.loads(json.dumps(joined_states(states[::-1])))
     for rank in range(3):
-        dataset = new(corpus, rank, 3)
+        dataset = new(corpus, rank, 3)  # the state names the partition
         dataset.load_state_dict(job)
         assert keys(dataset) == expected[rank]
     with pytest.raises(
@@ -166,7 +166,7 @@ def test_a_state_that_cannot_be_loaded_says_why(corpus: Path, change: Any, words
 
 
 def test_states_of_several_jobs_are_not_joined(corpus: Path) -> None:
-    states = [new(corpus, rank, count).state_dict() for rank, count in ((0, 2), (1, 3))]
+    states = [new(corpus, rank, count, partition="cntk").state_dict() for rank, count in ((0, 2), (1, 3))]
     with pytest.raises(CheckpointError, match="the states are of jobs with 2 and 3 ranks"):
         joined_states(states)
 
@@ -185,11 +185,33 @@ def test_a_state_of_other_ranks_is_refused_with_advice(corpus: Path, before: Any
         other.load_state_dict(dataset.state_dict())
 
 
+@pytest.mark.parametrize(
+    ("changes", "steps", "difference"),
+    [
+        ({"randomization_seed": 4}, 2, "randomization_seed: 0 on rank 0, 4 on rank 1"),
+        ({}, 3, "steps: 2 on rank 0, 3 on rank 1"),
+        ({"max_sweeps": 1, "chunk_size_in_bytes": 200}, 2, "order: '"),
+    ],
+)
+def test_states_of_different_settings_corpora_or_steps_are_not_joined(
+    corpus: Path, changes: dict[str, Any], steps: int, difference: str
+) -> None:
+    states = []
+    for rank, (options, num_steps) in enumerate([({}, 2), (changes, steps)]):
+        source = builders.make(corpus, **{"chunk_size_in_bytes": 300, "max_sweeps": 1, **options})
+        dataset = MinibatchDataset(source, 16, partition="cntk", rank=rank, world_size=2)
+        for _ in itertools.islice(dataset, num_steps):
+            pass
+        states.append(dataset.state_dict())
+    with pytest.raises(CheckpointError, match=f"not of the same step of one job: {difference}"):
+        joined_states(states)
+
+
 @pytest.mark.parametrize("has_read", [False, True])
 def test_joined_states_at_either_end_of_an_epoch_fit_other_ranks(corpus: Path, has_read: bool) -> None:
     states = []
     for rank in range(3):
-        dataset = new(corpus, rank, 3)
+        dataset = new(corpus, rank, 3, partition="cntk")
         dataset.set_epoch(1)
         if has_read:
             keys(dataset)
@@ -205,7 +227,7 @@ def test_joined_states_at_either_end_of_an_epoch_fit_other_ranks(corpus: Path, h
 
 def test_states_of_other_ranks_cannot_be_gathered_alone(corpus: Path) -> None:
     with pytest.raises(CheckpointError, match="save each rank's state_dict.*joined_states"):
-        gather_state_dict(new(corpus, 0, 2))
+        gather_state_dict(new(corpus, 0, 2, partition="cntk"))
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -255,6 +277,114 @@ def test_merged_minibatches_resume_on_as_many_ranks_only(corpus: Path) -> None:
     state = new(corpus, 0, 2, partition="global", remainder="merge").state_dict()
     with pytest.raises(CheckpointError, match="world_size: saved 2, here 3"):
         new(corpus, 0, 3, partition="global", remainder="merge").load_state_dict(state)
+
+
+# -- defaults and warnings ---------------------------------------------------------------------------------------------
+
+
+def test_ranks_without_a_named_partition_have_as_many_minibatches_each(corpus: Path) -> None:
+    counts = [
+        len(keys(MinibatchDataset(builders.make(corpus, max_sweeps=1), 20, rank=rank, world_size=4)))
+        for rank in range(4)
+    ]
+    assert len(set(counts)) == 1
+    assert new(corpus, 0, 4).partition == "global" and new(corpus).partition == "cntk"
+
+
+@pytest.mark.parametrize("partition", ["cntk", "balanced", "global"])
+def test_a_state_decides_the_partition_that_is_not_named(corpus: Path, partition: Any) -> None:
+    dataset = new(corpus, 1, 2, partition=partition)
+    running = iter(dataset)
+    next(running)
+    state = dataset.state_dict()
+    again = new(corpus, 1, 2)
+    again.load_state_dict(state)
+    assert again.partition == partition
+    assert keys(again) == keys(running)
+    other = new(corpus, 0, 2)
+    with pytest.raises(CheckpointError, match="minibatch_size"):
+        MinibatchDataset(other.source, 30, rank=0, world_size=2).load_state_dict(state)
+    assert other.partition == "global"
+
+
+@pytest.mark.parametrize(
+    ("options", "size", "world_size", "words"),
+    [
+        ({"partition": "cntk"}, 16, 2, ["can give the 2 ranks different numbers of minibatches"]),
+        ({"deal": "chunk"}, 100, 20, ["20 partitions (ranks times workers) share 17 chunks, so some are empty"]),
+        (
+            {}, 20, 60,
+            ["20 samples has about 8.0 sequences for 60 ranks, so about 86.6 %", "at least 150, or remainder='merge'"],
+        ),
+        ({"remainder": "merge"}, 20, 60, []),
+        ({}, 150, 60, []),
+    ],
+)  # fmt: skip
+def test_warns_once_of_ranks_without_data_or_in_different_steps(
+    corpus: Path,
+    caplog: pytest.LogCaptureFixture,
+    options: dict[str, Any],
+    size: int,
+    world_size: int,
+    words: list[str],
+) -> None:
+    source = builders.make(corpus, 300, max_sweeps=1)
+    dataset = MinibatchDataset(source, size, rank=0, world_size=world_size, **options)
+    for _ in range(2):
+        next(iter(dataset))
+    assert len(caplog.messages) == bool(words)
+    assert all(word in caplog.text for word in words)
+
+
+def test_a_deal_by_chunk_in_file_order_fails_in_the_constructor(corpus: Path) -> None:
+    source = builders.make(corpus, randomize=False, max_sweeps=1)
+    with pytest.raises(ConfigError, match="deal='chunk' needs a randomized order"):
+        MinibatchDataset(source, 16, partition="global", deal="chunk", rank=0, world_size=2)
+
+
+# -- agreement of ranks ------------------------------------------------------------------------------------------------
+
+AGREEMENT = Path(__file__).with_name("torch_agreement.py")
+
+
+def agree(corpus: Path, *ranks: dict[str, Any]) -> list[str]:
+    """Run a job in which each rank makes its data set as told, and return what each printed."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    jobs = [
+        subprocess.Popen(
+            [sys.executable, str(AGREEMENT), address, str(rank), str(len(ranks)), str(corpus), json.dumps(told)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank, told in enumerate(ranks)
+    ]
+    printed = [job.communicate(timeout=300)[0] for job in jobs]
+    assert [job.returncode for job in jobs] == [0] * len(ranks)
+    return printed
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "difference"),
+    [
+        ({}, {"seed": 1}, "randomization_seed: "),
+        ({}, {"size": 17, "workers": 2}, "minibatch_size: "),
+        ({"steps": 3}, {"steps": 4}, "position: "),
+        ({"steps": 3, "partition": "cntk"}, {"steps": 4, "partition": "cntk"}, "steps: "),
+        ({}, {"steps": 1}, "position: "),  # only one rank loads a state
+        ({"chunk_size": 300}, {"chunk_size": 200}, "order: "),
+    ],
+)
+def test_ranks_that_disagree_are_refused(corpus: Path, first: Any, second: Any, difference: str) -> None:
+    printed = agree(corpus, first, second)
+    (refusal,) = [text for text in printed if text]
+    assert f"the ranks disagree, so they would not share the data: {difference}" in refusal
+
+
+def test_ranks_that_agree_or_do_not_read_are_not_refused(corpus: Path) -> None:
+    assert agree(corpus, {"steps": 3}, {"steps": 3, "workers": 1}) == ["", ""]
+    assert agree(corpus, {"seed": 1}, {"reads": False}) == ["", ""]
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ class UserTimeline:
         if partition.is_balanced:
             raise ConfigError(
                 "a user-defined deserializer on its own timeline has neither balanced nor global partitions; set "
-                "timeline='global' to use them",
+                "timeline='global' to use them, or partition='cntk' for a data set",
                 key="timeline",
             )
         rows = num_slots(size, partition, self._truncation_length) if self._truncation_length else 0

@@ -26,12 +26,13 @@ except ModuleNotFoundError as error:
 
 from cntkio.torch.dataset import MinibatchDataset
 from cntkio.torch.jobs import gather_state_dict, joined_states
-from cntkio.torch.tensors import Layout, Padded, Ragged, TensorMinibatch, Truncated, convert
+from cntkio.torch.tensors import Layout, Padded, PaddedEmpty, Ragged, TensorMinibatch, Truncated, convert
 
 __all__ = [
     "Layout",
     "MinibatchDataset",
     "Padded",
+    "PaddedEmpty",
     "Ragged",
     "TensorMinibatch",
     "Truncated",

@@ -17,6 +17,7 @@ from cntkio.hints import suggests_keywords
 from cntkio.layouts import check_layout
 from cntkio.source import MinibatchSource
 from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
+from cntkio.timeline.dealing import check_deal
 from cntkio.timeline.state import of_partition
 from cntkio.torch import ranks
 from cntkio.torch.epochs import CONSTANT, Epochs, changing
@@ -27,6 +28,7 @@ logger = logging.getLogger("cntkio")
 
 _LARGEST_SIZE = 2**31 - 1
 _STATE_VERSION = 1
+_PARTITIONS = ("cntk", "balanced", "global")
 
 
 @suggests_keywords
@@ -43,11 +45,12 @@ class MinibatchDataset(WatchedDataset):
             minibatches of its rank.
         layout: As for `convert`.
         device: As for `convert`; must be None with workers or pinned memory.
-        partition: ``"cntk"``: CNTK's rule, where each worker of each rank is a partition (docs/timeline.md,
-            "Partitions"). ``"balanced"``: by sequence, with the same number of minibatches on each rank, independent of
-            the number of workers (docs/timeline.md, "Balanced partitions"). ``"global"``: the sequences of each
-            minibatch are dealt to all ranks, so that a state continues on any number of ranks and workers
-            (docs/timeline.md, "Global partitions").
+        partition: ``"global"``: the sequences of each minibatch are dealt to all ranks, so that all ranks have the same
+            number of minibatches, and a state continues on any number of ranks and workers (docs/timeline.md, "Global
+            partitions"). ``"balanced"``: another deal of this kind, in which whole minibatches are dealt; its states
+            fit the same number of ranks (docs/timeline.md, "Balanced partitions"). ``"cntk"``: CNTK's rule, where each
+            worker of each rank is a partition (docs/timeline.md, "Partitions"). None: the partition of the state that
+            is loaded; else ``"global"`` with several ranks, and ``"cntk"`` with one.
         remainder: For balanced partitions, the rule for fewer sequences than ranks at the end of a sweep: ``"drop"``
             (the default) or ``"repeat"``. For global partitions, the rule for fewer sequences than ranks in a
             minibatch: ``"empty"`` (the default) or ``"merge"``.
@@ -77,7 +80,7 @@ class MinibatchDataset(WatchedDataset):
         *,
         layout: Layout | Mapping[str, Layout] | None = None,
         device: Any = None,
-        partition: Literal["cntk", "balanced", "global"] = "cntk",
+        partition: Literal["cntk", "balanced", "global"] | None = None,
         remainder: Literal["drop", "repeat", "empty", "merge"] | None = None,
         deal: Literal["length", "area", "chunk"] = "length",
         rank: int | None = None,
@@ -97,9 +100,8 @@ class MinibatchDataset(WatchedDataset):
                 key="minibatch_size",
             )
         check_layout(layout, [stream.name for stream in source.stream_infos()], get_args(Layout))
-        check_word("partition", partition, "cntk", "balanced", "global")
-        if deal != "length" and partition != "global":
-            raise ConfigError(f"deal={deal!r} needs partition='global', but partition is {partition!r}", key="deal")
+        if partition is not None:
+            check_word("partition", partition, *_PARTITIONS)
         if (rank is None) != (world_size is None):
             raise ConfigError(f"rank={rank}, but world_size={world_size}; give both or neither", key="rank")
         self._given = None if rank is None else ranks.checked(rank, world_size)
@@ -107,16 +109,34 @@ class MinibatchDataset(WatchedDataset):
         self.minibatch_size = minibatch_size
         self.layout = layout
         self.device = device
-        self.partition = partition
-        self.remainder: Any = remainder or ("empty" if partition == "global" else "drop")
+        self._partition = partition
+        self._remainder = remainder
         self.deal = deal
-        self._share_of(*(self._given or (0, 1)), 0, 1)  # checks the values
+        if deal != "length" and self.partition != "global":
+            raise ConfigError(
+                f"deal={deal!r} needs partition='global', but partition is {self.partition!r}", key="deal"
+            )
+        share = self._share_of(*self._rank(), 0, 1)  # checks the values
+        if deal == "chunk" and isinstance(share, GlobalPartition):
+            check_deal(share, is_randomized=source.is_randomized, is_truncated=False)
+        self._has_warned = False
+        self._is_agreed = False
         self._epochs = Epochs(source)
         # In shared memory, for workers that persist from epoch to epoch.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
         self._origin: int | None = 0
         self._shift = 0  # the first worker of the loader has this worker's share
         self._iteration = 0
+
+    @property
+    def partition(self) -> Literal["cntk", "balanced", "global"]:
+        """The rule that decides the share of each rank."""
+        return self._partition or ("global" if self._rank()[1] > 1 else "cntk")
+
+    @property
+    def remainder(self) -> Any:
+        """The rule for fewer sequences than ranks."""
+        return self._remainder or ("empty" if self.partition == "global" else "drop")
 
     # ----------------------------------------------------------------------------------------------- iteration
 
@@ -161,20 +181,57 @@ class MinibatchDataset(WatchedDataset):
     def _request(self) -> tuple[int, Partition]:
         worker, num_workers = self._worker()
         share = self._share_of(*self._rank(), worker, num_workers)
-        if share.is_balanced:
-            return self.minibatch_size, share
-        if share.count > self.source.num_chunks and share.index == 0 and self.source.is_randomized:
+        if not self._has_warned and worker == 0 and self._rank()[0] == 0:
+            self._has_warned = True
+            self._warn(share)
+        return (
+            self.minibatch_size if share.is_balanced else min(self.minibatch_size * num_workers, _LARGEST_SIZE)
+        ), share
+
+    def _warn(self, share: Partition) -> None:
+        """Warn of partitions that can leave ranks without data, or make them wait for each other forever."""
+        source, world_size = self.source, self._rank()[1]
+        if not share.is_balanced and world_size > 1 and not source.is_infinite():
+            logger.warning(
+                "partition='cntk' can give the %d ranks different numbers of minibatches; if ranks wait for each other "
+                "in each step, the job then hangs: use partition='global', or stop all ranks after the same number of "
+                "steps",
+                world_size,
+            )
+        is_truncated = self._epochs.start["settings"].get("truncation_length", 0) > 0
+        if share.of_chunks.count > source.num_chunks and source.is_randomized:
             logger.warning(
                 "%d partitions (ranks times workers) share %d chunks, so some are empty: make chunks smaller "
-                "(chunk_size_in_bytes), or use partition='balanced' or 'global'",
+                "(chunk_size_in_bytes), or use partition='global' with deal='length'",
                 share.count,
-                self.source.num_chunks,
+                source.num_chunks,
             )
-        return min(self.minibatch_size * num_workers, _LARGEST_SIZE), share
+        elif isinstance(share, GlobalPartition) and share.remainder == "empty" and not is_truncated:
+            num_sequences = max(self.minibatch_size * source.num_sequences / source.num_samples, 1)
+            if num_sequences < world_size:
+                logger.warning(
+                    "a minibatch of %d samples has about %.1f sequences for %d ranks, so about %.1f %% of the ranks' "
+                    "minibatches are empty: use a minibatch_size of at least %d, or remainder='merge'",
+                    self.minibatch_size,
+                    num_sequences,
+                    world_size,
+                    100 * (1 - num_sequences / world_size),
+                    -(-world_size * source.num_samples // source.num_sequences),
+                )
+
+    def begin_iteration(self) -> None:
+        if self._is_agreed or self._rank()[1] == 1:
+            return
+        self._is_agreed = True
+        state = self.loaded.state or {**self._description(), "epoch": self.epoch, "source": self._epochs.start}
+        facts = {**ranks.common_facts(state), "deal": self.deal}
+        ranks.agree([of_one["name"] for of_one in self._epochs.start["order"]["deserializers"]], *self._rank(), facts)
 
     def __iter__(self) -> Iterator[TensorMinibatch]:
         self._shift = 0
         is_worker = torch.utils.data.get_worker_info() is not None
+        if not is_worker:
+            self.begin_iteration()
         number, state = self.loaded.receive() if is_worker else (0, self.loaded.state)
         if self.loaded.state is not None and self.loaded.is_of_this_worker:
             self._origin = None
@@ -188,7 +245,7 @@ class MinibatchDataset(WatchedDataset):
             self.loaded.take_up(number)
         else:
             self.loaded.withdraw()
-            self.delivered.begin_here()
+            self.delivered.begin_here(0 if state is None else state.get("steps"))
         self._iteration += 1
         return self._minibatches(self._iteration, *self._request())
 
@@ -216,8 +273,10 @@ class MinibatchDataset(WatchedDataset):
                 raise RuntimeError("this iteration has ended, because another iteration over the same data set began")
             minibatch = read(size, partition)
             if minibatch is None:
+                self.delivered.num_steps = None
                 return
             if keeps_empty or minibatch.num_sequences:
+                self.delivered.count()
                 tensors = TensorMinibatch(minibatch, layout, device)
                 if is_worker:
                     tensors.passed = self._passed(iteration)
@@ -257,6 +316,8 @@ class MinibatchDataset(WatchedDataset):
             position = positions.state_of_any_workers() if self.partition == "global" else positions.state()
             position["workers"] = [worker and self._of_all_ranks(worker) for worker in position["workers"]]
             position["source"] = {name: self._epochs.start[name] for name in CONSTANT}
+        if self.partition == "cntk" and self.delivered.num_steps is not None:
+            position["steps"] = self.delivered.num_steps
         return _sealed({**self._description(), **position})
 
     @staticmethod
@@ -293,26 +354,36 @@ class MinibatchDataset(WatchedDataset):
                 "the keys that a new data set's state has; save the text json.dumps(dataset.state_dict()) with it",
                 saved=dict(state),
             )
-        self._check_settings(state)
-        before = self.source.state_dict(), self._epochs.current
+        before = self.source.state_dict(), self._epochs.current, self._partition
         try:
-            for position in state.get("workers", [{}]):
-                if position is not None:
-                    self._resume(state["epoch"], {**state["source"], **position})
+            if self._partition is None and state.get("partition") in _PARTITIONS:
+                self._partition = state["partition"]
+            different = self._different_settings(state)
+            try:
+                for position in state.get("workers", [{}]):
+                    if position is not None:
+                        self._resume(state.get("epoch", 0), {**state["source"], **position})
+            except CheckpointError as error:
+                if not different:
+                    raise
+                raise self._refused(state, different, error) from error
+            if different:
+                raise self._refused(state, different)
         except BaseException:  # a state of another worker may have moved the source
             self.source.load_state_dict(before[0])
-            self._epochs.current = before[1]
+            self._epochs.current, self._partition = before[1:]
             raise
         self.loaded.load(state)
+        self._is_agreed = False
         self.delivered.begin_here()
         self._epoch.fill_(state["epoch"])
         self._iteration += 1
 
-    def _check_settings(self, state: Mapping[str, Any]) -> None:
-        """Refuse a state of a data set with other settings.
+    def _different_settings(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of this data set that differ from those of a state.
 
         Raises:
-            CheckpointError: The settings differ, or the positions of the workers are damaged.
+            CheckpointError: The positions of the workers are damaged.
         """
         current = self._description()
         ignored: set[str] = set()
@@ -327,15 +398,26 @@ class MinibatchDataset(WatchedDataset):
             ignored.add("rank")
         else:
             current["rank"] = self._rank()[0]
-        different = [name for name, value in current.items() if name not in ignored and state.get(name) != value]
-        if different:
-            raise CheckpointError(
-                "the state does not fit this data set: "
-                + "; ".join(f"{name}: saved {state.get(name)!r}, here {current[name]!r}" for name in different)
-                + ranks.advice(different, self.partition),
-                saved={name: state.get(name) for name in different},
-                current={name: current[name] for name in different},
+        return {name: value for name, value in current.items() if name not in ignored and state.get(name) != value}
+
+    def _refused(
+        self, state: Mapping[str, Any], different: Mapping[str, Any], error: CheckpointError | None = None
+    ) -> CheckpointError:
+        """Return the error of a state with other settings, with the differences that the source found."""
+        saved = {name: state.get(name) for name in different}
+        message = "the state does not fit this data set: " + "; ".join(
+            f"{name}: saved {saved[name]!r}, here {value!r}" for name, value in different.items()
+        )
+        if error is None or not isinstance(error.saved, Mapping) or not isinstance(error.current, Mapping):
+            return CheckpointError(
+                message + ranks.advice(list(different), self.partition), saved=saved, current=different
             )
+        return CheckpointError(
+            f"{message}; {str(error).removeprefix('the state does not fit this source: ')}"
+            + ranks.advice(list(different), self.partition),
+            saved={**saved, **error.saved},
+            current={**different, **error.current},
+        )
 
     def _own(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return this rank's part of the states of a job."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from cntkio.errors import CheckpointError
+from cntkio.torch import ranks
 from cntkio.torch.dataset import MinibatchDataset
 
 
@@ -55,7 +56,8 @@ def joined_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         states: The `MinibatchDataset.state_dict` of each rank.
 
     Raises:
-        CheckpointError: A rank is missing or appears twice, or the states are of several jobs.
+        CheckpointError: A rank is missing or appears twice, or the states are of several jobs or steps; all
+            differences are named.
 
     Example:
         >>> joined_states([])
@@ -80,13 +82,22 @@ def joined_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             f"the states are of jobs with {' and '.join(map(str, counts))} ranks; expected the states of one job",
             saved=counts,
         )
-    ranks = [state.get("rank") for state in states]
+    numbers = [state.get("rank") for state in states]
     expected = list(range(states[0].get("world_size", 1)))
-    if sorted(ranks, key=str) != sorted(expected, key=str):
+    if sorted(numbers, key=str) != sorted(expected, key=str):
         raise CheckpointError(
-            f"the states are of the ranks {', '.join(map(str, ranks))}; expected each of 0..{len(expected) - 1} once",
-            saved=ranks,
+            f"the states are of the ranks {', '.join(map(str, numbers))}; expected each of 0..{len(expected) - 1} once",
+            saved=numbers,
             current=expected,
         )
     ordered = sorted(states, key=lambda state: int(state["rank"]))
+    first, *others = ordered
+    for other in others:
+        facts = ranks.common_facts(first), ranks.common_facts(other)
+        if different := ranks.differences(first["rank"], facts[0], other["rank"], facts[1]):
+            raise CheckpointError(
+                f"the states are not of the same step of one job: {'; '.join(different)}",
+                saved=facts[0],
+                current=facts[1],
+            )
     return {"version": ordered[0].get("version"), "ranks": [dict(state) for state in ordered]}

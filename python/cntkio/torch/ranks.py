@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -66,6 +70,80 @@ def advice(different: Sequence[str], partition: str) -> str:
     if "rank" in different:
         return ". Each rank loads its own state, or the state of the job that gather_state_dict returns"
     return ""
+
+
+def common_facts(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a state of a data set has in common with the states of all other ranks at the same step.
+
+    With global and balanced partitions, this includes the position, with CNTK's the number of steps.
+    """
+    source = state.get("source", {})
+    names = ["minibatch_size", "partition", "remainder", "world_size", "epoch"]
+    if state.get("partition") == "cntk":
+        names += ["steps", "num_workers"]
+    facts = {name: state.get(name) for name in names}
+    if state.get("partition") != "cntk":
+        positions = state.get("workers", [source])
+        facts["position"] = [position and position["timeline"].get("position") for position in positions]
+    facts.update(source.get("settings", {}))
+    facts["data"] = source.get("data")
+    facts["order"] = source.get("order", {}).get("digest")
+    return facts
+
+
+def differences(
+    first_rank: object, first: Mapping[str, Any], second_rank: object, second: Mapping[str, Any]
+) -> list[str]:
+    """Return a text for each fact that differs between two ranks. An unknown number of steps does not differ.
+
+    Example:
+        >>> differences(0, {"seed": 1, "epoch": 0}, 3, {"seed": 2, "epoch": 0})
+        ['seed: 1 on rank 0, 2 on rank 3']
+    """
+    return [
+        f"{name}: {first.get(name)!r:.200} on rank {first_rank}, {second.get(name)!r:.200} on rank {second_rank}"
+        for name in dict.fromkeys([*first, *second])
+        if first.get(name) != second.get(name) and not (name == "steps" and None in (first.get(name), second.get(name)))
+    ]
+
+
+_num_checks: Counter[str] = Counter()
+
+
+def agree(files: Sequence[str], rank: int, world_size: int, facts: Mapping[str, Any]) -> None:
+    """Compare what must be equal on all ranks of `torch.distributed` with the rank that called this function first.
+
+    The ranks exchange their facts through the key-value store with which `torch.distributed` was initialized. No rank
+    waits for another to begin its iteration, so ranks that do not use the data set do not block the others.
+
+    Args:
+        files: The names of the corpora. The n-th check of these names is compared with that of other ranks.
+        rank: Index of this process.
+        world_size: Number of processes that share the data; nothing is compared if `torch.distributed` has another.
+        facts: The facts, by name.
+
+    Raises:
+        ConfigError: The ranks disagree; all differences are named.
+    """
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() != world_size:
+        return
+    name = " ".join(Path(file).name for file in files)
+    key = f"cntkio/{name}/{_num_checks[name]}"
+    _num_checks[name] += 1
+    store = distributed.distributed_c10d._get_default_store()
+    if store.add(f"{key}/count", 1) == 1:
+        store.set(key, json.dumps({"rank": rank, "facts": facts}))
+        return
+    first = json.loads(store.get(key))
+    if different := differences(first["rank"], first["facts"], rank, json.loads(json.dumps(facts))):
+        raise ConfigError(
+            "the ranks disagree, so they would not share the data: "
+            + "; ".join(different)
+            + ". Make the data set with "
+            "the same arguments on all ranks, and load states of the same step (docs/torch.md, 'Ranks and workers')",
+            key="rank",
+        )
 
 
 def _of_ray_train() -> tuple[int, int] | None:

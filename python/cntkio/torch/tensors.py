@@ -67,6 +67,7 @@ class Padded(NamedTuple):
 
     Attributes:
         values: `[num_sequences, steps, *sample shape]`, 0 at padding. Class ids: int32, `[num_sequences, steps]`.
+            Without sequences `[1, 1, ...]`, see `PaddedEmpty`.
         lengths: Samples of each sequence, int64, `[num_sequences]`.
     """
 
@@ -81,6 +82,20 @@ class Padded(NamedTuple):
 
     def __repr__(self) -> str:
         return _size_text(self, self._fields)
+
+
+class PaddedEmpty(Padded):
+    """The padded arrays of a minibatch without sequences: one row of one step, zeros, of length 1, and masked.
+
+    PyTorch's recurrent layers, `pack_padded_sequence`, transformers and losses accept these arrays, but not empty ones.
+    """
+
+    __slots__ = ()
+
+    @property
+    def mask(self) -> torch.Tensor:
+        """False; bool, `[1, 1]`."""
+        return torch.zeros((1, 1), dtype=torch.bool, device=self.lengths.device)
 
 
 class Truncated(NamedTuple):
@@ -271,7 +286,8 @@ def convert(
 
             These layouts copy if sequences differ in length:
 
-            - ``"padded"``: `Padded`. A sparse stream becomes dense. ``"padded_ids"``: the same with classes.
+            - ``"padded"``: `Padded`. A sparse stream becomes dense. ``"padded_ids"``: the same with classes. A
+              minibatch without sequences has one masked step, as `PaddedEmpty`.
 
     Raises:
         ConfigError: A layout or a stream of this name does not exist, the stream cannot have the layout, or it is not
@@ -313,6 +329,13 @@ def _in_layout(data: Data, layout: Layout | None) -> Any:
                 f"stream {name!r}: truncated minibatches have the layout 'padded', not {layout!r}", key="layout"
             )
         return Truncated(_tensor(data.values), _tensor(data.mask), _tensor(data.continues))
+    if layout in ("padded", "padded_ids") and not data.num_sequences:
+        is_ids = layout == "padded_ids"
+        values = torch.zeros(
+            (1, 1) if is_ids else (1, 1, *data.stream.shape),
+            dtype=torch.int32 if is_ids else _tensor(data.values).dtype,
+        )
+        return PaddedEmpty(values, torch.ones(1, dtype=torch.int64))
     if layout == "padded":
         return Padded(_tensor(data.asarray()), _tensor(data.lengths))
     if layout == "csr":

@@ -203,15 +203,23 @@ class Delivered:
     Attributes:
         token: Identifier of the data set.
         positions: Positions of the workers; None: this process read the data set itself, or loaded a state.
+        num_steps: Minibatches of the current epoch up to here; None: unknown, or the epoch has ended.
     """
 
     def __init__(self) -> None:
+        self.num_steps: int | None = 0
         self.token = uuid.uuid4().hex
         self.positions: Positions | None = None
         self._is_unknown = False  # true after a loader delivered something without a position
 
-    def begin_here(self) -> None:
-        """Note that this process reads the data set itself, or loads a state."""
+    def count(self) -> None:
+        """Count a minibatch."""
+        if self.num_steps is not None:
+            self.num_steps += 1
+
+    def begin_here(self, num_steps: int | None = 0) -> None:
+        """Note that this process reads the data set itself, or loads a state, after a number of steps."""
+        self.num_steps = num_steps
         self.positions, self._is_unknown = None, False
         _arrived.discard(self.token)
 
@@ -253,6 +261,10 @@ class WatchedDataset(torch.utils.data.IterableDataset):
         """The epoch that the next iteration delivers."""
         raise NotImplementedError
 
+    def begin_iteration(self) -> None:
+        """Check, in the process that has the loader, that all ranks begin the same iteration."""
+        raise NotImplementedError
+
 
 class Noted:
     """An iteration of a loader with workers that notes what it delivers.
@@ -268,7 +280,9 @@ class Noted:
         self._is_known = True
         self._number = loaded.number
         self._origin = 0 if loaded.state is None else self._number
+        self._num_steps = 0 if loaded.state is None else loaded.state.get("steps")
         if loaded.state is None:
+            dataset.delivered.num_steps = 0
             self._positions = Positions(dataset.epoch, [None] * num_workers, 0)
             dataset.delivered.note(self._positions)
         else:
@@ -294,6 +308,7 @@ class Noted:
         except StopIteration:
             if self._iteration is None:
                 self._begin()
+            self._dataset.delivered.num_steps = None
             raise
         passed = delivered.passed if isinstance(delivered, TensorMinibatch) else None
         if not isinstance(passed, Passed):
@@ -305,11 +320,13 @@ class Noted:
             self._is_known &= passed.origin == self._origin and passed.iteration == self._iteration
             self._positions.pass_on(passed)
         self._note()
+        self._dataset.delivered.count()
         return delivered
 
     def _begin(self) -> None:
         """Note that the workers have taken up the state."""
         self._dataset.loaded.take_up(self._number)
+        self._dataset.delivered.num_steps = self._num_steps
         self._note()
 
     def _note(self) -> None:
@@ -331,6 +348,7 @@ def _watched_iter(loader: torch.utils.data.DataLoader[Any]) -> Any:
         )
     if not loader.num_workers:
         return _plain_iter(loader)
+    loader.dataset.begin_iteration()
     loaded = loader.dataset.loaded
     if loaded.state is not None:
         shares(loaded.state, loader.num_workers)  # refuses a state of another number of workers before workers start
