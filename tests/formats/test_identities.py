@@ -118,7 +118,6 @@ def stores(folder: Path) -> dict[str, tuple[str, Remote]]:
         "memory 5": FsspecStore("memory"),
         "memory 6": FsspecStore("memory", asynchronous=False, skip_instance_cache=True),
         "memory 7": pyarrow.PyFileSystem(pyarrow.FSSpecHandler(fsspec.filesystem("memory"))),
-        "mock": __import__("pyarrow._fs")._fs._MockFileSystem(),
         "mine 1": Mine(skip_instance_cache=True),
         "mine 2": Mine(skip_instance_cache=True),
         "local": made.LocalStore(folder),

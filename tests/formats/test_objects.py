@@ -3,8 +3,10 @@
 import errno
 import os
 import pickle
+import socket
 import time
 from collections.abc import Callable, Iterator
+from email.utils import formatdate
 from typing import Any
 
 import numpy as np
@@ -117,7 +119,7 @@ def test_every_kind_of_store_reports_facts_ranges_and_changes(kind: str, tmp_pat
 # ------------------------------------------------------------------------------------------------------------ faults
 
 
-@pytest.mark.parametrize("fault", ["500", "503", "429", "drop", "short"])
+@pytest.mark.parametrize("fault", ["500", "503", "429", "drop", "short", "shifted", "more"])
 def test_a_request_is_repeated_after_errors_that_pass(server: RangeServer, fault: str) -> None:
     found = opened(server)
     server.fault = at_first(fault)
@@ -127,7 +129,14 @@ def test_a_request_is_repeated_after_errors_that_pass(server: RangeServer, fault
 
 @pytest.mark.parametrize(
     ("fault", "reason"),
-    [("500", "500"), ("drop", "ServerDisconnected"), ("short", "ContentLength"), ("whole", "it ignores ranges")],
+    [
+        ("500", "500"),
+        ("drop", "ServerDisconnected"),
+        ("short", "ContentLength"),
+        ("whole", "it ignores ranges"),
+        ("shifted", "the server returned bytes 6-25/3000000; expected bytes 5-24"),
+        ("more", "the server returned bytes 5-25/3000000; expected bytes 5-24"),
+    ],
 )
 def test_permanent_errors_name_object_range_and_reason(server: RangeServer, fault: str, reason: str) -> None:
     found = opened(server)
@@ -147,6 +156,103 @@ def test_a_request_without_permission_is_not_repeated(server: RangeServer) -> No
     assert len([request for request in server.requests if request.method == "GET" and request.begin == 5]) == 1
     with pytest.raises(PermissionError, match="storage_options"):
         opened(server)
+
+
+@pytest.mark.parametrize("fault", ["400", "401", "404", "410", "501"])
+def test_errors_that_stay_are_not_retried(server: RangeServer, fault: str) -> None:
+    found = opened(server)
+    server.fault = always(fault)
+    with pytest.raises((OSError, CorpusError)):
+        found.read(5, 25)
+    assert len([request for request in server.requests if request.method == "GET" and request.begin == 5]) == 1
+
+
+def test_a_server_without_ranges_sends_no_large_object(server: RangeServer) -> None:
+    server.files["a.ctf"] = bytes(64 << 20)
+    found = opened(server)
+    server.fault = always("whole")
+    with pytest.raises(OSError, match="it ignores ranges, so copy the file to a local disk"):
+        found.read(0, 100_000)
+    assert server.num_sent < 32 << 20
+    server.files["a.ctf"] = CONTENT[:1000]
+    assert opened(server).read(0, 1000) == CONTENT[:1000]
+
+
+class Clock:
+    """Waits that take no time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.pauses: list[float] = []
+        monkeypatch.setattr(objects, "FIRST_PAUSE", 0.1)
+        monkeypatch.setattr(objects, "wait", self.wait)
+
+    def wait(self, _: object, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+def test_an_outage_of_half_a_minute_is_survived_by_default(
+    server: RangeServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock(monkeypatch)
+    found = opened(server, Remote())
+    server.fault = lambda _: "503" if clock.now < 30 else ""
+    assert found.read(5, 25) == CONTENT[5:25]
+    assert max(clock.pauses) <= 10
+    assert caplog.text.count("it is tried again") == 1
+
+
+@pytest.mark.parametrize(("told", "least", "most"), [("7", 7, 7), ("3600", 60, 60), ("soon", 0, 1), ("date", 15, 20)])
+def test_the_pause_is_what_the_server_says(
+    server: RangeServer, monkeypatch: pytest.MonkeyPatch, told: str, least: float, most: float
+) -> None:
+    clock = Clock(monkeypatch)
+    found = opened(server)
+    monkeypatch.setattr(objects.time, "time", lambda: 1_000_000_000.0)
+    server.retry_after = formatdate(1_000_000_020, usegmt=True) if told == "date" else told
+    server.fault = at_first("503")
+    assert found.read(5, 25) == CONTENT[5:25]
+    (pause,) = clock.pauses
+    assert least <= pause <= most
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        ("obstore.exceptions:NotFoundError", False),
+        ("obstore.exceptions:PermissionDeniedError", False),
+        ("obstore.exceptions:UnauthenticatedError", False),
+        ("obstore.exceptions:GenericError", True),
+    ],
+)
+def test_errors_of_obstore_are_judged_by_their_kind(error: str, passes: bool) -> None:
+    pytest.importorskip("obstore")
+    module, _, name = error.partition(":")
+    assert may_pass(getattr(__import__(module, fromlist=[name]), name)("a")) is passes
+
+
+def test_errors_of_other_libraries_are_judged_by_what_they_tell() -> None:
+    of_boto: Any = type("ClientError", (Exception,), {"response": {"ResponseMetadata": {"HTTPStatusCode": 404}}})
+    missing = FileNotFoundError("a.ctf")
+    missing.__cause__ = of_boto()
+    assert not may_pass(missing)
+    assert not may_pass(OSError("When reading: AWS Error ACCESS_DENIED during HeadObject operation"))
+    assert not may_pass(Exception("Generic HTTP error: Server returned non-2xx status code: 403 Forbidden"))
+    assert may_pass(Exception("Generic HTTP error: Server returned non-2xx status code: 503 Service Unavailable"))
+    assert not may_pass(socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
+    assert may_pass(socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"))
+
+
+def test_a_file_system_of_fsspec_from_obstore_is_one_of_fsspec(tmp_path: Any) -> None:
+    pytest.importorskip("obstore")
+    from obstore.fsspec import FsspecStore
+
+    (tmp_path / "a.ctf").write_bytes(CONTENT)
+    found = open_object(f"{tmp_path}/a.ctf", Remote(store=FsspecStore("file")))
+    assert found.read(5, 2_000_000) == CONTENT[5:2_000_000]
+    with pytest.raises(FileNotFoundError):
+        open_object(f"{tmp_path}/b.ctf", Remote(store=FsspecStore("file"), num_retries=0))
 
 
 def test_a_server_that_does_not_answer_is_given_up(server: RangeServer) -> None:

@@ -37,7 +37,10 @@ class RangeServer:
         bandwidth: Bytes per second of each connection; None: unlimited.
         fault: Called with each request; returns the fault of the answer. "": none; a number such as "500": this
             status; "drop": the connection closes without an answer; "short": it closes after half of the body;
-            "whole": the range is ignored; "hang": no answer until the server stops.
+            "whole": the range is ignored; "shifted": the answer is the range one byte later; "more": the answer has
+            more bytes than requested; "hang": no answer until the server stops.
+        retry_after: The header of this name in answers with an error; empty: they have none.
+        num_sent: Bytes of all bodies so far.
         requests: The requests so far.
         most_at_once: Largest number of requests that were under way at the same time.
     """
@@ -50,6 +53,8 @@ class RangeServer:
     requests: list[Request] = dataclasses.field(default_factory=list)
     most_at_once: int = 0
     has_versions: bool = True
+    retry_after: str = ""
+    num_sent: int = 0
 
     def __post_init__(self) -> None:
         self.numbers = itertools.count()
@@ -115,6 +120,8 @@ class _Handler(BaseHTTPRequestHandler):
         status = int(fault) if fault.isdecimal() else 404 if content is None else 200
         if content is None or status >= 400:
             self.send_response(status)
+            if self.served.retry_after:
+                self.send_header("Retry-After", self.served.retry_after)
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
@@ -129,9 +136,10 @@ class _Handler(BaseHTTPRequestHandler):
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
-            body = body[request.begin : request.end]
+            begin = request.begin + (fault == "shifted")
+            body = body[begin : None if request.end is None else request.end + (fault in ("shifted", "more"))]
             self.send_response(206)
-            self.send_header("Content-Range", f"bytes {request.begin}-{request.begin + len(body) - 1}/{size}")
+            self.send_header("Content-Range", f"bytes {begin}-{begin + len(body) - 1}/{size}")
         else:
             self.send_response(200)
         if self.served.has_versions:
@@ -144,10 +152,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = self.close_connection or fault == "short"
 
     def send_body(self, body: memoryview) -> None:
-        step = len(body) if self.served.bandwidth is None else 1 << 18
+        step = 1 << 18
         begin = time.monotonic()
         for offset in range(0, len(body), step or 1):
             self.wfile.write(body[offset : offset + step])
+            self.served.num_sent += min(step, len(body) - offset)
             if self.served.bandwidth is not None:
                 due = begin + (offset + step) / self.served.bandwidth
                 self.served.stopping.wait(max(due - time.monotonic(), 0))

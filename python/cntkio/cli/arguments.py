@@ -325,7 +325,7 @@ def _add_remote_options(parser: Parser) -> None:
         type=_remote_option,
         action="append",
         help="num_requests: how many requests run at the same time (8); num_retries: how often a request is repeated "
-        "after a temporary error (4); timeout_in_seconds: of a request (60); may be repeated",
+        "after a temporary error (10); timeout_in_seconds: of a request (60); may be repeated",
     )
 
 

@@ -17,9 +17,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import logging
 import random
+import re
+import socket
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,11 +36,15 @@ from cntkio.formats.remote import Remote, default_remote
 from cntkio.formats.stores import Facts, StoredObject, changed, hint_on_memory, reason_of, stored_object
 from cntkio.formats.text_input import filled
 
+logger = logging.getLogger("cntkio")
 _T = TypeVar("_T")
 PART = 4 << 20
 """Most bytes of a request: enough that its latency costs little, few enough that a chunk takes several in parallel."""
 FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 5.0
+# With 10 retries, the pauses are at least 32 s together, so an outage of half a minute is survived.
+_LONGEST_PAUSE = 10.0
+_LONGEST_TOLD_PAUSE = 60.0
+_PAUSE_TO_REPORT = 1.0
 # Errors that stay when the request is repeated. All others may pass, since each library has errors of its own.
 _STAY = (
     FileNotFoundError,
@@ -51,8 +60,15 @@ _STAY = (
     ImportError,
     MemoryError,
 )
-# Libraries also give this status to answers that were cut off.
-_STATUSES_THAT_PASS = (400, 408, 425, 429)
+_STATUSES_THAT_PASS = (408, 425, 429)
+# Errors of libraries that have no status: obstore's by their names, pyarrow's by their texts.
+_STATUSES = {
+    "NotFoundError": 404, "PermissionDeniedError": 403, "UnauthenticatedError": 401, "InvalidPathError": 400,
+    "NotSupportedError": 501, "PreconditionError": 412, "UnknownConfigurationKeyError": 400,
+}  # fmt: skip
+_STATUS_IN_TEXT = re.compile(r"\b(?:status(?: code)?|HTTP(?: status)?)[ :]+([45]\d\d)\b", re.IGNORECASE)
+_REFUSED_IN_TEXT = re.compile(r"AWS Error \w*(ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|TOKEN|UNRECOGNIZED_CLIENT)")
+_MISSING_IN_TEXT = re.compile(r"AWS Error \w*(NO_SUCH_BUCKET|NO_SUCH_KEY|NOT_FOUND)")
 
 
 class ShortReadError(OSError):
@@ -69,9 +85,13 @@ def may_pass(error: BaseException) -> bool:
         (True, False, True)
     """
     for found in _causes_of(error):
+        if type(found).__module__.startswith("aiohttp.http"):
+            return True  # the answer was cut off or garbled
+        if isinstance(found, socket.gaierror):
+            return found.errno != socket.EAI_NONAME
         status = _status_of(found)
         if status is not None:
-            return status >= 500 or status in _STATUSES_THAT_PASS
+            return (status >= 500 and status != 501) or status in _STATUSES_THAT_PASS
     # The error about a missing object has no cause; with a cause, another error was converted to it.
     return not isinstance(error, _STAY) or (isinstance(error, FileNotFoundError) and error.__cause__ is not None)
 
@@ -82,12 +102,51 @@ def _causes_of(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
+def _answer_of(error: BaseException) -> Mapping[str, Any]:
+    """Return what the libraries of S3 tell about the answer of the server."""
+    response = getattr(error, "response", None)
+    found = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
 def _status_of(error: BaseException) -> int | None:
-    for name in ("status", "status_code", "code"):
-        status = getattr(error, name, None)
+    """Return the status of HTTP of an error, or the status that corresponds to the error."""
+    told = (getattr(error, name, None) for name in ("status", "status_code", "code"))
+    known = (_answer_of(error).get("HTTPStatusCode"), _STATUSES.get(type(error).__name__))
+    for status in itertools.chain(told, known):
         if isinstance(status, int) and 400 <= status <= 599:
             return status
-    return None
+    text = str(error)
+    if _REFUSED_IN_TEXT.search(text):
+        return 403
+    if _MISSING_IN_TEXT.search(text):
+        return 404
+    found = _STATUS_IN_TEXT.search(text)
+    return None if found is None else int(found[1])
+
+
+def _told_pause(error: BaseException) -> float:
+    """Return the number of seconds after which the server wants the next request; 0: it does not say so."""
+    for found in _causes_of(error):
+        headers = getattr(found, "headers", None) or _answer_of(found).get("HTTPHeaders") or {}
+        told = {str(name).lower(): str(value) for name, value in dict(headers).items()}.get("retry-after", "")
+        if told.isdecimal():
+            return float(told)
+        with contextlib.suppress(ValueError, TypeError):
+            return parsedate_to_datetime(told).timestamp() - time.time()
+    return 0.0
+
+
+def _pause_after(error: BaseException, num_errors: int) -> float:
+    """Return how long to wait before a request is repeated: as the server says, or longer after each error."""
+    # Random, so that many processes do not return at once.
+    pause = min(FIRST_PAUSE * 2 ** (num_errors - 1), _LONGEST_PAUSE) * random.uniform(0.75, 1.0)
+    return max(pause, min(_told_pause(error), _LONGEST_TOLD_PAUSE))
+
+
+def wait(event: threading.Event, seconds: float) -> None:
+    """Wait for an event. Tests replace this function, so that they need not wait."""
+    event.wait(seconds)
 
 
 class RemoteObject:
@@ -115,6 +174,7 @@ class RemoteObject:
         self._num_made = 0  # requests that were answered
         self._num_sound = 0  # how many of the first answers are known to be of the version in `facts`
         self._num_failed = 0  # requests that were given up
+        self._has_complained = False
         self._failure: OSError | None = None  # the error of the last request that was given up
         self.facts = _on_a_thread(self._ask_for_facts)
 
@@ -225,17 +285,20 @@ class RemoteObject:
                 except CntkIoError:
                     raise
                 except Exception as error:
-                    found = self._named(error, what, num_errors)
+                    failure = self._named(error, what, num_errors)
                     cause = None if self._stored.is_secret else error
                     if not may_pass(error) or self._num_failed > num_failed:
-                        raise found from cause
+                        raise failure from cause
                     if num_errors > self._remote.num_retries:
                         with self._lock.inner:
-                            self._failure = found
+                            self._failure = failure
                             self._num_failed += 1
-                        raise found from cause
-            pause = min(FIRST_PAUSE * 2 ** (num_errors - 1), _LONGEST_PAUSE)
-            is_given_up.wait(pause * random.uniform(0.5, 1.0))  # random, so that many processes do not return at once
+                        raise failure from cause
+                    pause, reason = _pause_after(error, num_errors), failure.strerror
+            if pause >= _PAUSE_TO_REPORT and not self._has_complained:
+                self._has_complained = True
+                logger.warning("%s: %s; it is tried again", self.name, reason)
+            wait(is_given_up, pause)
         raise AssertionError("unreachable")
 
     def _share_failure(self, num_failed: int) -> None:

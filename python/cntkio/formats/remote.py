@@ -75,7 +75,8 @@ class Remote:
         cache_limit: Most bytes of the cache, as a number or as a text such as "50 GB"; None: no limit.
         num_requests: Most simultaneous requests, for all files with these options together.
         num_retries: How often a request is repeated after errors that may pass, such as a status of 500, a timeout or
-            a broken connection. Permanent errors, such as a missing permission, are raised at once.
+            a broken connection. The default survives an outage of half a minute. Permanent errors, such as a missing
+            permission, are raised at once.
         timeout_in_seconds: Longest time of a request. It applies to asynchronous file systems of fsspec, such as those
             for S3, Google, Azure and HTTP; other stores have options of their own.
 
@@ -92,7 +93,7 @@ class Remote:
     cache: str | os.PathLike[str] | None = None
     cache_limit: int | str | None = None
     num_requests: int = 8
-    num_retries: int = 4
+    num_retries: int = 10
     timeout_in_seconds: float = 60.0
     slots: RequestSlots = dataclasses.field(init=False, compare=False)
     own_identity: OwnIdentity = dataclasses.field(init=False, compare=False, default_factory=OwnIdentity)

@@ -7,8 +7,9 @@
                       of obstore     obstore
                       of pyarrow     pyarrow
 
-Each kind of store has one class, and no scheme has code of its own. A class makes single requests: `objects` repeats
-them, limits them and makes them in parallel. The libraries are optional, and imported when they are needed.
+Each kind of store has one class. Of the schemes, only HTTP has code of its own, which checks the ranges of answers. A
+class makes single requests: `objects` repeats them, limits them and makes them in parallel. The libraries are optional,
+and imported when they are needed.
 
 A process may fork after it has read. File systems of fsspec are created again in the fork, and file systems of pyarrow
 survive it. A store of obstore would wait forever in a fork, which lacks its threads, so the fork raises an error.
@@ -32,6 +33,7 @@ _VERSIONS = ("versionid", "version", "generation", "etag", "contentmd5", "md5has
 _LONGEST_REASON = 300
 _QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s'\")]*")
 _PASSWORD = re.compile(r"(://)[^\s/?'\"@]*@")
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(?:\d+|\*)", re.IGNORECASE)
 _TIMES = ("lastmodified", "mtime", "modified", "updated", "created")
 
 
@@ -264,6 +266,7 @@ class _OfFsspec:
         self.is_secret = self.name != path
         self._url, self._remote = path, remote
         self._system = _FileSystem(path, remote)
+        self._process = os.getpid()
 
     @property
     def identity(self) -> str:
@@ -277,6 +280,8 @@ class _OfFsspec:
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the file system; an asynchronous method gets a time limit."""
         system, path = self._system.get()
+        if type(system).__module__.startswith("obstore."):
+            _require_no_fork(self._process)
         within = getattr(system, "fs", system)  # a file system may only forward calls to another
         if not (system.async_impl and within.async_impl) or system.asynchronous:
             return getattr(system, name)(path, *args, **kwargs)
@@ -295,11 +300,43 @@ class _OfFsspec:
         return Facts(info["size"], version_in(info))
 
     def read(self, begin: int, end: int, version: str) -> bytes:
-        content: bytes = self._call("cat_file", start=begin, end=end)
+        system, path = self._system.get()
+        if type(system).__module__ == "fsspec.implementations.http" and not system.asynchronous:
+            from fsspec.asyn import sync
+
+            wanted = (system, path, begin, end)
+            content: bytes = sync(system.loop, _range_by_http, *wanted, timeout=self._remote.timeout_in_seconds)
+        else:
+            content = self._call("cat_file", start=begin, end=end)
         return content
 
     def write(self, content: bytes) -> None:
         self._call("pipe_file", content)
+
+
+class WrongRangeError(OSError):
+    """A server returned other bytes than requested."""
+
+
+async def _range_by_http(system: Any, url: str, begin: int, end: int) -> bytes:
+    """Return a range of an object by HTTP. fsspec does not check which range the answer has, and reads all of it."""
+    headers = {**system.kwargs.get("headers", {}), "Range": f"bytes={begin}-{end - 1}", "Accept-Encoding": "identity"}
+    session = await system.set_session()
+    async with session.get(system.encode_url(url), **{**system.kwargs, "headers": headers}) as answer:
+        answer.raise_for_status()
+        if answer.status != 206 and (begin or answer.content_length != end):
+            raise NotImplementedError("it ignores ranges, so copy the file to a local disk")
+        told = answer.headers.get("Content-Range", "")
+        found = _CONTENT_RANGE.fullmatch(told.strip())
+        if answer.status == 206 and (found is None or int(found[1]) != begin or int(found[2]) >= end):
+            raise WrongRangeError(f"the server returned {told or 'no Content-Range'}; expected bytes {begin}-{end - 1}")
+        parts, size = [], 0
+        async for part in answer.content.iter_any():
+            parts.append(part)
+            size += len(part)
+            if size > end - begin:
+                raise WrongRangeError(f"the server returned more bytes than the {end - begin} that were requested")
+        return b"".join(parts)
 
 
 def _listed_by_fsspec(pattern: str, remote: Remote) -> list[str]:
