@@ -1,13 +1,15 @@
 """Options of remote stores, on the command line and in configurations."""
 
+import threading
 from pathlib import Path
 
 import pytest
-from cntkio import CTFDeserializer, Remote, StreamDef, StreamDefs, read_config
+from cntkio import CTFDeserializer, Remote, StreamDef, StreamDefs, check, read_config
 from cntkio.cli import main
 from cntkio.config.writing import configuration_for
-from cntkio.formats import block_cache
+from cntkio.formats import block_cache, concatenation
 from cntkio.formats.remote import default_remote
+from cntkio.formats.remote_input import RemoteInput
 
 fsspec = pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
 URL = "memory://remote-options/a.ctf"
@@ -27,7 +29,7 @@ def test_every_verb_that_reads_keeps_remote_files_in_a_cache(verb: list[str], tm
     name, *rest = verb
     arguments = [name, *rest[:2], URL, *rest[2:], "--cache", "kept", "--cache-limit", "50 MB"]
     assert main(arguments) == 0
-    blocks = [path for path in (tmp_path / "kept").glob("*/*") if path.is_file()]
+    blocks = [path for path in (tmp_path / "kept").glob("*/*-*") if path.is_file()]
     assert len(blocks) == 1
     assert default_remote() == Remote()
 
@@ -93,3 +95,35 @@ def test_files_of_a_configuration_may_be_urls_in_any_directory(tmp_path: Path) -
     streams = StreamDefs(x=StreamDef(field="x", shape=2, is_sparse=True))
     path.write_text(configuration_for(CTFDeserializer(URL, streams))[0])
     assert read_config("a.cntk", f"currentDirectory={tmp_path}").calls[0].arguments[0] == URL
+
+
+def test_the_options_of_a_check_are_only_those_of_its_thread(tmp_path: Path) -> None:
+    seen: list[Remote] = []
+
+    def look(*_: int) -> None:
+        thread = threading.Thread(target=lambda: seen.append(default_remote()))
+        thread.start()
+        thread.join()
+
+    check(URL, remote=Remote(cache=tmp_path / "kept"), progress=look)
+    assert seen and all(found == Remote() for found in seen)
+    assert len(list((tmp_path / "kept").glob("*/*-*"))) == 1
+
+
+def test_files_that_are_opened_again_keep_the_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concatenation, "MOST_OPEN", 1)
+    memory = fsspec.filesystem("memory")
+    for number in range(5):
+        memory.pipe(f"/remote-options/many/{number}.ctf", b"1 |x 0:1\n2 |x 1:1\n" * 300)
+    opened: list[str | None] = []
+    made = RemoteInput.__init__
+
+    def record(self: RemoteInput, path: str, remote: Remote | None = None) -> None:
+        opened.append((remote or default_remote()).cache)
+        made(self, path, remote)
+
+    monkeypatch.setattr(RemoteInput, "__init__", record)
+    names = "memory://remote-options/many/*.ctf"
+    check(names, skip_sequence_ids=True, chunk_size_in_bytes=500, remote=Remote(cache="kept"))
+    assert main(["read", names, "--skip-sequence-ids", "--chunk-size", "500", "--cache", "kept", "--quiet"]) == 0
+    assert len(opened) > 10 and set(opened) == {"kept"}

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -132,7 +133,7 @@ def _sizes_of(files: Sequence[str]) -> list[int]:
     if not any(map(is_remote, files)):
         return sizes_of(files)
     with Workers(default_remote().num_requests, "cntkio-sizes") as workers:
-        return [job.result() for job in [workers.do(size, file) for file in files]]
+        return [job.result() for job in [workers.do(copy_context().run, size, file) for file in files]]
 
 
 def _unpack(path: Path, target: Path, shown: str) -> None:

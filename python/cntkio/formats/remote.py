@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -230,25 +231,25 @@ def located(name: str, paths: Any, remote: Remote | None) -> tuple[str | list[st
 
 
 _default = Remote()
+_chosen: ContextVar[Remote] = ContextVar("remote", default=_default)
 
 
 def default_remote() -> Remote:
     """Return the options for files that have none. These files share the limit on requests."""
-    return _default
+    return _chosen.get()
 
 
 @contextmanager
 def remote_by_default(remote: Remote) -> Iterator[None]:
-    """Use these options for files that have none, within the block and in all threads of the process.
+    """Use these options for files that have none, within the block and only in this thread.
 
     Example:
         >>> with remote_by_default(Remote(num_requests=2)):
         ...     default_remote()
         Remote(num_requests=2)
     """
-    global _default
-    before, _default = _default, remote
+    token = _chosen.set(remote)
     try:
         yield
     finally:
-        _default = before
+        _chosen.reset(token)

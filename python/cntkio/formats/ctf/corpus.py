@@ -265,6 +265,8 @@ class TextReading:
         self, options: CTFDeserializer, text_keys: bool, *, is_packed: bool, largest: int, are_several: bool
     ) -> None:
         self.options = options
+        # Threads of their own, which do not have the default of this thread, open files again.
+        self._remote = options.remote or default_remote()
         self.text_keys = text_keys
         self._are_several = are_several
         streams = named(options.streams)
@@ -348,7 +350,7 @@ class TextReading:
         return CTFCorpus(self, self._opened(path, memory.guide), index, memory.fingerprint)
 
     def _opened(self, path: str, guide: object = None) -> TextInput:
-        return open_input(path, self.options.remote, cache_index=self.options.cache_index, guide=guide)
+        return open_input(path, self._remote, cache_index=self.options.cache_index, guide=guide)
 
     def _index(self, file: TextInput, first_pass: FirstPass) -> TextIndex:
         options = self.options
