@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?=
 FUZZ_SECONDS ?= 60
+# Folder or file below tests/ for `make quick`.
+FOLDER ?= formats
 # Checks the fuzz targets without the C++ library that they need at run time.
 FUZZ_CHECK := CUSTOM_LIBFUZZER_PATH=/none/libfuzzer.a cargo
 RUST := Cargo.toml $(wildcard Cargo.lock) $(shell find crates -name '*.rs' -o -name Cargo.toml | grep -v /target/)
@@ -13,7 +15,7 @@ ifeq ($(shell rustc --version 2>/dev/null),)
 $(shell rustup toolchain install >&2)
 endif
 
-.PHONY: all help build debug-build demo test check docs bench format fuzz clean
+.PHONY: all help build demo test test-all quick checked check docs bench format fuzz clean
 all: build
 
 ##@ For every change
@@ -34,6 +36,10 @@ $(VENV)/.test-tools: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q --group test
 	touch $@
 
+$(VENV)/.adapter-tools: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q --group adapters
+	touch $@
+
 $(VENV)/.check-tools: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q --group check
 	touch $@
@@ -45,32 +51,61 @@ $(VENV)/.docs-tools: pyproject.toml | $(BIN)/python
 # Installs the package into the environment, compiled for speed; Python files are used in place.
 $(VENV)/.release: $(RUST) pyproject.toml $(VENV)/.tools
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop -q --release
-	rm -f $(VENV)/.debug; touch $@
-
-# The same with overflow and debug assertions on.
-$(VENV)/.debug: $(RUST) pyproject.toml $(VENV)/.tools
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop -q
-	rm -f $(VENV)/.release; touch $@
+	touch $@
 
 build: $(VENV)/.release ## install the package into .venv, compiled for speed
-debug-build: $(VENV)/.debug
 
 demo: build ## inspect the examples, and train a classifier on them
 	$(BIN)/python examples/demo.py
 
-# Tests of adapters run in a separate process, because frameworks change how forks and interrupts behave.
+# The package with a module that has all assertions. It stands apart from the installed package, which stays as it is.
+CHECKED := target/checked/python
+IS_MACOS = $(findstring darwin,$(HOST))
+checked: | $(BIN)/python
+	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo rustc -q --profile checked -p cntkio-python \
+		$(if $(IS_MACOS),-- -C link-arg=-undefined -C link-arg=dynamic_lookup)
+	rm -rf $(CHECKED) && mkdir -p $(CHECKED)/cntkio && ln -s $(CURDIR)/python/cntkio/* $(CHECKED)/cntkio/
+	rm -f $(CHECKED)/cntkio/_core.abi3.so $(CHECKED)/cntkio/__pycache__
+	cp target/checked/libcntkio_core_module.$(if $(IS_MACOS),dylib,so) $(CHECKED)/cntkio/_core.abi3.so
+
+# Tests of the repository's text, which no build can change; `make check` runs them.
+TEXT_TESTS := $(addprefix tests/test_,distribution.py house.py reference.py types.py)
+# Tests of adapters run in separate processes, because frameworks change how forks and interrupts behave.
 TORCH_TESTS = $(wildcard tests/adapters/test_torch*.py)
-PYTEST = $(BIN)/python -m pytest tests --ignore=tests/adapters \
-	&& $(BIN)/python -m pytest $(TORCH_TESTS) $(filter-out $(TORCH_TESTS),$(wildcard tests/adapters/test_*.py))
+OTHER_ADAPTER_TESTS = $(filter-out $(TORCH_TESTS),$(wildcard tests/adapters/test_*.py))
+PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal
+PYTEST_CHECKED = PYTHONPATH=$(CURDIR)/$(CHECKED) $(PYTEST)
+# What the release build must pass too: recorded deliveries of every format, text with every kernel, and some tests of adapters.
+SMOKE = $(PYTEST) tests/conformance tests/formats/test_kernels.py \
+	&& $(PYTEST) $(addprefix tests/adapters/test_,torch_recorded_states.py jax.py damaged_tables.py)
 
-# Both builds pass all tests. The release build comes last and stays.
-test: $(VENV)/.test-tools ## run the tests of Rust and Python
-	cargo test -q --workspace
-	cargo test -q --workspace --release
-	$(MAKE) debug-build && $(PYTEST)
-	$(MAKE) build && $(PYTEST)
+# The release build passes a few tests, and a build with all assertions the others.
+test: build checked $(VENV)/.test-tools $(VENV)/.adapter-tools ## run the tests that every change must pass, Rust and Python
+	cargo test -q --profile checked --workspace
+	$(PYTEST_CHECKED) tests --ignore=tests/adapters --ignore=tests/formats/test_kernels.py $(TEXT_TESTS:%=--ignore=%)
+	$(PYTEST_CHECKED) $(TORCH_TESTS) || test $$? = 5  # without PyTorch, no test is collected
+	$(PYTEST_CHECKED) $(OTHER_ADAPTER_TESTS)
+	$(SMOKE)
 
-check: build $(VENV)/.check-tools ## run rustfmt, clippy, ruff, mypy, and the comparison of the stub with the built module
+# All cases, of which `make test` leaves some out, with new random examples; then tests of large packages, random sources,
+# and each fuzz target for a few seconds. Tests of Spark run if Java is installed.
+THOROUGH := --hypothesis-profile thorough
+test-all: build checked $(VENV)/.test-tools $(VENV)/.adapter-tools $(VENV)/.torch-tools ## run all cases of all tests, the fuzz targets and random sources
+	cargo test -q --profile checked --workspace
+	$(PYTEST_CHECKED) $(THOROUGH) tests --ignore=tests/adapters
+	$(PYTEST_CHECKED) $(THOROUGH) $(TORCH_TESTS)
+	$(PYTEST_CHECKED) $(THOROUGH) $(OTHER_ADAPTER_TESTS)
+	$(SMOKE)
+	$(MAKE) fuzz FUZZ_SECONDS=5
+	$(MAKE) soak SOAK_SECONDS=60
+	$(MAKE) test-stores test-ray $(if $(shell command -v java),test-spark)
+
+# The inner loop, such as `make quick FOLDER=formats/test_ctf.py`.
+quick: checked $(VENV)/.test-tools ## run the Rust tests, and the tests below tests/FOLDER
+	cargo test -q --profile checked --workspace
+	$(PYTEST_CHECKED) tests/$(FOLDER)
+
+check: build $(VENV)/.test-tools $(VENV)/.check-tools ## run rustfmt, clippy, ruff, mypy, and the tests of stubs, types and structure
 	cargo fmt --all --check
 	cargo fmt --manifest-path crates/fuzz/Cargo.toml --check
 	cargo clippy -q --workspace --all-targets -- -D warnings
@@ -79,6 +114,7 @@ check: build $(VENV)/.check-tools ## run rustfmt, clippy, ruff, mypy, and the co
 	$(BIN)/ruff check -q .
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest cntkio._core --ignore-disjoint-bases --allowlist crates/python/stubtest-allowed.txt
+	$(PYTEST) $(TEXT_TESTS)
 
 docs: build $(VENV)/.docs-tools ## build the pages as a site, in site/
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site

@@ -1,6 +1,8 @@
 """Settings of all tests, and fixtures that several rooms need.
 
-Properties are searched without a deadline, since the machine may be busy.
+Properties are searched without a deadline, since the machine may be busy. `make test` searches the same examples each
+time, so that a failure belongs to the change; `make test-all` searches other and more examples each time.
+`pytest --hypothesis-profile thorough` does so, too.
 """
 
 import signal
@@ -9,8 +11,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("cntkio", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("cntkio")
+settings.register_profile("thorough", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("thorough"), max_examples=34, derandomize=True)
+settings.load_profile("quick")
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from cntkio.cli import main
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
+from support.rounds import rounds
 
 STREAMS = StreamDefs(
     x=StreamDef(field="x", shape=(1, 2)),
@@ -134,7 +135,7 @@ def test_a_table_file_returns_the_same_text_and_binary_corpus(
     assert read(tmp_path / "a.table").streams[1].shape == (1, 2)
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rounds(40), suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_any_corpus_comes_back_with_the_same_bits(tmp_path: Path, data: st.DataObject) -> None:
     lengths = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=8))

@@ -290,8 +290,9 @@ def test_quiet_prints_no_warnings_and_no_progress(monkeypatch: pytest.MonkeyPatc
 def test_the_progress_bar_shows_a_rate_and_the_remaining_time() -> None:
     program = (
         "import time; from argparse import Namespace; from cntkio.cli.show import progress_bar\n"
+        "now = 100.0; time.monotonic = lambda: now\n"
         "with progress_bar(Namespace(quiet=False), 'sequences') as show:\n"
-        "    show(0, 4); time.sleep(1.2); show(2, 4)\n"
+        "    show(0, 4); now += 1.2; show(2, 4)\n"
     )
     terminal, stderr = pty.openpty()
     environment = {**os.environ, "COLUMNS": "80"}
@@ -306,7 +307,9 @@ def test_the_progress_bar_shows_a_rate_and_the_remaining_time() -> None:
 # ------------------------------------------------------------------------------------------------ hostile text
 
 
-def test_control_characters_of_corpora_never_reach_the_terminal() -> None:
+def test_control_characters_of_corpora_never_reach_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     Path("a.mlf").write_text(f'#!MLF!#\n"u{ESCAPE}1.lab"\n0 100000 s{ESCAPE}il\n.\n"u2.lab"\nx y z\n.\n')
     cntkio.write_htk_archive("a.ark", "b.scp", [("u1", np.ones((2, 3)))])
     Path("a.scp").write_text(Path("b.scp").read_text().replace("u1=", f"u{ESCAPE}1="))
@@ -316,9 +319,9 @@ def test_control_characters_of_corpora_never_reach_the_terminal() -> None:
     for name in ("a.mlf", "a.scp", "a.cbf", "a.ctf", "a.cntk", f"missing{ESCAPE}.ctf"):
         for verb in FIELDS:
             for arguments in ([], ["--json"]):
-                finished = run(verb, *arguments, name)
-                printed = finished.stdout + finished.stderr
-                assert printed and "Traceback" not in printed
+                main([verb, *arguments, name])
+                printed = "".join(capsys.readouterr())
+                assert printed
                 assert not set(printed) - {"\n"} & {chr(code) for code in (*range(32), *range(127, 160))} - {"\n"}
 
 

@@ -40,6 +40,7 @@ from hypothesis.extra import numpy as arrays
 from support import ROOT
 from support.packers import BY_ENDING
 from support.recorded import SHARED, folder_of
+from support.rounds import rounds
 
 CORPORA = [
     *sorted((ROOT / "examples").rglob("*.ctf")),
@@ -113,7 +114,7 @@ finite = {
 }
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=rounds(50))
 @given(st.data())
 def test_arrays_come_back_from_both_formats(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from([np.float32, np.float64]))

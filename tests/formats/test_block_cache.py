@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.disks import small_disk
 from support.forks import repeated_in_a_fork
+from support.rounds import rounds
 
 fsspec = pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
 
@@ -60,7 +61,7 @@ def test_a_second_read_uses_only_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
     assert read(found, BLOCK - 3, 2 * BLOCK + 5) == CONTENT[BLOCK - 3 : 2 * BLOCK + 5]
 
 
-@settings(max_examples=30)
+@settings(max_examples=rounds(30))
 @given(
     st.lists(st.tuples(st.integers(0, len(CONTENT)), st.integers(0, BLOCK)), max_size=5), st.sampled_from([None, BLOCK])
 )

@@ -31,6 +31,7 @@ from slow import cbf as slow_cbf
 from slow.cbf import Content, Refused, Stream
 from support.damage import damaged
 from support.recorded import folder_of
+from support.rounds import rounds
 
 FOLDER = folder_of("cbf")
 TINY, OLD_TINY = FOLDER / "data" / "tiny.cbf", FOLDER / "data" / "old_tiny.cbf"
@@ -396,7 +397,7 @@ def contents(draw: st.DrawFn, layout: str = "2.x") -> Content:
     return Content(streams, chunks, lengths)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(60))
 @given(st.data())
 @pytest.mark.parametrize("layout", ["2.x", "documented"])
 def test_the_fast_reader_reads_files_of_the_slow_writer(layout: str, data: st.DataObject) -> None:
@@ -412,7 +413,7 @@ def test_the_fast_reader_reads_files_of_the_slow_writer(layout: str, data: st.Da
         path.unlink()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(60))
 @given(st.data(), st.integers(1, 400))
 @pytest.mark.parametrize("layout", ["2.x", "documented"])
 def test_both_readers_read_files_of_the_fast_writer(layout: str, data: st.DataObject, chunk_size: int) -> None:

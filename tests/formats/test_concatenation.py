@@ -34,9 +34,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from support.builders import STREAMS, rest, shown
+from support.rounds import rounds
 
 WIDTH = 120
-properties = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+properties = settings(max_examples=rounds(60), suppress_health_check=list(HealthCheck))
 
 
 @dataclass(frozen=True)

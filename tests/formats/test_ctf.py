@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from slow import ctf as slow_ctf
 from support.ctf_files import CtfFile, canonical, ctf_files, valid_ctf_files
 from support.ctf_reader import ERRORS, deserializer, places_of, samples_of
+from support.rounds import rounds
 
 NUM_ERRORS = _core.CTF_NUM_ERROR_KINDS
 
@@ -163,7 +164,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("ctf")
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rounds(200), suppress_health_check=list(HealthCheck))
 @given(ctf_files(), st.integers(0, 12), st.integers(1, 60), st.integers(1, 80), st.integers(1, 3))
 def test_the_fast_reader_agrees_with_the_slow_reader(
     folder: Path, file: CtfFile, budget: int, block: int, piece: int, threads: int
@@ -172,7 +173,7 @@ def test_the_fast_reader_agrees_with_the_slow_reader(
         compare(file, folder, budget)
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rounds(100), suppress_health_check=list(HealthCheck))
 @given(valid_ctf_files())
 def test_valid_files_are_read_without_warnings(folder: Path, file: CtfFile) -> None:
     compare(file, folder, 0)

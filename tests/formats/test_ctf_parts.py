@@ -10,10 +10,11 @@ from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.corpus import CTFCorpus
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.rounds import rounds
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), s=StreamDef(field="s", shape=300, is_sparse=True))
 BAD = [" |x 1 y |s 4:1", " |x 1 2 3 |s 4:1", " |s 300:1 |x 1 2", " |x 1 |s 4:1", " |x 5 6", " |x 1 2 |s 4:1 |s 5:1"]
-properties = settings(deadline=None, max_examples=80, suppress_health_check=list(HealthCheck))
+properties = settings(max_examples=rounds(80), suppress_health_check=list(HealthCheck))
 LINES = st.lists(
     st.lists(
         st.one_of(*[st.just(f" |x {a} {a + 1} |s {a}:{b} 299:1") for a, b in ((0, 1), (7, 2.5), (251, 1))])

@@ -31,6 +31,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from support.damage import damaged
+from support.rounds import rounds
 
 NAMES = ["sil", "aa", "b"]
 
@@ -71,7 +72,7 @@ def corpus(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=rounds(60))
 @given(
     values=arrays.arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(1, 5)), elements=st.floats(width=32)),
     big_endian=st.booleans(),
@@ -88,7 +89,7 @@ def test_written_features_are_read_back_bit_for_bit(
     assert utterance["F"].tobytes() == values.tobytes()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=rounds(60))
 @given(
     values=arrays.arrays(
         np.float32, st.tuples(st.integers(1, 20), st.integers(1, 4)), elements=st.floats(-1000, 1000, width=32)
@@ -108,7 +109,7 @@ def test_compressed_features_are_read_back_within_the_bound(
     assert (np.abs(utterance["F"].astype(float) - values) <= span / 65534 * 1.001 + rounding + 2e-34).all()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=rounds(40))
 @given(
     size=st.one_of(st.integers(1, 40), st.integers(4090, 4100), st.just(40_000)),
     seed=st.integers(0, 99),

@@ -266,10 +266,10 @@ def test_an_interrupt_ends_a_wait_for_the_server(server: RangeServer, interrupti
     import signal
     import threading
 
-    found = opened(server, Remote(num_retries=0, timeout_in_seconds=2))
+    found = opened(server, Remote(num_retries=0, timeout_in_seconds=60))
     server.fault = always("hang")
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         found.read(0, 10)
     server.fault = always("")
     assert found.read(0, 10) == CONTENT[:10]

@@ -26,10 +26,11 @@ from cntkio.formats.user import UserDeserializer
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from support.rounds import rounds
 from support.user_formats import CORPORA, PATIENT, Named, Numbers, OneStream, all_of, plain_data
 
 
-@settings(PATIENT, max_examples=40)
+@settings(PATIENT, max_examples=rounds(40))
 @given(
     CORPORA,
     st.sampled_from(["local", "global"]),
@@ -64,7 +65,7 @@ def test_read_ahead_and_memory_change_only_the_time(read_ahead_in_bytes, keep_da
     assert read_with(**options) == read_with()
 
 
-@settings(PATIENT, max_examples=60)
+@settings(PATIENT, max_examples=rounds(60))
 @given(
     CORPORA,
     st.sampled_from([{"randomize": False}, {"randomization_window_in_chunks": 2}, {"truncation_length": 3}, {}]),

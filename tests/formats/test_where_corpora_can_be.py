@@ -23,6 +23,7 @@ from cntkio import (
 from cntkio.formats import block_cache, compressed, concatenation, objects, text_input
 from cntkio.formats.ctf import corpus
 from support.range_server import RangeServer, range_server
+from support.rounds import rounds
 from support.whereabouts import KINDS, Kind, Whereabouts
 
 pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
@@ -177,7 +178,7 @@ class Outcome:
         return self.minibatches, states, self.counts, place, error.what
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(rounds(12)))
 def test_a_corpus_is_the_same_wherever_it_is(
     seed: int, tmp_path: Path, server: RangeServer, small_parts: random.Random
 ) -> None:

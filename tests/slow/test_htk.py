@@ -22,6 +22,7 @@ from cntkio import (
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.damage import damaged
+from support.rounds import rounds
 
 from slow import htk as slow_htk
 
@@ -104,7 +105,7 @@ def same_numbers(found: Any) -> Any:
     return [same_numbers(one) for one in found] if isinstance(found, list) else found
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=rounds(400))
 @given(
     dim=st.sampled_from([1, 1, 2, 3]),
     data=st.data(),
@@ -196,7 +197,7 @@ def fast_labels(names: list[bytes] | None, dim: int) -> Any:
     return found
 
 
-@settings(deadline=None, max_examples=600)
+@settings(max_examples=rounds(600))
 @given(
     header=st.sampled_from(["#!MLF!#\n"] * 8 + ["\ufeff#!MLF!# \n", "\n\n#!MLF!#\r\n", "", "x\n"]),
     body=st.lists(entries(), max_size=4).map("".join),

@@ -36,6 +36,7 @@ from cntkio.source.chunks import ChunkStore
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slow.htkmlf_reader import SlowReader
+from support.rounds import rounds
 
 NAMES = ["sil", "aa", "b"]
 LENGTHS = (3, 5, 1, 4, 7, 2)
@@ -102,7 +103,7 @@ METHODS: list[dict[str, Any]] = [
 # ---------------------------------------------------------------------------------------------- with the twin
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=9),
     read_method=st.sampled_from(["blockRandomize", "rollingWindow", "none"]),

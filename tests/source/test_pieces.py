@@ -25,8 +25,9 @@ from cntkio.formats import Loaded, htk
 from cntkio.timeline.state import of_any_worker
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.rounds import rounds
 
-properties = settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
+properties = settings(max_examples=rounds(12), suppress_health_check=list(HealthCheck))
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=40)
 X = StreamDefs(x=StreamDef(field="x", shape=2), s=StreamDef(field="s", shape=50, is_sparse=True))
 Y = StreamDefs(y=StreamDef(field="y", shape=1))

@@ -268,8 +268,8 @@ def test_a_move_that_fails_changes_nothing(fakes: Fakes) -> None:
 def test_an_interrupted_wait_loses_nothing(fakes: Fakes) -> None:
     seen = [fakes.read()]
     fakes.selector.gate.clear()
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         while True:
             seen.append(fakes.read())
     fakes.selector.gate.set()

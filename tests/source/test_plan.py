@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.builders import STREAMS, corpus_text, make, shown
 from support.interrupts import KINDS, plain, write_corpora
+from support.rounds import rounds
 
 PLANNED = [name for name in KINDS if name not in ("user-defined", "user-defined, truncated")]
 
@@ -131,7 +132,7 @@ def partition_of(kind: str, index: int, count: int) -> Partition:
     st.integers(1, 3),
     st.data(),
 )
-@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(120), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_settings_partition_and_sizes_that_change_are_planned(
     tmp_path: Path,
     kind: str,

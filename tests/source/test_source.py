@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +32,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support import ROOT
 from support.builders import STREAMS, corpus_text, make, rest, send_rest, shown
+from support.rounds import rounds
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ OPTIONS = st.fixed_dictionaries(
         "read_ahead_in_bytes": st.sampled_from([0, 100, 1 << 20]),
     },
 )
-properties = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+properties = settings(max_examples=rounds(60), suppress_health_check=list(HealthCheck))
 
 
 @properties
@@ -570,17 +570,20 @@ def test_hand_overs_of_several_minibatches_equal_single_minibatches(
 
 @dataclasses.dataclass
 class SlowlyLoaded:
-    """A deserializer whose chunks take `delay` seconds to load."""
+    """A deserializer whose chunks load while `gate` is set; `is_loading` is set once a load has begun."""
 
     deserializer: CTFDeserializer
-    delay: float = 0
+    gate: threading.Event = dataclasses.field(default_factory=threading.Event)
+    is_loading: threading.Event = dataclasses.field(default_factory=threading.Event)
+    has_waited_too_long: bool = False
 
     def open(self) -> Any:
         corpus = self.deserializer.open()
         load = corpus.load
 
         def slow_load(chunk_id: int) -> Any:
-            time.sleep(self.delay)
+            self.is_loading.set()
+            self.has_waited_too_long |= not self.gate.wait(60)
             return load(chunk_id)
 
         corpus.load = slow_load  # type: ignore[method-assign]
@@ -591,20 +594,26 @@ class SlowlyLoaded:
 def test_an_interrupt_stops_a_read_at_once_and_loses_nothing(path: Path) -> None:
     deserializer = SlowlyLoaded(CTFDeserializer(path, STREAMS, chunk_size_in_bytes=200))
     options: dict[str, Any] = {"max_sweeps": 1, "randomize": False, "read_ahead_in_bytes": 0}
+    deserializer.gate.set()
     with MinibatchSource(deserializer, **options) as source:
         expected = rest(source, 11)
+
+    def interrupt() -> None:
+        assert deserializer.is_loading.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+
     with MinibatchSource(deserializer, **options) as source:
         seen = [shown(source.next_minibatch(11))]
-        deserializer.delay = 1
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        begin = time.monotonic()
+        deserializer.gate.clear()
+        deserializer.is_loading.clear()
+        thread = threading.Thread(target=interrupt)
         with pytest.raises(KeyboardInterrupt):
+            thread.start()
             while True:
                 seen.append(shown(source.next_minibatch(11)))
-        assert time.monotonic() - begin < 0.9
-        timer.join()
-        deserializer.delay = 0
+        assert not deserializer.has_waited_too_long
+        thread.join()
+        deserializer.gate.set()
         assert len(seen) < len(expected)
         seen += rest(source, 11)
     assert seen == expected

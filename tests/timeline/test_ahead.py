@@ -7,8 +7,9 @@ from cntkio import GlobalPartition
 from cntkio.timeline import Partition, Reads, Timeline, Window
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.rounds import rounds
 
-properties = settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+properties = settings(max_examples=rounds(150), suppress_health_check=list(HealthCheck))
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=60)
 PARTITIONS = st.builds(
     lambda index, more, deal, remainder, worker, workers: GlobalPartition(

@@ -22,6 +22,7 @@ from cntkio.formats import htk, mlf
 from cntkio.timeline import Timeline, Window
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.rounds import rounds
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=2))
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=40)
@@ -29,7 +30,7 @@ OPTIONS = st.fixed_dictionaries(
     {"randomize": st.booleans(), "randomization_seed": st.integers(0, 9)},
     optional={"randomization_window_in_chunks": st.integers(1, 9)},
 )
-properties = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+properties = settings(max_examples=rounds(60), suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +137,7 @@ def test_a_restore_at_any_minibatch_continues_identically(
         assert read_all(source, size, partition) == seen[at:]
 
 
-@settings(properties, max_examples=200)
+@settings(properties, max_examples=rounds(200))
 @given(
     st.lists(st.integers(1, 6), min_size=1, max_size=400),
     st.lists(st.integers(1, 60), min_size=1, max_size=20),

@@ -27,6 +27,7 @@ from cntkio.timeline import Timeline, Window
 from cntkio.timeline.state import of_any_worker
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.rounds import rounds
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=2))
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=40)
@@ -35,7 +36,7 @@ OPTIONS = st.fixed_dictionaries(
     optional={"randomization_window_in_chunks": st.integers(1, 9), "truncation_length": st.integers(1, 3)},
 )
 DEALS = st.sampled_from(["length", "area", "chunk"])
-properties = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+properties = settings(max_examples=rounds(60), suppress_health_check=list(HealthCheck))
 
 Found = tuple[list[tuple[int, int]], bool]
 """The samples of a minibatch, each a key and a step, and the flag."""
@@ -186,7 +187,7 @@ JOBS = st.lists(
 @pytest.mark.parametrize(
     "kind", ["joined", "binary", "utterances", "frames", "text", "truncated joined", "truncated utterances"]
 )
-@settings(properties, max_examples=8)
+@settings(properties, max_examples=rounds(8))
 @given(LENGTHS, JOBS, st.data())
 def test_every_kind_of_source_continues_on_any_number_of_ranks(
     folder: Path,

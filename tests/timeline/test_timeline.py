@@ -569,8 +569,8 @@ def test_a_signal_stops_a_read_and_the_timeline_does_not_move() -> None:
         signal.raise_signal(signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
-    thread.start()
     with pytest.raises(KeyboardInterrupt):
+        thread.start()
         # Partition 9 of 10 billion samples: practically endless.
         timeline.read(10**15, Partition(9, 10))
     thread.join()
