@@ -54,7 +54,7 @@ class _Watched(CTFDeserializer):
             corpus = super().open(**options)
         finally:
             compressed.pass_over = pass_over
-        if corpus.written_cache() is not None:
+        if corpus.index_caches.writers:
             Path(f"{self.filename}.scanned").touch()
         return corpus
 

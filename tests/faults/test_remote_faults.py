@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zstandard
 from cntkio import CorpusError, CTFDeserializer, MinibatchSource, Remote, StreamDef, StreamDefs
-from cntkio.formats import concatenation, objects
+from cntkio.formats import corpus, objects
 from support.range_server import RangeServer, Request, range_server
 
 pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
@@ -57,7 +57,7 @@ def values(source: MinibatchSource) -> list[float]:
 def test_a_changed_file_of_a_remote_concatenation_is_named(
     pack: str, cached: bool, server: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(concatenation, "MOST_OPEN", 1)
+    monkeypatch.setattr(corpus, "MOST_OPEN", 1)
     pattern = put(server, pack)
     with source_of(pattern, tmp_path / "cache" if cached else None) as source:
         assert len(source.next_minibatch(100)["x"].values) == 100
@@ -71,7 +71,7 @@ def test_a_changed_file_of_a_remote_concatenation_is_named(
 def test_faults_that_pass_change_no_value_of_a_concatenation(
     pack: str, cached: bool, server: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(concatenation, "MOST_OPEN", 1)
+    monkeypatch.setattr(corpus, "MOST_OPEN", 1)
     pattern = put(server, pack)
     choose = random.Random(pack)
     failed: set[tuple[str, str, int | None]] = set()

@@ -26,7 +26,8 @@ from cntkio import (
     StreamDefs,
     write_cbf,
 )
-from cntkio.formats import concatenation, htk, mlf
+from cntkio.formats import corpus as file_corpus
+from cntkio.formats import htk, joined_index, mlf
 from cntkio.formats.contract import Ahead
 from cntkio.formats.ctf import corpus as ctf_corpus
 from cntkio.minibatch import Minibatch
@@ -122,7 +123,7 @@ def small_texts_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def few_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep two files open at most."""
-    monkeypatch.setattr(concatenation, "MOST_OPEN", 2)
+    monkeypatch.setattr(file_corpus, "MOST_OPEN", 2)
 
 
 OPTIONS = st.one_of(
@@ -366,7 +367,7 @@ def test_a_refused_state_says_that_the_order_of_files_changed(tmp_path: Path) ->
         (tmp_path / "part-000.ctf").rename(tmp_path / "part-x00.ctf")
 
     assert "part-x00.ctf is new, part-000.ctf is missing" in states_differ(tmp_path, change)
-    assert concatenation.differences_of_files("2 files 0\na 1\nb 2", "2 files 1\nb 2\na 1") == (
+    assert joined_index.differences_of_files("2 files 0\na 1\nb 2", "2 files 1\nb 2\na 1") == (
         "the same files in another order"
     )
 
@@ -450,7 +451,7 @@ def test_few_files_are_open_at_a_time(tmp_path: Path, keep: bool) -> None:
             most = 0
             for _ in source.minibatches(16):
                 most = max(most, num_descriptors())
-    assert most < before + 2 * concatenation.MOST_OPEN + 20
+    assert most < before + 2 * file_corpus.MOST_OPEN + 20
     assert num_descriptors() <= before + 2  # the other source
 
 

@@ -16,8 +16,10 @@ import pytest
 from cntkio import ConfigError, CorpusError, CTFDeserializer, FormatError, StreamDef, StreamDefs, _core
 from cntkio.cli import main
 from cntkio.convert.arrays import read_corpus
-from cntkio.formats import NOTHING_AHEAD, Ahead, ctf, input_file
+from cntkio.formats import NOTHING_AHEAD, Ahead, input_file
+from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import infer, tuning
+from cntkio.formats.ctf.findings import Findings
 from cntkio.streams import stream_def_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -29,7 +31,7 @@ from support.rounds import rounds
 NUM_ERRORS = _core.CTF_NUM_ERROR_KINDS
 
 
-def problem(finding: Any, parsed: Any, corpus: ctf.CTFCorpus) -> slow_ctf.Problem:
+def problem(finding: Any, parsed: Any, corpus: FileCorpus) -> slow_ctf.Problem:
     key = corpus.table.keys[parsed.first_sequence + finding.sequence].item()
     stream = None if finding.stream is None else corpus.streams[finding.stream].name
     return slow_ctf.Problem(ERRORS[finding.kind], parsed.first_byte + finding.offset, key, stream)
@@ -69,7 +71,7 @@ def by_name(problems: list[slow_ctf.Problem], names: list[str]) -> list[slow_ctf
     return [one for run in runs for one in sorted(run, key=lambda p: order.get(p.stream or "", -1))]
 
 
-def check_ahead(ahead: ctf.CTFCorpus, corpus: ctf.CTFCorpus, file: CtfFile) -> int:
+def check_ahead(ahead: FileCorpus, corpus: FileCorpus, file: CtfFile) -> int:
     """Check that chunks parsed with the index equal loaded chunks; return their number."""
     table, plain = ahead.index, corpus.index
     assert places_of(ahead) == places_of(corpus)
@@ -78,7 +80,7 @@ def check_ahead(ahead: ctf.CTFCorpus, corpus: ctf.CTFCorpus, file: CtfFile) -> i
     parsed = ahead.take_parsed()
     for number, loaded in parsed.items():
         expected = corpus.load(number)
-        assert (loaded.chunk_id, loaded.findings.counts) == (number, expected.findings.counts)
+        assert (loaded.chunk_id, loaded.findings, expected.findings) == (number, None, None)
         assert canonical(slow_ctf.Result([], [], samples_of(loaded.chunk, ahead, file))) == canonical(
             slow_ctf.Result([], [], samples_of(expected.chunk, corpus, file))
         )
@@ -126,11 +128,12 @@ def compare(file: CtfFile, folder: Path, budget: int) -> None:
         last_byte = slow.index[end - 1].offset + slow.index[end - 1].size
         errors = by_name([one for errors in slow.errors_of[begin:end] for one in errors], names)
         warned = [one for one in parsing if first_byte <= one.offset < last_byte]
-        found = [problem(finding, loaded.findings, corpus) for finding in loaded.findings.first]
+        findings = loaded.findings or Findings([], [], None, 0, 0)
+        found = [problem(finding, findings, corpus) for finding in findings.first]
         assert sorted(found) == sorted(first_ten(errors) + first_ten(warned))
         assert [one for one in found if one.kind not in ERRORS[NUM_ERRORS:]] == first_ten(errors)
         counts = Counter(one.kind for one in errors + warned)
-        assert {ERRORS[kind]: count for kind, count in enumerate(loaded.findings.counts) if count} == counts
+        assert {ERRORS[kind]: count for kind, count in enumerate(findings.counts) if count} == counts
         corpus.account_for(loaded)
     corpus.close()
     slow_samples = slow_ctf.Result(slow.index, [], slow.samples)

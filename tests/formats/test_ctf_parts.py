@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import CTFDeserializer, FormatError, GlobalPartition, MinibatchSource, StreamDef, StreamDefs
+from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import tuning
-from cntkio.formats.ctf.corpus import CTFCorpus
+from cntkio.formats.ctf.findings import KINDS, Findings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.rounds import rounds
@@ -32,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("parts")
 
 
-def opened(folder: Path, sequences: list[list[str]], **options: Any) -> CTFCorpus:
+def opened(folder: Path, sequences: list[list[str]], **options: Any) -> FileCorpus:
     lines = [f"{key}{line}\n" for key, sequence in enumerate(sequences) for line in sequence]
     (folder / "a.ctf").write_text("".join(lines))
     return CTFDeserializer(folder / "a.ctf", STREAMS, **{"max_errors": -1, **options}).open()
@@ -52,15 +53,17 @@ def test_a_part_finds_what_the_whole_chunk_finds_in_its_sequences(
     finally:
         tuning.GAP = known
     assert loaded.chunk.num_sequences == len(part)
-    counts = np.zeros(len(loaded.findings.counts), int)
+    nothing = Findings([0] * len(KINDS), [], None, 0, 0)
+    counts = np.zeros(len(KINDS), int)
     offsets = []
     for sequence in part:
-        alone = corpus.load_part(0, np.array([sequence], np.uint32)).findings
+        alone = corpus.load_part(0, np.array([sequence], np.uint32)).findings or nothing
         counts += alone.counts
         offsets += [(finding.kind, alone.first_byte + finding.offset) for finding in alone.first]
         assert all(alone.sequence_index(finding) == sequence for finding in alone.first)
-    assert loaded.findings.counts == counts.tolist()
-    found = [(finding.kind, loaded.findings.first_byte + finding.offset) for finding in loaded.findings.first]
+    findings = loaded.findings or nothing
+    assert findings.counts == counts.tolist()
+    found = [(finding.kind, findings.first_byte + finding.offset) for finding in findings.first]
     assert set(found) <= set(offsets) and (sum(counts) > 10 or sorted(found) == sorted(offsets))
     corpus.close()
 

@@ -146,9 +146,9 @@ def test_verify_notices_a_change_that_samples_and_times_miss(tmp_path: Path, mon
         file.seek(7 * 1000)
         file.write(b"|x 1\n |")  # between the samples
     with contextlib.closing(cached.deserializer().open()) as corpus:
-        assert corpus.index.cache is not None
+        assert corpus.index.layout.cache is not None
     with contextlib.closing(cached.deserializer(cache_index="verify").open()) as corpus:
-        assert corpus.index.cache is None
+        assert corpus.index.layout.cache is None
 
 
 def test_the_cache_belongs_to_the_file_that_was_read(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,7 +369,7 @@ def test_the_index_of_a_read_only_folder_is_in_the_users_cache(
     assert list(cached.path.parent.iterdir()) == [cached.path]
     (path,) = user_folder.iterdir()
     with contextlib.closing(cached.deserializer().open()) as corpus:
-        assert corpus.index.cache == path
+        assert corpus.index.layout.cache == path
 
 
 def test_without_a_home_folder_the_cache_is_next_to_the_corpus(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,8 +384,8 @@ def test_without_a_home_folder_the_cache_is_next_to_the_corpus(cached: Cached, m
     refuse(monkeypatch, cached.path.parent)
     assert cached.read() == plain
     with contextlib.closing(cached.deserializer().open()) as corpus:
-        written = corpus.written_cache()
-        assert written is not None
+        (writer,) = corpus.index_caches.writers
+        written = writer.wait()
         assert written.path is None
         assert written.failures == [f"{path}: Permission denied"]
 
@@ -393,10 +393,10 @@ def test_without_a_home_folder_the_cache_is_next_to_the_corpus(cached: Cached, m
 def test_the_error_about_a_mismatched_index_names_its_cache(cached: Cached) -> None:
     for _ in range(2):  # the second time the index comes from the cache
         corpus = cached.deserializer().open()
-        corpus.written_cache()
-        advice = "open it again" if corpus.index.cache is None else f"delete the index cache '{cached.cache}'"
-        places = corpus.index.places.of_chunk(0, 0, 5)
-        corpus.index.places.of_chunk = lambda *_, places=places: places._replace(end=1 << 40)  # type: ignore[method-assign]
+        corpus.index_caches.paths()
+        advice = "open it again" if corpus.index.layout.cache is None else f"delete the index cache '{cached.cache}'"
+        places = corpus.index.layout.places.of_chunk(0, 0, 5)
+        corpus.index.layout.places.of_chunk = lambda *_, places=places: places._replace(end=1 << 40)  # type: ignore[method-assign]
         with pytest.raises(CorpusError) as caught:
             corpus.load(0)
         assert str(caught.value) == f"{cached.path}: the index does not match the file; {advice}"

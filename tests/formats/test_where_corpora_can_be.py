@@ -20,7 +20,8 @@ from cntkio import (
     StreamDef,
     StreamDefs,
 )
-from cntkio.formats import block_cache, compressed, concatenation, objects, text_input
+from cntkio.formats import block_cache, compressed, objects, text_input
+from cntkio.formats import corpus as file_corpus
 from cntkio.formats.ctf import corpus
 from support.range_server import RangeServer, range_server
 from support.rounds import rounds
@@ -54,7 +55,7 @@ def small_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch,
         (compressed, "SPACING", choose.choice((30, 300, 4 << 20))),
         (compressed, "FRAMES", choose.choice((100, 1 << 20))),
         (text_input, "WINDOW", choose.choice((300, 32 << 20))),
-        (concatenation, "MOST_OPEN", choose.choice((1, 2, 64))),
+        (file_corpus, "MOST_OPEN", choose.choice((1, 2, 64))),
         (corpus, "LEAST_CACHED", choose.choice((0, 1 << 18))),
     ):
         monkeypatch.setattr(module, name, value)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from cntkio import CTFDeserializer, StreamDef, StreamDefs, _core
-from cntkio.formats import ctf
+from cntkio.formats.corpus import FileCorpus
 
 from support.ctf_files import CtfFile
 
@@ -29,12 +29,12 @@ def deserializer(path: Path, file: CtfFile, **options: Any) -> CTFDeserializer:
     return CTFDeserializer(str(path), StreamDefs(streams), **{**given, **options})
 
 
-def in_order_of(file: CtfFile, columns: list[Any], corpus: ctf.CTFCorpus) -> dict[str, Any]:
+def in_order_of(file: CtfFile, columns: list[Any], corpus: FileCorpus) -> dict[str, Any]:
     by_name = {info.name: column for info, column in zip(corpus.streams, columns, strict=True)}
     return {stream.name: by_name[stream.name] for stream in file.streams}
 
 
-def samples_of(chunk: _core.Chunk, corpus: ctf.CTFCorpus, file: CtfFile) -> list[dict[str, Any]]:
+def samples_of(chunk: _core.Chunk, corpus: FileCorpus, file: CtfFile) -> list[dict[str, Any]]:
     """Return the chunk's samples in the form of the slow reader."""
     count = chunk.num_sequences
     layout = [(info.stream_id, info.is_sparse, info.dtype == np.float64) for info in corpus.streams]
@@ -53,10 +53,10 @@ def samples_of(chunk: _core.Chunk, corpus: ctf.CTFCorpus, file: CtfFile) -> list
     return [in_order_of(file, [column[number] for column in columns], corpus) for number in range(count)]
 
 
-def places_of(corpus: ctf.CTFCorpus) -> list[tuple[int, int]]:
+def places_of(corpus: FileCorpus) -> list[tuple[int, int]]:
     """Return the first byte of each sequence, and the byte after it."""
     found = []
     for chunk_id, (first, last) in enumerate(itertools.pairwise(corpus.table.chunk_starts.tolist())):
-        chunk = corpus.index.places.of_chunk(chunk_id, first, last)
+        chunk = corpus.index.layout.places.of_chunk(chunk_id, first, last)
         found += [chunk.sequence(number) for number in range(last - first)]
     return found

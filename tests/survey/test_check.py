@@ -222,12 +222,12 @@ def test_values_of_binary_corpora_and_features_are_checked(capsys: pytest.Captur
 def test_every_damaged_chunk_of_a_binary_corpus_is_found(capsys: pytest.CaptureFixture[str]) -> None:
     write([f"|x {number % 7}:1 |y 1 {number}" for number in range(300)])
     convert.ctf_to_cbf("a.ctf", "a.cbf", chunk_size_in_bytes=2000)
-    starts = cntkio.CBFDeserializer("a.cbf").open().header.begins.tolist()
+    starts = cntkio.CBFDeserializer("a.cbf").open().index.layout.header.begins.tolist()
     assert len(starts) > 4
     content = bytearray(Path("a.cbf").read_bytes())
     for chunk in (1, 3):
         # The first count of values of the sparse stream follows the lengths.
-        num_sequences = int(cntkio.CBFDeserializer("a.cbf").open().header.num_sequences[chunk])
+        num_sequences = int(cntkio.CBFDeserializer("a.cbf").open().index.layout.header.num_sequences[chunk])
         offset = starts[chunk] + 4 * num_sequences
         content[offset : offset + 4] = (-1).to_bytes(4, "little", signed=True)
     Path("a.cbf").write_bytes(content)

@@ -23,7 +23,7 @@ from cntkio.cli.read import index, read
 from cntkio.cli.stats import stats
 from cntkio.cli.vocab import vocab
 from cntkio.cli.words import Parser
-from cntkio.formats.concatenation import KeysOf
+from cntkio.formats.joined_index import KeysOf
 from cntkio.formats.remote import REMOTE_NUMBERS
 from cntkio.streams import StreamDef
 from cntkio.survey.rules import RULES

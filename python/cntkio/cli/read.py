@@ -145,8 +145,8 @@ def _caches_of(corpus: Any, files: Sequence[str]) -> tuple[str | None, str]:
 
 def _cache_of(corpus: Any) -> tuple[str | None, str]:
     """Return the index cache of a text, or None; and the fact about it, or the reason why none was written."""
-    written = corpus.written_cache()
-    if written is None:
-        name = corpus.publish_index()
+    failures = [failure for writer in corpus.index_caches.writers for failure in writer.wait().failures]
+    if not corpus.index_caches.writers:
+        (name,) = corpus.publish_indexes()
         return name, name
-    return None, f"none could be written: {'; '.join(written.failures)}"
+    return None, f"none could be written: {'; '.join(failures)}"

@@ -15,11 +15,11 @@ from cntkio.convert.pieces import AnyPath, Progress
 from cntkio.convert.text import write_ctf
 from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFDeserializer
-from cntkio.formats.concatenation import KeysOf
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import detect
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.htk import HTKFeatureDeserializer, first_header
+from cntkio.formats.joined_index import KeysOf
 from cntkio.hints import suggests_keywords
 from cntkio.streams import StreamDef, StreamDefs
 

@@ -16,10 +16,10 @@ from cntkio.corpora import speech
 from cntkio.corpora.files import Input
 from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFDeserializer
-from cntkio.formats.concatenation import KeysOf
 from cntkio.formats.contract import Ahead, Corpus, Deserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.htk import CHUNK_FRAMES
+from cntkio.formats.joined_index import KeysOf
 from cntkio.hints import wording
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDefs

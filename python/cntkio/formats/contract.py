@@ -1,12 +1,16 @@
-"""The contract between a format and the source: all that the source knows about formats.
+"""The contract between the formats and the corpus: all that anything else knows about a format.
 
 ::
 
-    Deserializer    ── open() ──>  Corpus   table            the sequences, their lengths, the chunks that hold them
-    (plain options)                         load(k)          chunk k's data, from any thread, in any order
-                                            load_part(k, s)  only the sequences s of it, if the format can
-                                            account_for(x)   its errors against the budget, in the order of use
-                                            report           errors and warnings so far
+    Deserializer    ── open() ──>  Corpus    its index, its chunks, its report (cntkio.formats.corpus)
+    (plain options)                  │
+                                   Format    open(path)             the file
+                                             index(file)            all that is known without its data: an `Index`
+                                             parse(file, index, k)  the data of chunk k, from any thread, in any order
+                                             account(...)           its errors against the budget, in the order of use
+                                             place(...)             the places of sequences
+
+A format keeps no file and no state of reading: those belong to the corpus.
 """
 
 from __future__ import annotations
@@ -20,13 +24,13 @@ import numpy.typing as npt
 
 from cntkio._core import Chunk
 from cntkio.errors import CntkIoError
+from cntkio.formats.index_cache import CacheFiles
 from cntkio.formats.report import Report
 from cntkio.formats.table import SequenceTable
+from cntkio.formats.text_input import LOADS_AT_ONCE, Companions
 from cntkio.streams import StreamInformation
 
 Joins = Literal["anywhere", "first", "alone"]
-LOADS_AT_ONCE = 2
-"""Chunks of a corpus of local files that are loaded at the same time: one is parsed, and the next one is read."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -36,7 +40,7 @@ class Loaded:
     Attributes:
         chunk_id: The chunk.
         chunk: Its data.
-        findings: For `Corpus.account_for`; each format has its own kind.
+        findings: For `Format.account`; each format has its own kind. None: nothing has to be counted.
         sequences: Indices in the chunk of the sequences that were loaded, uint32; None: all.
     """
 
@@ -151,6 +155,122 @@ class Utterances:
     is_literal: bool = False
     is_pattern: npt.NDArray[np.bool_] | None = None
     complaint: Callable[[int], CntkIoError] = _no_complaint
+
+
+class Index(NamedTuple):
+    """All that is known about a file, or about the files of a corpus, without the data.
+
+    Attributes:
+        name: Name used in messages, usually the file.
+        streams: The streams, in the order of the chunks' columns.
+        table: The sequences and chunks. A corpus that joins alone knows the number of chunks, and no sequences.
+        fingerprint: Short text that differs from corpus to corpus, for checkpoints.
+        layout: The format's own facts, such as the places of sequences in the file.
+        stamp: `OpenedFile.stamp` when the index was made.
+        num_bytes: Bytes of the file.
+        num_lines: Number of keys in the file, if keys are counted across files; None: keys are ids.
+        why_empty: The reason why the file has no sequence.
+        caches: The index caches of the file: of its sequences, and of its access points.
+        utterances: Facts about utterances; None if the sequences are not utterances.
+        joins: The position that the corpus accepts among several: anywhere, first, or only alone. A corpus that joins
+            alone has an order of its own.
+        loads_at_once: Number of chunks to load at the same time: `LOADS_AT_ONCE`, or more if loading waits for a
+            network.
+    """
+
+    name: str
+    streams: tuple[StreamInformation, ...]
+    table: SequenceTable
+    fingerprint: str
+    layout: Any = None
+    stamp: object = None
+    num_bytes: int = 0
+    num_lines: int | None = None
+    why_empty: str = ""
+    caches: CacheFiles = CacheFiles()
+    utterances: Utterances | None = None
+    joins: Joins = "anywhere"
+    loads_at_once: int = LOADS_AT_ONCE
+
+
+class OpenedFile(Protocol):
+    """A file that a format has opened."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+
+    @property
+    def stamp(self) -> object:
+        """Facts about the stored bytes when they were opened: quick to get, and different after a change."""
+
+    @property
+    def companions(self) -> Companions | None:
+        """The objects next to the file, which may contain its index; None: the file is local."""
+
+    def close(self) -> object:
+        """Close the file. Nothing can be read afterwards."""
+
+
+class NoFile:
+    """What a format opens that keeps no file open."""
+
+    size = 0
+    stamp = companions = None
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Format(Protocol):
+    """Reads files of one kind with one set of options. Any thread may call its functions."""
+
+    @property
+    def report(self) -> Report:
+        """Errors and warnings of all files."""
+
+    @property
+    def loads_parts(self) -> bool:
+        """Whether `parse` can load some sequences of a chunk. If not, it loads whole chunks."""
+
+    def open(self, path: str, index: Index | None) -> Any:
+        """Open a file.
+
+        Args:
+            path: The file.
+            index: The index of the file if it was open before. The result is an `OpenedFile`.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+
+    def index(self, file: Any, ahead: Ahead) -> tuple[Index, list[Chunk]]:
+        """Make or load the index of a file.
+
+        Returns:
+            The index, and the first chunks of the file, if the same pass parsed them.
+
+        Raises:
+            OSError, FormatError, ConfigError: The file cannot be read, breaks the format, or does not fit the options.
+        """
+
+    def parse(self, file: Any, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
+        """Read and parse a chunk, or some of its sequences: their indices in it, ascending."""
+
+    def account(self, file: Any, index: Index, loaded: Loaded | None) -> None:
+        """Count the errors and warnings of a chunk that has findings; None: the warnings of the index.
+
+        Raises:
+            FormatError: The errors exceed the budget.
+        """
+
+    def place(self, file: Any, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+        """Return the places of sequences of the index. Counts the lines of a text up to the last of these sequences.
+
+        Raises:
+            OSError: A file cannot be read.
+            FormatError: The header of a file breaks its format.
+        """
 
 
 class Corpus(Protocol):

@@ -35,7 +35,7 @@ from cntkio._threads import ForkLock, num_threads
 from cntkio.formats.input_file import content_sum, system_number
 from cntkio.formats.output_file import written_whole
 from cntkio.formats.table import SequenceTable
-from cntkio.formats.text_input import ReadableText, TextInput
+from cntkio.formats.text_input import Companions, ReadableText, TextInput
 
 logger = logging.getLogger("cntkio")
 _T = TypeVar("_T")
@@ -343,18 +343,17 @@ class IndexCache:
         return Written(None, failures)
 
 
-def publish(file: TextInput, cache: Path) -> str:
+def publish(companions: Companions, cache: Path) -> str:
     """Write a copy of an index cache next to the corpus in its store, and return its name.
 
     Args:
-        file: The opened corpus.
+        companions: The objects next to the corpus.
         cache: Its cache on a local disk.
 
     Raises:
         OSError: The store does not accept it.
     """
-    assert file.companions is not None
-    return file.companions.write("".join(cache.suffixes[-2:]), cache.read_bytes())
+    return companions.write("".join(cache.suffixes[-2:]), cache.read_bytes())
 
 
 class Written(NamedTuple):

@@ -16,9 +16,21 @@ NamedFiles: TypeAlias = tuple[npt.NDArray[np.str_], npt.NDArray[np.int64]]
 """The files of some sequences: their names, and the index of each sequence's file among these names."""
 
 
-def key_text(key: int | bytes | str) -> str:
+def key_value(key: Any) -> int | str:
+    """Return a key of a table as the number or the text that messages show.
+
+    Example:
+        >>> key_value(np.bytes_(b"u1")), key_value(np.uint64(7))
+        ('u1', 7)
+    """
+    if isinstance(key, bytes):
+        return key.decode(errors="replace")
+    return key if isinstance(key, str) else int(key)
+
+
+def key_text(key: Any) -> str:
     """Return a key of a table as text."""
-    return key.decode(errors="replace") if isinstance(key, bytes) else str(key)
+    return str(key_value(key))
 
 
 class Files(Protocol):

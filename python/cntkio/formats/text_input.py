@@ -39,6 +39,8 @@ PackedText: TypeAlias = tuple[
     _core.Decoders,
 ]
 """A compressed text as the parser takes it: the compression, the compressed data, and their access points."""
+LOADS_AT_ONCE = 2
+"""Chunks of a corpus of local files that are loaded at the same time: one is parsed, and the next one is read."""
 WINDOW = 32 << 20
 """Bytes of a window of a text that the core cannot read by itself."""
 _ROOM = 64 << 10

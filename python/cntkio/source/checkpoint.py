@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import CheckpointError
-from cntkio.formats.concatenation import differences_of_files
 from cntkio.formats.contract import Corpus
+from cntkio.formats.joined_index import differences_of_files
 from cntkio.source.arrangement import Arrangement
 
 _VERSION = 1

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,10 +22,10 @@ from cntkio.convert import Progress
 from cntkio.corpora import SURVEYED_AT_ONCE, Described, Input, Reading, described, inputs
 from cntkio.corpora.reading import openers
 from cntkio.errors import ConfigError, FormatError
-from cntkio.formats.concatenation import KeysOf
 from cntkio.formats.contract import Corpus, Deserializer
-from cntkio.formats.ctf import CTFDeserializer, guessed_streams, infer_usual_streams
+from cntkio.formats.ctf import CTFDeserializer, bounds_at, bounds_of, guessed_streams, infer_usual_streams
 from cntkio.formats.file_lists import FileNames
+from cntkio.formats.joined_index import KeysOf
 from cntkio.formats.open_input import open_input
 from cntkio.formats.output_file import written_whole
 from cntkio.formats.passes import announced, passed
@@ -337,7 +338,7 @@ def _check_part(
         corpus: Any = call.stack.enter_context(closing(open_part()))
         text = None
         if aliases is not None:
-            text = call.stack.enter_context(closing(Text(path, corpus.bounds_of, aliases)))
+            text = call.stack.enter_context(closing(Text(path, partial(bounds_of, corpus.index), aliases)))
         return Opened(path, corpus, text)
 
     return check_corpus(path, opened, call.blocks, call.findings, call.doubt, call.values)
@@ -348,7 +349,7 @@ def _check_part(
 
 def _write_sound(target: Path, file: Input, corpus: Any, findings: Findings) -> int:
     """Write a copy without the sequences that break the format, and return their number."""
-    unsound = sorted({corpus.bounds_at(byte) for byte in findings.unsound.get(str(file.path), [])})
+    unsound = sorted({bounds_at(corpus.index, byte) for byte in findings.unsound.get(str(file.path), [])})
     with closing(open_input(str(file.path))) as text, written_whole(target) as copy:
         begin = 0
         with announced("copying", text.size):

@@ -14,8 +14,8 @@ This package reads headers; the compiled core reads chunks. Every count in a fil
 before it is used.
 """
 
-from cntkio.formats.cbf.corpus import CBFCorpus, CBFDeserializer
+from cntkio.formats.cbf.corpus import CBFDeserializer
 from cntkio.formats.cbf.header import Layout
 from cntkio.formats.cbf.writer import CBFWriter
 
-__all__ = ["CBFCorpus", "CBFDeserializer", "CBFWriter", "Layout"]
+__all__ = ["CBFDeserializer", "CBFWriter", "Layout"]

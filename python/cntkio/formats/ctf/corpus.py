@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -24,41 +23,40 @@ from cntkio.formats.block_cache import require_room
 from cntkio.formats.cntk_options import TEXT, CntkOptions
 from cntkio.formats.columns import span_at
 from cntkio.formats.compressed import explained
-from cntkio.formats.concatenation import Concatenation, KeysOf, check_keys_of, concatenated
-from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Corpus, Deserializer, Joins, Loaded, PlacesInFiles
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Index, Loaded, PlacesInFiles
+from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import (
     KINDS,
     KINDS_OF_GAPS,
     KINDS_OF_MISFITS,
     KINDS_OF_VALUES,
-    NO_FINDINGS,
     REMARKS,
     Finding,
     Findings,
     byte_text,
 )
 from cntkio.formats.ctf.index import (
-    NO_PASS,
     FirstPass,
     IndexSettings,
+    Remark,
     StreamSchema,
     TextIndex,
     cached_index,
-    key_text,
     make_index,
 )
 from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start, streams_between
-from cntkio.formats.ctf.places import ChunkPlaces
+from cntkio.formats.ctf.places import ChunkPlaces, Places
 from cntkio.formats.detect import other_in
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
-from cntkio.formats.index_cache import LEAST_CACHED, CacheFiles, Written, file_fingerprint, publish
-from cntkio.formats.input_file import Locator, changed_in_use
+from cntkio.formats.index_cache import LEAST_CACHED, CacheFiles, file_fingerprint
+from cntkio.formats.input_file import Locator
+from cntkio.formats.joined_index import KeysOf, check_keys_of
 from cntkio.formats.open_input import open_input, presumed_sizes, text_sizes
 from cntkio.formats.passes import announced_together
 from cntkio.formats.remote import Remote, default_remote, is_remote, located
 from cntkio.formats.report import UNKNOWN_NAME, Report
-from cntkio.formats.table import NO_SEQUENCES, SequenceTable
+from cntkio.formats.table import key_value
 from cntkio.formats.text_input import CoreText, PackedText, TextInput
 from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import LARGEST_DIM, StreamDefs, StreamInformation, check_definers, named, num_values
@@ -168,7 +166,7 @@ class CTFDeserializer(CntkOptions):
     def parts(self) -> Sequence[Deserializer]:
         return (self,)
 
-    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> CTFCorpus | Concatenation:
+    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> FileCorpus:
         """Open the files and index them, or load the indexes.
 
         Args:
@@ -186,19 +184,18 @@ class CTFDeserializer(CntkOptions):
         are_several = len(paths) > 1
         sizes = (presumed_sizes if are_several else text_sizes)(paths, self.remote)  # opens no file of several
         largest = max(sizes) if all(sizes) else self.chunk_size_in_bytes
-        reading = TextReading(self, text_keys, is_packed=ahead.is_packed, largest=largest, are_several=are_several)
-        if are_several:
-            shares = ahead.shared(sizes, self.chunk_size_in_bytes)
-            with announced_together("indexing", sizes):
-                files = concatenated(paths, reading, self.label, shares, keys=self.keys)
-            with closed_after_errors(files):
-                self._require_room(paths, ahead, files.table, None)
-            return files
-        corpus = reading.open(paths[0], ahead)
-        with closed_after_errors(corpus):
-            corpus.log_remarks()
-            corpus.require_sequences()
-            self._require_room(paths, ahead, corpus.table, corpus.num_bytes)
+        form = CTFFormat(self, text_keys, is_packed=ahead.is_packed, largest=largest, are_several=are_several)
+        aheads = ahead.shared(sizes, self.chunk_size_in_bytes) if are_several else [ahead]
+        with announced_together("indexing", sizes):
+            corpus = FileCorpus(form, paths, self.label, aheads, keys=self.keys)
+        try:
+            if any(is_remote(path, self.remote) for path in paths):
+                limit = (self.remote or default_remote()).cache_limit
+                num_bytes = None if are_several else corpus.index.num_bytes
+                require_room(limit, ahead, corpus.table, self.chunk_size_in_bytes, num_bytes)
+        except BaseException:
+            corpus.close()
+            raise
         return corpus
 
     def index_caches(self) -> list[Path]:
@@ -221,24 +218,23 @@ class CTFDeserializer(CntkOptions):
         with contextlib.closing(self.open()) as corpus:
             return corpus.index_caches.paths()
 
-    def _require_room(self, paths: Sequence[str], ahead: Ahead, table: SequenceTable, num_bytes: int | None) -> None:
-        if any(is_remote(path, self.remote) for path in paths):
-            limit = (self.remote or default_remote()).cache_limit
-            require_room(limit, ahead, table, self.chunk_size_in_bytes, num_bytes)
+
+class OpenText:
+    """A text that is open; an `OpenedFile`.
+
+    Attributes:
+        text: The text.
+        locator: Finds the line of a byte.
+    """
+
+    def __init__(self, text: TextInput) -> None:
+        self.text = text
+        self.locator = Locator(text)
+        self.size, self.stamp, self.companions, self.close = text.size, text.stamp, text.companions, text.close
 
 
-@contextlib.contextmanager
-def closed_after_errors(corpus: Corpus) -> Iterator[None]:
-    """Close a corpus if the block raises an exception."""
-    try:
-        yield
-    except BaseException:
-        corpus.close()
-        raise
-
-
-class TextReading:
-    """Settings that all texts of a corpus share. Opens the texts.
+class CTFFormat:
+    """Reads texts; a `Format`.
 
     Args:
         options: The deserializer.
@@ -260,6 +256,8 @@ class TextReading:
         wording: The form in which the caller writes options.
         num_error_kinds: Number of kinds of findings that are errors; they are the first kinds.
     """
+
+    loads_parts = True
 
     def __init__(
         self, options: CTFDeserializer, text_keys: bool, *, is_packed: bool, largest: int, are_several: bool
@@ -306,24 +304,39 @@ class TextReading:
         self.wording = wording()
         self.num_error_kinds = len(KINDS) if options.strict else _core.CTF_NUM_ERROR_KINDS
 
-    def open(self, path: str, ahead: Ahead) -> CTFCorpus:
-        """Open a file, and index it or load its index.
+    def open(self, path: str, index: Index | None) -> OpenText:
+        options, guide = self.options, None if index is None else index.layout.guide
+        return OpenText(open_input(path, self._remote, cache_index=options.cache_index, guide=guide))
 
-        Raises:
-            OSError, FormatError: See `CTFDeserializer.open`.
-        """
+    def index(self, file: OpenText, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
+        text = file.text
+        if ahead.is_shuffled and text.only_in_order is not None:
+            raise CorpusError(f"{text.path}: cannot be randomized: it has {text.only_in_order}{self._ways_out(text)}")
+        names = self.report.asks_for(UNKNOWN_NAME)
+        # Several files share `ahead` by their sizes, which say nothing about compressed texts.
+        wanted = NOTHING_AHEAD if self._are_several and text.compression is not None else ahead
+        made = self._index(text, FirstPass(wanted, self.schema, self.spare, notes_unknown_names=names))
+        index = Index(
+            text.path,
+            self.streams,
+            made.table,
+            file_fingerprint(text, made.table, made.content),
+            CTFLayout(made.places, made.remarks, text.guide, made.cache),
+            text.stamp,
+            text.size,
+            made.num_lines,
+            "" if made.table.num_sequences else self._why_empty(text),
+            CacheFiles.of((made.cache, text.points_cache), made.writer),
+            loads_at_once=text.loads_at_once(self.options.chunk_size_in_bytes),
+        )
+        return index, made.parsed
 
-        def index(file: TextInput) -> TextIndex:
-            if ahead.is_shuffled and file.only_in_order is not None:
-                raise CorpusError(
-                    f"{file.path}: cannot be randomized: it has {file.only_in_order}{self._ways_out(file)}"
-                )
-            names = self.report.asks_for(UNKNOWN_NAME)
-            # Several files share `ahead` by their sizes, which say nothing about compressed texts.
-            wanted = NOTHING_AHEAD if self._are_several and file.compression is not None else ahead
-            return self._index(file, FirstPass(wanted, self.schema, self.spare, notes_unknown_names=names))
-
-        return CTFCorpus(self, self._opened(path), index)
+    def _why_empty(self, text: TextInput) -> str:
+        alias = "" if self.defining is None else self.schema[self.defining].alias.decode()
+        return (
+            f"{text.path}: no sequence contains {alias!r}, which defines the minibatch size; nothing is left"
+            + did_you_mean(alias, [name.decode() for name in streams_at_the_start(text)])
+        )
 
     def _ways_out(self, file: TextInput) -> str:
         """Return advice about a text that can only be read in order."""
@@ -333,24 +346,6 @@ class TextReading:
             f". Read it in order ({in_order}); or keep its text, {file.size:,} bytes, in a folder on a local disk "
             f"({cache}); or write frames of 4 MB ({convert})"
         )
-
-    def open_again(self, path: str, memory: TextMemory) -> CTFCorpus:
-        """Open a file that was open before. `CTFCorpus.use_table` sets its table.
-
-        Raises:
-            OSError: The file cannot be read any more.
-            CorpusError: The file was changed.
-        """
-
-        def index(file: TextInput) -> TextIndex:
-            if file.stamp != memory.stamp:
-                raise changed_in_use(path, memory.size, file.size)
-            return memory.known or self._index(file, NO_PASS)
-
-        return CTFCorpus(self, self._opened(path, memory.guide), index, memory.fingerprint)
-
-    def _opened(self, path: str, guide: object = None) -> TextInput:
-        return open_input(path, self._remote, cache_index=self.options.cache_index, guide=guide)
 
     def _index(self, file: TextInput, first_pass: FirstPass) -> TextIndex:
         options = self.options
@@ -369,158 +364,32 @@ class TextReading:
             file.require_unchanged()
         return index
 
+    # ------------------------------------------------------------------------------------------------------------- data
 
-class TextMemory(NamedTuple):
-    """Facts about a closed text with which to open it again.
-
-    Attributes:
-        known: Its index; None: the index is in the cache, whose file need not stay open.
-        fingerprint: Its fingerprint.
-        size: Its size in bytes.
-        stamp: `TextInput.stamp`.
-        guide: `TextInput.guide`.
-    """
-
-    known: TextIndex | None
-    fingerprint: str
-    size: int
-    stamp: object
-    guide: object
-
-
-class CTFCorpus:
-    """An opened file in the CNTK text format.
-
-    Created by `CTFDeserializer.open`; `cntkio.formats.Corpus` documents its methods.
-
-    Attributes:
-        index: The index.
-    """
-
-    utterances = None
-    joins: Joins = "anywhere"
-
-    def __init__(
-        self,
-        reading: TextReading,
-        file: TextInput,
-        index: Callable[[TextInput], TextIndex],
-        fingerprint: str | None = None,
-    ) -> None:
-        self._reading, self._options = reading, reading.options
-        self._schema, self._spare = reading.schema, reading.spare
-        self.streams, self.report = reading.streams, reading.report
-        self._file = file
-        self.name = self._file.path
-        self._locator = Locator(self._file)
-        try:
-            self.index = index(self._file)
-            self._fingerprint = fingerprint or file_fingerprint(self._file, self.table, self.index.content)
-        except BaseException:
-            self._file.close()
-            raise
-
-    def log_remarks(self) -> None:
-        """Log the remarks of the index.
-
-        Raises:
-            FormatError: Warnings are errors.
-        """
-        for kind, remark in self.index.remarks.items():
-            self.report.count(kind, remark.total)
-            for left, example in zip(range(remark.total, 0, -1), remark.examples, strict=False):
-                error = partial(self._locator.error, example.offset, REMARKS[kind], sequence=example.key)
-                if self._options.strict:
-                    raise error()
-                is_last = example is remark.examples[-1]
-                self.report.log(kind, error, stands_for=left if is_last else 1)
-
-    def require_sequences(self) -> None:
-        """Refuse a text without a sequence.
-
-        Raises:
-            CorpusError: No sequence is left.
-        """
-        if self.table.num_sequences:
-            return
-        defining = self._reading.defining
-        alias = "" if defining is None else self._schema[defining].alias.decode()
-        raise CorpusError(
-            f"{self.name}: no sequence contains {alias!r}, which defines the minibatch size; nothing is left"
-            + did_you_mean(alias, [name.decode() for name in streams_at_the_start(self._file)])
-        )
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the text."""
-        return self._file.size
-
-    @property
-    def loads_at_once(self) -> int:
-        return self._file.loads_at_once(self._options.chunk_size_in_bytes)
-
-    @property
-    def table(self) -> SequenceTable:
-        return self.index.table
-
-    @property
-    def num_lines(self) -> int | None:
-        return self.index.num_lines
-
-    @property
-    def index_caches(self) -> CacheFiles:
-        """The index caches of the file: of its sequences, and of its access points."""
-        return CacheFiles.of((self.index.cache, self._file.points_cache), self.index.writer)
-
-    @property
-    def memory(self) -> TextMemory:
-        index = self.index._replace(table=NO_SEQUENCES, remarks={}, parsed=[], writer=None)
-        known = None if index.cache is not None else index
-        return TextMemory(known, self._fingerprint, self._file.size, self._file.stamp, self._file.guide)
-
-    def use_table(self, table: SequenceTable) -> None:
-        if table.num_sequences != self.table.num_sequences and self.table is not NO_SEQUENCES:
-            raise self._mismatch()
-        self.index = self.index._replace(table=table)
-
-    def is_sound(self, loaded: Loaded) -> bool:
-        return not any(loaded.findings.counts)
-
-    def error_at(self, sequence_index: int, what: str) -> FormatError:
-        key = key_text(self.table.keys[sequence_index])
-        return self._locator.error(self.bounds_of(sequence_index)[0], what, sequence=key)
-
-    def fingerprint(self) -> str:
-        return self._fingerprint
-
-    def load(self, chunk_id: int) -> Loaded:
-        return self.load_part(chunk_id, None)
-
-    def load_part(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
-        chunk, findings = self._parse(chunk_id, self.report.budget, sequences)
-        return Loaded(chunk_id, chunk, findings, sequences)
-
-    def take_parsed(self) -> dict[int, Loaded]:
-        parsed, self.index = self.index.parsed, self.index._replace(parsed=[])
-        return {chunk_id: Loaded(chunk_id, chunk, NO_FINDINGS) for chunk_id, chunk in enumerate(parsed)}
+    def parse(self, file: OpenText, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
+        chunk, findings = self._parse(file, index, chunk_id, self.report.budget, sequences)
+        return Loaded(chunk_id, chunk, findings if any(findings.counts) else None, sequences)
 
     def _parse(
         self,
+        file: OpenText,
+        index: Index,
         chunk_id: int,
         budget: int,
         sequences: npt.NDArray[np.uint32] | None = None,
         schema: _core.CTFSchema | None = None,
     ) -> tuple[_core.Chunk, Findings]:
         """Parse all sequences of a chunk, or some: their indices in it."""
-        first, last = self.table.bounds_of(chunk_id)
-        places, lengths = self._places_of(chunk_id), self.table.lengths[first:last]
+        text, table = file.text, index.table
+        first, last = table.bounds_of(chunk_id)
+        places, lengths = index.layout.places.of_chunk(chunk_id, first, last), table.lengths[first:last]
         if sequences is not None:
             places, lengths = places.only(sequences), lengths[sequences]
         num_bytes, least = places.num_bytes, tuning.PIECE
         if sequences is not None:
             least = num_bytes // max(num_bytes // tuning.PIECE_OF_SOME, 1) + num_bytes // 64
-        source = self._source(places, is_part=sequences is not None)
-        with explained(self._file):
+        source = _source(text, places, is_part=sequences is not None)
+        with explained(text):
             try:
                 chunk, counts, findings, last_straw = _core.ctf_parse(
                     source,
@@ -529,154 +398,163 @@ class CTFCorpus:
                     places.starts,
                     places.sizes,
                     lengths,
-                    schema or self._reading.core_schema,
+                    schema or self.core_schema,
                     budget=budget,
-                    is_strict=self._options.strict,
+                    is_strict=self.options.strict,
                     num_threads=num_threads(),
                     piece_size=piece_size(num_bytes, least),
                     gap_size=tuning.GAP,
-                    spare=self._spare,
+                    spare=self.spare,
                 )
             except ValueError as error:
-                raise self._mismatch() from error
-            self._file.require_unchanged()
+                raise _mismatch(index) from error
+            text.require_unchanged()
         straw = None if last_straw is None else Finding(*last_straw)
         first_findings = [Finding(*finding) for finding in findings]
         return chunk, Findings(counts, first_findings, straw, places.begin, first, sequences)
 
-    def _source(self, places: ChunkPlaces, *, is_part: bool) -> CoreText | PackedText:
-        """Return the source from which the core reads sequences. Large gaps in a part are left as zeros, not read."""
-        size, least_gap = places.end - places.begin, self._file.least_gap if is_part else None
-        ranges = [] if least_gap is None else places.ranges(least_gap)
-        if least_gap is None or sum(end - begin for begin, end in ranges) > size - least_gap:
-            return self._file.source_to_parse(places.begin, places.end)
-        text = np.zeros(size, np.uint8)
-        for begin, end in ranges:
-            self._file.read_into(text[begin:end], places.begin + begin)
-        return text, places.begin
-
-    def _mismatch(self) -> CorpusError:
-        cache = self.index.cache
-        advice = "open it again" if cache is None else f"delete the index cache {str(cache)!r}"
-        return CorpusError(f"{self.name}: the index does not match the file; {advice}")
-
-    def account_for(self, loaded: Loaded) -> None:
-        findings: Findings = loaded.findings
-        if not any(findings.counts):
+    def account(self, file: OpenText, index: Index, loaded: Loaded | None) -> None:
+        if loaded is None:
+            self._log_remarks(file, index)
             return
-        num_errors = sum(findings.counts[: self._reading.num_error_kinds])
+        findings: Findings = loaded.findings
+        num_errors = sum(findings.counts[: self.num_error_kinds])
         if findings.last_straw is not None or not self.report.forgive(num_errors):
             left = self.report.exhaust()
             if left < self.report.budget:
                 # The chunk was parsed with the whole budget. Parse it with the rest to find the first error beyond it.
-                _, findings = self._parse(loaded.chunk_id, left, loaded.sequences)
+                _, findings = self._parse(file, index, loaded.chunk_id, left, loaded.sequences)
             assert findings.last_straw is not None
-            raise self._last_error(findings, findings.last_straw)
-        for index, (kind, count) in enumerate(zip(KINDS, findings.counts, strict=True)):
+            raise self._last_error(file, index, findings, findings.last_straw)
+        for number, (kind, count) in enumerate(zip(KINDS, findings.counts, strict=True)):
             if count:
-                self.report.count(kind.name, count, is_error=index < self._reading.num_error_kinds)
+                self.report.count(kind.name, count, is_error=number < self.num_error_kinds)
         for finding in findings.first:
-            self.report.log(KINDS[finding.kind].name, partial(self._error, findings, finding))
+            self.report.log(KINDS[finding.kind].name, partial(self._error, file, index, findings, finding))
 
-    def _last_error(self, findings: Findings, finding: Finding) -> FormatError:
+    def _log_remarks(self, file: OpenText, index: Index) -> None:
+        for kind, remark in index.layout.remarks.items():
+            self.report.count(kind, remark.total)
+            for left, example in zip(range(remark.total, 0, -1), remark.examples, strict=False):
+                error = partial(file.locator.error, example.offset, REMARKS[kind], sequence=example.key)
+                if self.options.strict:
+                    raise error()
+                is_last = example is remark.examples[-1]
+                self.report.log(kind, error, stands_for=left if is_last else 1)
+
+    def _last_error(self, file: OpenText, index: Index, findings: Findings, finding: Finding) -> FormatError:
         """Return the error that exceeds the budget, with advice."""
         budget = self.report.budget
-        more = f" (error {budget + 1}, and {self._reading.wording.option('max_errors')} is {budget})" if budget else ""
-        more += (other := other_in("ctf", self._file))
+        more = f" (error {budget + 1}, and {self.wording.option('max_errors')} is {budget})" if budget else ""
+        more += (other := other_in("ctf", file.text))
         if not other and KINDS[finding.kind].name in KINDS_OF_MISFITS:
-            asked = self._schema if finding.stream is None else [self._schema[finding.stream]]
-            more += self._advice_on_gap(findings, finding) or advice_on_streams(
-                self._file, asked, self._fits, self._reading.names, self._reading.wording
+            asked = self.schema if finding.stream is None else [self.schema[finding.stream]]
+            fits = partial(self._fits, file, index)
+            more += self._advice_on_gap(file, index, findings, finding) or advice_on_streams(
+                file.text, asked, fits, self.names, self.wording
             )
-        return self._error(findings, finding, more)
+        return self._error(file, index, findings, finding, more)
 
-    def _advice_on_gap(self, findings: Findings, finding: Finding) -> str:
+    def _advice_on_gap(self, file: OpenText, index: Index, findings: Findings, finding: Finding) -> str:
         """Return advice about a line or a sequence that has only other streams."""
         kind = KINDS[finding.kind].name
         if kind not in KINDS_OF_GAPS:
             return ""
         begin = findings.first_byte + finding.offset
-        end = self.bounds_of(findings.sequence_index(finding))[1]
+        end = bounds_of(index, findings.sequence_index(finding))[1]
         is_line = kind == "line without a sample"
-        asked = {schema.alias.decode() for schema in self._schema}
-        known = {name.decode() for name in streams_at_the_start(self._file)}
-        there = streams_between(self._file, begin, end, is_line=is_line)
+        asked = {schema.alias.decode() for schema in self.schema}
+        known = {name.decode() for name in streams_at_the_start(file.text)}
+        there = streams_between(file.text, begin, end, is_line=is_line)
         others = [name for name in there if name not in asked]
-        is_unknown = finding.stream is not None and self._schema[finding.stream].alias.decode() not in known
+        is_unknown = finding.stream is not None and self.schema[finding.stream].alias.decode() not in known
         if not others or is_unknown or not asked & {*known, *there}:
             return ""
         return (
             f"; the {'line' if is_line else 'sequence'} has {', '.join(map(repr, others))}; "
-            f"ask for these streams, too, or forgive such errors ({self._reading.wording.setting('subset', True)})"
+            f"ask for these streams, too, or forgive such errors ({self.wording.setting('subset', True)})"
         )
 
-    def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
-        begins = self.index.places.first_bytes(sequences, self.table.chunk_starts)
-        return PlacesInFiles([self.name], np.zeros(len(begins), np.int64), begins, self._locator.lines_of(begins))
-
-    def bounds_of(self, sequence_index: int) -> tuple[int, int]:
-        """Return the first byte of a sequence, and the byte after it."""
-        chunk_id = int(span_at(self.table.chunk_starts, sequence_index))
-        return self._places_of(chunk_id).sequence(sequence_index - int(self.table.chunk_starts[chunk_id]))
-
-    def bounds_at(self, byte: int) -> tuple[int, int]:
-        """Return the first byte of the sequence that contains a byte, and the byte after the sequence."""
-        return self._places_of(self.index.places.chunk_at(byte)).at(byte)
-
-    def _places_of(self, chunk_id: int) -> ChunkPlaces:
-        return self.index.places.of_chunk(chunk_id, *self.table.bounds_of(chunk_id))
-
-    def _fits(self, definition: StreamSchema) -> bool:
+    def _fits(self, file: OpenText, index: Index, definition: StreamSchema) -> bool:
         """Return whether this definition can read all values of its stream."""
-        schema = _core.CTFSchema([definition], has_words=self._reading.text_keys)
-        for chunk_id in range(self.table.num_chunks):
-            _, findings = self._parse(chunk_id, 2**64 - 1, schema=schema)
+        schema = _core.CTFSchema([definition], has_words=self.text_keys)
+        for chunk_id in range(index.table.num_chunks):
+            _, findings = self._parse(file, index, chunk_id, 2**64 - 1, schema=schema)
             counts = zip(KINDS, findings.counts, strict=True)
             if any(count for kind, count in counts if kind.name in KINDS_OF_VALUES):
                 return False
         return True
 
-    def _error(self, findings: Findings, finding: Finding, more: str = "") -> FormatError:
+    def _error(self, file: OpenText, index: Index, findings: Findings, finding: Finding, more: str = "") -> FormatError:
         sequence_index = findings.sequence_index(finding)
         offset = findings.first_byte + finding.offset
-        dim = 0 if finding.stream is None else self._schema[finding.stream].dim
+        dim = 0 if finding.stream is None else self.schema[finding.stream].dim
         what = KINDS[finding.kind].words.format(
-            byte=byte_text(self._file.read(offset, 1)),
+            byte=byte_text(file.text.read(offset, 1)),
             found=finding.found,
             dim=dim,
             last=dim - 1,
             values=counted(finding.found, "value"),
             samples=counted(finding.found, "sample"),
-            lines=counted(int(self.table.lengths[sequence_index]), "line"),
+            lines=counted(int(index.table.lengths[sequence_index]), "line"),
         )
-        return self._locator.error(
+        return file.locator.error(
             offset,
             what + more,
-            sequence=key_text(self.table.keys[sequence_index]),
+            sequence=key_value(index.table.keys[sequence_index]),
             stream=None if finding.stream is None else self.streams[finding.stream].name,
             kind=KINDS[finding.kind].name,
         )
 
-    def publish_index(self) -> str | None:
-        """Write the index cache of a text in a remote store next to it, and return its name; None: nothing to write.
+    def place(self, file: OpenText, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+        begins = index.layout.places.first_bytes(sequences, index.table.chunk_starts)
+        return PlacesInFiles([index.name], np.zeros(len(begins), np.int64), begins, file.locator.lines_of(begins))
 
-        Raises:
-            OSError: The store does not accept it.
-        """
-        if self._file.companions is None or self.index.cache is None:
-            return None if self.index.cache is None else os.fspath(self.index.cache)
-        if self._file.points_cache is not None:
-            publish(self._file, self._file.points_cache)
-        return publish(self._file, self.index.cache)
 
-    def written_cache(self) -> Written | None:
-        """Wait for the index cache and return the result; None: it existed before, or no cache was requested."""
-        return None if self.index.writer is None else self.index.writer.wait()
+class CTFLayout(NamedTuple):
+    """The format's own facts about a text.
 
-    def release(self) -> None:
-        self.written_cache()
-        self._file.close()
+    Attributes:
+        places: Places of the sequences.
+        remarks: Sequences that are worth a warning, by kind of warning.
+        guide: `TextInput.guide`.
+        cache: The index cache from which the index comes; None: it comes from the text.
+    """
 
-    def close(self) -> None:
-        self.report.log_totals()
-        self.release()
+    places: Places
+    remarks: dict[str, Remark]
+    guide: object
+    cache: Path | None
+
+
+def bounds_of(index: Index, sequence_index: int) -> tuple[int, int]:
+    """Return the first byte of a sequence of a text, and the byte after it."""
+    chunk_id = int(span_at(index.table.chunk_starts, sequence_index))
+    first, last = index.table.bounds_of(chunk_id)
+    layout: CTFLayout = index.layout
+    return layout.places.of_chunk(chunk_id, first, last).sequence(sequence_index - first)
+
+
+def bounds_at(index: Index, byte: int) -> tuple[int, int]:
+    """Return the first byte of the sequence of a text that contains a byte, and the byte after the sequence."""
+    layout: CTFLayout = index.layout
+    chunk_id = layout.places.chunk_at(byte)
+    return layout.places.of_chunk(chunk_id, *index.table.bounds_of(chunk_id)).at(byte)
+
+
+def _source(text: TextInput, places: ChunkPlaces, *, is_part: bool) -> CoreText | PackedText:
+    """Return the source from which the core reads sequences. Large gaps in a part are left as zeros, not read."""
+    size, least_gap = places.end - places.begin, text.least_gap if is_part else None
+    ranges = [] if least_gap is None else places.ranges(least_gap)
+    if least_gap is None or sum(end - begin for begin, end in ranges) > size - least_gap:
+        return text.source_to_parse(places.begin, places.end)
+    wanted = np.zeros(size, np.uint8)
+    for begin, end in ranges:
+        text.read_into(wanted[begin:end], places.begin + begin)
+    return wanted, places.begin
+
+
+def _mismatch(index: Index) -> CorpusError:
+    cache = index.layout.cache
+    advice = "open it again" if cache is None else f"delete the index cache {str(cache)!r}"
+    return CorpusError(f"{index.name}: the index does not match the file; {advice}")

@@ -109,9 +109,6 @@ class Findings(NamedTuple):
         return self.first_sequence + within
 
 
-NO_FINDINGS = Findings([0] * len(KINDS), [], None, 0, 0)
-
-
 def byte_text(byte: bytes) -> str:
     """Print a byte for a message.
 

@@ -51,7 +51,7 @@ from cntkio.formats.index_cache import (
 )
 from cntkio.formats.input_file import Locator, content_sum
 from cntkio.formats.passes import Add, announced, passed
-from cntkio.formats.table import SequenceTable
+from cntkio.formats.table import SequenceTable, key_value
 from cntkio.formats.text_input import TextInput
 
 _LARGEST_CHUNK = 2**63
@@ -441,7 +441,7 @@ def _joined(file: TextInput, start: Start, parts: list[_Part], in_lines: bool) -
             f"a sequence of {int(end) - int(offsets[too_long])} bytes; expected less than 4 GiB",
             path=file.path,
             byte=int(offsets[too_long]),
-            sequence=key_text(keys[too_long]),
+            sequence=key_value(keys[too_long]),
         )
     sequences = _Sequences(keys, offsets, lengths, sizes)
     hollow = _concatenated(part.hollow for part in parts)
@@ -527,7 +527,7 @@ def _judged(sequences: _Sequences, settings: IndexSettings, in_lines: bool) -> t
 
 def _remark(which: npt.NDArray[np.int64], sequences: _Sequences) -> Remark:
     first = which[:_MOST_EXAMPLES]
-    examples = zip(sequences.offsets[first].tolist(), map(key_text, sequences.keys[first]), strict=True)
+    examples = zip(sequences.offsets[first].tolist(), map(key_value, sequences.keys[first]), strict=True)
     return Remark(len(which), [Example(*example) for example in examples])
 
 
@@ -536,13 +536,3 @@ def _repeated(keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     order = np.argsort(keys, kind="stable")
     is_again = keys[order][1:] == keys[order][:-1]
     return np.sort(order[1:][is_again])
-
-
-def key_text(key: Any) -> int | str:
-    """Return a key as messages show it.
-
-    Example:
-        >>> key_text(np.bytes_(b"u1")), key_text(np.uint64(7))
-        ('u1', 7)
-    """
-    return key.decode(errors="replace") if isinstance(key, bytes) else int(key)

@@ -28,8 +28,7 @@ from cntkio.arguments import float_type
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
 from cntkio.formats.columns import span_at
-from cntkio.formats.concatenation import fingerprint_of_files
-from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, Loaded, PlacesInFiles, Utterances
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, PlacesInFiles, Utterances
 from cntkio.formats.file_lists import listed_files, shown_files
 from cntkio.formats.htk.frames import Frames, GatheredFrames, Ranges, runs_of
 from cntkio.formats.htk.header import HEADER_SIZE, FeatureFiles, Header, OpenFile
@@ -45,8 +44,10 @@ from cntkio.formats.htk.options import (
     size_of,
     window_of,
 )
+from cntkio.formats.joined_index import fingerprint_of_files
 from cntkio.formats.report import Report, first_few
 from cntkio.formats.table import ListedFiles, SequenceTable
+from cntkio.formats.text_input import LOADS_AT_ONCE
 from cntkio.hints import suggests_keywords, wording
 from cntkio.streams import LARGEST_DIM, StreamDefs, StreamInformation, named
 

@@ -28,12 +28,12 @@ from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import BINARY_LABELS, LABELS
 from cntkio.formats.columns import span_at
-from cntkio.formats.concatenation import fingerprint_of_files
-from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, Loaded, PlacesInFiles, Utterances
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, PlacesInFiles, Utterances
 from cntkio.formats.file_lists import listed_files, shown_files
 from cntkio.formats.htk.keys import first_same, shown
 from cntkio.formats.htk.options import UtteranceOptions
 from cntkio.formats.input_file import InputFile, Locator
+from cntkio.formats.joined_index import fingerprint_of_files
 from cntkio.formats.mlf.entries import (
     FAULT_WORDS,
     FRAME_PERIOD,
@@ -49,6 +49,7 @@ from cntkio.formats.mlf.mapping import Targets, read_mapping, read_targets
 from cntkio.formats.mlf.options import LabelSettings, settings_of
 from cntkio.formats.report import Report, first_few
 from cntkio.formats.table import FileSpans, SequenceTable
+from cntkio.formats.text_input import LOADS_AT_ONCE
 from cntkio.hints import suggests_keywords
 from cntkio.streams import StorageFormat, StreamDefs, StreamInformation
 

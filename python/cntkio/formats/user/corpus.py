@@ -25,9 +25,10 @@ import numpy.typing as npt
 from cntkio._threads import ForkLock
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, Loaded, PlacesInFiles
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, PlacesInFiles
 from cntkio.formats.report import Report
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable
+from cntkio.formats.text_input import LOADS_AT_ONCE
 from cntkio.formats.user.columns import chunk_of
 from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers
 
