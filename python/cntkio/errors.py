@@ -17,6 +17,7 @@ the error is, the value found and the value expected; for an unknown name it sug
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 
@@ -35,11 +36,26 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+# `pathlib.Path` turns the two slashes of a URL into a single slash.
+_QUERY = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]+:/[^\s?'\"]*)\?[^\s'\")=]*=[^\s'\")]*")
+_USER = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]+:/{1,2})[^\s/?'\"@]*@")
+
+
+def without_secrets(text: str) -> str:
+    """Return a text without the users, passwords and queries of the URLs in it, which may be signatures.
+
+    Example:
+        >>> without_secrets("no http://me:secret@host/a?signature=3f, and no s3://bucket/part-?.ctf")
+        'no http://host/a and no s3://bucket/part-?.ctf'
+    """
+    return _USER.sub(r"\1", _QUERY.sub(r"\1", text))
+
+
 class CntkIoError(RuntimeError):
-    """Base class of all exceptions of cntkio. Every character of a message can be seen (`printable`)."""
+    """Base class of all exceptions of cntkio. Every character of a message can be seen, and none is of a password."""
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(printable(message))
+        super().__init__(printable(without_secrets(message)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Keep the attributes when an exception is sent to another process."""

@@ -22,7 +22,7 @@ from typing import Any
 
 from cntkio.convert import Progress
 from cntkio.displays import columns_of
-from cntkio.errors import printable
+from cntkio.errors import printable, without_secrets
 from cntkio.formats.output_file import written_whole
 from cntkio.formats.passes import Watcher
 
@@ -134,8 +134,8 @@ def _for_json(value: Any) -> Any:
 
 
 def complain(complaint: object) -> None:
-    """Print a complaint on standard error, without control characters."""
-    print(f"cntkio: {printable(str(complaint))}", file=sys.stderr)
+    """Print a complaint on standard error, without control characters and passwords."""
+    print(f"cntkio: {printable(without_secrets(str(complaint)))}", file=sys.stderr)
 
 
 def write_page(options: Namespace, path: Path, text: str) -> None:

@@ -27,7 +27,7 @@ from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.formats.htk.options import paths_of
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
-from cntkio.formats.remote import Remote
+from cntkio.formats.remote import Remote, shown_pattern
 from cntkio.streams import StreamDef, StreamDefs
 from cntkio.timeline import (
     WHOLE_DATA,
@@ -364,6 +364,12 @@ def _quotable(text: str) -> str:
     Raises:
         ConfigError: A configuration cannot contain it.
     """
+    if shown_pattern(text) != text:
+        raise ConfigError(
+            f"{shown_pattern(text)}: this URL has a user, a password or a query, which a configuration would show; "
+            "leave them out, and put credentials into fsspec's configuration",
+            key="file",
+        )
     hash_sign = text.find("#")  # a later '#' in a line begins no comment
     begins_comment = hash_sign == 0 or (hash_sign > 0 and text[hash_sign - 1] in BLANKS)
     if any(character in text for character in '"\n\r') or begins_comment or VARIABLE.search(text):

@@ -24,6 +24,7 @@ from cntkio.formats.file_lists import FileNames, in_one_text, listed_files, show
 from cntkio.formats.open_input import open_stored
 from cntkio.formats.passes import announced, passed
 from cntkio.formats.remote import as_url, default_remote, is_remote
+from cntkio.formats.remote import shown as shown_url
 from cntkio.formats.unpacking import ENDINGS, PACKINGS, content_of
 
 STANDARD_INPUT = "-"
@@ -89,13 +90,13 @@ def _rename(error: Exception, path: str, name: str) -> None:
 
 
 def _input(names: FileNames, target: Path, reads_tables: bool) -> Input:
-    shown = as_url(shown_files(names))
-    given = in_one_text(shown) if isinstance(names, str | os.PathLike) else names
-    files = (shown,) if shown == STANDARD_INPUT else listed_files(given, option="FILE")
+    given = in_one_text(as_url(os.fspath(names))) if isinstance(names, str | os.PathLike) else names
+    is_standard_input = given == STANDARD_INPUT
+    files = (STANDARD_INPUT,) if is_standard_input else listed_files(given, option="FILE")
     if len(files) > 1:
-        return _several(shown, files)
-    path, shown = Path(files[0]), files[0]
-    if shown == STANDARD_INPUT:
+        return _several(as_url(shown_files(names)), files)
+    path, shown = Path(files[0]), shown_url(files[0])
+    if is_standard_input:
         path, shown = target, "<stdin>"
         _write(target, iter(partial(sys.stdin.buffer.read, _READ), b""), "reading standard input")
     kind = detect(path)

@@ -214,9 +214,10 @@ class CacheFolder:
             logger.warning("%s: the cache cannot be written (%s); reading continues without", self.path, error)
 
 
-def cache_folder(path: str, limit: int | None) -> CacheFolder:
-    """Return the folder of a cache, which all objects of this process share."""
-    return _cache_folder(os.path.abspath(os.path.expanduser(path)), limit)  # noqa: PTH100, PTH111
+def cache_folder(path: str, limit: int | str | None) -> CacheFolder:
+    """Return the folder of a cache, which all objects of this process share. Arguments as for `Remote`."""
+    whole = os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111
+    return _cache_folder(whole, None if limit is None else int(limit))
 
 
 _cache_folder = functools.lru_cache(maxsize=64)(CacheFolder)

@@ -133,14 +133,14 @@ def _told_pause(error: BaseException) -> float:
         if told.isdecimal():
             return float(told)
         with contextlib.suppress(ValueError, TypeError):
-            return parsedate_to_datetime(told).timestamp() - time.time()
+            return float(parsedate_to_datetime(told).timestamp() - time.time())
     return 0.0
 
 
 def _pause_after(error: BaseException, num_errors: int) -> float:
     """Return how long to wait before a request is repeated: as the server says, or longer after each error."""
     # Random, so that many processes do not return at once.
-    pause = min(FIRST_PAUSE * 2 ** (num_errors - 1), _LONGEST_PAUSE) * random.uniform(0.75, 1.0)
+    pause = min(FIRST_PAUSE * 2.0 ** float(num_errors - 1), _LONGEST_PAUSE) * random.uniform(0.75, 1.0)
     return max(pause, min(_told_pause(error), _LONGEST_TOLD_PAUSE))
 
 

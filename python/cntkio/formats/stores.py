@@ -24,15 +24,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from cntkio.errors import CntkIoError, ConfigError, CorpusError
+from cntkio.errors import CntkIoError, ConfigError, CorpusError, without_secrets
 from cntkio.formats.identities import OF_PROCESS, identity_of, without_access
 from cntkio.formats.remote import Remote, default_remote, shown, shown_pattern
 
 # The names under which stores report values that change with the content; the most reliable come first.
 _VERSIONS = ("versionid", "version", "generation", "etag", "contentmd5", "md5hash", "digest", "crc32c")
 _LONGEST_REASON = 300
-_QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s'\")]*")
-_PASSWORD = re.compile(r"(://)[^\s/?'\"@]*@")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(?:\d+|\*)", re.IGNORECASE)
 _TIMES = ("lastmodified", "mtime", "modified", "updated", "created")
 
@@ -133,7 +131,7 @@ def reason_of(error: BaseException) -> str:
         >>> reason_of(ValueError("no http://me:secret@host/a?signature=3f"))
         'ValueError: no http://host/a'
     """
-    text = _PASSWORD.sub(r"\1", _QUERY.sub(r"\1", " ".join(str(error).split())))[:_LONGEST_REASON]
+    text = without_secrets(" ".join(str(error).split()))[:_LONGEST_REASON]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
