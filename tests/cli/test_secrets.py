@@ -1,4 +1,4 @@
-"""Nothing that the package prints, logs or stores contains the password or the signature of a URL."""
+"""Passwords and signatures of URLs are not in anything that the package prints, logs or stores."""
 
 import contextlib
 import logging

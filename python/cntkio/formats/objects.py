@@ -18,6 +18,7 @@ import contextlib
 import errno
 import itertools
 import logging
+import math
 import random
 import re
 import socket
@@ -140,7 +141,7 @@ def _told_pause(error: BaseException) -> float:
 def _pause_after(error: BaseException, num_errors: int) -> float:
     """Return how long to wait before a request is repeated: as the server says, or longer after each error."""
     # Random, so that many processes do not return at once.
-    pause = min(FIRST_PAUSE * 2.0 ** float(num_errors - 1), _LONGEST_PAUSE) * random.uniform(0.75, 1.0)
+    pause = min(math.ldexp(FIRST_PAUSE, num_errors - 1), _LONGEST_PAUSE) * random.uniform(0.75, 1.0)
     return max(pause, min(_told_pause(error), _LONGEST_TOLD_PAUSE))
 
 
