@@ -236,7 +236,8 @@ def windows_of_lines(text: ReadableText, first: int, size: int = WINDOW) -> Iter
         return buffer
 
     begin = first
-    rest = np.empty(0, np.uint8)  # the beginning of a line whose end has not been read yet
+    rest: list[Bytes] = []  # the beginning of a line whose end has not been read yet
+    num_left = 0  # its bytes
     with Workers(1, "cntkio-windows") as workers:
         job = workers.do(read, first)
         for offset in range(first, text.size, size):
@@ -244,18 +245,38 @@ def windows_of_lines(text: ReadableText, first: int, size: int = WINDOW) -> Iter
             is_last = offset + size >= text.size
             if not is_last:
                 job = workers.do(read, offset + size)
-            if len(rest) <= _ROOM:
-                buffer = buffer[_ROOM - len(rest) :]
-                buffer[: len(rest)] = rest
+            num_whole = num_left + (len(buffer) - _ROOM if is_last else _end_of_lines(buffer[_ROOM:]))
+            if num_whole == num_left and not is_last:
+                # A long line goes on. Its parts are joined once, when its end has been read.
+                rest.append(buffer[_ROOM:])
+                num_left += len(buffer) - _ROOM
+                if num_left > _LONGEST_LINE:
+                    raise FormatError("a line of 4 GiB or more; expected a shorter line", path=text.path, byte=begin)
+                continue
+            if num_left <= _ROOM:
+                buffer = buffer[_ROOM - num_left :]
+                _move_into(buffer, rest)
             else:
-                buffer = np.concatenate([rest, buffer[_ROOM:]])
-            num_whole = len(buffer) if is_last else _end_of_lines(buffer)
-            if num_whole:
-                yield Window(TextInMemory(text.path, buffer[:num_whole], begin), begin, begin, begin + num_whole)
-                begin += num_whole
-            rest = buffer[num_whole:].copy()
-            if len(rest) > _LONGEST_LINE:
-                raise FormatError("a line of 4 GiB or more; expected a shorter line", path=text.path, byte=begin)
+                later = buffer[_ROOM:]
+                buffer = np.empty(num_left + len(later), np.uint8)
+                buffer[num_left:] = later
+                del later
+                _move_into(buffer, rest)
+            yield Window(TextInMemory(text.path, buffer[:num_whole], begin), begin, begin, begin + num_whole)
+            begin += num_whole
+            rest, num_left = [buffer[num_whole:].copy()], len(buffer) - num_whole
+            del buffer
+
+
+def _move_into(buffer: Bytes, parts: list[Bytes]) -> None:
+    """Write parts to the beginning of a buffer, and free each part at once: both together take the memory only once."""
+    offset = 0
+    parts.reverse()
+    while parts:
+        part = parts.pop()
+        buffer[offset : offset + len(part)] = part
+        offset += len(part)
+        del part
 
 
 def _end_of_lines(content: Bytes) -> int:
