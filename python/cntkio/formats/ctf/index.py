@@ -13,7 +13,6 @@ The same pass can parse the first chunks (`FirstPass`), which saves reading them
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -191,6 +190,17 @@ class _Part(NamedTuple):
         return self._replace(offsets=self.offsets + base, bad_id=bad_id, hollow=self.hollow + base)
 
 
+class _Head(NamedTuple):
+    """Number of lines of a part before its first id, and its number of ids."""
+
+    num_lines: int
+    count: int
+
+    @classmethod
+    def of(cls, part: _Part) -> _Head:
+        return cls(part.num_head_lines, len(part.keys))
+
+
 class _Ahead(NamedTuple):
     """Result of indexing and parsing in one go: the parts, the chunks, sequences up to the end of each, and the end."""
 
@@ -312,15 +322,24 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) 
         else:
             passed(ahead.end - start.offset)
             rest = _parts(file, ahead.end, settings, in_lines, add)
-    parts = [*ahead.parts, *rest]
+    parts = ahead.parts
+    parts += rest
+    rest.clear()
     num_lines = start.num_lines + sum(len(part.offsets) for part in parts) if in_lines else None
     sequences = _joined(file, start, parts, in_lines)
     sequences, remarks = _judged(sequences, settings, in_lines)
-    chunk_starts = _core.ctf_chunk_starts(sequences.offsets, sequences.sizes, limit)
-    places = Places.of(sequences.offsets, sequences.sizes, chunk_starts)
+    keys, offsets, sizes, lengths = (
+        sequences.keys,
+        sequences.offsets,
+        sequences.sizes,
+        compact_lengths(sequences.lengths),
+    )
+    del sequences  # its lengths may take four times as much memory
+    chunk_starts = _core.ctf_chunk_starts(offsets, sizes, limit)
+    places = Places.of(offsets, sizes, chunk_starts)
     # If the file has changed during the pass, drop the parsed chunks; loading will report the change.
     fits = chunk_starts[1 : len(ahead.chunks) + 1].tolist() == ahead.num_sequences
-    table = SequenceTable(sequences.keys, compact_lengths(sequences.lengths), chunk_starts, options=settings.options)
+    table = SequenceTable(keys, lengths, chunk_starts, options=settings.options)
     return TextIndex(table, places, remarks, ahead.chunks if fits else [], content_sum(file), num_lines)
 
 
@@ -417,18 +436,23 @@ def _parse_ahead(file: TextInput, first_pass: FirstPass, first: int, limit: int,
 
 
 def _joined(file: TextInput, start: Start, parts: list[_Part], in_lines: bool) -> _Sequences:
+    """Join the parts and empty their list, column by column, so that only one column is in memory twice."""
     for part in parts:
         if part.bad_id is not None:
             number = "a sequence id of 2^64 or more; expected at most 18446744073709551615"
             word = "a NUL byte in a sequence id; expected text"
             raise Locator(file).error(part.bad_id, word if part.keys.dtype.kind == "S" else number)
-    offsets = _concatenated(part.offsets for part in parts)
-    lengths = _concatenated(part.lengths for part in parts)
+    del part
+    heads = [_Head.of(part) for part in parts]
+    rows = [(part.offsets, part.lengths, part.keys, part.hollow) for part in parts]
+    columns = list(map(list, zip(*rows, strict=True)))
+    rows.clear()
+    parts.clear()
+    offsets, lengths, ids, hollow = map(_concatenated, columns)
     if in_lines:
         keys: Keys = CountedKeys(start.num_lines, len(offsets))
     else:
-        ids = _concatenated(part.keys for part in parts)
-        is_continued = _join_over_borders(parts, ids, lengths)
+        is_continued = _join_over_borders(heads, ids, lengths)
         if is_continued.any():
             ids, offsets, lengths = (array[~is_continued] for array in (ids, offsets, lengths))
         keys = ids
@@ -444,7 +468,6 @@ def _joined(file: TextInput, start: Start, parts: list[_Part], in_lines: bool) -
             sequence=key_value(keys[too_long]),
         )
     sequences = _Sequences(keys, offsets, lengths, sizes)
-    hollow = _concatenated(part.hollow for part in parts)
     return _without_empty(file, start, sequences, hollow, in_lines) if len(hollow) else sequences
 
 
@@ -477,25 +500,27 @@ def _are_nothing(file: TextInput, begins: npt.NDArray[np.uint64], ends: npt.NDAr
     return found
 
 
-def _concatenated(arrays: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    listed = list(arrays)
-    return listed[0] if len(listed) == 1 else np.concatenate(listed)
+def _concatenated(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Join arrays, and empty their list."""
+    joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    arrays.clear()
+    return joined
 
 
 def _join_over_borders(
-    parts: list[_Part], keys: npt.NDArray[Any], lengths: npt.NDArray[np.uint32]
+    heads: list[_Head], keys: npt.NDArray[Any], lengths: npt.NDArray[np.uint32]
 ) -> npt.NDArray[np.bool_]:
     """Add to each sequence its lines in later parts, and mark the entries that only continue an earlier sequence."""
     is_continued = np.zeros(len(keys), np.bool_)
     owner = -1  # the last sequence of the previous part
     first = 0
-    for part in parts:
-        if part.num_head_lines:
-            lengths[owner] += part.num_head_lines
-        count = len(part.keys)
+    for head in heads:
+        if head.num_lines:
+            lengths[owner] += head.num_lines
+        count = head.count
         if not count:
             continue
-        continues = owner >= 0 and keys[owner] == part.keys[0]
+        continues = owner >= 0 and keys[owner] == keys[first]
         if continues:
             is_continued[first] = True
             lengths[owner] += lengths[first]
@@ -533,6 +558,9 @@ def _remark(which: npt.NDArray[np.int64], sequences: _Sequences) -> Remark:
 
 def _repeated(keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return the sequences whose key an earlier sequence has."""
+    ordered = np.sort(keys)
+    if not (ordered[1:] == ordered[:-1]).any():
+        return np.empty(0, np.int64)  # as usual, and the order of all keys takes twice as much memory
     order = np.argsort(keys, kind="stable")
     is_again = keys[order][1:] == keys[order][:-1]
     return np.sort(order[1:][is_again])
