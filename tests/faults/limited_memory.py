@@ -10,6 +10,7 @@ prints how each fork ended.
 from __future__ import annotations
 
 import gc
+import gzip
 import itertools
 import os
 import resource
@@ -47,6 +48,9 @@ DENSE = StreamDefs(x=StreamDef(field="x", shape=DIM))
 ROOMS = [size << 10 for size in (0, 256, 1024, 3072, 9216, 30_720, 122_880)]
 """Bytes by which the address space may grow."""
 HUGE = 2**31 - 1
+LONG = 4 << 20
+"""Values of a long line, which has four times as many bytes."""
+LONG_LINES = ("dense.ctf", "dense.ctf.gz", "sparse.ctf", "sparse.ctf.gz")
 RIGHT = ("data", "MemoryError", "OSError('cannot start threads")
 """Correct outcomes of a case. The operating system does not say whether a thread could not start for lack of memory."""
 
@@ -69,6 +73,10 @@ def write_corpora(folder: Path) -> None:
     mlf.write_mlf(folder / "a.mlf", labels, [f"c{index}" for index in range(50)])
     mlf.write_mapping(folder / "states", [f"c{index}" for index in range(50)])
     mlf.write_binary_mlf(folder / "a.bmlf", labels)
+    for name, entry in (("dense", b" 0.5"), ("sparse", b" 7:1")):
+        long = b"0 |%b %b\n" % (name[:1].encode(), entry) + b"1 |%b" % name[:1].encode() + entry * LONG + b"\n"
+        (folder / f"{name}.ctf").write_bytes(long)
+        (folder / f"{name}.ctf.gz").write_bytes(gzip.compress(long, 1))
 
 
 def text(folder: Path, streams: StreamDefs = STREAMS, **options: Any) -> CTFDeserializer:
@@ -151,6 +159,18 @@ def requests(folder: Path) -> dict[str, Case]:
         few = {"truncation_length": 2, "trace_level": 0, "max_samples": 9}
         return lambda: read(deserializers, 4, **few), lambda: read(deserializers, **options)
 
+    def sequences(deserializers: Any, **options: Any) -> Case:
+        options |= {"trace_level": 0}
+        return lambda: read(deserializers, 4, **options, max_samples=9), lambda: read(deserializers, **options)
+
+    def long(name: str) -> Case:
+        narrow = StreamDefs(x=StreamDef(field=name[0], shape=LONG, is_sparse=name.startswith("s")))
+
+        def work() -> None:
+            assert read_ctf(folder / name, narrow, max_errors=-1)["x"].values.sum() >= LONG / 2
+
+        return lambda: read_ctf(folder / "b.ctf", StreamDefs(y=StreamDef(field="y", shape=1))) and None, work
+
     def wide(streams: StreamDefs, narrow: StreamDefs, **options: Any) -> Case:
         options |= {"max_samples": 8, "trace_level": 0}
         return (
@@ -166,6 +186,9 @@ def requests(folder: Path) -> dict[str, Case]:
         "many rows without end": rows(text(folder)),
         "many rows of user-defined": rows(OneStream(), max_sweeps=1),
         "many rows of user-defined without end": rows(OneStream()),
+        "many sequences without end": sequences(text(folder)),
+        "many sequences in order without end": sequences(text(folder), randomize=False),
+        **{f"a long line of {name}": long(name) for name in LONG_LINES},
         "wide samples": wide(dense, DENSE),
         "wide truncated samples": wide(dense, DENSE, truncation_length=2),
         "wide cells": wide(sparse, of_any_size, truncation_length=2),

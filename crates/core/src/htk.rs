@@ -9,6 +9,7 @@
 
 use crate::keys::cut_extension;
 use crate::lines::Lines;
+use crate::memory;
 use crate::named::named;
 use memchr::{memchr, memmem, memrchr};
 use std::collections::HashMap;
@@ -107,20 +108,21 @@ pub fn scan_list(text: &[u8], rules: &ListRules) -> Result<List, ListError> {
             if last < first {
                 return refuse(ListFault::Reversed);
             }
-            list.keys.extend_from_slice(key);
-            list.key_ends.push(list.keys.len());
+            memory::append(&mut list.keys, key);
+            memory::push(&mut list.key_ends, list.keys.len());
             let file = match numbers.get(&path) {
                 Some(&file) => file,
                 None => {
                     let file = list.paths.len() as u32;
-                    list.paths.push(path.clone());
+                    memory::push(&mut list.paths, path.clone());
+                    memory::require(numbers.try_reserve(1), path.len());
                     numbers.insert(path, file);
                     file
                 }
             };
-            list.files.push(file);
-            list.first.push(first);
-            list.last.push(last);
+            memory::push(&mut list.files, file);
+            memory::push(&mut list.first, first);
+            memory::push(&mut list.last, last);
         }
     }
     Ok(list)

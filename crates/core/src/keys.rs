@@ -1,5 +1,6 @@
 //! Keys of sequences: texts of one width, equal rows, names without an extension.
 
+use crate::memory;
 use memchr::memrchr;
 use std::collections::HashMap;
 
@@ -20,15 +21,19 @@ pub fn first_same(rows: &[u8], width: usize) -> Vec<u32> {
     if width == 0 {
         return Vec::new();
     }
-    let mut first = HashMap::with_capacity(rows.len() / width);
-    rows.chunks_exact(width).enumerate().map(|(number, row)| *first.entry(row).or_insert(number as u32)).collect()
+    let mut first = HashMap::new();
+    memory::require(first.try_reserve(rows.len() / width), rows.len());
+    memory::collected(
+        rows.chunks_exact(width).enumerate().map(|(number, row)| *first.entry(row).or_insert(number as u32)),
+    )
 }
 
 /// Texts padded with zeros to the width of the longest, and that width, at least 1.
 pub fn padded(texts: &[u8], ends: &[usize]) -> (Vec<u8>, usize) {
     let lengths = || ends.iter().scan(0, |begin, &end| Some((std::mem::replace(begin, end), end)));
     let width = lengths().map(|(begin, end)| end - begin).max().unwrap_or(0).max(1);
-    let mut rows = vec![0; ends.len() * width];
+    let mut rows = Vec::new();
+    memory::resize(&mut rows, ends.len().saturating_mul(width), 0);
     for (row, (begin, end)) in rows.chunks_exact_mut(width).zip(lengths()) {
         row[..end - begin].copy_from_slice(&texts[begin..end]);
     }

@@ -13,10 +13,52 @@ pub struct OutOfMemory(pub usize);
 
 /// Reserve memory for `count` more values; unwind with [`OutOfMemory`] if the system has less.
 #[inline]
-pub(crate) fn reserve<T>(values: &mut Vec<T>, count: usize) {
+pub fn reserve<T>(values: &mut Vec<T>, count: usize) {
     if values.try_reserve(count).is_err() {
-        resume_unwind(Box::new(OutOfMemory(count.saturating_mul(size_of::<T>()))));
+        let num_bytes = values.len().saturating_add(count).saturating_mul(size_of::<T>());
+        resume_unwind(Box::new(OutOfMemory(num_bytes)));
     }
+}
+
+/// Unwind with [`OutOfMemory`] if a request for about this number of bytes failed.
+pub(crate) fn require<E>(reserved: Result<(), E>, num_bytes: usize) {
+    if reserved.is_err() {
+        resume_unwind(Box::new(OutOfMemory(num_bytes)));
+    }
+}
+
+/// Append a value; unwind with [`OutOfMemory`] if the system has no memory for more values.
+#[inline]
+pub(crate) fn push<T>(values: &mut Vec<T>, value: T) {
+    if values.len() == values.capacity() {
+        reserve(values, 1);
+    }
+    values.push(value);
+}
+
+/// Append values whose number is known; unwind with [`OutOfMemory`] if the system has less memory.
+pub fn extend<T>(values: &mut Vec<T>, more: impl ExactSizeIterator<Item = T>) {
+    reserve(values, more.len());
+    values.extend(more);
+}
+
+/// Collect values whose number is known; unwind with [`OutOfMemory`] if the system has less memory.
+pub fn collected<T>(values: impl ExactSizeIterator<Item = T>) -> Vec<T> {
+    let mut all = Vec::new();
+    extend(&mut all, values);
+    all
+}
+
+/// Append slices, or the last of several vectors; unwind with [`OutOfMemory`] if the system has less memory.
+pub(crate) fn append<T: Copy>(values: &mut Vec<T>, more: &[T]) {
+    reserve(values, more.len());
+    values.extend_from_slice(more);
+}
+
+/// Change the number of values; unwind with [`OutOfMemory`] if the system has less memory.
+pub(crate) fn resize<T: Clone>(values: &mut Vec<T>, count: usize, value: T) {
+    reserve(values, count.saturating_sub(values.len()));
+    values.resize(count, value);
 }
 
 /// Do some work; return an error if it ran out of memory. After an error, nothing that the work changed may be used.
@@ -34,7 +76,7 @@ mod tests {
     #[test]
     fn a_failed_request_is_an_error_with_its_size() {
         let mut values = vec![1u32];
-        assert_eq!(or_out_of_memory(|| reserve(&mut values, 1 << 61)), Err(OutOfMemory(1 << 63)));
+        assert_eq!(or_out_of_memory(|| reserve(&mut values, 1 << 61)), Err(OutOfMemory((1 << 63) + 4)));
         assert_eq!(or_out_of_memory(|| reserve(&mut values, 1000)), Ok(()));
         assert!(values.capacity() > 1000);
     }

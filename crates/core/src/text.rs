@@ -3,6 +3,7 @@
 //! Index, one-pass parser and label files all read this way. The reader of a text is a function of an offset and a
 //! buffer, so the core opens no file, and a test reads from memory.
 
+use crate::memory;
 use memchr::{memchr, memrchr};
 use std::io;
 use std::ops::Range;
@@ -43,7 +44,11 @@ impl<'a> Text<'a> {
     ) -> io::Result<&'_ mut [u8]> {
         let count = end.min(self.size).saturating_sub(at);
         if buffer.len() < used + count {
-            buffer.resize(used + count, 0);
+            if used == 0 {
+                // All bytes are read again, so a buffer that is too small is freed first: a long line takes memory once.
+                *buffer = Vec::new();
+            }
+            memory::resize(buffer, used + count, 0);
         }
         let bytes = &mut buffer[used..used + count];
         (self.read)(at, bytes)?;
@@ -53,7 +58,7 @@ impl<'a> Text<'a> {
     /// Append at most `count` bytes from `at` on, as many as the text has.
     pub(crate) fn append_to(self, bytes: &mut Vec<u8>, at: usize, count: usize) -> io::Result<()> {
         let size = bytes.len();
-        bytes.resize(size + count.min(self.size.saturating_sub(at)), 0);
+        memory::resize(bytes, size + count.min(self.size.saturating_sub(at)), 0);
         (self.read)(at, &mut bytes[size..])
     }
 

@@ -1,9 +1,9 @@
 //! The CNTK binary format.
 
-use crate::chunk::{Chunk, parsed, plain};
+use crate::chunk::{Chunk, plain};
 use crate::ctf::Spare;
 use crate::file::{FileNumber, mapped, os_error, os_error_of};
-use crate::pool::pool;
+use crate::pool::{detached, pool};
 use cntkio_core::cbf::{self, Fault, Selected, Stream, Written};
 use cntkio_core::chunk::Bytes;
 use cntkio_memory::file::{FileBytes, MappedFile};
@@ -73,7 +73,7 @@ pub(crate) fn cbf_read<'py>(
     if !own.is_none_or(exist) {
         return Err(PyValueError::new_err("expected ascending sequences of the chunk"));
     }
-    let parsed: std::io::Result<_> = parsed(py, || {
+    let parsed: std::io::Result<_> = detached(py, || {
         let file = &file.get().file;
         let bytes = if memory_map { mapped(file, begin, size)? } else { FileBytes::read(file, begin, size)? };
         Ok(pool.install(|| match most_samples {

@@ -1,7 +1,6 @@
 //! `Chunk` as a handle, and the packer.
 
 use cntkio_core::chunk::{self, Block, Column, PlainChunk, Samples, Values};
-use cntkio_core::memory::{OutOfMemory, or_out_of_memory};
 use cntkio_core::pack::{self, Cell, Ragged, RaggedEntries, Selection, Table};
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
@@ -169,15 +168,6 @@ pub(crate) fn spread<'py>(
         }
         spread => Ok((spread.map_err(refused)?.into_iter().map(|values| values_array(py, values)).collect(), None)),
     }
-}
-
-/// Parse without the interpreter's lock.
-///
-/// # Errors
-/// `MemoryError`: a column needs more memory than there is.
-pub(crate) fn parsed<R: Send>(py: Python<'_>, parse: impl Send + FnOnce() -> R) -> PyResult<R> {
-    py.detach(|| or_out_of_memory(parse))
-        .map_err(|OutOfMemory(num_bytes)| PyMemoryError::new_err(format!("no memory for {num_bytes} bytes of a chunk")))
 }
 
 pub(crate) fn refused(why: pack::Error) -> PyErr {

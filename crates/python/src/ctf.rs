@@ -1,14 +1,15 @@
 //! The CNTK text format.
 
-use crate::chunk::{Chunk, parsed};
+use crate::chunk::Chunk;
 use crate::compressed::{PackedText, Rest, read_error};
 use crate::file::{TextArgument, TextSource};
 use crate::lengths::LengthsArray;
-use crate::pool::pool;
+use crate::pool::{detached, pool};
 use cntkio_core::chunk::Pool;
 use cntkio_core::ctf::{self, Cut, Extent, Finding, Mode, NulInWord, Pass, Schema, Source, Stream, Unindexed};
 use cntkio_core::keys::padded;
 use cntkio_core::lengths::Lengths;
+use cntkio_core::memory;
 use cntkio_core::text::{Packed as _, Text};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
@@ -55,7 +56,7 @@ pub(crate) fn ctf_index(
     let part = part.0.max(first)..part.1.min(text.size);
     let pool = pool(num_threads)?;
     let index = || ctf::index(text, first, part, mode, defining.as_deref(), share.max(1));
-    let (scan, overflow, long_line) = match py.detach(|| pool.install(index)) {
+    let (scan, overflow, long_line) = match detached(py, || pool.install(index))? {
         Ok(scan) => (scan, None, None),
         Err(Unindexed::Overflow(overflow)) => (ctf::Scan::default(), Some(overflow.at), None),
         Err(Unindexed::LongLine { at }) => (ctf::Scan::default(), None, Some(at)),
@@ -79,7 +80,7 @@ pub(crate) fn ctf_are_nothing(
     let bounds = std::iter::zip(begins.as_slice()?, ends.as_slice()?);
     let ranges: Vec<_> = bounds.map(|(&begin, &end)| begin as usize..end as usize).collect();
     let pool = pool(num_threads)?;
-    Ok(py.detach(|| pool.install(|| ctf::are_nothing(text, &ranges)))?)
+    Ok(detached(py, || pool.install(|| ctf::are_nothing(text, &ranges)))??)
 }
 
 /// The sizes in bytes of adjacent sequences, the last of which ends at `end`; or the first sequence of 4 GiB or more.
@@ -90,7 +91,7 @@ pub(crate) fn ctf_sizes<'py>(
     end: u64,
 ) -> PyResult<(Bound<'py, PyArray1<u32>>, Option<usize>)> {
     let starts = starts.as_slice()?;
-    let (sizes, too_long) = match py.detach(|| ctf::sizes(starts, end)) {
+    let (sizes, too_long) = match detached(py, || ctf::sizes(starts, end))? {
         Ok(sizes) => (sizes, None),
         Err(too_long) => (Vec::new(), Some(too_long)),
     };
@@ -150,11 +151,11 @@ pub(crate) fn ctf_scan_words<'py>(
     defining: Option<Vec<u8>>,
 ) -> PyResult<WordScanArrays<'py>> {
     let block = block.as_slice()?;
-    let (scan, nul) = match py.detach(|| ctf::scan_words(block, defining.as_deref())) {
+    let (scan, nul) = match detached(py, || ctf::scan_words(block, defining.as_deref()))? {
         Ok(scan) => (scan, None),
         Err(NulInWord(at)) => (ctf::WordScan::default(), Some(at)),
     };
-    let (words, width) = padded(&scan.words, &scan.word_ends);
+    let (words, width) = detached(py, || padded(&scan.words, &scan.word_ends))?;
     let words = (words.into_pyarray(py), width);
     Ok((scan.head_lines, words, scan.starts.into_pyarray(py), scan.lines.into_pyarray(py), nul))
 }
@@ -168,7 +169,7 @@ pub(crate) fn ctf_chunk_starts<'py>(
     chunk_size_in_bytes: u64,
 ) -> PyResult<Bound<'py, PyArray1<i64>>> {
     let (starts, sizes) = (starts.as_slice()?, sizes.as_slice()?);
-    Ok(py.detach(|| ctf::chunk_starts(starts, sizes, chunk_size_in_bytes)).into_pyarray(py))
+    Ok(detached(py, || ctf::chunk_starts(starts, sizes, chunk_size_in_bytes))?.into_pyarray(py))
 }
 
 /// First byte of each chunk, end of each chunk, start of each sequence from the first byte of its chunk on (of 32 bits,
@@ -186,7 +187,7 @@ pub(crate) fn ctf_places<'py>(
 ) -> PyResult<PlacesTuple<'py>> {
     let (offsets, sizes, chunk_starts) = (offsets.as_slice()?, sizes.as_slice()?, chunk_starts.as_slice()?);
     let pool = pool(num_threads)?;
-    let places = py.detach(|| pool.install(|| ctf::places(offsets, sizes, chunk_starts)));
+    let places = detached(py, || pool.install(|| ctf::places(offsets, sizes, chunk_starts)))?;
     let starts = if places.starts.len() == offsets.len() {
         places.starts.into_pyarray(py).into_any()
     } else {
@@ -251,7 +252,8 @@ fn extents(
         return None;
     }
     let mut ends = starts.clone().skip(1).chain([size]);
-    let mut extents = Vec::with_capacity(starts.len());
+    let mut extents = Vec::new();
+    memory::reserve(&mut extents, starts.len());
     for (sequence, start) in starts.enumerate() {
         let next = ends.next()?;
         let end = sizes.map_or(next, |sizes| start.saturating_add(sizes[sequence].into()));
@@ -311,7 +313,7 @@ pub(crate) fn ctf_parse(
     let pool = pool(num_threads)?;
     let schema = &schema.inner;
     let cut = Cut { piece: piece_size, part: PART_BYTES, gap: gap_size };
-    let parsed = parsed(py, || {
+    let parsed = detached(py, || {
         // A table that does not fit the text (a file that shrank, a damaged cache) must not be trusted.
         let all = end.checked_sub(begin).filter(|&all| all <= text_size)?;
         let sequences = if long.is_empty() {
@@ -346,7 +348,7 @@ pub(crate) fn ctf_chunk_borders(
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
     let text = Text { size: source.end() as usize, read: &read };
     let (first, limit) = (first as usize, chunk_size_in_bytes as usize);
-    Ok(py.detach(|| ctf::chunk_borders(text, first, limit, mode))?)
+    Ok(detached(py, || ctf::chunk_borders(text, first, limit, mode))??)
 }
 
 /// The scans of a chunk's pieces, and the chunk.
@@ -377,7 +379,7 @@ pub(crate) fn ctf_index_chunks(
     }
     let text = Text { size: source.end() as usize, read: &read };
     let pass = Pass { text, mode, schema, part_size: part_size.max(1), pool: Some(spare) };
-    let indexed = parsed(py, || pool.install(|| ctf::index_chunks(pass, &borders, num_threads)))??;
+    let indexed = detached(py, || pool.install(|| ctf::index_chunks(pass, &borders, num_threads)))??;
     let indexed = indexed.into_iter().map(|indexed| {
         let (scans, inner) = indexed?;
         Some((scans.into_iter().map(|scan| as_arrays(py, scan)).collect(), Chunk { inner }))

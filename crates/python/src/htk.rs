@@ -2,7 +2,7 @@
 
 use crate::chunk::Chunk;
 use crate::file::{FileNumber, mapped, mapped_for, os_error, os_error_of};
-use crate::pool::pool;
+use crate::pool::{detached, pool};
 use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, FrameStart, Frames, Runs, Samples, Targets};
 use cntkio_core::find;
 use cntkio_core::htk::{self, ListRules};
@@ -66,7 +66,7 @@ pub(crate) fn htk_scan_list(
     turns_backslashes: bool,
 ) -> PyResult<Listed> {
     let rules = ListRules { is_compatible, folder, prefix, turns_backslashes };
-    Ok(match py.detach(|| htk::scan_list(&text, &rules)) {
+    Ok(match detached(py, || htk::scan_list(&text, &rules))? {
         Err(error) => Listed::Error(HTKListError { line: error.line, byte: error.at, fault: error.fault as u8 }),
         Ok(list) => {
             let (keys, width) = rows(py, &list.keys, &list.key_ends);
@@ -169,7 +169,7 @@ pub(crate) fn first_same<'py>(
     width: usize,
 ) -> PyResult<Bound<'py, PyArray1<u32>>> {
     let rows = rows.as_slice()?;
-    Ok(py.detach(|| keys::first_same(rows, width)).into_pyarray(py))
+    Ok(detached(py, || keys::first_same(rows, width))?.into_pyarray(py))
 }
 
 /// True for big-endian; the vectors `a` and `b` of a compressed file.
@@ -400,20 +400,20 @@ pub(crate) fn mlf_scan(
     let read = |at: usize, buffer: &mut [u8]| file.0.file()?.read_exact_at(buffer, at as u64);
     let mut scan = Scan::new(Text { size: file.1, read: &read }, &rules, mlf::SHARE_BYTES);
     let pool = pool(num_threads)?;
-    let labels = py.detach(|| {
+    let labels = detached(py, || {
         while pool.install(|| scan.advance())? {
             Python::attach(|py| py.check_signals())?;
         }
         PyResult::Ok(scan.finish())
-    })?;
+    })??;
     Ok(label_arrays(py, labels))
 }
 
 /// Read a binary label file.
 #[pyfunction]
-pub(crate) fn mlf_scan_binary(py: Python<'_>, data: PyBackedBytes, dim: u32) -> MLFLabels {
-    let labels = py.detach(|| mlf::scan_binary(&data, dim));
-    label_arrays(py, labels)
+pub(crate) fn mlf_scan_binary(py: Python<'_>, data: PyBackedBytes, dim: u32) -> PyResult<MLFLabels> {
+    let labels = detached(py, || mlf::scan_binary(&data, dim))?;
+    Ok(label_arrays(py, labels))
 }
 
 /// The labels in the rows of an open file, each once, sorted by their bytes.

@@ -1,6 +1,8 @@
 //! The reader of the timeline for Python: the table's arrays, and the reader's state in a lock.
 
 use crate::lengths::LengthsArray;
+use crate::pool::{detached, no_memory};
+use cntkio_core::memory::{self, or_out_of_memory};
 use cntkio_core::timeline::{
     self, Cursor, Delivered, Load, Outcome, Partition, Pause, Pending, Randomization, Reader, Request, Slots, Stopped,
     Table, Truncation, Unread, Window,
@@ -43,8 +45,9 @@ impl State {
     fn chunk_refs(&mut self, table: Table) -> (Vec<u32>, Vec<usize>, Vec<u32>, Vec<u32>) {
         self.index_of.resize(table.chunk_starts.len(), 0);
         let (mut chunks, mut firsts) = (Vec::new(), Vec::new());
-        let mut chunk_indices = Vec::with_capacity(self.delivered.len());
-        let mut indices_in_chunk = Vec::with_capacity(self.delivered.len());
+        let (mut chunk_indices, mut indices_in_chunk) = (Vec::new(), Vec::new());
+        memory::reserve(&mut chunk_indices, self.delivered.len());
+        memory::reserve(&mut indices_in_chunk, self.delivered.len());
         for (at, delivered) in self.delivered.iter().enumerate() {
             let index = &mut self.index_of[delivered.chunk as usize];
             if *index == 0 {
@@ -87,7 +90,7 @@ impl TimelineReader {
         let chunk_starts = self.chunk_starts.bind(py).readonly();
         let table = Table { lengths: lengths.lengths()?, chunk_starts: chunk_starts.as_slice()? };
         let mut signal = Ok(());
-        let done = py.detach(|| {
+        let done = detached(py, || {
             let mut pause = || {
                 signal = Python::attach(|py| py.check_signals());
                 signal.is_ok()
@@ -95,7 +98,7 @@ impl TimelineReader {
             work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner), table, &mut pause)
         });
         signal?;
-        done.map_err(|Stopped| PyValueError::new_err("stopped without a signal"))
+        done?.map_err(|Stopped| PyValueError::new_err("stopped without a signal"))
     }
 
     /// Run short `work` and keep the interpreter's lock. If another thread uses the state, release the lock for the
@@ -234,15 +237,12 @@ impl TimelineReader {
     ) -> PyResult<Option<Reads<'py>>> {
         let partition = Partition { index, count };
         let request = Request { partition, share, passed, crosses_sweeps, counts_sequences, is_global };
-        let reads = self.run(py, |state, table, pause| {
+        let read = |state: &mut State, table: Table<'_>, pause: &mut Pause<'_>| {
             state.delivered.clear();
             let (mut bounds, mut ends, mut cursors) = (vec![0], Vec::new(), Vec::new());
-            let (begin, rank) = (state.reader.cursor(), state.reader.rank());
+            let rank = state.reader.rank();
             while ends.len() < most {
-                let Ok(outcome) = state.reader.read(table, request, &mut state.delivered, pause) else {
-                    state.reader.rewind(begin);
-                    return Err(Stopped);
-                };
+                let outcome = state.reader.read(table, request, &mut state.delivered, pause)?;
                 if outcome.is_empty && outcome.ended {
                     break;
                 }
@@ -254,13 +254,23 @@ impl TimelineReader {
                     break;
                 }
             }
-            let sequences: Vec<i64> = state.delivered.iter().map(|delivered| i64::from(delivered.sequence)).collect();
-            let chunks: Vec<i64> = state.delivered.iter().map(|delivered| i64::from(delivered.chunk)).collect();
-            let lengths = || state.delivered.iter().map(|delivered| delivered.length).collect::<Vec<_>>();
+            let sequences = memory::collected(state.delivered.iter().map(|delivered| i64::from(delivered.sequence)));
+            let chunks = memory::collected(state.delivered.iter().map(|delivered| i64::from(delivered.chunk)));
+            let lengths = || memory::collected(state.delivered.iter().map(|delivered| delivered.length));
             let lengths = is_dealt.then(lengths);
             let refs = (!is_dealt).then(|| state.chunk_refs(table));
             Ok((sequences, chunks, bounds, ends, cursors, refs, lengths))
+        };
+        let reads = self.run(py, |state, table, pause| {
+            let begin = state.reader.cursor();
+            let reads = or_out_of_memory(|| read(state, table, pause));
+            if !matches!(reads, Ok(Ok(_))) {
+                state.delivered = Vec::new();
+                state.reader.rewind(begin);
+            }
+            reads.map_or_else(|failed| Ok(Err(failed)), |reads| reads.map(Ok))
         })?;
+        let reads = reads.map_err(no_memory)?;
         let (sequences, chunks, bounds, ends, cursors, refs, lengths) = reads;
         if ends.is_empty() {
             return Ok(None);
@@ -299,16 +309,19 @@ impl TimelineReader {
             return Ok(None);
         }
         let column = |value: &dyn Fn(&cntkio_core::timeline::Part) -> u32| {
-            parts.iter().map(|part| i64::from(value(part))).collect::<Vec<_>>().into_pyarray(py)
+            let column = or_out_of_memory(|| memory::collected(parts.iter().map(|part| i64::from(value(part)))));
+            column.map(|column| column.into_pyarray(py)).map_err(no_memory)
         };
         Ok(Some((
-            column(&|part| part.slot),
-            column(&|part| part.delivered.sequence),
-            column(&|part| part.delivered.chunk),
-            column(&|part| part.first_sample),
-            column(&|part| part.num_samples),
-            column(&|part| part.step),
-            parts.iter().map(|part| part.continues).collect::<Vec<_>>().into_pyarray(py),
+            column(&|part| part.slot)?,
+            column(&|part| part.delivered.sequence)?,
+            column(&|part| part.delivered.chunk)?,
+            column(&|part| part.first_sample)?,
+            column(&|part| part.num_samples)?,
+            column(&|part| part.step)?,
+            or_out_of_memory(|| memory::collected(parts.iter().map(|part| part.continues)))
+                .map_err(no_memory)?
+                .into_pyarray(py),
             end_of_sweep,
             position,
         )))

@@ -1,7 +1,8 @@
 //! Threads that parse, and threads that help to pack. Their first use creates them, and so does the first
 //! use after a fork, because the child has none of its parent's threads.
 
-use pyo3::exceptions::PyOSError;
+use cntkio_core::memory::{OutOfMemory, or_out_of_memory};
+use pyo3::exceptions::{PyMemoryError, PyOSError};
 use pyo3::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -87,4 +88,17 @@ pub(crate) fn shared<J: Sync, R: Send>(
     let mut done: Vec<(usize, R)> = done.into_iter().flatten().collect();
     done.sort_unstable_by_key(|(number, _)| *number);
     Ok(done.into_iter().map(|(_, result)| result).collect())
+}
+
+/// Do work without the interpreter's lock.
+///
+/// # Errors
+/// `MemoryError`: the system refused a request of the core.
+pub(crate) fn detached<R: Send>(py: Python<'_>, work: impl Send + FnOnce() -> R) -> PyResult<R> {
+    py.detach(|| or_out_of_memory(work)).map_err(no_memory)
+}
+
+/// The error for a request that the system refused.
+pub(crate) fn no_memory(OutOfMemory(num_bytes): OutOfMemory) -> PyErr {
+    PyMemoryError::new_err(format!("no memory for {num_bytes} bytes"))
 }

@@ -394,7 +394,9 @@ unsafe fn convert(tokens: &Tokens, points: &Points, negative: u64, count: usize,
 with_avx512! {
 fn dense_f32(bytes: &[u8], at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
     let rest = bytes.len().saturating_sub(at);
-    out.reserve(limit.min(rest) + MAX_TOKENS);
+    if out.try_reserve(limit.min(rest) + MAX_TOKENS).is_err() {
+        return at;
+    }
     // SAFETY: memory for the values that `dense_into` may write is reserved after the length; `dense_into` returns how
     // many values it wrote.
     unsafe {
@@ -644,8 +646,9 @@ fn sparse_f32(
         }
         next = classify::<true>(load(bytes, at + end));
         prefetch_ahead(bytes, at);
-        indices.reserve(MAX_ENTRIES);
-        values.reserve(MAX_ENTRIES);
+        if indices.try_reserve(MAX_ENTRIES).is_err() || values.try_reserve(MAX_ENTRIES).is_err() {
+            return at;
+        }
         // SAFETY: memory for MAX_ENTRIES elements is reserved after each vector's length.
         let count = unsafe {
             let (indices, values) = (indices.as_mut_ptr().add(indices.len()), values.as_mut_ptr().add(values.len()));
@@ -865,7 +868,14 @@ fn sparse_lines(
     // line (the shortest is `|a ` and LF). Text up to any position thus has at most a quarter as many entries, and
     // lines. The last block may reach beyond `end`; the 64 more elements are for its 16 entries and its lines.
     let most = (end - at) / 4 + 64;
-    line_ends.reserve(most);
+    let are_reserved = columns.iter_mut().all(|column| {
+        let SparseColumn { sample_offsets, indices, values } = column;
+        let reserved = [sample_offsets.try_reserve(most), indices.try_reserve(most), values.try_reserve(most)];
+        reserved.iter().all(Result::is_ok)
+    });
+    if !are_reserved || line_ends.try_reserve(most).is_err() {
+        return;
+    }
     // SAFETY: the length is within the capacity.
     let line_ends_out = unsafe { line_ends.as_mut_ptr().add(line_ends.len()) };
     let nowhere =
@@ -874,9 +884,6 @@ fn sparse_lines(
     for (target, column) in targets.iter_mut().zip(&mut *columns) {
         let SparseColumn { sample_offsets, indices, values } = column;
         assert!(indices.len() == values.len());
-        sample_offsets.reserve(most);
-        indices.reserve(most);
-        values.reserve(most);
         let before = indices.len();
         // SAFETY: the lengths are within the capacities.
         *target = unsafe {
@@ -1091,7 +1098,9 @@ fn lines_of_form(
     most: usize,
     rows: &mut Vec<[u32; MAX_NUMBERS]>,
 ) -> usize {
-    rows.reserve(most);
+    if rows.try_reserve(most).is_err() {
+        return at;
+    }
     // SAFETY: the limits are eight numbers of 32 bits.
     let limits = unsafe { _mm256_loadu_si256(form.limits.as_ptr().cast()) };
     let skeleton = block(&form.skeleton);

@@ -333,7 +333,9 @@ pub(crate) unsafe fn dense_f32<B: Block>(bytes: &[u8], mut at: usize, limit: usi
     if at < MAX_TOKEN_BYTES || limit == 0 {
         return at;
     }
-    out.reserve(limit.min(bytes.len().saturating_sub(at)) + MAX_TOKENS + 8);
+    if out.try_reserve(limit.min(bytes.len().saturating_sub(at)) + MAX_TOKENS + 8).is_err() {
+        return at;
+    }
     let spare = out.spare_capacity_mut();
     // SAFETY: the caller fulfils the same requirement.
     let (at, written) = unsafe {
@@ -591,8 +593,9 @@ pub(crate) unsafe fn sparse_f32<B: Block>(
             break;
         }
         let num_entries = colon.count_ones() as usize;
-        indices.reserve(MAX_ENTRIES);
-        values.reserve(MAX_ENTRIES);
+        if indices.try_reserve(MAX_ENTRIES).is_err() || values.try_reserve(MAX_ENTRIES).is_err() {
+            return at;
+        }
         let (Some(indices_out), Some(values_out)) = (
             indices.spare_capacity_mut().first_chunk_mut::<MAX_ENTRIES>(),
             values.spare_capacity_mut().first_chunk_mut::<MAX_ENTRIES>(),

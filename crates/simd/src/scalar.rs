@@ -116,6 +116,9 @@ fn number_in(window: &[u8; WINDOW_BYTES], at: usize) -> Option<(usize, f32)> {
 #[inline(never)]
 pub(crate) fn dense_f32(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
     for _ in 0..limit {
+        if out.try_reserve(1).is_err() {
+            return at;
+        }
         let mut p = at;
         let (mut byte, mut next);
         loop {
@@ -237,6 +240,9 @@ pub(crate) fn sparse_f32(
             Next::End(end) => return end,
             Next::Uncertain => return at,
             Next::Entry(end, index, value) => {
+                if indices.try_reserve(1).is_err() || values.try_reserve(1).is_err() {
+                    return at;
+                }
                 indices.push(index);
                 values.push(value);
                 at = end;

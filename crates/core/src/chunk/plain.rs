@@ -5,11 +5,12 @@
 //! step, so that the processor has many loads in flight.
 
 use super::Column;
-use super::ragged::{Ahead, Error, Form, Gather, Located, Neighbours, RaggedEntries, Takes};
+use super::ragged::{Ahead, Error, Form, Gather, Located, Neighbours, RaggedEntries, Takes, try_reserve};
 use super::samples::Samples;
 use super::small::{Entries, Small};
 use super::values::{Precision, Values};
 use cntkio_memory::copy::{AnyWidth, append_any_width};
+use cntkio_memory::small::Widens;
 use cntkio_simd::prefetch;
 use std::ops::Range;
 
@@ -132,8 +133,7 @@ impl<T: Precision> Gather for Dense<'_, T> {
                 Ok(())
             },
         )?;
-        append_any_width(T::vector(values).ok_or(Error::Mixed)?, &pieces);
-        Ok(())
+        append_all(T::vector(values).ok_or(Error::Mixed)?, &pieces)
     }
 
     fn prefetch(&self, sequences: &[Neighbours], what: Ahead) {
@@ -247,8 +247,8 @@ impl<T: Precision> Gather for Sparse<'_, T> {
             }
             num_entries += indices.len() as i64;
         }
-        append_any_width(out, &all_values);
-        append_any_width(indices, &all_indices);
+        append_all(out, &all_values)?;
+        append_all(indices, &all_indices)?;
         Ok(())
     }
 
@@ -265,4 +265,11 @@ impl<T: Precision> Gather for Sparse<'_, T> {
             }
         }
     }
+}
+
+/// Append pieces; an error if the system has too little memory.
+fn append_all<T: Widens>(out: &mut Vec<T>, pieces: &[AnyWidth<T>]) -> Result<(), Error> {
+    try_reserve(out, pieces.iter().map(|piece| piece.len()).sum())?;
+    append_any_width(out, pieces);
+    Ok(())
 }

@@ -7,6 +7,7 @@
 
 use super::ragged::Form;
 use super::values::{Values, expect, in_either_precision};
+use crate::memory;
 use cntkio_memory::small::Widens;
 use std::ops::Range;
 
@@ -53,6 +54,11 @@ impl Small {
     /// Append samples of the same form if all their numbers are small; otherwise append nothing.
     pub(crate) fn append(&mut self, values: &Values, entries: Option<WideEntries>) -> bool {
         let num_entries = self.values.len();
+        // `narrow` finds the memory reserved.
+        memory::reserve(&mut self.values, values.len());
+        if let (Some((_, indices)), Some(entries)) = (entries, &mut self.entries) {
+            memory::reserve(&mut entries.indices, indices.len());
+        }
         let are_small = match values {
             Values::F32(values) => f32::narrow(values, &mut self.values),
             Values::F64(values) => f64::narrow(values, &mut self.values),
@@ -86,8 +92,11 @@ impl Small {
     ) {
         if let (Some(small), Some((sample_offsets, indices))) = (&self.entries, entries) {
             let num_entries = self.values.len() as u32;
-            let first = (0..num_samples).map(|sample| small.range(sample..sample).start as u32);
-            *sample_offsets = first.chain(sample_offsets.iter().map(|&at| num_entries + at)).collect();
+            let mut offsets = Vec::new();
+            memory::reserve(&mut offsets, num_samples + sample_offsets.len());
+            offsets.extend((0..num_samples).map(|sample| small.range(sample..sample).start as u32));
+            offsets.extend(sample_offsets.iter().map(|&at| num_entries + at));
+            *sample_offsets = offsets;
             prepend(&small.indices, indices);
         }
         in_either_precision!(values, values => prepend(&self.values, values));
@@ -144,7 +153,8 @@ impl Small {
 
 /// Put widened numbers before others.
 fn prepend<T: Widens>(small: &[T::Small], wide: &mut Vec<T>) {
-    let mut all = Vec::with_capacity(small.len() + wide.len());
+    let mut all = Vec::new();
+    memory::reserve(&mut all, small.len() + wide.len());
     all.extend(small.iter().map(|&small| T::widened(small)));
     all.extend_from_slice(wide);
     *wide = all;
@@ -166,10 +176,13 @@ impl Entries {
             if (0..).zip(offsets).all(|(sample, &at)| at == sample) {
                 return;
             }
-            self.sample_offsets = Some((0..=num_entries).collect());
+            let mut all = Vec::new();
+            memory::reserve(&mut all, num_entries as usize + offsets.len());
+            all.extend(0..=num_entries);
+            self.sample_offsets = Some(all);
         }
         if let Some(all) = &mut self.sample_offsets {
-            all.extend(offsets.iter().skip(1).map(|&at| num_entries + at));
+            memory::extend(all, offsets.iter().skip(1).map(|&at| num_entries + at));
         }
     }
 }

@@ -15,6 +15,7 @@
 
 use super::{Schema, Stream};
 use crate::chunk::{Block, Column, EmptyColumn, Samples, Small, expect};
+use crate::memory;
 
 /// Builders for all streams, in the memory of a spare block.
 pub(super) fn builders(schema: &Schema, num_sequences: usize, spare: Option<Block>) -> Vec<Builder> {
@@ -51,7 +52,7 @@ impl Builder {
     /// An empty column, in the memory of a spare column if that fits.
     fn new(stream: &Stream, num_sequences: usize, spare: Option<Column>) -> Builder {
         let mut empty = EmptyColumn::of(spare, stream.is_double);
-        empty.sequence_offsets.reserve(num_sequences + 1);
+        memory::reserve(&mut empty.sequence_offsets, num_sequences + 1);
         empty.sequence_offsets.push(0);
         let spare = empty.small.take();
         let column = if stream.is_sparse {
@@ -132,7 +133,7 @@ impl Builder {
             unreachable!("a sparse stream has a sparse column")
         };
         self.is_one_hot = sample_offsets.last().is_some_and(|&first| first as usize + 1 == indices.len());
-        sample_offsets.push(indices.len() as u32);
+        memory::push(sample_offsets, indices.len() as u32);
         self.num_samples += 1;
     }
 
@@ -148,6 +149,6 @@ impl Builder {
 
     #[inline]
     pub(super) fn end_sequence(&mut self) {
-        self.column.sequence_offsets.push(self.num_samples);
+        memory::push(&mut self.column.sequence_offsets, self.num_samples);
     }
 }

@@ -6,6 +6,7 @@
 use super::ids::{LeadingId, LineStart, leading_id, size_of_digits, size_of_word};
 use super::nothing::is_nothing;
 use super::{Mode, ends_name};
+use crate::memory;
 use crate::text::{Text, Unread};
 use cntkio_simd::Kernel;
 use memchr::{memchr, memmem};
@@ -98,6 +99,7 @@ impl Scanner<'_> {
         }
         for (number, part) in block.chunks(LINE_ENDS_BYTES).enumerate() {
             line_ends.clear();
+            memory::reserve(&mut line_ends, part.len() + 64);
             kernel.line_ends(part, &mut line_ends);
             let first = number * LINE_ENDS_BYTES + 1;
             let mut rest = &line_ends[..];
@@ -126,15 +128,15 @@ impl Scanner<'_> {
             LeadingId::Number(_, num_digits) if num_digits == line.len() => {}
             LeadingId::Number(key, num_digits) if found.keys.last() != Some(&key) => {
                 if self.defining.is_none() && is_nothing(line, num_digits) {
-                    found.hollow.push(start);
+                    memory::push(&mut found.hollow, start);
                 }
-                found.keys.push(key);
-                found.starts.push(start);
-                found.lines.push(counts());
+                memory::push(&mut found.keys, key);
+                memory::push(&mut found.starts, start);
+                memory::push(&mut found.lines, counts());
             }
             LeadingId::None if self.mode == Mode::Lines => {
-                found.starts.push(start);
-                found.lines.push(counts());
+                memory::push(&mut found.starts, start);
+                memory::push(&mut found.lines, counts());
             }
             LeadingId::Number(..) | LeadingId::None => found.add_lines(counts() as usize),
         }
@@ -150,9 +152,10 @@ fn scan_lines(found: &mut Scan, block: &[u8], offset: u64) {
     found.starts.extend((!block.is_empty()).then_some(offset));
     for (number, part) in block.chunks(LINE_ENDS_BYTES).enumerate() {
         line_ends.clear();
+        memory::reserve(&mut line_ends, part.len() + 64);
         kernel.line_ends(part, &mut line_ends);
         let first = offset + (number * LINE_ENDS_BYTES + 1) as u64;
-        found.starts.extend(line_ends.iter().map(|&end| first + u64::from(end)));
+        memory::extend(&mut found.starts, line_ends.iter().map(|&end| first + u64::from(end)));
     }
     // No line starts after the last line feed.
     if block.last() == Some(&b'\n') {
@@ -162,10 +165,10 @@ fn scan_lines(found: &mut Scan, block: &[u8], offset: u64) {
     for &start in &found.starts[first_new..] {
         let line = &block[(start - offset) as usize..];
         if (line[0] != b'|' || line.get(1) == Some(&b'#')) && is_nothing(line, size_of_digits(line)) {
-            found.hollow.push(start);
+            memory::push(&mut found.hollow, start);
         }
     }
-    found.lines.resize(found.starts.len(), 1);
+    memory::resize(&mut found.lines, found.starts.len(), 1);
 }
 
 /// True if a line holds a pipe and the name, followed by the line's end or a byte that ends names.
@@ -230,13 +233,19 @@ pub fn index(
     let scans: Vec<Result<Scan, Unindexed>> = (0..num_shares).into_par_iter().map(scan_share).collect();
     let mut scans = scans.into_iter().collect::<Result<Vec<Scan>, _>>()?;
     let head_lines = join(&mut scans);
-    fn all<'a, T: Copy + Send + Sync + 'a>(scans: &'a [Scan], column: impl Fn(&'a Scan) -> &'a [T]) -> Vec<T> {
+    // Each column is freed before the next column is joined, so that only one column is in memory twice.
+    fn all<T: Copy + Send + Sync>(scans: &mut [Scan], column: impl Fn(&mut Scan) -> &mut Vec<T>) -> Vec<T> {
+        let columns: Vec<Vec<T>> = scans.iter_mut().map(|scan| std::mem::take(column(scan))).collect();
+        let columns: Vec<&[T]> = columns.iter().map(|column| &column[..]).collect();
         let mut out = Vec::new();
-        cntkio_memory::copy::append(&mut out, &scans.iter().map(column).collect::<Vec<_>>());
+        memory::reserve(&mut out, columns.iter().map(|column| column.len()).sum());
+        cntkio_memory::copy::append(&mut out, &columns);
         out
     }
-    let (keys, starts) = (all(&scans, |scan| &scan.keys[..]), all(&scans, |scan| &scan.starts[..]));
-    let (lines, hollow) = (all(&scans, |scan| &scan.lines[..]), all(&scans, |scan| &scan.hollow[..]));
+    let hollow = all(&mut scans, |scan| &mut scan.hollow);
+    let lines = all(&mut scans, |scan| &mut scan.lines);
+    let starts = all(&mut scans, |scan| &mut scan.starts);
+    let keys = all(&mut scans, |scan| &mut scan.keys);
     Ok(Scan { head_lines, keys, starts, lines, hollow })
 }
 
@@ -276,8 +285,10 @@ pub fn sizes(starts: &[u64], end: u64) -> Result<Vec<u32>, usize> {
     let ends = starts.iter().skip(1).chain([&end]);
     let size = |(start, end): (&u64, &u64)| end.wrapping_sub(*start);
     let mut beyond = 0;
-    let sizes = starts.iter().zip(ends.clone()).map(size).inspect(|size| beyond |= size >> 32).map(|size| size as u32);
-    let sizes = sizes.collect();
+    let mut sizes = Vec::new();
+    memory::reserve(&mut sizes, starts.len());
+    sizes
+        .extend(starts.iter().zip(ends.clone()).map(size).inspect(|size| beyond |= size >> 32).map(|size| size as u32));
     if beyond == 0 {
         return Ok(sizes);
     }
@@ -321,10 +332,10 @@ pub fn scan_words(block: &[u8], defining: Option<&[u8]>) -> Result<WordScan, Nul
             if let Some(nul) = memchr(0, word) {
                 return Err(NulInWord(start + nul));
             }
-            found.words.extend_from_slice(word);
-            found.word_ends.push(found.words.len());
-            found.starts.push(start as u64);
-            found.lines.push(counts);
+            memory::append(&mut found.words, word);
+            memory::push(&mut found.word_ends, found.words.len());
+            memory::push(&mut found.starts, start as u64);
+            memory::push(&mut found.lines, counts);
             last = Some(word);
         }
         start = end;
@@ -350,22 +361,20 @@ pub struct Places {
 pub fn places(offsets: &[u64], sizes: &[u32], chunk_starts: &[i64]) -> Places {
     let chunks = || chunk_starts.par_windows(2).map(|pair| pair[0] as usize..pair[1] as usize);
     let end = |sequence: usize| offsets[sequence] + u64::from(sizes[sequence]);
-    let chunk_begins: Vec<u64> = chunks().map(|chunk| offsets[chunk.start]).collect();
-    let chunk_ends: Vec<u64> = chunks().map(|chunk| end(chunk.end - 1)).collect();
+    let chunk_begins = memory::collected(chunk_starts.windows(2).map(|pair| offsets[pair[0] as usize]));
+    let chunk_ends = memory::collected(chunk_starts.windows(2).map(|pair| end(pair[1] as usize - 1)));
     let has_no_gaps = chunks().all(|chunk| (chunk.start + 1..chunk.end).all(|next| end(next - 1) == offsets[next]));
     let is_small = chunks().all(|chunk| offsets[chunk.end - 1] - offsets[chunk.start] <= u64::from(u32::MAX));
-    let mut starts = vec![0; if is_small { offsets.len() } else { 0 }];
+    let mut starts = Vec::new();
+    memory::resize(&mut starts, if is_small { offsets.len() } else { 0 }, 0);
     if is_small {
         let mut rest = &mut starts[..];
-        let parts: Vec<(&mut [u32], Range<usize>)> = chunk_starts
-            .windows(2)
-            .map(|pair| {
-                let chunk = pair[0] as usize..pair[1] as usize;
-                let (part, others) = std::mem::take(&mut rest).split_at_mut(chunk.len());
-                rest = others;
-                (part, chunk)
-            })
-            .collect();
+        let parts: Vec<(&mut [u32], Range<usize>)> = memory::collected(chunk_starts.windows(2).map(|pair| {
+            let chunk = pair[0] as usize..pair[1] as usize;
+            let (part, others) = std::mem::take(&mut rest).split_at_mut(chunk.len());
+            rest = others;
+            (part, chunk)
+        }));
         parts.into_par_iter().for_each(|(part, chunk)| {
             let begin = offsets[chunk.start];
             part.iter_mut().zip(&offsets[chunk]).for_each(|(start, offset)| *start = (offset - begin) as u32);
@@ -384,7 +393,7 @@ pub fn chunk_starts(starts: &[u64], sizes: &[u32], limit: u64) -> Vec<i64> {
     for (sequence, (&start, &size)) in starts.iter().zip(sizes).enumerate() {
         let size = u64::from(size);
         if sequence == 0 || (chunk_end - chunk_start).saturating_add(size) > limit {
-            chunks.push(sequence as i64);
+            memory::push(&mut chunks, sequence as i64);
             chunk_start = start;
         }
         chunk_end = start.saturating_add(size);

@@ -41,6 +41,7 @@ use super::line::{LineParser, Prediction};
 use super::shortcuts::MOST_PATIENCE;
 use super::{Schema, ends_name};
 use crate::chunk::{Samples, Values};
+use crate::memory;
 use cntkio_simd::{Kernel, LineForm, MAX_NUMBERS};
 
 /// Forms of lines that are remembered.
@@ -127,20 +128,21 @@ impl LineSample {
         // Most samples have one entry, and a loop without an inner loop is the fastest.
         if let (1, Values::F32(values), index) = (self.num_entries, &mut *values, self.first % MAX_NUMBERS) {
             let value = (index + 1) % MAX_NUMBERS;
-            indices.extend(rows.iter().map(|row| row[index] as i32));
-            values.extend(rows.iter().map(|row| row[value] as f32));
+            memory::extend(indices, rows.iter().map(|row| row[index] as i32));
+            memory::extend(values, rows.iter().map(|row| row[value] as f32));
         } else {
             for row in rows {
                 for entry in row[self.first..self.first + 2 * self.num_entries].as_chunks::<2>().0 {
-                    indices.push(entry[0] as i32);
+                    memory::push(indices, entry[0] as i32);
                     match values {
-                        Values::F32(values) => values.push(entry[1] as f32),
-                        Values::F64(values) => values.push(entry[1].into()),
+                        Values::F32(values) => memory::push(values, entry[1] as f32),
+                        Values::F64(values) => memory::push(values, entry[1].into()),
                     }
                 }
             }
         }
         let num_entries = self.num_entries as u32;
+        memory::reserve(sample_offsets, rows.len());
         sample_offsets.extend((1..=rows.len() as u32).map(|row| first_entry + row * num_entries));
         builder.num_samples += rows.len() as u32;
     }

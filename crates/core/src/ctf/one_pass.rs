@@ -12,6 +12,7 @@ use super::parse::Parser;
 use super::pieces::MOST_PIECE_BYTES;
 use super::{Extent, Findings, Mode, Schema};
 use crate::chunk::{Block, Chunk, Pool, expect};
+use crate::memory;
 use crate::text::{Text, Unread};
 use rayon::prelude::*;
 use std::io;
@@ -180,10 +181,13 @@ impl Piece {
             return Some(0);
         }
         let ends = found.starts.iter().skip(1).map(|&start| start as usize).chain([end]);
-        let extents: Vec<Extent> = std::iter::zip(&found.starts, ends)
-            .zip(&found.lines)
-            .map(|((&start, end), &length)| Extent { start: offset + start as usize, end: offset + end, length })
-            .collect();
+        let mut extents: Vec<Extent> = Vec::new();
+        memory::reserve(&mut extents, found.starts.len());
+        extents.extend(std::iter::zip(&found.starts, ends).zip(&found.lines).map(|((&start, end), &length)| Extent {
+            start: offset + start as usize,
+            end: offset + end,
+            length,
+        }));
         Parser::new(lines, offset, pass.schema, &mut self.builders, &mut self.findings)
             .sequences(&extents, self.scan.starts.len())
             .ok()?;
@@ -191,9 +195,9 @@ impl Piece {
         self.builders.iter_mut().for_each(|builder| builder.end_part(pass.schema.is_compact, ratio));
         let all = &mut self.scan;
         let is_first = all.starts.is_empty();
-        all.keys.append(&mut found.keys);
-        all.starts.extend(found.starts.iter().map(|start| offset as u64 + start));
-        all.lines.append(&mut found.lines);
+        memory::append(&mut all.keys, &found.keys);
+        memory::extend(&mut all.starts, found.starts.iter().map(|start| offset as u64 + start));
+        memory::append(&mut all.lines, &found.lines);
         if is_first {
             expect(&mut all.keys, ratio);
             expect(&mut all.starts, ratio);

@@ -11,6 +11,7 @@ use super::builder::{Builder, builders, finish};
 use super::parse::Parser;
 use super::{Extent, Finding, Findings, Schema};
 use crate::chunk::{Block, Chunk, Pool};
+use crate::memory::{push, reserve};
 use crate::text::{Packed, Text};
 use cntkio_simd::Kernel;
 use rayon::prelude::*;
@@ -235,7 +236,8 @@ impl PartReader<'_> {
         if wanted + wanted / 8 >= end.saturating_sub(first_byte) {
             return Ok((self.text.read_into(&mut self.buffer, 0, first_byte, end)?, first_byte, part));
         }
-        self.buffer.reserve(wanted.saturating_add(MOST_RUN_BYTES).saturating_sub(self.buffer.len()));
+        let room = wanted.saturating_add(MOST_RUN_BYTES).saturating_sub(self.buffer.len());
+        reserve(&mut self.buffer, room);
         let (mut used, mut rest) = (0, part);
         while let Some((first, later)) = rest.split_first() {
             let (begin, mut end) = (first.start, first.end);
@@ -255,7 +257,7 @@ impl PartReader<'_> {
                     self.buffer.copy_within(bytes.clone(), used);
                 }
                 used += bytes.len();
-                self.moved.push(Extent { start, end: first_byte + used, ..*extent });
+                push(&mut self.moved, Extent { start, end: first_byte + used, ..*extent });
             }
         }
         Ok((&self.buffer[..used], first_byte, &self.moved))

@@ -9,7 +9,7 @@
 //! A kernel parses the prefix of which it is certain. The loops of this module parse the rest, and find every fault.
 
 use super::Kind;
-use crate::memory::reserve;
+use crate::memory::{push, reserve};
 use crate::number::{self, Element};
 use cntkio_simd::{Kernel, digits};
 
@@ -80,7 +80,7 @@ pub(super) fn dense_values<T: Element>(
             Some(_) => match number::read(bytes, at) {
                 Ok((value, end)) => {
                     if num_values < dim as u64 {
-                        out.push(value);
+                        push(out, value);
                     } else if surplus.is_none() {
                         surplus = Some(at);
                     }
@@ -122,8 +122,8 @@ pub(super) fn sparse_entries<T: Element>(
             None => break Fault { kind: Kind::EmptyAtEnd, at, resume: at, found: 0 },
             Some(_) => match sparse_entry(bytes, at, dim) {
                 Ok((index, value, end)) => {
-                    indices.push(index);
-                    values.push(value);
+                    push(indices, index);
+                    push(values, value);
                     at = end;
                     if is_prefix_worth_it {
                         let so_far = indices.len();

@@ -14,6 +14,7 @@ use super::line::LineParser;
 use super::samples::{OneHotEntry, one_hot_entry};
 use super::{Extent, Schema, ends_name};
 use crate::chunk::{Samples, Values};
+use crate::memory;
 use cntkio_simd::{SparseColumn, SparseForm};
 use memchr::memchr;
 
@@ -77,7 +78,7 @@ impl SparseLines {
             num_lines += extent.length as usize;
             num_taken += 1;
             for builder in &mut *parser.builders {
-                builder.column.sequence_offsets.push(builder.num_samples + num_lines as u32);
+                memory::push(&mut builder.column.sequence_offsets, builder.num_samples + num_lines as u32);
             }
         }
         let num_beyond = self.line_ends.len() - num_lines;
@@ -146,9 +147,9 @@ pub(super) fn one_hot_lines(parser: &mut LineParser) -> bool {
                 break 'lines;
             }
             builder.line = parser.line_number;
-            indices.push(index as i32);
-            values.push(f32::from(value));
-            sample_offsets.push(indices.len() as u32);
+            memory::push(indices, index as i32);
+            memory::push(values, f32::from(value));
+            memory::push(sample_offsets, indices.len() as u32);
             builder.num_samples += 1;
             parser.streams.saw(stream);
             (at, is_in_line) = (end, true);

@@ -2,6 +2,7 @@
 
 use super::labels::{Fault, Labels, Stop};
 use crate::htk::LONGEST_KEY;
+use crate::memory;
 
 /// Read a binary file.
 pub fn scan_binary(data: &[u8], dim: u32) -> Labels {
@@ -43,10 +44,10 @@ fn read_entries(data: &[u8], dim: u32, labels: &mut Labels) -> Result<(), (Stop,
         } else if frames == 0 {
             fault = Fault::NoFrames;
         }
-        labels.keys.extend_from_slice(&key);
-        labels.key_ends.push(labels.keys.len());
-        labels.is_pattern.push(false);
-        labels.at.push(at as u64);
+        memory::append(&mut labels.keys, &key);
+        memory::push(&mut labels.key_ends, labels.keys.len());
+        memory::push(&mut labels.is_pattern, false);
+        memory::push(&mut labels.at, at as u64);
         labels.end_entry(first_run, frames, (fault, at as u64));
     }
     Ok(())

@@ -3,6 +3,7 @@
 use super::labels::{Fault, Labels, Remark, Stop};
 use super::row::{Row, row};
 use super::{Rules, Unit};
+use crate::memory;
 
 /// A key from a quoted line.
 #[derive(Clone, Copy)]
@@ -65,10 +66,10 @@ impl<'a> Entry<'a> {
         }
         let Some(key) = self.key else { return Ok(()) };
         append_runs(labels, rows, self.fault, rules);
-        labels.keys.extend_from_slice(key.text);
-        labels.key_ends.push(labels.keys.len());
-        labels.is_pattern.push(key.is_pattern);
-        labels.at.push(self.begin);
+        memory::append(&mut labels.keys, key.text);
+        memory::push(&mut labels.key_ends, labels.keys.len());
+        memory::push(&mut labels.is_pattern, key.is_pattern);
+        memory::push(&mut labels.at, self.begin);
         if rules.is_compatible && self.fault.0 == Fault::None && labels.frames.last() == Some(&0) {
             return Err((Stop::NoFrames, self.begin));
         }

@@ -2,6 +2,7 @@
 
 use crate::MOST_IN_FULL;
 use crate::chunk::expect;
+use crate::memory;
 use crate::named::named;
 use std::ops::Range;
 
@@ -102,17 +103,17 @@ impl Numbers {
     }
 
     pub(super) fn reserve(&mut self, count: usize) {
-        self.low.reserve(count);
+        memory::reserve(&mut self.low, count);
     }
 
     #[inline]
     pub(super) fn push(&mut self, number: u32) {
         let high = (number >> 16) as u16;
         if high > 0 || !self.high.is_empty() {
-            self.high.resize(self.low.len(), 0);
-            self.high.push(high);
+            memory::resize(&mut self.high, self.low.len(), 0);
+            memory::push(&mut self.high, high);
         }
-        self.low.push(number as u16);
+        memory::push(&mut self.low, number as u16);
     }
 
     pub(super) fn truncate(&mut self, count: usize) {
@@ -125,11 +126,11 @@ impl Numbers {
 
     pub(super) fn append(&mut self, mut other: Numbers) {
         if !self.high.is_empty() || !other.high.is_empty() {
-            self.high.resize(self.low.len(), 0);
-            other.high.resize(other.low.len(), 0);
-            self.high.append(&mut other.high);
+            memory::resize(&mut self.high, self.low.len(), 0);
+            memory::resize(&mut other.high, other.low.len(), 0);
+            memory::append(&mut self.high, &other.high);
         }
-        self.low.append(&mut other.low);
+        memory::append(&mut self.low, &other.low);
     }
 }
 
@@ -180,10 +181,10 @@ impl Labels {
             self.starts.push(0);
             self.classes.push(0);
         }
-        self.frames.push(num_frames);
-        self.faults.push(fault as u8);
-        self.fault_at.push(fault_at);
-        self.run_ends.push(self.starts.len() as u64);
+        memory::push(&mut self.frames, num_frames);
+        memory::push(&mut self.faults, fault as u8);
+        memory::push(&mut self.fault_at, fault_at);
+        memory::push(&mut self.run_ends, self.starts.len() as u64);
     }
 
     /// Make room for `ratio` times as many entries.
@@ -203,19 +204,19 @@ impl Labels {
     }
 
     /// Append the entries of the following text, unless the scan ended in this text.
-    pub(super) fn append(&mut self, mut other: Labels) {
+    pub(super) fn append(&mut self, other: Labels) {
         if self.stop.is_some() {
             return;
         }
         let (keys, runs) = (self.keys.len(), self.starts.len() as u64);
-        self.keys.append(&mut other.keys);
-        self.key_ends.extend(other.key_ends.iter().map(|end| end + keys));
-        self.is_pattern.append(&mut other.is_pattern);
-        self.at.append(&mut other.at);
-        self.frames.append(&mut other.frames);
-        self.faults.append(&mut other.faults);
-        self.fault_at.append(&mut other.fault_at);
-        self.run_ends.extend(other.run_ends.iter().map(|end| end + runs));
+        memory::append(&mut self.keys, &other.keys);
+        memory::extend(&mut self.key_ends, other.key_ends.iter().map(|end| end + keys));
+        memory::append(&mut self.is_pattern, &other.is_pattern);
+        memory::append(&mut self.at, &other.at);
+        memory::append(&mut self.frames, &other.frames);
+        memory::append(&mut self.faults, &other.faults);
+        memory::append(&mut self.fault_at, &other.fault_at);
+        memory::extend(&mut self.run_ends, other.run_ends.iter().map(|end| end + runs));
         self.starts.append(other.starts);
         self.classes.append(other.classes);
         for ((count, offsets), (more, further)) in self.remarks.iter_mut().zip(&other.remarks) {

@@ -21,6 +21,7 @@ use super::generator::Remainder;
 use super::plan::{Randomization, SweepPlan};
 use super::shuffle::{Located, SweepOrder};
 use super::{Partition, Pause, SEQUENCES_BETWEEN_PAUSES, Stopped, Table};
+use crate::memory;
 use std::sync::Arc;
 
 /// The limits of one read.
@@ -307,7 +308,7 @@ impl Reader {
                 break;
             }
             if is_ours {
-                out.push(Delivered { sequence: cursor.index, chunk: cursor.rank, length: samples });
+                memory::push(out, Delivered { sequence: cursor.index, chunk: cursor.rank, length: samples });
                 taken += counted;
                 nothing_yet = false;
             }
@@ -561,7 +562,7 @@ fn read_one_sweep(
                 break 'sweep;
             }
             if is_ours {
-                out.push(Delivered { sequence, chunk: plan.chunks[rank as usize], length });
+                memory::push(out, Delivered { sequence, chunk: plan.chunks[rank as usize], length });
             }
             if counts {
                 taken += counted;

@@ -3,6 +3,7 @@
 use super::generator::{MersenneTwister, Remainder};
 use super::plan::{Span, SweepPlan};
 use super::{Pause, SEQUENCES_BETWEEN_PAUSES, Stopped, Table};
+use crate::memory;
 use cntkio_simd::prefetch;
 use std::sync::Arc;
 
@@ -154,8 +155,10 @@ impl SweepOrder {
             if known < window.to {
                 let more = (window.to - known) as usize;
                 // The first window is reserved exactly, so that a window over all the data takes no more memory.
-                if self.homes.is_empty() {
-                    self.homes.reserve_exact(more);
+                if !self.homes.is_empty() {
+                    memory::reserve(&mut self.homes, more);
+                } else if self.homes.try_reserve_exact(more).is_err() {
+                    memory::reserve(&mut self.homes, more); // reports the failure
                 }
                 self.homes.extend(known..window.to);
             }

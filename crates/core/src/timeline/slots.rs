@@ -7,6 +7,7 @@
 //! ```
 
 use super::{Delivered, Outcome, Pause, Reader, Request, Stopped, Table};
+use crate::memory;
 use std::collections::VecDeque;
 
 /// A sequence in a slot, of which the samples from `next` on are not delivered yet.
@@ -115,6 +116,7 @@ impl Slots {
                 // A part that fills a whole row overlaps with the next part, even if the next part has no new sample.
                 let moved = if num_samples == steps { steps - overlap } else { num_samples };
                 let continues = pending.next + moved < pending.delivered.length;
+                memory::reserve(parts, 1);
                 parts.push(Part {
                     slot: slot as u32,
                     delivered: pending.delivered,
