@@ -1,5 +1,6 @@
 """The binary format: recorded, refused and damaged files; slow and fast readers and writers compared."""
 
+import contextlib
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from cntkio import (
     CBFDeserializer,
     ConfigError,
@@ -234,6 +236,47 @@ def test_reading_a_changed_file_is_an_error(tmp_path: Path, randomize: bool) -> 
         with pytest.raises(CorpusError, match=r"a\.cbf: changed while in use"):
             for _ in range(100):
                 source.next_minibatch(1000)
+
+
+# Writes numbers into random places of a file through a map, and takes them back, until its input ends.
+FLIPPER = """
+import mmap, random, struct, sys, threading
+path, begin, end = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+threading.Thread(target=sys.stdin.read, daemon=True).start()
+choose = random.Random(1)
+with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as shown:
+    print("begun", flush=True)
+    while threading.active_count() > 1:
+        at = choose.randrange(begin // 4, end // 4) * 4
+        kept = shown[at : at + 4]
+        for number in (-1, 0, 7, 2**30, 2**31 - 1):
+            shown[at : at + 4] = struct.pack("<i", number)
+        shown[at : at + 4] = kept
+"""
+
+
+@pytest.mark.parametrize("layout", ["2.x", "documented"])
+def test_a_map_that_another_process_changes_gives_data_or_errors(
+    tmp_path: Path, layout: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.cbf"
+    rows = [scipy.sparse.csr_array(([1.0, 2.0], ([0, 0], [number % 7, 7])), shape=(1, 9)) for number in range(300)]
+    write_cbf(path, {"x": np.ones((300, 1), np.float32), "y": rows}, layout=layout)
+    with contextlib.closing(CBFDeserializer(path).open()) as corpus:
+        begin, end = int(corpus.header.begins[0]), int(corpus.header.ends[0])
+    words = [sys.executable, "-c", FLIPPER, str(path), str(begin), str(end)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as flipper:
+        assert flipper.stdout is not None and flipper.stdout.readline() == b"begun\n"
+        for _ in range(100):
+            with (
+                contextlib.suppress(CorpusError, FormatError),
+                MinibatchSource(CBFDeserializer(path), max_sweeps=1) as source,
+            ):
+                while source.next_minibatch(50):
+                    pass
+        assert flipper.stdin is not None
+        flipper.stdin.close()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_without_a_memory_map_a_truncated_file_is_an_error(tmp_path: Path) -> None:

@@ -330,6 +330,14 @@ impl FileBytes {
         }
     }
 
+    /// The name of the file, if its bytes are mapped.
+    pub fn mapped_name(&self) -> Option<&str> {
+        match &self.0 {
+            Storage::Copied(_) => None,
+            Storage::Mapped { file, .. } => Some(&file.name),
+        }
+    }
+
     /// The name of the file, if its bytes are mapped and it has changed since it was opened.
     pub fn changed(&self) -> Option<&str> {
         match &self.0 {

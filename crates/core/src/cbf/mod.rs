@@ -344,11 +344,15 @@ fn index_beyond(indices: &[u8], dim: usize) -> Option<usize> {
 
 // ----------------------------------------------------------------------------------------- documented layout
 
-/// A matrix of the documented layout: its offsets in the chunk, and the number of samples of each sequence.
+/// A matrix of the documented layout: the offsets of its values and rows in the chunk; the first value of each sequence
+/// and, last, the number of values; and the number of samples of each sequence.
+///
+/// The bytes may change while they are used (see `cntkio_memory::file`), so the columns are not read again, and a row
+/// that is read again is checked again.
 struct Matrix {
     values_at: usize,
     rows_at: usize,
-    columns_at: usize,
+    columns: Vec<u32>,
     num_samples: Vec<u32>,
 }
 
@@ -396,7 +400,7 @@ pub fn parse_documented(
         let size = |(input, stream): (&Input, &Stream)| match input {
             Input::Dense(_) => stream.dim * stream.width(),
             Input::Sparse(matrix) => {
-                let (first, last) = matrix.entries(bytes, sequence, sequence + 1);
+                let (first, last) = matrix.entries(sequence, sequence + 1);
                 (last - first) * (stream.width() + 4) + 4 * matrix.num_samples[sequence] as usize
             }
         };
@@ -405,16 +409,16 @@ pub fn parse_documented(
     let starts = block_starts(num_sequences, piece, size);
     let chunk = build(&starts, streams, pool, |number, mut empty, first, last| {
         let stream = &streams[number];
-        Ok(match &inputs[number] {
+        match &inputs[number] {
             Input::Dense(at) => {
                 let size = stream.dim * stream.width();
                 empty.fit(last - first, 0, 0, (last - first) * stream.dim);
                 empty.values.append_stored(&bytes[at + first * size..at + last * size], stream.is_double);
                 empty.sequence_offsets.extend(0..=(last - first) as u32);
-                empty.dense(stream.dim)
+                Ok(empty.dense(stream.dim))
             }
-            Input::Sparse(matrix) => matrix.column(bytes, stream, empty, first, last),
-        })
+            Input::Sparse(matrix) => matrix.column(&Walk { bytes, at: 0, stream: number }, stream, empty, first, last),
+        }
     })?;
     Ok(Parsed { chunk, num_used: walk.at, lengths })
 }
@@ -438,6 +442,8 @@ fn matrix(walk: &mut Walk, stream: &Stream, num_sequences: usize, most_samples: 
         return Err(walk.fault(Kind::FirstColumn, columns_at, Some(0), first.into()));
     }
     let mut num_samples = Vec::with_capacity(num_sequences);
+    let mut columns = Vec::with_capacity(num_sequences + 1);
+    columns.push(0);
     let mut total = 0u64;
     let mut begin = 0usize;
     for (sequence, end) in i32s(&bytes[columns_at + 4..columns_at + 4 * (num_sequences + 1)]).enumerate() {
@@ -453,16 +459,7 @@ fn matrix(walk: &mut Walk, stream: &Stream, num_sequences: usize, most_samples: 
         }
         let mut sample = 0u32;
         for (number, row) in i32s(&bytes[rows_at + 4 * begin..rows_at + 4 * end]).enumerate() {
-            let row_at = rows_at + 4 * (begin + number);
-            let Ok(row) = u32::try_from(row) else {
-                return Err(walk.fault(Kind::NegativeRow, row_at, Some(sequence), row.into()));
-            };
-            let next = (row as usize / stream.dim) as u32;
-            if next < sample {
-                let fault = walk.fault(Kind::SampleOrder, row_at, Some(sequence), next.into());
-                return Err(Fault { limit: sample.into(), ..fault });
-            }
-            sample = next;
+            sample = sample_of(walk, stream, row, sample, rows_at + 4 * (begin + number), sequence)?;
         }
         total += u64::from(sample) + 1;
         if total > most_samples {
@@ -470,23 +467,46 @@ fn matrix(walk: &mut Walk, stream: &Stream, num_sequences: usize, most_samples: 
             return Err(Fault { limit: counted(most_samples), ..fault });
         }
         num_samples.push(sample + 1);
+        columns.push(end as u32);
         begin = end;
     }
     if begin != num_values {
         let fault = walk.fault(Kind::LastColumn, walk.at - 4, num_sequences.checked_sub(1), begin as i64);
         return Err(Fault { limit: num_values as i64, ..fault });
     }
-    Ok(Matrix { values_at, rows_at, columns_at, num_samples })
+    Ok(Matrix { values_at, rows_at, columns, num_samples })
+}
+
+/// The sample of a row, which comes after a row of sample `before` or is the first row.
+#[inline]
+fn sample_of(walk: &Walk, stream: &Stream, row: i32, before: u32, at: usize, sequence: usize) -> Result<u32, Fault> {
+    let Ok(positive) = u32::try_from(row) else {
+        return Err(walk.fault(Kind::NegativeRow, at, Some(sequence), row.into()));
+    };
+    let sample = (positive as usize / stream.dim) as u32;
+    if sample < before {
+        let fault = walk.fault(Kind::SampleOrder, at, Some(sequence), sample.into());
+        return Err(Fault { limit: before.into(), ..fault });
+    }
+    Ok(sample)
 }
 
 impl Matrix {
     /// The entries of some sequences.
-    fn entries(&self, bytes: &[u8], first: usize, last: usize) -> (usize, usize) {
-        (i32_at(bytes, self.columns_at + 4 * first) as usize, i32_at(bytes, self.columns_at + 4 * last) as usize)
+    fn entries(&self, first: usize, last: usize) -> (usize, usize) {
+        (self.columns[first] as usize, self.columns[last] as usize)
     }
 
-    fn column(&self, bytes: &[u8], stream: &Stream, mut empty: EmptyColumn, first: usize, last: usize) -> Column {
-        let (begin, end) = self.entries(bytes, first, last);
+    fn column(
+        &self,
+        walk: &Walk,
+        stream: &Stream,
+        mut empty: EmptyColumn,
+        first: usize,
+        last: usize,
+    ) -> Result<Column, Fault> {
+        let bytes = walk.bytes;
+        let (begin, end) = self.entries(first, last);
         let width = stream.width();
         let num_samples: usize = self.num_samples[first..last].iter().map(|&count| count as usize).sum();
         empty.fit(last - first, num_samples + 1, end - begin, end - begin);
@@ -496,17 +516,106 @@ impl Matrix {
         sequence_offsets.push(0);
         for sequence in first..last {
             let samples_before = sample_offsets.len();
-            let (from, to) = self.entries(bytes, sequence, sequence + 1);
-            for row in i32s(&bytes[self.rows_at + 4 * from..self.rows_at + 4 * to]) {
-                let (sample, index) = (row as usize / stream.dim, row as usize % stream.dim);
+            let (from, to) = self.entries(sequence, sequence + 1);
+            let (rows_at, num_samples) = (self.rows_at + 4 * from, self.num_samples[sequence]);
+            let mut sample = 0;
+            for (number, row) in i32s(&bytes[rows_at..self.rows_at + 4 * to]).enumerate() {
+                let at = rows_at + 4 * number;
+                sample = sample_of(walk, stream, row, sample, at, sequence)?;
+                if sample >= num_samples {
+                    let fault = walk.fault(Kind::TooManySamples, at, Some(sequence), i64::from(sample) + 1);
+                    return Err(Fault { limit: num_samples.into(), ..fault });
+                }
                 // Every sample before this value's own has ended.
-                sample_offsets.resize(samples_before + sample, indices.len() as u32);
-                indices.push(index as i32);
+                sample_offsets.resize(samples_before + sample as usize, indices.len() as u32);
+                indices.push((row as usize % stream.dim) as i32);
             }
-            let samples_behind = samples_before + self.num_samples[sequence] as usize;
+            let samples_behind = samples_before + num_samples as usize;
             sample_offsets.resize(samples_behind, indices.len() as u32);
             sequence_offsets.push((samples_behind - 1) as u32);
         }
-        empty.sparse(stream.dim)
+        Ok(empty.sparse(stream.dim))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pack::{self, Parts, Ragged, Selection, Wanted};
+
+    const DIM: usize = 3;
+    const STREAM: Stream = Stream { is_sparse: true, dim: DIM, is_double: false, becomes_double: false };
+    /// Three sequences of 2, 1 and 2 samples, as the documented layout stores them: values, rows, columns.
+    const DOCUMENTED: [u32; 15] = [5, 7, 7, 7, 7, 7, 1, 3, 2, 0, 5, 0, 2, 3, 5];
+    /// The same samples in the 2.x layout, after the list of lengths.
+    const STORED: [u32; 24] = [2, 1, 2, 2, 2, 7, 7, 1, 0, 1, 1, 1, 1, 7, 2, 1, 2, 2, 7, 7, 0, 2, 1, 1];
+
+    fn bytes(numbers: &[u32]) -> Vec<u8> {
+        numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+    }
+
+    /// The bytes with each number replaced by several others, one at a time.
+    fn changed(bytes: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+        (0..bytes.len() / 4).flat_map(move |at| {
+            [0, 1, 2, 4, 9, i32::MAX, i32::MIN, -1].map(|number: i32| {
+                let mut changed = bytes.to_vec();
+                changed[4 * at..4 * at + 4].copy_from_slice(&number.to_le_bytes());
+                changed
+            })
+        })
+    }
+
+    #[test]
+    fn a_matrix_that_changes_after_its_check_is_data_or_a_fault() {
+        let bytes = bytes(&DOCUMENTED);
+        let mut walk = Walk { bytes: &bytes, at: 0, stream: 0 };
+        let matrix = matrix(&mut walk, &STREAM, 3, 100).unwrap();
+        let column = |bytes: &[u8]| {
+            let walk = Walk { bytes, at: 0, stream: 0 };
+            matrix.column(&walk, &STREAM, EmptyColumn::of(None, false), 0, 3)
+        };
+        let expected = column(&bytes).unwrap();
+        let mut num_faults = 0;
+        for changed in changed(&bytes) {
+            match column(&changed) {
+                Ok(column) => {
+                    assert_eq!(column.check(3), Ok(()));
+                    assert_eq!(column.sequence_offsets, expected.sequence_offsets);
+                }
+                Err(_) => num_faults += 1,
+            }
+        }
+        assert!(num_faults > 0);
+    }
+
+    #[test]
+    fn sequences_that_change_after_their_check_are_data_or_an_error() {
+        let bytes = bytes(&STORED);
+        let parsed = parse(Bytes::new(bytes.clone()), 3, &[STREAM], None).unwrap();
+        assert_eq!(parsed.num_used, bytes.len());
+        let wanted = Wanted { stream: 0, is_sparse: true, is_double: false };
+        let mut num_errors = 0;
+        for changed in changed(&bytes) {
+            let mut blocks = parsed.chunk.blocks().to_vec();
+            let Samples::Stored(stored) = &mut blocks[0].columns[0].samples else { panic!("a stored column") };
+            stored.bytes = Bytes::new(changed);
+            let chunk = Chunk::new(blocks);
+            let parts = Parts { firsts: &[0, 0, 1], counts: &[2, 1, 1] };
+            for parts in [None, Some(parts)] {
+                let selection = Selection { chunk_of: &[0; 3], sequences: &[0, 1, 2], parts };
+                match pack::gather(&[&chunk], selection, wanted) {
+                    Ok(Ragged { sequence_offsets, values, entries }) => {
+                        let entries = entries.unwrap();
+                        assert!(sequence_offsets.is_sorted() && entries.sample_offsets.is_sorted());
+                        assert_eq!(sequence_offsets[3] as usize + 1, entries.sample_offsets.len());
+                        assert_eq!(entries.sample_offsets.last(), Some(&(values.len() as i64)));
+                        assert_eq!(entries.indices.len(), values.len());
+                    }
+                    Err(_) => num_errors += 1,
+                }
+            }
+            let _ = pack::in_full_width(&chunk, None);
+        }
+        assert!(num_errors > 0);
     }
 }

@@ -24,6 +24,11 @@ impl Bytes {
         self.0.as_slice()
     }
 
+    /// The name of the file, if its bytes are mapped.
+    pub(crate) fn mapped_name(&self) -> Option<&str> {
+        self.0.mapped_name()
+    }
+
     /// The name of the file, if its bytes are mapped and it has changed since.
     pub(crate) fn changed(&self) -> Option<&str> {
         self.0.changed()

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The parser ([`crate::cbf::parse`]) checks every sequence once. If the file changes after that, gathering may deliver
-//! other values or refuse, but it never reads outside of a sequence's bytes.
+//! other values and indices or refuse, but it never reads outside of a sequence's bytes, and offsets fit their values.
 
 use super::bytes::{Bytes, i32s, u32_at};
 use super::ragged::{Ahead, Error, Form, Gather, Located, Neighbours, RaggedEntries, Takes, span};
@@ -69,7 +69,9 @@ impl Stored {
 
 /// Gathers columns of this kind, all of one form, each with its sequence offsets.
 pub(crate) fn gatherer<'a>(columns: Vec<(&'a Stored, &'a [u32])>) -> Box<dyn Gather + 'a> {
-    let column = |(stored, _): (&'a Stored, _)| StoredColumn {
+    let column = |(stored, sequence_offsets): (&'a Stored, &'a [u32])| StoredColumn {
+        sequence_offsets,
+        mapped_name: stored.bytes.mapped_name(),
         starts: &stored.starts,
         ends: stored.ends.as_deref(),
         bytes: stored.bytes.as_slice(),
@@ -82,6 +84,9 @@ pub(crate) fn gatherer<'a>(columns: Vec<(&'a Stored, &'a [u32])>) -> Box<dyn Gat
 struct AllStored<'a>(Vec<StoredColumn<'a>>);
 
 struct StoredColumn<'a> {
+    /// The first sample of each sequence, as the parser found it.
+    sequence_offsets: &'a [u32],
+    mapped_name: Option<&'a str>,
     starts: &'a [usize],
     ends: Option<&'a [usize]>,
     bytes: &'a [u8],
@@ -99,6 +104,12 @@ impl StoredColumn<'_> {
             Some(ends) => *ends.get(sequence).ok_or(Error::Missing)?,
         };
         self.bytes.get(begin..end).ok_or(Error::Mixed)
+    }
+
+    /// The error for bytes that are not as the parser found them.
+    #[cold]
+    fn changed(&self) -> Error {
+        self.mapped_name.map_or(Error::Mixed, |name| Error::Changed(name.to_owned()))
     }
 
     /// Bytes of a value.
@@ -138,10 +149,11 @@ impl Gather for AllStored<'_> {
                 Ok(())
             },
         )?;
-        in_either_precision!(values, values => match entries {
+        let gathered = in_either_precision!(values, values => match entries {
             None => dense(&pieces, takes, values),
             Some(entries) => sparse(&pieces, takes, values, entries),
-        })
+        });
+        gathered.map_err(|error| self.explained(error, located))
     }
 
     fn prefetch(&self, sequences: &[Neighbours], what: Ahead) {
@@ -154,18 +166,34 @@ impl Gather for AllStored<'_> {
     }
 }
 
+impl AllStored<'_> {
+    /// If a sequence lacks samples that the parser found, its file has changed.
+    #[cold]
+    fn explained(&self, error: Error, located: &Located) -> Error {
+        let Error::Length { sequence, num_samples, .. } = error else { return error };
+        let mut left = sequence;
+        let found = located.each(&self.0, |column, at| {
+            let is_it = left == 0;
+            left = left.wrapping_sub(1);
+            let (begin, end) = span(column.sequence_offsets, at)?;
+            if is_it && (end - begin) as usize != num_samples { Err(column.changed()) } else { Ok(()) }
+        });
+        found.err().unwrap_or(error)
+    }
+}
+
 fn dense<T: Precision>(pieces: &[Piece], mut takes: Takes, out: &mut Vec<T>) -> Result<(), Error> {
     let mut all: Vec<&[u8]> = Vec::with_capacity(pieces.len());
     for &Piece { column, bytes } in pieces {
-        let (count, mut values) = bytes.split_at_checked(4).ok_or(Error::Mixed)?;
+        let (count, mut values) = bytes.split_at_checked(4).ok_or_else(|| column.changed())?;
         let (num_samples, size) = (u32_at(count, 0), column.dim * column.width());
         if (num_samples as usize).checked_mul(size) != Some(values.len()) {
-            return Err(Error::Mixed);
+            return Err(column.changed());
         }
         let (first, count) = takes.next(num_samples, false)?;
         if (first, count) != (0, num_samples) {
             let begin = first as usize * size;
-            values = values.get(begin..begin + count as usize * size).ok_or(Error::Mixed)?;
+            values = values.get(begin..begin + count as usize * size).ok_or_else(|| column.changed())?;
         }
         if column.is_double == T::IS_DOUBLE {
             all.push(values);
@@ -203,10 +231,15 @@ fn sparse<T: Precision>(
             T::append_converted(values, taken.values);
         }
         i32::append_le(indices, taken.indices);
+        let mut bits = 0;
         sample_offsets.extend(i32s(taken.sizes).map(|size| {
+            bits |= size;
             end += i64::from(size);
             end
         }));
+        if bits < 0 || end != indices.len() as i64 {
+            return Err(piece.column.changed());
+        }
     }
     Ok(())
 }
@@ -224,14 +257,15 @@ impl<'a> Piece<'a> {
     /// Split the samples that are taken; an error if the file has changed since the sequence was checked.
     #[inline(always)]
     fn split(&self, takes: &mut Takes) -> Result<Taken<'a>, Error> {
-        let (counts, bytes) = self.bytes.split_at_checked(8).ok_or(Error::Mixed)?;
+        let changed = || self.column.changed();
+        let (counts, bytes) = self.bytes.split_at_checked(8).ok_or_else(changed)?;
         let num_samples = u32_at(counts, 0);
         let (first, count) = takes.next(num_samples, false)?;
-        let taken = Taken::all(bytes, num_samples as usize, self.column.width()).ok_or(Error::Mixed)?;
+        let taken = Taken::all(bytes, num_samples as usize, self.column.width()).ok_or_else(changed)?;
         if (first, count) == (0, num_samples) {
             return Ok(taken);
         }
-        taken.part(first as usize, count as usize, self.column.width()).ok_or(Error::Mixed)
+        taken.part(first as usize, count as usize, self.column.width()).ok_or_else(changed)
     }
 }
 
@@ -239,18 +273,18 @@ impl<'a> Taken<'a> {
     /// All samples of a sequence.
     #[inline]
     fn all(bytes: &'a [u8], num_samples: usize, width: usize) -> Option<Taken<'a>> {
-        let (bytes, sizes) = bytes.split_at_checked(bytes.len().checked_sub(4 * num_samples)?)?;
+        let (bytes, sizes) = bytes.split_at_checked(bytes.len().checked_sub(num_samples.checked_mul(4)?)?)?;
         let (values, indices) = bytes.split_at(bytes.len() / (width + 4) * width);
         Some(Taken { values, indices, sizes })
     }
 
     /// Some of the samples.
     fn part(&self, first: usize, count: usize, width: usize) -> Option<Taken<'a>> {
-        let num_entries = |sizes: &[u8]| i32s(sizes).map(|size| size as usize).sum::<usize>();
+        let num_entries = |sizes: &[u8]| i32s(sizes).map(|size| size as u32 as usize).sum::<usize>();
         let before = num_entries(self.sizes.get(..4 * first)?);
         let sizes = self.sizes.get(4 * first..4 * (first + count))?;
         let end = before.checked_add(num_entries(sizes))?;
-        let values = self.values.get(before * width..end * width)?;
+        let values = self.values.get(before.checked_mul(width)?..end.checked_mul(width)?)?;
         Some(Taken { values, indices: self.indices.get(4 * before..4 * end)?, sizes })
     }
 }
