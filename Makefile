@@ -48,9 +48,10 @@ $(VENV)/.docs-tools: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q --group docs
 	touch $@
 
-# Installs the package into the environment, compiled for speed; Python files are used in place.
+# Installs the package into the environment, compiled for speed; Python files are used in place. The profile `local` is
+# as fast as the profile of wheels, and links in less time (see Cargo.toml).
 $(VENV)/.release: $(RUST) pyproject.toml $(VENV)/.tools
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop -q --release
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop -q --profile local
 	touch $@
 
 build: $(VENV)/.release ## install the package into .venv, compiled for speed
