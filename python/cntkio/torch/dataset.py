@@ -198,7 +198,7 @@ class MinibatchDataset(WatchedDataset):
                 "steps",
                 world_size,
             )
-        is_truncated = self._epochs.start["settings"].get("truncation_length", 0) > 0
+        is_truncated = bool(self._epochs.start["settings"].get("truncation_length"))  # an `HTKMLFReader` has a text
         if share.of_chunks.count > source.num_chunks and source.is_randomized:
             logger.warning(
                 "%d partitions (ranks times workers) share %d chunks, so some are empty: make chunks smaller "
