@@ -267,7 +267,9 @@ def test_warns_of_likely_mistakes(text: str, message: str, caplog: pytest.LogCap
 
 def test_values_have_their_types() -> None:
     section = configuration(
-        ['t = T ; n = -007 ; s = 99999999999999999999 ; a = 1:2*2 ; d = default ; e = "" ; q = " 7 "']
+        [
+            't = T ; n = -007 ; s = 99999999999999999999 ; a = 1:2*2 ; d = default ; e = "" ; q = " 7 " ; lowest = -2147483648 ; high = 2147483648'
+        ]
     )
     assert section.boolean("t") is True
     assert section.boolean("e", True) is False
@@ -277,10 +279,12 @@ def test_values_have_their_types() -> None:
     assert section.texts("a") == ("1", "2", "2")
     assert section.integer("q") == 7
     assert section.integer("d", 5) == 5
+    assert section.integer("lowest") == -(2**31)
     assert section.text("d") == "default"
     for key, ask in (
         ("n", section.size),
         ("s", section.integer),
+        ("high", section.integer),
         ("d", section.boolean),
         ("e", section.text),
         ("gone", section.text),

@@ -227,6 +227,15 @@ def test_labels_agree_with_the_slow_twin(header: str, body: str, names: list[byt
     assert found == expected
 
 
+def test_a_class_outside_the_stream_is_found_among_plain_lines() -> None:
+    plain = "".join(f"{frame} {frame + 1} sil\n" for frame in range(20))
+    text = f'#!MLF!#\n"u1"\n{plain}20 21 aa\n21 22 {NAMES[3].decode()}\n.\n"u2"\n{plain}.\n'.encode()
+    Path("a.mlf").write_bytes(text)
+    found = fast_labels(NAMES, 2)
+    assert found == slow_htk.mlf(text, NAMES, 2)
+    assert found[b"u1"] == "broken" and len(found[b"u2"]) == 20
+
+
 # --------------------------------------------------------------------------------------------------- damaged files
 
 
