@@ -32,7 +32,7 @@ except ModuleNotFoundError as error:
 from cntkio import arrow
 from cntkio.arguments import check_word
 from cntkio.arrow import KEY, RecordBatches
-from cntkio.arrow.fields import unlisted
+from cntkio.arrow.batches import unlisted
 from cntkio.convert import CorpusChunks, corpus_chunks, write_cbf, write_ctf
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.cbf import CBFDeserializer

@@ -18,10 +18,9 @@ import pytest
 from cntkio import StreamDef, StreamDefs
 from cntkio.config import ReaderConfig, keys
 from cntkio.config.files import configuration
-from cntkio.config.language import Section
+from cntkio.config.language import DEEPEST, Section, Value, elements
 from cntkio.config.reader_config import Call
 from cntkio.config.reading import read_section, readers_of
-from cntkio.config.text import DEEPEST, Value, elements
 from cntkio.config.writing import written_config
 from cntkio.errors import ConfigError
 from cntkio.formats import htk, mlf

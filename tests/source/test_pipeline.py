@@ -13,8 +13,7 @@ import pytest
 from cntkio import CorpusError
 from cntkio._threads import Workers
 from cntkio.minibatch import Minibatch
-from cntkio.source.hand_over import Epoch, HandOver, Packed, PackOrder, Prepared, Request, Standing
-from cntkio.source.pipeline import Pipeline
+from cntkio.source.pipeline import Epoch, HandOver, Packed, PackOrder, Pipeline, Prepared, Request, Standing
 from cntkio.timeline import Partition
 
 END = 40

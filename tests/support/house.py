@@ -98,7 +98,7 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("_")  # IPython calls names such as _repr_html_
 
 
-def foreign_private_names(path: Path, private_modules: Iterable[str] = ("_core", "_threads")) -> set[str]:
+def foreign_private_names(path: Path, private_modules: Iterable[str] = ("_core", "_start", "_threads")) -> set[str]:
     """Return the private names that a file uses and does not define, except for private modules."""
     parsed = tree(path)
     defined: set[str] = set()

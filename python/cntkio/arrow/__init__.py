@@ -23,9 +23,7 @@ except ModuleNotFoundError as error:
         f"cntkio.arrow needs {error.name}, which is not installed: pip install pyarrow", name=error.name
     ) from None
 
-from cntkio.arrow.batches import RecordBatches, convert
+from cntkio.arrow.batches import KEY, RecordBatches, convert, signed, write_arrow, write_parquet
 from cntkio.arrow.corpus import ArrowCorpus, read
-from cntkio.arrow.fields import KEY, signed
-from cntkio.arrow.files import write_arrow, write_parquet
 
 __all__ = ["KEY", "ArrowCorpus", "RecordBatches", "convert", "read", "signed", "write_arrow", "write_parquet"]

@@ -2,22 +2,156 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyarrow import ipc, parquet
 
 from cntkio import _core
 from cntkio._threads import num_threads
-from cntkio.arrow.fields import KEY, entry_fields, key_field, list_of, stream_field
-from cntkio.convert import Piece, Pieces, Progress, pieces_of
-from cntkio.errors import ConfigError, CorpusError
+from cntkio.convert import AnyPath, Piece, Pieces, Progress, pieces_of
+from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats.output_file import written_whole
 from cntkio.hints import there_are
 from cntkio.layouts import classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
-from cntkio.streams import StreamInformation, packed_columns
+from cntkio.streams import LARGEST_DIM, StreamInformation, packed_columns
+
+_SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.int64()}
+KEY = "key"
+_METADATA = b"cntkio"
+Role = Literal["key", "dense", "sparse", "ids"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """Facts that cntkio wrote about a column.
+
+    Attributes:
+        role: Content of the column: keys, samples, or the classes of one-hot samples.
+        shape: Shape of a sample; of one-hot samples the number of classes; None: unknown.
+        flat: Whether a row is a sample, not a list of samples.
+        dtype: Precision of one-hot samples.
+    """
+
+    role: Role
+    shape: tuple[int, ...] | None = None
+    flat: bool = False
+    dtype: str = "float32"
+
+    def metadata(self) -> dict[bytes, bytes]:
+        """Return the metadata of the field."""
+        facts = {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
+        if self.role == "key":
+            facts = {"role": "key"}
+        elif self.role != "ids":
+            del facts["dtype"]
+        return {_METADATA: json.dumps(facts).encode()}
+
+
+def facts_of(field: pa.Field) -> Facts | None:
+    """Return the facts that cntkio wrote about a column; None: another program wrote the column.
+
+    Raises:
+        FormatError: The metadata are damaged.
+    """
+    metadata = (field.metadata or {}).get(_METADATA)
+    if metadata is None:
+        return None
+    try:
+        facts = json.loads(metadata)
+        shape = facts.get("shape")
+        shape = None if shape is None else tuple(shape)
+        found = Facts(facts["role"], shape, facts.get("flat", False), facts.get("dtype", "float32"))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise _damaged(field, metadata) from None
+    is_shape = all(type(size) is int and 0 < size <= LARGEST_DIM for size in found.shape or ())
+    is_known = found.role in get_args(Role) and found.dtype in ("float32", "float64")
+    if not is_shape or not is_known or not isinstance(found.flat, bool):
+        raise _damaged(field, metadata)
+    return found
+
+
+def _damaged(field: pa.Field, metadata: bytes) -> FormatError:
+    return FormatError(f"column {field.name!r}: its metadata are damaged: {metadata!r:.200}")
+
+
+def key_field(name: str, kind: pa.DataType) -> pa.Field:
+    """Return the field of the column of keys."""
+    return pa.field(name, kind, nullable=False, metadata=Facts("key").metadata())
+
+
+def stream_field(info: StreamInformation, is_flat: bool, as_ids: bool) -> pa.Field:
+    """Return the field of a stream.
+
+    Args:
+        info: The stream.
+        is_flat: Omit the list around the samples of a sequence.
+        as_ids: The stream is one-hot, and the column has the class of each sample.
+    """
+    number = pa.from_numpy_dtype(info.dtype)
+    role: Role = "ids" if as_ids or info.dtype == "int32" else info.storage_format
+    sample: pa.DataType
+    if role == "ids":
+        sample = pa.int32()
+    elif info.is_sparse:
+        sample = pa.struct(entry_fields(number))
+    else:
+        sample = number if info.dim == 1 else list_of(number, info.dim)
+    shape = None if info.dtype == "int32" else info.shape
+    facts = Facts(role, shape, is_flat, "float64" if info.dtype == "float64" else "float32")
+    return pa.field(info.name, sample if is_flat else list_of(sample), False, facts.metadata())
+
+
+def list_of(item: pa.DataType, size: int = -1) -> pa.DataType:
+    """Return the type of lists without nulls, of any size (-1) or of a fixed size."""
+    return pa.list_(pa.field("item", item, False), size)
+
+
+def entry_fields(number: pa.DataType) -> list[pa.Field]:
+    """Return the fields of a sparse sample."""
+    return [pa.field("indices", pa.list_(pa.int32()), False), pa.field("values", pa.list_(number), False)]
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def unlisted(kind: pa.DataType) -> list[pa.DataType]:
+    """Return a type, and the types of the items of its lists, from the outside in."""
+    kinds: list[Any] = [kind]
+    while _is_list(kinds[-1]):
+        kinds.append(kinds[-1].value_type)
+    return kinds
+
+
+def signed(schema: pa.Schema) -> pa.Schema:
+    """Return a schema of types that Spark and Java have: without unsigned numbers and lists of a fixed size.
+
+    A table is cast to it; a key of 2^63 or more does not fit.
+
+    Args:
+        schema: The schema of a corpus, such as `RecordBatches.schema`.
+
+    Example:
+        >>> signed(pa.schema([("key", pa.uint64()), ("x", pa.list_(pa.list_(pa.float32(), 2)))])).types
+        [DataType(int64), ListType(list<item: list<item: float>>)]
+    """
+
+    def type_of(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_struct(kind):
+            return pa.struct([pa.field(field.name, type_of(field.type)) for field in kind])
+        if _is_list(kind):
+            return pa.list_(type_of(kind.value_type))
+        return _SIGNED.get(kind, kind)
+
+    return pa.schema([pa.field(field.name, type_of(field.type)) for field in schema])
+
 
 _LARGEST_OFFSET = 2**31 - 1
 
@@ -228,3 +362,85 @@ def _offsets(offsets: npt.NDArray[np.int64], info: StreamInformation) -> pa.Arra
     if offsets[-1] > _LARGEST_OFFSET:
         raise CorpusError(f"stream {info.name!r}: a batch has {offsets[-1]} items; expected at most {_LARGEST_OFFSET}")
     return pa.array(offsets.astype(np.int32))
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Parquet and Arrow files of a corpus.
+
+
+def write_parquet(
+    path: AnyPath,
+    data: Any,
+    *,
+    key: str | None = KEY,
+    flat: Collection[str] | bool = False,
+    ids: Collection[str] = (),
+    compression: str = "zstd",
+    progress: Progress | None = None,
+) -> None:
+    """Write a corpus to a Parquet file, with bounded memory; the file appears when it is complete.
+
+    Args:
+        path: The file.
+        data: As for `RecordBatches`.
+        key: As for `RecordBatches`.
+        flat: As for `RecordBatches`.
+        ids: As for `RecordBatches`.
+        compression: Compression of the columns, by pyarrow's name: ``"zstd"``, ``"snappy"``, ``"none"``, …
+        progress: Called with the number of pieces done and the number of all pieces (0: unknown).
+
+    Raises:
+        ConfigError: An option is invalid.
+        CorpusError: No sequence, a sequence of a flat stream does not have exactly one sample, or a sample of a stream
+            in `ids` is not a single entry of 1.
+        FormatError: The input breaks its format.
+        OSError: A file cannot be read or written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> import numpy as np
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.parquet")
+        >>> write_parquet(path, {"x": [np.float32([[1, 2]]), np.float32([[3, 4], [5, 6]])]})
+        >>> parquet.read_table(path).to_pylist()
+        [{'key': 0, 'x': [[1.0, 2.0]]}, {'key': 1, 'x': [[3.0, 4.0], [5.0, 6.0]]}]
+    """
+    batches = RecordBatches(data, key=key, flat=flat, ids=ids)
+    with (
+        written_whole(path) as file,
+        parquet.ParquetWriter(file, batches.schema, compression=compression, write_page_checksum=True) as writer,
+    ):
+        _write(writer, batches, progress)
+
+
+def write_arrow(
+    path: AnyPath,
+    data: Any,
+    *,
+    key: str | None = KEY,
+    flat: Collection[str] | bool = False,
+    ids: Collection[str] = (),
+    progress: Progress | None = None,
+) -> None:
+    """Write a corpus to an Arrow file with random access, not compressed, so that it can be memory-mapped.
+
+    Arguments and exceptions as for `write_parquet`.
+
+    Example:
+        >>> import cntkio, pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "iris.arrow")
+        >>> write_arrow(path, cntkio.read_ctf("examples/iris/iris.ctf"))
+        >>> path.stat().st_size > 0
+        True
+    """
+    batches = RecordBatches(data, key=key, flat=flat, ids=ids)
+    with written_whole(path) as file, ipc.new_file(file, batches.schema) as writer:
+        _write(writer, batches, progress)
+
+
+def _write(writer: Any, batches: RecordBatches, progress: Progress | None) -> None:
+    count = 0
+    for batch in batches.batches(progress):
+        writer.write_batch(batch)
+        count += batch.num_rows
+    if count == 0:
+        raise CorpusError("no sequence to write")

@@ -4,24 +4,400 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import dataclasses
+import itertools
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyarrow import compute, ipc, parquet
 
 from cntkio import _core
-from cntkio.arrow.columns import Shape, StreamColumn, in_float64, stream_column
-from cntkio.arrow.fields import KEY, facts_of
-from cntkio.arrow.tables import Table, can_be_read_again, opened, small
+from cntkio.arrow.batches import KEY, Facts, facts_of, unlisted
 from cntkio.convert import Piece, Pieces
+from cntkio.convert.pieces import ArrayLike, ArrowArray, ArrowStream, DataSet
 from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats.detect import detect, other_than
+from cntkio.formats.input_file import open_to_read
+from cntkio.formats.numbers import in_precision
 from cntkio.formats.user import Column
 from cntkio.hints import there_are
-from cntkio.streams import num_values
+from cntkio.streams import StorageFormat, StreamInformation, num_values
+
+# --------------------------------------------------------------------------------------------------------------
+# Record batches from files, data frames, data sets and mappings of columns, checked before anything uses them.
+#
+# A damaged file raises a `FormatError` that names the file and its batch or row group, whatever pyarrow raises.
+
+_ROWS_AT_ONCE = 4096
+_BYTES_AT_ONCE = 16 << 20
+_DAMAGE = (pa.ArrowException, UnicodeDecodeError, OverflowError, EOFError, OSError, ValueError, TypeError, KeyError)
+
+
+class Table(NamedTuple):
+    """Record batches of one schema.
+
+    Attributes:
+        name: Name used in messages: the file, or the type of the object.
+        schema: The columns.
+        batches: The batches, of any size, read one by one on request.
+        total: Number of batches; 0: unknown.
+    """
+
+    name: str
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+    total: int = 0
+
+
+def can_be_read_again(data: Any) -> bool:
+    """Return whether each opening reads the same batches; a reader of batches delivers them once."""
+    return not isinstance(data, pa.RecordBatchReader)
+
+
+@contextlib.contextmanager
+def opened(data: Any) -> Iterator[Table]:
+    """Open a file, or an object that has record batches.
+
+    Raises:
+        ConfigError: The object has no record batches.
+        FormatError: The file is neither Parquet nor Arrow, or is damaged.
+        OSError: The file cannot be read.
+    """
+    if isinstance(data, str | os.PathLike):
+        with _opened_file(os.fspath(data)) as table:
+            yield table
+    elif isinstance(data, pa.RecordBatchReader):
+        yield Table("RecordBatchReader", data.schema, iter(data))
+    elif isinstance(data, ArrowStream):
+        with _reader(data) as reader:
+            yield Table(type(data).__name__, reader.schema, iter(reader))
+    elif isinstance(data, DataSet) and data.features is not None:
+        tables = data.with_format("arrow").iter(batch_size=_ROWS_AT_ONCE)
+        batches = (batch for table in tables for batch in pa.table(table).to_batches())
+        yield Table(type(data).__name__, data.features.arrow_schema, batches)
+    elif isinstance(data, Sequence) and len(data) and all(isinstance(part, pa.Table) for part in data):
+        batches = (batch for table in data for batch in table.to_batches())
+        yield Table("tables", data[0].schema, batches)
+    elif isinstance(data, Mapping):
+        table = pa.table([_column(name, value) for name, value in data.items()], names=list(map(str, data)))
+        yield Table("columns", table.schema, iter(table.to_batches()))
+    else:
+        raise ConfigError(
+            f"got a {type(data).__name__}; expected a path, a data frame, a data set, any object with "
+            "__arrow_c_stream__, or a mapping of names to columns, such as {'x': data}",
+            key="data",
+        )
+
+
+def _reader(data: ArrowStream) -> pa.RecordBatchReader:
+    """Return the batches of a table; a series is a table of one column."""
+    try:
+        return pa.RecordBatchReader.from_stream(data)
+    except pa.ArrowInvalid:  # not a table
+        column, name = pa.chunked_array(data), getattr(data, "name", None)
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"a {type(data).__name__} without a name; expected {{'x': data}}", key="data")
+    return pa.table({name: column}).to_reader()
+
+
+def _column(name: Any, value: Any) -> pa.Array | pa.ChunkedArray:
+    """Return a column of a mapping: an array or a tensor with one sample per row, a series, or lists."""
+    try:
+        if isinstance(value, ArrowStream):
+            return pa.chunked_array(value)
+        array = np.asarray(value) if isinstance(value, ArrayLike) and not isinstance(value, ArrowArray) else None
+        if array is None or array.ndim < 2:
+            return pa.array(value if array is None else array)
+        flat = pa.array(array.reshape(-1))
+        return pa.FixedSizeListArray.from_arrays(flat, int(np.prod(array.shape[1:])))
+    except (pa.ArrowException, TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"column {name!r}: {error}; expected numbers, or lists of them", key=str(name)) from None
+
+
+@contextlib.contextmanager
+def _opened_file(path: str) -> Iterator[Table]:
+    os.close(open_to_read(path))
+    kind = detect(path).form
+    if kind == "parquet":
+        with _reading(path, "footer"):
+            file = parquet.ParquetFile(path, page_checksum_verification=True)
+            rows = int(file.metadata.num_rows)
+        with file:
+            with _reading(path, "schema"):
+                schema = _checked_schema(file.schema_arrow)
+            yield Table(path, schema, _parquet_batches(path, file), -(-rows // _ROWS_AT_ONCE))
+    elif kind == "arrow stream":
+        with pa.memory_map(path) as memory:
+            with _reading(path, "schema"):
+                stream = ipc.open_stream(memory)
+                schema = _checked_schema(stream.schema)
+            yield Table(path, schema, _validated(path, stream))
+    elif kind == "arrow":
+        with pa.memory_map(path) as memory:
+            with _reading(path, "footer"):
+                file = ipc.open_file(memory)
+                total = int(file.num_record_batches)
+            with _reading(path, "schema"):
+                schema = _checked_schema(file.schema)
+            yield Table(path, schema, _validated(path, map(file.get_batch, range(total))), total)
+    else:
+        what = "this is neither a Parquet nor an Arrow file" + other_than("parquet", path)
+        raise FormatError(what, path=path, byte=0)
+
+
+def _parquet_batches(path: str, file: parquet.ParquetFile) -> Iterator[pa.RecordBatch]:
+    for group in range(file.num_row_groups):
+        where = f"row group {group}"
+        with _reading(path, where):
+            batches = file.iter_batches(_ROWS_AT_ONCE, row_groups=[group])
+            expected = int(file.metadata.row_group(group).num_rows)
+        count = 0
+        for batch in _validated(path, batches, where):
+            count += batch.num_rows
+            yield batch
+        if count != expected:
+            raise FormatError(f"{where} is damaged: {count} rows, but the footer says {expected}", path=path)
+
+
+def _validated(path: str, batches: Iterator[pa.RecordBatch], where: str | None = None) -> Iterator[pa.RecordBatch]:
+    """Read and check batches one by one. `where` is what contains them; None: each batch stands alone in the file."""
+    for index in itertools.count():
+        with _reading(path, where or f"batch {index}"):
+            batch = next(batches, None)
+            if batch is None:
+                return
+            batch.validate(full=True)
+        yield batch
+
+
+@contextlib.contextmanager
+def _reading(path: str, where: str) -> Iterator[None]:
+    """Turn an error of pyarrow in the block into an error that says where the file is damaged."""
+    try:
+        yield
+    except _DAMAGE as error:
+        if isinstance(error, FormatError) or (isinstance(error, OSError) and error.errno is not None):
+            raise
+        raise FormatError(f"{where} is damaged: {(str(error) or repr(error)).splitlines()[0]}", path=path) from None
+
+
+def _checked_schema(schema: pa.Schema) -> pa.Schema:
+    """Read all names of a schema once; names that are not UTF-8 fail."""
+    fields = list(schema)
+    while fields:
+        field = fields.pop()
+        str(field.name)
+        if pa.types.is_nested(field.type):
+            fields.extend(field.type.field(index) for index in range(field.type.num_fields))
+    return schema
+
+
+def small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Cut large batches, so that memory stays bounded."""
+    for batch in batches:
+        rows = max(batch.num_rows * _BYTES_AT_ONCE // max(batch.nbytes, 1), 1)
+        for first in range(0, batch.num_rows, rows):
+            yield batch.slice(first, rows)
+
+
+Shape = int | tuple[int, ...]
+_WIDE_BITS = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamColumn:
+    """A column that is a stream.
+
+    Attributes:
+        info: The stream.
+        is_flat: A row is a sample, not a list of samples.
+        is_ids: The column has the class of each sample, and the samples are one-hot.
+        is_wide: The column has whole numbers of 32 bits or more, which float32 may round.
+    """
+
+    info: StreamInformation
+    is_flat: bool
+    is_ids: bool
+    is_wide: bool
+
+    def taken(self, batch: pa.RecordBatch) -> Column:
+        """Convert this column of a batch to a column of a chunk.
+
+        Raises:
+            CorpusError: The batch has nulls, samples of another size, indices beyond the dimension, or whole numbers
+                that are not exact in the stream's precision.
+        """
+        where = f"column {self.info.name!r}"
+        array = _without_nulls(where, batch.column(self.info.name))
+        if self.is_flat:
+            offsets = np.arange(len(array) + 1, dtype=np.uint32)
+        else:
+            offsets, array = _items(where, array)
+        if self.is_ids:
+            return self._one_hot(where, offsets, array)
+        if self.info.is_sparse:
+            return self._sparse(where, offsets, array)
+        return self._dense(where, offsets, array)
+
+    def largest(self, batch: pa.RecordBatch) -> int:
+        """Return the largest magnitude in a column of whole numbers."""
+        array = batch.column(self.info.name)
+        while unlisted(array.type)[1:]:
+            array = array.flatten()
+        found = compute.min_max(array.field("values").flatten() if pa.types.is_struct(array.type) else array).as_py()
+        return max(-(found["min"] or 0), found["max"] or 0)
+
+    def _one_hot(self, where: str, offsets: npt.NDArray[np.uint32], array: pa.Array) -> Column:
+        classes = _numbers(where, array)
+        self._check_indices(where, classes)
+        sample_offsets = np.arange(len(classes) + 1, dtype=np.uint32)
+        ones = np.ones(len(classes), self.info.dtype)
+        return Column(offsets, ones, self.info.dim, (sample_offsets, classes.astype(np.int32)))
+
+    def _sparse(self, where: str, offsets: npt.NDArray[np.uint32], array: pa.Array) -> Column:
+        fields = {array.type.field(index).name: field for index, field in enumerate(array.flatten())}
+        bounds, indices = _items(where, fields["indices"])
+        bounds_of_values, values = _items(where, fields["values"])
+        if not np.array_equal(bounds, bounds_of_values):
+            raise CorpusError(
+                f"{where}: a sample's indices and values differ in number; expected an index for each value"
+            )
+        numbers, places = in_precision(where, _numbers(where, values), self.info.dtype), _numbers(where, indices)
+        self._check_indices(where, places)
+        return Column(offsets, numbers, self.info.dim, (bounds, places.astype(np.int32, copy=False)))
+
+    def _check_indices(self, where: str, places: npt.NDArray[Any]) -> None:
+        if len(places) and not 0 <= places.min() <= places.max() < self.info.dim:
+            raise CorpusError(
+                f"{where}: indices from {places.min()} to {places.max()}, but the dimension is {self.info.dim}"
+            )
+
+    def _dense(self, where: str, offsets: npt.NDArray[np.uint32], array: pa.Array) -> Column:
+        dim = self.info.dim
+        sizes = np.empty(0, np.uint32)
+        if pa.types.is_primitive(array.type) and dim > 1:  # all samples of a sequence in one list of numbers
+            sizes, offsets = offsets[1:] % dim + dim, offsets // dim
+        depth = 0
+        while not pa.types.is_primitive(array.type):
+            bounds, array = _items(where, array)
+            sizes, depth = np.diff(bounds), depth + 1
+        values = in_precision(where, _numbers(where, array), self.info.dtype)
+        if (depth < 2 and (sizes != dim).any()) or len(values) != int(offsets[-1]) * dim:
+            raise CorpusError(
+                f"{where}: not all samples have {dim} values; for another number give "
+                f"shapes={{{self.info.name!r}: ...}}"
+            )
+        return Column(offsets, values, dim, None)
+
+
+def _without_nulls(where: str, array: pa.Array) -> pa.Array:
+    if array.null_count:
+        nulls = f"{array.null_count} null{'s' * (array.null_count != 1)}"
+        raise CorpusError(f"{where}: {nulls}; expected no nulls")
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _items(where: str, array: pa.Array) -> tuple[npt.NDArray[np.uint32], pa.Array]:
+    """Return the offsets of lists, and their concatenated items."""
+    _without_nulls(where, array)
+    if pa.types.is_fixed_size_list(array.type):
+        return (np.arange(len(array) + 1) * array.type.list_size).astype(np.uint32), array.flatten()
+    offsets = array.offsets.to_numpy()
+    return (offsets - offsets[0]).astype(np.uint32), array.flatten()
+
+
+def _numbers(where: str, array: pa.Array) -> npt.NDArray[Any]:
+    numbers: npt.NDArray[Any] = _without_nulls(where, array).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def stream_column(field: pa.Field, index: int, shape: Shape | None, classes: Shape | None) -> StreamColumn:
+    """Return the stream that a column becomes.
+
+    Args:
+        field: The column.
+        index: The stream's index.
+        shape: Shape of a dense sample, or dimension of a sparse stream; None: as the metadata or the type say.
+        classes: Number of classes of a column of class ids; None: the column has other numbers, or cntkio wrote it.
+
+    Raises:
+        ConfigError: The column is not a stream, or its shape is unknown.
+        FormatError: The metadata of the column are damaged.
+    """
+    facts = facts_of(field)
+    known = facts or Facts("dense")
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    kinds = unlisted(kind)
+    innermost, depth = kinds[-1], len(kinds) - 1
+    storage_format: StorageFormat
+    if pa.types.is_struct(innermost):
+        number, storage_format, is_flat = _number_of_entries(field, innermost), "sparse", depth == 0
+        found = known.shape if shape is None else shape
+        if found is None:
+            raise ConfigError(
+                f"column {field.name!r}: the dimension is unknown; add shapes={{{field.name!r}: ...}}", key="shapes"
+            )
+    elif not (pa.types.is_integer(innermost) or pa.types.is_floating(innermost) or pa.types.is_boolean(innermost)):
+        raise ConfigError(f"column {field.name!r} is {field.type}; expected numbers, or lists of them", key=field.name)
+    elif classes is not None or (known.role == "ids" and known.shape is not None and shape is None):
+        return _column_of_ids(field, index, innermost, depth, classes or known.shape or (), known.dtype)
+    else:
+        is_row = depth == 1 and pa.types.is_fixed_size_list(kinds[0])
+        number, storage_format, is_flat = innermost, "dense", depth == 0 or (is_row if facts is None else facts.flat)
+        found = shape or known.shape or _shape_of_lists(field, kinds, is_flat)
+    dtype = np.float64 if pa.types.is_float64(number) else np.float32
+    info = StreamInformation(field.name, index, storage_format, dtype, found)
+    is_wide = pa.types.is_integer(number) and number.bit_width >= _WIDE_BITS
+    return StreamColumn(info, is_flat, False, is_wide)
+
+
+def _column_of_ids(
+    field: pa.Field, index: int, number: pa.DataType, depth: int, classes: Shape, dtype: str
+) -> StreamColumn:
+    if not pa.types.is_integer(number) or depth > 1:
+        raise ConfigError(
+            f"column {field.name!r} is {field.type}; expected whole numbers, or lists of them, in one_hot",
+            key="one_hot",
+        )
+    info = StreamInformation(field.name, index, "sparse", dtype, classes)
+    return StreamColumn(info, depth == 0, True, False)
+
+
+def _number_of_entries(field: pa.Field, innermost: pa.StructType) -> pa.DataType:
+    """Return the type of the values of sparse samples."""
+    entries = {entry.name: unlisted(entry.type) for entry in innermost}
+    is_sparse = entries.keys() == {"indices", "values"} and all(len(kinds) == 2 for kinds in entries.values())
+    if not is_sparse or len(unlisted(field.type)) > 2 or not pa.types.is_integer(entries["indices"][1]):
+        raise ConfigError(
+            f"column {field.name!r} is {field.type}; expected structs of indices and values", key=field.name
+        )
+    return entries["values"][1]
+
+
+def _shape_of_lists(field: pa.Field, kinds: list[pa.DataType], is_flat: bool) -> tuple[int, ...]:
+    """Return the shape of a sample, if its lists have fixed sizes."""
+    sizes = tuple(kind.list_size for kind in kinds[:-1] if pa.types.is_fixed_size_list(kind))
+    if len(sizes) < len(kinds) - (1 if is_flat else 2):
+        raise ConfigError(
+            f"column {field.name!r} is {field.type}, which does not give the number of values of a sample; add "
+            f"shapes={{{field.name!r}: ...}}",
+            key="shapes",
+        )
+    return sizes or (1,)
+
+
+def in_float64(column: StreamColumn) -> StreamColumn:
+    """Return the same column as a stream in float64."""
+    info = column.info
+    return dataclasses.replace(
+        column, info=StreamInformation(info.name, info.stream_id, info.storage_format, np.float64, info.shape)
+    )
+
 
 _LARGEST_IN_FLOAT32 = 1 << 24
 _PANDAS_INDEX = "__index_level_"

@@ -13,7 +13,8 @@ from cntkio.cli.corpora import add_size, described, file_facts, form_of, inputs_
 from cntkio.cli.show import BAD_DATA, FINE, Facts, Paragraphs, complain
 from cntkio.cli.stats import write_figures
 from cntkio.config.writing import configuration_for
-from cntkio.corpora import SURVEYED_AT_ONCE, Described, Input, speech
+from cntkio.corpora import SURVEYED_AT_ONCE, Described, Input
+from cntkio.corpora.reading import LABEL_FORMS, Labels, named_labels
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
 from cntkio.formats.contract import Corpus
@@ -93,7 +94,7 @@ def _add_facts(facts: Facts, options: Namespace, one: Described, corpus: Corpus)
         facts.add_item("streams", fields, f"stream {name}", f"{precision}{form_of(info)}, {figure}")
 
 
-def _add_facts_of_labels(facts: Facts, labels: speech.Labels) -> None:
+def _add_facts_of_labels(facts: Facts, labels: Labels) -> None:
     table, utterances = labels.corpus.table, labels.corpus.utterances
     add_size(facts, table, int(table.lengths.max()))
     facts.add("rows", labels.corpus.num_rows)
@@ -133,7 +134,7 @@ def _check_labels(options: Namespace, file: Input) -> None:
         raise ConfigError(
             f"--labels applies only to a list of HTK features (scp); {file.name} is {file.kind.noun}", key="labels"
         )
-    if options.write_config is not None and file.kind.form in speech.LABEL_FORMS:
+    if options.write_config is not None and file.kind.form in LABEL_FORMS:
         advice = f"cntkio inspect LIST.scp --labels {file.name}"
         raise ConfigError(f"--write-config needs the features: {advice}", key="write-config")
 
@@ -143,7 +144,7 @@ def _write_config(options: Namespace, deserializers: Sequence[Any]) -> None:
     if options.write_config is None:
         return
     if options.labels is not None:
-        deserializers = [*deserializers, speech.named_labels(options.labels, options.mapping)]
+        deserializers = [*deserializers, named_labels(options.labels, options.mapping)]
     text, program = configuration_for(deserializers)
     with written_whole(options.write_config) as file:
         file.write(os.fsencode(text))

@@ -19,8 +19,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from cntkio.config.language import Section, folded, without_comment
-from cntkio.config.text import BLANKS, Origin, Position, Text, Value, logger
+from cntkio.config.language import BLANKS, Origin, Position, Section, Text, Value, folded, logger, without_comment
 from cntkio.errors import ConfigError
 from cntkio.hints import did_you_mean
 

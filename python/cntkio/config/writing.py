@@ -16,10 +16,9 @@ import numpy as np
 from cntkio.config import keys
 from cntkio.config.files import configuration
 from cntkio.config.keys import Kind
-from cntkio.config.language import VARIABLE, by_name
+from cntkio.config.language import BLANKS, VARIABLE, by_name
 from cntkio.config.reader_config import Call, ReaderConfig
 from cntkio.config.reading import read_section
-from cntkio.config.text import BLANKS
 from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.cntk_options import FEATURE_STREAM, defaults_of

@@ -26,17 +26,14 @@ Invariants: memory is bounded by a few chunks however long the input is, except 
 name when it is complete. An input that the target format cannot express is an error that names its location.
 """
 
-from cntkio.convert.array_streams import ArrayStream
+from cntkio.convert.array_streams import ArrayStream, pieces_of
 from cntkio.convert.arrays import CommentedMinibatch, read_ctf
-from cntkio.convert.binary import write_cbf
 from cntkio.convert.chunks import CorpusChunks, corpus_chunks
 from cntkio.convert.corpora import FileFormat, cbf_to_ctf, ctf_to_cbf, format_of, read_header_file
 from cntkio.convert.files import Reading, convert_file, corpus_of, format_of_name
-from cntkio.convert.pieces import AnyPath, Piece, Pieces, Progress, Writable, joined
+from cntkio.convert.pieces import AnyPath, Piece, Pieces, Progress, Writable, is_table, joined
 from cntkio.convert.scripts import LabelType, txt_to_ctf, uci_to_ctf
-from cntkio.convert.tables import is_table
-from cntkio.convert.text import sequence_to_cntk_text_format, write_ctf
-from cntkio.convert.writables import pieces_of
+from cntkio.convert.text import sequence_to_cntk_text_format, write_cbf, write_ctf
 
 __all__ = [
     "AnyPath",

@@ -11,8 +11,7 @@ import numpy as np
 
 from cntkio.convert import tuning
 from cntkio.convert.chunks import corpus_chunks
-from cntkio.convert.loading import chunks_in_order
-from cntkio.convert.pieces import in_arrays
+from cntkio.convert.pieces import chunks_in_order, in_arrays
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Ahead, Corpus
 from cntkio.formats.ctf import CTFDeserializer, Vocabulary, has_other_streams, infer_streams, read_vocabularies

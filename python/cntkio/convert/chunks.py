@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cntkio.convert.loading import chunks_in_order
-from cntkio.convert.pieces import Piece, Pieces, joined
+from cntkio.convert.pieces import Piece, Pieces, chunks_in_order, joined
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Deserializer

@@ -9,9 +9,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.convert.binary import write_cbf
 from cntkio.convert.pieces import AnyPath, Progress
-from cntkio.convert.text import write_ctf
+from cntkio.convert.text import write_cbf, write_ctf
 from cntkio.errors import FormatError
 from cntkio.formats.cbf import CBFDeserializer, Layout
 from cntkio.formats.ctf import CTFDeserializer, infer_streams

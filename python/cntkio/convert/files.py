@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from cntkio.arguments import path_texts
-from cntkio.convert.binary import write_cbf
 from cntkio.convert.compression import Compression, compression_of
 from cntkio.convert.corpora import FileFormat
 from cntkio.convert.pieces import AnyPath, Progress
-from cntkio.convert.text import write_ctf
+from cntkio.convert.text import write_cbf, write_ctf
 from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._core import Chunk
-from cntkio._threads import num_threads
+from cntkio._threads import Job, Workers, num_threads
+from cntkio.convert import tuning
+from cntkio.errors import FormatError
+from cntkio.formats.contract import Corpus, Loaded
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamInformation, packed_columns
 
@@ -102,3 +106,99 @@ def joined(pieces: Pieces) -> Minibatch:
     keys = [piece.keys for piece in each if piece.keys is not None]
     all_keys = np.concatenate(keys) if keys else np.arange(num_sequences, dtype=np.uint64)
     return Minibatch(data, lambda: all_keys)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# All chunks of a corpus in order, loaded by threads ahead of need.
+
+
+def chunks_in_order(
+    corpus: Corpus, chunk_ids: range | None = None, refuse: Callable[[FormatError], None] | None = None
+) -> Iterator[Loaded]:
+    """Yield the chunks with these ids (None: all), and count their errors. Load the next few while the caller works.
+
+    Drop each chunk before you request the next: its memory is used again.
+
+    Args:
+        corpus: The corpus.
+        chunk_ids: The chunks.
+        refuse: Called with the error of each chunk that breaks the format; the other chunks follow. None: the error is
+            raised.
+
+    Raises:
+        FormatError: A chunk breaks the format, and `refuse` is None.
+        OSError: The file cannot be read.
+    """
+    parsed = corpus.take_parsed()
+
+    def load(chunk_id: int) -> Loaded:
+        return parsed.pop(chunk_id, None) or corpus.load(chunk_id)
+
+    def accounted(job: Job[Loaded]) -> Iterator[Loaded]:
+        try:
+            loaded = job.result()
+            corpus.account_for(loaded)
+        except FormatError as error:
+            if refuse is None:
+                raise
+            refuse(error)
+        else:
+            yield loaded
+
+    coming: deque[Job[Loaded]] = deque()
+    with Workers(tuning.NUM_LOADERS, "cntkio-load") as loaders:
+        for chunk_id in range(corpus.table.num_chunks) if chunk_ids is None else chunk_ids:
+            coming.append(loaders.do(load, chunk_id))
+            if len(coming) > tuning.NUM_LOADERS:
+                yield from accounted(coming.popleft())
+        while coming:
+            yield from accounted(coming.popleft())
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Tables: objects that yield Arrow record batches. This module needs no library for it.
+
+
+@runtime_checkable
+class ArrowStream(Protocol):
+    """Data frames, tables and series, by the Arrow PyCapsule interface."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+
+@runtime_checkable
+class ArrowArray(Protocol):
+    """Arrays in the memory format of Arrow, by the Arrow PyCapsule interface."""
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> object: ...
+
+
+@runtime_checkable
+class DataSet(Protocol):
+    """A data set of Hugging Face: a table in the format `arrow`."""
+
+    features: Any
+
+    def with_format(self, type: str) -> Any: ...
+
+    def iter(self, batch_size: int) -> Iterator[Any]: ...
+
+
+@runtime_checkable
+class ArrayLike(Protocol):
+    """Tensors, and everything else that NumPy can convert to an array."""
+
+    def __array__(self) -> Any: ...
+
+
+def is_table(data: object) -> TypeGuard[ArrowStream | DataSet]:
+    """Return whether an object is a data frame, a table, a series or a data set.
+
+    Args:
+        data: Any object.
+
+    Example:
+        >>> is_table({"x": [1, 2]})
+        False
+    """
+    return isinstance(data, ArrowStream | DataSet)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +13,168 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.convert import tuning
-from cntkio.convert.binary import columns_in_order
+from cntkio.convert.array_streams import pieces_of
 from cntkio.convert.compression import Compression, compressed, compression_of
-from cntkio.convert.keys import keys_of
-from cntkio.convert.pieces import AnyPath, Pieces, Progress
-from cntkio.convert.writables import pieces_of
+from cntkio.convert.pieces import AnyPath, Piece, Pieces, Progress
 from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats.cbf import CBFWriter, Layout
 from cntkio.formats.output_file import written_whole
-from cntkio.hints import suggests_keywords
+from cntkio.hints import did_you_mean, suggests_keywords
+from cntkio.streams import StreamInformation
+
+# --------------------------------------------------------------------------------------------------------------
+# Keys of sequences on their way to a file: kept, or numbered from 0 and listed in a file of their own.
+
+
+@contextlib.contextmanager
+def keys_of(corpus: Pieces, renumber: bool, keys_file: AnyPath | None) -> Iterator[Keys]:
+    """Open the keys of a corpus, and the file that lists them, which appears when the block ends.
+
+    Raises:
+        CorpusError: The sequences have no keys to list.
+        OSError: The file cannot be written.
+    """
+    if keys_file is None:
+        yield Keys(corpus, renumber or corpus.repeats_keys, None)
+        return
+    with written_whole(keys_file) as listed:
+        yield Keys(corpus, True, listed)
+
+
+class Keys:
+    """The keys with which sequences are written, piece after piece.
+
+    Args:
+        corpus: The sequences.
+        renumber: Number the sequences from 0.
+        listed: A file for the keys that the sequences had, one on each line; None: none.
+    """
+
+    def __init__(self, corpus: Pieces, renumber: bool, listed: BinaryIO | None) -> None:
+        self._corpus = corpus
+        self._renumber = renumber
+        self._listed = listed
+        self._last: int | None = None
+        self.num_sequences = 0
+
+    def of(self, piece: Piece) -> npt.NDArray[np.uint64]:
+        """Return the numbers with which the sequences of the next piece are written.
+
+        Raises:
+            CorpusError: A key is not a whole number from 0, or two neighbouring sequences have the same key.
+        """
+        first, count = self.num_sequences, piece.chunk.num_sequences
+        self.num_sequences += count
+        if self._listed is not None:
+            self._list(piece)
+        if piece.keys is None or self._renumber:
+            return np.arange(first, first + count, dtype=np.uint64)
+        keys = self._numbers(piece.keys)
+        if (count and keys[0] == self._last) or bool(np.any(keys[1:] == keys[:-1])):
+            raise CorpusError(
+                f"{self._corpus.name}: two neighbouring sequences have the same key, so the text would join "
+                "them; expected different keys, or renumber=True to number the sequences"
+            )
+        self._last = int(keys[-1]) if count else self._last
+        return keys
+
+    def _numbers(self, keys: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+        wrong = keys[keys < 0] if keys.dtype.kind == "i" else keys[: 0 if keys.dtype.kind == "u" else 1]
+        if len(wrong):
+            key = wrong.tolist()[0] if wrong.dtype.kind != "S" else wrong[0].decode("utf-8", "backslashreplace")
+            raise CorpusError(
+                f"{self._corpus.name}: the key {key!r} is not a whole number from 0, as a line of text "
+                "needs; expected keys_file=FILE to number the sequences and list their keys, or renumber=True"
+            )
+        return keys.astype(np.uint64)
+
+    def _list(self, piece: Piece) -> None:
+        assert self._listed is not None
+        if piece.keys is None:
+            raise CorpusError(f"{self._corpus.name}: the sequences have no keys to list in keys_file")
+        texts = piece.keys if piece.keys.dtype.kind == "S" else np.strings.encode(piece.keys.astype(np.str_), "utf-8")
+        self._listed.write(b"".join(key + b"\n" for key in texts.tolist()))
+
+
+@suggests_keywords
+def write_cbf(
+    path: AnyPath,
+    data: Any,
+    *,
+    chunk_size_in_bytes: int = 32 << 20,
+    layout: Layout = "2.x",
+    dtype: npt.DTypeLike | None = None,
+    order: Sequence[str] | None = None,
+    one_hot: Mapping[str, int] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Write a file in the CNTK binary format, with bounded memory. The file appears under its name when it is complete.
+
+    Args:
+        path: The file.
+        data: A deserializer, a `MinibatchSource` with an end, a `Minibatch`, a data frame, a table or a data set (as
+            for `cntkio.arrow.read`), or for each stream's name: an array or a tensor of one sample per sequence
+            (`[sequences, *shape]`), a SciPy matrix of the same (`[sequences, dim]`), a series, or a list with a number,
+            or an array or a matrix of samples, for each sequence.
+        chunk_size_in_bytes: A chunk ends with the sequence that makes it this large or larger.
+        layout: ``"2.x"``, or ``"documented"``, which CNTK 2.7 does not read and which has room for only one dense
+            sample in each sequence.
+        dtype: float32 or float64 of the values in the file; None: float64 for float64 data and for whole numbers beyond
+            2^24, or else float32.
+        order: The streams to write, in this order; None: all.
+        one_hot: Streams of class ids in arrays, minibatches and tables, to write as one-hot streams, and their numbers
+            of classes. An array ``[sequences, samples]`` has sequences of equal length.
+        progress: Function that is called with the number of pieces done, and their total.
+
+    Raises:
+        ConfigError: An option is invalid, or the arrays do not form a corpus.
+        CorpusError: The data have no sequence, streams have different numbers of sequences, or a whole number is not
+            exact in the precision.
+        FormatError: The input breaks its format, or the layout cannot express a sequence.
+        OSError: A file cannot be read or written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> import numpy as np
+        >>> from cntkio import CBFDeserializer
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.cbf")
+        >>> write_cbf(path, {"x": np.eye(3), "y": [np.ones((2, 4)), np.zeros((1, 4)), np.ones((5, 4))]})
+        >>> CBFDeserializer(path).open().table.lengths
+        array([2, 1, 5], dtype=uint32)
+    """
+    with pieces_of(data, dtype, one_hot) as corpus:
+        columns = columns_in_order(corpus, order)
+        infos = [_in_precision(corpus, corpus.streams[column], dtype) for column in columns]
+        with CBFWriter(path, infos, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout) as writer:
+            for piece in corpus.reported(progress):
+                writer.add(piece.chunk, piece.lengths, columns)
+
+
+def columns_in_order(corpus: Pieces, order: Sequence[str] | None) -> list[int]:
+    """Return the columns of these streams; None: of all.
+
+    Raises:
+        ConfigError: No stream has one of these names.
+    """
+    names = [info.name for info in corpus.streams]
+    for name in order or ():
+        if name not in names:
+            there = ", ".join(map(repr, names))
+            raise ConfigError(
+                f"{corpus.name} has no stream {name!r}; it has: {there}{did_you_mean(name, names)}", key="order"
+            )
+    return list(range(len(names))) if order is None else [names.index(name) for name in order]
+
+
+def _in_precision(corpus: Pieces, info: StreamInformation, dtype: npt.DTypeLike | None) -> StreamInformation:
+    if dtype is None:
+        return info
+    if info.name in corpus.wide and np.dtype(dtype) == np.float32:
+        raise CorpusError(
+            f"{corpus.name}, stream {info.name!r}: whole numbers that are not exact in float32; write float64 instead"
+        )
+    return StreamInformation(info.name, info.stream_id, info.storage_format, dtype, info.shape)
+
 
 _TEXT_NAME = re.compile(r"[!-{}~][!-{}~]*")
 

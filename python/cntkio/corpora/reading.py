@@ -3,26 +3,181 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from contextvars import copy_context
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from cntkio._threads import Workers
 from cntkio.config.reader_config import Call
 from cntkio.config.reading import readers_asked_for
-from cntkio.corpora import speech
-from cntkio.corpora.files import Input
-from cntkio.errors import ConfigError
+from cntkio.convert import write_cbf
+from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.contract import Ahead, Corpus, Deserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
-from cntkio.formats.htk import CHUNK_FRAMES
+from cntkio.formats.detect import FileKind, detect
+from cntkio.formats.file_lists import FileNames, in_one_text, listed_files, shown_files, sizes_of
+from cntkio.formats.htk import CHUNK_FRAMES, HTKFeatureDeserializer, first_header
 from cntkio.formats.joined_index import KeysOf
+from cntkio.formats.mlf import (
+    HTKMLFBinaryDeserializer,
+    HTKMLFDeserializer,
+    MLFCorpus,
+    infer_labels,
+    read_mapping,
+)
+from cntkio.formats.open_input import open_stored
+from cntkio.formats.passes import announced, passed
+from cntkio.formats.remote import as_url, default_remote, is_remote
+from cntkio.formats.remote import shown as shown_url
+from cntkio.formats.report import NUM_IN_FULL
+from cntkio.formats.unpacking import ENDINGS, PACKINGS, content_of
 from cntkio.hints import wording
 from cntkio.source import MinibatchSource
-from cntkio.streams import StreamDefs
+from cntkio.streams import StreamDef, StreamDefs
+
+STANDARD_INPUT = "-"
+_READ = 1 << 20
+_TABLES = ("parquet", "arrow", "arrow stream")
+_CONCATENATED = ("ctf", "cbf", "scp", "mlf", "binary mlf")
+
+
+class Input(NamedTuple):
+    """A file; or several, which are one corpus.
+
+    Attributes:
+        name: Its name for people.
+        path: Path of its bytes; for several files, the path of the first.
+        kind: Its kind.
+        size: Number of its bytes.
+        files: The files, if they are several.
+    """
+
+    name: str
+    path: Path
+    kind: FileKind
+    size: int
+    files: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> str | list[str]:
+        """The file, or the list of files, for a deserializer."""
+        return list(self.files) or as_url(str(self.path))
+
+    def has(self, path: Path) -> bool:
+        """Return whether a path is one of the files, perhaps under another name."""
+        return path.exists() and any(Path(name).exists() and path.samefile(name) for name in self.files or [self.name])
+
+
+@contextmanager
+def inputs(names: Iterable[FileNames], *, reads_tables: bool = True) -> Iterator[list[Input]]:
+    """Detect the kinds of files, and copy files that no deserializer reads in place to temporary files.
+
+    Args:
+        names: For each corpus its file, pattern or list of files; - for standard input.
+        reads_tables: Whether to convert tables to binary corpora.
+
+    Raises:
+        ConfigError: A table needs a package that is not installed.
+        FormatError: A compressed file is damaged.
+        OSError: A file cannot be read, or the temporary folder is full.
+    """
+    with tempfile.TemporaryDirectory(prefix="cntkio-") as folder:
+        found = [_input(name, Path(folder, str(index)), reads_tables) for index, name in enumerate(names)]
+        try:
+            yield found
+        except Exception as error:
+            # A message must not name a temporary file.
+            for file in (file for file in found if not file.files):
+                _rename(error, str(file.path), file.name)
+            raise
+
+
+def _rename(error: Exception, path: str, name: str) -> None:
+    if path != name:
+        error.args = tuple(text.replace(path, name) if isinstance(text, str) else text for text in error.args)
+
+
+def _input(names: FileNames, target: Path, reads_tables: bool) -> Input:
+    given = in_one_text(as_url(os.fspath(names))) if isinstance(names, str | os.PathLike) else names
+    is_standard_input = given == STANDARD_INPUT
+    files = (STANDARD_INPUT,) if is_standard_input else listed_files(given, option="FILE")
+    if len(files) > 1:
+        return _several(as_url(shown_files(names)), files)
+    path, shown = Path(files[0]), shown_url(files[0])
+    if is_standard_input:
+        path, shown = target, "<stdin>"
+        _write(target, iter(partial(sys.stdin.buffer.read, _READ), b""), "reading standard input")
+    kind = detect(path)
+    if kind.form in PACKINGS:
+        unpacked = target.with_name(f"{target.name}-{path.stem if path.suffix.lower() in ENDINGS else path.name}")
+        _unpack(path, unpacked, shown)
+        path, kind = unpacked, detect(unpacked)
+    if reads_tables and kind.form in _TABLES:
+        corpus = target.with_suffix(".cbf")
+        write_cbf(corpus, arrow().read(path))
+        return Input(shown, corpus, kind._replace(call="CBFDeserializer({path!r})"), path.stat().st_size)
+    with closing(open_stored(str(path))) as file:
+        return Input(shown, path, kind, file.size)
+
+
+def _several(shown: str, files: tuple[str, ...]) -> Input:
+    kind = detect(files[0])
+    if kind.form in PACKINGS:
+        raise ConfigError(
+            f"{files[0]} is {kind.noun}; {kind.use(files[0])}: among several files, only texts may be compressed",
+            key="file",
+        )
+    if kind.form not in _CONCATENATED:
+        raise ConfigError(f"{files[0]} is {kind.noun}; several files are one corpus only in CNTK's formats", key="file")
+    return Input(shown, Path(files[0]), kind, sum(_sizes_of(files)), files)
+
+
+def _sizes_of(files: Sequence[str]) -> list[int]:
+    """Return the size of each file, in bytes. Make several requests to a store at the same time."""
+
+    def size(file: str) -> int:
+        with closing(open_stored(file)) as opened:
+            return opened.size
+
+    if not any(map(is_remote, files)):
+        return sizes_of(files)
+    with Workers(default_remote().num_requests, "cntkio-sizes") as workers:
+        return [job.result() for job in [workers.do(copy_context().run, size, file) for file in files]]
+
+
+def _unpack(path: Path, target: Path, shown: str) -> None:
+    try:
+        _write(target, content_of(as_url(str(path))), "unpacking")
+    except FormatError as error:
+        raise FormatError(error.what, path=shown, byte=error.byte) from None
+
+
+def _write(target: Path, pieces: Iterable[bytes], doing: str) -> None:
+    with target.open("wb") as file, announced(doing, 0):
+        for piece in pieces:
+            passed(file.write(piece))
+
+
+def arrow() -> Any:
+    """Import the module of Arrow, whose library is large and optional.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    try:
+        from cntkio import arrow
+    except ModuleNotFoundError as error:
+        raise ConfigError(str(error), key="to") from None
+    return arrow
+
 
 # The options that each kind of file takes. A configuration contains all of them itself.
 _TAKES = {
@@ -116,7 +271,7 @@ class Described(NamedTuple):
 
     input: Input
     deserializers: Sequence[Any] = ()
-    open_labels: Callable[[], speech.Labels] | None = None
+    open_labels: Callable[[], Labels] | None = None
     written: Sequence[Any] = ()
     section: str = ""
     chunk_sizes: str = ""
@@ -126,7 +281,7 @@ class Described(NamedTuple):
     forgives_errors: bool = False
 
     @property
-    def labels(self) -> speech.Labels | None:
+    def labels(self) -> Labels | None:
         """The label file, opened."""
         return None if self.open_labels is None else self.open_labels()
 
@@ -220,16 +375,16 @@ def _binary(file: Input, reading: Reading) -> Described:
 
 
 def _features(file: Input, reading: Reading) -> Described:
-    deserializer = speech.features_of(
+    deserializer = features_of(
         file.names, StreamDefs(reading.streams), prefix=reading.prefix or "", strict=reading.strict
     )
     chunk_sizes = f" of more than {CHUNK_FRAMES:,} samples, the last with the rest"
-    facts = speech.facts_of_features(deserializer)
+    facts = facts_of_features(deserializer)
     return Described(file, [deserializer], written=[deserializer], chunk_sizes=chunk_sizes, facts=facts)
 
 
 def _labels(file: Input, reading: Reading) -> Described:
-    return Described(file, open_labels=cache(partial(speech.open_labels, file.names, reading.mapping)))
+    return Described(file, open_labels=cache(partial(open_labels, file.names, reading.mapping)))
 
 
 _DESCRIBED: dict[str, Callable[[Input, Reading], Described]] = {
@@ -238,8 +393,143 @@ _DESCRIBED: dict[str, Callable[[Input, Reading], Described]] = {
     "scp": _features,
     "mlf": _labels,
     "binary mlf": _labels,
-    # Tables, which were copied to binary corpora (`cntkio.corpora.files`).
+    # Tables, which were copied to binary corpora (`cntkio.corpora.reading`).
     "parquet": _binary,
     "arrow": _binary,
     "arrow stream": _binary,
 }
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Speech corpora: lists of HTK features (scp) and label files (MLF). (docs/cli.md)
+#
+# Invariant: deserializers and facts come from the files alone; nothing is printed here.
+
+LABEL_FORMS = ("mlf", "binary mlf")
+"""Forms of `cntkio.formats.detect` that are label files."""
+
+_LARGEST_CLASS = 65536  # of a binary file
+
+
+class Labels(NamedTuple):
+    """An opened label file.
+
+    Attributes:
+        corpus: The file.
+        names: The names of its classes; empty if they have none.
+    """
+
+    corpus: MLFCorpus
+    names: list[bytes]
+
+    def complaints(self) -> Iterator[str]:
+        """Yield complaints about the first invalid or broken utterances."""
+        utterances = self.corpus.utterances
+        masks = [mask for mask in (utterances.invalid, utterances.broken) if mask is not None]
+        indices = sorted({int(index) for mask in masks for index in mask.nonzero()[0][:NUM_IN_FULL]})
+        for index in indices[:NUM_IN_FULL]:
+            yield str(utterances.complaint(index))
+
+    def entries(self, most: int) -> Iterator[tuple[str, list[tuple[str, int]]]]:
+        """Yield the first utterances: key, and for each row its label and number of frames."""
+        for index in range(min(most, self.corpus.table.num_sequences)):
+            frames, classes = self.corpus.rows(index)
+            rows = [
+                (self._name(label), length) for label, length in zip(classes.tolist(), frames.tolist(), strict=True)
+            ]
+            yield bytes(self.corpus.table.keys[index]).decode(errors="replace"), rows
+
+    def _name(self, label: int) -> str:
+        return self.names[label].decode(errors="replace") if self.names else str(label)
+
+
+def open_labels(path: FileNames, mapping: Path | None) -> Labels:
+    """Open a label file; without a mapping file the labels in the file are the names.
+
+    Raises:
+        OSError: A file cannot be read.
+        FormatError: A file breaks its format.
+        CorpusError: The file has no labels.
+    """
+    if _is_binary(path):
+        names = [] if mapping is None else read_mapping(mapping)
+        return Labels(_binary_labels(path).open(), names)
+    names = read_mapping(mapping) if mapping is not None else _labels_in(path)
+    if not names:
+        raise CorpusError(f"{shown_files(path)}: no row has a label")
+    return Labels(_text_labels(None, path, names).open_with(names), names)
+
+
+def named_labels(path: FileNames, mapping: Path | None) -> HTKMLFDeserializer | HTKMLFBinaryDeserializer:
+    """Return the deserializer of a label file with its mapping file, as a configuration can describe it.
+
+    Raises:
+        OSError: The mapping file cannot be read.
+        FormatError: The mapping file breaks its format.
+        ConfigError: The labels are a text, and a mapping file was not given.
+    """
+    if _is_binary(path):
+        return _binary_labels(path)
+    if mapping is None:
+        flag = wording().flag("mapping")
+        raise ConfigError(
+            f"{shown_files(path)} does not number its labels; with {flag}, name the file that does", key="mapping"
+        )
+    return _text_labels(mapping, path, read_mapping(mapping))
+
+
+def _labels_in(paths: FileNames) -> list[bytes]:
+    """Return the labels in label files, in the order of their bytes."""
+    return sorted(set().union(*(infer_labels(path) for path in listed_files(paths, option="FILE"))))
+
+
+def _is_binary(paths: FileNames) -> bool:
+    return detect(listed_files(paths, option="FILE")[0]).form == "binary mlf"
+
+
+def _binary_labels(path: FileNames) -> HTKMLFBinaryDeserializer:
+    return HTKMLFBinaryDeserializer(StreamDefs(labels=StreamDef(mlf=path, shape=_LARGEST_CLASS)))
+
+
+def _text_labels(mapping: Path | None, path: FileNames, names: list[bytes]) -> HTKMLFDeserializer:
+    streams = StreamDefs(labels=StreamDef(mlf=path, shape=max(1, len(names))))
+    return HTKMLFDeserializer(None if mapping is None else os.fspath(mapping), streams)
+
+
+def features_of(
+    path: FileNames, streams: StreamDefs, *, prefix: str = "", strict: bool = False
+) -> HTKFeatureDeserializer:
+    """Return the deserializer of a list.
+
+    Args:
+        path: The list, or several.
+        streams: Its stream; empty: `features`, with the dimension of the first file.
+        prefix: Text to put before each path of the list.
+        strict: Whether warnings are errors.
+
+    Raises:
+        OSError: The list, or its first file, cannot be read.
+        FormatError: The first file breaks its format.
+        ConfigError: More than one stream was requested.
+    """
+    streams = streams or StreamDefs(
+        features=StreamDef(shape=first_header(listed_files(path, option="FILE")[0], prefix=prefix).dim)
+    )
+    if len(streams) != 1:
+        raise ConfigError(f"a list of features has one stream; {len(streams)} are requested", key="stream")
+    ((name, stream),) = streams.items()
+    definition = StreamDef(scp=path, shape=stream.dim)
+    return HTKFeatureDeserializer(StreamDefs({name: definition}), prefix=prefix, strict=strict)
+
+
+def facts_of_features(deserializer: HTKFeatureDeserializer) -> dict[str, int | str]:
+    """Return facts about the files of a list."""
+    ((_, stream),) = deserializer.streams.items()
+    header = first_header(listed_files(stream.scp, option="FILE")[0], prefix=deserializer.prefix)
+    with closing(deserializer.open()) as corpus:
+        num_files = corpus.num_files
+    order = "big-endian" if header.is_big_endian else "little-endian"
+    return {
+        "feature files": num_files,
+        "first of them": f"{header.kind_name}, {header.dim} values, {header.period / 10_000:g} ms a frame, {order}",
+    }

@@ -7,7 +7,7 @@
     chunks of corpora      one chunk of the table needs the chunks of its partners: one or several of each corpus
 
 A plan may name parts of chunks in place of chunks. Then the store loads these parts of the only corpus, and pieces of
-the chunks of joined corpora (`cntkio.source.pieces`).
+the chunks of joined corpora (`cntkio.source.chunks`).
 
 Invariant: the store changes time and memory only. The timeline decides which chunks are needed, and in which order.
 Which of their errors count, and when, does not depend on the chunks in memory.
@@ -19,18 +19,303 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.formats.contract import Corpus
+from cntkio._threads import Job, Workers
+from cntkio.formats.contract import Corpus, Loaded
 from cntkio.source.arrangement import Arrangement
-from cntkio.source.loading import CorpusChunks, Loaders
-from cntkio.source.pieces import Pieces, pieces_of_corpora
-from cntkio.timeline import ChunkRefs, PartsOfChunks, Plan
+from cntkio.timeline import ChunkPart, ChunkRefs, PartsOfChunks, Plan
+
+# --------------------------------------------------------------------------------------------------------------
+# `Pieces`: the parts of the chunks of joined corpora that a rank loads if each rank loads only its own sequences.
+#
+# ::
+#
+#     a part of a chunk of the table    the sequences that this rank delivers      t2   t4   t7   t8
+#     their partners in a corpus        in any order, in any of its chunks         s14  s3   s1   s15
+#     pieces of the corpus's chunks     loaded in place of whole chunks            chunk 0: s1 s3     chunk 2: s14 s15
+#
+# A piece belongs to one part of the table. So each sequence is loaded once per sweep, however the chunks of the corpora
+# overlap.
+#
+# Invariant: pieces follow from the parts and the partners. This module keeps them only to save time.
+
+_NUM_LOOKED_AT = 8
+
+
+class _OfPart(NamedTuple):
+    """The pieces of a corpus that a part of the table needs.
+
+    Attributes:
+        chunk_ids: The chunk of each piece, ascending.
+        bounds: First sequence of each piece and, last, the number of sequences of all pieces, int64.
+        indices: The sequences of all pieces: their indices in their chunks, which ascend within a piece, uint32.
+        places: For each sequence of the part the position of its partner in `indices`, uint32; None: all partners are
+            in the order of the part.
+    """
+
+    chunk_ids: list[int]
+    bounds: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.uint32]
+    places: npt.NDArray[np.uint32] | None
+
+
+class Pieces:
+    """The pieces of one corpus. Ids of pieces take the place of ids of chunks wherever the corpus's chunks are named.
+
+    Args:
+        parts: The parts of the table's chunks.
+        table_starts: First sequence of each chunk of the table.
+        partners: The corpus's sequence for each of the table.
+        chunk_starts: First sequence of each chunk of the corpus and, last, the number of sequences.
+    """
+
+    def __init__(
+        self,
+        parts: PartsOfChunks,
+        table_starts: npt.NDArray[np.int64],
+        partners: npt.NDArray[np.uint32],
+        chunk_starts: npt.NDArray[np.int64],
+    ) -> None:
+        self._parts = parts
+        self._table_starts, self._partners, self._chunk_starts = table_starts, partners, chunk_starts
+        self._known: dict[int, _OfPart] = {}
+
+    def ids(self, part_id: int) -> list[int]:
+        """Return the pieces that a part of the table needs."""
+        first = part_id * len(self._chunk_starts)
+        return [first + chunk_id for chunk_id in self._of(part_id).chunk_ids]
+
+    def part(self, chunk_id: int) -> ChunkPart:
+        """Return the piece with an id that `ids` returned."""
+        part_id, own_id = divmod(chunk_id, len(self._chunk_starts))
+        pieces = self._of(part_id)
+        at = pieces.chunk_ids.index(own_id)
+        return ChunkPart(own_id, pieces.indices[pieces.bounds[at] : pieces.bounds[at + 1]])
+
+    def refs(self, refs: ChunkRefs) -> ChunkRefs:
+        """Return references to the partners of sequences in the pieces, from references to the parts of the table."""
+        of_parts = [self._of(part_id) for part_id in refs.chunk_ids]
+        indices = refs.indices_in_chunk.astype(np.int64)
+        if any(pieces.places is not None for pieces in of_parts):
+            places = [
+                np.arange(len(pieces.indices), dtype=np.uint32) if pieces.places is None else pieces.places
+                for pieces in of_parts
+            ]
+            starts = np.cumsum([0, *map(len, places)])
+            indices = np.concatenate(places)[starts[refs.chunk_indices] + indices].astype(np.int64)
+        ends = np.cumsum([0, *(pieces.bounds[-1] for pieces in of_parts)])
+        bounds = [
+            np.zeros(1, np.int64),
+            *(pieces.bounds[1:] + end for pieces, end in zip(of_parts, ends, strict=False)),
+        ]
+        found = ChunkRefs(*_core.find_chunks(ends[refs.chunk_indices] + indices, None, np.concatenate(bounds)))
+        ids = [piece_id for part_id in refs.chunk_ids for piece_id in self.ids(part_id)]
+        return found._replace(chunk_ids=[ids[number] for number in found.chunk_ids])
+
+    def keep_only(self, part_ids: Collection[int]) -> None:
+        """Forget the pieces of all other parts."""
+        self._known = {part_id: pieces for part_id, pieces in self._known.items() if part_id in part_ids}
+
+    def _of(self, part_id: int) -> _OfPart:
+        pieces = self._known.get(part_id)
+        if pieces is None:
+            pieces = self._known[part_id] = self._divided(self._parts.part(part_id))
+        return pieces
+
+    def _divided(self, part: ChunkPart) -> _OfPart:
+        """Divide the partners of a part's sequences among the chunks of the corpus."""
+        partners = self._partners[self._table_starts[part.chunk_id] + part.sequences.astype(np.int64)]
+        places = None
+        if not (partners[1:] > partners[:-1]).all():
+            partners, inverse = np.unique(partners, return_inverse=True)
+            places = inverse.astype(np.uint32)
+        starts = self._chunk_starts
+        first, last = np.searchsorted(starts, partners[[0, -1]].astype(np.int64), side="right") - 1
+        bounds = np.searchsorted(partners, starts[first : last + 2])
+        sizes = np.diff(bounds)
+        filled = np.flatnonzero(sizes)
+        chunk_ids = first + filled
+        indices = (partners - np.repeat(starts[chunk_ids], sizes[filled])).astype(np.uint32)
+        return _OfPart(chunk_ids.tolist(), np.append(0, np.cumsum(sizes[filled])), indices, places)
+
+
+def pieces_of_corpora(parts: PartsOfChunks, corpora: Sequence[Corpus], arrangement: Arrangement) -> list[Pieces | None]:
+    """Return the pieces of each joined corpus; None for a corpus whose chunks are loaded as a whole.
+
+    Whole chunks are loaded of corpora that cannot load parts of chunks, and of corpora in another order than the first:
+    a chunk of the table has sequences in many of their chunks, and loading a piece of each again and again would take
+    longer.
+    """
+    assert arrangement.partners is not None
+    num_chunks = arrangement.table.num_chunks
+    looked_at = np.unique(np.linspace(0, num_chunks - 1, _NUM_LOOKED_AT).astype(np.int64)).tolist()
+    counts = [[len(chunk_ids) for chunk_ids in arrangement.chunks_of(chunk)] for chunk in looked_at]
+    most = [2 * (1 + table.num_chunks / num_chunks) for table in arrangement.tables]
+    return [
+        Pieces(parts, arrangement.table.chunk_starts, partners, table.chunk_starts)
+        if corpus.load_part is not None and mean <= most_of_corpus
+        else None
+        for corpus, partners, table, mean, most_of_corpus in zip(
+            corpora, arrangement.partners, arrangement.tables, np.mean(counts, axis=0), most, strict=True
+        )
+    ]
+
+
+class CorpusChunks:
+    """The chunks of one corpus that are in memory, being loaded, or in use.
+
+    The errors of a chunk count when the chunk is first used, not when it happens to be loaded: so neither memory nor
+    read-ahead changes which error exceeds the budget. A chunk stays in use as long as each minibatch, or the window
+    after it, needs the chunk; the errors of a chunk that is used again count again. A refused chunk is not in use, so
+    each minibatch that needs it raises its error.
+
+    Args:
+        corpus: The corpus.
+        keeps_all: Whether chunks stay in memory, and in use, once they have been used.
+        window_stays_in_use: Whether all used chunks of the window stay in use, not only the chunks of one minibatch.
+
+    Attributes:
+        in_memory: The chunks that are loaded.
+        loading: The chunks that a worker loads or will load.
+        window: The chunks of the current minibatches, and the chunks from which the next sequences can come.
+        num_waits: Number of times that a read waited for a chunk that was being loaded.
+    """
+
+    def __init__(self, corpus: Corpus, *, keeps_all: bool, window_stays_in_use: bool) -> None:
+        self.corpus = corpus
+        self.in_memory: dict[int, Loaded] = corpus.take_parsed()
+        self.loading: dict[int, Job[Loaded]] = {}
+        self.window: set[int] = set()
+        self.num_waits = 0
+        self._in_use: set[int] = set()
+        self._keeps_all = keeps_all
+        self._window_stays_in_use = window_stays_in_use
+        self._needed: set[int] = set()  # the part of the window from which the next sequences can come
+        self._needed_before: set[int] | None = None  # the same before the current minibatches, if it was different
+        self._only_needed_in_use = False  # so that there is nothing to release
+        self._parts: PartsOfChunks | None = None
+
+    def set_parts(self, parts: PartsOfChunks | None) -> None:
+        """Let ids of chunks mean parts of chunks, or whole chunks (None). If that changes, drop all data in memory."""
+        if parts is not self._parts:
+            self.keep_only(set())
+            self._parts = parts
+            self._in_use, self.window, self._needed = set(), set(), set()
+            self._only_needed_in_use = False
+
+    def how_to_load(self, chunk_id: int) -> Callable[[], Loaded]:
+        """Return a function that loads a chunk, or the part of a chunk that has the id. Any thread may call it."""
+        if self._parts is None or self.corpus.load_part is None:
+            return partial(self.corpus.load, chunk_id)
+        return partial(self.corpus.load_part, *self._parts.part(chunk_id))
+
+    def get(self, chunk_id: int) -> Loaded:
+        """Return a chunk. Wait for it if it is being loaded; load it if it is not."""
+        loaded = self.in_memory.get(chunk_id)
+        if loaded is None:
+            job = self.loading.pop(chunk_id, None)
+            if job is None or job.withdraw():
+                loaded = self.how_to_load(chunk_id)()
+            else:
+                self.num_waits += not job.is_done
+                loaded = job.result()
+            self.in_memory[chunk_id] = loaded
+        return loaded
+
+    def use(self, chunk_id: int) -> Loaded:
+        """Return a chunk, and count its errors if it was not in use."""
+        loaded = self.get(chunk_id)
+        if chunk_id not in self._in_use:
+            self.corpus.account_for(loaded)
+            self._in_use.add(chunk_id)
+            self._only_needed_in_use = False
+        return loaded
+
+    def set_window(self, window: set[int], needed: set[int], *, is_first: bool) -> None:
+        """Replace the window: the chunks of the current minibatches, and those that are needed after the last."""
+        self._needed_before = None if is_first else self._needed
+        self._needed, self.window = needed, window
+        self._only_needed_in_use = False
+
+    def stay_in_use(self, chunk_ids: Sequence[int]) -> bool:
+        """Return whether these chunks, once in use, stay in use for all minibatches of a hand-over."""
+        if self._keeps_all or (self._window_stays_in_use and self.window.issuperset(chunk_ids)):
+            return True
+        return len(chunk_ids) == 1 and self._is_ready(chunk_ids[0])
+
+    def to_be_used(self, refs: ChunkRefs) -> list[tuple[int, int]]:
+        """Return the first sequence and the id of each chunk that is not in use or not in memory."""
+        return [
+            (first, chunk_id)
+            for chunk_id, first in zip(refs.chunk_ids, refs.firsts, strict=True)
+            if not self._is_ready(chunk_id)
+        ]
+
+    def _is_ready(self, chunk_id: int) -> bool:
+        return chunk_id in self._in_use and chunk_id in self.in_memory
+
+    def release_passed(self) -> None:
+        """Before several minibatches are taken, release the chunks that none of them needs, except for the last."""
+        if self._window_stays_in_use and not self._keeps_all and not self._only_needed_in_use:
+            self._in_use &= self._needed if self._needed_before is None else self._needed_before
+
+    def release_others(self, chunk_ids: Iterable[int], *, is_last: bool) -> None:
+        """Release all chunks except for the chunks of a minibatch, taken or refused, and a window that stays in use.
+
+        The data stay in memory. The window changes only after the last of the minibatches that are taken together.
+        """
+        if self._keeps_all or self._only_needed_in_use:
+            return
+        if not self._window_stays_in_use:
+            self._in_use &= set(chunk_ids)
+        elif is_last:
+            self._in_use &= self._needed.union(chunk_ids)
+            self._only_needed_in_use = self._in_use <= self._needed
+
+    def end_taking(self) -> None:
+        """Note that the current minibatches have been taken."""
+        self._needed_before = None
+
+    def keep_only(self, chunk_ids: set[int]) -> None:
+        """Withdraw the loads of all other chunks, and drop these chunks from memory unless all stay."""
+        for chunk_id in [chunk_id for chunk_id in self.loading if chunk_id not in chunk_ids]:
+            self.loading.pop(chunk_id).withdraw()
+        if not self._keeps_all:
+            self.in_memory = {chunk_id: loaded for chunk_id, loaded in self.in_memory.items() if chunk_id in chunk_ids}
+
+
+class Loaders:
+    """Worker threads that load requested chunks, in the order of the requests.
+
+    Args:
+        number: Number of threads.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._workers: Workers | None = None
+
+    def want(self, wishes: Iterable[tuple[CorpusChunks, int]]) -> None:
+        """Load these chunks, unless they are in memory or being loaded."""
+        for chunks, chunk_id in wishes:
+            if chunk_id not in chunks.in_memory and chunk_id not in chunks.loading:
+                if self._workers is None:
+                    self._workers = Workers(self._number, "cntkio-load")
+                chunks.loading[chunk_id] = self._workers.do(chunks.how_to_load(chunk_id))
+
+    def close(self) -> None:
+        """Wait for the loads that have begun, and end the threads."""
+        if self._workers is not None:
+            self._workers.close()
+            self._workers = None
+
 
 _LEAST_READ_AHEAD = 32 << 20
 _LEAST_CHUNKS_AHEAD, _MOST_CHUNKS_AHEAD = 64, 4096

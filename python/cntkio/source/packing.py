@@ -20,7 +20,7 @@ from cntkio.displays import counted
 from cntkio.errors import CorpusError
 from cntkio.hints import wording
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
-from cntkio.source.hand_over import HandOver, Packed, PackOrder
+from cntkio.source.pipeline import HandOver, Packed, PackOrder
 from cntkio.streams import StreamInformation
 
 

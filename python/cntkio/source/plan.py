@@ -23,7 +23,7 @@ from cntkio.formats.contract import Corpus, PlacesInFiles
 from cntkio.formats.table import key_text
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.chunks import Taken
-from cntkio.source.hand_over import HandOver, PackOrder, Request
+from cntkio.source.pipeline import HandOver, PackOrder, Request
 from cntkio.source.selecting import Selector
 from cntkio.timeline import AnyTimeline, ChunkRefs, Plan
 

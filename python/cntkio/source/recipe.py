@@ -14,10 +14,9 @@ import numpy.typing as npt
 
 from cntkio.errors import ConfigError
 from cntkio.formats.contract import Ahead, Corpus, Deserializer
-from cntkio.source.arrangement import Arrangement
-from cntkio.source.fitting import Skipping
-from cntkio.source.hand_over import Request
+from cntkio.source.arrangement import Arrangement, Skipping
 from cntkio.source.options import SourceOptions
+from cntkio.source.pipeline import Request
 from cntkio.timeline import AnyTimeline, Partition, Timeline
 from cntkio.timeline.user_timeline import UserTimeline
 

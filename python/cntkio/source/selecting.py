@@ -27,11 +27,9 @@ from cntkio.errors import CntkIoError, CorpusError
 from cntkio.formats.contract import Corpus
 from cntkio.hints import wording
 from cntkio.minibatch import FilesOf, Minibatch
-from cntkio.source.arrangement import Arrangement, Located
-from cntkio.source.chunks import Taken
-from cntkio.source.fitting import BROKEN, INVALID
-from cntkio.source.hand_over import HandOver, PackOrder, Prepared, Request, Standing
-from cntkio.source.pieces import Pieces
+from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located
+from cntkio.source.chunks import Pieces, Taken
+from cntkio.source.pipeline import HandOver, PackOrder, Prepared, Request, Standing
 from cntkio.timeline import AnyTimeline, Bookmark, ChunkRefs, Partition, Plan, Reads, Selection
 
 

@@ -28,11 +28,10 @@ from cntkio.formats.contract import Deserializer
 from cntkio.hints import suggests_keywords
 from cntkio.minibatch import Minibatch, MinibatchData, check_input_map
 from cntkio.source.assembly import Assembly
-from cntkio.source.checkpoint import Checkpoint
-from cntkio.source.hand_over import Request
+from cntkio.source.checkpoint import Checkpoint, Progress
 from cntkio.source.options import SourceOptions
+from cntkio.source.pipeline import Request
 from cntkio.source.plan import SourcePlan
-from cntkio.source.progress import Progress
 from cntkio.source.recipe import Recipe
 from cntkio.streams import StreamInformation, StreamsByName
 from cntkio.timeline import (

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.convert import Progress
-from cntkio.convert.loading import chunks_in_order
-from cntkio.convert.pieces import in_arrays
+from cntkio.convert.pieces import chunks_in_order, in_arrays
 from cntkio.errors import FormatError
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.minibatch import MinibatchData

@@ -13,7 +13,6 @@ on how far the order was computed before, on threads, or on other reads.
 satisfy the protocol `AnyTimeline`. A timeline does not load chunks, pack, or read ahead: it says which chunks it needs.
 """
 
-from cntkio.timeline.options import FULL_DATA_SWEEP, INFINITELY_REPEAT
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition, checked_partition
 from cntkio.timeline.selection import (
     AnyTimeline,
@@ -26,6 +25,7 @@ from cntkio.timeline.selection import (
     Reads,
     Selection,
 )
+from cntkio.timeline.state import FULL_DATA_SWEEP, INFINITELY_REPEAT
 from cntkio.timeline.timeline import Timeline
 from cntkio.timeline.window import (
     DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,

@@ -6,15 +6,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 
 import numpy as np
+import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._core import TimelineReader
 from cntkio.errors import ConfigError
-from cntkio.timeline.modes import Delivery, ReadMode
-from cntkio.timeline.partition import GlobalPartition, Partition
-from cntkio.timeline.selection import ChunkRefs, Selection
+from cntkio.timeline.modes import Cursor, Delivery, ReadMode, WholeSequences
+from cntkio.timeline.partition import BalancedPartition, GlobalPartition, Partition
+from cntkio.timeline.selection import ChunkPart, ChunkRefs, Selection
 
 
 class DealtMinibatches:
@@ -150,3 +152,366 @@ def is_same_deal(settings: tuple[int, Partition] | None, size: int, partition: P
     if settings is None or partition.of_workers is None or settings[1].of_workers is None:
         return False
     return size == settings[0]
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Rounds of balanced partitions: minibatches of the whole data, one dealt to each partition.
+#
+# (docs/timeline.md, "Balanced partitions")
+
+_LARGEST_SHARE = 2**63 - 1
+
+
+class BalancedRounds:
+    """Deliver a partition's minibatch of each round that falls to this worker.
+
+    Args:
+        reader: The core's reader, over the whole data.
+        num_sequences: Sequences in a sweep.
+        size: Samples of a round, or sequences if those are counted.
+        partition: The partition, and the worker in it.
+        counts_sequences: Whether `size` counts sequences, not samples.
+
+    Raises:
+        ConfigError: Remainders are dropped, and the whole sweep is a remainder.
+
+    Attributes:
+        rounds_to_pass: Rounds of other workers before the next round of this worker.
+    """
+
+    def __init__(
+        self,
+        reader: TimelineReader,
+        num_sequences: int,
+        size: int,
+        partition: BalancedPartition,
+        *,
+        counts_sequences: bool,
+    ) -> None:
+        if partition.count > num_sequences and partition.remainder == "drop":
+            raise ConfigError(
+                f"{partition.count} partitions share {num_sequences} sequences: with remainder='drop' nothing would be "
+                f"delivered; remainder='repeat' gives a sequence to each",
+                key="remainder",
+            )
+        self._reader = reader
+        self._num_sequences = num_sequences
+        self._counts_sequences = counts_sequences
+        self._longest = 1 if counts_sequences else int(reader.lengths.max(initial=1))
+        self._partition = partition
+        self._num_larger = size % partition.count
+        self._larger, self._smaller = (
+            WholeSequences(reader, max(1, share), counts_sequences=counts_sequences)
+            for share in (size // partition.count + 1, size // partition.count)
+        )
+        self.rounds_to_pass = partition.worker
+
+    def read(self, most: int) -> Delivery | None:
+        begun: list[Delivery] = []
+        # The same number of reads as without partitions, so that no more chunks are needed at the same time.
+        num_rounds = min(most // self._partition.count, self._num_reads_in_the_sweep() // self._partition.count - 1)
+        if num_rounds > 1 and not self._num_larger and self._partition.num_workers == 1:
+            delivery = self._smaller.read(num_rounds * self._partition.count)
+            if delivery is not None and len(delivery.cursors) >= self._partition.count:
+                return self._own_of_rounds(delivery)
+            begun = [] if delivery is None else [delivery]
+        while True:
+            selection = self._round(begun)
+            begun = []
+            if selection is None:
+                return None
+            if not self.rounds_to_pass:
+                self.rounds_to_pass = self._partition.num_workers - 1
+                return Delivery(
+                    selection, [0, len(selection.sequences)], [selection.end_of_sweep], [self._reader.cursor]
+                )
+            self.rounds_to_pass -= 1
+
+    def _own_of_rounds(self, delivery: Delivery) -> Delivery:
+        """Return this partition's minibatches of the whole rounds of a delivery, and go back to the end of the last."""
+        selection, bounds, _, cursors = delivery
+        index, count = self._partition.index, self._partition.count
+        ends = cursors[count - 1 :: count]
+        if len(cursors) % count:
+            self._reader.rewind(ends[-1])
+        begins = np.array(bounds[:-1][index::count][: len(ends)])
+        sizes = np.array(bounds[1:][index::count][: len(ends)]) - begins
+        own_bounds = np.cumsum([0, *sizes])
+        rows = np.arange(own_bounds[-1]) + np.repeat(begins - own_bounds[:-1], sizes)
+        own = Selection(selection.sequences[rows], selection.chunks[rows], False, ends[-1][0])
+        return Delivery(own, own_bounds.tolist(), [False] * len(ends), ends)
+
+    def _round(self, begun: list[Delivery]) -> Selection | None:
+        """Read the rest of the next round, and return this partition's minibatch.
+
+        None: the data have ended.
+        """
+        index, count, drops = self._partition.index, self._partition.count, self._partition.remainder == "drop"
+        while True:
+            deliveries, end_of_sweep = self._dealt(begun)
+            begun = []
+            if sum(len(delivery.ends_of_sweep) for delivery in deliveries) == count:
+                if drops and not end_of_sweep:
+                    end_of_sweep = self._pass_remainder()
+                return _part(deliveries, index, end_of_sweep, self._reader.cursor[0])
+            num_left = sum(len(delivery.selection.sequences) for delivery in deliveries)
+            if num_left >= count or (num_left and not drops):
+                sequences, chunks = self._cut(deliveries)[index]
+                return Selection(sequences, chunks, end_of_sweep, self._reader.cursor[0])
+            if not end_of_sweep:
+                return None
+
+    def _dealt(self, begun: list[Delivery]) -> tuple[list[Delivery], bool]:
+        """Read a minibatch for each partition until the sweep ends; return them, and whether the sweep ended."""
+        deliveries = list(begun)
+        num_read, count = sum(len(delivery.cursors) for delivery in begun), self._partition.count
+        while num_read < count:
+            mode, end = (self._larger, self._num_larger) if num_read < self._num_larger else (self._smaller, count)
+            delivery = mode.read(min(end - num_read, self._num_reads_in_the_sweep()))
+            if delivery is None:
+                break
+            deliveries.append(delivery)
+            num_read += len(delivery.ends_of_sweep)
+            if delivery.selection.end_of_sweep:
+                return deliveries, True
+        return deliveries, False
+
+    def _num_reads_in_the_sweep(self) -> int:
+        """Return a number of reads that cannot reach the end of the sweep; 1 if even the next read may reach it."""
+        position, _, index, _, _ = self._reader.cursor
+        num_samples = self._reader.num_samples
+        left = self._num_sequences - index if self._counts_sequences else num_samples - position % num_samples
+        return max((left - 1) // max(self._larger.share, self._longest), 1)
+
+    def _cut(self, deliveries: list[Delivery]) -> list[npt.NDArray[np.int64]]:
+        """Cut the last minibatches of a sweep so that each partition gets one: rows of sequences and their chunks."""
+        count = self._partition.count
+        minibatches: list[npt.NDArray[np.int64]] = []
+        for selection, bounds, *_ in deliveries:
+            minibatches += np.split(np.stack([selection.sequences, selection.chunks]), bounds[1:-1], axis=1)
+        num_left = sum(minibatch.shape[1] for minibatch in minibatches)
+        if num_left < count:
+            left = np.concatenate(minibatches, axis=1)
+            return [left[:, [index % num_left]] for index in range(count)]
+        while len(minibatches) < count:
+            longest = max(range(len(minibatches)), key=lambda index: minibatches[index].shape[1])
+            half = (minibatches[longest].shape[1] + 1) // 2
+            minibatches[longest : longest + 1] = [minibatches[longest][:, :half], minibatches[longest][:, half:]]
+        return minibatches
+
+    def _pass_remainder(self) -> bool:
+        """Skip the remainder of the sweep, if nothing else is left; return whether this ended the sweep."""
+        index = self._reader.cursor[2]
+        if self._num_sequences - index >= self._partition.count:
+            return False
+        rest = WholeSequences(self._reader, _LARGEST_SHARE).read(1)
+        return rest is not None and rest.selection.end_of_sweep
+
+
+def _part(deliveries: list[Delivery], index: int, end_of_sweep: bool, position: int) -> Selection:
+    """Return one of the minibatches of several deliveries."""
+    for selection, bounds, *_ in deliveries:
+        if index >= len(bounds) - 1:
+            index -= len(bounds) - 1
+        elif len(bounds) == 2:
+            return dataclasses.replace(selection, end_of_sweep=end_of_sweep, position=position)
+        else:
+            part = slice(bounds[index], bounds[index + 1])
+            return Selection(selection.sequences[part], selection.chunks[part], end_of_sweep, position)
+    raise IndexError(index)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Global partitions dealt ahead of need, so that a rank loads only its own sequences of a chunk.
+#
+# ::
+#
+#     reads of all ranks   |--|--|--|--|--|--|--|--|--|--|       one reader makes them, and deals them
+#                             ^ delivered    ^ dealt
+#     ranks of chunks       complete    | the window there       no later read has a sequence of a complete chunk
+#
+# A *part* is a partition's share of a chunk in one sweep. It can be loaded once its chunk is complete, that is, once
+# the dealt reads reach so far that the window has passed the chunk. Until they are delivered, dealt reads take about 20
+# bytes for each sequence of this partition.
+#
+# Invariant: which sequences a read delivers does not depend on how far reads were dealt.
+
+_READS_AT_ONCE = 256
+_END = (2**64, 0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """A partition's share of some reads that were dealt at once.
+
+    Attributes:
+        before: Position of the reader before them.
+        sequences: The sequences of all reads.
+        parts: The part of each sequence.
+        indices: The index of each sequence in its chunk.
+        bounds: First sequence of each read and, last, the number of sequences.
+        ends_of_sweep: For each read whether it reached or crossed the end of a sweep.
+        cursors: Position of the reader after each read.
+    """
+
+    before: Cursor
+    sequences: npt.NDArray[np.int64]
+    parts: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.uint32]
+    bounds: list[int]
+    ends_of_sweep: list[bool]
+    cursors: list[Cursor]
+
+
+class DealtAhead:
+    """Deliver a partition's share of global minibatches, and know its share of a chunk before the chunk is needed.
+
+    Args:
+        mode: Reads global minibatches.
+        reader: The core's reader, over the whole data. Nothing else moves it while this object is in use.
+        partition: The partition, and the worker in it.
+
+    Attributes:
+        rounds_to_pass: Global minibatches of other workers between the last delivered one and the next of this worker.
+    """
+
+    def __init__(self, mode: ReadMode, reader: TimelineReader, partition: GlobalPartition) -> None:
+        self._mode, self._reader, self._partition = mode, reader, partition
+        self._num_chunks = len(reader.chunk_starts) - 1
+        self.rounds_to_pass = partition.worker
+        self._turns: int | None = None  # as `rounds_to_pass`, but after the last dealt minibatch
+        self._shares = _core.Shares(reader.num_samples, self._num_chunks)
+        self._groups: deque[_Group] = deque()
+        self._next = (0, 0)  # the group and the read to deliver
+        self._cursor: Cursor | None = None
+        self._complete = (0, 0)  # all chunks before this sweep and rank are complete
+        self._forgotten = (0, 0)
+        self._held: tuple[int, int] | None = None
+        self._is_sound = True
+
+    # ---------------------------------------------------------------------------------------------- delivering
+
+    @property
+    def cursor(self) -> Cursor:
+        """The state of the reader after the last delivered read."""
+        return self._reader.cursor if self._cursor is None else self._cursor
+
+    def read(self, most: int) -> Delivery | None:
+        number, first = self._next
+        if number == len(self._groups) and not self._deal():
+            self._cursor, self.rounds_to_pass = self._reader.cursor, self._turns or 0
+            return None
+        group = self._groups[number]
+        last = min(first + most, len(group.cursors))
+        begin, end = group.bounds[first], group.bounds[last]
+        cursor = group.cursors[last - 1]
+        self._complete_window(cursor)
+        parts = group.parts[begin:end]
+        refs = ChunkRefs(*self._shares.refs(parts, group.indices[begin:end]))
+        ends_of_sweep = group.ends_of_sweep[first:last]
+        selection = Selection(group.sequences[begin:end], parts, ends_of_sweep[-1], cursor[0], None, refs)
+        bounds = [bound - begin for bound in group.bounds[first : last + 1]]
+        self._next = (number + 1, 0) if last == len(group.cursors) else (number, last)
+        self._cursor, self.rounds_to_pass = cursor, self._partition.num_workers - 1
+        return Delivery(selection, bounds, ends_of_sweep, group.cursors[first:last])
+
+    def go_back(self, cursor: Cursor, rounds_to_pass: int) -> bool:
+        """Go back to where a delivered read began or ended; return False if that is no longer known."""
+        for number, group in enumerate(self._groups if self._is_sound else ()):
+            if cursor == group.before:
+                self._next = (number, 0)
+            elif cursor in group.cursors:
+                self._next = (number, group.cursors.index(cursor) + 1)
+                if self._next[1] == len(group.cursors):
+                    self._next = (number + 1, 0)
+            else:
+                continue
+            self._cursor, self.rounds_to_pass = cursor, rounds_to_pass
+            return True
+        return False
+
+    def hold(self, cursor: Cursor) -> None:
+        """Forget what is no longer needed to go back to this cursor or to a later cursor."""
+        while self._next[0] and self._groups[0].cursors[-1][0] < cursor[0]:
+            self._groups.popleft()
+            self._next = (self._next[0] - 1, self._next[1])
+        where = self._reader.rank_at(cursor)
+        if where is None or where == self._held:
+            return
+        self._held = where
+        sweep, rank = self._window_begin(where)
+        first = self._forgotten[1] if self._forgotten[0] == sweep else 0
+        if rank > first or sweep > self._forgotten[0]:
+            chunks, _ = self._reader.chunks_from(sweep, first, rank - first, 0, 1)
+            self._shares.forget(sweep, self._parts(sweep, chunks))
+            self._forgotten = (sweep, rank)
+
+    # ------------------------------------------------------------------------------------------- dealing ahead
+
+    def part(self, chunk_id: int) -> ChunkPart:
+        """Return the part with an id that `filled` returned."""
+        return ChunkPart(chunk_id % self._num_chunks, self._shares.part(chunk_id))
+
+    def num_complete(self, sweep: int, rank: int, most: int) -> int:
+        """Return for how many of the next `most` ranks all reads were dealt."""
+        if self._complete[0] != sweep:
+            return most if self._complete[0] > sweep else 0
+        return min(max(self._complete[1] - rank, 0), most)
+
+    def filled(self, sweep: int, next_rank: int, chunks: list[int]) -> list[int]:
+        """Return the ids of the parts that chunks have in a sweep, without empty parts.
+
+        Args:
+            sweep: The sweep.
+            next_rank: The rank in the sweep after the ranks of the chunks.
+            chunks: The chunks.
+        """
+        while self._complete < (sweep, next_rank) and self._deal():
+            pass
+        return self._shares.filled(self._parts(sweep, chunks))
+
+    def _parts(self, sweep: int, chunks: list[int]) -> list[int]:
+        return [sweep * self._num_chunks + chunk for chunk in chunks]
+
+    def _complete_window(self, cursor: Cursor) -> None:
+        """Deal until no later read has a sequence of the chunks that were in the window before a cursor."""
+        where = self._reader.rank_at(cursor) or _END
+        if where is not _END:
+            where = (where[0], self._reader.chunks_at(*where, 0, 1)[1])
+        while self._complete < where and self._deal():
+            pass
+
+    def _window_begin(self, where: tuple[int, int]) -> tuple[int, int]:
+        if where[1] == 0:
+            return where
+        chunks, next_rank = self._reader.chunks_at(*where, 0, 1)
+        return where[0], next_rank - len(chunks)
+
+    def _deal(self) -> bool:
+        """Deal further reads; return False if there are none."""
+        if self._complete == _END:
+            return False
+        self._is_sound = False  # in case an exception comes before the end
+        before, num_workers = self._reader.cursor, self._partition.num_workers
+        self._cursor = self._cursor or before  # a plan may deal before the first read
+        turns = self.rounds_to_pass if self._turns is None else self._turns
+        delivery = self._mode.read(1 if num_workers > 1 else _READS_AT_ONCE)
+        while delivery is not None and turns:
+            delivery, turns = self._mode.read(1), turns - 1
+        self._turns = turns if delivery is None else num_workers - 1
+        if delivery is not None:
+            self._groups.append(self._dealt(before, delivery))
+        where = None if delivery is None else self._reader.rank
+        self._complete = _END if where is None else self._window_begin(where)
+        self._is_sound = True
+        return delivery is not None
+
+    def _dealt(self, before: Cursor, delivery: Delivery) -> _Group:
+        selection, bounds, ends_of_sweep, cursors = delivery
+        assert selection.lengths is not None
+        kept, parts, indices, kept_bounds = self._shares.deal(
+            self._reader.chunk_starts, selection.sequences, selection.chunks, selection.lengths, bounds,
+            [cursor[0] for cursor in cursors],
+            self._partition.count, self._partition.index, self._partition.deal == "area",
+        )  # fmt: skip
+        return _Group(before, kept, parts, indices, kept_bounds, ends_of_sweep, cursors)

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio._core import TimelineReader
-from cntkio.timeline.options import LARGEST_WORD
 from cntkio.timeline.partition import WHOLE, Partition
 from cntkio.timeline.selection import ChunkRefs, Parts, Selection
+from cntkio.timeline.state import LARGEST_WORD
 
 Cursor: TypeAlias = tuple[int, int, int, int, int]
 """Position, sweep, index in the sweep, rank of the chunk, and running count of sequences: the core's own bookmark."""

@@ -8,9 +8,166 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.errors import CheckpointError
-from cntkio.timeline.fields import below, damaged, flag, items, whole, wholes
+from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline.partition import BalancedPartition, GlobalPartition, Partition
+
+# --------------------------------------------------------------------------------------------------------------
+# Options of both timelines, and the checks of the arguments of a read.
+
+INFINITELY_REPEAT = 2**64 - 1
+"""As `max_samples` or `max_sweeps`: no limit."""
+FULL_DATA_SWEEP = 2**64 - 2
+"""As `max_samples`: one sweep."""
+LARGEST_WORD = 2**64 - 1
+"""Largest unsigned 64-bit number."""
+
+_LARGEST_TRUNCATION_LENGTH = 2**32 - 1
+
+
+class Limits(NamedTuple):
+    """End of the data; at most one of the two is not None.
+
+    Attributes:
+        max_samples: Position at which no further sequence begins.
+        max_sweeps: Number of sweeps.
+    """
+
+    max_samples: int | None = None
+    max_sweeps: int | None = None
+
+
+def checked_limits(*, seed: int, max_samples: int | None, max_sweeps: int | None, truncation_length: int) -> Limits:
+    """Check the numbers that both timelines take, and return the limits.
+
+    Raises:
+        ConfigError: A number is out of range, or both limits are given.
+    """
+    if max_samples == INFINITELY_REPEAT:
+        max_samples = None
+    if max_sweeps == INFINITELY_REPEAT:
+        max_sweeps = None
+    for name, value, largest in (
+        ("seed", seed, LARGEST_WORD),
+        ("max_samples", max_samples, LARGEST_WORD),
+        ("max_sweeps", max_sweeps, LARGEST_WORD),
+        ("truncation_length", truncation_length, _LARGEST_TRUNCATION_LENGTH),
+    ):
+        if value is not None and not 0 <= value <= largest:
+            raise ConfigError(f"{name} is {value}; expected 0 to {largest}", key=name)
+    if max_samples is not None and max_sweeps is not None:
+        raise ConfigError(
+            f"max_samples={max_samples} and max_sweeps={max_sweeps} exclude each other", key="max_samples"
+        )
+    return Limits(None, 1) if max_samples == FULL_DATA_SWEEP else Limits(max_samples, max_sweeps)
+
+
+def check_request(size: int, limits: Limits) -> None:
+    """Refuse a minibatch size of 0, and a source that may not deliver anything.
+
+    Raises:
+        ConfigError: The size or the limit is 0.
+    """
+    if size < 1:
+        raise ConfigError(f"minibatch_size_in_samples is {size}; expected at least 1", key="minibatch_size_in_samples")
+    if limits.max_samples == 0:
+        raise ConfigError("max_samples is 0; expected at least 1", key="max_samples")
+
+
+def num_slots(size: int, partition: Partition, truncation_length: int) -> int:
+    """Return the number of slots that a timeline fills for a partition in truncated minibatches.
+
+    Raises:
+        ConfigError: There are more partitions than slots.
+    """
+    of_all = max(1, size // truncation_length)
+    if partition.count > of_all:
+        raise ConfigError(
+            f"{partition.count} partitions share {of_all} slots (minibatch_size_in_samples={size}, "
+            f"truncation_length={truncation_length}): increase the minibatch size or decrease the number of partitions",
+            key="num_data_partitions",
+        )
+    return partition.of_reads.share(of_all)
+
+
+def whole(name: str, value: Any, largest: int = LARGEST_WORD, *, least: int = 0) -> int:
+    """Return a field that is a whole number.
+
+    Args:
+        name: Name of the field.
+        value: Its value.
+        largest: The largest number that is possible.
+        least: The smallest.
+
+    Raises:
+        CheckpointError: The value has the wrong type, or is out of range.
+
+    Example:
+        >>> whole("position", 2.5)
+        Traceback (most recent call last):
+        cntkio.errors.CheckpointError: the state's 'position' is 2.5; expected a whole number from 0 to 2^64 - 1
+    """
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= value <= largest:
+        return int(value)
+    most = {2**63 - 1: "2^63 - 1", LARGEST_WORD: "2^64 - 1"}.get(largest, str(largest))
+    raise damaged(name, value, f"a whole number from {least} to {most}")
+
+
+def wholes(name: str, value: Any, count: int, *, least: Iterable[int]) -> list[int]:
+    """Return a field that is a list of whole numbers below 2^63, one for each given smallest number.
+
+    Raises:
+        CheckpointError: The value has the wrong type, or is out of range.
+    """
+    values = items(name, value)
+    if len(values) != count:
+        raise damaged(name, value, f"{count} whole numbers")
+    return [whole(name, number, 2**63 - 1, least=smallest) for number, smallest in zip(values, least, strict=True)]
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return a field that is true or false.
+
+    Raises:
+        CheckpointError: The value has the wrong type, or is out of range.
+    """
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise damaged(name, value, "true or false")
+
+
+def items(name: str, value: Any) -> Sequence[Any]:
+    """Return a field that is a list.
+
+    Raises:
+        CheckpointError: The value has the wrong type, or is out of range.
+    """
+    if not isinstance(value, list | tuple):
+        raise damaged(name, value, "a list")
+    return value
+
+
+def below(name: str, index: int, count: int) -> int:
+    """Return an index, which must be below a count.
+
+    Raises:
+        CheckpointError: The index is out of range.
+    """
+    if index >= count:
+        raise damaged(name, [index, count], "an index and a larger count")
+    return index
+
+
+def damaged(name: str, value: object, expected: str) -> CheckpointError:
+    """Make the error for a field that is missing, or whose value is not possible."""
+    found = f"the state has no {name!r}" if value is None else f"the state's {name!r} is {value!r:.200}"
+    return CheckpointError(f"{found}; expected {expected}", saved=value)
+
+
+def refused(state: Mapping[str, Any], error: ConfigError) -> CheckpointError:
+    """Make the error for the size or the partition of a state, which the timeline refuses."""
+    asked = {name: state[name] for name in ("minibatch_size", "partition", "balanced", "global") if name in state}
+    return CheckpointError(f"the state's last read is not possible here: {error}", saved=asked)
+
 
 _LARGEST_COUNT = 2**63 - 1
 
