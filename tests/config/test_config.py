@@ -267,7 +267,8 @@ def test_warns_of_likely_mistakes(text: str, message: str, caplog: pytest.LogCap
 def test_values_have_their_types() -> None:
     section = configuration(
         [
-            't = T ; n = -007 ; s = 99999999999999999999 ; a = 1:2*2 ; d = default ; e = "" ; q = " 7 " ; lowest = -2147483648 ; high = 2147483648'
+            't = T ; n = -007 ; s = 99999999999999999999 ; a = 1:2*2 ; d = default ; e = "" ; q = " 7 " ; '
+            "lowest = -2147483648 ; high = 2147483648"
         ]
     )
     assert section.boolean("t") is True

@@ -194,7 +194,7 @@ class _Head(NamedTuple):
     """Number of lines of a part before its first id, and its number of ids."""
 
     num_lines: int
-    count: int
+    num_ids: int
 
     @classmethod
     def of(cls, part: _Part) -> _Head:
@@ -517,7 +517,7 @@ def _join_over_borders(
     for head in heads:
         if head.num_lines:
             lengths[owner] += head.num_lines
-        count = head.count
+        count = head.num_ids
         if not count:
             continue
         continues = owner >= 0 and keys[owner] == keys[first]
