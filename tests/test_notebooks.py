@@ -138,7 +138,7 @@ def test_a_description_of_many_streams_is_bounded() -> None:
 def test_findings_and_vocabularies_of_any_size_are_bounded() -> None:
     findings = Findings(10_000)
     for number in range(5000):
-        findings.add(Finding("junk", "x" * 500, "a.ctf", number, number + 1, 1))
+        findings.add(Finding("stray-text", "x" * 500, "a.ctf", stream=str(number)))
     words = dict.fromkeys(range(5000), "word" * 100)
     vocabulary = Vocabulary(words, 5000, 10**6, {7: {f"other{number}": 1 for number in range(10**5)}})
     for thing in (findings, vocabulary):

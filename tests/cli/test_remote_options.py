@@ -7,7 +7,8 @@ import pytest
 from cntkio import CTFDeserializer, Remote, StreamDef, StreamDefs, check, read_config
 from cntkio.cli import main
 from cntkio.config.writing import configuration_for
-from cntkio.formats import block_cache, corpus
+from cntkio.formats import block_cache
+from cntkio.formats import corpus as file_corpus
 from cntkio.formats.remote import default_remote
 from cntkio.formats.remote_input import RemoteInput
 
@@ -111,7 +112,7 @@ def test_the_options_of_a_check_are_only_those_of_its_thread(tmp_path: Path) -> 
 
 
 def test_files_that_are_opened_again_keep_the_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "MOST_OPEN", 1)
+    monkeypatch.setattr(file_corpus, "MOST_OPEN", 1)
     memory = fsspec.filesystem("memory")
     for number in range(5):
         memory.pipe(f"/remote-options/many/{number}.ctf", b"1 |x 0:1\n2 |x 1:1\n" * 300)

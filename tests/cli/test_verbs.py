@@ -392,7 +392,7 @@ def test_damaged_compressed_files_are_named(capsys: pytest.CaptureFixture[str]) 
         (["cntkio", "convert", "--to", ""], ["ctf", "cbf", "parquet", "arrow"]),
         (["cntkio", "completion", "z"], ["zsh"]),
         (["cntkio", "rule", "bad-n"], ["bad-number"]),
-        (["cntkio", "check", "--ignore", "all-"], ["all-zero-stream"]),
+        (["cntkio", "check", "--ignore", "unk"], ["unknown-name", "unknown-label"]),
     ],
 )
 def test_bash_completes_verbs_options_and_choices(words: list[str], expected: list[str]) -> None:

@@ -62,7 +62,7 @@ def halved(lines: list[str]) -> None:
     edited(182, r"\|x [^|]*", "")(lines)
 
 
-# For each code the line with the damage, the function that makes it, and the function that finds its column.
+# For each kind the line with the damage, the function that makes it, and the function that finds its column.
 DAMAGE: dict[str, tuple[int, Callable[[list[str]], None], Callable[[list[str]], int]]] = {
     "bad-number": (21, edited(21, r"\|x (\S+)", "|x 1o"), column(21, "o")),
     "bad-index": (31, edited(31, r"\|w (\d+):", r"|w a:"), column(31, "a:")),
@@ -79,7 +79,7 @@ DAMAGE: dict[str, tuple[int, Callable[[list[str]], None], Callable[[list[str]], 
     "not-one-hot": (131, edited(131, r"\|y . . .", "|y 1 1 0"), column(131, r"\|y")),
     "unequal-lengths": (141, edited(141, r"\|c \S+", ""), column(141, "7")),
     "too-few-samples": (181, halved, column(181, "9")),
-    "infinite-value": (151, edited(151, r"\|x \S+", "|x 1e99"), column(151, r"\|x")),
+    "not-finite": (151, edited(151, r"\|x \S+", "|x 1e99"), column(151, r"\|x")),
     "mixed-line-ends": (161, edited(161, "$", "\r"), column(161, "\r")),
     "too-many-samples": (172, edited(172, "$", " |c 1:1"), lambda lines: lines[171].rindex("|c") + 1),
 }

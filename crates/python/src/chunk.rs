@@ -47,13 +47,6 @@ impl Chunk {
         self.inner.num_bytes()
     }
 
-    /// Figures of the samples of a stream: their number, the lowest and the highest value, whether all values are
-    /// finite, and how many samples are one-hot (0 unless asked for). None: the chunk shows a file.
-    fn outline(&self, py: Python<'_>, stream: usize, counts_one_hot: bool) -> Option<(usize, f64, f64, bool, usize)> {
-        let found = py.detach(|| self.inner.outline(stream, counts_one_hot))?;
-        Some((found.num_samples, found.lowest, found.highest, found.is_finite, found.num_one_hot))
-    }
-
     /// Number of samples of each sequence of a stream.
     fn lengths<'py>(&self, py: Python<'py>, stream: usize) -> PyResult<Bound<'py, PyArray1<u32>>> {
         if self.inner.blocks().iter().any(|block| stream >= block.columns.len()) {

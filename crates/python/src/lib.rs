@@ -19,6 +19,7 @@ mod lengths;
 mod order;
 mod packed;
 mod pool;
+mod survey;
 mod text;
 
 /// NumPy arrays that own vectors of the core are freed by this allocator too. AddressSanitizer needs the system's allocator
@@ -66,6 +67,9 @@ mod _core {
 
     #[pymodule_export]
     use super::pool::begin_in_fork;
+
+    #[pymodule_export]
+    use super::survey::survey;
 
     #[pymodule_export]
     use super::text::{Dictionary, text_numbers, text_tokens, text_write};

@@ -121,7 +121,7 @@ def _add_check(verbs: Any) -> None:
             "cntkio check examples/digits/train.ctf",
             "cntkio check --output-format github --exit-zero examples/iris/iris.ctf",
         ],
-        " If there are several files, also report the keys that only some of them have.",
+        " Several files are several corpora; a pattern in quotes is one.",
     )
     _add_corpora(added)
     option = added.group("options of the report")
@@ -138,10 +138,7 @@ def _add_check(verbs: Any) -> None:
     added.suggest("ignore", RULES)
     option("--exit-zero", action="store_true", help="exit with 0 even if there are findings")
     option(
-        "--output",
-        metavar="CLEAN",
-        type=Path,
-        help="write a copy of a text, without the sequences that have errors, to this file",
+        "--join", action="store_true", help="the corpora belong together: find what a source that joins them leaves out"
     )
 
 

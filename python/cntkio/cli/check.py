@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-from urllib.parse import quote
 
-from cntkio._core import __version__
 from cntkio.cli.corpora import inputs_of, reading_of
-from cntkio.cli.show import BAD_DATA, FINE, coloured, complain, progress_bar, show, show_json, wrapped
+from cntkio.cli.show import BAD_DATA, FINE, coloured, line_width, progress_bar, show, show_json, wrapped
 from cntkio.displays import columns_of, counted
 from cntkio.errors import ConfigError, printable
-from cntkio.formats.remote import is_remote
 from cntkio.hints import did_you_mean
-from cntkio.survey import checks
+from cntkio.survey.checks import Limits, check_all
 from cntkio.survey.findings import Finding, Findings
 from cntkio.survey.rules import RULES
 
@@ -26,16 +22,18 @@ def check(options: Namespace) -> int:
 
     Raises:
         CntkIoError: The call is bad.
-        OSError: A file cannot be read, or the cleaned copy cannot be written.
+        OSError: A file cannot be opened.
     """
     ignore = [code for codes in options.ignore or () for code in codes.split(",")]
-    limits = checks.Limits(ignore, options.max_findings)
-    with inputs_of(options) as files, progress_bar(options, "sequences") as progress:
-        findings = checks.check_all(files, [], reading_of(options), limits, output=options.output, progress=progress)
+    limits = Limits(ignore, options.max_findings)
+    broken: list[tuple[str, Exception]] = []
+    with (
+        inputs_of(options, refuse=lambda *refused: broken.append(refused)) as files,
+        progress_bar(options, "sequences") as progress,
+    ):
+        reading = reading_of(options)
+        findings = check_all(files, [], reading, limits, broken=broken, joins=options.join, progress=progress)
     _REPORTS["json" if options.json else options.output_format](options, findings)
-    if options.output is not None and not options.quiet:
-        num_sound = counted(findings.num_sequences - findings.num_left_out, "sound sequence")
-        complain(f"{options.output}: {num_sound}; {counted(findings.num_left_out, 'sequence')} left out")
     return BAD_DATA if findings and not options.exit_zero else FINE
 
 
@@ -62,18 +60,42 @@ def _show_in_full(finding: Finding) -> None:
     if excerpt is not None:
         margin = len(str(finding.line))
         bar = coloured("|", "blue", "bold")
-        before, after = printable(excerpt.text[: excerpt.caret]), printable(excerpt.text[excerpt.caret :])
+        excerpt = excerpt.cut(max(line_width() - margin - 4, 20))
+        before, word, after = (
+            printable(text)
+            for text in (excerpt.text[: excerpt.caret], excerpt.word, excerpt.text[excerpt.caret + excerpt.width :])
+        )
+        caret = coloured("^" * max(columns_of(word), 1), colour, "bold")
         print(f"{'':{margin}} {bar}")
-        print(f"{coloured(str(finding.line), 'blue', 'bold')} {bar} {before}{after}")
-        caret = coloured("^", colour, "bold")
-        print(f"{'':{margin}} {bar} {'':{columns_of(before)}}{caret} {printable(finding.context)}".rstrip())
-    elif finding.context:
+        print(f"{coloured(str(finding.line), 'blue', 'bold')} {bar} {before}{word}{after}")
+        print(f"{'':{margin}} {bar} {'':{columns_of(before)}}{caret}")
+    if finding.context:
         print(f"  {coloured('=', 'blue', 'bold')} {printable(finding.context)}")
-    print(f"{coloured('help', 'bold')}{wrapped(f'help: {finding.rule.help}', 2).removeprefix('help')}\n")
+    if finding.num_cases > 1:
+        print(f"  {coloured('=', 'blue', 'bold')} {printable(wrapped(_cases(finding), 4))}")
+    print(f"{coloured('help', 'bold')}{wrapped(f'help: {printable(finding.help)}', 2).removeprefix('help')}\n")
+
+
+def _cases(finding: Finding) -> str:
+    """Return the number of cases, and the second and the third place."""
+    if not finding.others:
+        return counted(finding.num_cases, "case")
+    places = [
+        found.place.removeprefix(f"{finding.path}:") if found.line is not None else _where(found)
+        for found in finding.others
+    ]
+    rest = finding.num_cases - len(places) - 1
+    more = f" and {rest:,} more" if rest > 0 else ""
+    return f"{counted(finding.num_cases, 'case')}: also at {', '.join(places)}{more}"
+
+
+def _where(finding: Finding) -> str:
+    return ", ".join(filter(None, (finding.place, finding.context)))
 
 
 def _show_on_a_line(finding: Finding) -> None:
-    show(f"{finding.place}: {finding.code} {_message(finding)}")
+    cases = f" ({_cases(finding)})" if finding.num_cases > 1 else ""
+    show(f"{finding.place}: {finding.code} {_message(finding)}{cases}")
 
 
 def _message(finding: Finding) -> str:
@@ -87,10 +109,10 @@ def _summary(options: Namespace, findings: Findings) -> None:
         show(f"No findings in {counted(findings.num_sequences, 'sequence')}.")
         return
     kinds = ", ".join(f"{number:,} {code}" for code, number in findings.counts.most_common())
-    rest = sum(findings.counts.values()) - len(findings)
-    why = " (--max-findings)" if len(findings) == options.max_findings else ", only counted"
-    more = f" {rest:,} more are not shown{why}." if rest and not options.statistics else ""
-    print(wrapped(f"Found {counted(errors, 'error')}, {counted(warnings, 'warning')} ({kinds}).{more}", 0))
+    rest = sum(findings.counts.values()) - sum(finding.num_cases for finding in findings)
+    more = f" {rest:,} more are not shown (--max-findings)." if rest and not options.statistics else ""
+    in_all = f" in {counted(findings.num_sequences, 'sequence')}"
+    print(wrapped(f"Found {counted(errors, 'error')}, {counted(warnings, 'warning')}{in_all} ({kinds}).{more}", 0))
 
 
 def _json(options: Namespace, findings: Findings) -> None:
@@ -99,12 +121,11 @@ def _json(options: Namespace, findings: Findings) -> None:
             "code": finding.code,
             "severity": finding.rule.severity,
             "message": finding.message,
-            "help": finding.rule.help,
-            "filename": finding.path,
-            "location": None if finding.line is None else {"row": finding.line, "column": finding.column or 1},
-            "byte": finding.byte,
-            "sequence": finding.sequence,
+            "help": finding.help,
             "stream": finding.stream,
+            "count": finding.num_cases,
+            **_place(finding),
+            "others": [_place(other) for other in finding.others],
         }
         for finding in findings
     ]
@@ -112,46 +133,25 @@ def _json(options: Namespace, findings: Findings) -> None:
     show_json({"findings": [] if options.statistics else items, "counts": counts, "sequences": findings.num_sequences})
 
 
+def _place(finding: Finding) -> dict[str, Any]:
+    location = None if finding.line is None else {"row": finding.line, "column": finding.column or 1}
+    return {
+        "filename": finding.path, "location": location, "byte": finding.byte, "sequence": finding.sequence,
+        "sample": finding.sample, "table_row": finding.row,
+    }  # fmt: skip
+
+
 def _github(options: Namespace, findings: Findings) -> None:
     for finding in findings:
         place = f",line={finding.line},col={finding.column or 1}" if finding.line is not None else ""
         head = f"::{finding.rule.severity} title=cntkio ({finding.code}),file={_escaped(finding.path)}{place}"
-        show(f"{head}::{_escaped(_message(finding), '%')}")
+        cases = f" ({_cases(finding)})" if finding.num_cases > 1 else ""
+        show(f"{head}::{_escaped(f'{_message(finding)}{cases}; {finding.help}', '%')}")
 
 
 def _escaped(text: str, special: str = "%:,") -> str:
     """Escape a text for a property of a workflow command. In the message of a command, only `%` is special."""
     return "".join(f"%{ord(char):02X}" if char in special else char for char in printable(text))
-
-
-def _sarif(options: Namespace, findings: Findings) -> None:
-    rules = [
-        {"id": code, "shortDescription": {"text": RULES[code].meaning}, "help": {"text": RULES[code].help}}
-        for code in sorted({finding.code for finding in findings})
-    ]
-    results = []
-    for finding in findings:
-        place: dict[str, Any] = {"artifactLocation": {"uri": _uri(finding.path)}}
-        if finding.line is not None:
-            place["region"] = {"startLine": finding.line, "startColumn": finding.column or 1}
-        elif finding.byte is not None:
-            place["region"] = {"byteOffset": finding.byte}
-        results.append(
-            {
-                "ruleId": finding.code,
-                "level": finding.rule.severity,
-                "message": {"text": finding.message},
-                "locations": [{"physicalLocation": place}],
-            }
-        )
-    driver = {"name": "cntkio", "version": __version__, "rules": rules}
-    schema = "https://json.schemastore.org/sarif-2.1.0.json"
-    show_json({"version": "2.1.0", "$schema": schema, "runs": [{"tool": {"driver": driver}, "results": results}]})
-
-
-def _uri(path: str) -> str:
-    """Return a path as a relative reference of a URI; return a URL unchanged."""
-    return path if is_remote(path) else quote(os.fsencode(path.replace(os.sep, "/")))
 
 
 _Report = Callable[[Namespace, Findings], None]
@@ -160,7 +160,6 @@ _REPORTS: dict[str, _Report] = {
     "concise": partial(_for_people, _show_on_a_line),
     "json": _json,
     "github": _github,
-    "sarif": _sarif,
 }
 OUTPUT_FORMATS = tuple(_REPORTS)
 """Names of the forms of a report."""
@@ -181,10 +180,10 @@ def rule(options: Namespace) -> int:
     if options.json:
         show_json(found._asdict() if found else [each._asdict() for each in RULES.values()])
     elif found:
-        print(coloured(found.code, "bold"))
-        print(f"\n{found.meaning}\n\nseverity  {found.severity}\nfound in  {found.formats}\nhelp      {found.help}")
+        print(f"{coloured(found.code, 'bold')} ({found.severity})\n")
+        print(f"{wrapped(found.meaning, 0)}\n\n{wrapped(f'help: {found.help}', 2)}")
     else:
         width = max(map(len, RULES))
         for each in RULES.values():
-            show(f"{each.code:{width}}  {each.severity:7}  {each.formats}")
+            show(f"{each.code:{width}}  {each.severity:7}  {each.meaning.partition('. ')[0].removesuffix('.')}")
     return FINE

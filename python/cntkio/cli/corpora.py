@@ -6,7 +6,7 @@ Invariant: an option that no file of the call takes is refused.
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from cntkio import corpora
 from cntkio.cli.show import Facts, progress_bar
 from cntkio.corpora import CHUNK_SIZE, Described, Input, Reading, inputs
 from cntkio.displays import counted
-from cntkio.errors import ConfigError
+from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.contract import Corpus
 from cntkio.formats.ctf import guessed_streams
 from cntkio.formats.open_input import is_compressed
@@ -76,21 +76,29 @@ def described(
 
 
 @contextmanager
-def inputs_of(options: Namespace, file: Path | None = None, *, reads_tables: bool = True) -> Iterator[list[Input]]:
+def inputs_of(
+    options: Namespace,
+    file: Path | None = None,
+    *,
+    reads_tables: bool = True,
+    refuse: Callable[[str, FormatError], None] | None = None,
+) -> Iterator[list[Input]]:
     """Detect the kinds of the files of a call; refuse options that none of the files takes.
 
     Args:
         options: The arguments of the command.
         file: The only file; None: the files that the option `file` names.
         reads_tables: As for `cntkio.corpora.inputs`.
+        refuse: As for `cntkio.corpora.inputs`.
 
     Raises:
         ConfigError, FormatError, OSError: See `cntkio.corpora.inputs`.
     """
     names = options.file if file is None else [file]
-    with inputs([names] if isinstance(names, Path) else names, reads_tables=reads_tables) as files:
+    with inputs([names] if isinstance(names, Path) else names, reads_tables=reads_tables, refuse=refuse) as files:
         also = [] if getattr(options, "labels", None) is None else ["mapping"]
-        reading_of(options).require_takers(files, also=also)
+        if files:
+            reading_of(options).require_takers(files, also=also)
         refuse_remote_options(options, files)
         yield files
 

@@ -15,7 +15,7 @@ from cntkio import _core
 from cntkio._core import Chunk
 from cntkio._threads import Job, Workers, num_threads
 from cntkio.convert import tuning
-from cntkio.errors import FormatError
+from cntkio.errors import CntkIoError
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamInformation, packed_columns
@@ -112,9 +112,11 @@ def joined(pieces: Pieces) -> Minibatch:
 # All chunks of a corpus in order, loaded by threads ahead of need.
 
 
-def chunks_in_order(
-    corpus: Corpus, chunk_ids: range | None = None, refuse: Callable[[FormatError], None] | None = None
-) -> Iterator[Loaded]:
+Mend = Callable[[int, Exception], Iterable[Loaded]]
+"""Takes a chunk that cannot be loaded and the error, and returns the parts of the chunk that can be loaded."""
+
+
+def chunks_in_order(corpus: Corpus, chunk_ids: range | None = None, mend: Mend | None = None) -> Iterator[Loaded]:
     """Yield the chunks with these ids (None: all), and count their errors. Load the next few while the caller works.
 
     Drop each chunk before you request the next: its memory is used again.
@@ -122,37 +124,36 @@ def chunks_in_order(
     Args:
         corpus: The corpus.
         chunk_ids: The chunks.
-        refuse: Called with the error of each chunk that breaks the format; the other chunks follow. None: the error is
-            raised.
+        mend: Called with each chunk that cannot be loaded; the other chunks follow. None: the error is raised.
 
     Raises:
-        FormatError: A chunk breaks the format, and `refuse` is None.
-        OSError: The file cannot be read.
+        FormatError: A chunk breaks the format, and `mend` is None.
+        OSError: The file cannot be read, and `mend` is None.
     """
     parsed = corpus.take_parsed()
 
     def load(chunk_id: int) -> Loaded:
         return parsed.pop(chunk_id, None) or corpus.load(chunk_id)
 
-    def accounted(job: Job[Loaded]) -> Iterator[Loaded]:
+    def accounted(chunk_id: int, job: Job[Loaded]) -> Iterator[Loaded]:
         try:
             loaded = job.result()
             corpus.account_for(loaded)
-        except FormatError as error:
-            if refuse is None:
+        except (CntkIoError, OSError) as error:
+            if mend is None:
                 raise
-            refuse(error)
+            yield from mend(chunk_id, error)
         else:
             yield loaded
 
-    coming: deque[Job[Loaded]] = deque()
+    coming: deque[tuple[int, Job[Loaded]]] = deque()
     with Workers(tuning.NUM_LOADERS, "cntkio-load") as loaders:
         for chunk_id in range(corpus.table.num_chunks) if chunk_ids is None else chunk_ids:
-            coming.append(loaders.do(load, chunk_id))
+            coming.append((chunk_id, loaders.do(load, chunk_id)))
             if len(coming) > tuning.NUM_LOADERS:
-                yield from accounted(coming.popleft())
+                yield from accounted(*coming.popleft())
         while coming:
-            yield from accounted(coming.popleft())
+            yield from accounted(*coming.popleft())
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ Invariant: an option that no file of a call takes is refused.
 
 from cntkio.corpora.reading import (
     CHUNK_SIZE,
+    PARSED_AHEAD,
     STANDARD_INPUT,
     SURVEYED_AT_ONCE,
     Described,
@@ -20,4 +21,7 @@ from cntkio.corpora.reading import (
     inputs,
 )
 
-__all__ = ["CHUNK_SIZE", "STANDARD_INPUT", "SURVEYED_AT_ONCE", "Described", "Input", "Reading", "described", "inputs"]
+__all__ = [
+    "CHUNK_SIZE", "PARSED_AHEAD", "STANDARD_INPUT", "SURVEYED_AT_ONCE", "Described", "Input", "Reading", "described",
+    "inputs",
+]  # fmt: skip

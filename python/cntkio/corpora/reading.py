@@ -77,20 +77,31 @@ class Input(NamedTuple):
 
 
 @contextmanager
-def inputs(names: Iterable[FileNames], *, reads_tables: bool = True) -> Iterator[list[Input]]:
+def inputs(
+    names: Iterable[FileNames], *, reads_tables: bool = True, refuse: Callable[[str, FormatError], None] | None = None
+) -> Iterator[list[Input]]:
     """Detect the kinds of files, and copy files that no deserializer reads in place to temporary files.
 
     Args:
         names: For each corpus its file, pattern or list of files; - for standard input.
         reads_tables: Whether to convert tables to binary corpora.
+        refuse: Called with the name and the error of each damaged file; the other files follow. None: the error is
+            raised.
 
     Raises:
         ConfigError: A table needs a package that is not installed.
-        FormatError: A compressed file is damaged.
+        FormatError: A compressed file or a table is damaged, and `refuse` is None.
         OSError: A file cannot be read, or the temporary folder is full.
     """
     with tempfile.TemporaryDirectory(prefix="cntkio-") as folder:
-        found = [_input(name, Path(folder, str(index)), reads_tables) for index, name in enumerate(names)]
+        found = []
+        for index, name in enumerate(names):
+            try:
+                found.append(_input(name, Path(folder, str(index)), reads_tables))
+            except FormatError as error:
+                if refuse is None:
+                    raise
+                refuse(shown_files(name), error)
         try:
             yield found
         except Exception as error:
@@ -194,8 +205,8 @@ CHUNK_SIZE = 32 << 20
 """Bytes of a chunk of a text."""
 SURVEYED_AT_ONCE = 4 << 20
 """Bytes of a chunk of a text whose values are only examined: the arrays of each chunk reuse the memory of the last."""
-# Bytes that the pass that makes the index of a text also parses, so that they are read only once.
-_PARSED_AHEAD = 64 << 20
+PARSED_AHEAD = 64 << 20
+"""Bytes that the pass that makes the index of a text also parses, so that they are read only once."""
 
 
 class Reading(NamedTuple):
@@ -310,7 +321,7 @@ class Described(NamedTuple):
 
 def openers(deserializer: Deserializer) -> list[Callable[[], Corpus]]:
     """Return a function for each corpus of a deserializer that opens it, to read all chunks in order."""
-    return [partial(part.open, ahead=Ahead(_PARSED_AHEAD)) for part in deserializer.parts()]
+    return [partial(part.open, ahead=Ahead(PARSED_AHEAD)) for part in deserializer.parts()]
 
 
 def described(file: Input, reading: Reading) -> list[Described]:

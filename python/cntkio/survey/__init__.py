@@ -3,15 +3,15 @@
 ::
 
     Corpus ── blocks ──> arrays, chunk by chunk ──> figures    counts, ranges, quantiles, histograms
-                                               └──> checking   findings, each with its rule and its place
+                                               └──> checks     findings, each with its rule and its places
 
     blocks      the chunks of a corpus as arrays
     figures     counts, ranges, quantiles, histograms, padding
     pictures    figures as block characters, and as a page of HTML
-    checks      the check of files and deserializers, of which several are joined
-    checking    of one corpus: the scan for errors, warnings and suspicious data
-    findings    what a scan found, counted and listed
-    rules       the kinds of findings, and their pages
+    checks      the check of files and deserializers: errors, warnings, and what a source leaves out
+    contents    the rules over values, indices, lengths, ids and equal sequences
+    findings    what was found: one finding for each cause, with its cases and places
+    rules       the kinds of findings, with advice
 
 Invariant: memory is bounded by a few chunks, except for histograms, whose size is bounded, and the list of findings.
 """

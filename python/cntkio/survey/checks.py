@@ -1,51 +1,67 @@
-"""The check of the corpora of a call: files of every format, several files, corpora that are joined. (docs/check.md)
+"""The check of corpora: it reads them as a source does, and collects what a source would say. (docs/check.md)
 
 ::
 
-    check ──> inputs ──> each file: its streams, or a guess ──> checking.check_corpus ──┐
-                         several files together, keys of corpora that are joined ───────┴──> Findings
+    files ──> deserializers ──> corpora ──> blocks ──> events of the format, folded ──┐
+                                   │           └─────> contents: the rules over them ─┼──> Findings
+                                   └──> join, arrangement: what a source leaves out ──┘
 
-The streams of a text are guessed from its first lines. The first finding raises a doubt: the whole text is searched for
-streams, and if they differ from the guess, the check begins again with them.
+Errors do not end the check: a chunk that cannot be loaded is divided until only the broken sequences are left.
+Invariant: if nothing was found, a source of these deserializers opens and reads to its end.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from cntkio.convert import Progress
-from cntkio.corpora import SURVEYED_AT_ONCE, Described, Input, Reading, described, inputs
-from cntkio.corpora.reading import openers
-from cntkio.errors import ConfigError, FormatError
-from cntkio.formats.contract import Corpus, Deserializer
-from cntkio.formats.ctf import CTFDeserializer, bounds_at, bounds_of, guessed_streams, infer_usual_streams
+from cntkio.corpora import PARSED_AHEAD, SURVEYED_AT_ONCE, Described, Input, Reading, described, inputs
+from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
+from cntkio.formats.contract import Ahead, Corpus, Deserializer, Loaded
+from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams
 from cntkio.formats.file_lists import FileNames
+from cntkio.formats.input_file import Locator, has_byte
 from cntkio.formats.joined_index import KeysOf
 from cntkio.formats.open_input import open_input
-from cntkio.formats.output_file import written_whole
-from cntkio.formats.passes import announced, passed
 from cntkio.formats.remote import Remote, remote_by_default
-from cntkio.formats.report import traced
+from cntkio.formats.report import UNKNOWN_NAME, observed, traced
+from cntkio.formats.text_input import TextInput
 from cntkio.hints import did_you_mean, wording
-from cntkio.streams import StreamDefs, num_values
-from cntkio.survey.blocks import Block, blocks
-from cntkio.survey.checking import Opened, Text, ValueChecks, check_corpus, check_keys
+from cntkio.source.arrangement import arrange
+from cntkio.source.join import join
+from cntkio.streams import StreamDefs
+from cntkio.survey.blocks import blocks
+from cntkio.survey.contents import Contents, Sequences, are_few, report_ids, shown_key
 from cntkio.survey.findings import Finding, Findings
 from cntkio.survey.rules import RULES
 
 _ANY_NUMBER_OF_ERRORS = -1
-_COPIED_AT_ONCE = 4 << 20
 # A name that fewer than 1 of this number of sequences have is not a stream.
-_SEQUENCES_FOR_A_NAME = 100
+_SEQUENCES_FOR_A_NAME, _ENOUGH_FOR_A_NAME = 100, 20
+_MOST_DIVISIONS = 2000  # of the chunks of a corpus that cannot be loaded
+_MOST_IN_FULL = 10_000  # errors of a kind for which messages are made; the others are counted
+_READ = 4 << 20
+
+_BAD_SAMPLES = {"bad number", "bad index", "index out of range", "missing colon", "too many values"}
+_BAD_LINES = {"junk", "pipe without a name", "name at the end", "no value at the end"}
+_GAPS = {"stream without a sample", "line without a sample", "too few samples"}
+_LABELS = ("mlf", "binary mlf")
+_SPEECH = ("scp", *_LABELS)
+_TABLES = ("parquet", "arrow", "arrow stream")
 
 
 def check(
     *corpora: FileNames | Deserializer,
+    join: bool = False,
     streams: StreamDefs | Mapping[str, Any] | None = None,
     skip_sequence_ids: bool = False,
     strict: bool = False,
@@ -57,28 +73,27 @@ def check(
     remote: Remote | None = None,
     ignore: Iterable[str] = (),
     max_findings: int = 100,
-    output: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Findings:
     """Find errors and suspicious data in corpora. (docs/check.md) The command is `cntkio check`.
 
     Args:
         corpora: The corpora: a file of any format, also compressed or at a URL; a pattern or a list of files, which
-            are one corpus; or a deserializer, which has its own options. Several corpora are joined by key, as a source
-            joins them: the keys that only some of them have are findings.
+            are one corpus; or a deserializer, which has its own options.
+        join: Whether the corpora belong together, and a source joins them by key. The sequences that it would leave out
+            are findings. Otherwise, sequences that two of the corpora have in common are findings.
         streams: The streams that the files should have; None: as the files show them.
         skip_sequence_ids: Read each line of a text as a sequence, and ignore ids.
         strict: Turn warnings about a text, a binary corpus or features into errors.
         max_errors: Errors of a text to find one by one; in a chunk that exceeds this number, only the first further
-            error is found. None: find all.
+            error of each sequence is found. None: find all.
         chunk_size_in_bytes: Chunk size of a text; about as much memory is in use. None: 4 MiB.
         keys: Keys of several texts, as for `CTFDeserializer`.
         prefix: Text to put before each path of a list of features.
         mapping: For a label file: the file with the names of its labels; None: the names in the label file.
         remote: How to read remote stores.
         ignore: Codes of rules to leave out.
-        max_findings: Number of findings to list; all are counted.
-        output: A file for a copy of a text without the sequences that are errors; None: none is written.
+        max_findings: Number of findings to list; all cases are counted.
         progress: Called with the number of sequences of a corpus that are checked, and the number of all its sequences.
 
     Returns:
@@ -86,8 +101,7 @@ def check(
 
     Raises:
         ConfigError: No deserializer reads a file, or an option does not apply to the files.
-        CorpusError: The data of a deserializer that is written in Python do not fit its streams.
-        OSError: A file cannot be read, or the copy cannot be written.
+        OSError: A file cannot be opened.
 
     Example:
         >>> import cntkio, pathlib, tempfile
@@ -109,13 +123,17 @@ def check(
     )  # fmt: skip
     named = [corpus for corpus in corpora if isinstance(corpus, str | os.PathLike | Sequence)]
     given: list[Any] = [corpus for corpus in corpora if not isinstance(corpus, str | os.PathLike | Sequence)]
-    with nullcontext() if remote is None else remote_by_default(remote), inputs(named) as files:
+    broken: list[tuple[str, Exception]] = []
+    with (
+        nullcontext() if remote is None else remote_by_default(remote),
+        inputs(named, refuse=lambda *refused: broken.append(refused)) as files,
+    ):
         if files:
             reading.require_takers(files)
         elif reading != Reading():
             raise ConfigError("options of files are only for files; a deserializer has its own options")
         limits = Limits([ignore] if isinstance(ignore, str) else ignore, max_findings)
-        return check_all(files, given, reading, limits, output=output, progress=progress)
+        return check_all(files, given, reading, limits, broken=broken, joins=join, progress=progress)
 
 
 class Limits(NamedTuple):
@@ -149,32 +167,221 @@ def check_all(
     reading: Reading,
     limits: Limits,
     *,
-    output: str | os.PathLike[str] | None = None,
+    broken: Sequence[tuple[str, Exception]] = (),
+    joins: bool = False,
     progress: Progress | None = None,
 ) -> Findings:
-    """Check files and deserializers, which are joined. See `check`."""
+    """Check files and deserializers. See `check`; `broken` are files that could not be opened, each with the error."""
     findings = limits.findings()
-    num_corpora = len(files) + len(deserializers)
-    if output is not None:
-        _require_copy(Path(output), files, num_corpora)
+    for name, error in broken:
+        findings.add(Finding.of(None, error, name))
     usual = reading.usually(max_errors=_ANY_NUMBER_OF_ERRORS, chunk_size_in_bytes=SURVEYED_AT_ONCE)
+    has_words = [file.kind.form in _SPEECH for file in files] + [one.has_text_keys for one in deserializers]
     with ExitStack() as stack:
-        call = _Call(usual, findings, stack, progress)
-        checked = [_check_input(call, file) for file in files] + [_check_given(call, one) for one in deserializers]
-        if num_corpora > 1 and all(checked):
-            check_keys([opened for found in checked for opened in found], findings)
+        call = _Call(usual, findings, stack, progress, joins and any(has_words))
+        found = [source for file in files for source in _check_input(call, file)]
+        found += [_check_given(call, one) for one in deserializers]
+        found = [source for source in found if source]
+        if joins:
+            found = [[checked for source in found for checked in source]]
+        all_sequences = [_check_source(call, source) for source in found]
+        for index, (source, sequences) in enumerate(zip(found, all_sequences, strict=True)):
+            for other, earlier in zip(found[:index], all_sequences[:index], strict=True):
+                findings.corpus = f"{source[0].name}, {other[0].name}"
+                sequences.report_overlap(earlier, other[0].name, findings)
         findings.finish({str(file.path): file.name for file in files if not file.files})
-        if output is not None and checked[0]:
-            findings.num_left_out = _write_sound(Path(output), files[0], checked[0][0].corpus, findings)
     return findings
 
 
-def _require_copy(output: Path, files: Sequence[Input], num_corpora: int) -> None:
-    flag = wording().flag("output")
-    if num_corpora > 1 or not files or files[0].files or files[0].kind.form != "ctf":
-        raise ConfigError(f"{flag} applies only to a single text", key="output")
-    if files[0].has(output):
-        raise ConfigError(f"{flag} is the file itself; check never changes a corpus", key="output")
+# ---------------------------------------------------------------------------------------------------- places
+
+
+class _Text:
+    """Places of samples in a text, which is opened when the first place is requested.
+
+    Args:
+        path: The text.
+        bounds_of: Returns the first byte of a sequence, and the byte after it.
+        aliases: The name in the text of each stream.
+    """
+
+    def __init__(self, path: str, bounds_of: Callable[[int], tuple[int, int]], aliases: Mapping[str, str]) -> None:
+        self._path = path
+        self._bounds_of = bounds_of
+        self._patterns = {
+            name: re.compile(rb"\|" + re.escape(alias.encode()) + rb"(?![^\x00-\x20|\x80-\xff])")
+            for name, alias in aliases.items()
+        }
+
+    @cached_property
+    def _file(self) -> TextInput:
+        return open_input(self._path)
+
+    @cached_property
+    def _locator(self) -> Locator:
+        return Locator(self._file)
+
+    def close(self) -> None:
+        """Close the file. The next request opens it again."""
+        if "_file" in vars(self):
+            self._file.close()
+            del self._file
+            vars(self).pop("_locator", None)
+
+    def place(self, sequence_index: int, stream: str | None, sample: int | None) -> dict[str, Any]:
+        offset, end = self._bounds_of(sequence_index)
+        if stream is not None:
+            text = self._file.read(offset, end - offset)
+            found = [match.start() for match in self._patterns[stream].finditer(text)]
+            offset += found[sample or 0] if (sample or 0) < len(found) else 0
+        return self._locator.locate(offset)
+
+    def line_ends(self) -> Finding | None:
+        """Return a finding if some lines end with CR LF and others do not: the first line with the rarer end."""
+        if not has_byte(self._file, b"\r"):
+            return None
+        counts = {"CR LF": 0, "LF": 0}
+        first: dict[str, int] = {}
+        offset = 0
+        while block := self._file.read(offset, _READ):
+            num_crlf = block.count(b"\r\n") if b"\r" in block else 0
+            num_lf = block.count(b"\n") - num_crlf
+            for end, count, pattern in (("CR LF", num_crlf, rb"\r\n"), ("LF", num_lf, rb"(?<!\r)\n")):
+                counts[end] += count
+                if count and end not in first:
+                    match = re.search(pattern, block)
+                    first[end] = offset + (match.start() if match else 0)
+            offset += len(block) - (1 if block.endswith(b"\r") and len(block) > 1 else 0)
+        if not all(counts.values()):
+            return None
+        rare, usual = sorted(counts, key=lambda end: counts[end])
+        message = f"the line ends with {rare}, as do {counts[rare]:,} lines; {counts[usual]:,} lines end with {usual}"
+        return Finding("mixed-line-ends", message, num_cases=counts[rare], **self._locator.locate(first[rare]))
+
+
+class _Opened(NamedTuple):
+    """An opened corpus that is checked.
+
+    Attributes:
+        path: Its file.
+        corpus: The corpus.
+        text: Places in it; None: it is not a text with samples.
+        is_table: Whether it is a copy of a table, whose rows are the sequences.
+    """
+
+    path: str
+    corpus: Any
+    text: _Text | None = None
+    is_table: bool = False
+
+    def place(self, sequence_index: int, stream: str | None = None, sample: int | None = None) -> dict[str, Any]:
+        """Return where a sequence begins, or in a text a sample of a stream in it, as the fields of a finding."""
+        if self.text is not None:
+            return self.text.place(sequence_index, stream, sample)
+        if self.is_table:
+            return {"path": self.path, "row": sequence_index}
+        try:
+            places = self.corpus.places(np.array([sequence_index], np.int64))
+        except (CntkIoError, OSError):
+            return {"path": self.path}
+        if not places.paths:
+            return {"path": self.path}
+        byte = None if places.bytes is None else int(places.bytes[0])
+        line = None if places.lines is None else int(places.lines[0])
+        path = places.paths[int(places.path_indices[0])]
+        return {"path": path, "byte": byte, "line": line, "column": None if line is None else 1}
+
+
+# ---------------------------------------------------------------------------------------------------- events
+
+
+class _Events:
+    """Errors and warnings of a format, folded so that each cause is a single finding.
+
+    Args:
+        path: The file.
+        findings: The list to which findings are added.
+    """
+
+    def __init__(self, path: str, findings: Findings) -> None:
+        self._path, self._findings = path, findings
+        self._noted: list[tuple[str, Finding]] = []
+        self._left = _MOST_DIVISIONS
+        self.num_noted = 0
+        self.unsound: set[int | str | None] = set()  # the keys of the last sequences with errors
+
+    def note(self, kind: str | None, error: str | Exception, count: int = 1) -> None:
+        """Note an error or a warning; for `cntkio.formats.report.observed`."""
+        self.num_noted += 1
+        error = error() if callable(error) else error
+        kind = kind or (error.kind if isinstance(error, FormatError) else None) or ""
+        self._noted.append((kind, Finding.of(kind, error, self._path)._replace(num_cases=count)))
+
+    def fold(self) -> None:
+        """Make findings of the errors and warnings that were noted since the last call."""
+        noted, self._noted = self._noted, []
+        self.unsound = {finding.sequence for _, finding in noted if finding.rule.severity == "error"}
+        for finding in _folded(noted):
+            self._findings.add(finding)
+
+    def mend(self, corpus: Corpus, chunk_id: int, error: Exception) -> Iterator[Loaded]:
+        """Yield the parts of a chunk that can be loaded, and note the errors of the others."""
+        first, last = corpus.table.bounds_of(chunk_id)
+        yield from self._divided(corpus, chunk_id, np.arange(last - first, dtype=np.uint32), error)
+
+    def _divided(
+        self, corpus: Corpus, chunk_id: int, sequences: npt.NDArray[np.uint32], error: Exception
+    ) -> Iterator[Loaded]:
+        load_part, self._left = corpus.load_part, self._left - 1
+        if len(sequences) < 2 or load_part is None or self._left < 0:
+            self.note(None, error)
+            return
+        failed: list[tuple[npt.NDArray[np.uint32], Exception]] = []
+        for half in np.array_split(sequences, 2):
+            try:
+                loaded = load_part(chunk_id, half)
+                corpus.account_for(loaded)
+            except (CntkIoError, OSError) as refusal:
+                failed.append((half, refusal))
+            else:
+                yield loaded
+        if len(failed) == 2 and all(str(other) == str(error) for _, other in failed):
+            self.note(None, error)  # the chunk itself is broken
+            return
+        for half, other in failed:
+            yield from self._divided(corpus, chunk_id, half, other)
+
+
+def _folded(noted: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
+    """Leave out findings that another finding of the same sequence explains."""
+
+    def with_kinds(kinds: set[str]) -> dict[int | str | None, Finding]:
+        return {found.sequence: found for kind, found in reversed(noted) if kind in kinds}
+
+    samples = {(found.sequence, found.stream) for kind, found in noted if kind in _BAD_SAMPLES}
+    sequences, lines = with_kinds(_BAD_SAMPLES), with_kinds(_BAD_LINES)
+    bare, twice = with_kinds({"line without a sample"}), with_kinds({"stream twice on a line"})
+    too_many, unknown, incomplete = with_kinds({"too many samples"}), with_kinds({UNKNOWN_NAME}), with_kinds(_GAPS)
+    for kind, found in noted:
+        sequence = found.sequence
+        if kind == UNKNOWN_NAME and sequence in incomplete:
+            continue
+        if kind in _GAPS and sequence is not None:
+            is_explained = sequence in lines or (
+                (sequence, found.stream) in samples if kind == "stream without a sample" else sequence in sequences
+            )
+            if is_explained or (kind != "line without a sample" and sequence in bare):
+                continue
+        if kind == "stream twice on a line" and sequence in too_many:
+            continue
+        if kind == "too many samples" and sequence in twice:
+            found = found.moved_to(twice[sequence])._replace(stream=twice[sequence].stream)
+        if kind == "stream without a sample" and sequence in unknown:
+            found = found.moved_to(unknown[sequence])._replace(message=f"{found.message}; is its name misspelled here?")
+        yield found
+
+
+# ------------------------------------------------------------------------------------------- files, deserializers
 
 
 class _Call(NamedTuple):
@@ -185,176 +392,273 @@ class _Call(NamedTuple):
         findings: The list to which findings are added.
         stack: Closes what is opened.
         progress: Called with how far a corpus is checked.
-        doubt: See `check_corpus`.
-        values: See `check_corpus`.
+        has_words: Whether keys are words in all corpora that are joined.
+        is_guess: Whether the streams of a text are a guess.
     """
 
     reading: Reading
     findings: Findings
     stack: ExitStack
     progress: Progress | None
-    doubt: Callable[[Corpus], None] | None = None
-    values: ValueChecks | None = None
-
-    def with_streams(self, streams: StreamDefs, doubt: Callable[[Corpus], None]) -> _Call:
-        return self._replace(reading=self.reading._replace(streams=streams), doubt=doubt)
-
-    def blocks(self, corpus: Corpus, refuse: Callable[[FormatError], None]) -> Iterator[Block]:
-        return blocks(corpus, refuse, self.progress)
+    has_words: bool
+    is_guess: bool = False
 
 
-# ------------------------------------------------------------------------------------------------ streams of texts
+class _Checked(NamedTuple):
+    """A corpus that was checked, from one file or from several.
+
+    Attributes:
+        name: Its name.
+        opened: The corpus; None: it could not be opened.
+        contents: Its contents.
+        num_noted: Number of errors and warnings of the format.
+    """
+
+    name: str
+    opened: _Opened | None
+    contents: Contents
+    num_noted: int
 
 
-class _OtherStreamsError(Exception):
-    """A text has other streams than its first lines."""
-
-    def __init__(self, streams: StreamDefs) -> None:
-        super().__init__()
-        self.streams = streams
+_Open = Callable[[], Corpus]
 
 
-class _Doubt:
-    """Searches texts for their streams, once, and refuses a guess that differs from them."""
+def _check_input(call: _Call, file: Input) -> list[list[_Checked]]:
+    """Check a file, or several; return the corpora of each source that reads them.
 
-    def __init__(self, file: Input, guess: StreamDefs, reading: Reading) -> None:
-        self._file, self._guess, self._reading = file, guess, reading
-        self._has_searched = False
-
-    def __call__(self, corpus: Corpus) -> None:
-        """Read all texts, unless that was done before.
-
-        Raises:
-            _OtherStreamsError: They have other streams.
-        """
-        if self._has_searched:
-            return
-        self._has_searched = True
-        num_sequences = sum(map(self._num_sequences, self._file.files)) or corpus.table.num_sequences
-        streams = infer_usual_streams(self._file.names, num_sequences // _SEQUENCES_FOR_A_NAME)
-        if _forms(streams) != _forms(self._guess):
-            raise _OtherStreamsError(streams)
-
-    def _num_sequences(self, path: str) -> int:
-        by_line = self._reading.skip_sequence_ids
-        text = CTFDeserializer(path, self._guess, skip_sequence_ids=by_line, max_errors=_ANY_NUMBER_OF_ERRORS)
-        try:
-            with traced(0), closing(text.open()) as corpus:
-                return corpus.table.num_sequences
-        except FormatError:
-            return 0
-
-
-def _forms(streams: StreamDefs) -> list[tuple[str, bool, int]]:
-    """Return facts about streams, without the dimensions of sparse streams."""
-    return [(name, of.is_sparse, 0 if of.is_sparse else num_values(of.dim)) for name, of in streams.items()]
-
-
-def _check_input(call: _Call, file: Input) -> list[Opened]:
-    """Check a file, or several. A text is checked again if its streams differ from the guess."""
-    guess = guessed_streams(file.names) if file.kind.form == "ctf" and not call.reading.streams else StreamDefs()
-    if not guess:
-        return _check_as_asked(call, file)
-    findings = call.findings.empty()
+    The streams of a text are guessed from its first lines. If the format has anything to say about the text, the whole
+    text is searched for streams, and checked again.
+    """
+    call.findings.corpus = file.name
     try:
+        guess = guessed_streams(file.names) if file.kind.form == "ctf" and not call.reading.streams else StreamDefs()
+        if not guess:
+            return _check_as_asked(call, file)
+        findings = call.findings.empty()
+        findings.corpus = file.name
+        reading = call.reading._replace(streams=guess)
         with ExitStack() as stack:
-            trial = call._replace(findings=findings, stack=stack)
-            found = _check_as_asked(trial.with_streams(guess, _Doubt(file, guess, call.reading)), file)
-            call.stack.push(stack.pop_all())
-    except _OtherStreamsError as other:
-        return _check_as_asked(call.with_streams(other.streams, lambda corpus: None), file)
-    call.findings.add_all(findings)
-    return found
+            found = _check_as_asked(call._replace(findings=findings, stack=stack, reading=reading, is_guess=True), file)
+            if not any(checked.num_noted for source in found for checked in source) and found:
+                call.findings.add_all(findings)
+                call.stack.push(stack.pop_all())
+                return found
+        num_sequences = findings.num_sequences
+        least = num_sequences // _SEQUENCES_FOR_A_NAME
+        usual = infer_usual_streams(file.names, max(least, 2) if num_sequences >= _ENOUGH_FOR_A_NAME else least)
+        return _check_as_asked(call._replace(reading=call.reading._replace(streams=usual), is_guess=True), file)
+    except FormatError as error:
+        call.findings.add(Finding.of(None, error, str(file.path)))
+    except ConfigError as error:
+        if error.path is None:
+            raise
+        call.findings.add(Finding("broken-file", str(error), error.path, line=error.line, column=error.line and 1))
+    return []
 
 
-# --------------------------------------------------------------------------------------------- files, deserializers
-
-
-def _check_as_asked(call: _Call, file: Input) -> list[Opened]:
-    """Check a file, or several files and whether they belong together; return the corpora that can be opened."""
+def _check_as_asked(call: _Call, file: Input) -> list[list[_Checked]]:
+    """Check a file, or several files and whether they belong together."""
     if not file.files:
-        return _check_file(call, file)
-    is_sound = True
-    values, texts = ValueChecks(file.name), list[Text]()
+        return [_check_described(call, one) for one in described(file, call.reading)]
+    contents, num_noted, can_be_opened = Contents(), 0, True
     for path in file.files:
         with ExitStack() as stack:
             one = file._replace(name=path, path=Path(path), files=())
-            found = _check_file(call._replace(stack=stack, values=values), one)
-        is_sound = bool(found) and is_sound
-        # A place opens a text again.
-        texts += [opened.text for opened in found if opened.text is not None]
-    with ExitStack() as stack:
-        for text in texts:
-            stack.callback(text.close)
-        values.report(call.findings)
-    if not is_sound:
-        return []
-    try:
-        with traced(0):
-            (together,) = described(file, call.reading)
-            corpora = call.stack.enter_context(together.opened())
-    except FormatError as error:
-        call.findings.add(Finding.of(error.kind or "repeated id", error, file.name))
-        return []
-    return [Opened(file.name, corpus, None) for corpus in corpora]
+            (describes,) = described(one, call.reading)
+            for checked in _check_described(call._replace(stack=stack), describes, contents):
+                num_noted += checked.num_noted
+                can_be_opened = can_be_opened and checked.opened is not None
+    contents.report(call.findings)
+    together = None
+    if can_be_opened:
+        try:
+            with traced(0):
+                (describes,) = described(file, call.reading)
+                (corpus,) = [call.stack.enter_context(closing(part())) for part in describes.parts()]
+            together = _Opened(file.name, corpus)
+        except (CntkIoError, OSError) as error:
+            call.findings.add(Finding.of("repeated id", error, file.name))
+            num_noted += 1
+    return [[_Checked(file.name, together, contents, num_noted)]]
 
 
-def _check_file(call: _Call, file: Input) -> list[Opened]:
-    try:
-        found = described(file, call.reading)
-    except FormatError as error:
-        call.findings.add(Finding.of(error.kind, error, str(file.path)))
-        return []
-    return [opened for one in found for opened in _check_described(call, one)]
-
-
-def _check_described(call: _Call, one: Described) -> list[Opened]:
+def _check_described(call: _Call, one: Described, contents: Contents | None = None) -> list[_Checked]:
+    path, form = str(one.input.path), one.input.kind.form
+    if one.open_labels is not None:
+        return [_check_part(call, path, part, contents) for part in one.parts()]
     aliases: Mapping[str, str] | None = None
-    if one.input.kind.form == "ctf":
+    if form == "ctf":
         aliases = {name: stream["stream_alias"] for name, stream in one.deserializers[0].streams.items()}
-    return _check_parts(call, str(one.input.path), one.parts(), aliases)
+    opening = call._replace(has_words=call.has_words or any(each.has_text_keys for each in one.deserializers))
+    return [
+        _check_part(opening, path, part, contents, aliases, is_table=form in _TABLES)
+        for deserializer in one.deserializers
+        for part in _openers(opening, deserializer)
+    ]
 
 
-def _check_given(call: _Call, deserializer: Any) -> list[Opened]:
-    return _check_parts(call, type(deserializer).__name__, openers(deserializer), None)
+def _check_given(call: _Call, deserializer: Any) -> list[_Checked]:
+    name = type(deserializer).__name__
+    call.findings.corpus = name
+    return [_check_part(call, name, part, None) for part in _openers(call, deserializer)]
 
 
-def _check_parts(
-    call: _Call, path: str, parts: Sequence[Callable[[], Corpus]], aliases: Mapping[str, str] | None
-) -> list[Opened]:
-    """Check the corpora of a description, which are joined; return them if all could be opened."""
-    found = [_check_part(call, path, open_part, aliases) for open_part in parts]
-    checked = [opened for opened in found if opened is not None]
-    if len(checked) < len(parts):
-        return []
-    check_keys(checked, call.findings)
-    return checked
+def _openers(call: _Call, deserializer: Deserializer) -> list[_Open]:
+    ahead = Ahead(PARSED_AHEAD)
+    return [partial(part.open, text_keys=call.has_words, ahead=ahead) for part in deserializer.parts()]
 
 
 def _check_part(
-    call: _Call, path: str, open_part: Callable[[], Corpus], aliases: Mapping[str, str] | None
-) -> Opened | None:
-    def opened() -> Opened:
-        corpus: Any = call.stack.enter_context(closing(open_part()))
-        text = None
-        if aliases is not None:
-            text = call.stack.enter_context(closing(Text(path, partial(bounds_of, corpus.index), aliases)))
-        return Opened(path, corpus, text)
+    call: _Call,
+    path: str,
+    open_part: _Open,
+    shared: Contents | None,
+    aliases: Mapping[str, str] | None = None,
+    *,
+    is_table: bool = False,
+) -> _Checked:
+    """Check a corpus; `shared` are the contents of the files that belong together, which the caller reports."""
+    events = _Events(path, call.findings)
+    contents = Contents() if shared is None else shared
+    opened = None
+    try:
+        with observed(events.note, (UNKNOWN_NAME,) if call.is_guess else ()):
+            corpus: Any = call.stack.enter_context(closing(open_part()))
+        text = (
+            None
+            if aliases is None
+            else call.stack.enter_context(closing(_Text(path, partial(bounds_of, corpus.index), aliases)))
+        )
+        opened = _Opened(path, corpus, text, is_table)
+        contents.begin(corpus.streams, opened)
+        num_seen = 0
+        for block in blocks(corpus, partial(events.mend, corpus), call.progress):
+            events.fold()
+            contents.add(block, events.unsound)
+            num_seen += block.num_sequences
+        num_sequences = corpus.table.num_sequences or num_seen
+        contents.end(num_sequences)
+        call.findings.num_sequences += num_sequences
+        _note_utterances(corpus, events)
+        ends = None if text is None else text.line_ends()
+    except (CntkIoError, OSError) as error:
+        events.note(None, error)
+        events.fold()
+        return _Checked(path, None, contents, events.num_noted)
+    events.fold()
+    if shared is None:
+        contents.report(call.findings)
+    if ends is not None:
+        call.findings.add(ends)
+    return _Checked(path, opened, contents, events.num_noted)
 
-    return check_corpus(path, opened, call.blocks, call.findings, call.doubt, call.values)
+
+def _note_utterances(corpus: Corpus, events: _Events) -> None:
+    """Note the utterances that are invalid or broken, in their order."""
+    if corpus.utterances is None:
+        return
+    masks = [mask for mask in (corpus.utterances.invalid, corpus.utterances.broken) if mask is not None]
+    for index in sorted({int(index) for mask in masks for index in np.flatnonzero(mask)}):
+        error = corpus.utterances.complaint(index)
+        events.note(None, error)
 
 
-# ---------------------------------------------------------------------------------------------------- a sound copy
+# ---------------------------------------------------------------------------------------------------- sources
 
 
-def _write_sound(target: Path, file: Input, corpus: Any, findings: Findings) -> int:
-    """Write a copy without the sequences that break the format, and return their number."""
-    unsound = sorted({bounds_at(corpus.index, byte) for byte in findings.unsound.get(str(file.path), [])})
-    with closing(open_input(str(file.path))) as text, written_whole(target) as copy:
-        begin = 0
-        with announced("copying", text.size):
-            for end, following in (*unsound, (text.size, text.size)):
-                for at in range(begin, end, _COPIED_AT_ONCE):
-                    passed(copy.write(text.read(at, min(_COPIED_AT_ONCE, end - at))))
-                begin = following
-    return len(unsound)
+def _check_source(call: _Call, source: Sequence[_Checked]) -> Sequences:
+    """Check what a source of these corpora leaves out or refuses; return the contents of its sequences."""
+    findings, opened = call.findings, [checked.opened for checked in source if checked.opened is not None]
+    findings.corpus = ", ".join(checked.name for checked in source)
+    sequences = source[0].contents.sequences() if source else Contents().sequences()
+    if not source or len(opened) < len(source):
+        return sequences
+    num_before = sum(findings.counts.values())
+    if len(opened) > 1 and all(one.corpus.joins != "alone" for one in opened):
+        for other, checked in zip(opened[1:], source[1:], strict=True):
+            try:
+                partners = _compare(opened[0], other, findings)
+            except CorpusError as error:
+                findings.add(Finding("cannot-join", str(error), opened[0].path))
+                return sequences
+            sequences = sequences.joined(partners[0], checked.contents.sequences(), partners[1])
+    sequences.report(findings)
+    # A part of a join, and a file with repeated ids, has other findings about its ids.
+    (first, *others) = opened
+    if (
+        not others
+        and first.text is not None
+        and not findings.of("repeated-id", "")
+        and first.corpus.index.num_lines is None
+    ):
+        report_ids(first.corpus.table.keys[:], first, findings)
+    has_findings = sum(findings.counts.values()) > num_before or any(checked.num_noted for checked in source)
+    traits = opened[0].corpus.utterances
+    if not has_findings and (
+        len(opened) > 1 or traits is None or traits.can_lead
+    ):  # labels are checked without features
+        try:
+            with traced(0):
+                arrange([one.corpus for one in opened])
+            _require_names(opened)
+        except CntkIoError as error:
+            findings.add(Finding("cannot-join", str(error), opened[0].path))
+    return sequences
+
+
+def _require_names(opened: Sequence[_Opened]) -> None:
+    names = [info.name for one in opened for info in one.corpus.streams]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ConfigError(f"two streams have the name {repeated[0]!r}; rename one of them", key=repeated[0])
+
+
+_Partners = tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]
+
+
+def _compare(first: _Opened, other: _Opened, findings: Findings) -> _Partners:
+    """Compare the keys and lengths of two corpora that are joined; return the indices of the joined sequences.
+
+    Raises:
+        CorpusError: No key is in both.
+    """
+    pair = (first, other)
+    patterns = [None if one.corpus.utterances is None else one.corpus.utterances.is_pattern for one in pair]
+    joined = join([one.corpus.table for one in pair], patterns=patterns)
+    for one, another, partners in zip(pair, reversed(pair), joined.partners, strict=True):
+        is_missing = np.ones(one.corpus.table.num_sequences, np.bool_)
+        is_missing[partners] = False
+        _add_all(findings, one, np.flatnonzero(is_missing), partial(_missing, another.path))
+    lengths = [one.corpus.table.lengths[partners] for one, partners in zip(pair, joined.partners, strict=True)]
+    is_unequal = lengths[0] != lengths[1]
+    traits = [one.corpus.utterances for one in pair]
+    for trait, partners in zip(traits, joined.partners, strict=True):
+        for mask in (None, None) if trait is None else (trait.invalid, trait.broken):
+            if mask is not None:
+                is_unequal &= ~mask[partners]
+    is_broadcast = any(trait is not None and trait.is_broadcast for trait in traits)
+    unequal = np.flatnonzero(is_unequal)
+    if not is_broadcast and (None not in traits or are_few(len(unequal), len(is_unequal))):
+
+        def finding(index: int) -> Finding:
+            own, theirs = (int(length[unequal[index]]) for length in reversed(lengths))
+            return Finding("unequal-lengths", f"{own} samples here, but {theirs} in {first.path}", "")
+
+        _add_all(findings, other, joined.partners[1][unequal], finding)
+    return joined.partners[0], joined.partners[1]
+
+
+def _missing(path: str, _index: int) -> Finding:
+    return Finding("missing-key", f"{path} has no sequence with this key", "")
+
+
+def _add_all(
+    findings: Findings, opened: _Opened, sequences: npt.NDArray[Any], finding: Callable[[int], Finding]
+) -> None:
+    """Add a finding for sequences of a corpus; the first three get their places."""
+    keys = opened.corpus.table.keys
+    for index in range(min(len(sequences), 3)):
+        sequence = int(sequences[index])
+        count = len(sequences) - min(len(sequences), 3) + 1 if not index else 1
+        place = {"sequence": shown_key(keys[sequence]), **opened.place(sequence)}
+        findings.add(finding(index)._replace(num_cases=count, **place))

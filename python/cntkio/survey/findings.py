@@ -1,10 +1,10 @@
-"""Findings of a check: each with its rule and its place, counted for the whole file, listed up to a limit."""
+"""Findings of a check: one for each cause, with the number of cases and the first three places."""
 
 from __future__ import annotations
 
-import os
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import cache
 from typing import NamedTuple
@@ -15,23 +15,48 @@ from cntkio.formats.open_input import open_input
 from cntkio.formats.text_input import TextInput
 from cntkio.survey.rules import RULES, Rule, code_of
 
-_WINDOW = 100
+_NUM_PLACES = 3
+_AROUND = 400  # bytes of a line to keep on each side of a place
+# Parts of a message that differ from case to case of one cause: numbers, and the row or the line at the end. An unknown
+# label is the cause itself.
+_OF_A_CASE = re.compile(r"\d+(\.\d+)?|: ['\"].*")
+_TIMES = re.compile(r"'\d\S*\s+\d\S*\s")
+_TOKEN = re.compile(r"\|?[^\s|]+")
+_CORRECTIONS = str.maketrans(",\u2212\u2013\u2014", ".---", "'\"\u00a0_")
+_NUMBER = re.compile(r"[+-]?\d+\.?\d*([eE][+-]?\d+)?")
 
 
 class Excerpt(NamedTuple):
-    """A line of a text, or a part of it that has the place of a finding.
+    """A line of a text, or the part of a long line that is near the place of a finding.
 
     Attributes:
-        text: The characters; `…` stands for what is left out.
+        text: The characters.
         caret: Position of the place in them.
+        width: Number of characters of the word at the place, at least 1.
     """
 
     text: str
     caret: int
+    width: int = 1
+
+    @property
+    def word(self) -> str:
+        """The word at the place."""
+        return self.text[self.caret : self.caret + self.width]
+
+    def cut(self, most: int) -> Excerpt:
+        """Return the part around the place that has at most this number of characters; `…` stands for the rest."""
+        if len(self.text) <= most:
+            return self
+        width = min(self.width, most // 2)
+        begin = max(min(self.caret - (most - width) // 2, len(self.text) - most), 0)
+        end = begin + most
+        text = f"{'…' * (begin > 0)}{self.text[begin + (begin > 0) : end - (end < len(self.text))]}"
+        return Excerpt(f"{text}{'…' * (end < len(self.text))}", self.caret - begin, width)
 
 
 class Finding(NamedTuple):
-    """Something that is wrong, or looks wrong.
+    """Something that is wrong, or looks wrong: a cause, with all of its cases.
 
     Attributes:
         code: Its rule.
@@ -39,10 +64,15 @@ class Finding(NamedTuple):
         path: The file.
         byte: Position in the file, from 0.
         line: Line of a text, from 1.
-        column: Byte in the line, from 1.
+        column: Character in the line, from 1.
         sequence: Key of the sequence.
-        stream: Name of the stream.
+        stream: Name of the stream; in a table, of the column.
         excerpt: The line of a text around the place; None: the place has no line.
+        sample: Sample in the sequence, such as a frame, from 0; None: the whole sequence.
+        row: Row of a table, from 0; None: the file is not a table.
+        num_cases: Number of cases.
+        others: The second and the third place.
+        advice: What to change, if the case shows it.
     """
 
     code: str
@@ -54,6 +84,11 @@ class Finding(NamedTuple):
     sequence: int | str | None = None
     stream: str | None = None
     excerpt: Excerpt | None = None
+    sample: int | None = None
+    row: int | None = None
+    num_cases: int = 1
+    others: tuple[Finding, ...] = ()
+    advice: str = ""
 
     @property
     def rule(self) -> Rule:
@@ -61,51 +96,74 @@ class Finding(NamedTuple):
         return RULES[self.code]
 
     @property
+    def help(self) -> str:
+        """What to change."""
+        return self.advice or self.rule.help
+
+    @property
     def place(self) -> str:
-        """The file, and line and column or else the byte, as compilers write them."""
+        """The file, and line and column, the row or the byte, as compilers write them."""
         if self.line is not None:
             return f"{self.path}:{self.line}:{self.column or 1}"
+        if self.row is not None:
+            return f"{self.path}: row {self.row}"
         return self.path if self.byte is None else f"{self.path}: byte {self.byte}"
 
     @property
     def context(self) -> str:
-        """The stream and the sequence."""
-        stream = "" if self.stream is None else f"stream {self.stream!r}"
-        sequence = "" if self.sequence is None else f"sequence {self.sequence}"
-        return ", ".join(filter(None, (stream, sequence)))
+        """The stream, the sequence, and the sample if the place has no line."""
+        stream = "" if self.stream is None else f"{'column' if self.row is not None else 'stream'} {self.stream!r}"
+        sequence = "" if self.sequence is None or self.row is not None else f"sequence {self.sequence}"
+        sample = "" if self.sample is None or self.line is not None else f"frame {self.sample}"
+        return ", ".join(filter(None, (stream, sequence, sample)))
 
     @classmethod
     def of(cls, kind: str | None, error: str | Exception, path: str) -> Finding:
         """Return the finding for an error or a warning of a format."""
-        if not isinstance(error, FormatError):
-            return cls(code_of(kind or ""), str(error).removeprefix(f"{path}: "), path)
-        return cls(
-            code_of(kind or error.kind or ""),
-            error.what,
-            error.path or path,
-            error.byte,
-            error.line,
-            error.column,
-            error.sequence,
-            error.stream,
-        )
+        if isinstance(error, FormatError):
+            code = code_of(kind or error.kind or "")
+            place = (error.path or path, error.byte, error.line, error.column, error.sequence, error.stream)
+            return cls(code, error.what, *place)
+        if isinstance(error, OSError):
+            return cls("missing-file", str(error.strerror or error), str(error.filename or path))
+        return cls(code_of(kind or ""), str(error).removeprefix(f"{path}: "), path)
 
     def moved_to(self, other: Finding) -> Finding:
         """Return this finding at the place of another."""
         return self._replace(byte=other.byte, line=other.line, column=other.column)
 
     def with_excerpt(self, text: TextInput) -> Finding:
-        """Return this finding with the line of the text around its place."""
+        """Return this finding with the line of the text around its place, its column in characters, and advice."""
         if self.line is None or self.byte is None or self.column is None:
             return self
-        first = max(self.byte - self.column + 1, self.byte - _WINDOW // 2)
-        is_cut = first > self.byte - self.column + 1
-        content = text.read(first, _WINDOW + 1)
-        content = content[: content.find(b"\n") + 1] or content
-        is_long = len(content) > _WINDOW and not content.endswith(b"\n")
-        before = content[: self.byte - first].decode(errors="replace")
-        line = content[:_WINDOW].rstrip(b"\r\n").decode(errors="replace").expandtabs(1)
-        return self._replace(excerpt=Excerpt(f"{'…' * is_cut}{line}{'…' * is_long}", len(before) + is_cut))
+        begin = self.byte - self.column + 1
+        before = text.read(begin, self.column - 1).decode(errors="replace")
+        column = len(before) + 1
+        after = re.split(r"[\r\n]", text.read(self.byte, _AROUND).decode(errors="replace"), maxsplit=1)[0]
+        before = before[-_AROUND:].expandtabs(1)
+        words = [word for word in _TOKEN.finditer(before + after) if word.end() > len(before)]
+        excerpt = Excerpt((before + after).expandtabs(1), len(before))
+        if words and words[0].start() <= len(before):
+            excerpt = excerpt._replace(caret=words[0].start(), width=words[0].end() - words[0].start())
+        found = self._replace(column=column, excerpt=excerpt)
+        return found._replace(advice=self.advice or _advice(found))
+
+
+def _advice(finding: Finding) -> str:
+    """Return the change that makes a number of a word; empty if there is none."""
+    assert finding.excerpt is not None
+    word = finding.excerpt.word
+    number = word.translate(_CORRECTIONS)
+    number = re.sub(r"^([+-]?)\.", r"\g<1>0.", number)
+    if finding.code not in ("bad-number", "stray-text"):
+        return ""
+    if number != word and _NUMBER.fullmatch(number):
+        return f"write {number} for {word}"
+    if finding.code == "bad-number" and re.fullmatch(r"\d+:\S+", word):
+        return "write the values without indices, or define the stream as sparse (--stream NAME:DIM:sparse)"
+    if word.lower().lstrip("+-") in ("nan", "inf", "null", "na", "none"):
+        return f"write a number for {word}, or remove the sample"
+    return ""
 
 
 class Findings(Displayed):
@@ -116,43 +174,70 @@ class Findings(Displayed):
         ignored: Codes that do not count.
 
     Attributes:
-        listed: The findings that were kept, in the order in which they were found.
-        counts: Number of findings of each code.
+        counts: Number of cases of each code.
         num_sequences: The sequences that were checked.
-        num_left_out: The sequences that a copy lacks.
-        unsound: For each file, the bytes at which sequences break the format.
+        corpus: The corpus that is being checked. Cases in different corpora are different findings.
     """
 
     def __init__(self, most: int, ignored: frozenset[str] = frozenset()) -> None:
         self._most = most
         self._ignored = ignored
-        self.listed: list[Finding] = []
+        self._found: dict[tuple[str, ...], Finding] = {}
         self.counts: Counter[str] = Counter()
         self.num_sequences = 0
-        self.num_left_out = 0
-        self.unsound: dict[str, list[int]] = {}
+        self.corpus = ""
 
     def __bool__(self) -> bool:
         return bool(self.counts)
 
     def __len__(self) -> int:
-        return len(self.listed)
+        return len(self._found)
 
     def __iter__(self) -> Iterator[Finding]:
-        paths = {finding.path: index for index, finding in reversed(list(enumerate(self.listed)))}
-        yield from sorted(self.listed, key=lambda found: (paths[found.path], found.byte is None, found.byte or 0))
+        paths = {path: index for index, path in enumerate(dict.fromkeys(found.path for found in self._found.values()))}
+        yield from sorted(
+            self._found.values(), key=lambda found: (paths[found.path], found.byte is None, found.byte or 0)
+        )
 
     def empty(self) -> Findings:
-        """Return findings that have as much room as is left here, and ignore the same codes."""
-        return Findings(self._most - len(self.listed), self._ignored)
+        """Return findings with the same limits."""
+        return Findings(self._most, self._ignored)
 
     def add_all(self, other: Findings) -> None:
         """Add the findings of a part of the check."""
-        self.listed += other.listed
+        for key, finding in other._found.items():
+            if len(self) < self._most:
+                self._found[key] = finding
         self.counts += other.counts
         self.num_sequences += other.num_sequences
-        for path, places in other.unsound.items():
-            self.unsound.setdefault(path, []).extend(places)
+
+    def add(self, finding: Finding) -> None:
+        """Add a finding. If its cause was found before, add its cases and its place to that finding."""
+        if finding.code in self._ignored:
+            return
+        self.counts[finding.code] += finding.num_cases
+        varying = _TIMES if finding.code == "unknown-label" else _OF_A_CASE
+        shape = varying.sub("#", finding.message)
+        key = (self.corpus, finding.code, finding.stream or "", shape)
+        known = self._found.get(key)
+        if known is not None:
+            others = (*known.others, finding, *finding.others)[: _NUM_PLACES - 1]
+            self._found[key] = known._replace(num_cases=known.num_cases + finding.num_cases, others=others)
+        elif len(self) < self._most:
+            self._found[key] = finding
+
+    def replace(self, code: str, stream: str, new: Finding) -> None:
+        """Replace the findings of a code and a stream of the corpus by a finding that explains them."""
+        for key in [key for key in self._found if key[:3] == (self.corpus, code, stream)]:
+            old = self._found.pop(key)
+            self.counts[code] -= old.num_cases
+            new = new._replace(num_cases=new.num_cases + old.num_cases, path=old.path).moved_to(old)
+        self.counts = +self.counts
+        self.add(new)
+
+    def of(self, code: str, stream: str) -> list[Finding]:
+        """Return the findings of a code and a stream of the corpus."""
+        return [found for key, found in self._found.items() if key[:3] == (self.corpus, code, stream)]
 
     def finish(self, names: Mapping[str, str]) -> None:
         """Add excerpts while all files can be read, and replace the names of files by names for people.
@@ -169,34 +254,20 @@ class Findings(Displayed):
                 except (OSError, CntkIoError):
                     return None
 
-            for index, finding in enumerate(self.listed):
+            def finished(finding: Finding) -> Finding:
                 text = None if finding.line is None else opened(finding.path)
                 found = finding if text is None else finding.with_excerpt(text)
-                self.listed[index] = found._replace(path=names.get(finding.path, finding.path))
+                return found._replace(
+                    path=names.get(finding.path, finding.path), others=tuple(map(finished, finding.others))
+                )
 
-    def add(self, finding: Finding, count: int = 1) -> None:
-        """Add a finding, which stands for `count` findings."""
-        if finding.code in self._ignored:
-            return
-        self.counts[finding.code] += count
-        if len(self.listed) < self._most:
-            self.listed.append(finding)
-        if finding.rule.severity == "error" and finding.byte is not None:
-            self.unsound.setdefault(os.fspath(finding.path), []).append(finding.byte)
+            self._found = {key: finished(finding) for key, finding in self._found.items()}
 
-    def add_each(self, code: str, count: int, make: Callable[[int], Finding], num_made: int) -> None:
-        """Add `count` findings of a code. `make` returns each finding to keep, at most the first `num_made`."""
-        if code in self._ignored or not count:
-            return
-        num_kept = min(count, num_made, max(self._most - len(self.listed), 0))
-        self.counts[code] += count
-        self.listed.extend(make(index) for index in range(num_kept))
+    def num_of(self, severity: str) -> int:
+        """Return the number of cases of a severity."""
+        return sum(count for code, count in self.counts.items() if RULES[code].severity == severity)
 
     def _description(self) -> Description:
         severities = [counted(self.num_of("error"), "error"), counted(self.num_of("warning"), "warning")]
-        rows = [(found.code, found.place, found.message, found.context) for found in self]
-        return Description(f"Findings: {', '.join(severities)}", ("rule", "place", "message", "where"), rows)
-
-    def num_of(self, severity: str) -> int:
-        """Return the number of findings of a severity."""
-        return sum(count for code, count in self.counts.items() if RULES[code].severity == severity)
+        rows = [(found.code, f"{found.num_cases:,}", found.place, found.message, found.context) for found in self]
+        return Description(f"Findings: {', '.join(severities)}", ("rule", "cases", "place", "message", "where"), rows)

@@ -1,17 +1,11 @@
-"""The rules of `cntkio check`: for each kind of finding its code, its severity, what it means, and what to do.
+"""The rules of `cntkio check`: for each decision of a person a code, what it means, and what to change.
 
-The codes are the kinds of errors and warnings of the formats with hyphens for blanks, and the codes of `check` itself.
-The pages in `docs/rules` are generated from this table:
-
-::
-
-    python -m cntkio.survey.rules docs/rules
+Several kinds of errors and warnings of the formats have one rule, because they need the same change.
+`docs/check-rules.md` has an example of each rule.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 Severity = Literal["error", "warning"]
@@ -22,298 +16,165 @@ class Rule(NamedTuple):
 
     Attributes:
         code: Its stable name.
-        severity: Whether CNTK's readers count it as an error, or continue with or without a warning.
-        formats: The kinds of files in which it is found.
+        severity: ``"error"`` if a source refuses the data or leaves some of them out; ``"warning"`` if it reads them.
         meaning: Its description, in a sentence or more.
-        help: Advice.
+        help: What to change.
+        kinds: The kinds of errors and warnings of the formats that the rule stands for.
     """
 
     code: str
     severity: Severity
-    formats: str
     meaning: str
     help: str
+    kinds: tuple[str, ...] = ()
 
-    def page(self) -> str:
-        """Return the page of the rule as Markdown."""
-        counts = "it costs one of `max_errors`" if self.formats == "text" else "it ends the reading"
-        effect = f"An error: {counts}." if self.severity == "error" else "A warning: the data are read."
-        return (
-            f"# {self.code}\n\n{self.meaning}\n\n| | |\n|---|---|\n| severity | {self.severity} |\n"
-            f"| found in | {self.formats} |\n\n{effect}\n\n**What to do:** {self.help}\n"
-        )
+
+_ROWS = (
+    # Texts.
+    Rule("bad-number", "error",
+         "A byte cannot be part of a number, so the sample is dropped.",
+         "write numbers like 1, -2.5 or 3e-4, with a point and without quotes", ("bad number",)),
+    Rule("bad-index", "error",
+         "A sparse sample has a value without an index, or a word where an index should be. The sample is dropped.",
+         "write each value as index:value, or define the stream as dense", ("bad index", "missing colon")),
+    Rule("index-too-large", "error",
+         "A sparse value, such as a label, has an index that is not below the stream's dimension.",
+         "correct the index, or give the stream a larger dimension",
+         ("index out of range", "large class", "row too large")),
+    Rule("too-many-values", "error",
+         "A dense sample has more values than the stream's dimension. The sample is dropped.",
+         "remove the values that are too many, or give the stream a larger dimension",
+         ("too many values", "too many values together")),
+    Rule("too-few-values", "warning",
+         "A dense sample has fewer values than the stream's dimension. The rest is filled with zeros.",
+         "add the missing values, or give the stream a smaller dimension", ("short dense sample",)),
+    Rule("stray-text", "error",
+         "A line has text that belongs to no sample. It is skipped.",
+         "begin each sample with a pipe and the name of its stream, and each comment with |#",
+         ("junk", "pipe without a name", "byte above 0x7F")),
+    Rule("missing-sample", "error",
+         "A line or a sequence has no sample of a stream that is read, or fewer samples than lines. It is left out, or "
+         "joined with the wrong samples.",
+         "add the sample, remove the line, or read only the streams that each sequence has",
+         ("line without a sample", "stream without a sample", "too few samples", "line left out", "sequence left out")),
+    Rule("extra-sample", "error",
+         "A line has two samples of a stream, so the stream is longer than the others.",
+         "write the second sample on a line of its own, with the same id, or remove it",
+         ("too many samples", "stream twice on a line", "several samples in a dense sequence")),
+    Rule("unknown-name", "warning",
+         "Hardly any sequence has a stream of this name, so it is probably misspelled. Its samples are not "
+         "read. (This is "
+         "found only if `--stream` does not name the streams.)",
+         "correct the name; or name all streams with --stream, if it is right", ("unknown name",)),
+    Rule("repeated-id", "error",
+         "Two sequences that are not neighbours have the same id. A text is read, but a join uses only one of "
+         "them; lists "
+         "and label files leave them out.",
+         "give each sequence its own id, and write the lines of a sequence together; read files that count anew with "
+         "--keys per_file", ("repeated id", "repeated utterance")),
+    Rule("ids-not-consecutive", "warning",
+         "The ids of almost all sequences ascend by one, but here ids are missing or out of order.",
+         "look for a part of the corpus that was lost or moved; if the ids are right, ignore this rule"),
+    Rule("mixed-line-ends", "warning",
+         "Some lines end with CR LF, the others with LF alone. The readers accept both; other programs may not.",
+         "end all lines in the same way, for example with dos2unix"),
+    # Files.
+    Rule("broken-file", "error",
+         "The bytes of a file break its format: the file was cut short, was changed, or is a file of another kind.",
+         "copy the file again, or write it again with the program that made it", (
+             "name at the end", "no value at the end", "length list beyond the chunk", "count beyond the chunk",
+             "dense samples beyond the chunk", "sparse samples beyond the chunk", "negative count",
+             "negative sample size", "wrong sum of values", "columns begin late", "descending columns",
+             "column beyond the values", "negative row", "descending samples", "more samples than the table says",
+             "chunk with unused bytes", "bad header", "wrong sum", "entry cut off", "no header", "not binary",
+             "version", "truncated",
+         )),
+    Rule("missing-file", "error",
+         "A list names a file that cannot be opened.",
+         "correct the path in the list, or give the folder with --prefix"),
+    # Lists, features, labels.
+    Rule("bad-list-line", "error",
+         "A line of a list of utterances has no id, no path or no range.",
+         "write id=path[first,last], for example u1=train.ark[0,299]",
+         ("no id", "no range", "bad range", "no path", "bad key", "open quote")),
+    Rule("bad-range", "error",
+         "The frames of an utterance end before they begin, or the file has fewer frames.",
+         "write the first and the last frame, counted from 0 in the file",
+         ("reversed", "range beyond the file", "file ends early")),
+    Rule("bad-times", "error",
+         "The rows of an entry of a label file do not follow each other from frame 0. The utterance is left out.",
+         "begin each row where the previous one ends, in units of 100 ns that are multiples of the frame shift",
+         ("out of order", "late start", "bad time", "no times")),
+    Rule("bad-label-entry", "error",
+         "An entry of a label file cannot be read: its name is not in quotes, or a row does not have the "
+         "expected columns.",
+         'write the name as "*/u1.lab", a row as start, end and label, and a dot after the last row',
+         ("columns", "bad class", "unquoted key", "pattern", "long key")),
+    Rule("unknown-label", "error",
+         "A label is not in the mapping file. The utterance cannot be read.",
+         "add the label to the mapping file, or correct its spelling", ("unknown label",)),
+    Rule("empty-utterance", "error",
+         "An utterance has no frames.",
+         "remove the utterance from the list or the label file", ("no frames", "empty entry")),
+    Rule("utterance-too-long", "warning",
+         "An utterance is longer than the limit, and is left out.",
+         "raise max_sequence_length, or cut the utterance", ("utterance too long",)),
+    Rule("mixed-files", "warning",
+         "A feature file differs from the first file in its kind, its frame shift or its values per frame.",
+         "compute all features with the same settings", ("mixed files",)),
+    # Joins.
+    Rule("missing-key", "error",
+         "A corpus lacks the key of a sequence of the corpus with which it is joined. The join leaves the "
+         "sequence out.",
+         "add the sequence to the corpus that lacks it, or remove it from the other one"),
+    Rule("cannot-join", "error",
+         "The corpora cannot be joined, or cannot be joined in this order.",
+         "compare the keys and the names of the streams; put features and texts before labels"),
+    Rule("unequal-lengths", "warning",
+         "A stream has fewer or more samples in a sequence than another stream that is usually as long.",
+         "write a sample for each frame; or pass unequal_lengths='drop' to leave such utterances out"),
+    # Contents.
+    Rule("not-finite", "warning",
+         "A value is NaN, infinite, or too large for its type. Whatever is computed with it becomes NaN, too.",
+         "find out what computed the value, and correct or remove the sample"),
+    Rule("constant-values", "warning",
+         "A stream, or a column of a dense stream, has the same value in all samples, so a network learns "
+         "nothing from it.",
+         "check the program that wrote the stream; if the values are right, leave the stream or the column out"),
+    Rule("not-one-hot", "warning",
+         "A sample has no value, several values, or a value other than 1, while the other samples of the stream have a "
+         "single 1.",
+         "write a single 1 for the class; if the sample is right, ignore this rule"),
+    Rule("one-based-indices", "warning",
+         "All indices from 1 to the last one occur, but 0 does not, so they probably count from 1. Indices of "
+         "CNTK count "
+         "from 0.",
+         "subtract 1 from each index"),
+    Rule("index-outlier", "warning",
+         "An index is more than ten times as large as all others, so it makes the stream and the weights of a "
+         "network that "
+         "much wider.",
+         "correct the index, or remove the sample"),
+    Rule("unused-class", "warning",
+         "A class never occurs, while each of the others occurs at least ten times.",
+         "look for lost samples of the class, or give the stream a smaller dimension"),
+    Rule("equal-sequences", "warning",
+         "Sequences of a corpus have exactly the same contents, so they count several times.",
+         "remove the copies; if they are right, ignore this rule"),
+    Rule("overlap", "warning",
+         "A sequence is also in another corpus of the call. A test with sequences of the training measures nothing.",
+         "remove the sequences from one of the corpora"),
+)  # fmt: skip
+RULES = {rule.code: rule for rule in _ROWS}
+"""The rules, by code."""
+_CODES = {kind.lower(): rule.code for rule in _ROWS for kind in rule.kinds}
 
 
 def code_of(kind: str) -> str:
-    """Return the code of a kind of error or warning.
+    """Return the code of a kind of error or warning of a format.
 
     Example:
-        >>> code_of("bad number"), code_of("mixed files: a frame shift of 3")
-        ('bad-number', 'mixed-files')
+        >>> code_of("bad number"), code_of("mixed files: a frame shift of 3"), code_of("another damage")
+        ('bad-number', 'mixed-files', 'broken-file')
     """
-    code = kind.partition(":")[0].lower().replace(" ", "-")
-    return code if code in RULES else "broken-file"
-
-
-_SPELL = "correct the line"
-_CUT = "the file was cut short, or bytes were changed; copy it again, or write it again"
-_ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
-    ("bad-number", "error", "text",
-     "A byte cannot be part of a number. The sample is dropped.",
-     _SPELL),
-    ("bad-index", "error", "text",
-     "A sparse sample has a byte where an index should be. The sample is dropped.",
-     "write each value as index:value, or define the stream as dense"),
-    ("index-out-of-range", "error", "text, binary corpora",
-     "A sparse value, such as a label, has an index that is not below the stream's dimension. The sample is "
-     "dropped.",
-     "correct the index, or give the stream a larger dimension"),
-    ("missing-colon", "error", "text",
-     "An index of a sparse sample has no colon and value after it. The sample is dropped.",
-     "write each value as index:value, or define the stream as dense"),
-    ("too-many-values", "error", "text, binary corpora",
-     "A dense sample has more values than the stream's dimension. The sample is dropped.",
-     "remove values, or give the stream a larger dimension"),
-    ("junk", "error", "text",
-     "A printable byte stands where a sample should start. It is skipped.",
-     "begin each sample with a pipe and the name of its stream"),
-    ("pipe-without-a-name", "error", "text",
-     "A pipe has no name after it. The sample is skipped.",
-     "write the name of the stream directly after the pipe, or |# for a comment"),
-    ("name-at-the-end", "error", "text",
-     "The file ends within the name of a stream.",
-     _CUT),
-    ("no-value-at-the-end", "error", "text",
-     "The file ends where the first value of a sample should be.",
-     _CUT),
-    ("line-without-a-sample", "error", "text",
-     "A line has no sample of any stream that is read.",
-     "add a sample, remove the line, or read the streams that the line has"),
-    ("stream-without-a-sample", "error", "text",
-     "A sequence has no sample of a stream that is read. It is left out.",
-     "add a sample of the stream to the sequence, or remove the sequence"),
-    ("too-many-samples", "error", "text",
-     "A sequence has more samples of a stream than lines.",
-     "write one sample of a stream on a line"),
-    ("too-few-samples", "error", "text",
-     "The longest stream of a sequence has fewer samples than the sequence has lines.",
-     "give each line of the sequence a sample of its longest stream"),
-    ("byte-above-0x7f", "warning", "text",
-     "A byte above 0x7F ended the values of a sample. What follows it on the line is lost.",
-     "write values in ASCII; other characters are possible in comments"),
-    ("short-dense-sample", "warning", "text",
-     "A dense sample has fewer values than the stream's dimension. The rest is filled with zeros.",
-     "add the missing values, or define the stream as sparse"),
-    ("stream-twice-on-a-line", "warning", "text",
-     "A stream has two samples on a line. Both are kept, so its sequence is longer than its lines.",
-     "write the second sample on a line of its own, or remove it"),
-    ("unknown-name", "warning", "text",
-     "Fewer than 1 of 100 sequences have a stream of this name: perhaps it is misspelled. Its samples are not read. "
-     "(This is found only if `--stream` does not name the streams.)",
-     "correct the name; or name all streams with `--stream`, if it is right"),
-    ("repeated-id", "warning", "text",
-     "Two sequences that are not neighbours have the same id. Both are read; in a join only one of them has a "
-     "partner.",
-     "give each sequence its own id, and write the lines of a sequence together"),
-    ("line-left-out", "warning", "text",
-     "A line has no sample of the stream that defines the minibatch size. It is left out.",
-     "add a sample, or let another stream define the minibatch size"),
-    ("sequence-left-out", "warning", "text",
-     "A sequence has no sample of the stream that defines the minibatch size. It is left out.",
-     "add a sample, or let another stream define the minibatch size"),
-    ("mixed-line-ends", "warning", "text, lists, label files",
-     "Some lines end with CR LF, the others with LF alone. The readers accept both; other programs may not.",
-     "end all lines in the same way, for example with dos2unix"),
-    ("length-list-beyond-the-chunk", "error", "binary corpora",
-     "The lengths of a chunk's sequences take more bytes than the chunk has.",
-     _CUT),
-    ("count-beyond-the-chunk", "error", "binary corpora",
-     "A count lies beyond the end of its chunk.",
-     _CUT),
-    ("dense-samples-beyond-the-chunk", "error", "binary corpora",
-     "Dense samples take more bytes than are left of the chunk.",
-     _CUT),
-    ("sparse-samples-beyond-the-chunk", "error", "binary corpora",
-     "Sparse samples take more bytes than are left of the chunk.",
-     _CUT),
-    ("negative-count", "error", "binary corpora",
-     "The number of values of a sequence is negative.",
-     _CUT),
-    ("negative-sample-size", "error", "binary corpora",
-     "The number of values of a sample is negative.",
-     _CUT),
-    ("wrong-sum-of-values", "error", "binary corpora",
-     "The numbers of values of a sequence and of its samples contradict each other.",
-     _CUT),
-    ("columns-begin-late", "error", "binary corpora",
-     "The first column of a sparse sequence does not begin at value 0.",
-     _CUT),
-    ("descending-columns", "error", "binary corpora",
-     "A column of a sparse sequence ends before it begins.",
-     _CUT),
-    ("column-beyond-the-values", "error", "binary corpora",
-     "A column ends beyond the values of its sequence.",
-     _CUT),
-    ("negative-row", "error", "binary corpora",
-     "A row number of a sparse sequence is negative.",
-     _CUT),
-    ("descending-samples", "error", "binary corpora",
-     "The values of a sparse sequence are not in the order of its samples.",
-     "write the file again; its writer is at fault"),
-    ("more-samples-than-the-table-says", "error", "binary corpora",
-     "A sequence has more samples than the table of chunks allows for.",
-     _CUT),
-    ("several-samples-in-a-dense-sequence", "error", "binary corpora",
-     "A dense sequence of the documented layout has more than one sample.",
-     "write the corpus in the 2.x layout"),
-    ("row-too-large", "error", "binary corpora",
-     "A row number does not fit the documented layout.",
-     "write the corpus in the 2.x layout"),
-    ("too-many-values-together", "error", "binary corpora",
-     "A sequence has more values than the layout can count.",
-     "split the sequence"),
-    ("chunk-with-unused-bytes", "warning", "binary corpora",
-     "The last bytes of a chunk belong to no stream.",
-     "write the file again, if you do not know what the bytes are"),
-    ("no-id", "error", "lists",
-     "A line of a list has no id before an equals sign.",
-     "write id=path[first,last]"),
-    ("no-range", "error", "lists",
-     "A line of a list has no range of frames.",
-     "write id=path[first,last]"),
-    ("bad-range", "error", "lists",
-     "The range of a line is not two numbers.",
-     "write id=path[first,last]"),
-    ("reversed", "error", "lists, label files",
-     "A range or a row ends before it begins.",
-     "write the smaller number first"),
-    ("no-path", "error", "lists",
-     "A line of a list names no file.",
-     "write id=path[first,last]"),
-    ("bad-key", "error", "lists",
-     "A line has no id, or an id of more than 4096 bytes.",
-     "shorten the id"),
-    ("open-quote", "error", "lists",
-     "A quote is not closed on its line.",
-     "close the quote"),
-    ("bad-header", "error", "feature files",
-     "The first bytes of a feature file are not a header of HTK.",
-     "name another file, or write it again with cntkio.write_htk_features"),
-    ("utterance-too-long", "warning", "lists",
-     "An utterance is longer than the limit, and is left out.",
-     "raise max_sequence_length, or cut the utterance"),
-    ("repeated-utterance", "warning", "lists, label files",
-     "An utterance occurs several times. A label file is refused, and so are several lists that have the same "
-     "utterance; from a single list, all lines of the utterance are left out.",
-     "keep one line or entry of each utterance"),
-    ("mixed-files", "warning", "feature files",
-     "A feature file differs from the first file in its kind, its frame shift or its qualifiers.",
-     "compute all features with the same settings"),
-    ("out-of-order", "error", "label files",
-     "A row does not begin where the row before it ended. The utterance is invalid.",
-     "correct the times of the entry"),
-    ("late-start", "error", "label files",
-     "The first row of an entry does not begin at frame 0. The utterance is invalid.",
-     "correct the times of the entry"),
-    ("columns", "error", "label files",
-     "A row has a different number of columns than expected.",
-     "write start, end and label; without a mapping file also the class"),
-    ("bad-time", "error", "label files",
-     "A time is not a number, or is not the beginning of a frame.",
-     "write times in units of 100 ns that are multiples of the frame shift"),
-    ("unknown-label", "error", "label files",
-     "A label is not in the mapping file.",
-     "add the label to the mapping file, or correct it"),
-    ("bad-class", "error", "label files",
-     "The fourth column of a row is not a class.",
-     "write a whole number"),
-    ("large-class", "error", "label files",
-     "The class of a row is beyond the dimension.",
-     "give the stream a larger dimension, or correct the class"),
-    ("no-frames", "error", "feature files, label files",
-     "An utterance has no frames.",
-     "remove the utterance"),
-    ("wrong-sum", "error", "label files",
-     "The runs of an entry do not add up to its number of frames.",
-     _CUT),
-    ("unquoted-key", "warning", "label files",
-     "A line between entries is not in quotes. Its entry is left out.",
-     "write the name of each entry in quotes"),
-    ("empty-entry", "warning", "label files",
-     "An entry has no rows. It is left out.",
-     "remove the entry"),
-    ("entry-cut-off", "warning", "label files",
-     "The file ends within an entry, which is left out.",
-     _CUT),
-    ("pattern", "warning", "label files",
-     "A key has a wildcard after its beginning, and matches no utterance.",
-     "write the name of the utterance"),
-    ("no-header", "error", "label files",
-     "The file does not begin with #!MLF!#.",
-     "add the line #!MLF!#"),
-    ("no-times", "error", "label files",
-     "The last row of an entry has no times.",
-     "write start, end and label"),
-    ("long-key", "error", "label files",
-     "A key has more than 4096 bytes.",
-     "shorten the key"),
-    ("not-binary", "error", "label files",
-     "A binary label file does not begin with the letters MLF.",
-     _CUT),
-    ("version", "error", "label files",
-     "A binary label file has an unknown version.",
-     "write it again with cntkio.write_binary_mlf"),
-    ("truncated", "error", "label files",
-     "A binary label file ends within an entry.",
-     _CUT),
-    ("broken-file", "error", "all",
-     "The file breaks its format in a way that has no code of its own, such as in its header. The rest is not"
-     " checked.",
-     "read the message: it names the damage and the expected content"),
-    ("not-a-number", "warning", "all",
-     "A value is NaN. Whatever is computed with it becomes NaN, too.",
-     "find out what computed the value, and correct or remove the sample"),
-    ("infinite-value", "warning", "all",
-     "A value is infinite, or too large for its type.",
-     "find out what computed the value, and correct or remove the sample"),
-    ("all-zero-stream", "warning", "all",
-     "All values of a stream are zero.",
-     "check the name and the form of the stream, and what wrote it"),
-    ("constant-stream", "warning", "all",
-     "All values of a dense stream, or all samples of a sparse one, are the same. A network learns nothing from "
-     "it.",
-     "check what wrote the stream"),
-    ("not-one-hot", "warning", "all",
-     "A sample has no value, several values, or a value other than 1, while at least 99 of 100 samples of the "
-     "stream have a single 1.",
-     "check the sample; if it is right, nothing is wrong"),
-    ("unequal-lengths", "warning", "all",
-     "A stream has fewer samples in a sequence than the longest stream, while it has the same number "
-     "in at least 99 of 100 sequences.",
-     "check the sequence; if it is right, nothing is wrong"),
-    ("missing-key", "warning", "joined corpora",
-     "A corpus lacks the key of a sequence of the first corpus, or the first corpus lacks its key. A join leaves "
-     "the sequence out.",
-     "add the sequence to the other corpus, or remove it from the corpus that has it"),
-    ("no-common-key", "error", "joined corpora",
-     "Two corpora have no key in common, so a join has no sequence.",
-     "compare the keys that the message shows"),
-)  # fmt: skip
-RULES = {row[0]: Rule(*row) for row in _ROWS}
-"""The rules, by code."""
-
-
-def pages() -> dict[str, str]:
-    """Return the page of each rule, and the page that lists all of them as `index`, as Markdown."""
-    rows = "\n".join(f"| [{rule.code}]({rule.code}.md) | {rule.severity} | {rule.formats} |" for rule in RULES.values())
-    index = (
-        "# Rules of check\n\nThe program `python -m cntkio.survey.rules docs/rules` makes these pages from its table.\n"
-        "`cntkio rule CODE` prints a page.\n\n| code | severity | found in |\n|---|---|---|\n"
-        f"{rows}\n\n```{{toctree}}\n:hidden:\n:glob:\n\n*\n```\n"
-    )
-    return {"index": index, **{code: rule.page() for code, rule in RULES.items()}}
-
-
-if __name__ == "__main__":
-    for name, page in pages().items():
-        Path(sys.argv[1], f"{name}.md").write_text(page, encoding="utf-8")
+    return _CODES.get(kind.partition(":")[0].lower(), "broken-file")

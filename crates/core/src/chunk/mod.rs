@@ -24,7 +24,6 @@
 
 mod bytes;
 pub(crate) mod frames;
-mod outline;
 pub(crate) mod plain;
 mod pool;
 mod ragged;
@@ -42,7 +41,6 @@ pub(crate) use values::{expect, in_either_precision};
 
 pub use bytes::Bytes;
 pub use frames::{Encoding, FrameStart, Frames};
-pub use outline::Outline;
 pub use plain::PlainColumn;
 pub use pool::Pool;
 pub use ragged::{Error, Form, Parts, Ragged, RaggedEntries};
@@ -173,6 +171,12 @@ impl Drop for Chunk {
 }
 
 impl Chunk {
+    /// Number of samples of each sequence of a stream, which must exist.
+    pub fn lengths(&self, column: usize) -> Vec<u32> {
+        let offsets = self.blocks.iter().flat_map(|block| block.columns[column].sequence_offsets.windows(2));
+        offsets.map(|pair| pair[1] - pair[0]).collect()
+    }
+
     /// Put a chunk together from its blocks.
     pub fn new(blocks: Vec<Block>) -> Chunk {
         let mut first_sequences = vec![0];

@@ -1,0 +1,495 @@
+"""The rules over contents: values, indices, lengths, ids and equal sequences of sound data that look wrong.
+
+A property that almost all samples or sequences have is taken for a rule, and the few others are findings: one of 20 to
+199, and one of 100 of more. Fewer than 20 are not judged. Invariant: no loop here runs over sequences or samples,
+except for the first places of a finding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence, Set
+from functools import reduce
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio._threads import num_threads
+from cntkio.displays import counted
+from cntkio.minibatch import MinibatchData
+from cntkio.streams import LARGEST_DIM, StreamInformation
+from cntkio.survey.blocks import Block
+from cntkio.survey.findings import Finding, Findings
+
+_ENOUGH = 20
+_MOST_EXCEPTIONS = 0.01
+_MOST_STEPS = 3  # that differ from 1 if two neighbours change places
+# If more than this share of a block's samples break a rule, the rule does not apply to the stream.
+_CLEARLY_NOT = 0.1
+_NUM_TRIED = 512
+_NUM_PLACES = 3
+_MOST_CLASSES = 1 << 16
+_LEAST_OF_A_CLASS = 10
+_RESERVED = 4
+_LEAST_OUTLIER, _OUTLIER = 1000, 10
+_MOST_COLUMNS = 1 << 16
+_LEAST_BITS = 64  # Sequences with fewer bits of information are often equal by chance.
+_BITS_OF_A_VALUE, _BITS_OF_A_NUMBER = 8, 2
+_MOST_BY_CHANCE = 0.1
+
+_U64 = npt.NDArray[np.uint64]
+
+
+class Placed(Protocol):
+    """A corpus that knows the places of its samples."""
+
+    def place(self, sequence_index: int, stream: str | None = None, sample: int | None = None) -> dict[str, Any]:
+        """Return where a sequence begins, or a sample of a stream in it, as the fields of a finding."""
+
+
+def are_few(num_exceptions: int, num_seen: int, least: int = 1) -> bool:
+    """Return whether the exceptions are so few that the others show a rule."""
+    return num_seen >= _ENOUGH and 0 < num_exceptions <= max(least, _MOST_EXCEPTIONS * num_seen)
+
+
+def in_words(numbers: Sequence[int], noun: str) -> str:
+    """Return a noun and some numbers.
+
+    Example:
+        >>> in_words([3], "column"), in_words([1, 2], "class"), in_words(range(9), "column")
+        ('column 3', 'classes 1, 2', '9 columns (0, 1, 2, ...)')
+    """
+    if len(numbers) > _NUM_PLACES:
+        return f"{counted(len(numbers), noun)} ({', '.join(map(str, numbers[:_NUM_PLACES]))}, ...)"
+    plural = counted(2, noun).removeprefix("2 ")
+    return f"{noun if len(numbers) == 1 else plural} {', '.join(map(str, numbers))}"
+
+
+def shown_key(key: Any) -> int | str:
+    """Return a key for people."""
+    return key.decode(errors="replace") if isinstance(key, bytes) else int(key)
+
+
+class _Case(NamedTuple):
+    corpus: Placed
+    sequence: int
+    sample: int | None
+    key: int | str
+
+    def finding(self, code: str, message: str, stream: str | None) -> Finding:
+        place = self.corpus.place(self.sequence, stream, self.sample)
+        return Finding(code, message, **{"sequence": self.key, "stream": stream, "sample": self.sample, **place})
+
+
+class _Exceptions:
+    """Samples or sequences that break an apparent rule: their number, and the first of them."""
+
+    def __init__(self) -> None:
+        self.num_seen = 0
+        self.num_broken = 0
+        self._first: list[_Case] = []
+
+    def add(
+        self, num_seen: int, sequences: npt.NDArray[Any], samples: npt.NDArray[Any] | None, block: Block, corpus: Placed
+    ) -> None:
+        self.num_seen += num_seen
+        self.num_broken += len(sequences)
+        for index in range(min(len(sequences), _NUM_PLACES - len(self._first))):
+            sequence, sample = int(sequences[index]), None if samples is None else int(samples[index])
+            self._first.append(_Case(corpus, int(block.sequences[sequence]), sample, shown_key(block.keys[sequence])))
+
+    @property
+    def are_few(self) -> bool:
+        return are_few(self.num_broken, self.num_seen)
+
+    def report(self, findings: Findings, code: str, message: str, stream: str | None) -> None:
+        for case, count in zip(self._first, [self.num_broken - len(self._first) + 1, 1, 1], strict=False):
+            findings.add(case.finding(code, message, stream)._replace(num_cases=count))
+
+
+class _StreamCheck:
+    """Values and indices of a stream, in one corpus or in several files that belong together."""
+
+    def __init__(self, info: StreamInformation) -> None:
+        self._info = info
+        self._num_samples = 0
+        self._has_steps = False
+        self._lowest, self._highest = np.inf, -np.inf
+        self._nan, self._infinite, self._not_one_hot = _Exceptions(), _Exceptions(), _Exceptions()
+        self._may_be_one_hot = info.shape != ()
+        # Of a dense stream.
+        self._first_row: npt.NDArray[Any] | None = None
+        self._constant: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self._num_tried, self._num_zeros = 0, 0
+        self._are_whole = True
+        # Of a sparse stream: its entries, the first two forms of a sample, and its indices.
+        self._num_entries = 0
+        self._forms: set[tuple[int, ...]] = set()
+        self._first_index, self._last_index, self._second_last, self._num_last = LARGEST_DIM, -1, -1, 0
+        self._last: _Exceptions = _Exceptions()
+        self._counts = np.zeros(0, np.int64)
+
+    def add(self, block: Block, data: MinibatchData, corpus: Placed, hashes: _U64) -> _U64:
+        """Examine a block, and add the stream to the hash of each sequence."""
+        values = data.values
+        if not data.num_samples:
+            return hashes
+        bounds = np.asarray(data.offsets, np.int64)
+        bounds = bounds * (values.size // len(values)) if data.indptr is None else np.asarray(data.indptr)[bounds]
+        hashes, lowest, highest, is_finite = _surveyed(values, bounds, hashes)
+        if not values.size:
+            lowest = highest = 0.0
+        self._num_samples += data.num_samples
+        self._has_steps = self._has_steps or data.num_samples > data.num_sequences
+        if not is_finite:
+            self._add_strange(block, data, corpus)
+            finite = values[np.isfinite(values)]
+            lowest, highest = (float(finite.min()), float(finite.max())) if finite.size else (np.inf, -np.inf)
+        self._lowest, self._highest = min(self._lowest, lowest), max(self._highest, highest)
+        if data.indptr is None or data.indices is None:
+            self._add_columns(values.reshape(data.num_samples, -1))
+        else:
+            hashes, first, last, _ = _surveyed(data.indices, bounds, hashes)
+            if len(self._forms) < 2:
+                self._add_forms(data.indptr, data.indices)
+            if len(data.indices):
+                self._add_indices(block, data, data.indptr, data.indices, int(first), int(last), corpus)
+        if self._may_be_one_hot:
+            self._add_one_hot(block, data, lowest, highest, corpus)
+        return hashes
+
+    def _add_strange(self, block: Block, data: MinibatchData, corpus: Placed) -> None:
+        for exceptions, is_strange in ((self._nan, np.isnan), (self._infinite, np.isinf)):
+            flags = is_strange(data.values)
+            if data.indptr is None:
+                samples = np.flatnonzero(flags.reshape(data.num_samples, -1).any(1))
+            else:
+                samples = np.unique(np.searchsorted(data.indptr, np.flatnonzero(flags), "right") - 1)
+            exceptions.add(data.num_samples, *_in_sequences(data, samples), block, corpus)
+
+    def _add_columns(self, rows: npt.NDArray[Any]) -> None:
+        if self._first_row is None:
+            self._first_row = rows[0].copy()
+            self._constant = np.arange(len(self._first_row) if len(self._first_row) <= _MOST_COLUMNS else 0)
+        if self._are_whole:
+            self._are_whole = bool((rows[:_NUM_TRIED] == np.floor(rows[:_NUM_TRIED])).all())
+        if not len(self._constant):
+            return
+        self._num_tried += rows[:_NUM_TRIED].size
+        self._num_zeros += rows[:_NUM_TRIED].size - int(np.count_nonzero(rows[:_NUM_TRIED]))
+        for part in (rows[:_NUM_TRIED], rows[_NUM_TRIED:]):  # most columns differ within the first rows
+            if len(part) and len(self._constant):
+                differs = (part[:, self._constant] != self._first_row[self._constant]).any(0)
+                self._constant = self._constant[~differs]
+
+    def _add_indices(
+        self,
+        block: Block,
+        data: MinibatchData,
+        indptr: npt.NDArray[np.int64],
+        indices: npt.NDArray[np.int32],
+        first: int,
+        last: int,
+        corpus: Placed,
+    ) -> None:
+        self._num_entries += len(indices)
+        self._first_index = min(self._first_index, first)
+        if last > self._last_index:
+            others = indices[indices < last]
+            second = int(others.max()) if len(others) else -1
+            self._second_last, self._last_index = max(self._last_index, second), last
+            self._last = _Exceptions()
+        elif last < self._last_index:
+            self._second_last = max(self._second_last, last)
+        if last == self._last_index and last >= max(_LEAST_OUTLIER, _OUTLIER * (self._second_last + 1)):
+            samples = np.searchsorted(indptr, np.flatnonzero(indices == last), "right") - 1
+            self._last.add(len(indices), *_in_sequences(data, samples), block, corpus)
+        if self._last_index < _MOST_CLASSES:
+            counts = np.bincount(indices, minlength=len(self._counts))
+            counts[: len(self._counts)] += self._counts
+            self._counts = counts
+
+    def _add_forms(self, indptr: npt.NDArray[np.int64], indices: npt.NDArray[np.int32]) -> None:
+        """Add two different samples, if there are two: the first, and one that differs from it."""
+        counts = np.diff(indptr)
+        different = np.flatnonzero(counts != counts[0])
+        if not len(different) and counts[0]:
+            rows = indices[indptr[0] :].reshape(-1, counts[0])
+            different = np.flatnonzero((rows != rows[0]).any(1))
+        for sample in (0, *different[:1].tolist()):
+            self._forms.add(tuple(indices[indptr[sample] : indptr[sample + 1]].tolist()))
+
+    def _add_one_hot(self, block: Block, data: MinibatchData, lowest: float, highest: float, corpus: Placed) -> None:
+        if data.indptr is not None:
+            counts = np.diff(data.indptr)
+            is_other = counts != 1
+            if (lowest, highest) != (1, 1):
+                rows = np.flatnonzero(~is_other)
+                is_other[rows[data.values[data.indptr[rows]] != 1]] = True
+        else:
+            dense = data.values.reshape(data.num_samples, -1)
+            if dense.shape[1] == 1 or lowest < 0 or _is_other(dense[:_NUM_TRIED]).mean() > _CLEARLY_NOT:
+                self._may_be_one_hot = False
+                return
+            is_other = _is_other(dense)
+            self._counts = self._counts + (dense != 0).sum(axis=0) if len(self._counts) else (dense != 0).sum(axis=0)
+        if is_other.any():
+            if is_other.mean() > _CLEARLY_NOT and data.num_samples >= _ENOUGH:
+                self._may_be_one_hot = False
+                return
+            others = np.flatnonzero(is_other)
+            self._not_one_hot.add(data.num_samples, *_in_sequences(data, others), block, corpus)
+        else:
+            self._not_one_hot.num_seen += data.num_samples
+
+    @property
+    def bits(self) -> tuple[float, float]:
+        """About how many bits of information a sample has, in measured values and in symbols."""
+        if not self._num_samples or (self._lowest == self._highest and not self._forms):
+            return 0.0, 0.0
+        if self._info.is_sparse:
+            return 0.0, self._num_entries / self._num_samples * math.log2(self._last_index + 2) / 2
+        if self._lowest == 0 and self._highest == 1:
+            return 0.0, math.log2(self._info.dim + 1) / 2 if self.is_one_hot else self._info.dim / _BITS_OF_A_VALUE
+        return float(self._info.dim * (_BITS_OF_A_NUMBER if self._are_whole else _BITS_OF_A_VALUE)), 0.0
+
+    @property
+    def is_one_hot(self) -> bool:
+        """Whether almost all samples have a single 1."""
+        broken = self._not_one_hot
+        return self._may_be_one_hot and broken.num_seen > 0 and (not broken.num_broken or broken.are_few)
+
+    def report(self, corpus: Placed, findings: Findings) -> None:
+        """Report the findings in all blocks of a file, or of several."""
+        name = self._info.name
+        self._nan.report(findings, "not-finite", "the sample has a value that is NaN", name)
+        self._infinite.report(findings, "not-finite", "the sample has an infinite value", name)
+        if self.is_one_hot and self._not_one_hot.num_broken:
+            others = self._num_samples - self._not_one_hot.num_broken
+            message = f"the sample is not one-hot, as the other {others:,} samples of the stream are"
+            self._not_one_hot.report(findings, "not-one-hot", message, name)
+        if self._num_samples < _ENOUGH:
+            return
+        found = self._constant_values() or self._of_indices(findings)
+        if found is not None:
+            code, message = found
+            findings.add(Finding(code, message, stream=name, **corpus.place(0, name, 0)))
+        if self._last.num_broken and self._last_index >= _OUTLIER * (self._second_last + 1) and self._second_last >= 0:
+            message = f"index {self._last_index:,}, but the next smaller one is {self._second_last:,}"
+            if are_few(self._last.num_broken, self._num_entries):
+                self._last.report(findings, "index-outlier", message, name)
+
+    def _constant_values(self) -> tuple[str, str] | None:
+        what = f"all {self._num_samples:,} samples"
+        if self._lowest == self._highest and len(self._forms) < 2:
+            same = "all values are zero" if self._lowest == 0 else "the samples are the same"
+            return "constant-values", f"{same} in {what}" if self._lowest == 0 else f"{what} are the same"
+        if self._lowest == self._highest == 0:
+            return "constant-values", f"all values are zero in {what}"
+        if self._first_row is None or not len(self._constant) or self.is_one_hot or self._info.dim < 2:
+            return None
+        # Zeros are normal where other columns often have them, such as pixels at the border of a picture.
+        num_zeros = np.count_nonzero(self._first_row[self._constant] == 0)
+        num_of_others = self._num_zeros - num_zeros * self._num_tried / self._info.dim
+        are_rare = num_of_others <= _MOST_EXCEPTIONS * self._num_tried
+        columns = [column for column in self._constant.tolist() if are_rare or self._first_row[column] != 0]
+        if not columns:
+            return None
+        values = f", with the value {self._first_row[columns[0]]:g}" if len(columns) == 1 else ""
+        return "constant-values", f"{in_words(columns, 'column')} (from 0) of the stream: the same in {what}{values}"
+
+    def _of_indices(self, findings: Findings) -> tuple[str, str] | None:
+        """Return a finding about the classes that occur."""
+        counts = self._counts
+        if not len(counts) or self._last_index >= _MOST_CLASSES:
+            return None
+        too_large = findings.of("index-too-large", self._info.name)
+        # In vocabularies, the first symbols are often kept for padding and unknown words.
+        num_reserved = _RESERVED if self._has_steps and not too_large else 0
+        has_all = self._first_index == 1 and self._last_index > 1 and bool((counts[1:] >= 2).all())
+        if self._info.is_sparse and has_all and not num_reserved:
+            message = f"indices 1 to {self._last_index:,} occur, but 0 does not"
+            if too_large:
+                new = Finding("one-based-indices", message, too_large[0].path, stream=self._info.name)
+                findings.replace("index-too-large", self._info.name, new._replace(num_cases=0))
+                return None
+            return "one-based-indices", f"{message}, in {self._num_samples:,} samples"
+        if not self.is_one_hot or too_large:
+            return None
+        num_classes = self._info.dim if self._info.dim <= _MOST_CLASSES else len(counts)
+        missing = [*np.flatnonzero(counts == 0).tolist(), *range(len(counts), num_classes)]
+        missing = [index for index in missing if index >= num_reserved]
+        used = counts[counts > 0]
+        are_missing = 0 < len(missing) <= max(1, num_classes // _LEAST_OF_A_CLASS)
+        if are_missing and len(used) > 1 and used.min() >= _LEAST_OF_A_CLASS:
+            message = f"{in_words(missing, 'class')} of {num_classes:,} never occurs in {self._num_samples:,} samples"
+            return "unused-class", message.replace("occurs", "occur" if len(missing) > 1 else "occurs")
+        return None
+
+
+def _is_other(rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which dense samples are not one-hot."""
+    is_other: npt.NDArray[np.bool_] = (np.count_nonzero(rows, axis=1) != 1) | (rows.max(axis=1) != 1)
+    return is_other
+
+
+def _in_sequences(data: MinibatchData, samples: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the sequences of samples, and the samples counted from the beginning of their sequence."""
+    sequences = np.searchsorted(data.offsets, samples, "right") - 1
+    return sequences, samples - data.offsets[sequences]
+
+
+class _LengthCheck:
+    """Sequences in which a stream has fewer samples than the longest stream."""
+
+    def __init__(self, streams: Sequence[StreamInformation]) -> None:
+        self._unequal = {info.name: _Exceptions() for info in streams}
+
+    def add(self, block: Block, corpus: Placed, unsound: Set[int | str | None]) -> None:
+        """Examine a block, except for the sequences with these keys: their errors may explain missing samples."""
+        if len(self._unequal) < 2:
+            return
+        all_lengths = block.lengths
+        longest = reduce(np.maximum, all_lengths)
+        # An incomplete sequence is an error of its format.
+        is_long = (longest > 1) & (reduce(np.minimum, all_lengths) > 0)
+        num_long = int(is_long.sum())
+        for lengths, exceptions in zip(all_lengths, self._unequal.values(), strict=True):
+            sequences = np.flatnonzero(is_long & (lengths != longest))
+            if unsound and len(sequences):
+                sequences = sequences[[shown_key(key) not in unsound for key in block.keys[sequences]]]
+            exceptions.add(num_long, sequences, None, block, corpus)
+
+    def report(self, findings: Findings) -> None:
+        """Report the findings in all blocks."""
+        for name, exceptions in self._unequal.items():
+            if exceptions.are_few:
+                message = f"{name!r} has fewer samples here than the longest stream of the sequence"
+                exceptions.report(findings, "unequal-lengths", message, None)
+
+
+class Contents:
+    """The check of the contents of corpora that belong together, such as the files of a pattern."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, _StreamCheck] = {}
+        self._lengths = _LengthCheck(())
+        self._num_sequences = 0
+        self._corpora: list[tuple[int, Placed]] = []
+        self._hashed: list[tuple[npt.NDArray[np.int64], _U64, npt.NDArray[np.uint32]]] = []
+
+    def begin(self, streams: Sequence[StreamInformation], corpus: Placed) -> None:
+        """Begin to check a corpus. Corpora that belong together have the same streams."""
+        if not self._streams:
+            self._streams = {info.name: _StreamCheck(info) for info in streams}
+            self._lengths = _LengthCheck(streams)
+        self._corpora.append((self._num_sequences, corpus))
+
+    def end(self, num_sequences: int) -> None:
+        """End the check of a corpus that has this many sequences."""
+        self._num_sequences += num_sequences
+
+    def add(self, block: Block, unsound: Set[int | str | None]) -> None:
+        """Examine a block of the corpus. The sequences with these keys have errors."""
+        first, corpus = self._corpora[-1]
+        hashes = np.zeros(block.num_sequences, np.uint64)
+        for name, check in sorted(self._streams.items()):
+            hashes = check.add(block, block.streams[name], corpus, hashes)
+        self._hashed.append((first + block.sequences, hashes, reduce(np.maximum, block.lengths)))
+        self._lengths.add(block, corpus, unsound)
+
+    def report(self, findings: Findings) -> None:
+        """Report the findings in all blocks."""
+        for stream in self._streams.values():
+            stream.report(self._corpora[0][1], findings)
+        self._lengths.report(findings)
+
+    def sequences(self) -> Sequences:
+        """Return the contents of all sequences."""
+        bits = np.array([stream.bits for stream in self._streams.values()]).reshape(-1, 2).sum(0)
+        found = Sequences(np.zeros(self._num_sequences, np.uint64), np.zeros((self._num_sequences, 2)), self._corpora)
+        for sequences, hashes, lengths in self._hashed:
+            found.hashes[sequences], found.bits[sequences] = hashes, np.outer(lengths, bits)
+        return found
+
+
+def _surveyed(values: npt.NDArray[Any], bounds: npt.NDArray[np.int64], seeds: _U64) -> tuple[_U64, float, float, bool]:
+    """Return the hash of the values of each sequence, the lowest and the highest value, and whether all are finite."""
+    flat = np.ascontiguousarray(values).reshape(-1)
+    return _core.survey(flat, flat.view(np.uint8), bounds, seeds, num_threads())
+
+
+class Sequences(NamedTuple):
+    """The contents of the sequences of a corpus, in its order.
+
+    Attributes:
+        hashes: A hash of each sequence; 0 where it could not be read.
+        bits: About how many bits of information each sequence has, in measured values and in symbols.
+        corpora: The corpora that belong together, each with the index of its first sequence.
+    """
+
+    hashes: _U64
+    bits: npt.NDArray[Any]
+    corpora: Sequence[tuple[int, Placed]]
+
+    def joined(self, partners: npt.NDArray[Any], other: Sequences, others: npt.NDArray[Any]) -> Sequences:
+        """Return the sequences that are joined with sequences of another corpus. Places are not kept."""
+        hashes = self.hashes[partners] * np.uint64(0x9E3779B97F4A7C15) ^ other.hashes[others]
+        return Sequences(hashes, self.bits[partners] + other.bits[others], ())
+
+    def _case(self, index: int) -> Finding:
+        first, corpus = next(pair for pair in reversed(self.corpora) if pair[0] <= index)
+        return Finding("equal-sequences", "", **corpus.place(index - first))
+
+    def _judged(self) -> npt.NDArray[np.int64]:
+        """Return the sequences that are hardly equal by chance."""
+        return np.flatnonzero((self.bits.sum(1) >= _LEAST_BITS) & (self.hashes != 0))
+
+    def report(self, findings: Findings) -> None:
+        """Report sequences that are equal."""
+        judged = self._judged()
+        ordered = np.sort(self.hashes[judged])  # faster than an order, and almost always enough
+        if not (ordered[1:] == ordered[:-1]).any():
+            return
+        order = judged[np.argsort(self.hashes[judged], kind="stable")]
+        is_equal = self.hashes[order[1:]] == self.hashes[order[:-1]]
+        copies = np.sort(order[1:][is_equal])
+        # People say a sentence twice, but two measurements never have the same values.
+        if len(copies) < _MOST_BY_CHANCE * len(self.hashes):
+            copies = copies[self.bits[copies, 0] >= _LEAST_BITS]
+        if not len(copies) or not self.corpora:
+            return
+        index = int(copies[0])
+        original = int(order[np.searchsorted(self.hashes[order], self.hashes[index])])
+        message = f"the sequence has the same contents as the sequence at {self._case(original).place}"
+        self._report("equal-sequences", message, copies, findings)
+
+    def report_overlap(self, other: Sequences, name: str, findings: Findings) -> None:
+        """Report sequences of this corpus that are also in another one, which has this name."""
+        judged = self._judged()
+        common = judged[np.isin(self.hashes[judged], other.hashes[other._judged()])]
+        message = f"{counted(len(common), 'sequence')} of {len(self.hashes):,} in {name}, too"
+        self._report(
+            "overlap", message.replace(" in ", " are in " if len(common) > 1 else " is in ", 1), common, findings
+        )
+
+    def _report(self, code: str, message: str, sequences: npt.NDArray[Any], findings: Findings) -> None:
+        for index, count in zip(sequences[:_NUM_PLACES].tolist(), [max(len(sequences) - 2, 1), 1, 1], strict=False):
+            findings.add(self._case(index)._replace(code=code, message=message, num_cases=count))
+
+
+def report_ids(keys: npt.NDArray[Any], corpus: Placed, findings: Findings) -> None:
+    """Report ids that are missing or out of order, if almost all ids follow each other."""
+    if keys.dtype.kind not in "ui" or len(keys) < _ENOUGH:
+        return
+    steps = np.diff(np.asarray(keys).astype(np.int64))
+    odd = np.flatnonzero((steps != 1) & (steps != 0))
+    if not are_few(len(odd), len(keys), _MOST_STEPS):
+        return
+    for index, count in zip(odd[:_NUM_PLACES].tolist(), [max(len(odd) - 2, 1), 1, 1], strict=False):
+        before, after = int(keys[index]), int(keys[index + 1])
+        message = f"id {after} follows {before}; expected {before + 1}"
+        found = Finding("ids-not-consecutive", message, **corpus.place(index + 1))
+        findings.add(found._replace(sequence=after, num_cases=count))
