@@ -312,7 +312,7 @@ def test_the_full_report_shows_the_line_with_a_caret(capsys: pytest.CaptureFixtu
         "2 | |x 3 four |y 2\n"
         "  |      ^^^^\n"
         "  = stream 'x', sequence 1\n"
-        "help: write numbers like 1, -2.5 or 3e-4, with a point and without quotes\n"
+        "help: write |four if a stream begins here, or else a number\n"
     )
     assert "\x1b" not in shown
     assert main(["check", "a.ctf", "--stream", "long:2000"]) == 1
@@ -346,8 +346,8 @@ def test_reports_have_forms_for_people_and_programs(
     assert main(["check", "--output-format", "github", "50% a,b:c d.ctf"]) == 1
     assert capsys.readouterr().out == (
         "::error title=cntkio (bad-number),file=50%25 a%2Cb%3Ac d.ctf,line=2,col=6::"
-        "'f' in a number; expected digits such as 1, -2.5 or 3e-4 (stream 'x', sequence 1); write numbers like 1, "
-        "-2.5 or 3e-4, with a point and without quotes\n"
+        "'f' in a number; expected digits such as 1, -2.5 or 3e-4 (stream 'x', sequence 1); write |four if a stream "
+        "begins here, or else a number\n"
     )
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert main(["check", "a.ctf"]) == 1
@@ -355,6 +355,26 @@ def test_reports_have_forms_for_people_and_programs(
     monkeypatch.setenv("NO_COLOR", "1")
     assert main(["check", "a.ctf"]) == 1
     assert "\x1b" not in capsys.readouterr().out
+
+
+def test_a_unicode_minus_in_each_line_is_one_finding_with_its_correction(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.ctf").write_text("".join(f"|x {number} \u22122 7\n" for number in range(30)), encoding="utf-8")
+    (finding,) = checked("a.ctf", "--stream", "x:3", *IGNORED, capsys=capsys)["findings"]
+    assert (finding["code"], finding["count"], finding["help"]) == ("stray-text", 30, "write -2 for \u22122")
+
+
+@pytest.mark.parametrize(
+    ("word", "advice"),
+    [
+        ("0,5", "write 0.5 for 0,5"), (".5", "write 0.5 for .5"), ('"5"', 'write 5 for "5"'), ("7;", "write 7 for 7;"),
+        ("nan", "write a number for nan, or remove the sample"),
+        ("y", "write |y if a stream begins here, or else a number"),
+    ],
+)  # fmt: skip
+def test_help_says_what_to_write(word: str, advice: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write(["|x 1 2", f"|x 1 {word}"])
+    (finding,) = checked("a.ctf", "--stream", "x:2", capsys=capsys)["findings"]
+    assert (finding["code"], finding["help"]) == ("bad-number", advice)
 
 
 def test_a_narrow_terminal_gets_lines_that_are_broken_between_words(

@@ -6,9 +6,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// The range of some values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Range {
-    /// The lowest value; infinite if there is no value.
+    /// The lowest value; infinite without values.
     pub lowest: f64,
-    /// The highest value; negative infinity if there is no value.
+    /// The highest value; negative infinity without values.
     pub highest: f64,
     /// True if no value is infinite or NaN.
     pub is_finite: bool,

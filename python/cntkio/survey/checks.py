@@ -48,12 +48,12 @@ _ANY_NUMBER_OF_ERRORS = -1
 # A name that fewer than 1 of this number of sequences have is not a stream.
 _SEQUENCES_FOR_A_NAME, _ENOUGH_FOR_A_NAME = 100, 20
 _MOST_DIVISIONS = 2000  # of the chunks of a corpus that cannot be loaded
-_MOST_IN_FULL = 10_000  # errors of a kind for which messages are made; the others are counted
 _READ = 4 << 20
 
 _BAD_SAMPLES = {"bad number", "bad index", "index out of range", "missing colon", "too many values"}
 _BAD_LINES = {"junk", "pipe without a name", "name at the end", "no value at the end"}
 _GAPS = {"stream without a sample", "line without a sample", "too few samples"}
+_ENDS_VALUES = "byte above 0x7F"
 _LABELS = ("mlf", "binary mlf")
 _SPEECH = ("scp", *_LABELS)
 _TABLES = ("parquet", "arrow", "arrow stream")
@@ -362,8 +362,14 @@ def _folded(noted: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
     sequences, lines = with_kinds(_BAD_SAMPLES), with_kinds(_BAD_LINES)
     bare, twice = with_kinds({"line without a sample"}), with_kinds({"stream twice on a line"})
     too_many, unknown, incomplete = with_kinds({"too many samples"}), with_kinds({UNKNOWN_NAME}), with_kinds(_GAPS)
+    ended = {(found.sequence, found.stream) for kind, found in noted if kind == _ENDS_VALUES}
+    ended_lines = {sequence for sequence, _ in ended}
     for kind, found in noted:
         sequence = found.sequence
+        if (kind == "junk" and sequence in ended_lines) or (
+            kind == "short dense sample" and (sequence, found.stream) in ended
+        ):
+            continue
         if kind == UNKNOWN_NAME and sequence in incomplete:
             continue
         if kind in _GAPS and sequence is not None:
@@ -377,7 +383,9 @@ def _folded(noted: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
         if kind == "too many samples" and sequence in twice:
             found = found.moved_to(twice[sequence])._replace(stream=twice[sequence].stream)
         if kind == "stream without a sample" and sequence in unknown:
-            found = found.moved_to(unknown[sequence])._replace(message=f"{found.message}; is its name misspelled here?")
+            found = found.moved_to(unknown[sequence])._replace(
+                message=f"{found.message}; is its name misspelled here?", advice=f"correct the name to {found.stream}"
+            )
         yield found
 
 

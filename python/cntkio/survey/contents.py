@@ -257,7 +257,7 @@ class _StreamCheck:
 
     @property
     def is_one_hot(self) -> bool:
-        """Whether almost all samples have a single 1."""
+        """True if almost all samples have a single 1."""
         broken = self._not_one_hot
         return self._may_be_one_hot and broken.num_seen > 0 and (not broken.num_broken or broken.are_few)
 
@@ -467,7 +467,7 @@ class Sequences(NamedTuple):
         self._report("equal-sequences", message, copies, findings)
 
     def report_overlap(self, other: Sequences, name: str, findings: Findings) -> None:
-        """Report sequences of this corpus that are also in another one, which has this name."""
+        """Report sequences of this corpus that are also in another corpus, which has this name."""
         judged = self._judged()
         common = judged[np.isin(self.hashes[judged], other.hashes[other._judged()])]
         message = f"{counted(len(common), 'sequence')} of {len(self.hashes):,} in {name}, too"

@@ -19,7 +19,7 @@ _NUM_PLACES = 3
 _AROUND = 400  # bytes of a line to keep on each side of a place
 # Parts of a message that differ from case to case of one cause: numbers, and the row or the line at the end. An unknown
 # label is the cause itself.
-_OF_A_CASE = re.compile(r"\d+(\.\d+)?|: ['\"].*")
+_OF_A_CASE = re.compile(r"\d+(\.\d+)?( (value|sample|line)s?)?|: ['\"].*")
 _TIMES = re.compile(r"'\d\S*\s+\d\S*\s")
 _TOKEN = re.compile(r"\|?[^\s|]+")
 _CORRECTIONS = str.maketrans(",\u2212\u2013\u2014", ".---", "'\"\u00a0_")
@@ -97,7 +97,7 @@ class Finding(NamedTuple):
 
     @property
     def help(self) -> str:
-        """What to change."""
+        """Advice: what to change."""
         return self.advice or self.rule.help
 
     @property
@@ -153,7 +153,7 @@ def _advice(finding: Finding) -> str:
     """Return the change that makes a number of a word; empty if there is none."""
     assert finding.excerpt is not None
     word = finding.excerpt.word
-    number = word.translate(_CORRECTIONS)
+    number = word.rstrip(";").translate(_CORRECTIONS)
     number = re.sub(r"^([+-]?)\.", r"\g<1>0.", number)
     if finding.code not in ("bad-number", "stray-text"):
         return ""
@@ -163,6 +163,8 @@ def _advice(finding: Finding) -> str:
         return "write the values without indices, or define the stream as sparse (--stream NAME:DIM:sparse)"
     if word.lower().lstrip("+-") in ("nan", "inf", "null", "na", "none"):
         return f"write a number for {word}, or remove the sample"
+    if finding.code == "bad-number" and re.fullmatch(r"[A-Za-z_]\w*", word):
+        return f"write |{word} if a stream begins here, or else a number"
     return ""
 
 

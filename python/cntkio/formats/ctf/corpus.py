@@ -535,13 +535,6 @@ def bounds_of(index: Index, sequence_index: int) -> tuple[int, int]:
     return layout.places.of_chunk(chunk_id, first, last).sequence(sequence_index - first)
 
 
-def bounds_at(index: Index, byte: int) -> tuple[int, int]:
-    """Return the first byte of the sequence of a text that contains a byte, and the byte after the sequence."""
-    layout: CTFLayout = index.layout
-    chunk_id = layout.places.chunk_at(byte)
-    return layout.places.of_chunk(chunk_id, *index.table.bounds_of(chunk_id)).at(byte)
-
-
 def _source(text: TextInput, places: ChunkPlaces, *, is_part: bool) -> CoreText | PackedText:
     """Return the source from which the core reads sequences. Large gaps in a part are left as zeros, not read."""
     size, least_gap = places.end - places.begin, text.least_gap if is_part else None
