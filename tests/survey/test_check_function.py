@@ -135,6 +135,22 @@ def test_options_limit_what_is_listed_and_what_counts(capsys: pytest.CaptureFixt
     assert capsys.readouterr() == ("", "")
 
 
+def test_every_missing_or_broken_feature_file_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    for index in range(6):
+        cntkio.write_htk_features(f"u{index}.mfc", np.random.default_rng(index).normal(size=(4, 3)).astype(np.float32))
+    Path("a.scp").write_text("".join(f"u{index}=u{index}.mfc[0,3]\n" for index in range(6)))
+    assert not cntkio.check("a.scp")
+    for index in (2, 4):
+        Path(f"u{index}.mfc").write_bytes(b"not a header of HTK")
+    Path("u3.mfc").unlink()
+    broken, missing = cntkio.check("a.scp")
+    assert (broken.code, broken.path, broken.num_cases, broken.others[0].path) == ("broken-file", "u2.mfc", 2, "u4.mfc")
+    assert (missing.code, missing.path) == ("missing-file", "u3.mfc") and "a.scp, line 4" in missing.message
+    Path("u0.mfc").unlink()
+    assert main(["check", "--json", "a.scp"]) == 1
+    assert json.loads(capsys.readouterr().out)["counts"] == {"missing-file": 1}
+
+
 def test_a_corpus_at_a_url_is_checked() -> None:
     fsspec = pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
     fsspec.filesystem("memory").pipe("/checked/a.ctf", damaged())

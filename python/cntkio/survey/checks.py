@@ -455,7 +455,11 @@ def _check_input(call: _Call, file: Input) -> list[list[_Checked]]:
         least = num_sequences // _SEQUENCES_FOR_A_NAME
         usual = infer_usual_streams(file.names, max(least, 2) if num_sequences >= _ENOUGH_FOR_A_NAME else least)
         return _check_as_asked(call._replace(reading=call.reading._replace(streams=usual), is_guess=True), file)
-    except FormatError as error:
+    except (FormatError, CorpusError) as error:
+        call.findings.add(Finding.of(None, error, str(file.path)))
+    except OSError as error:  # the file itself was opened before
+        if file.kind.form != "scp":
+            raise
         call.findings.add(Finding.of(None, error, str(file.path)))
     except ConfigError as error:
         if error.path is None:
