@@ -37,10 +37,6 @@ class ChunkPlaces(NamedTuple):
         is_last = number + 1 == len(self.starts)
         return self.begin + start, self.end if is_last else self.begin + int(self.starts[number + 1])
 
-    def at(self, byte: int) -> tuple[int, int]:
-        """Return the first byte of the sequence that contains a byte of the file, and the byte after the sequence."""
-        return self.sequence(max(int(span_at(self.starts, byte - self.begin)), 0))
-
     def only(self, sequences: npt.NDArray[np.uint32]) -> ChunkPlaces:
         """Return the places of some of the chunk's sequences: their indices in the chunk, ascending."""
         starts = self.starts[sequences]
@@ -125,10 +121,6 @@ class Places:
     def num_chunks(self) -> int:
         """Number of chunks."""
         return len(self._begins)
-
-    def chunk_at(self, byte: int) -> int:
-        """Return the chunk that contains a byte of the file, or else the chunk before the byte."""
-        return max(int(span_at(self._begins, np.uint64(byte))), 0)
 
     def first_bytes(
         self, sequences: npt.NDArray[np.int64], chunk_starts: npt.NDArray[np.int64]
