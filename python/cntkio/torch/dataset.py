@@ -183,41 +183,12 @@ class MinibatchDataset(WatchedDataset):
         share = self._share_of(*self._rank(), worker, num_workers)
         if not self._has_warned and worker == 0 and self._rank()[0] == 0:
             self._has_warned = True
-            self._warn(share)
+            # The value of an `HTKMLFReader` is a text.
+            is_truncated = bool(self._epochs.start["settings"].get("truncation_length"))
+            _warn(self.source, self.minibatch_size, self._rank()[1], share, is_truncated=is_truncated)
         return (
             self.minibatch_size if share.is_balanced else min(self.minibatch_size * num_workers, _LARGEST_SIZE)
         ), share
-
-    def _warn(self, share: Partition) -> None:
-        """Warn of partitions that can leave ranks without data, or make them wait for each other forever."""
-        source, world_size = self.source, self._rank()[1]
-        if not share.is_balanced and world_size > 1 and not source.is_infinite():
-            logger.warning(
-                "partition='cntk' can give the %d ranks different numbers of minibatches; if ranks wait for each other "
-                "in each step, the job then hangs: use partition='global', or stop all ranks after the same number of "
-                "steps",
-                world_size,
-            )
-        is_truncated = bool(self._epochs.start["settings"].get("truncation_length"))  # an `HTKMLFReader` has a text
-        if share.of_chunks.count > source.num_chunks and source.is_randomized:
-            logger.warning(
-                "%d partitions (ranks times workers) share %d chunks, so some are empty: make chunks smaller "
-                "(chunk_size_in_bytes), or use partition='global' with deal='length'",
-                share.count,
-                source.num_chunks,
-            )
-        elif isinstance(share, GlobalPartition) and share.remainder == "empty" and not is_truncated:
-            num_sequences = max(self.minibatch_size * source.num_sequences / source.num_samples, 1)
-            if num_sequences < world_size:
-                logger.warning(
-                    "a minibatch of %d samples has about %.1f sequences for %d ranks, so about %.1f %% of the ranks' "
-                    "minibatches are empty: use a minibatch_size of at least %d, or remainder='merge'",
-                    self.minibatch_size,
-                    num_sequences,
-                    world_size,
-                    100 * (1 - num_sequences / world_size),
-                    -(-world_size * source.num_samples // source.num_sequences),
-                )
 
     def begin_iteration(self) -> None:
         if self._is_agreed or self._rank()[1] == 1:
@@ -456,6 +427,36 @@ class MinibatchDataset(WatchedDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_given": self._rank()}  # a spawned worker has no process group
+
+
+def _warn(source: MinibatchSource, size: int, world_size: int, share: Partition, *, is_truncated: bool) -> None:
+    """Warn of partitions that can leave ranks without data, or make them wait for each other forever."""
+    if not share.is_balanced and world_size > 1 and not source.is_infinite():
+        logger.warning(
+            "partition='cntk' can give the %d ranks different numbers of minibatches; if ranks wait for each other "
+            "in each step, the job then hangs: use partition='global', or stop all ranks after the same number of "
+            "steps",
+            world_size,
+        )
+    if share.of_chunks.count > source.num_chunks and source.is_randomized:
+        logger.warning(
+            "%d partitions (ranks times workers) share %d chunks, so some are empty: make chunks smaller "
+            "(chunk_size_in_bytes), or use partition='global' with deal='length'",
+            share.count,
+            source.num_chunks,
+        )
+    elif isinstance(share, GlobalPartition) and share.remainder == "empty" and not is_truncated:
+        num_sequences = max(size * source.num_sequences / source.num_samples, 1)
+        if num_sequences < world_size:
+            logger.warning(
+                "a minibatch of %d samples has about %.1f sequences for %d ranks, so about %.1f %% of the ranks' "
+                "minibatches are empty: use a minibatch_size of at least %d, or remainder='merge'",
+                size,
+                num_sequences,
+                world_size,
+                100 * (1 - num_sequences / world_size),
+                -(-world_size * source.num_samples // source.num_sequences),
+            )
 
 
 def _sealed(state: dict[str, Any]) -> dict[str, Any]:

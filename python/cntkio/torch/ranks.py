@@ -128,10 +128,13 @@ def agree(files: Sequence[str], rank: int, world_size: int, facts: Mapping[str, 
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() != world_size:
         return
+    store_of = getattr(distributed.group.WORLD, "get_group_store", None)
+    if store_of is None:  # an older PyTorch
+        return
     name = " ".join(Path(file).name for file in files)
     key = f"cntkio/{name}/{_num_checks[name]}"
     _num_checks[name] += 1
-    store = distributed.distributed_c10d._get_default_store()
+    store = store_of()
     if store.add(f"{key}/count", 1) == 1:
         store.set(key, json.dumps({"rank": rank, "facts": facts}))
         return
