@@ -24,9 +24,7 @@ VAGUE_NAMES = {"utils", "util", "base", "manager", "common", "helpers", "helper"
 # -- exceptions, one a line: the room, and its violation ---------------------------------------------------------------
 
 IMPORTS_NOT_DRAWN: set[str] = set()
-PRIVATE_NAMES_OF_OTHERS = {
-    "torch _get_default_store",  # the only store that all ranks have; PyTorch has no public name for it
-}
+PRIVATE_NAMES_OF_OTHERS: set[str] = set()
 IMPORTED_BY_TEXT = {
     "__init__",  # frameworks, on first use
 }
