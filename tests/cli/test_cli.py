@@ -167,7 +167,7 @@ def test_index_writes_a_cache_that_the_next_start_uses(
 def test_index_fails_where_no_cache_can_be_written(
     corpus: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def full(path: Path) -> Any:
+    def full(path: Path, **_: bool) -> Any:
         raise OSError(28, "No space left on device", str(path))
 
     monkeypatch.setattr(index_cache, "written_whole", full)

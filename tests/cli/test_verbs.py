@@ -424,13 +424,3 @@ def test_zsh_gets_at_most_one_repeated_argument_of_a_verb() -> None:
 def test_the_page_of_arguments_agrees_with_the_parser() -> None:
     written = (ROOT / "docs" / "cli-reference.md").read_text(encoding="utf-8")
     assert written == page() + "\n", "python -m cntkio.cli.reference > docs/cli-reference.md"
-
-
-def test_a_mistyped_verb_gets_the_near_name(capsys: pytest.CaptureFixture[str]) -> None:
-    for words, expected in (
-        (["chekc", "a.ctf"], "no verb 'chekc'; did you mean 'check'?"),
-        (["x"], "no verb 'x'; expected"),
-    ):
-        with pytest.raises(SystemExit):
-            main(words)
-        assert expected in capsys.readouterr().err
