@@ -263,7 +263,8 @@ def test_a_map_that_another_process_changes_gives_data_or_errors(
     rows = [scipy.sparse.csr_array(([1.0, 2.0], ([0, 0], [number % 7, 7])), shape=(1, 9)) for number in range(300)]
     write_cbf(path, {"x": np.ones((300, 1), np.float32), "y": rows}, layout=layout)
     with contextlib.closing(CBFDeserializer(path).open()) as corpus:
-        begin, end = int(corpus.header.begins[0]), int(corpus.header.ends[0])
+        header = corpus.index.layout.header
+        begin, end = int(header.begins[0]), int(header.ends[0])
     words = [sys.executable, "-c", FLIPPER, str(path), str(begin), str(end)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as flipper:
         assert flipper.stdout is not None and flipper.stdout.readline() == b"begun\n"

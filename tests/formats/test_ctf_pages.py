@@ -71,7 +71,8 @@ def fast_reader(path: Path, streams: list[Stream], max_errors: int = 0, strict: 
             kind = loaded.findings.last_straw.kind if loaded.findings.last_straw else loaded.findings.first[-1].kind
             raise Refusal(ERRORS[kind], error.byte, error.sequence) from error
         samples += samples_of(loaded.chunk, corpus, file)
-        warnings += [ERRORS[one.kind] for one in loaded.findings.first if one.kind >= _core.CTF_NUM_ERROR_KINDS]
+        found = loaded.findings.first if loaded.findings else []
+        warnings += [ERRORS[one.kind] for one in found if one.kind >= _core.CTF_NUM_ERROR_KINDS]
     corpus.close()
     return Outcome(list(zip(table.keys.tolist(), table.lengths.tolist(), samples, strict=True)), warnings)
 

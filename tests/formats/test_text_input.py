@@ -23,8 +23,8 @@ class Elsewhere:
     only_in_order = guide = compression = least_gap = None
 
     def __init__(self, path: str) -> None:
-        self.path = "store://a.ctf"
-        self.local_path = self.companions = None
+        self.path = self.identity = "store://a.ctf"
+        self.local_path = self.companions = self.stamp = self.points_cache = None
         self._file = InputFile(path)
         self.size = self._file.size
         self.close = self._file.close

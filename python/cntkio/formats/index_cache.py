@@ -14,6 +14,7 @@ process truncates it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -22,7 +23,6 @@ import stat
 import struct
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -86,7 +86,7 @@ class _Place(NamedTuple):
 
 
 class StoredArrays:
-    """The arrays of an index cache, which are read and checked on request.
+    """The arrays of an index cache, which are read and checked on request. The file is open only while it is read.
 
     Attributes:
         path: The cache.
@@ -96,7 +96,6 @@ class StoredArrays:
     def __init__(self, path: Path, number: int, header: Mapping[str, Any], data: int, size: int) -> None:
         self.path = path
         self.facts: Any = header["facts"]
-        self._number = number
         self._places: dict[str, _Place] = {}
         num_sums = 0
         for name, (kind, offset, count) in header["arrays"].items():
@@ -134,18 +133,41 @@ class StoredArrays:
         """Return a part of an array.
 
         Raises:
-            DamagedCacheError: The file is shorter than it was, or has other content.
+            DamagedCacheError: The file is gone, is shorter than it was, or has other content.
         """
         place = self._places[name]
         width = place.dtype.itemsize
         end = place.length if end is None else end
         sums = self._sums[place.first_sum :][: place.num_sums]
-        found = _core.read_checked(
-            self._number, place.offset, place.num_bytes, (begin * width, end * width), sums, num_threads()
-        )
+        part = begin * width, end * width
+        try:
+            with _opened(self.path) as (number, _):
+                found = _core.read_checked(number, place.offset, place.num_bytes, part, sums, num_threads())
+        except (OSError, _UnfitCacheError) as error:
+            raise DamagedCacheError(f"array {name!r} cannot be read ({error})") from error
         if found is None:
             raise DamagedCacheError(f"array {name!r} is damaged")
         return found.view(place.dtype)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[int, os.stat_result]]:
+    """Open a cache for the block, and return its number for the core and its status.
+
+    Raises:
+        OSError: It cannot be opened.
+        _UnfitCacheError: It is not a file, or belongs to another user.
+    """
+    descriptor = opened_without_waiting(str(path))
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise _UnfitCacheError("it is not a regular file")
+        if not is_believed(status):
+            raise _UnfitCacheError(f"it belongs to user {status.st_uid}; expected this user or root")
+        yield system_number(descriptor), status
+    finally:
+        os.close(descriptor)
 
 
 class Remaking:
@@ -261,14 +283,7 @@ class IndexCache:
             yield paths[-1]
 
     def _open(self, path: Path) -> StoredArrays:
-        descriptor = opened_without_waiting(str(path))
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise _UnfitCacheError("it is not a regular file")
-            if not is_believed(status):
-                raise _UnfitCacheError(f"it belongs to user {status.st_uid}; expected this user or root")
-            number = system_number(descriptor)
+        with _opened(path) as (number, status):
             begin = len(_MAGIC) + _SIZE_AND_SUM.size
             start = _core.file_read(number, 0, begin)
             if start[: len(_MAGIC)] != _MAGIC:
@@ -281,12 +296,7 @@ class IndexCache:
                 raise DamagedCacheError("its header is damaged")
             header = json.loads(text)
             self._require_match(header)
-            arrays = StoredArrays(path, number, header, begin + size, status.st_size)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        weakref.finalize(arrays, os.close, descriptor)
-        return arrays
+            return StoredArrays(path, number, header, begin + size, status.st_size)
 
     def _require_match(self, header: Mapping[str, Any]) -> None:
         if header["settings"] != self._settings:
