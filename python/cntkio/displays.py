@@ -84,10 +84,11 @@ def counted(number: int, noun: str) -> str:
     """Return a number with its noun, in singular or plural.
 
     Example:
-        >>> counted(1, "value"), counted(12000, "sample")
-        ('1 value', '12,000 samples')
+        >>> counted(1, "value"), counted(12000, "sample"), counted(2, "class")
+        ('1 value', '12,000 samples', '2 classes')
     """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{'' if number == 1 else ending}"
 
 
 def columns_of(text: str) -> int:

@@ -34,13 +34,14 @@ from cntkio.formats.joined_index import KeysOf
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote, remote_by_default
 from cntkio.formats.report import UNKNOWN_NAME, observed, traced
+from cntkio.formats.table import key_value
 from cntkio.formats.text_input import TextInput
 from cntkio.hints import did_you_mean, wording
 from cntkio.source.arrangement import arrange
 from cntkio.source.join import join
 from cntkio.streams import StreamDefs
 from cntkio.survey.blocks import blocks
-from cntkio.survey.contents import Contents, Sequences, are_few, report_ids, shown_key
+from cntkio.survey.contents import Contents, Sequences, are_few, report_ids
 from cntkio.survey.findings import Finding, Findings
 from cntkio.survey.rules import RULES
 
@@ -672,5 +673,5 @@ def _add_all(
     for index in range(min(len(sequences), 3)):
         sequence = int(sequences[index])
         count = len(sequences) - min(len(sequences), 3) + 1 if not index else 1
-        place = {"sequence": shown_key(keys[sequence]), **opened.place(sequence)}
+        place = {"sequence": key_value(keys[sequence]), **opened.place(sequence)}
         findings.add(finding(index)._replace(num_cases=count, **place))

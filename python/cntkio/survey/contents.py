@@ -18,6 +18,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.displays import counted
+from cntkio.formats.table import key_value
 from cntkio.minibatch import MinibatchData
 from cntkio.streams import LARGEST_DIM, StreamInformation
 from cntkio.survey.blocks import Block
@@ -67,11 +68,6 @@ def in_words(numbers: Sequence[int], noun: str) -> str:
     return f"{noun if len(numbers) == 1 else plural} {', '.join(map(str, numbers))}"
 
 
-def shown_key(key: Any) -> int | str:
-    """Return a key for people."""
-    return key.decode(errors="replace") if isinstance(key, bytes) else int(key)
-
-
 class _Case(NamedTuple):
     corpus: Placed
     sequence: int
@@ -98,7 +94,7 @@ class _Exceptions:
         self.num_broken += len(sequences)
         for index in range(min(len(sequences), _NUM_PLACES - len(self._first))):
             sequence, sample = int(sequences[index]), None if samples is None else int(samples[index])
-            self._first.append(_Case(corpus, int(block.sequences[sequence]), sample, shown_key(block.keys[sequence])))
+            self._first.append(_Case(corpus, int(block.sequences[sequence]), sample, key_value(block.keys[sequence])))
 
     @property
     def are_few(self) -> bool:
@@ -359,7 +355,7 @@ class _LengthCheck:
         for lengths, exceptions in zip(all_lengths, self._unequal.values(), strict=True):
             sequences = np.flatnonzero(is_long & (lengths != longest))
             if unsound and len(sequences):
-                sequences = sequences[[shown_key(key) not in unsound for key in block.keys[sequences]]]
+                sequences = sequences[[key_value(key) not in unsound for key in block.keys[sequences]]]
             exceptions.add(num_long, sequences, None, block, corpus)
 
     def report(self, findings: Findings) -> None:
