@@ -102,10 +102,18 @@ def read_checked(
 ) -> npt.NDArray[np.uint8] | None: ...
 
 @final
+class FrameSums:
+    """Checksums of frames of zstd: for each frame with text the end of its text, and the low 32 bits of its XXH64."""
+
+    def __new__(cls, ends: npt.NDArray[np.uint64], sums: npt.NDArray[np.uint32]) -> FrameSums: ...
+
+@final
 class CompressedStream:
     """A decompressor that reads all data in order, and records access points."""
 
-    def __new__(cls, name: str, packed: int = 0, text: int = 0, *, spacing: int | None = None) -> CompressedStream: ...
+    def __new__(
+        cls, name: str, packed: int = 0, text: int = 0, *, spacing: int | None = None, sums: FrameSums | None = None
+    ) -> CompressedStream: ...
     def feed(
         self, source: _Text, end: int, skip: int, out: npt.NDArray[np.uint8]
     ) -> tuple[int, int, tuple[int, int, str] | None]: ...
@@ -122,9 +130,9 @@ class DamagedDataError(Exception):
 
 @final
 class Decoders:
-    """Decoders kept from earlier calls, whose memory later calls reuse."""
+    """Decoders kept from earlier calls for a text, whose memory later calls reuse, and the checksums that they check."""
 
-    def __new__(cls, most: int) -> Decoders: ...
+    def __new__(cls, most: int, sums: FrameSums | None = None) -> Decoders: ...
 
 _Packed = tuple[
     str,

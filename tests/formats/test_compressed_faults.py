@@ -25,7 +25,7 @@ from cntkio import (
 from cntkio.convert import compression
 from cntkio.formats import compressed, objects
 from cntkio.formats.open_input import open_input
-from support.packers import bgzf, member_of_blocks, written_by_us
+from support.packers import bgzf, member_of_blocks, with_table, written_by_us
 from support.range_server import RangeServer, range_server
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=2))
@@ -53,6 +53,11 @@ def summed(text: bytes, source: random.Random) -> bytes:
     return b"".join(pack.compress(text[begin : begin + 5000]) for begin in range(0, len(text), 5000))
 
 
+def summed_in_table(text: bytes, source: random.Random) -> bytes:
+    """Frames whose checksums are only in the seek table."""
+    return with_table([text[begin : begin + 5000] for begin in range(0, len(text), 5000)], has_sums=True)
+
+
 SKIPPED = struct.pack("<II", 0x184D2A5A, 7) + b"skipped"
 EMPTY = {"gzip": gzip.compress(b""), "zstd": zstandard.ZstdCompressor().compress(b"")}
 PACKED: dict[str, tuple[str, Callable[[bytes, random.Random], bytes]]] = {
@@ -61,6 +66,7 @@ PACKED: dict[str, tuple[str, Callable[[bytes, random.Random], bytes]]] = {
     "BGZF": ("gzip", bgzf),
     "zstd": ("zstd", summed),
     "zstd with a seek table": ("zstd", written_by_us),
+    "zstd with checksums in the seek table": ("zstd", summed_in_table),
 }
 
 
@@ -98,6 +104,18 @@ def test_every_flipped_bit_is_an_error_or_changes_nothing(kind: str, tmp_path: P
             num_errors += 1
             assert str(error).startswith(f"{path}, byte ") and "data are damaged near byte" in str(error)
     assert num_errors > 40
+
+
+@pytest.mark.parametrize("largest", [1000, compressed.LARGEST_SEGMENT])
+def test_a_text_that_differs_from_its_sum_in_the_seek_table_is_refused(
+    largest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compressed, "LARGEST_SEGMENT", largest)  # larger frames are decompressed in order
+    packed = bytearray(summed_in_table(TEXT, random.Random(1)))
+    packed[-9 - 1] ^= 1  # in the checksum of the last frame
+    (tmp_path / "a.ctf").write_bytes(packed)
+    with pytest.raises(FormatError, match=r"the text of a frame has the checksum \w{8}, but its table says \w{8}"):
+        values_of(tmp_path / "a.ctf")
 
 
 @pytest.mark.parametrize("kind", ["gzip", "zstd"])

@@ -76,12 +76,17 @@ def frames(text: bytes, source: random.Random) -> bytes:
 
 def seekable(text: bytes, source: random.Random) -> bytes:
     """Frames with a seek table, from a writer that is not cntkio's."""
-    packed = [zstandard.ZstdCompressor(write_content_size=False).compress(part) for part in parts(text, source)]
-    sizes = [zstandard.ZstdDecompressor().decompressobj().decompress(frame) for frame in packed]
-    has_sums = source.random() < 0.5
+    return with_table(list(parts(text, source)), has_sums=source.random() < 0.5)
+
+
+def with_table(texts: list[bytes], *, has_sums: bool) -> bytes:
+    """Frames without checksums, and a seek table, with or without checksums."""
+    packed = [zstandard.ZstdCompressor(write_content_size=False).compress(text) for text in texts]
+    # A frame with a checksum ends with the checksum that the table has, too.
+    sums = [zstandard.ZstdCompressor(write_checksum=True).compress(text)[-4:] for text in texts]
     entries = b"".join(
-        struct.pack("<II", len(frame), len(part)) + bytes(4 * has_sums)
-        for frame, part in zip(packed, sizes, strict=True)
+        struct.pack("<II", len(frame), len(text)) + has_sums * sum_of_text
+        for frame, text, sum_of_text in zip(packed, texts, sums, strict=True)
     )
     table = entries + struct.pack("<IBI", len(packed), 0x80 * has_sums, 0x8F92EAB1)
     return b"".join(packed) + struct.pack("<II", 0x184D2A5E, len(table)) + table

@@ -17,10 +17,12 @@ mod inflate;
 mod reader;
 mod step;
 mod stream;
+mod sums;
 mod zstd;
 
 pub use reader::{Packed, Reader, SpareDecoders, decompress};
 pub use stream::{Fault, Kind, Points, Stream};
+pub use sums::Sums;
 
 /// Fill a buffer with the bytes of compressed data from an offset on.
 pub type ReadAt<'a> = &'a (dyn Fn(usize, &mut [u8]) -> std::io::Result<()> + Sync);

@@ -3,10 +3,11 @@
 use crate::ReadAt;
 use crate::inflate::Damage;
 use crate::stream::{Decoder, Fault, Kind, Place, Points, Stream};
+use crate::sums::{Check, Sums};
 use rayon::prelude::*;
 use std::io;
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// Bytes of compressed data that are read at once, and of text that is skipped at once.
 const READ_BYTES: usize = 1 << 17;
@@ -28,6 +29,8 @@ pub struct Packed<'a> {
     pub windows: &'a [u8],
     /// Decoders of earlier readers.
     pub spare: &'a SpareDecoders,
+    /// Checksums of the frames, unless only the frames themselves have checksums.
+    pub sums: Option<&'a Arc<Sums>>,
 }
 
 /// Decoders that readers have left, for later readers: their memory was used before.
@@ -193,6 +196,7 @@ impl Cursor {
             points: Points::default(),
             spacing: u64::MAX,
             is_between: place.is_begin,
+            check: packed.sums.cloned().map(Check::new),
         };
         Ok(Cursor { stream, segment, kind, input, unused: 0..0, input_end: place.byte, skipped })
     }

@@ -2,7 +2,9 @@
 
 use crate::gzip::Gzip;
 use crate::inflate::Damage;
+use crate::sums::{Check, Sums};
 use crate::zstd::Zstd;
+use std::sync::Arc;
 
 /// A kind of compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,16 +94,19 @@ pub struct Stream {
     pub points: Points,
     pub(super) spacing: u64,
     pub(super) is_between: bool,
+    pub(super) check: Option<Check>,
 }
 
 impl Stream {
-    /// A stream at the beginning of compressed data. Note access points at least `spacing` bytes of text apart.
+    /// A stream at the beginning of compressed data. Note access points at least `spacing` bytes of text apart. `sums`:
+    /// checksums of the frames, unless only the frames themselves have checksums.
     ///
     /// # Errors
     /// The memory is exhausted.
-    pub fn new(kind: Kind, spacing: u64) -> Result<Stream, Fault> {
+    pub fn new(kind: Kind, spacing: u64, sums: Option<Arc<Sums>>) -> Result<Stream, Fault> {
         let decoder = Decoder::new(kind).map_err(|Damage(what)| Fault { packed: 0, text: 0, what })?;
-        Ok(Stream { decoder, packed: 0, text: 0, points: Points::default(), spacing, is_between: true })
+        let (points, check) = (Points::default(), sums.map(Check::new));
+        Ok(Stream { decoder, packed: 0, text: 0, points, spacing, is_between: true, check })
     }
 
     /// True at the beginning of a member or a frame, and at the end of complete data.
@@ -175,6 +180,11 @@ impl Stream {
             Ok(stepped) => {
                 self.packed += stepped.num_read as u64;
                 self.text += stepped.num_written as u64;
+                if let Some(check) = &mut self.check {
+                    check.add(&output[..stepped.num_written]);
+                    let checked = if stepped.is_end { check.end(self.text) } else { Ok(()) };
+                    checked.map_err(|Damage(what)| Fault { packed: self.packed, text: self.text, what })?;
+                }
                 // A member that ends without a byte of input had ended before.
                 self.is_between = stepped.is_end || (was_between && stepped.num_read == 0);
                 Ok(((stepped.num_read, stepped.num_written), stepped.unused_bits))

@@ -2,14 +2,14 @@
 
 use crate::file::{TextArgument, TextSource};
 use crate::pool::pool;
-use cntkio_compressed::{self as compressed, Fault, Kind, Packed, ReadAt, Reader, SpareDecoders, Stream};
+use cntkio_compressed::{self as compressed, Fault, Kind, Packed, ReadAt, Reader, SpareDecoders, Stream, Sums};
 use cntkio_core::text;
 use numpy::{IntoPyArray, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Offset in the compressed data, offset in the text, and the fault in words.
 type FaultTuple = (u64, u64, String);
@@ -29,6 +29,21 @@ fn kind(name: &str) -> PyResult<Kind> {
 /// Bytes of compressed data that are read at once.
 const READ_BYTES: usize = 1 << 18;
 
+/// Checksums of frames: for each frame with text the end of its text, and the low 32 bits of the XXH64 of its text.
+#[pyclass(frozen, module = "cntkio._core")]
+pub(crate) struct FrameSums {
+    sums: Arc<Sums>,
+}
+
+#[pymethods]
+impl FrameSums {
+    #[new]
+    fn new(ends: PyReadonlyArray1<'_, u64>, sums: PyReadonlyArray1<'_, u32>) -> PyResult<FrameSums> {
+        let sums = Sums::new(ends.as_slice()?.to_vec(), sums.as_slice()?.to_vec());
+        Ok(FrameSums { sums: sums.ok_or_else(|| PyValueError::new_err("checksums that do not belong together"))? })
+    }
+}
+
 /// A decompressor of all data in order, which records access points.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct CompressedStream {
@@ -46,10 +61,18 @@ struct Inner {
 impl CompressedStream {
     /// Begin at a member or a frame, at offset `packed` of the compressed data, which is offset `text` of the text.
     /// `spacing`: record access points at least this number of bytes of text apart; with None, record no access points.
+    /// `sums`: check these checksums, too.
     #[new]
-    #[pyo3(signature = (name, packed=0, text=0, *, spacing=None))]
-    fn new(name: &str, packed: u64, text: u64, spacing: Option<u64>) -> PyResult<CompressedStream> {
-        let stream = Stream::new(kind(name)?, spacing.unwrap_or(u64::MAX));
+    #[pyo3(signature = (name, packed=0, text=0, *, spacing=None, sums=None))]
+    fn new(
+        name: &str,
+        packed: u64,
+        text: u64,
+        spacing: Option<u64>,
+        sums: Option<&FrameSums>,
+    ) -> PyResult<CompressedStream> {
+        let sums = sums.map(|sums| sums.sums.clone());
+        let stream = Stream::new(kind(name)?, spacing.unwrap_or(u64::MAX), sums);
         let mut stream = stream.map_err(|fault| PyRuntimeError::new_err(fault.what))?;
         (stream.packed, stream.text) = (packed, text);
         Ok(CompressedStream { inner: Mutex::new(Inner { stream, input: Vec::new(), skipped: Vec::new() }) })
@@ -146,18 +169,20 @@ pub(crate) fn read_error(error: std::io::Error) -> PyErr {
     }
 }
 
-/// Decoders of earlier calls, whose memory later calls use.
+/// Decoders of earlier calls for a text, whose memory later calls use.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct Decoders {
     spare: SpareDecoders,
+    sums: Option<Arc<Sums>>,
 }
 
 #[pymethods]
 impl Decoders {
-    /// Most decoders that are kept.
+    /// `most`: most decoders that are kept; `sums`: checksums that they check.
     #[new]
-    fn new(most: usize) -> Decoders {
-        Decoders { spare: SpareDecoders::new(most) }
+    #[pyo3(signature = (most, sums=None))]
+    fn new(most: usize, sums: Option<&FrameSums>) -> Decoders {
+        Decoders { spare: SpareDecoders::new(most), sums: sums.map(|sums| sums.sums.clone()) }
     }
 }
 
@@ -189,6 +214,7 @@ impl PackedText<'_> {
             window_bounds: self.4.as_slice()?,
             windows: self.5.as_slice()?,
             spare: &self.6.spare,
+            sums: self.6.sums.as_ref(),
         })
     }
 }

@@ -51,7 +51,7 @@ mod _core {
     use super::chunk::{Chunk, pad, spread};
 
     #[pymodule_export]
-    use super::compressed::{CompressedStream, DamagedDataError, Decoders, decompress, zstd_frame};
+    use super::compressed::{CompressedStream, DamagedDataError, Decoders, FrameSums, decompress, zstd_frame};
 
     #[pymodule_export]
     use super::ctf::{

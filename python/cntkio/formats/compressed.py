@@ -73,12 +73,14 @@ class Points(NamedTuple):
         places: Its place in the compressed file, as `cntkio_core::compressed::Points` defines it.
         window_bounds: Offset of its window in `windows`.
         windows: The windows, concatenated.
+        sums: Checksums of frames of zstd, if a seek table has them; None: only the frames themselves have checksums.
     """
 
     texts: npt.NDArray[np.uint64]
     places: npt.NDArray[np.uint64]
     window_bounds: npt.NDArray[np.uint64]
     windows: Column
+    sums: _core.FrameSums | None = None
 
     def segment_at(self, offset: int) -> int:
         """Return the segment that contains an offset in the text."""
@@ -114,7 +116,7 @@ class CompressedText:
         self.points_cache = points_cache
         self._stored, self._points = stored, points
         self.compression: Compression = compression
-        self._decoders = _core.Decoders(num_threads())
+        self._decoders = _core.Decoders(num_threads(), points.sums)
         self._recent: tuple[int, Bytes] = (-1, np.empty(0, np.uint8))
         largest = int(np.diff(points.texts).max(initial=0))
         self._in_order = InOrder(stored, compression, points) if largest > LARGEST_SEGMENT else None
@@ -285,7 +287,8 @@ class InOrder:
         position = self._begin + len(self._kept)
         if self._process != os.getpid() or not first <= position <= begin:
             self._process = -1
-            self._stream = _core.CompressedStream(self._compression, int(points.places[point]) >> 4, first)
+            place = int(points.places[point]) >> 4
+            self._stream = _core.CompressedStream(self._compression, place, first, sums=points.sums)
             self._begin, self._kept = first, self._kept[:0]
             self._process, position = os.getpid(), first
         return position
@@ -386,7 +389,10 @@ def _cached(stored: TextInput, compression: Compression, verify: bool) -> tuple[
     def made_again() -> tuple[Arrays, Path | None]:
         stored.require_unchanged()
         points = pass_over(stored, compression)
-        arrays = {**points._asdict(), "windows": points.windows[:]}
+        arrays = {
+            "texts": points.texts, "places": points.places, "window_bounds": points.window_bounds,
+            "windows": points.windows[:],
+        }  # fmt: skip
         return arrays, cache.write({}, arrays).path
 
     def build(arrays: StoredArrays) -> tuple[Points, Path | None]:
@@ -451,9 +457,14 @@ def _points_of_seek_table(stored: TextInput) -> Points | None:
     parts = texts[:-1] // np.uint64(FRAMES)
     is_first = np.concatenate([[True], parts[1:] != parts[:-1], [True]])
     places = packed.astype(np.uint64) << np.uint64(4) | np.uint64(8)
+    sums = None
+    if descriptor & _HAS_SUMS:
+        has_text = entries[:, 1] > 0
+        sums = _core.FrameSums(texts.astype(np.uint64)[1:][has_text], np.ascontiguousarray(entries[has_text, 2]))
     return Points(
         texts.astype(np.uint64)[is_first],
         places[is_first],
         np.zeros(int(is_first.sum()), np.uint64),
         np.empty(0, np.uint8),
+        sums,
     )
