@@ -130,7 +130,7 @@ class DamagedDataError(Exception):
 
 @final
 class Decoders:
-    """Decoders kept from earlier calls for a text, whose memory later calls reuse, and the checksums that they check."""
+    """Decoders kept from earlier calls for a text, whose memory later calls reuse, and checksums to check."""
 
     def __new__(cls, most: int, sums: FrameSums | None = None) -> Decoders: ...
 
@@ -451,6 +451,21 @@ class TimelineReader:
         tuple[_Longs, _Longs, list[int], list[bool], list[_Cursor], _ChunkRefs | None, npt.NDArray[np.uint32] | None]
         | None
     ): ...
+    def pass_reads(
+        self,
+        share: int,
+        passed: int,
+        crosses_sweeps: bool,
+        counts_sequences: bool,
+        is_global: bool,
+        index: int,
+        count: int,
+        most: int,
+        until: int,
+    ) -> int: ...
+    def pass_truncated(
+        self, steps: int, overlap: int, crosses_sweeps: bool, index: int, count: int, most: int
+    ) -> int: ...
     def read_truncated(
         self, steps: int, overlap: int, crosses_sweeps: bool, index: int, count: int
     ) -> tuple[_Longs, _Longs, _Longs, _Longs, _Longs, _Longs, npt.NDArray[np.bool_], bool, int] | None: ...

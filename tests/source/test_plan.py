@@ -1,6 +1,7 @@
 """Plans agree with deliveries: steps, keys, origins and states, in every kind of source."""
 
 import struct
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from cntkio import (
 )
 from cntkio.source.plan import ExplainedStep, NoChunks
 from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
+from cntkio.timeline.timeline import Timeline
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.builders import STREAMS, corpus_text, make, shown
@@ -177,6 +179,30 @@ def test_skipped_steps_are_not_delivered(folder: Path) -> None:
             other.next_minibatch(5)
         assert source.state_dict() == other.state_dict()
         assert shown(source.next_minibatch(5)) == shown(other.next_minibatch(5))
+
+
+@pytest.mark.parametrize("partition", [Partition(), GlobalPartition(1, 2)])
+@pytest.mark.parametrize("options", [{}, {"randomize": False}, {"truncation_length": 2}])
+def test_a_skip_of_a_million_steps_takes_few_calls(
+    partition: Partition, options: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_calls = Counter[str]()
+
+    def count(name: str) -> None:
+        method = getattr(Timeline, name)
+
+        def counting(*arguments: Any, **keywords: Any) -> Any:
+            num_calls[name] += 1
+            return method(*arguments, **keywords)
+
+        monkeypatch.setattr(Timeline, name, counting)
+
+    for name in ("read_several", "pass_over", "bookmark", "checkpoint", "go_back"):
+        count(name)
+    with make(folder / "a.ctf", **options) as source:
+        source.skip(1_000_000, 4, partition)
+        assert source.get_checkpoint_state()["minibatchSourcePosition"] > 1_000_000
+    assert num_calls["pass_over"] and sum(num_calls.values()) < 100
 
 
 def test_the_steps_of_an_epoch_begin_with_the_epoch(folder: Path) -> None:

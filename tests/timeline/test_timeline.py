@@ -19,6 +19,7 @@ from cntkio.timeline import (
     FULL_DATA_SWEEP,
     INFINITELY_REPEAT,
     WHOLE_DATA,
+    GlobalPartition,
     Partition,
     Selection,
     Timeline,
@@ -75,6 +76,50 @@ some_sizes = st.integers(1, 60)
 
 
 # Tables
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    chunks=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=5), min_size=2, max_size=9),
+    length=st.one_of(st.none(), st.integers(1, 3)),
+    window=some_windows,
+    size=st.integers(1, 30),
+    most=st.integers(0, 60),
+    until=st.integers(0, 200),
+    begin=st.integers(0, 3),
+    crosses_sweeps=st.booleans(),
+    counts_sequences=st.booleans(),
+    size_counts=st.sampled_from(["own", "all"]),
+    max_samples=st.one_of(st.none(), st.integers(1, 150)),
+    partition=st.sampled_from([ALL, Partition(1, 2), GlobalPartition(1, 2)]),
+)
+def test_reads_that_are_passed_over_are_the_reads_that_are_made(
+    chunks: Chunks, length: int | None, window: Window | None, size: int, most: int, until: int, begin: int,
+    partition: Partition, **options: Any,
+) -> None:  # fmt: skip
+    if length is not None:
+        chunks = [[length] * len(chunk) for chunk in chunks]
+    lengths = np.array([length for chunk in chunks for length in chunk], np.uint32)
+    if length is not None:
+        lengths = np.broadcast_to(lengths[:1], len(lengths))
+    passing, reading = (
+        Timeline(lengths, np.cumsum([0, *map(len, chunks)]), window=window, seed=3, **options) for _ in range(2)
+    )
+    for timeline in (passing, reading):
+        for _ in range(begin):
+            timeline.read(size, partition)
+    num_passed = passing.pass_over(size, partition, most, until)
+    positions = [reading.position]
+    while len(positions) <= most:
+        before = reading.bookmark()
+        if reading.read(size, partition) is None or reading.position > until:
+            reading.go_back(before)
+            break
+        positions.append(reading.position)
+    assert (num_passed, passing.position) == (len(positions) - 1, positions[-1])
+    for _ in range(3):
+        assert content(passing.read(size, partition)) == content(reading.read(size, partition))
+        assert passing.state() == reading.state()
 
 
 def test_the_generator_of_the_slow_timeline_is_standard() -> None:

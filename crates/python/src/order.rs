@@ -71,6 +71,10 @@ fn as_tuple(cursor: Cursor) -> CursorTuple {
     (position, sweep, index, rank, count)
 }
 
+fn no_slots(num_slots: usize) -> PyErr {
+    PyMemoryError::new_err(format!("no memory for {num_slots} slots of a truncated minibatch"))
+}
+
 /// Walks along the timeline of one table. (docs/timeline.md)
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct TimelineReader {
@@ -280,6 +284,66 @@ impl TimelineReader {
         Ok(Some((sequences.into_pyarray(py), chunks.into_pyarray(py), bounds, ends, cursors, refs, lengths)))
     }
 
+    /// Pass over at most `most` reads of `read_several` that end at position `until` or before; returns their number.
+    #[allow(clippy::too_many_arguments)]
+    fn pass_reads(
+        &self,
+        py: Python<'_>,
+        share: u64,
+        passed: u64,
+        crosses_sweeps: bool,
+        counts_sequences: bool,
+        is_global: bool,
+        index: u64,
+        count: u64,
+        most: u64,
+        until: u64,
+    ) -> PyResult<u64> {
+        let partition = Partition { index, count };
+        let request = Request { partition, share, passed, crosses_sweeps, counts_sequences, is_global };
+        let num_passed = self.run(py, |state, table, pause| {
+            let begin = state.reader.cursor();
+            let passed = or_out_of_memory(|| state.reader.pass(table, request, most, until, pause));
+            if !matches!(passed, Ok(Ok(_))) {
+                state.reader.rewind(begin);
+            }
+            passed.map_or_else(|failed| Ok(Err(failed)), |passed| passed.map(Ok))
+        })?;
+        num_passed.map_err(no_memory)
+    }
+
+    /// Pass over at most `most` truncated minibatches; returns their number.
+    #[allow(clippy::too_many_arguments)]
+    fn pass_truncated(
+        &self,
+        py: Python<'_>,
+        steps: u32,
+        overlap: u32,
+        crosses_sweeps: bool,
+        index: u64,
+        count: u64,
+        most: u64,
+    ) -> PyResult<u64> {
+        let partition = Partition { index, count };
+        let (passed, counts_sequences, is_global) = (u64::MAX, false, false);
+        let request = Request { partition, share: 1, passed, crosses_sweeps, counts_sequences, is_global };
+        let truncation = Truncation { steps, overlap };
+        let num_passed = self.run(py, |state, table, pause| {
+            let (mut parts, mut num_passed) = (Vec::new(), 0);
+            while num_passed < most {
+                parts.clear();
+                match state.slots.read(&mut state.reader, table, truncation, request, &mut parts, pause) {
+                    Ok(_) if parts.is_empty() => break,
+                    Ok(_) => num_passed += 1,
+                    Err(Unread::OutOfMemory(num_slots)) => return Ok(Err(num_slots)),
+                    Err(Unread::Stopped) => return Err(Stopped),
+                }
+            }
+            Ok(Ok(num_passed))
+        })?;
+        num_passed.map_err(no_slots)
+    }
+
     /// Read a truncated minibatch; None if the data have ended.
     fn read_truncated<'py>(
         &self,
@@ -302,9 +366,7 @@ impl TimelineReader {
                 Err(Unread::Stopped) => Err(Stopped),
             }
         })?;
-        let (parts, Outcome { end_of_sweep, .. }, position) = read.map_err(|num_slots| {
-            PyMemoryError::new_err(format!("no memory for {num_slots} slots of a truncated minibatch"))
-        })?;
+        let (parts, Outcome { end_of_sweep, .. }, position) = read.map_err(no_slots)?;
         if parts.is_empty() {
             return Ok(None);
         }

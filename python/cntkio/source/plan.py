@@ -26,6 +26,7 @@ from cntkio.source.chunks import Taken
 from cntkio.source.pipeline import HandOver, PackOrder, Request
 from cntkio.source.selecting import Selector
 from cntkio.timeline import AnyTimeline, ChunkRefs, Plan
+from cntkio.timeline.state import LARGEST_WORD
 
 _SAMPLES_AT_ONCE = 1 << 18
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 16, 2048
@@ -342,30 +343,39 @@ class SourcePlan(Displayed):
         """Steps to select together."""
         return min(max(_SAMPLES_AT_ONCE // self._request.size, _LEAST_AT_ONCE), _MOST_AT_ONCE)
 
-    def _pass(self, timeline: AnyTimeline, is_before: Callable[[int, Any], bool]) -> int:
-        """Move a timeline forward without selecting, many steps at a time, as long as all of them come before a step.
+    def _pass(self, timeline: AnyTimeline, most: int, until: int) -> int:
+        """Move a timeline forward without selecting, at once or many steps at a time, as far as that is possible.
 
         Args:
             timeline: The timeline, where step 0 begins.
-            is_before: Takes a number of steps and the bookmark after them; returns whether the step comes later.
+            most: Largest number of steps.
+            until: Position at which, or before which, all of them end.
 
         Returns:
             The number of steps before the point where the timeline stands now.
         """
         selector, num_passed = self._selector(timeline, NoChunks()), 0
-        while True:
+        while num_passed < most:
+            num_passed += selector.jump(self._request, min(most - num_passed, LARGEST_WORD), min(until, LARGEST_WORD))
             standing = selector.standing
             bookmarks = selector.pass_over(self._request, self._at_once)
-            if not bookmarks or not is_before(num_passed + len(bookmarks), bookmarks[-1]):
+            is_too_far = num_passed + len(bookmarks) > most
+            if not bookmarks or is_too_far or _position_at(timeline, bookmarks[-1]) > until:
                 selector.go_back(standing)
-                return num_passed
+                break
             num_passed += len(bookmarks)
+        return num_passed
 
-    def _hand_overs(self, timeline: AnyTimeline, chunks: NoChunks, step: int = 0) -> Iterator[tuple[int, HandOver]]:
-        """Yield hand-overs, each with the step of its first minibatch. The timeline stands before `step`."""
+    def _hand_overs(
+        self, timeline: AnyTimeline, chunks: NoChunks, step: int = 0, most: int = _MOST_AT_ONCE
+    ) -> Iterator[tuple[int, HandOver]]:
+        """Yield hand-overs of at most `most` steps, each with the step of its first minibatch.
+
+        The timeline stands before `step`.
+        """
         selector = self._selector(timeline, chunks)
         while True:
-            hand_over = selector.select(self._request, self._at_once, selector.standing.bookmark)
+            hand_over = selector.select(self._request, min(self._at_once, most), selector.standing.bookmark)
             last = hand_over.prepared[-1]
             if last.error is not None and not isinstance(last.error, CntkIoError):
                 raise last.error  # such as an interrupt in the middle of a step
@@ -379,8 +389,9 @@ class SourcePlan(Displayed):
     def _find(self, step: int, timeline: AnyTimeline) -> tuple[HandOver, int]:
         """Return the hand-over with a step, and the index of the step in it."""
         whole_number("step", step, least=0)
-        num_steps = self._pass(timeline, lambda num_passed, _: num_passed <= step)
-        for first, hand_over in self._hand_overs(timeline, NoChunks(), num_steps):
+        num_steps = self._pass(timeline, step, LARGEST_WORD)
+        most = step - num_steps + 1
+        for first, hand_over in self._hand_overs(timeline, NoChunks(), num_steps, most):
             num_steps = first + hand_over.num_minibatches
             if step < num_steps:
                 return hand_over, step - first
@@ -393,7 +404,7 @@ class SourcePlan(Displayed):
             raise ConfigError(
                 f"position is {position}; expected at least {begin}, where the plan begins", key="position"
             )
-        passed = self._pass(timeline, lambda _, bookmark: _position_at(timeline, bookmark) <= position)
+        passed = self._pass(timeline, LARGEST_WORD, position)
         end = _position_at(timeline, None)
         for first, hand_over in self._hand_overs(timeline, NoChunks(), passed):
             num_steps = hand_over.num_minibatches

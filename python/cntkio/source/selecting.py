@@ -141,6 +141,21 @@ class Selector:
         """True if a minibatch depends on which of its utterances are valid."""
         return self._arrangement.flags is not None or self._is_literal
 
+    def jump(self, request: Request, most: int, until: int) -> int:
+        """Move the timeline over at most `most` minibatches that end at position `until` or before, in one step.
+
+        Returns:
+            The number of minibatches; 0 if only `pass_over` or `select` can tell what follows.
+        """
+        if self._is_judged:
+            return 0
+        before = self._timeline.bookmark()
+        try:
+            return self._timeline.pass_over(request.size, request.partition, most, until)
+        except CntkIoError:
+            self._timeline.go_back(before)
+            return 0
+
     def pass_over(self, request: Request, most: int) -> Sequence[Bookmark]:
         """Move the timeline without selecting, if that is possible; arguments as for `select`.
 

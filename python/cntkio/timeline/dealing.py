@@ -48,6 +48,9 @@ class DealtMinibatches:
                 return self._share(delivery) if self._is_shared else delivery
             self.rounds_to_pass -= 1
 
+    def pass_over(self, most: int, until: int) -> int:
+        return self._mode.pass_over(most, until) if self._partition.num_workers == 1 else 0
+
     def _share(self, delivery: Delivery) -> Delivery:
         selection, bounds, _, _ = delivery
         index, count = self._partition.index, self._partition.count
@@ -110,6 +113,9 @@ class MergedMinibatches:
             end = self._reader.cursor
         self._reader.rewind(end)
         return delivery if small is None else _joined(delivery, small)
+
+    def pass_over(self, most: int, until: int) -> int:
+        return 0
 
     def _are_enough(self, delivery: Delivery) -> bool:
         return len(delivery.selection.sequences) >= self._least
@@ -226,6 +232,9 @@ class BalancedRounds:
                     selection, [0, len(selection.sequences)], [selection.end_of_sweep], [self._reader.cursor]
                 )
             self.rounds_to_pass -= 1
+
+    def pass_over(self, most: int, until: int) -> int:
+        return 0
 
     def _own_of_rounds(self, delivery: Delivery) -> Delivery:
         """Return this partition's minibatches of the whole rounds of a delivery, and go back to the end of the last."""
@@ -414,6 +423,11 @@ class DealtAhead:
         self._next = (number + 1, 0) if last == len(group.cursors) else (number, last)
         self._cursor, self.rounds_to_pass = cursor, self._partition.num_workers - 1
         return Delivery(selection, bounds, ends_of_sweep, group.cursors[first:last])
+
+    def pass_over(self, most: int, until: int) -> int:
+        # The reader has run ahead as soon as anything is dealt.
+        can_pass = self._partition.num_workers == 1 and not self._groups and self._cursor is None
+        return self._mode.pass_over(most, until) if can_pass else 0
 
     def go_back(self, cursor: Cursor, rounds_to_pass: int) -> bool:
         """Go back to where a delivered read began or ended; return False if that is no longer known."""

@@ -36,6 +36,13 @@ class ReadMode(Protocol):
     def read(self, most: int) -> Delivery | None:
         """Deliver at least one and at most `most` reads; None: the data have ended."""
 
+    def pass_over(self, most: int, until: int) -> int:
+        """Pass over reads without delivering them; 0: only `read` can do that, or the data have ended.
+
+        Returns:
+            The number of reads, at most `most`. All of them end at position `until` or before.
+        """
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WholeSequences:
@@ -73,6 +80,12 @@ class WholeSequences:
         selection = Selection(sequences, chunks, ends_of_sweep[-1], cursors[-1][0], None, refs, lengths=lengths)
         return Delivery(selection, bounds, ends_of_sweep, cursors)
 
+    def pass_over(self, most: int, until: int) -> int:
+        return self.reader.pass_reads(
+            self.share, self.passed, self.crosses_sweeps, self.counts_sequences, self.is_global,
+            self.partition.index, self.partition.count, most, until,
+        )  # fmt: skip
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TruncatedSequences:
@@ -108,6 +121,12 @@ class TruncatedSequences:
         selection = Selection(sequences, chunks, end_of_sweep, position, parts)
         return Delivery(selection, [0, len(sequences)], [end_of_sweep], [self.reader.cursor])
 
+    def pass_over(self, most: int, until: int) -> int:
+        if until < LARGEST_WORD:
+            return 0
+        rules = self.right_splice, self.crosses_sweeps, self.partition.index, self.partition.count
+        return self.reader.pass_truncated(self.num_steps, *rules, most)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OnlyFull:
@@ -129,3 +148,6 @@ class OnlyFull:
             delivery = self.mode.read(1)
             if delivery is None or delivery.selection.position - before >= self.size:
                 return delivery
+
+    def pass_over(self, most: int, until: int) -> int:
+        return 0

@@ -230,6 +230,19 @@ class AnyTimeline(Protocol):
             ConfigError: The size or the limit is not possible, or there are more partitions than slots.
         """
 
+    def pass_over(self, minibatch_size_in_samples: int, partition: Partition, most: int, until: int) -> int:
+        """Pass over reads without delivering them, and without a step of Python for each.
+
+        Args:
+            minibatch_size_in_samples: As for `read_several`.
+            partition: As for `read_several`.
+            most: Largest number of reads.
+            until: Position at which, or before which, all of them end.
+
+        Returns:
+            The number of reads; 0 if only `read_several` can make the next.
+        """
+
     def needed_chunks(self, partition: Partition = ...) -> Plan:
         """Return the chunks from which the next sequences can come."""
 

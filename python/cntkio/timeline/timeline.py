@@ -303,12 +303,10 @@ class Timeline:
         return None if reads is None else reads.selection
 
     def read_several(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Reads | None:
-        if (minibatch_size_in_samples, partition) != self._settings:
-            if self._settings is not None and self._has_ended():
-                return None
-            self._take_up(minibatch_size_in_samples, partition)
-        assert self._mode is not None
-        delivery = self._mode.read(most)
+        mode = self._mode_for(minibatch_size_in_samples, partition)
+        if mode is None:
+            return None
+        delivery = mode.read(most)
         if delivery is None:
             return None
         selection, bounds, ends_of_sweep, cursors = delivery
@@ -316,6 +314,18 @@ class Timeline:
         course = self._course
         bookmarks = [_Bookmark(settings, cursor, slots, rounds_to_pass, course) for cursor in cursors]
         return Reads(selection, bounds, ends_of_sweep, bookmarks)
+
+    def pass_over(self, minibatch_size_in_samples: int, partition: Partition, most: int, until: int) -> int:
+        mode = self._mode_for(minibatch_size_in_samples, partition)
+        return 0 if mode is None else mode.pass_over(most, until)
+
+    def _mode_for(self, size: int, partition: Partition) -> ReadMode | None:
+        """Return the mode of reading for a size and a partition; None: they are new, and the data have ended."""
+        if (size, partition) != self._settings:
+            if self._settings is not None and self._has_ended():
+                return None
+            self._take_up(size, partition)
+        return self._mode
 
     def _take_up(self, size: int, partition: Partition) -> None:
         """Choose the mode of reading for a size and a partition: at the first read, and after a restore or a change."""

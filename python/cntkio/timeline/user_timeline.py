@@ -464,6 +464,9 @@ class UserTimeline:
         selection = self.read(minibatch_size_in_samples, partition)
         return None if selection is None else Reads.of(selection, self.bookmark())
 
+    def pass_over(self, minibatch_size_in_samples: int, partition: Partition, most: int, until: int) -> int:
+        return 0
+
     def _selection(
         self,
         indices: npt.NDArray[np.int64],

@@ -5,6 +5,7 @@
 //!
 //! | call | cursor | kept for going back | cost |
 //! |---|---|---|---|
+//! | [`pass`](Reader::pass) | after the sequences passed | the start of the last read, or the held cursor | as `read`; a plan if all lengths are the same and no partition shares the data |
 //! | [`read`](Reader::read) | after the sequences passed | the start of this read, or the held cursor | the sequences passed |
 //! | [`rewind`](Reader::rewind) | to a former cursor | from there on | none if it was kept; otherwise the next read shuffles the sweep again |
 //! | [`hold`](Reader::hold) | | the held cursor, until another is held | memory for the sequences since |
@@ -21,6 +22,7 @@ use super::generator::Remainder;
 use super::plan::{Randomization, SweepPlan};
 use super::shuffle::{Located, SweepOrder};
 use super::{Partition, Pause, SEQUENCES_BETWEEN_PAUSES, Stopped, Table};
+use crate::lengths::Lengths;
 use crate::memory;
 use std::sync::Arc;
 
@@ -273,6 +275,87 @@ impl Reader {
         self.previous = self.held.unwrap_or(self.cursor);
         self.cursor = cursor;
         Ok(outcome)
+    }
+
+    /// Pass over reads whose sequences nobody needs. Returns their number: at most `most`, all of which end at `until` or
+    /// before.
+    ///
+    /// # Errors
+    /// `pause` asked the work to stop; the reader is after one of the reads.
+    pub fn pass(
+        &mut self,
+        table: Table,
+        request: Request,
+        most: u64,
+        until: u64,
+        pause: &mut Pause,
+    ) -> Result<u64, Stopped> {
+        let mut num_passed = self.jump(table, request, most, until);
+        let mut out = Vec::new();
+        while num_passed < most {
+            let before = self.cursor;
+            out.clear();
+            let outcome = self.read(table, request, &mut out, pause)?;
+            if (outcome.is_empty && outcome.ended) || self.cursor.position > until {
+                self.rewind(before);
+                break;
+            }
+            num_passed += 1;
+        }
+        Ok(num_passed)
+    }
+
+    /// [`pass`](Reader::pass) without the order of sequences, as far as that is possible: if all sequences have one length,
+    /// and belong to one partition, each read ends after a known number of sequences.
+    fn jump(&mut self, table: Table, request: Request, most: u64, until: u64) -> u64 {
+        let num_sequences = u64::from(self.num_sequences);
+        let length = self.num_samples() / num_sequences;
+        let is_even = matches!(table.lengths, Lengths::Same { .. }) || self.is_of_single_samples();
+        let is_global = request.is_global && self.randomization.is_some();
+        let (position, is_whole) = (self.cursor.position, request.partition.count == 1 || is_global);
+        if !is_even || !is_whole || position >= self.end.min(until) || !position.is_multiple_of(length) {
+            return 0;
+        }
+        let share = u128::from((request.share.min(request.passed) / request.count(length)).max(1));
+        let (first, sweep) = (position / length, u128::from(num_sequences));
+        let left = sweep - u128::from(first % num_sequences);
+        // The number of sequences in a number of reads.
+        let passed = |num_reads: u64| {
+            let (num_reads, in_sweep) = (u128::from(num_reads), left.div_ceil(share));
+            if request.crosses_sweeps {
+                num_reads.saturating_mul(share)
+            } else if num_reads < in_sweep {
+                num_reads * share
+            } else {
+                let (more, of_a_sweep) = (num_reads - in_sweep, sweep.div_ceil(share));
+                left + more / of_a_sweep * sweep + (more % of_a_sweep * share).min(sweep)
+            }
+        };
+        // A read is complete if its last sequence begins before the end of the data.
+        let most_sequences = u128::from(((self.end - position).div_ceil(length)).min((until - position) / length));
+        let (mut num_reads, mut too_many) = (0, most.saturating_add(1));
+        while too_many - num_reads > 1 {
+            let middle = num_reads + (too_many - num_reads) / 2;
+            *(if passed(middle) <= most_sequences { &mut num_reads } else { &mut too_many }) = middle;
+        }
+        if num_reads == 0 {
+            return 0;
+        }
+        let next = first + passed(num_reads) as u64;
+        let (sweep, index) = (next / num_sequences, (next % num_sequences) as u32);
+        let mut cursor = Cursor { position: next * length, sweep, index, rank: 0, count: self.cursor.count };
+        cursor.rank = match self.randomization {
+            Some(randomization) => {
+                let plan = self.plan(table, randomization, sweep);
+                plan.starts.partition_point(|&start| start <= index) as u32 - 1
+            }
+            None => {
+                cursor.count += next - first;
+                table.chunk_starts.partition_point(|&start| start <= i64::from(index)) as u32 - 1
+            }
+        };
+        self.rewind(cursor);
+        num_reads
     }
 
     fn read_in_order(
