@@ -308,6 +308,11 @@ class StreamInformation:
         return self.storage_format == "sparse"
 
     @property
+    def m_is_binary(self) -> bool:
+        """False, as for every stream of CNTK's deserializers."""
+        return False
+
+    @property
     def form(self) -> str:
         """The samples in a few words, such as ``"dense float32 [2, 3]"``."""
         return f"{self.storage_format} {self.dtype} {shape_text(self.shape)}"

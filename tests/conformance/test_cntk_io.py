@@ -20,6 +20,7 @@ from cntkio import (
     INFINITELY_REPEAT,
     CBFDeserializer,
     CTFDeserializer,
+    HTKMLFDeserializer,
     MinibatchData,
     MinibatchSource,
     StreamDef,
@@ -219,6 +220,16 @@ def test_a_sweep_is_shuffled_with_the_seed_and_its_number(four: CTFDeserializer)
     assert values() == values(randomization_seed=0)
     assert values() != values(randomization_seed=123)
     assert values()[4:] == values(randomization_seed=1)[:-4]
+
+
+def test_phone_boundaries_are_an_item_of_the_deserializer() -> None:
+    labels = HTKMLFDeserializer(None, StreamDefs(y=StreamDef(mlf="a.mlf", shape=3)))
+    labels["phoneBoundaries"] = "true"
+    assert labels["phoneBoundaries"] is labels.phoneBoundaries is True
+
+
+def test_no_stream_is_binary() -> None:
+    assert StreamInformation("x", 0, "dense", np.float32, (2,)).m_is_binary is False
 
 
 # ------------------------------------------------------------------------------------------- sequences to text

@@ -299,6 +299,13 @@ def test_refuses_sequences_of_other_types(value: Any) -> None:
         sequence_to_cntk_text_format(0, {"x": value})
 
 
+def test_a_sequence_needs_an_input_and_a_number() -> None:
+    with pytest.raises(ValueError, match="alias_tensor_map is empty"):
+        sequence_to_cntk_text_format(0, {})
+    with pytest.raises(ConfigError, match="seq_idx is 'a'; expected a whole number"):
+        sequence_to_cntk_text_format("a", {"x": [1]})  # type: ignore[arg-type]
+
+
 # ------------------------------------------------------------------------------------------------ command line
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads
+from cntkio.arguments import whole_number
 from cntkio.convert import tuning
 from cntkio.convert.array_streams import pieces_of
 from cntkio.convert.compression import Compression, compressed, compression_of
@@ -287,13 +288,17 @@ def sequence_to_cntk_text_format(seq_idx: int, alias_tensor_map: Mapping[str, An
         The lines, without a line feed at the end; an empty text if the sequence has no sample.
 
     Raises:
-        ValueError: An input has a different type, or a value is not finite, which the format cannot express.
+        ConfigError: There is no input, an input has a different type, or a value is not finite, which the format cannot
+            express.
 
     Example:
         >>> import numpy as np
         >>> sequence_to_cntk_text_format(3, {"x": np.float32([[1, 2], [3, 0.5]]), "y": [{7: 1, 2: 0.5}]})
         '3\\t|x 1.0 2.0 |y 2:0.5 7:1\\n3\\t|x 3.0 0.5'
     """
+    if not alias_tensor_map:
+        raise ConfigError("alias_tensor_map is empty; expected at least one input", key="alias_tensor_map")
+    seq_idx = whole_number("seq_idx", seq_idx)
     columns = {}
     for name, samples in sorted(alias_tensor_map.items()):
         if isinstance(samples, list) and samples and all(isinstance(sample, Mapping) for sample in samples):
@@ -304,7 +309,7 @@ def sequence_to_cntk_text_format(seq_idx: int, alias_tensor_map: Mapping[str, An
             what = f"expected an array, lists of numbers or a list of dictionaries, not a {type(samples).__name__}"
             raise ConfigError(f"input {name!r}: {what}", key=name)
     lines = []
-    for sample in range(max(map(len, columns.values()), default=0)):
+    for sample in range(max(map(len, columns.values()))):
         parts = [f"|{name} {texts[sample]}" for name, texts in columns.items() if sample < len(texts)]
         lines.append(f"{seq_idx}\t{' '.join(parts)}")
     return "\n".join(lines)

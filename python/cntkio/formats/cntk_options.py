@@ -138,7 +138,11 @@ BINARY_LABELS = (
     *_without_effect("chunkSizeInBytes frameMode type module"),
 )
 """Options of HTK labels in binary files."""
-LABELS = (*BINARY_LABELS, Option("cacheIndex", "cache_index", truth))
+LABELS = (
+    *BINARY_LABELS,
+    Option("cacheIndex", "cache_index", truth),
+    Option("phoneBoundaries", "phoneBoundaries", truth),
+)
 """Options of HTK labels in text files."""
 
 FEATURE_STREAM = {
