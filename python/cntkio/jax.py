@@ -22,6 +22,7 @@ import numpy.typing as npt
 from cntkio.arguments import sizes
 from cntkio.displays import counted, shape_text
 from cntkio.errors import ConfigError
+from cntkio.hints import there_are
 from cntkio.layouts import check_layout, class_ids
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData, checked_minibatch
 
@@ -94,6 +95,23 @@ class Truncated(NamedTuple):
         return _size_text(self)
 
 
+class _Streams(dict[str, Any]):
+    """Arrays by stream name. For JAX it is a pytree, as any dictionary is; an unknown name is an error that helps."""
+
+    def __missing__(self, name: object) -> Any:
+        raise KeyError(f"no stream {name!r}{there_are(name, self)}")
+
+
+jax.tree_util.register_pytree_with_keys(
+    _Streams,
+    lambda streams: (
+        [(jax.tree_util.DictKey(name), streams[name]) for name in sorted(streams)],
+        tuple(sorted(streams)),
+    ),
+    lambda names, parts: _Streams(zip(names, parts, strict=True)),
+)
+
+
 def _size_text(arrays: Any) -> str:
     """Return the kind and the shape of each array; in a pytree, the parts may be something other than arrays."""
     sizes = [
@@ -143,7 +161,7 @@ def convert(
     check_layout(layout, list(checked_minibatch(minibatch)), get_args(Layout))
     pad_to, num_sequences = _allowed("pad_to", pad_to), _allowed("num_sequences", num_sequences)
     is_fixed = pad_to is not None or num_sequences is not None
-    converted: dict[str, Any] = {}
+    converted = _Streams()
     for name, data in minibatch.items():
         asked = layout.get(name) if isinstance(layout, Mapping) else layout
         if isinstance(data, TruncatedMinibatchData):

@@ -231,3 +231,20 @@ def test_a_schema_restores_metadata_that_a_library_dropped(words: Path, tmp_path
         frame = pytest.importorskip("pandas").DataFrame.from_arrow(batches).iloc[::-1]
     lines = text(tmp_path, arrow.read(frame, shapes=batches.schema))
     assert lines == "9\t|t 1 0 |w 0:1 |x 2\n7\t|t 0 1 |w 3:1 |x 0.5\n7\t|w 5:1\n"
+
+
+# ---------------------------------------------------------------------------------------------------- displays
+
+
+def test_tables_and_record_batches_print_their_columns() -> None:
+    corpus = arrow.read({"x": np.zeros((2, 3), np.float32), "y": [1, 2]}, one_hot={"y": 4})
+    assert repr(corpus) == "ArrowCorpus: columns; 2 streams\n  x  dense float32 [3]\n  y  sparse float32 [4]"
+    assert repr(arrow.RecordBatches({"x": np.ones(1, np.float32)}, flat=True)) == (
+        "RecordBatches: 2 columns\n  key  uint64\n  x    float"
+    )
+
+
+@pytest.mark.parametrize(("option", "value"), [("ids", True), ("ids", 3), ("flat", 3), ("ids", "x")])
+def test_names_of_streams_are_lists(option: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"{option} is {value!r}; expected a list of names, such as \['x'\]"):
+        arrow.RecordBatches({"x": [1.0]}, **{option: value})

@@ -88,6 +88,16 @@ def test_a_compiled_function_is_compiled_once_for_a_shape(
     assert totals == [3.0, 1.0 + 5.0] and count == 1
 
 
+def test_unknown_names_name_the_streams(adapter: ModuleType, minibatch: Minibatch) -> None:
+    jax = pytest.importorskip("jax")
+    made = adapter.convert(minibatch)
+    doubled = jax.tree.map(lambda array: array * 2, {"x": made["x"].values, "batch": made})
+    assert doubled["batch"]["x"].values.tolist() == doubled["x"].tolist()
+    for batch in (made, doubled["batch"], jax.jit(lambda batch: batch)(made)):
+        with pytest.raises(KeyError, match=r"no stream 'ww'; there are: .* did you mean 'w'"):
+            batch["ww"]
+
+
 def test_refuses_minibatches_larger_than_every_shape(adapter: ModuleType, minibatch: Minibatch) -> None:
     with pytest.raises(ConfigError, match=r"stream 'c': a sequence of 3 samples, but pad_to allows at most 2"):
         adapter.convert(minibatch, pad_to=2)

@@ -119,6 +119,16 @@ def test_head_prints_the_first_sequences_with_their_ids(
     ]
 
 
+def test_head_prints_the_sequences_before_a_wrong_line(
+    corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = corpus("|x 1\n|x a\n")
+    assert main(["head", "-n", "1", path]) == 0
+    assert main(["head", "-n", "2", path]) == 1
+    out, err = capsys.readouterr()
+    assert out == 2 * "sequence 0\n  x  1\n" and "line 2, column 4" in err
+
+
 def test_head_of_a_short_corpus_prints_all_of_it(
     corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:

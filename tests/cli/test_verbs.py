@@ -364,6 +364,19 @@ def test_convert_finds_formats_by_content_and_extension(capsys: pytest.CaptureFi
     assert Path("e.dat").read_text().replace("\t", " ") == TEXT
 
 
+@pytest.mark.parametrize("call", ["convert a.ctf a.parquet", "convert t.parquet a.ctf", "head t.parquet"])
+def test_names_a_missing_package_in_a_line(
+    call: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a.ctf").write_text(TEXT)
+    Path("t.parquet").write_bytes(b"PAR1 PAR1")
+    monkeypatch.delattr(cntkio, "arrow", raising=False)
+    monkeypatch.delitem(sys.modules, "cntkio.arrow", raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert main(call.split()) == 2
+    assert "which is not installed: pip install pyarrow" in capsys.readouterr().err
+
+
 def test_convert_forgives_the_requested_number_of_errors(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a.ctf").write_text("|x 1\n|x oops\n|x 3\n")
     assert main(["convert", "a.ctf", "a.cbf"]) == 1

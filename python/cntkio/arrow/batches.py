@@ -15,6 +15,7 @@ from pyarrow import ipc, parquet
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.convert import AnyPath, Piece, Pieces, Progress, pieces_of
+from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.output_file import written_whole
 from cntkio.hints import there_are
@@ -156,7 +157,7 @@ def signed(schema: pa.Schema) -> pa.Schema:
 _LARGEST_OFFSET = 2**31 - 1
 
 
-class RecordBatches:
+class RecordBatches(Displayed):
     """A corpus as a stream of record batches, for consumers of the Arrow PyCapsule interface.
 
     Each consumer reads the corpus anew, and only up to the last batch that it requests.
@@ -201,6 +202,10 @@ class RecordBatches:
         self._data = data
         with pieces_of(data) as pieces:
             self._columns = _Columns(key, pieces.streams, pieces.has_text_keys, flat, ids)
+
+    def _description(self) -> Description:
+        title = f"RecordBatches: {counted(len(self.schema), 'column')}"
+        return Description(title, ("column", "type"), [(field.name, str(field.type)) for field in self.schema])
 
     @property
     def schema(self) -> pa.Schema:
@@ -323,8 +328,9 @@ class _Columns:
 
 def _chosen(option: str, names: Collection[str] | Literal[False], known: Sequence[str]) -> frozenset[str]:
     """Return the streams that an option names."""
-    if isinstance(names, str):
-        raise ConfigError(f"{option} is {names!r}; expected a list of names, such as [{names!r}]", key=option)
+    if isinstance(names, str) or not (names is False or isinstance(names, Collection)):
+        example = names if isinstance(names, str) else known[0]
+        raise ConfigError(f"{option} is {names!r}; expected a list of names, such as [{example!r}]", key=option)
     chosen = frozenset(names or ())
     for name in chosen:
         if name not in known:

@@ -20,6 +20,7 @@ from cntkio import _core
 from cntkio.arrow.batches import KEY, Facts, facts_of, unlisted
 from cntkio.convert import Piece, Pieces
 from cntkio.convert.pieces import ArrayLike, ArrowArray, ArrowStream, DataSet
+from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.detect import detect, other_than
 from cntkio.formats.input_file import open_to_read
@@ -444,7 +445,7 @@ def read(
     return ArrowCorpus(data, key, shapes, dict(one_hot or {}))
 
 
-class ArrowCorpus:
+class ArrowCorpus(Displayed):
     """A table that can be written as a corpus. Made by `read`.
 
     Attributes:
@@ -470,6 +471,10 @@ class ArrowCorpus:
         self._wide = self._in_float64(columns)
         self._columns = [in_float64(column) if column.info.name in self._wide else column for column in columns]
         self.streams = [column.info for column in self._columns]
+
+    def _description(self) -> Description:
+        title = f"ArrowCorpus: {self.name}; {counted(len(self.streams), 'stream')}"
+        return Description(title, ("stream", "samples are"), [(info.name, info.form) for info in self.streams])
 
     def _in_float64(self, columns: list[StreamColumn]) -> frozenset[str]:
         """Return the columns of whole numbers that need float64, which a pass over these columns finds."""

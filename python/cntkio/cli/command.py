@@ -65,6 +65,9 @@ def _run(words: list[str]) -> int:
         except OSError as error:
             complain(f"{error.filename}: {error.strerror}" if error.filename else error)
             return BAD_CALL
+        except ModuleNotFoundError as error:  # an optional package
+            complain(error)
+            return BAD_CALL
         except MemoryError as error:
             complain(f"out of memory: {error}" if str(error) else "out of memory")
             return BAD_CALL

@@ -25,7 +25,8 @@ def head(options: Namespace) -> int:
     paragraphs = Paragraphs(options)
     with inputs_of(options) as files:
         for file in files:
-            for one in described(options, file):
+            # Errors of later lines do not matter. A million chunks take little memory.
+            for one in described(options, file, chunk_size_in_bytes=max(1, file.size >> 20)):
                 with one.opened() as corpora:
                     for corpus in corpora:
                         paragraphs.begin()
@@ -36,7 +37,7 @@ def head(options: Namespace) -> int:
 
 
 def _head(options: Namespace, one: Described, corpus: Corpus) -> None:
-    first = list(islice(_sequences(options, corpus), options.sequences))
+    first = islice(_sequences(options, corpus), options.sequences)
     order = one.order or [info.name for info in corpus.streams]
     if options.json:
         _show_json(

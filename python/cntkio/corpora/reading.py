@@ -133,7 +133,9 @@ def _input(names: FileNames, target: Path, reads_tables: bool) -> Input:
         path, kind = unpacked, detect(unpacked)
     if reads_tables and kind.form in _TABLES:
         corpus = target.with_suffix(".cbf")
-        write_cbf(corpus, arrow().read(path))
+        from cntkio import arrow  # late: Arrow is optional
+
+        write_cbf(corpus, arrow.read(path))
         return Input(shown, corpus, kind._replace(call="CBFDeserializer({path!r})"), path.stat().st_size)
     with closing(open_stored(str(path))) as file:
         return Input(shown, path, kind, file.size)
@@ -175,19 +177,6 @@ def _write(target: Path, pieces: Iterable[bytes], doing: str) -> None:
     with target.open("wb") as file, announced(doing, 0):
         for piece in pieces:
             passed(file.write(piece))
-
-
-def arrow() -> Any:
-    """Import the module of Arrow, whose library is large and optional.
-
-    Raises:
-        ConfigError: It is not installed.
-    """
-    try:
-        from cntkio import arrow
-    except ModuleNotFoundError as error:
-        raise ConfigError(str(error), key="to") from None
-    return arrow
 
 
 # The options that each kind of file takes. A configuration contains all of them itself.
