@@ -32,6 +32,7 @@ class Wording:
         names: Names of options, where the caller's differ from Python's.
         settings: Settings, in Python's form, that the caller writes in another way.
         mark: Text before the name of an option.
+        entry: Template of an option that has a number for a column.
     """
 
     form: str
@@ -41,6 +42,16 @@ class Wording:
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
     mark: str = ""
+    entry: str = "{option}={{{name!r}: ...}}"
+
+    def number_of(self, option: str, name: str) -> str:
+        """Return how an option gives the number of values, or of classes, of a column.
+
+        Example:
+            >>> PYTHON.number_of("one_hot", "y"), COMMAND.number_of("one_hot", "y")
+            ("one_hot={'y': ...}", '--one-hot y:DIM')
+        """
+        return self.entry.format(option=self.option(option), name=name)
 
     def flag(self, name: str) -> str:
         """Return the name of an option as it stands alone in a sentence.
@@ -116,14 +127,19 @@ COMMAND = Wording(
         "max_errors": "max-errors",
         "skip_sequence_ids": "skip-sequence-ids",
         "chunk_size_in_bytes": "chunk-size",
+        "keys_file": "keys-file",
+        "one_hot": "one-hot",
+        "shapes": "stream",
     },
     {
         "subset=True": "--max-errors -1",
+        "renumber=True": "--renumber",
         "skip_sequence_ids=True": "--skip-sequence-ids",
         "randomize=False": "without --randomize",
         "skip_header=True": "--skip-header",
     },
     mark="--",
+    entry="--{option} {name}:DIM",
 )
 _wording = ContextVar("wording", default=PYTHON)
 

@@ -76,7 +76,7 @@ def test_a_stream_can_be_read_repeatedly(corpus: CTFDeserializer) -> None:
 def test_the_column_of_keys_is_named_or_left_out(corpus: CTFDeserializer) -> None:
     assert RecordBatches(corpus, key="id").schema.names == ["id", "s", "x", "y"]
     assert RecordBatches(corpus, key=None).schema.names == ["s", "x", "y"]
-    with pytest.raises(ConfigError, match="both named 'x'; give key="):
+    with pytest.raises(ConfigError, match="both named 'x'; give key='NAME'"):
         RecordBatches(corpus, key="x")
     with pytest.raises(ConfigError, match="both named 'x'; give key="):
         convert(MinibatchSource(corpus).next_minibatch(10), key="x")
@@ -293,8 +293,8 @@ def test_the_command_converts_to_tables_and_back(tmp_path: Path, kind: str) -> N
     [
         ([], "convert needs two files"),
         (["--to", "parquet"], "convert needs two files"),
-        (["--to", "parquet", "--flat", "--input", "{a}", "--output", "{b}"], "leave the stream out of flat"),
-        (["--to", "parquet", "--flat", "z", "--input", "{a}", "--output", "{b}"], "flat: no stream 'z'"),
+        (["--to", "parquet", "--flat", "--input", "{a}", "--output", "{b}"], "leave the stream out of --flat"),
+        (["--to", "parquet", "--flat", "z", "--input", "{a}", "--output", "{b}"], "--flat: no stream 'z'"),
         (["--to", "ctf", "--input", "{a}t", "--output", "{b}"], "did you mean"),
         (["--to", "cbf", "ctf2cbf", "--input", "{a}", "--output", "{b}"], "exclude each other"),
     ],

@@ -364,6 +364,35 @@ def test_convert_finds_formats_by_content_and_extension(capsys: pytest.CaptureFi
     assert Path("e.dat").read_text().replace("\t", " ") == TEXT
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("inspect a.scp --labels a.mlf", "--labels needs --write-config"),
+        ("convert a.ctf a.cbf --renumber", "--renumber is only for writing text"),
+        ("convert a.ctf a.cbf --keys-file k", "--keys-file is only for writing text"),
+        ("convert a.ctf a.cbf --one-hot y:3", "--one-hot is only for columns of Parquet and Arrow"),
+        ("convert a.ctf a.parquet --key x", "give --key NAME"),
+        ("convert a.ctf a.parquet --flat", "leave the stream out of --flat"),
+        ("convert a.ctf a.parquet --ids x", "leave the stream out of --ids"),
+        (
+            "convert t.parquet a.ctf",
+            "expected --keys-file FILE to number the sequences and list their keys, or --renumber",
+        ),
+        ("convert t.parquet a.cbf --key x", "add --stream y:DIM"),
+    ],
+)
+def test_messages_name_options_of_the_command(call: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
+    Path("a.ctf").write_text(TEXT)
+    parquet.write_table(pa.table({"key": ["u"], "x": [1], "y": [[[1.0, 2.0]]]}).select(["key", "x"]), "t.parquet")
+    if "DIM" in message:
+        parquet.write_table(pa.table({"x": [1], "y": [[[1.0, 2.0]]]}), "t.parquet")
+    cntkio.write_htk_archive("a.ark", "a.scp", [("u1", np.ones((2, 3)))])
+    assert main(call.split()) in (1, 2)
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("call", ["convert a.ctf a.parquet", "convert t.parquet a.ctf", "head t.parquet"])
 def test_names_a_missing_package_in_a_line(
     call: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -26,7 +26,7 @@ def speech(tmp_path: Path) -> HTKFeatureDeserializer:
 
 
 def test_refuses_keys_that_are_texts(speech: Any, tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="the key 'one/b' is not a whole number from 0.*keys_file=FILE"):
+    with pytest.raises(CorpusError, match="the key 'one/b' is not a whole number from 0.*keys_file='FILE'"):
         write_ctf(tmp_path / "a.ctf", speech)
     assert not (tmp_path / "a.ctf").exists()
 

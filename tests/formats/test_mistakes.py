@@ -75,6 +75,10 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             r"this is a sound file \(WAV\): HCopy",
         ),
         (
+            lambda: read(features(written("w.scp", "\nu0=a.ark[0,99]\n"))),
+            r"a.ark, sequence u0, .* frames 0 to 99 are wanted \(w.scp, line 2\), but the file has 16",
+        ),
+        (
             lambda: read(features(), labels(mapping=written("s", "sil 0\naa 1\n"))),
             "not in the mapping file: '0 100000 sil'; the file has 'sil 0', 'aa 1'",
         ),
@@ -95,6 +99,31 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_error_about_speech_says_what_to_do(mistake: Callable[[], object], message: str) -> None:
     with pytest.raises(CntkIoError, match=message):
         mistake()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("|x .5 1\n", "; write 0.5 for .5"),
+        ("|x -.5 1\n", "; write 0.5 for .5"),
+        ("|x NaN 1\n", "; the format has no NaN and no infinity"),
+        ("|x 1 -inf\n", "; the format has no NaN and no infinity"),
+        ("# x\n|x 1 2\n", r"; a comment begins with '\|#'"),
+        ("|x 1 2\n# x\n", r"; a comment begins with '\|#'"),
+        ("u1 |x 1 2\n", "; ids that are words are read only in a join .*; otherwise, number the sequences"),
+        ("|x 1 2\r|x 3 4\r", r"; lines end with a carriage return alone; expected line feeds: tr '\\r' '\\n' < b.ctf"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(99), r"this is an image: .* torchvision.io.decode_image"),
+    ],
+)
+def test_an_error_about_a_text_says_what_to_do(text: str | bytes, message: str) -> None:
+    with pytest.raises(CntkIoError, match=message):
+        read(cntkio.CTFDeserializer(written("b.ctf", text), StreamDefs(x=StreamDef(field="x", shape=2))))
+
+
+def test_a_tilde_in_a_path_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    with pytest.raises(FileNotFoundError, match="'~' is expanded by shells only: write '/home/me/a.ctf'"):
+        read(cntkio.CTFDeserializer("~/a.ctf", StreamDefs(x=StreamDef(field="x", shape=2))))
 
 
 INPUT = "input = [ x = [ dim = 2 ; format = dense ] ; y = [ dim = 3 ; format = sparse ] ]"

@@ -18,7 +18,7 @@ from cntkio.convert import AnyPath, Piece, Pieces, Progress, pieces_of
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.output_file import written_whole
-from cntkio.hints import there_are
+from cntkio.hints import there_are, wording
 from cntkio.layouts import classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import LARGEST_DIM, StreamInformation, packed_columns
@@ -295,7 +295,8 @@ class _Columns:
         names = [info.name for info in streams]
         if key in names:
             raise ConfigError(
-                f"the column of keys and a stream are both named {key!r}; give key=... another name, or None", key="key"
+                f"the column of keys and a stream are both named {key!r}; give {wording().setting('key', 'NAME')}",
+                key="key",
             )
         self._has_keys = key is not None
         self._flat = frozenset(names) if flat is True else _chosen("flat", flat, names)
@@ -321,7 +322,7 @@ class _Columns:
         if len(wrong):
             raise CorpusError(
                 f"sequence {keys[wrong[0]]}, stream {info.name!r}: {counts[wrong[0]]} samples, but a flat column has "
-                f"one for each sequence; leave the stream out of flat"
+                f"one for each sequence; leave the stream out of {wording().flag('flat')}"
             )
         return samples
 
@@ -334,7 +335,7 @@ def _chosen(option: str, names: Collection[str] | Literal[False], known: Sequenc
     chosen = frozenset(names or ())
     for name in chosen:
         if name not in known:
-            raise ConfigError(f"{option}: no stream {name!r}{there_are(name, known)}", key=option)
+            raise ConfigError(f"{wording().flag(option)}: no stream {name!r}{there_are(name, known)}", key=option)
     return chosen
 
 
@@ -348,7 +349,7 @@ def _classes(data: MinibatchData, keys: npt.NDArray[Any]) -> pa.Array:
     """Return the class of each sample of a one-hot stream."""
     classes, wrong = classes_of(data)
     if wrong is not None:
-        raise CorpusError(f"{no_class(data, wrong, keys)}; leave the stream out of ids")
+        raise CorpusError(f"{no_class(data, wrong, keys)}; leave the stream out of {wording().flag('ids')}")
     return pa.array(classes)
 
 

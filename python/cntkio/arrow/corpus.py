@@ -26,7 +26,7 @@ from cntkio.formats.detect import detect, other_than
 from cntkio.formats.input_file import open_to_read
 from cntkio.formats.numbers import in_precision
 from cntkio.formats.user import Column
-from cntkio.hints import there_are
+from cntkio.hints import there_are, wording
 from cntkio.streams import StorageFormat, StreamInformation, num_values
 
 # --------------------------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ class StreamColumn:
         if (depth < 2 and (sizes != dim).any()) or len(values) != int(offsets[-1]) * dim:
             raise CorpusError(
                 f"{where}: not all samples have {dim} values; for another number give "
-                f"shapes={{{self.info.name!r}: ...}}"
+                f"{wording().number_of('shapes', self.info.name)}"
             )
         return Column(offsets, values, dim, None)
 
@@ -341,7 +341,8 @@ def stream_column(field: pa.Field, index: int, shape: Shape | None, classes: Sha
         found = known.shape if shape is None else shape
         if found is None:
             raise ConfigError(
-                f"column {field.name!r}: the dimension is unknown; add shapes={{{field.name!r}: ...}}", key="shapes"
+                f"column {field.name!r}: the dimension is unknown; add {wording().number_of('shapes', field.name)}",
+                key="shapes",
             )
     elif not (pa.types.is_integer(innermost) or pa.types.is_floating(innermost) or pa.types.is_boolean(innermost)):
         raise ConfigError(f"column {field.name!r} is {field.type}; expected numbers, or lists of them", key=field.name)
@@ -362,7 +363,8 @@ def _column_of_ids(
 ) -> StreamColumn:
     if not pa.types.is_integer(number) or depth > 1:
         raise ConfigError(
-            f"column {field.name!r} is {field.type}; expected whole numbers, or lists of them, in one_hot",
+            f"column {field.name!r} is {field.type}; expected whole numbers, or lists of them, in "
+            f"{wording().flag('one_hot')}",
             key="one_hot",
         )
     info = StreamInformation(field.name, index, "sparse", dtype, classes)
@@ -386,7 +388,7 @@ def _shape_of_lists(field: pa.Field, kinds: list[pa.DataType], is_flat: bool) ->
     if len(sizes) < len(kinds) - (1 if is_flat else 2):
         raise ConfigError(
             f"column {field.name!r} is {field.type}, which does not give the number of values of a sample; add "
-            f"shapes={{{field.name!r}: ...}}",
+            f"{wording().number_of('shapes', field.name)}",
             key="shapes",
         )
     return sizes or (1,)
@@ -578,7 +580,7 @@ def _is_text(field: pa.Field) -> bool:
         return False
     raise ConfigError(
         f"column {field.name!r}, the keys, is {field.type}; expected whole numbers from 0, or texts: convert the "
-        "column, or give key=... another column",
+        f"column, or give {wording().setting('key', 'COLUMN')}",
         key="key",
     )
 
@@ -591,9 +593,10 @@ def _columns_of(
     for option, given in (("shapes", shapes), ("one_hot", one_hot)):
         for name, shape in given.items():
             if name not in names:
-                raise ConfigError(f"{option}: no column {name!r}{there_are(name, names)}", key=option)
+                raise ConfigError(f"{wording().flag(option)}: no column {name!r}{there_are(name, names)}", key=option)
             if num_values(shape) < 1:
-                raise ConfigError(f"{option}: column {name!r} has {shape!r}; expected at least 1", key=option)
+                what = f"{wording().flag(option)}: column {name!r} has {shape!r}"
+                raise ConfigError(f"{what}; expected at least 1", key=option)
     if not fields:
         raise ConfigError("no column except for the keys; expected a column for each stream", key="data")
     return [

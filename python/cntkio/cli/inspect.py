@@ -134,6 +134,12 @@ def _check_labels(options: Namespace, file: Input) -> None:
         raise ConfigError(
             f"--labels applies only to a list of HTK features (scp); {file.name} is {file.kind.noun}", key="labels"
         )
+    if options.labels is not None and options.write_config is None:
+        raise ConfigError(
+            f"--labels needs --write-config; to see labels, write cntkio inspect {options.labels}; to compare them "
+            f"with the features, write cntkio check --join {file.name} {options.labels}",
+            key="labels",
+        )
     if options.write_config is not None and file.kind.form in LABEL_FORMS:
         advice = f"cntkio inspect LIST.scp --labels {file.name}"
         raise ConfigError(f"--write-config needs the features: {advice}", key="write-config")

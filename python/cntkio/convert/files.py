@@ -19,7 +19,7 @@ from cntkio.formats.detect import detect
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.htk import HTKFeatureDeserializer, first_header
 from cntkio.formats.joined_index import KeysOf
-from cntkio.hints import suggests_keywords
+from cntkio.hints import suggests_keywords, wording
 from cntkio.streams import StreamDef, StreamDefs
 
 _BY_EXTENSION: dict[str, FileFormat] = {
@@ -157,7 +157,7 @@ def convert_file(
 def _refuse(what: str, is_written: bool, options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if value and not is_written:
-            raise ConfigError(f"{name} is only for writing {what}", key=name)
+            raise ConfigError(f"{wording().flag(name)} is only for writing {what}", key=name)
 
 
 @suggests_keywords
@@ -182,7 +182,7 @@ def corpus_of(path: FileNames, streams: StreamDefs, **reading: Unpack[Reading]) 
         shapes = {name: stream.dim for name, stream in streams.items()}
         return arrow.read(first, key=reading.get("key"), shapes=shapes, one_hot=reading.get("one_hot"))
     if reading.get("one_hot"):
-        raise ConfigError("one_hot is only for columns of Parquet and Arrow", key="one_hot")
+        raise ConfigError(f"{wording().flag('one_hot')} is only for columns of Parquet and Arrow", key="one_hot")
     kind.require_deserializer(first)
     if kind.form == "cbf":
         return CBFDeserializer(names, streams, strict=strict)

@@ -20,7 +20,7 @@ from cntkio.convert.pieces import AnyPath, Piece, Pieces, Progress
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFWriter, Layout
 from cntkio.formats.output_file import written_whole
-from cntkio.hints import did_you_mean, suggests_keywords
+from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import StreamInformation
 
 # --------------------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ class Keys:
         if (count and keys[0] == self._last) or bool(np.any(keys[1:] == keys[:-1])):
             raise CorpusError(
                 f"{self._corpus.name}: two neighbouring sequences have the same key, so the text would join "
-                "them; expected different keys, or renumber=True to number the sequences"
+                f"them; expected different keys, or {wording().setting('renumber', True)} to number the sequences"
             )
         self._last = int(keys[-1]) if count else self._last
         return keys
@@ -83,16 +83,19 @@ class Keys:
         wrong = keys[keys < 0] if keys.dtype.kind == "i" else keys[: 0 if keys.dtype.kind == "u" else 1]
         if len(wrong):
             key = wrong.tolist()[0] if wrong.dtype.kind != "S" else wrong[0].decode("utf-8", "backslashreplace")
+            listed, renumbered = wording().setting("keys_file", "FILE"), wording().setting("renumber", True)
             raise CorpusError(
                 f"{self._corpus.name}: the key {key!r} is not a whole number from 0, as a line of text "
-                "needs; expected keys_file=FILE to number the sequences and list their keys, or renumber=True"
+                f"needs; expected {listed} to number the sequences and list their keys, or {renumbered}"
             )
         return keys.astype(np.uint64)
 
     def _list(self, piece: Piece) -> None:
         assert self._listed is not None
         if piece.keys is None:
-            raise CorpusError(f"{self._corpus.name}: the sequences have no keys to list in keys_file")
+            raise CorpusError(
+                f"{self._corpus.name}: the sequences have no keys to list in {wording().flag('keys_file')}"
+            )
         texts = piece.keys if piece.keys.dtype.kind == "S" else np.strings.encode(piece.keys.astype(np.str_), "utf-8")
         self._listed.write(b"".join(key + b"\n" for key in texts.tolist()))
 

@@ -61,7 +61,7 @@ class FileKind(NamedTuple):
     @property
     def noun(self) -> str:
         """Name of such a file, with its article."""
-        article = "an" if self.title.startswith(("HTK", "Arrow", "HDF5", "SVM")) else "a"
+        article = "an" if self.title.startswith(("HTK", "Arrow", "HDF5", "SVM", "image")) else "a"
         return f"{article} {self.title.replace(' format', ' corpus')}"
 
     def use(self, path: str | os.PathLike[str]) -> str:
@@ -123,6 +123,7 @@ KINDS = {
         _packed("zstd", "zstd -dk"),
         FileKind("zip", "zip archive", advice="unpack it (unzip {path})"),
         FileKind("sound", "sound file (WAV)", advice="HCopy of HTK makes features of it"),
+        FileKind("image", "image", advice="cntkio reads no images: torchvision.io.decode_image does"),
         FileKind("npy", "NumPy array", advice=_ARRAY_ADVICE),
         FileKind("npz", "NumPy archive", advice=_ARRAY_ADVICE),
         FileKind("hdf5", "HDF5 file", advice=f"h5py reads it, and {_ARRAY_ADVICE}"),
@@ -160,6 +161,9 @@ _MAGIC: dict[bytes, str] = {
     b"\x89HDF\r\n\x1a\n": "hdf5",
     b"PK\3\4": "zip",
     b"RIFF": "sound",
+    b"\x89PNG\r\n\x1a\n": "image",
+    b"\xff\xd8\xff": "image",
+    b"GIF8": "image",
     b"\xff\xfe": "utf-16",
     b"\xfe\xff": "utf-16",
 }
@@ -227,6 +231,15 @@ def other_in(form: str, text: TextInput, before: str = "; ") -> str:
     except OSError:
         return ""
     return _said(form, begin, text.path, before)
+
+
+def old_line_ends(text: TextInput) -> str:
+    """Return advice on a text whose lines end as on old Macs, as the end of a message; empty if the lines do not."""
+    head = text.read(0, _HEAD)
+    if b"\n" in head or head.count(b"\r") < 2:
+        return ""
+    convert = f"tr '\\r' '\\n' < {shlex.quote(text.path)} > NEW"
+    return f"; lines end with a carriage return alone; expected line feeds: {convert}"
 
 
 def _said(form: str, begin: Beginning, path: str, before: str) -> str:

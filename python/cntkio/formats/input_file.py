@@ -110,6 +110,8 @@ def hint_on_missing(path: Path) -> str:
     """Return advice for a path that does not exist, as the end of a message."""
     if path.is_symlink():
         return f"; it is a link to {str(path.readlink())!r}, which does not exist"
+    if str(path).startswith("~"):
+        return f"; '~' is expanded by shells only: write {os.path.expanduser(path)!r}"  # noqa: PTH111 - may be unknown
     missing = path
     while not missing.parent.exists():
         missing = missing.parent

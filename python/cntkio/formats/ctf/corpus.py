@@ -31,9 +31,11 @@ from cntkio.formats.ctf.findings import (
     KINDS_OF_GAPS,
     KINDS_OF_MISFITS,
     KINDS_OF_VALUES,
+    LONGEST_WORD,
     REMARKS,
     Finding,
     Findings,
+    advice_at,
     byte_text,
 )
 from cntkio.formats.ctf.index import (
@@ -47,7 +49,7 @@ from cntkio.formats.ctf.index import (
 )
 from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start, streams_between
 from cntkio.formats.ctf.places import ChunkPlaces, Places
-from cntkio.formats.detect import other_in
+from cntkio.formats.detect import old_line_ends, other_in
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import LEAST_CACHED, CacheFiles, file_fingerprint
 from cntkio.formats.input_file import Locator
@@ -446,7 +448,7 @@ class CTFFormat:
         """Return the error that exceeds the budget, with advice."""
         budget = self.report.budget
         more = f" (error {budget + 1}, and {self.wording.option('max_errors')} is {budget})" if budget else ""
-        more += (other := other_in("ctf", file.text))
+        more += (other := other_in("ctf", file.text) or old_line_ends(file.text))
         if not other and KINDS[finding.kind].name in KINDS_OF_MISFITS:
             asked = self.schema if finding.stream is None else [self.schema[finding.stream]]
             fits = partial(self._fits, file, index)
@@ -500,7 +502,7 @@ class CTFFormat:
         )
         return file.locator.error(
             offset,
-            what + more,
+            what + advice_at(KINDS[finding.kind].name, file.text.read(offset, LONGEST_WORD)) + more,
             sequence=key_value(index.table.keys[sequence_index]),
             stream=None if finding.stream is None else self.streams[finding.stream].name,
             kind=KINDS[finding.kind].name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -107,6 +108,31 @@ class Findings(NamedTuple):
         """Return the index of a finding's sequence in the table."""
         within = finding.sequence if self.sequences is None else int(self.sequences[finding.sequence])
         return self.first_sequence + within
+
+
+LONGEST_WORD = 16
+"""Bytes that `advice_at` needs."""
+_ADVICE = {
+    "bad number": {
+        re.compile(rb"\.\d"): "; write 0.5 for .5",
+        re.compile(rb"(?i)(nan|inf(inity)?)\b"): "; the format has no NaN and no infinity",
+    },
+    "junk": {re.compile(rb"#"): "; a comment begins with '|#'"},
+}
+
+
+def advice_at(kind: str, text: bytes) -> str:
+    """Return advice on an error, as the end of its message; empty if there is none.
+
+    Args:
+        kind: The kind of the error.
+        text: What is at its place.
+
+    Example:
+        >>> advice_at("bad number", b".5 2")
+        '; write 0.5 for .5'
+    """
+    return next((advice for pattern, advice in _ADVICE.get(kind, {}).items() if pattern.match(text)), "")
 
 
 def byte_text(byte: bytes) -> str:

@@ -35,7 +35,7 @@ from cntkio.formats.columns import (
 from cntkio.formats.compressed import explained
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead
 from cntkio.formats.ctf import tuning
-from cntkio.formats.ctf.findings import REMARKS, byte_text
+from cntkio.formats.ctf.findings import REMARKS, advice_at, byte_text
 from cntkio.formats.ctf.lines import Start, find_start, map_lines
 from cntkio.formats.ctf.places import Places
 from cntkio.formats.detect import other_in
@@ -343,6 +343,9 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) 
     return TextIndex(table, places, remarks, ahead.chunks if fits else [], content_sum(file), num_lines)
 
 
+_WORDS_AS_IDS = "; ids that are words are read only in a join with others; otherwise, number the sequences"
+
+
 def _is_in_lines(file: TextInput, start: Start, settings: IndexSettings) -> bool:
     """Return whether each line is a sequence."""
     head = file.read(start.offset, 1)
@@ -359,12 +362,13 @@ def _is_in_lines(file: TextInput, start: Start, settings: IndexSettings) -> bool
             start,
             f"{byte_text(head)} where the first sequence id or a pipe should be; "
             f"expected a number without sign, or '|'",
+            advice_at("junk", head) or (_WORDS_AS_IDS if head.isalpha() else ""),
         )
     return in_lines
 
 
-def _error_at(file: TextInput, start: Start, what: str) -> FormatError:
-    what += other_in("ctf", file)
+def _error_at(file: TextInput, start: Start, what: str, advice: str = "") -> FormatError:
+    what += other_in("ctf", file) or advice
     return FormatError(what, path=file.path, byte=start.offset, line=start.num_lines + 1)
 
 

@@ -33,7 +33,7 @@ from cntkio.formats.file_lists import listed_files, shown_files
 from cntkio.formats.htk.frames import Frames, GatheredFrames, Ranges, runs_of
 from cntkio.formats.htk.header import HEADER_SIZE, FeatureFiles, Header, OpenFile
 from cntkio.formats.htk.keys import first_same, shown
-from cntkio.formats.htk.lists import Listed, in_its_list, join_lists, read_list
+from cntkio.formats.htk.lists import Listed, in_its_list, join_lists, place_in_lists, read_list
 from cntkio.formats.htk.options import (
     FeatureSettings,
     UtteranceOptions,
@@ -303,7 +303,12 @@ class HTKFeatureCorpus:
         ends = self._listed.ends_of(utterances)
         if ends.max() > header.num_frames:
             index = int(utterances[ends.argmax()])
-            raise self._error(f"{self._frames(index)} are wanted, but the file has {header.num_frames}", index)
+            place = place_in_lists(
+                self._lists, self._listed.keys[index], self._path_of(index),
+                prefix=self._settings.prefix, compatible=self._settings.compatible,
+            )  # fmt: skip
+            wanted = f"{self._frames(index)} are wanted ({place})"
+            raise self._error(f"{wanted}, but the file has {header.num_frames}", index)
 
     def _require_room(self) -> None:
         """Refuse lists that claim many more frames than their files have room for.

@@ -174,8 +174,18 @@ def in_its_list(
 ) -> OSError:
     """Return an error about a feature file, completed by the list, the line, the utterance and the prefix.
 
+    Arguments as for `place_in_lists`; `error` is the error of the operating system.
+    """
+    where = place_in_lists(lists, key, path, prefix=prefix, compatible=compatible)
+    with_prefix = f", with the prefix {prefix!r}" if prefix else ""
+    what = f"{error.strerror} (utterance {shown(key)} of {where}{with_prefix})" if where else error.strerror
+    return type(error)(error.errno, what, error.filename)
+
+
+def place_in_lists(lists: Sequence[str], key: bytes, path: bytes, *, prefix: str, compatible: bool) -> str:
+    """Return the list and the line of an utterance; empty if no list has it.
+
     Args:
-        error: The error of the operating system.
         lists: The lists; one of them names the file.
         key: The utterance.
         path: The file.
@@ -188,10 +198,8 @@ def in_its_list(
             continue
         is_it = (text_rows(scanned.keys) == key) & (scanned.files == scanned.paths.index(path))
         if is_it.any():
-            where = f"utterance {shown(key)} of {name}, line {_line_of(text, int(np.argmax(is_it)))}"
-            with_prefix = f", with the prefix {prefix!r}" if prefix else ""
-            return type(error)(error.errno, f"{error.strerror} ({where}{with_prefix})", error.filename)
-    return error
+            return f"{name}, line {_line_of(text, int(np.argmax(is_it)))}"
+    return ""
 
 
 def first_header(path: str | os.PathLike[str], *, prefix: str = "") -> Header:
