@@ -62,7 +62,7 @@ DOCTEST_OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # What a command of a page may begin with, after assignments of environment variables. CLONE is a folder.
 PROGRAMS = {
     *("make", "cntkio", "python", ".venv/bin/python", "CLONE/.venv/bin/python", "crates/fuzz/run", "cargo"),
-    *("cat", "cp", "docker", "gzip", "head", "printf", "rm", "sed", "seq", "systemd-run"),
+    *("cat", "cp", "docker", "echo", "gzip", "head", "printf", "rm", "sed", "seq", "systemd-run"),
 }
 _COMMENTED_COMMAND = re.compile(r"(?:^|\s)#.*\b(?:make|cntkio|python|pip|cargo)\s")
 
