@@ -107,7 +107,7 @@ def test_every_flipped_bit_is_an_error_or_changes_nothing(kind: str, tmp_path: P
 
 
 @pytest.mark.parametrize("largest", [1000, compressed.LARGEST_SEGMENT])
-def test_a_text_that_differs_from_its_sum_in_the_seek_table_is_refused(
+def test_refuses_a_text_that_differs_from_its_sum_in_the_table(
     largest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compressed, "LARGEST_SEGMENT", largest)  # larger frames are decompressed in order

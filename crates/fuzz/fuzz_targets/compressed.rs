@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
     // The first bytes choose the setting, so that the fuzzer can find all of them.
     let Some((&[choice, spacing, first, last], bytes)) = data.split_first_chunk() else { return };
     let kind = if choice & 1 == 0 { Kind::Gzip } else { Kind::Zstd };
-    let mut stream = Stream::new(kind, 1 + 4 * u64::from(spacing, None)).expect("there is memory");
+    let mut stream = Stream::new(kind, 1 + 4 * u64::from(spacing), None).expect("there is memory");
     let mut text = Vec::new();
     for piece in bytes.chunks(1 + usize::from(choice >> 1) * 3) {
         let mut at = 0;

@@ -236,8 +236,7 @@ class Timeline:
             raise CorpusError("the corpus has no sequences")
         if self.num_sequences >= 2**32:
             raise CorpusError(f"{self.num_sequences} sequences are more than one source can hold (2^32 - 1)")
-        least = lengths[:1] if lengths.strides == (0,) else lengths
-        if not least.min():
+        if not (least := lengths[:1] if lengths.strides == (0,) else lengths).min():
             raise CorpusError(f"sequence number {int(least.argmin())} counts for no samples")
         self._lengths = lengths
         window_size = 0 if window is None else min(window.size, LARGEST_WORD)
@@ -252,11 +251,9 @@ class Timeline:
         self._reader = self._new_reader(end=0)
         self.num_samples: int = self._reader.num_samples
         self._is_randomized = window is not None
-        end = _LARGEST_POSITION
+        end = _LARGEST_POSITION if limits.max_samples is None else limits.max_samples
         if limits.max_sweeps is not None:
             end = limits.max_sweeps * self.num_samples
-        elif limits.max_samples is not None:
-            end = limits.max_samples
         self._set_course(_Course(end, limits, truncation_length, num_rows))
         self._is_truncated = truncation_length > 0 or num_rows > 0
         self._right_splice = right_splice
@@ -304,9 +301,7 @@ class Timeline:
 
     def read_several(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Reads | None:
         mode = self._mode_for(minibatch_size_in_samples, partition)
-        if mode is None:
-            return None
-        delivery = mode.read(most)
+        delivery = None if mode is None else mode.read(most)
         if delivery is None:
             return None
         selection, bounds, ends_of_sweep, cursors = delivery
@@ -396,15 +391,12 @@ class Timeline:
         if self._is_truncated:
             raise ConfigError(
                 f"truncation_length={self._course.truncation_length} and balanced partitions exclude each other: the "
-                f"slots of truncated minibatches are shared out evenly anyway",
+                "slots of truncated minibatches are shared out evenly anyway",
                 key="truncation_length",
             )
+        size = min(size, _LARGEST_POSITION)
         return BalancedRounds(
-            self._reader,
-            self.num_sequences,
-            min(size, _LARGEST_POSITION),
-            partition,
-            counts_sequences=self._counts_sequences,
+            self._reader, self.num_sequences, size, partition, counts_sequences=self._counts_sequences
         )
 
     def _has_ended(self) -> bool:
