@@ -34,6 +34,7 @@ from cntkio.arguments import check_word
 from cntkio.arrow import KEY, RecordBatches
 from cntkio.arrow.batches import unlisted
 from cntkio.convert import CorpusChunks, corpus_chunks, write_cbf, write_ctf
+from cntkio.convert.pieces import Classes
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.contract import Deserializer
@@ -231,7 +232,7 @@ def write(
     *,
     to: Literal["ctf", "cbf"] = "ctf",
     shapes: Any = None,
-    one_hot: Mapping[str, int] | None = None,
+    one_hot: Mapping[str, Classes] | None = None,
     renumber: bool = False,
 ) -> None:
     """Write a data set as text or binary files, one for each write task.
@@ -265,7 +266,7 @@ def write_to_one_ctf(
     path: str | os.PathLike[str],
     *,
     shapes: Any = None,
-    one_hot: Mapping[str, int] | None = None,
+    one_hot: Mapping[str, Classes] | None = None,
     renumber: bool = False,
 ) -> None:
     """Write a data set as one text. This process writes it, block by block, in the order in which Ray delivers blocks.
@@ -297,7 +298,7 @@ def write_to_one_cbf(
     path: str | os.PathLike[str],
     *,
     shapes: Any = None,
-    one_hot: Mapping[str, int] | None = None,
+    one_hot: Mapping[str, Classes] | None = None,
 ) -> None:
     """Write a data set as one binary file. Arguments and exceptions as for `write_to_one_ctf`.
 
@@ -312,14 +313,14 @@ def write_to_one_cbf(
     write_cbf(path, _in_one(dataset, shapes, one_hot))
 
 
-def _in_one(dataset: ray.data.Dataset, shapes: Any, one_hot: Mapping[str, int] | None) -> arrow.ArrowCorpus:
+def _in_one(dataset: ray.data.Dataset, shapes: Any, one_hot: Mapping[str, Classes] | None) -> arrow.ArrowCorpus:
     """Return the blocks of a data set, one after the other, as a corpus."""
     blocks = dataset.iter_batches(batch_size=None, batch_format="pyarrow")
     return _corpus_of("data set", blocks, shapes, one_hot)
 
 
 def _corpus_of(
-    name: str, blocks: Iterable[pa.Table], shapes: Any, one_hot: Mapping[str, int] | None
+    name: str, blocks: Iterable[pa.Table], shapes: Any, one_hot: Mapping[str, Classes] | None
 ) -> arrow.ArrowCorpus:
     """Return the blocks that have rows as a corpus, which can be read once. Arguments as for `cntkio.arrow.read`.
 
@@ -402,7 +403,7 @@ class CorpusDatasink(Datasink[str]):  # type: ignore[misc]
         *,
         to: Literal["ctf", "cbf"] = "ctf",
         shapes: Any = None,
-        one_hot: Mapping[str, int] | None = None,
+        one_hot: Mapping[str, Classes] | None = None,
         renumber: bool = False,
     ) -> None:
         check_word("to", to, "ctf", "cbf")

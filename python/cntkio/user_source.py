@@ -14,6 +14,7 @@ import numpy as np
 from cntkio import _core
 from cntkio.arguments import whole_number
 from cntkio.convert import ArrayStream, is_table, joined, pieces_of
+from cntkio.convert.pieces import refuse_parts
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.formats.numbers import as_numbers, in_precision
@@ -121,6 +122,7 @@ class MinibatchSourceFromData(Displayed, UserMinibatchSource):
     """
 
     def __init__(self, data_streams: Any, max_samples: int = INFINITELY_REPEAT) -> None:
+        refuse_parts(data_streams)
         if is_table(data_streams):
             with pieces_of(data_streams) as pieces:
                 data_streams = joined(pieces)

@@ -248,3 +248,76 @@ def test_tables_and_record_batches_print_their_columns() -> None:
 def test_names_of_streams_are_lists(option: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"{option} is {value!r}; expected a list of names, such as \['x'\]"):
         arrow.RecordBatches({"x": [1.0]}, **{option: value})
+
+
+# ----------------------------------------------------------------------------------------------------- classes
+
+LABELS = ["b", "a", "b"]
+ONE_HOT = "0\t|c 1:1\n1\t|c 0:1\n2\t|c 1:1\n"
+
+
+def labelled(form: str) -> Any:
+    """Return a table whose column `c` has the labels in a type for classes."""
+    if form == "pandas":
+        pandas = pytest.importorskip("pandas")
+        return pandas.DataFrame({"c": pandas.Categorical(LABELS, categories=["a", "b", "x"])})
+    if form == "polars":
+        polars = pytest.importorskip("polars")
+        return polars.DataFrame({"c": LABELS}, schema={"c": polars.Enum(["a", "b", "x"])})
+    if form == "series":
+        return {"c": labelled("pandas")["c"]}
+    if form == "pyarrow":
+        return pa.table({"c": pa.DictionaryArray.from_arrays(pa.array([1, 0, 1]), pa.array(["a", "b"]))})
+    datasets = pytest.importorskip("datasets")
+    return datasets.Dataset.from_dict(
+        {"c": [1, 0, 1]}, features=datasets.Features(c=datasets.ClassLabel(names=["a", "b", "x"]))
+    )
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars", "series", "pyarrow", "datasets"])
+def test_columns_of_classes_become_one_hot_by_themselves(tmp_path: Path, form: str) -> None:
+    data = labelled(form)
+    assert text(tmp_path, data) == ONE_HOT
+    assert arrow.read(data).streams[0].dim == (2 if form == "pyarrow" else 3)
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars", "pyarrow", "list", "array", "categories"])
+def test_texts_become_one_hot_with_the_names_of_the_classes(tmp_path: Path, form: str) -> None:
+    columns: Any = {"c": LABELS}
+    if form == "array":
+        columns = {"c": np.array(LABELS)}
+    data = (
+        labelled("pandas") if form == "categories" else columns if form in ("list", "array") else table(form, columns)
+    )
+    assert text(tmp_path, data, one_hot={"c": ["a", "b"]}) == ONE_HOT
+    with pytest.raises(CorpusError, match="'b' is not one of the 2 classes"):
+        text(tmp_path, data, one_hot={"c": ["a", "B"]})
+
+
+def test_lists_of_texts_are_sequences_of_classes(tmp_path: Path) -> None:
+    data = pa.table({"c": [["a", "b"], ["b"]]})
+    assert text(tmp_path, data, one_hot={"c": ["a", "b"]}) == "0\t|c 0:1\n0\t|c 1:1\n1\t|c 1:1\n"
+
+
+def test_categories_of_several_batches_are_numbered_together(tmp_path: Path) -> None:
+    parts = [pa.array(names).dictionary_encode() for names in (["a", "b"], ["b", "c"])]
+    data = pa.Table.from_batches([pa.record_batch({"c": part}) for part in parts])
+    assert text(tmp_path, data) == "0\t|c 0:1\n1\t|c 1:1\n2\t|c 1:1\n3\t|c 2:1\n"
+
+
+@pytest.mark.parametrize(
+    ("columns", "one_hot"),
+    [({"c": LABELS}, {}), ({"c": LABELS}, {"c": 2}), ({"c": LABELS}, {"c": ["a", "a"]}), ({"c": [1]}, {"c": ["a"]})],
+)
+def test_refuses_texts_without_names_of_classes(columns: dict[str, Any], one_hot: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"column 'c' is .*; expected .*one_hot"):
+        arrow.read(pa.table(columns), one_hot=one_hot)
+
+
+def test_objects_with_tables_in_them_say_what_to_call(tmp_path: Path) -> None:
+    lazy = pytest.importorskip("polars").LazyFrame({"x": [1.0]})
+    several = pytest.importorskip("datasets").DatasetDict({"train": labelled("datasets")})
+    for data, call in ((lazy, r"collect\(\)"), (several, r"data\['train'\]")):
+        for take in (arrow.read, MinibatchSourceFromData, lambda data: text(tmp_path, data)):
+            with pytest.raises(ConfigError, match=call):
+                take(data)

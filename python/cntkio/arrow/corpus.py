@@ -6,9 +6,10 @@ import bisect
 import contextlib
 import dataclasses
 import itertools
+import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from pyarrow import compute, ipc, parquet
 from cntkio import _core
 from cntkio.arrow.batches import KEY, Facts, facts_of, unlisted
 from cntkio.convert import Piece, Pieces
-from cntkio.convert.pieces import ArrayLike, ArrowArray, ArrowStream, DataSet
+from cntkio.convert.pieces import ArrayLike, ArrowArray, ArrowStream, Classes, DataSet, refuse_parts
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.detect import detect, other_than
@@ -69,6 +70,7 @@ def opened(data: Any) -> Iterator[Table]:
         FormatError: The file is neither Parquet nor Arrow, or is damaged.
         OSError: The file cannot be read.
     """
+    refuse_parts(data)
     if isinstance(data, str | os.PathLike):
         with _opened_file(os.fspath(data)) as table:
             yield table
@@ -219,12 +221,14 @@ class StreamColumn:
         is_flat: A row is a sample, not a list of samples.
         is_ids: The column has the class of each sample, and the samples are one-hot.
         is_wide: The column has whole numbers of 32 bits or more, which float32 may round.
+        names: The names of the classes, in order, if the column has texts.
     """
 
     info: StreamInformation
     is_flat: bool
     is_ids: bool
     is_wide: bool
+    names: Sequence[str] = ()
 
     def taken(self, batch: pa.RecordBatch) -> Column:
         """Convert this column of a batch to a column of a chunk.
@@ -254,11 +258,20 @@ class StreamColumn:
         return max(-(found["min"] or 0), found["max"] or 0)
 
     def _one_hot(self, where: str, offsets: npt.NDArray[np.uint32], array: pa.Array) -> Column:
-        classes = _numbers(where, array)
+        classes = _numbers(where, self._places_of(where, array) if self.names else array)
         self._check_indices(where, classes)
         sample_offsets = np.arange(len(classes) + 1, dtype=np.uint32)
         ones = np.ones(len(classes), self.info.dtype)
         return Column(offsets, ones, self.info.dim, (sample_offsets, classes.astype(np.int32)))
+
+    def _places_of(self, where: str, texts: pa.Array) -> pa.Array:
+        texts = _without_nulls(where, texts).cast(pa.large_string())
+        places = compute.index_in(texts, value_set=pa.array(self.names, pa.large_string()))
+        if places.null_count:
+            found = texts.filter(places.is_null())[0].as_py()
+            what = f"{found!r} is not one of the {len(self.names)} classes{there_are(found, self.names)}"
+            raise CorpusError(f"{where}: {what}")
+        return places
 
     def _sparse(self, where: str, offsets: npt.NDArray[np.uint32], array: pa.Array) -> Column:
         fields = {array.type.field(index).name: field for index, field in enumerate(array.flatten())}
@@ -300,7 +313,14 @@ def _without_nulls(where: str, array: pa.Array) -> pa.Array:
     if array.null_count:
         nulls = f"{array.null_count} null{'s' * (array.null_count != 1)}"
         raise CorpusError(f"{where}: {nulls}; expected no nulls")
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    return _decoded(array) if pa.types.is_dictionary(array.type) else array
+
+
+def _decoded(array: pa.DictionaryArray) -> pa.Array:
+    words = array.dictionary
+    if pa.types.is_string_view(words.type):  # Arrow cannot select among these
+        words = words.cast(pa.large_string())
+    return words.take(array.indices)
 
 
 def _items(where: str, array: pa.Array) -> tuple[npt.NDArray[np.uint32], pa.Array]:
@@ -317,14 +337,15 @@ def _numbers(where: str, array: pa.Array) -> npt.NDArray[Any]:
     return numbers
 
 
-def stream_column(field: pa.Field, index: int, shape: Shape | None, classes: Shape | None) -> StreamColumn:
+def stream_column(field: pa.Field, index: int, shape: Shape | None, classes: Any) -> StreamColumn:
     """Return the stream that a column becomes.
 
     Args:
         field: The column.
         index: The stream's index.
         shape: Shape of a dense sample, or dimension of a sparse stream; None: as the metadata or the type say.
-        classes: Number of classes of a column of class ids; None: the column has other numbers, or cntkio wrote it.
+        classes: Number of classes of a column of class ids, or the names of the classes of a column of texts; None: the
+            column has other numbers, or cntkio wrote it.
 
     Raises:
         ConfigError: The column is not a stream, or its shape is unknown.
@@ -332,9 +353,12 @@ def stream_column(field: pa.Field, index: int, shape: Shape | None, classes: Sha
     """
     facts = facts_of(field)
     known = facts or Facts("dense")
-    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    kinds = unlisted(kind)
+    kinds = unlisted(field.type)
     innermost, depth = kinds[-1], len(kinds) - 1
+    if pa.types.is_dictionary(innermost):
+        innermost = innermost.value_type
+    if is_text(innermost):
+        return _column_of_texts(field, index, depth, classes)
     storage_format: StorageFormat
     if pa.types.is_struct(innermost):
         number, storage_format, is_flat = _number_of_entries(field, innermost), "sparse", depth == 0
@@ -361,7 +385,7 @@ def stream_column(field: pa.Field, index: int, shape: Shape | None, classes: Sha
 def _column_of_ids(
     field: pa.Field, index: int, number: pa.DataType, depth: int, classes: Shape, dtype: str
 ) -> StreamColumn:
-    if not pa.types.is_integer(number) or depth > 1:
+    if not pa.types.is_integer(number) or depth > 1 or _names_in(classes) is not None:
         raise ConfigError(
             f"column {field.name!r} is {field.type}; expected whole numbers, or lists of them, in "
             f"{wording().flag('one_hot')}",
@@ -369,6 +393,30 @@ def _column_of_ids(
         )
     info = StreamInformation(field.name, index, "sparse", dtype, classes)
     return StreamColumn(info, depth == 0, True, False)
+
+
+def _column_of_texts(field: pa.Field, index: int, depth: int, classes: Any) -> StreamColumn:
+    names = _names_in(classes)
+    if not names or len(set(names)) < len(names) or depth > 1:
+        raise ConfigError(
+            f"column {field.name!r} is {field.type}; expected numbers, or lists of them; if texts are classes, "
+            f"a program gives their names, each once: one_hot={{{field.name!r}: ['a', 'b']}}",
+            key=field.name,
+        )
+    info = StreamInformation(field.name, index, "sparse", np.float32, len(names))
+    return StreamColumn(info, depth == 0, True, False, tuple(names))
+
+
+def _names_in(classes: Any) -> list[str] | None:
+    """Return the names of classes; None: the classes are not given by name."""
+    if isinstance(classes, int | str | None) or not all(isinstance(name, str) for name in classes):
+        return None
+    return list(map(str, classes))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a type is a text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _number_of_entries(field: pa.Field, innermost: pa.StructType) -> pa.DataType:
@@ -411,7 +459,7 @@ def read(
     *,
     key: str | None = None,
     shapes: Mapping[str, Shape] | pa.Schema | None = None,
-    one_hot: Mapping[str, int] | None = None,
+    one_hot: Mapping[str, Classes] | None = None,
 ) -> ArrowCorpus:
     """Read a table as a corpus, for `cntkio.write_ctf` and `cntkio.write_cbf`.
 
@@ -426,7 +474,9 @@ def read(
         shapes: For columns that cntkio did not write: the shape of a dense sample, or the dimension of a sparse stream,
             which is required. Or the schema of a table that cntkio wrote (`RecordBatches.schema`), if a library dropped
             the metadata of its columns.
-        one_hot: Columns of class ids, which become one-hot streams, and their numbers of classes.
+        one_hot: Columns of class ids or texts, which become one-hot streams, and their numbers of classes, or the names
+            of the classes in order. Columns of categories (of pandas, polars and Arrow) and of a `ClassLabel` of
+            Hugging Face become one-hot streams by themselves.
 
     Raises:
         ConfigError: A column is not a stream, its shape is unknown, or keys are neither whole numbers nor texts.
@@ -456,7 +506,7 @@ class ArrowCorpus(Displayed):
     """
 
     def __init__(
-        self, data: Any, key: str | None, shapes: Mapping[str, Shape] | pa.Schema | None, one_hot: dict[str, int]
+        self, data: Any, key: str | None, shapes: Mapping[str, Shape] | pa.Schema | None, one_hot: dict[str, Classes]
     ) -> None:
         self._data = data
         with opened(data) as table:
@@ -467,6 +517,11 @@ class ArrowCorpus(Displayed):
             _refuse_common_names(schema)
             self._key = _key_of(schema, key)
             self._has_text_keys = self._key is not None and _is_text(schema.field(self._key))
+            one_hot = {
+                **_class_labels(schema, (self._key, *(shapes or ()))),
+                **self._categories(schema, one_hot),
+                **one_hot,
+            }
             columns = _columns_of(schema, self._key, dict(shapes or {}), one_hot)
         except FormatError as error:
             raise FormatError(str(error), path=self.name) from None
@@ -477,6 +532,27 @@ class ArrowCorpus(Displayed):
     def _description(self) -> Description:
         title = f"ArrowCorpus: {self.name}; {counted(len(self.streams), 'stream')}"
         return Description(title, ("stream", "samples are"), [(info.name, info.form) for info in self.streams])
+
+    def _categories(self, schema: pa.Schema, one_hot: Mapping[str, Classes]) -> dict[str, Classes]:
+        """Return the columns of categories, and the names of the classes in the order of their dictionaries."""
+        names: dict[str, dict[str, None]] = {}
+        for field in schema:
+            kind = unlisted(field.type)[-1]
+            if pa.types.is_dictionary(kind) and is_text(kind.value_type) and field.name not in (*one_hot, self._key):
+                names[field.name] = {}
+        if not names or not can_be_read_again(self._data):
+            return {}
+        last: dict[str, pa.Array] = {}
+        with opened(self._data) as table:
+            for batch in table.batches:
+                for name, known in names.items():
+                    array = batch.column(name)
+                    while unlisted(array.type)[1:]:
+                        array = array.flatten()
+                    if name not in last or not array.dictionary.equals(last[name]):
+                        known.update(dict.fromkeys(array.dictionary.drop_null().to_pylist()))
+                        last[name] = array.dictionary
+        return {name: list(known) for name, known in names.items()}
 
     def _in_float64(self, columns: list[StreamColumn]) -> frozenset[str]:
         """Return the columns of whole numbers that need float64, which a pass over these columns finds."""
@@ -533,13 +609,24 @@ class ArrowCorpus(Displayed):
         if column.null_count:
             raise CorpusError(f"{where} has nulls; expected a key for each sequence")
         if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
+            column = _decoded(column)
         keys: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
         if self._has_text_keys:
             return keys.astype(np.str_)
         if (keys < 0).any():
             raise CorpusError(f"{where} has the key {keys[keys < 0][0]}; expected whole numbers from 0, or texts")
         return keys.astype(np.uint64)
+
+
+def _class_labels(schema: pa.Schema, without: Collection[str | None]) -> dict[str, Classes]:
+    """Return the columns that are a `ClassLabel` of Hugging Face, or lists of it, and their numbers of classes."""
+    found: dict[str, Classes] = {}
+    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):  # metadata of other programs
+        for name, feature in json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"].items():
+            label = feature.get("feature", feature)
+            if label["_type"] == "ClassLabel" and name in schema.names and name not in without:
+                found[name] = len(label["names"])
+    return found
 
 
 def _with_metadata(schema: pa.Schema, described: pa.Schema) -> pa.Schema:
@@ -574,7 +661,7 @@ def _is_text(field: pa.Field) -> bool:
         ConfigError: The column has the wrong type.
     """
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if is_text(kind):
         return True
     if pa.types.is_integer(kind):
         return False
@@ -586,15 +673,16 @@ def _is_text(field: pa.Field) -> bool:
 
 
 def _columns_of(
-    schema: pa.Schema, key: str | None, shapes: dict[str, Shape], one_hot: dict[str, int]
+    schema: pa.Schema, key: str | None, shapes: dict[str, Shape], one_hot: dict[str, Classes]
 ) -> list[StreamColumn]:
     fields = [field for field in schema if field.name != key and not _is_index(schema, field.name)]
     names = [field.name for field in fields]
-    for option, given in (("shapes", shapes), ("one_hot", one_hot)):
+    options: dict[str, Mapping[str, Any]] = {"shapes": shapes, "one_hot": one_hot}
+    for option, given in options.items():
         for name, shape in given.items():
             if name not in names:
                 raise ConfigError(f"{wording().flag(option)}: no column {name!r}{there_are(name, names)}", key=option)
-            if num_values(shape) < 1:
+            if _names_in(shape) is None and num_values(shape) < 1:
                 what = f"{wording().flag(option)}: column {name!r} has {shape!r}"
                 raise ConfigError(f"{what}; expected at least 1", key=option)
     if not fields:

@@ -17,7 +17,18 @@ import numpy.typing as npt
 from cntkio._core import Chunk
 from cntkio.convert import tuning
 from cntkio.convert.chunks import has_text_keys, pieces_of_chunks, refuse_unknown_sequences
-from cntkio.convert.pieces import ArrayLike, ArrowArray, ArrowStream, Piece, Pieces, Writable, is_table, joined
+from cntkio.convert.pieces import (
+    ArrayLike,
+    ArrowArray,
+    ArrowStream,
+    Classes,
+    Piece,
+    Pieces,
+    Writable,
+    is_table,
+    joined,
+    refuse_parts,
+)
 from cntkio.errors import CntkIoError, ConfigError, CorpusError
 from cntkio.formats.contract import Deserializer
 from cntkio.formats.foreign import as_deserializer, can_be_opened
@@ -36,7 +47,7 @@ class ArrayStream:
         name: Its name.
         data: Its samples, as for `cntkio.write_cbf`.
         dtype: float32 or float64; None: float64 if the data have it or a whole number beyond 2^24, or else float32.
-        num_classes: Number of classes if the data are class ids, for a one-hot stream; None: the data are samples.
+        classes: The classes if the data are class ids or texts, for a one-hot stream; None: the data are samples.
 
     Attributes:
         name: Its name.
@@ -48,10 +59,13 @@ class ArrayStream:
         ConfigError: The data do not form a stream.
     """
 
-    def __init__(self, name: str, data: Any, dtype: npt.DTypeLike | None, num_classes: int | None = None) -> None:
-        samples, self.is_wide = _samples_of(name, data)
-        if num_classes is not None or samples.are_class_ids:
-            samples = _ClassSamples(name, samples, num_classes)
+    def __init__(self, name: str, data: Any, dtype: npt.DTypeLike | None, classes: Classes | None = None) -> None:
+        if classes is None or isinstance(classes, int):
+            samples, self.is_wide = _samples_of(name, data)
+            if classes is not None or samples.are_class_ids:
+                samples = _ClassSamples(name, samples, classes)
+        else:
+            samples, self.is_wide = _in_table(name, data, {name: classes})
         if samples.dtype.kind not in "fiub":
             raise ConfigError(f"stream {name!r} has the dtype {samples.dtype}; expected real numbers", key=name)
         self.name = name
@@ -145,7 +159,7 @@ def _samples_of(name: str, data: Any) -> tuple[_Samples, bool]:
     if isinstance(data, np.ndarray) and data.dtype != object:
         return _array_samples(data), False
     if isinstance(data, ArrowStream | ArrowArray):
-        return _series(name, data)
+        return _in_table(name, data, {})
     try:
         if isinstance(data, ArrayLike):
             data = np.asarray(data)
@@ -180,10 +194,10 @@ def _list_samples(name: str, data: Sequence[Any]) -> _Samples:
     return _ArrayListSamples(name, data)
 
 
-def _series(name: str, data: Any) -> tuple[_Samples, bool]:
+def _in_table(name: str, data: Any, one_hot: Mapping[str, Classes]) -> tuple[_Samples, bool]:
     from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 
-    with arrow.read({name: data}).pieces() as pieces:
+    with arrow.read({name: data}, one_hot=one_hot).pieces() as pieces:
         return _minibatch_samples(joined(pieces)[name]), name in pieces.wide
 
 
@@ -328,7 +342,7 @@ def _offsets(lengths: list[int]) -> npt.NDArray[np.int64]:
 
 
 def pieces_of(
-    data: Any, dtype: npt.DTypeLike | None = None, one_hot: Mapping[str, int] | None = None
+    data: Any, dtype: npt.DTypeLike | None = None, one_hot: Mapping[str, Classes] | None = None
 ) -> AbstractContextManager[Pieces]:
     """Open the data to write, piece by piece.
 
@@ -350,7 +364,8 @@ def pieces_of(
     return _writable(data, dtype, one_hot or {}).pieces()
 
 
-def _writable(data: Any, dtype: npt.DTypeLike | None, one_hot: Mapping[str, int]) -> Writable:
+def _writable(data: Any, dtype: npt.DTypeLike | None, one_hot: Mapping[str, Classes]) -> Writable:
+    refuse_parts(data)
     if isinstance(data, Mapping):
         return _WritableArrays(data, dtype, one_hot)
     if is_table(data):
@@ -430,7 +445,7 @@ def _column(data: Any) -> Column:
 class _WritableArrays:
     """The `Writable` of a minibatch, or of a mapping of names to arrays."""
 
-    def __init__(self, data: Mapping[Any, Any], dtype: npt.DTypeLike | None, one_hot: Mapping[str, int]) -> None:
+    def __init__(self, data: Mapping[Any, Any], dtype: npt.DTypeLike | None, one_hot: Mapping[str, Classes]) -> None:
         named = {key.name if isinstance(key, StreamInformation) else str(key): value for key, value in data.items()}
         if not named:
             raise ConfigError("no stream to write; expected at least one", key="streams")

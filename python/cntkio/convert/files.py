@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 from cntkio.arguments import path_texts
 from cntkio.convert.compression import Compression, compression_of
 from cntkio.convert.corpora import FileFormat
-from cntkio.convert.pieces import AnyPath, Progress
+from cntkio.convert.pieces import AnyPath, Classes, Progress
 from cntkio.convert.text import write_cbf, write_ctf
 from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFDeserializer
@@ -43,7 +43,7 @@ class Reading(TypedDict, total=False):
         skip_sequence_ids: Read each line of a text as a sequence, and ignore ids.
         strict: Turn warnings about a text, a binary corpus or features into errors.
         prefix: Text to put before each path of a list of features.
-        one_hot: Columns of class ids in Parquet and Arrow, and their numbers of classes, as for `cntkio.arrow.read`.
+        one_hot: Columns of classes in Parquet and Arrow, and these classes, as for `cntkio.arrow.read`.
         key: The column of keys in Parquet and Arrow, read and written.
         keys: Keys of several texts, as for `CTFDeserializer`.
         chunk_size_in_bytes: Chunk size of a text, as for `CTFDeserializer`; about as much memory is in use.
@@ -58,7 +58,7 @@ class Reading(TypedDict, total=False):
     skip_sequence_ids: bool
     strict: bool
     prefix: str
-    one_hot: Mapping[str, int] | None
+    one_hot: Mapping[str, Classes] | None
     key: str | None
     keys: KeysOf
     chunk_size_in_bytes: int

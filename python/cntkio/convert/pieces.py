@@ -15,7 +15,7 @@ from cntkio import _core
 from cntkio._core import Chunk
 from cntkio._threads import Job, Workers, num_threads
 from cntkio.convert import tuning
-from cntkio.errors import CntkIoError
+from cntkio.errors import CntkIoError, ConfigError
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamInformation, packed_columns
@@ -23,6 +23,10 @@ from cntkio.streams import StreamInformation, packed_columns
 AnyPath = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
 """Function that is called with how much is done and the total; the total is 0 if it is not known."""
+
+
+Classes = int | Sequence[str]
+"""The classes of a column: their number for class ids, or their names for texts."""
 
 
 class Piece(NamedTuple):
@@ -190,6 +194,26 @@ class ArrayLike(Protocol):
     """Tensors, and everything else that NumPy can convert to an array."""
 
     def __array__(self) -> Any: ...
+
+
+_ADVICE = {
+    "LazyFrame": "call its method collect()",
+    "DatasetDict": "choose a part, such as data['train']",
+}
+
+
+def refuse_parts(data: object) -> None:
+    """Refuse objects of which a method or a part is a table.
+
+    Raises:
+        ConfigError: The data are a `LazyFrame` of polars or a `DatasetDict` of Hugging Face.
+
+    Example:
+        >>> refuse_parts({"x": [1, 2]})
+    """
+    kind = type(data).__name__
+    if kind in _ADVICE:
+        raise ConfigError(f"got a {kind}; expected a table: {_ADVICE[kind]}", key="data")
 
 
 def is_table(data: object) -> TypeGuard[ArrowStream | DataSet]:

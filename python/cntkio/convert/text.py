@@ -16,7 +16,7 @@ from cntkio.arguments import whole_number
 from cntkio.convert import tuning
 from cntkio.convert.array_streams import pieces_of
 from cntkio.convert.compression import Compression, compressed, compression_of
-from cntkio.convert.pieces import AnyPath, Piece, Pieces, Progress
+from cntkio.convert.pieces import AnyPath, Classes, Piece, Pieces, Progress
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFWriter, Layout
 from cntkio.formats.output_file import written_whole
@@ -109,7 +109,7 @@ def write_cbf(
     layout: Layout = "2.x",
     dtype: npt.DTypeLike | None = None,
     order: Sequence[str] | None = None,
-    one_hot: Mapping[str, int] | None = None,
+    one_hot: Mapping[str, Classes] | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Write a file in the CNTK binary format, with bounded memory. The file appears under its name when it is complete.
@@ -126,8 +126,9 @@ def write_cbf(
         dtype: float32 or float64 of the values in the file; None: float64 for float64 data and for whole numbers beyond
             2^24, or else float32.
         order: The streams to write, in this order; None: all.
-        one_hot: Streams of class ids in arrays, minibatches and tables, to write as one-hot streams, and their numbers
-            of classes. An array ``[sequences, samples]`` has sequences of equal length.
+        one_hot: Streams of class ids or texts in arrays, minibatches and tables, to write as one-hot streams, and their
+            numbers of classes, or the names of the classes in order. An array ``[sequences, samples]`` has sequences of
+            equal length.
         progress: Function that is called with the number of pieces done, and their total.
 
     Raises:
@@ -189,7 +190,7 @@ def write_ctf(
     data: Any,
     *,
     order: Sequence[str] | None = None,
-    one_hot: Mapping[str, int] | None = None,
+    one_hot: Mapping[str, Classes] | None = None,
     renumber: bool = False,
     keys_file: AnyPath | None = None,
     compress: Compression | None = None,
@@ -205,8 +206,9 @@ def write_ctf(
         path: The file.
         data: As for `write_cbf`.
         order: The streams to write, in this order; None: all.
-        one_hot: Streams of class ids in arrays, minibatches and tables, to write as one-hot streams, and their numbers
-            of classes. An array ``[sequences, samples]`` has sequences of equal length.
+        one_hot: Streams of class ids or texts in arrays, minibatches and tables, to write as one-hot streams, and their
+            numbers of classes, or the names of the classes in order. An array ``[sequences, samples]`` has sequences of
+            equal length.
         renumber: Begin lines with the index of the sequence from 0, whatever the keys are.
         keys_file: Renumber, and write the keys to this file: line n, from 0, is the key of sequence n.
         compress: ``"gzip"``, ``"zstd"`` (frames of 4 MB with a seek table) or ``"none"``; None: as the extension of
