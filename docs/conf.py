@@ -8,6 +8,7 @@ import importlib
 import inspect
 import json
 import os
+import re
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from types import ModuleType
@@ -82,6 +83,12 @@ def _signature_behind_mock(_app: object, what: str, _name: str, found: Any, *mor
     return stringify_signature(signature_of(found.__init__, bound_method=True), unqualified_typehints=True), ""
 
 
+def _pages_as_links(_app: object, _what: str, _name: str, _found: object, _options: object, lines: list[str]) -> None:
+    """Turn the name of a page in a docstring, such as docs/timeline.md, into a link."""
+    lines[:] = [re.sub(r"\bdocs/([\w/-]+)\.md", r":doc:`/\1`", line) for line in lines]
+
+
 def setup(app: Any) -> None:
     """Connect the events of Sphinx."""
     app.connect("autodoc-process-signature", _signature_behind_mock)
+    app.connect("autodoc-process-docstring", _pages_as_links)

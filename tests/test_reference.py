@@ -63,3 +63,8 @@ def test_each_public_function_has_parameters_and_an_example(page: str) -> None:
         if not has_all:
             lacking.append(name)
     assert not lacking
+
+
+def test_pages_show_only_members_that_have_a_text() -> None:
+    shown = [block for page in PAGES.values() for block in page.read_text(encoding="utf-8").split(".. auto")[1:]]
+    assert [block.split()[1] for block in shown if ":undoc-members:" in block] == ["cntkio.TraceLevel"]
