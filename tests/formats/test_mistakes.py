@@ -16,6 +16,7 @@ from cntkio import (
     StreamDef,
     StreamDefs,
 )
+from cntkio.cli import main
 from cntkio.formats import htk, mlf
 
 
@@ -149,6 +150,15 @@ def test_an_error_about_a_reader_says_what_to_do(reader: str, message: str) -> N
         MinibatchSource.from_config("c.cntk", section="train/reader") as source,
     ):
         source.next_minibatch(4)
+
+
+def test_the_error_about_a_missing_file_names_the_line_of_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("c.cntk").write_text(f"train = [\n reader = [\n  file = b.ctf\n  {INPUT}\n ]\n]")
+    with pytest.raises(FileNotFoundError, match=r"\(c.cntk, line 3, column 3 names it\)"):
+        MinibatchSource.from_config("c.cntk", section="train/reader")
+    for verb in ("inspect", "head", "read", "plan"):
+        assert main([verb, "c.cntk"]) == 2
+        assert "b.ctf: No such file" in (err := capsys.readouterr().err) and "line 3, column 3" in err
 
 
 def test_a_text_that_is_not_a_configuration_shows_what_one_is() -> None:

@@ -486,6 +486,7 @@ class Section:
         position: Position of its first character.
         directory: The directory that an argument ``currentDirectory=`` named; empty without this argument.
         used: Positions of the entries of arguments that were looked up, in the whole configuration.
+        places: The position of the entry that names each file, by path, in the whole configuration.
 
     Raises:
         ConfigError: An entry has no value, or brackets do not match.
@@ -504,6 +505,7 @@ class Section:
         self.position = value.position
         self.directory: str = "" if parent is None else parent.directory
         self.used: set[Position] = set() if parent is None else parent.used
+        self.places: dict[str, Position] = {} if parent is None else parent.places
         self._depth = depth
         if depth > DEEPEST:
             raise self.position.error(f"sections are nested more than {DEEPEST} deep", name)
@@ -783,7 +785,12 @@ class Section:
 
     def file(self, key: str, *, own: bool = False) -> str:
         """Return a path, in the directory that an argument ``currentDirectory=`` named."""
-        return self.in_directory(self.file_name(key, own=own))
+        return self._placed(self.file_name(key, own=own), key, own)
+
+    def _placed(self, path: str, key: str, own: bool) -> str:
+        path = self.in_directory(path)
+        self.places[path] = self._position_of(key, own)
+        return path
 
     def files(self, key: str, *, own: bool = False) -> str | list[str]:
         """Return a path or a pattern as `file` does, or a list of them: an extension of CNTK's language."""
@@ -791,7 +798,11 @@ class Section:
         if isinstance(in_one_text(whole), str):
             return whole
         names = in_one_text(self.file_name(key, own=own))
-        return self.in_directory(names) if isinstance(names, str) else [self.in_directory(name) for name in names]
+        return (
+            self._placed(names, key, own)
+            if isinstance(names, str)
+            else [self._placed(name, key, own) for name in names]
+        )
 
     def optional_file(self, key: str) -> str | None:
         """Return a path as `file` does; None if the key is missing or its value is empty."""
@@ -860,7 +871,7 @@ class Section:
                     key,
                 )
             section = Section(f"{key}[{index}]", element.as_own_text(), None, self._depth + 1)
-            section.directory, section.used = self.directory, self.used
+            section.directory, section.used, section.places = self.directory, self.used, self.places
             array.append(section)
         return array
 

@@ -14,8 +14,10 @@ This module knows neither the language of configurations nor the rules of their 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -146,6 +148,7 @@ class ReaderConfig:
         minibatch_sizes: In samples, by epochs, the last size repeating.
         epoch_size: Samples of an epoch; 0: one sweep.
         max_epochs: Number of epochs that are trained; None: unknown.
+        places: File, line and column of the entry that names each file, by path.
 
     Example:
         >>> import pathlib, tempfile
@@ -180,6 +183,7 @@ class ReaderConfig:
     minibatch_sizes: tuple[int, ...] = (256,)
     epoch_size: int = 0
     max_epochs: int | None = None
+    places: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     @property
     def deserializers(self) -> tuple[Any, ...]:
@@ -288,8 +292,19 @@ class ReaderConfig:
         """
         options = self.source_options(minibatch_size=minibatch_size)
         opened = HTKMLFReader if self.kind == "HTKMLFReader" else MinibatchSource
-        with advising(CONFIGURATION):
+        with advising(CONFIGURATION), self.located():
             return opened(self.deserializers, **options)
+
+    @contextlib.contextmanager
+    def located(self) -> Iterator[None]:
+        """Complete an error in the block about a missing file by the entry of the configuration that names it."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            place = self.places.get(os.fsdecode(error.filename or ""))
+            if place is None:
+                raise
+            raise FileNotFoundError(error.errno, f"{error.strerror} ({place} names it)", error.filename) from None
 
     def epoch(
         self,

@@ -355,7 +355,8 @@ def _read_traced(section: Section, action: str) -> ReaderConfig:
         level = keys.TRACE_LEVEL.of(section)
     else:  # each deserializer may have a trace level of its own, but a source has a single one
         level = max(call.trace_level for call in config.calls)
-    config = dataclasses.replace(config, trace_level=max(level, 0))
+    places = {path: str(position) for path, position in section.places.items()}
+    config = dataclasses.replace(config, trace_level=max(level, 0), places=places)
     config = _with_sizes(config, section.parent, action)
     for call in config.calls:
         _check(call, section)

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from contextvars import copy_context
 from functools import cache, partial
 from pathlib import Path
@@ -267,6 +267,7 @@ class Described(NamedTuple):
         order: The streams in the order in which they are printed; empty: in the order of the source.
         has_precisions: Whether the file gives the type of each stream's values.
         forgives_errors: Whether errors are counted instead of ending the call.
+        located: Completes errors about missing files by the configuration that names them.
     """
 
     input: Input
@@ -279,6 +280,7 @@ class Described(NamedTuple):
     order: Sequence[str] = ()
     has_precisions: bool = False
     forgives_errors: bool = False
+    located: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def labels(self) -> Labels | None:
@@ -287,7 +289,8 @@ class Described(NamedTuple):
 
     def open(self, **options: Any) -> MinibatchSource:
         """Open a source of the corpus: one sweep in order, unless the options say otherwise."""
-        return MinibatchSource(list(self.deserializers), **{"max_sweeps": 1, "randomize": False, **options})
+        with self.located():
+            return MinibatchSource(list(self.deserializers), **{"max_sweeps": 1, "randomize": False, **options})
 
     def parts(self) -> list[Callable[[], Corpus]]:
         """Return a function that opens each corpus: one for each deserializer, and for each list of features."""
@@ -304,7 +307,7 @@ class Described(NamedTuple):
             CntkIoError: The data are bad.
             OSError: A file cannot be read.
         """
-        with ExitStack() as stack:
+        with self.located(), ExitStack() as stack:
             yield [stack.enter_context(closing(open_part())) for open_part in self.parts()]
 
 
@@ -332,6 +335,7 @@ def described(file: Input, reading: Reading) -> list[Described]:
                 [_forgiving(call)() if reading.max_errors == -1 else call() for call in reader.calls],
                 section=reader.section,
                 forgives_errors=reading.max_errors == -1,
+                located=reader.located,
             )
             for reader in readers_asked_for(file.path, [])
         ]
