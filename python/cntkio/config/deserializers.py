@@ -259,8 +259,8 @@ def _label_files(stream: Section) -> tuple[dict[str, Any], tuple[tuple[str, Any]
     text = stream.file_name("mlfFileList", own=True)
     files = stream.texts("mlfFileList", own=True)
     if ":" in text or len(files) > 1:
-        return {"mlf": [stream.in_directory(file) for file in files]}, ()
-    listed = stream.in_directory(files[0] if files else text)
+        return {"mlf": [stream.in_directory(file, "mlfFileList", own=True) for file in files]}, ()
+    listed = stream.in_directory(files[0] if files else text, "mlfFileList", own=True)
     return {}, (("stream_options", {stream.name: {"mlfFileList": listed}}),)
 
 

@@ -785,12 +785,7 @@ class Section:
 
     def file(self, key: str, *, own: bool = False) -> str:
         """Return a path, in the directory that an argument ``currentDirectory=`` named."""
-        return self._placed(self.file_name(key, own=own), key, own)
-
-    def _placed(self, path: str, key: str, own: bool) -> str:
-        path = self.in_directory(path)
-        self.places[path] = self._position_of(key, own)
-        return path
+        return self.in_directory(self.file_name(key, own=own), key, own=own)
 
     def files(self, key: str, *, own: bool = False) -> str | list[str]:
         """Return a path or a pattern as `file` does, or a list of them: an extension of CNTK's language."""
@@ -798,18 +793,15 @@ class Section:
         if isinstance(in_one_text(whole), str):
             return whole
         names = in_one_text(self.file_name(key, own=own))
-        return (
-            self._placed(names, key, own)
-            if isinstance(names, str)
-            else [self._placed(name, key, own) for name in names]
-        )
+        paths = [self.in_directory(name, key, own=own) for name in ([names] if isinstance(names, str) else names)]
+        return paths[0] if isinstance(names, str) else paths
 
     def optional_file(self, key: str) -> str | None:
         """Return a path as `file` does; None if the key is missing or its value is empty."""
         return self.file(key) if self.text(key, "") else None
 
-    def in_directory(self, path: str) -> str:
-        """Put a path into the directory that an argument ``currentDirectory=`` named.
+    def in_directory(self, path: str, key: str, *, own: bool = False) -> str:
+        """Put a path of a key into the directory that an argument ``currentDirectory=`` named.
 
         If no file has the path, but a file has the path with slashes in place of backslashes, that file is meant. A
         URL stays as it is.
@@ -820,7 +812,8 @@ class Section:
         slashed = os.path.join(self.directory, path.replace("\\", "/"))  # noqa: PTH118
         if "\\" in path and not os.path.exists(given) and os.path.exists(slashed):  # noqa: PTH110
             warn("%s: no such file; %s is read%s", given, slashed, self._in_section())
-            return slashed
+            given = slashed
+        self.places[given] = self._position_of(key, own)
         return given
 
     def texts(self, key: str, default: tuple[str, ...] | None = None, *, own: bool = False) -> tuple[str, ...]:
