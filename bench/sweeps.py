@@ -147,8 +147,9 @@ class Text:
                 head = file.read(IN_MEMORY)
                 size = head.rfind(b"\n") + 1
                 part = ((file.fileno(), size), 0, (0, size), head.startswith(b"|"), None, size, 1)
-                scan = _core.ctf_index(*part)
-                cls.starts, cls.lengths = scan.offsets, scan.lengths
+                ((scan,), _) = _core.ctf_index(*part)
+                cls.starts = scan.begin + scan.starts.astype(np.uint64)
+                cls.lengths = np.broadcast_to(scan.lengths, len(scan.starts)).astype(np.uint32)
             cls.path, cls.text = path, np.frombuffer(head[:size], np.uint8)
             cls.sizes = np.diff(cls.starts, append=np.uint64(size)).astype(np.uint32)
 

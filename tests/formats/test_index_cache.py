@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 import cntkio
 import numpy as np
 import pytest
-from cntkio import CorpusError, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs, _core
+from cntkio import CorpusError, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
 from cntkio.formats import index_cache, output_file
 from cntkio.formats.ctf import index
+from cntkio.formats.ctf.places import Block, Places
 from cntkio.formats.index_cache import CacheWriter, IndexCache, Written
 
 X = StreamDefs(x=StreamDef(field="x", shape=2))
@@ -463,11 +464,14 @@ def test_an_index_takes_few_bytes_for_each_sequence(tmp_path: Path, text: bytes,
 
 
 def test_chunks_of_4_gib_and_more_have_longer_starts() -> None:
-    offsets = np.array([5, 1 << 33, 1 << 34], np.uint64)
-    sizes = np.array([(1 << 32) - 1, 7, 9], np.uint32)
-    begins, ends, starts, has_no_gaps = _core.ctf_places(offsets, sizes, np.array([0, 2, 3]), 1)
-    assert (begins.tolist(), ends.tolist(), has_no_gaps) == ([5, 1 << 34], [(1 << 33) + 7, (1 << 34) + 9], False)
-    assert (starts.dtype, starts.tolist()) == (np.uint64, [0, (1 << 33) - 5, 0])
+    starts = [np.array(starts, np.uint32) for starts in ([0], [0, 7])]
+    blocks = [Block(begin, of_block, None) for begin, of_block in zip((5, 1 << 32), starts, strict=True)]
+    places, chunk_starts = Places.of(blocks, [1 << 32, 1 << 34], 3 << 32)
+    assert chunk_starts.tolist() == [0, 2, 3]
+    first, second = places.of_chunk(0, 0, 2), places.of_chunk(1, 2, 3)
+    assert (first.begin, first.end, first.starts.tolist()) == (5, (1 << 32) + 7, [0, (1 << 32) - 5])
+    assert (second.begin, second.end, second.starts.tolist()) == ((1 << 32) + 7, 1 << 34, [0])
+    assert first.starts.dtype == np.uint64
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """A request for more memory than exists raises a MemoryError with numbers, and does not kill the process."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -89,3 +90,37 @@ print(alive(), len(minibatch), len(minibatch.keys_of_sequences))
 """
     ran = run(program, path)
     assert ran.stdout == "None 0 0\n", ran.stderr
+
+
+INDEX = """
+import sys
+import numpy as np
+from cntkio import CTFDeserializer, StreamDef, StreamDefs
+from support.builders import peak_memory
+
+folder, kind = sys.argv[1:]
+peaks = []
+for count in (3_000_000, 9_000_000):
+    path = f"{folder}/{count}.ctf"
+    with open(path, "wb") as file:
+        for first in range(0, count, 100_000):
+            ids = np.arange(first, first + 100_000, dtype=np.int64) * 7919 % 99_999_989
+            lines = [b"|x 1"] * len(ids) if kind == "lines" else [b"%d|x 1" % id for id in ids.tolist()]
+            file.write(b"\\n".join([*lines, b""]))
+    corpus = CTFDeserializer(path, StreamDefs(x=StreamDef(field="x", shape=1))).open()
+    assert corpus.table.num_sequences == count
+    corpus.close()
+    del corpus
+    peaks.append(peak_memory())
+print((peaks[1] - peaks[0]) / 6_000_000)
+"""
+
+
+@pytest.mark.parametrize("kind", ["lines", "ids"])
+def test_an_index_takes_at_most_10_bytes_of_memory_for_each_sequence(kind: str, tmp_path: Path) -> None:
+    code = "import sys\nsys.path.insert(0, sys.argv.pop())\n" + INDEX
+    arguments = [sys.executable, "-c", code, tmp_path, kind, Path(__file__).parents[1]]
+    environment = {**os.environ, "CNTKIO_NUM_THREADS": "1"}  # each thread has memory to work in
+    ran = subprocess.run(arguments, capture_output=True, text=True, timeout=120, env=environment)
+    assert ran.returncode == 0, ran.stderr
+    assert float(ran.stdout) <= 10

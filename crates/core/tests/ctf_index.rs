@@ -3,7 +3,7 @@
 #[path = "../../simd/tests/random/mod.rs"]
 mod random;
 
-use cntkio_core::ctf::{self, IdOverflow, Mode, Scan, Unindexed};
+use cntkio_core::ctf::{self, Column, IdOverflow, Mode, Open, Scan, Share, Unindexed};
 use cntkio_core::text::Text;
 use random::Random;
 
@@ -56,6 +56,38 @@ fn reference(text: &[u8], first: usize, mode: Mode, defining: Option<&[u8]>) -> 
     Ok(found)
 }
 
+fn numbers(column: &Column, count: usize) -> Vec<u64> {
+    match column {
+        Column::Same(number) => vec![(*number).into(); count],
+        Column::Bytes(numbers) => numbers.iter().map(|&number| number.into()).collect(),
+        Column::Shorts(numbers) => numbers.iter().map(|&number| number.into()).collect(),
+        Column::Words(numbers) => numbers.iter().map(|&number| number.into()).collect(),
+        Column::Longs(numbers) => numbers.clone(),
+    }
+}
+
+/// Join the sequences of shares.
+fn joined(shares: &[Share]) -> Scan {
+    let mut all = Scan::default();
+    for share in shares {
+        *all.lines.last_mut().unwrap_or(&mut all.head_lines) += share.head_lines;
+        let keys = numbers(&share.keys, 0);
+        let lines = numbers(&share.lines, share.starts.len());
+        for (sequence, &start) in share.starts.iter().enumerate() {
+            let (start, lines) = (share.begin + u64::from(start), lines[sequence] as u32);
+            if sequence == 0 && !keys.is_empty() && all.keys.last() == keys.first() {
+                *all.lines.last_mut().unwrap() += lines;
+                continue;
+            }
+            all.starts.push(start);
+            all.lines.push(lines);
+            all.keys.extend(keys.get(sequence));
+            all.hollow.extend(share.hollow.contains(&start).then_some(start));
+        }
+    }
+    all
+}
+
 fn text(random: &mut Random) -> Vec<u8> {
     let mut text = vec![];
     let (mut id, step) = (random.one_of(&[0, 7, 98, 9_999_998, 18_446_744_073_709_551_610]), random.below(4));
@@ -98,7 +130,7 @@ fn the_index_is_that_of_line_after_line_however_the_text_is_shared_out() {
         };
         let source = Text { size: text.len(), read: &read };
         let index = || ctf::index(source, first, first..text.len(), mode, defining, share);
-        let index = pool.install(index).map_err(|fault| match fault {
+        let index = pool.install(index).map(|shares| joined(&shares)).map_err(|fault| match fault {
             Unindexed::Overflow(IdOverflow { at }) => at,
             other => panic!("{other:?} in {what}"),
         });
@@ -119,7 +151,7 @@ fn the_parts_of_a_text_have_the_lines_that_start_in_them() {
         };
         let middle = random.below(text.len() + 1);
         let source = Text { size: text.len(), read: &read };
-        let part = |part| ctf::index(source, 0, part, Mode::Lines, None, 50).unwrap();
+        let part = |part| joined(&ctf::index(source, 0, part, Mode::Lines, None, 50).unwrap());
         let (before, behind) = (part(0..middle), part(middle..text.len()));
         let expected = reference(&text, 0, Mode::Lines, None).unwrap();
         assert_eq!([before.starts, behind.starts].concat(), expected.starts);
@@ -137,19 +169,39 @@ fn a_text_that_cannot_be_read_has_no_index() {
 }
 
 #[test]
-fn sizes_lead_to_the_next_start_and_are_below_4_gib() {
-    assert_eq!(ctf::sizes(&[3, 10, 10, 1 << 40], (1 << 40) + 5), Err(2));
-    assert_eq!(ctf::sizes(&[3, 10, 10], 10 + 0xffff_ffff), Ok(vec![7, 0, 0xffff_ffff]));
-    assert_eq!(ctf::sizes(&[3, 10], 10 + (1 << 32)), Err(1));
-    assert_eq!(ctf::sizes(&[], 7), Ok(vec![]));
+fn numbers_take_as_few_bytes_as_they_fit() {
+    let share = |keys: &[u64], lines: &[u32]| {
+        let starts = (0..keys.len() as u64).map(|number| (1 << 40) + number).collect();
+        Share::from(Scan { keys: keys.to_vec(), lines: lines.to_vec(), starts, ..Scan::default() })
+    };
+    let small = share(&[7, 5], &[3, 3]);
+    assert_eq!((small.begin, small.starts), (1 << 40, vec![0, 1]));
+    assert_eq!((small.keys, small.lines), (Column::Words(vec![7, 5]), Column::Same(3)));
+    let large = share(&[7, 1 << 32], &[3, 255]);
+    assert_eq!((large.keys, large.lines), (Column::Longs(vec![7, 1 << 32]), Column::Bytes(vec![3, 255])));
+    assert_eq!(share(&[1, 2], &[256, 1]).lines, Column::Shorts(vec![256, 1]));
+    assert_eq!(share(&[1, 2], &[1 << 16, 1]).lines, Column::Words(vec![1 << 16, 1]));
 }
 
 #[test]
-fn places_count_from_the_beginnings_of_chunks() {
-    let places = ctf::places(&[3, 10, 10, 20], &[7, 0, 4, 5], &[0, 2, 4]);
-    assert_eq!((places.chunk_begins, places.chunk_ends), (vec![3, 10], vec![10, 25]));
-    assert_eq!((places.starts, places.has_no_gaps), (vec![0, 7, 0, 10], false));
-    assert!(ctf::places(&[3, 10], &[7, 5], &[0, 2]).has_no_gaps);
-    let far = ctf::places(&[3, 1 << 33], &[7, 5], &[0, 2]);
-    assert!(far.starts.is_empty() && ctf::places(&[], &[], &[0]).chunk_begins.is_empty());
+fn chunks_have_whole_sequences_and_starts_count_from_their_beginnings() {
+    let mut open = None;
+    let mut starts = [0u32, 7, 7];
+    let begun = ctf::place(3, &mut starts, Some(&[7, 0, 4]), 0, 9, &mut open);
+    assert_eq!((begun.firsts, begun.begins, begun.ends), (vec![0, 2], vec![3, 10], vec![10]));
+    assert_eq!((starts, open), ([0, 7, 0], Some(Open { begin: 10, end: 14 })));
+    let mut starts = [0u32, 5];
+    let begun = ctf::place(14, &mut starts, None, 1 << 40, 9, &mut open);
+    assert_eq!((begun.firsts, begun.begins, begun.ends), (vec![1], vec![19], vec![19]));
+    assert_eq!((starts, open), ([4, 0], Some(Open { begin: 19, end: 1 << 40 })));
+    let begun = ctf::place::<u32>(0, &mut [], None, 0, 9, &mut None);
+    assert_eq!(begun, ctf::Begun::default());
+}
+
+#[test]
+fn keys_are_distinct_unless_two_are_the_same() {
+    let keys: Vec<u32> = (0..10_000).map(|number| number * 7919 % 99_989).collect();
+    assert!(cntkio_core::keys::are_distinct(&keys));
+    assert!(!cntkio_core::keys::are_distinct(&[&keys[..], &keys[77..78]].concat()));
+    assert!(cntkio_core::keys::are_distinct(&[1u64 << 60, 1]) && !cntkio_core::keys::are_distinct(&[5u64, 5]));
 }

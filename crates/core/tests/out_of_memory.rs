@@ -9,7 +9,7 @@ use cntkio_core::ctf::{self, Cut, Extent, Mode, Pass, Schema, Source, Stream};
 use cntkio_core::htk::{self, ListRules};
 use cntkio_core::keys;
 use cntkio_core::lengths::Lengths;
-use cntkio_core::memory::{OutOfMemory, or_out_of_memory};
+use cntkio_core::memory::{self, OutOfMemory, or_out_of_memory};
 use cntkio_core::mlf::{self, Rules, Unit};
 use cntkio_core::text::Text;
 use cntkio_core::timeline::{Partition, Randomization, Reader, Request, Table, Window};
@@ -97,14 +97,6 @@ fn text(num_lines: usize, num_entries: usize) -> Vec<u8> {
     text.into_bytes()
 }
 
-fn places(starts: &[u64], end: u64) {
-    refuse_each("places", || {
-        let sizes = ctf::sizes(starts, end).unwrap();
-        let chunks = ctf::chunk_starts(starts, &sizes, 16);
-        (ctf::places(starts, &sizes, &chunks), sizes, chunks)
-    });
-}
-
 /// Read a text in all ways.
 fn texts(name: &str, bytes: &[u8]) {
     let read = |at: usize, buffer: &mut [u8]| {
@@ -115,10 +107,14 @@ fn texts(name: &str, bytes: &[u8]) {
     for (mode, defining) in [(Mode::Lines, None), (Mode::Ids, None), (Mode::Ids, Some(&b"s"[..]))] {
         refuse_each(&format!("{name}, index"), || ctf::index(text, 0, 0..text.size, mode, defining, 1 << 18).unwrap());
     }
-    let scan = ctf::index(text, 0, 0..text.size, Mode::Ids, None, 1 << 20).unwrap();
-    let sizes = ctf::sizes(&scan.starts, text.size as u64).unwrap();
+    let scan = ctf::scan(bytes, Mode::Ids, None).unwrap();
+    let ends = scan.starts.iter().skip(1).copied().chain([text.size as u64]);
+    let sizes: Vec<u64> = std::iter::zip(&scan.starts, ends).map(|(start, end)| end - start).collect();
     if sizes.len() > LEAST_BYTES / 4 {
-        places(&scan.starts, text.size as u64);
+        refuse_each("chunks", || {
+            let mut starts = memory::collected(scan.starts.iter().copied());
+            ctf::place(0, &mut starts, None, text.size as u64, 16, &mut None)
+        });
         refuse_each(&format!("{name}, words"), || ctf::scan_words(bytes, None).unwrap());
     }
     let extents: Vec<Extent> = std::iter::zip(&scan.starts, &sizes)
@@ -153,6 +149,8 @@ fn lists_and_labels() {
         writeln!(list, "utterance{utterance}=file{utterance}.mfc[0,1]").unwrap();
         writeln!(labels, "\"utterance{utterance}\"\n0 100000 a 0\n100000 200000 b 1\n.").unwrap();
     }
+    let keys: Vec<u64> = (0..200_000).collect();
+    refuse_each("keys", || keys::are_distinct(&keys));
     let rules = ListRules::default();
     refuse_each("list", || {
         let list = htk::scan_list(list.as_bytes(), &rules).unwrap();

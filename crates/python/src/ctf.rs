@@ -6,12 +6,12 @@ use crate::file::{TextArgument, TextSource};
 use crate::lengths::LengthsArray;
 use crate::pool::{detached, pool};
 use cntkio_core::chunk::Pool;
-use cntkio_core::ctf::{self, Cut, Extent, Finding, Mode, NulInWord, Pass, Schema, Source, Stream, Unindexed};
-use cntkio_core::keys::padded;
+use cntkio_core::ctf::{self, Column, Cut, Extent, Finding, Mode, NulInWord, Pass, Schema, Source, Stream, Unindexed};
+use cntkio_core::keys::{are_distinct, padded};
 use cntkio_core::lengths::Lengths;
 use cntkio_core::memory;
 use cntkio_core::text::{Packed as _, Text};
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -19,24 +19,27 @@ use std::sync::Arc;
 /// Size of the parts in which text is read: a part and its values fit a core's cache.
 const PART_BYTES: usize = 512 << 10;
 
-/// The sequences of a part of a text: their keys, offsets and numbers of lines.
+/// The sequences of a part of a text: their keys, places and numbers of lines, in as few bytes as they take.
 #[pyclass(frozen, get_all, module = "cntkio._core")]
 pub(crate) struct CTFScan {
     /// Lines before the first id.
     num_head_lines: u32,
-    keys: Py<PyArray1<u64>>,
-    offsets: Py<PyArray1<u64>>,
-    lengths: Py<PyArray1<u32>>,
+    keys: Py<PyAny>,
+    /// Offset of the first sequence, and offsets that count from there.
+    begin: u64,
+    starts: Py<PyArray1<u32>>,
+    /// Numbers of lines; a single number if all are the same.
+    lengths: Py<PyAny>,
     /// Offsets of the sequences whose first line is blank or contains only comments.
     hollow: Py<PyArray1<u64>>,
-    /// Offset of an id of 2^64 or more. The scan then has no sequences.
-    overflow: Option<u64>,
-    /// Offset of a line of 4 GiB or more. The scan then has no sequences.
-    long_line: Option<u64>,
 }
 
+/// Offset of an id of 2^64 or more, and of a line of 4 GiB or more.
+type Refused = (Option<u64>, Option<u64>);
+
 /// Find the sequences of the lines that start in a part of an open file. `first` is the position of the file's first
-/// line, `share` the number of bytes that a thread scans at a time.
+/// line, `share` the number of bytes that a thread scans at a time. Returns the sequences of each share, or none of them and
+/// where the text cannot be indexed.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn ctf_index(
@@ -48,7 +51,7 @@ pub(crate) fn ctf_index(
     defining: Option<Vec<u8>>,
     share: usize,
     num_threads: usize,
-) -> PyResult<CTFScan> {
+) -> PyResult<(Vec<CTFScan>, Refused)> {
     let source = text.source()?;
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
@@ -56,13 +59,12 @@ pub(crate) fn ctf_index(
     let part = part.0.max(first)..part.1.min(text.size);
     let pool = pool(num_threads)?;
     let index = || ctf::index(text, first, part, mode, defining.as_deref(), share.max(1));
-    let (scan, overflow, long_line) = match detached(py, || pool.install(index))? {
-        Ok(scan) => (scan, None, None),
-        Err(Unindexed::Overflow(overflow)) => (ctf::Scan::default(), Some(overflow.at), None),
-        Err(Unindexed::LongLine { at }) => (ctf::Scan::default(), None, Some(at)),
+    Ok(match detached(py, || pool.install(index))? {
+        Ok(shares) => (shares.into_iter().map(|share| as_arrays(py, share)).collect(), (None, None)),
+        Err(Unindexed::Overflow(overflow)) => (Vec::new(), (Some(overflow.at), None)),
+        Err(Unindexed::LongLine { at }) => (Vec::new(), (None, Some(at))),
         Err(Unindexed::Unread(error)) => return Err(error.into()),
-    };
-    Ok(CTFScan { overflow, long_line, ..as_arrays(py, scan) })
+    })
 }
 
 /// For each sequence between two offsets of an open file: true if all of its lines are blank or contain only comments.
@@ -83,30 +85,24 @@ pub(crate) fn ctf_are_nothing(
     Ok(detached(py, || pool.install(|| ctf::are_nothing(text, &ranges)))??)
 }
 
-/// The sizes in bytes of adjacent sequences, the last of which ends at `end`; or the first sequence of 4 GiB or more.
-#[pyfunction]
-pub(crate) fn ctf_sizes<'py>(
-    py: Python<'py>,
-    starts: PyReadonlyArray1<'py, u64>,
-    end: u64,
-) -> PyResult<(Bound<'py, PyArray1<u32>>, Option<usize>)> {
-    let starts = starts.as_slice()?;
-    let (sizes, too_long) = match detached(py, || ctf::sizes(starts, end))? {
-        Ok(sizes) => (sizes, None),
-        Err(too_long) => (Vec::new(), Some(too_long)),
-    };
-    Ok((sizes.into_pyarray(py), too_long))
+fn as_array(py: Python<'_>, column: Column) -> Py<PyAny> {
+    match column {
+        Column::Same(number) => vec![number].into_pyarray(py).into_any().unbind(),
+        Column::Bytes(numbers) => numbers.into_pyarray(py).into_any().unbind(),
+        Column::Shorts(numbers) => numbers.into_pyarray(py).into_any().unbind(),
+        Column::Words(numbers) => numbers.into_pyarray(py).into_any().unbind(),
+        Column::Longs(numbers) => numbers.into_pyarray(py).into_any().unbind(),
+    }
 }
 
-fn as_arrays(py: Python<'_>, scan: ctf::Scan) -> CTFScan {
+fn as_arrays(py: Python<'_>, share: ctf::Share) -> CTFScan {
     CTFScan {
-        num_head_lines: scan.head_lines,
-        keys: scan.keys.into_pyarray(py).unbind(),
-        offsets: scan.starts.into_pyarray(py).unbind(),
-        lengths: scan.lines.into_pyarray(py).unbind(),
-        hollow: scan.hollow.into_pyarray(py).unbind(),
-        overflow: None,
-        long_line: None,
+        num_head_lines: share.head_lines,
+        keys: as_array(py, share.keys),
+        begin: share.begin,
+        starts: share.starts.into_pyarray(py).unbind(),
+        lengths: as_array(py, share.lines),
+        hollow: share.hollow.into_pyarray(py).unbind(),
     }
 }
 
@@ -160,46 +156,62 @@ pub(crate) fn ctf_scan_words<'py>(
     Ok((scan.head_lines, words, scan.starts.into_pyarray(py), scan.lines.into_pyarray(py), nul))
 }
 
-/// The first sequence of each chunk and, last, the number of sequences.
-#[pyfunction]
-pub(crate) fn ctf_chunk_starts<'py>(
-    py: Python<'py>,
-    starts: PyReadonlyArray1<'py, u64>,
-    sizes: PyReadonlyArray1<'py, u32>,
-    chunk_size_in_bytes: u64,
-) -> PyResult<Bound<'py, PyArray1<i64>>> {
-    let (starts, sizes) = (starts.as_slice()?, sizes.as_slice()?);
-    Ok(detached(py, || ctf::chunk_starts(starts, sizes, chunk_size_in_bytes))?.into_pyarray(py))
+/// Starts of sequences, of 32 or 64 bits, that are replaced.
+#[derive(FromPyObject)]
+pub(crate) enum StartsToPlace<'py> {
+    Short(PyReadwriteArray1<'py, u32>),
+    Long(PyReadwriteArray1<'py, u64>),
 }
 
-/// First byte of each chunk, end of each chunk, start of each sequence from the first byte of its chunk on (of 32 bits,
-/// or else of 64), and whether each sequence ends where the next one of its chunk starts.
-type PlacesTuple<'py> = (Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyAny>, bool);
+/// The first sequence of each chunk, its first byte, the ends of chunks, and the first byte and the end of the last.
+type BegunTuple<'py> =
+    (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Option<(u64, u64)>);
 
-/// The places of the sequences of each chunk in the text. `chunk_starts` is a result of [`ctf_chunk_starts`].
+/// Group the sequences of a part of a text into chunks; see `cntkio_core::ctf::place`.
 #[pyfunction]
-pub(crate) fn ctf_places<'py>(
+pub(crate) fn ctf_place<'py>(
     py: Python<'py>,
-    offsets: PyReadonlyArray1<'py, u64>,
-    sizes: PyReadonlyArray1<'py, u32>,
-    chunk_starts: PyReadonlyArray1<'py, i64>,
-    num_threads: usize,
-) -> PyResult<PlacesTuple<'py>> {
-    let (offsets, sizes, chunk_starts) = (offsets.as_slice()?, sizes.as_slice()?, chunk_starts.as_slice()?);
-    let pool = pool(num_threads)?;
-    let places = detached(py, || pool.install(|| ctf::places(offsets, sizes, chunk_starts)))?;
-    let starts = if places.starts.len() == offsets.len() {
-        places.starts.into_pyarray(py).into_any()
-    } else {
-        let chunks = chunk_starts.windows(2).map(|pair| &offsets[pair[0] as usize..pair[1] as usize]);
-        let starts: Vec<u64> = chunks.flat_map(|chunk| chunk.iter().map(|start| start - chunk[0])).collect();
-        starts.into_pyarray(py).into_any()
+    begin: u64,
+    mut starts: StartsToPlace<'py>,
+    sizes: Option<PyReadonlyArray1<'py, u32>>,
+    end: u64,
+    limit: u64,
+    open: Option<(u64, u64)>,
+) -> PyResult<BegunTuple<'py>> {
+    let sizes = sizes.as_ref().map(|sizes| sizes.as_slice()).transpose()?;
+    let mut open = open.map(|(begin, end)| ctf::Open { begin, end });
+    let begun = match &mut starts {
+        StartsToPlace::Short(starts) => {
+            let starts = starts.as_slice_mut()?;
+            detached(py, || ctf::place(begin, starts, sizes, end, limit, &mut open))?
+        }
+        StartsToPlace::Long(starts) => {
+            let starts = starts.as_slice_mut()?;
+            detached(py, || ctf::place(begin, starts, sizes, end, limit, &mut open))?
+        }
     };
-    let (begins, ends) = (places.chunk_begins.into_pyarray(py), places.chunk_ends.into_pyarray(py));
-    Ok((begins, ends, starts, places.has_no_gaps))
+    let (firsts, begins, ends) = (begun.firsts, begun.begins, begun.ends);
+    let open = open.map(|open| (open.begin, open.end));
+    Ok((firsts.into_pyarray(py), begins.into_pyarray(py), ends.into_pyarray(py), open))
 }
 
-/// Starts of sequences, of 32 or 64 bits.
+/// True if no two keys are the same.
+#[pyfunction]
+pub(crate) fn ctf_are_distinct(py: Python<'_>, keys: Starts<'_>, num_threads: usize) -> PyResult<bool> {
+    let pool = pool(num_threads)?;
+    match &keys {
+        Starts::Short(keys) => {
+            let keys = keys.as_slice()?;
+            detached(py, || pool.install(|| are_distinct(keys)))
+        }
+        Starts::Long(keys) => {
+            let keys = keys.as_slice()?;
+            detached(py, || pool.install(|| are_distinct(keys)))
+        }
+    }
+}
+
+/// Starts or keys of sequences, of 32 or 64 bits.
 #[derive(FromPyObject)]
 pub(crate) enum Starts<'py> {
     Short(PyReadonlyArray1<'py, u32>),
@@ -382,7 +394,7 @@ pub(crate) fn ctf_index_chunks(
     let indexed = detached(py, || pool.install(|| ctf::index_chunks(pass, &borders, num_threads)))??;
     let indexed = indexed.into_iter().map(|indexed| {
         let (scans, inner) = indexed?;
-        Some((scans.into_iter().map(|scan| as_arrays(py, scan)).collect(), Chunk { inner }))
+        Some((scans.into_iter().map(|scan| as_arrays(py, scan.into())).collect(), Chunk { inner }))
     });
     Ok(indexed.collect())
 }

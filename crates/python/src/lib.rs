@@ -55,8 +55,8 @@ mod _core {
 
     #[pymodule_export]
     use super::ctf::{
-        CTFScan, CTFSchema, Spare, ctf_are_nothing, ctf_chunk_borders, ctf_chunk_starts, ctf_index, ctf_index_chunks,
-        ctf_infer, ctf_parse, ctf_places, ctf_scan_words, ctf_sizes,
+        CTFScan, CTFSchema, Spare, ctf_are_distinct, ctf_are_nothing, ctf_chunk_borders, ctf_index, ctf_index_chunks,
+        ctf_infer, ctf_parse, ctf_place, ctf_scan_words,
     };
 
     #[pymodule_export]

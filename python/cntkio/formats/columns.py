@@ -194,6 +194,19 @@ def _joined(columns: Sequence[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.ND
     return np.concatenate([np.empty(0, dtype), *columns], dtype=dtype, casting="unsafe")
 
 
+def joined_and_freed(columns: list[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Join columns, and remove each from the list once it is copied, so that only one is in memory twice."""
+    if len(columns) == 1:
+        return columns.pop().astype(dtype, copy=False)
+    joined = np.empty(sum(map(len, columns)), dtype)
+    end = len(joined)
+    while columns:
+        column = columns.pop()
+        joined[end - len(column) : end] = column
+        end -= len(column)
+    return joined
+
+
 def compact_lengths(lengths: npt.NDArray[np.uint32]) -> Lengths:
     """Return lengths in as few bytes as possible.
 

@@ -206,7 +206,7 @@ impl From<Unread> for Unindexed {
 /// Find the sequences of a text's lines that start in `range`, on all threads of the current pool. The first line of
 /// the text starts at `first`.
 ///
-/// Each thread takes `share_bytes` at a time. It reads an eighth of its share at once, which is still in the cache when
+/// Two neighbouring sequences of different shares may have the same key. The caller joins them. Each thread takes `share_bytes` at a time. It reads an eighth of its share at once, which is still in the cache when
 /// it is scanned.
 pub fn index(
     text: Text,
@@ -215,7 +215,7 @@ pub fn index(
     mode: Mode,
     defining: Option<&[u8]>,
     share_bytes: usize,
-) -> Result<Scan, Unindexed> {
+) -> Result<Vec<Share>, Unindexed> {
     let scanner = Scanner::new(mode, defining);
     let scan_share = |number: usize| {
         let begin = range.start + number * share_bytes;
@@ -227,72 +227,65 @@ pub fn index(
         while let Some((offset, block)) = blocks.next_block()? {
             scanner.scan(&mut found, block, offset as u64).map_err(Unindexed::Overflow)?;
         }
-        Ok(found)
+        Ok(found.into())
     };
     let num_shares = range.len().div_ceil(share_bytes);
-    let scans: Vec<Result<Scan, Unindexed>> = (0..num_shares).into_par_iter().map(scan_share).collect();
-    let mut scans = scans.into_iter().collect::<Result<Vec<Scan>, _>>()?;
-    let head_lines = join(&mut scans);
-    // Each column is freed before the next column is joined, so that only one column is in memory twice.
-    fn all<T: Copy + Send + Sync>(scans: &mut [Scan], column: impl Fn(&mut Scan) -> &mut Vec<T>) -> Vec<T> {
-        let columns: Vec<Vec<T>> = scans.iter_mut().map(|scan| std::mem::take(column(scan))).collect();
-        let columns: Vec<&[T]> = columns.iter().map(|column| &column[..]).collect();
-        let mut out = Vec::new();
-        memory::reserve(&mut out, columns.iter().map(|column| column.len()).sum());
-        cntkio_memory::copy::append(&mut out, &columns);
-        out
-    }
-    let hollow = all(&mut scans, |scan| &mut scan.hollow);
-    let lines = all(&mut scans, |scan| &mut scan.lines);
-    let starts = all(&mut scans, |scan| &mut scan.starts);
-    let keys = all(&mut scans, |scan| &mut scan.keys);
-    Ok(Scan { head_lines, keys, starts, lines, hollow })
+    let shares: Vec<Result<Share, Unindexed>> = (0..num_shares).into_par_iter().map(scan_share).collect();
+    shares.into_iter().collect()
 }
 
-/// Join the sequences that shares have in common: lines without an id, and lines with the id of the sequence before,
-/// belong to that sequence. Returns the number of lines before the first sequence.
-fn join(scans: &mut [Scan]) -> u32 {
-    let (mut last, mut num_before) = (None, 0);
-    for number in 0..scans.len() {
-        let (earlier, rest) = scans.split_at_mut(number);
-        let scan = &mut rest[0];
-        let head_lines = std::mem::take(&mut scan.head_lines);
-        match last {
-            Some(last) => {
-                let last: &mut Scan = &mut earlier[last];
-                last.add_lines(head_lines as usize);
-                if !scan.keys.is_empty() && last.keys.last() == scan.keys.first() {
-                    last.add_lines(scan.lines.remove(0) as usize);
-                    scan.keys.remove(0);
-                    let start = scan.starts.remove(0);
-                    scan.hollow.retain(|&hollow| hollow != start);
-                }
-            }
-            None => num_before += head_lines,
-        }
-        if !scan.starts.is_empty() {
-            last = Some(number);
-        }
-    }
-    num_before
+/// Numbers in as few bytes as they take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Column {
+    /// All are the same number.
+    Same(u32),
+    /// Numbers below 2^8.
+    Bytes(Vec<u8>),
+    /// Numbers below 2^16.
+    Shorts(Vec<u16>),
+    /// Numbers below 2^32.
+    Words(Vec<u32>),
+    /// Any numbers.
+    Longs(Vec<u64>),
 }
 
-/// The sizes in bytes of adjacent sequences, the last of which ends at `end`.
-///
-/// # Errors
-/// The number of the first sequence of 4 GiB or more.
-pub fn sizes(starts: &[u64], end: u64) -> Result<Vec<u32>, usize> {
-    let ends = starts.iter().skip(1).chain([&end]);
-    let size = |(start, end): (&u64, &u64)| end.wrapping_sub(*start);
-    let mut beyond = 0;
-    let mut sizes = Vec::new();
-    memory::reserve(&mut sizes, starts.len());
-    sizes
-        .extend(starts.iter().zip(ends.clone()).map(size).inspect(|size| beyond |= size >> 32).map(|size| size as u32));
-    if beyond == 0 {
-        return Ok(sizes);
+/// The sequences that start in a share of a text, in as few bytes as they take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    /// Lines that count before the first id: they continue a sequence of the text before the share.
+    pub head_lines: u32,
+    /// The id of each sequence; empty in line mode.
+    pub keys: Column,
+    /// Offset of the first sequence.
+    pub begin: u64,
+    /// Offset at which each sequence starts, counted from `begin`.
+    pub starts: Vec<u32>,
+    /// Lines that count, for each sequence.
+    pub lines: Column,
+    /// Starts of the sequences whose first line is blank or contains only comments.
+    pub hollow: Vec<u64>,
+}
+
+impl From<Scan> for Share {
+    /// The starts of the scan are less than 4 GiB apart.
+    fn from(scan: Scan) -> Share {
+        let begin = scan.starts.first().copied().unwrap_or_default();
+        let starts = memory::collected(scan.starts.iter().map(|start| (start - begin) as u32));
+        let largest = scan.keys.iter().max().copied().unwrap_or_default();
+        let keys = match u32::try_from(largest) {
+            Ok(_) => Column::Words(memory::collected(scan.keys.iter().map(|&key| key as u32))),
+            Err(_) => Column::Longs(memory::collected(scan.keys.iter().copied())),
+        };
+        let lines = scan.lines.iter();
+        let (least, most) = lines.clone().fold((u32::MAX, 0), |(least, most), &line| (least.min(line), most.max(line)));
+        let lines = match most {
+            _ if least >= most => Column::Same(most),
+            0..=0xff => Column::Bytes(memory::collected(lines.map(|&line| line as u8))),
+            0x100..=0xffff => Column::Shorts(memory::collected(lines.map(|&line| line as u16))),
+            _ => Column::Words(memory::collected(lines.copied())),
+        };
+        Share { head_lines: scan.head_lines, keys, begin, starts, lines, hollow: scan.hollow }
     }
-    Err(starts.iter().zip(ends).map(size).position(|size| size >> 32 != 0).unwrap_or_default())
 }
 
 /// The sequences that start in a block of whole lines whose ids are words.
@@ -343,61 +336,59 @@ pub fn scan_words(block: &[u8], defining: Option<&[u8]>) -> Result<WordScan, Nul
     Ok(found)
 }
 
-/// The places of the sequences of each chunk in the text.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Places {
-    /// First byte of each chunk's first sequence.
-    pub chunk_begins: Vec<u64>,
-    /// The end of each chunk's last sequence.
-    pub chunk_ends: Vec<u64>,
-    /// Start of each sequence, from the first byte of its chunk on; empty if one does not fit 32 bits.
-    pub starts: Vec<u32>,
-    /// True if each sequence ends where the next one of its chunk starts.
-    pub has_no_gaps: bool,
+/// Chunks that begin in a part of a text.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Begun {
+    /// The first sequence of each chunk, counted in the part.
+    pub firsts: Vec<i64>,
+    /// First byte of each chunk.
+    pub begins: Vec<u64>,
+    /// End of each chunk that ends before one of these: the last of the parts before may be the first that ends.
+    pub ends: Vec<u64>,
 }
 
-/// The places of sequences, from their offsets in the file and the chunks of [`chunk_starts`].
-#[must_use]
-pub fn places(offsets: &[u64], sizes: &[u32], chunk_starts: &[i64]) -> Places {
-    let chunks = || chunk_starts.par_windows(2).map(|pair| pair[0] as usize..pair[1] as usize);
-    let end = |sequence: usize| offsets[sequence] + u64::from(sizes[sequence]);
-    let chunk_begins = memory::collected(chunk_starts.windows(2).map(|pair| offsets[pair[0] as usize]));
-    let chunk_ends = memory::collected(chunk_starts.windows(2).map(|pair| end(pair[1] as usize - 1)));
-    let has_no_gaps = chunks().all(|chunk| (chunk.start + 1..chunk.end).all(|next| end(next - 1) == offsets[next]));
-    let is_small = chunks().all(|chunk| offsets[chunk.end - 1] - offsets[chunk.start] <= u64::from(u32::MAX));
-    let mut starts = Vec::new();
-    memory::resize(&mut starts, if is_small { offsets.len() } else { 0 }, 0);
-    if is_small {
-        let mut rest = &mut starts[..];
-        let parts: Vec<(&mut [u32], Range<usize>)> = memory::collected(chunk_starts.windows(2).map(|pair| {
-            let chunk = pair[0] as usize..pair[1] as usize;
-            let (part, others) = std::mem::take(&mut rest).split_at_mut(chunk.len());
-            rest = others;
-            (part, chunk)
-        }));
-        parts.into_par_iter().for_each(|(part, chunk)| {
-            let begin = offsets[chunk.start];
-            part.iter_mut().zip(&offsets[chunk]).for_each(|(start, offset)| *start = (offset - begin) as u32);
-        });
-    }
-    Places { chunk_begins, chunk_ends, starts, has_no_gaps }
+/// The chunk that the next sequence may belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Open {
+    /// Its first byte.
+    pub begin: u64,
+    /// The end of its last sequence.
+    pub end: u64,
 }
 
-/// Group sequences into chunks of at most `limit` bytes, counted from the start of a chunk's first sequence to the end
-/// of its last.
+/// Group the sequences of a part of a text into chunks of at most `limit` bytes, counted from the start of a chunk's
+/// first sequence to the end of its last. A sequence is never cut.
 ///
-/// Returns the first sequence of each chunk and, last, the number of sequences. A sequence is never cut.
-pub fn chunk_starts(starts: &[u64], sizes: &[u32], limit: u64) -> Vec<i64> {
-    let mut chunks = Vec::new();
-    let (mut chunk_start, mut chunk_end) = (0u64, 0u64);
-    for (sequence, (&start, &size)) in starts.iter().zip(sizes).enumerate() {
-        let size = u64::from(size);
-        if sequence == 0 || (chunk_end - chunk_start).saturating_add(size) > limit {
-            memory::push(&mut chunks, sequence as i64);
-            chunk_start = start;
+/// `starts` count from `begin`, and then from the first byte of their chunk; the caller chooses a type that fits. Without
+/// sizes, each sequence ends where the next one starts, the last at `end`.
+pub fn place<T: Copy + Into<u64> + TryFrom<u64>>(
+    begin: u64,
+    starts: &mut [T],
+    sizes: Option<&[u32]>,
+    end: u64,
+    limit: u64,
+    open: &mut Option<Open>,
+) -> Begun {
+    let mut begun = Begun::default();
+    for sequence in 0..starts.len() {
+        let start = begin + starts[sequence].into();
+        let end = match sizes {
+            Some(sizes) => start + u64::from(sizes.get(sequence).copied().unwrap_or_default()),
+            None => starts.get(sequence + 1).map_or(end, |&next| begin + next.into()),
+        };
+        let chunk = match *open {
+            Some(chunk) if (chunk.end - chunk.begin).saturating_add(end - start) <= limit => Open { end, ..chunk },
+            chunk => {
+                chunk.iter().for_each(|chunk| memory::push(&mut begun.ends, chunk.end));
+                memory::push(&mut begun.firsts, sequence as i64);
+                memory::push(&mut begun.begins, start);
+                Open { begin: start, end }
+            }
+        };
+        *open = Some(chunk);
+        if let Ok(start) = T::try_from(start - chunk.begin) {
+            starts[sequence] = start;
         }
-        chunk_end = start.saturating_add(size);
     }
-    chunks.push(starts.len().min(sizes.len()) as i64);
-    chunks
+    begun
 }

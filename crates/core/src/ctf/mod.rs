@@ -1,7 +1,7 @@
 //! The CNTK text format: index, parser, inference and writer. (docs/formats/ctf.md)
 //!
 //! ```text
-//! bytes ── index ──────> Scan: ids, starts, lines ── parse_chunk ──> Chunk, Findings
+//! bytes ── index ──────> Share: ids, starts, lines ── parse_chunk ──> Chunk, Findings
 //!       ── index_chunks: both in one pass ─────────────────────────> Scan, Chunk
 //!       ── infer ──────> Seen: names and forms of streams
 //! columns ── write ────> bytes
@@ -43,7 +43,7 @@ mod write;
 
 pub use findings::{Finding, Findings, Kind, NUM_ERRORS, NUM_KINDS};
 pub use index::{
-    IdOverflow, NulInWord, Places, Scan, Unindexed, WordScan, chunk_starts, index, places, scan, scan_words, sizes,
+    Begun, Column, IdOverflow, NulInWord, Open, Scan, Share, Unindexed, WordScan, index, place, scan, scan_words,
 };
 pub use infer::{MOST_NAMES, Seen, infer};
 pub use nothing::are_nothing;

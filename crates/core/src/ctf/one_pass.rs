@@ -43,7 +43,7 @@ fn last_start(text: Text, first: usize, at: usize, mode: Mode) -> io::Result<Opt
 }
 
 /// The offsets where the chunks of a text begin and, last, where the last chunk ends. The chunks are as in
-/// [`chunk_starts`](super::chunk_starts) if no sequence is left out. Stops at the first border that the text around it
+/// [`place`](super::place) if no sequence is left out. Stops at the first border that the text around it
 /// does not show.
 ///
 /// # Errors
@@ -127,7 +127,7 @@ pub fn index_chunks(pass: Pass, borders: &[usize], num_pieces: usize) -> io::Res
 impl Pass<'_> {
     /// Index and parse the text from one sequence's start to another's; `None` if there is any finding.
     fn piece(self, range: Range<usize>) -> io::Result<Option<(Scan, Block)>> {
-        if range.len() > MOST_PIECE_BYTES.saturating_mul(2) {
+        if range.len() > MOST_PIECE_BYTES {
             return Ok(None); // no sequence's start was found where it should be cut
         }
         let text = Text { size: range.end, ..self.text };

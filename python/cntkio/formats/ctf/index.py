@@ -13,6 +13,7 @@ The same pass can parse the first chunks (`FirstPass`), which saves reading them
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,10 +26,12 @@ from cntkio.errors import FormatError
 from cntkio.formats.columns import (
     CountedKeys,
     Keys,
+    Lengths,
     NumberKeys,
     are_all_the_same,
-    compact_keys,
     compact_lengths,
+    joined_and_freed,
+    joined_lengths,
     same_lengths,
     stored_keys,
 )
@@ -37,7 +40,7 @@ from cntkio.formats.contract import NOTHING_AHEAD, Ahead
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import REMARKS, advice_at, byte_text
 from cntkio.formats.ctf.lines import Start, find_start, map_lines
-from cntkio.formats.ctf.places import Places
+from cntkio.formats.ctf.places import Block, Places
 from cntkio.formats.detect import other_in
 from cntkio.formats.index_cache import (
     Arrays,
@@ -159,46 +162,46 @@ class TextIndex(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The sequences that begin in a part of the text.
+    """The sequences that begin in a part of the text, which has less than 4 GiB.
 
     Attributes:
         num_head_lines: Lines before the first id of the part. They belong to the sequence before it.
         keys: Id of each sequence; empty if each line is a sequence.
-        offsets: First byte of each sequence.
+        begin: Offset from which `starts` count.
+        starts: First byte of each sequence, counted from `begin`.
         lengths: Lines of each sequence, or samples of the stream that defines the minibatch size.
-        bad_id: Offset of a number that does not fit 64 bits, or of a NUL byte in a word, if there is one.
         hollow: Offsets of the sequences whose first line is blank or has only comments.
     """
 
     num_head_lines: int
     keys: npt.NDArray[Any]
-    offsets: npt.NDArray[np.uint64]
-    lengths: npt.NDArray[np.uint32]
-    bad_id: int | None
+    begin: int
+    starts: npt.NDArray[np.uint32]
+    lengths: Lengths
     hollow: npt.NDArray[np.uint64]
 
     @classmethod
     def of(cls, scan: _core.CTFScan) -> _Part:
-        return cls(scan.num_head_lines, scan.keys, scan.offsets, scan.lengths, scan.overflow, scan.hollow)
+        count, lengths = len(scan.starts), scan.lengths
+        if len(lengths) != count or count == 1:
+            lengths = same_lengths(int(lengths[0]), count)
+        return cls(scan.num_head_lines, scan.keys, scan.begin, scan.starts, lengths, scan.hollow)
 
-    def moved(self, begin: int) -> _Part:
-        """The part with offsets that count from the beginning of the file."""
-        if not begin:
-            return self
-        bad_id = None if self.bad_id is None else self.bad_id + begin
-        base = np.uint64(begin)
-        return self._replace(offsets=self.offsets + base, bad_id=bad_id, hollow=self.hollow + base)
+    def only(self, sequences: slice | npt.NDArray[np.bool_]) -> _Part:
+        """Return the part with some of its sequences."""
+        return self._replace(
+            keys=self.keys[sequences] if len(self.keys) else self.keys,
+            starts=self.starts[sequences],
+            lengths=self.lengths[sequences],
+        )
 
-
-class _Head(NamedTuple):
-    """Number of lines of a part before its first id, and its number of ids."""
-
-    num_lines: int
-    num_ids: int
-
-    @classmethod
-    def of(cls, part: _Part) -> _Head:
-        return cls(part.num_head_lines, len(part.keys))
+    def longer(self, more: int) -> _Part:
+        """Return the part with a number added to its last length."""
+        lengths, length = self.lengths, int(self.lengths[-1]) + more
+        if are_all_the_same(lengths) or length > np.iinfo(lengths.dtype).max:
+            lengths = lengths.astype(np.min_scalar_type(max(length, int(lengths.max()))))
+        lengths[-1] = length
+        return self._replace(lengths=lengths)
 
 
 class _Ahead(NamedTuple):
@@ -208,18 +211,6 @@ class _Ahead(NamedTuple):
     chunks: list[_core.Chunk]
     num_sequences: list[int]
     end: int
-
-
-class _Sequences(NamedTuple):
-    """All sequences of the text."""
-
-    keys: Keys
-    offsets: npt.NDArray[np.uint64]
-    lengths: npt.NDArray[np.uint32]
-    sizes: npt.NDArray[np.uint32]
-
-    def only(self, is_kept: npt.NDArray[np.bool_]) -> _Sequences:
-        return _Sequences(self.keys[is_kept], self.offsets[is_kept], self.lengths[is_kept], self.sizes[is_kept])
 
 
 def cached_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass, *, verify: bool) -> TextIndex:
@@ -325,18 +316,22 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) 
     parts = ahead.parts
     parts += rest
     rest.clear()
-    num_lines = start.num_lines + sum(len(part.offsets) for part in parts) if in_lines else None
-    sequences = _joined(file, start, parts, in_lines)
-    sequences, remarks = _judged(sequences, settings, in_lines)
-    keys, offsets, sizes, lengths = (
-        sequences.keys,
-        sequences.offsets,
-        sequences.sizes,
-        compact_lengths(sequences.lengths),
-    )
-    del sequences  # its lengths may take four times as much memory
-    chunk_starts = _core.ctf_chunk_starts(offsets, sizes, limit)
-    places = Places.of(offsets, sizes, chunk_starts)
+    num_lines = start.num_lines + sum(len(part.starts) for part in parts) if in_lines else None
+    _join_over_borders(parts)
+    ends = _ends(file, start, parts)
+    sizes, remarks = _leave_out(file, start, parts, ends, settings, in_lines)
+    blocks = [Block(part.begin, part.starts, of_part) for part, of_part in zip(parts, sizes, strict=True)]
+    lengths = compact_lengths(joined_lengths([part.lengths for part in parts]))
+    columns = [part.keys for part in parts if len(part.keys)]
+    parts.clear()  # so that each column is in memory once while its parts are joined
+    sizes.clear()
+    keys = _joined_keys(columns) if columns else CountedKeys(start.num_lines, len(lengths))
+    places, chunk_starts = Places.of(blocks, ends, limit)
+    if not in_lines and not isinstance(keys, CountedKeys):
+        repeated = _repeated(stored_keys(keys))
+        if len(repeated):
+            offsets = places.first_bytes(repeated[:_MOST_EXAMPLES], chunk_starts)
+            remarks["repeated id"] = _remark(len(repeated), offsets, keys[repeated[:_MOST_EXAMPLES]])
     # If the file has changed during the pass, drop the parsed chunks; loading will report the change.
     fits = chunk_starts[1 : len(ahead.chunks) + 1].tolist() == ahead.num_sequences
     table = SequenceTable(keys, lengths, chunk_starts, options=settings.options)
@@ -377,7 +372,7 @@ def _error_at(file: TextInput, start: Start, what: str, advice: str = "") -> For
 
 def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool, add: Add | None) -> list[_Part]:
     """Find the sequences from an offset on, and add each window to the pass."""
-    parts = []
+    parts: list[_Part] = []
     with explained(file):
         for text, first_line, begin, end in file.windows(first):
             source = text.source(begin, end)
@@ -385,11 +380,16 @@ def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool,
             for at in range(begin, end, step):
                 bounds = at, min(at + step, end)
                 block = min(tuning.BLOCK, bounds[1] - at)  # fresh memory takes longer than a small file
-                scan = _core.ctf_index(source, first_line, bounds, in_lines, settings.defining, block, num_threads())
-                if scan.long_line is not None:
+                scans, (bad_id, long_line) = _core.ctf_index(
+                    source, first_line, bounds, in_lines, settings.defining, block, num_threads()
+                )
+                if long_line is not None:
                     what = "a line of 4 GiB or more; expected a shorter line"
-                    raise FormatError(what, path=file.path, byte=scan.long_line)
-                parts.append(_Part.of(scan))
+                    raise FormatError(what, path=file.path, byte=long_line)
+                if bad_id is not None:
+                    what = "a sequence id of 2^64 or more; expected at most 18446744073709551615"
+                    raise Locator(file).error(bad_id, what)
+                parts += map(_Part.of, scans)
                 passed(bounds[1] - at)
     return parts
 
@@ -397,11 +397,18 @@ def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool,
 def _word_parts(file: TextInput, first: int, settings: IndexSettings) -> list[_Part]:
     """Find the sequences from an offset on whose ids are words."""
 
-    def find(block: npt.NDArray[np.uint8]) -> _Part:
+    def find(block: npt.NDArray[np.uint8]) -> tuple[_Part, int | None]:
         num_head_lines, (words, width), offsets, lengths, nul = _core.ctf_scan_words(block, settings.defining)
-        return _Part(num_head_lines, words.view(f"S{width}"), offsets, lengths, nul, np.empty(0, np.uint64))
+        hollow = np.empty(0, np.uint64)
+        starts = offsets.astype(np.uint32)
+        return _Part(num_head_lines, words.view(f"S{width}"), 0, starts, compact_lengths(lengths), hollow), nul
 
-    return [part.moved(begin) for begin, part in map_lines(file, first, find, _PASS)]
+    parts = []
+    for begin, (part, nul) in map_lines(file, first, find, _PASS):
+        if nul is not None:
+            raise Locator(file).error(begin + nul, "a NUL byte in a sequence id; expected text")
+        parts.append(part._replace(begin=begin))
+    return parts
 
 
 def _parse_ahead(file: TextInput, first_pass: FirstPass, first: int, limit: int, in_lines: bool) -> _Ahead:
@@ -439,57 +446,86 @@ def _parse_ahead(file: TextInput, first_pass: FirstPass, first: int, limit: int,
 # -------------------------------------------------------------------------------------------------- joining and judging
 
 
-def _joined(file: TextInput, start: Start, parts: list[_Part], in_lines: bool) -> _Sequences:
-    """Join the parts and empty their list, column by column, so that only one column is in memory twice."""
+def _join_over_borders(parts: list[_Part]) -> None:
+    """Join the sequences that begin in one part and continue in later parts, and remove parts without a sequence."""
+    joined: list[_Part] = []
     for part in parts:
-        if part.bad_id is not None:
-            number = "a sequence id of 2^64 or more; expected at most 18446744073709551615"
-            word = "a NUL byte in a sequence id; expected text"
-            raise Locator(file).error(part.bad_id, word if part.keys.dtype.kind == "S" else number)
-    del part
-    heads = [_Head.of(part) for part in parts]
-    rows = [(part.offsets, part.lengths, part.keys, part.hollow) for part in parts]
-    columns = list(map(list, zip(*rows, strict=True)))
-    rows.clear()
-    parts.clear()
-    offsets, lengths, ids, hollow = map(_concatenated, columns)
-    if in_lines:
-        keys: Keys = CountedKeys(start.num_lines, len(offsets))
-    else:
-        is_continued = _join_over_borders(heads, ids, lengths)
-        if is_continued.any():
-            ids, offsets, lengths = (array[~is_continued] for array in (ids, offsets, lengths))
-        keys = ids
-    if not len(keys):
+        if joined and part.num_head_lines:
+            joined[-1] = joined[-1].longer(part.num_head_lines)
+        if joined and len(part.keys) and part.keys[0] == joined[-1].keys[-1]:
+            joined[-1] = joined[-1].longer(int(part.lengths[0]))
+            part = part.only(slice(1, None))
+        if len(part.starts):
+            joined.append(part)
+    parts[:] = joined
+
+
+def _ends(file: TextInput, start: Start, parts: list[_Part]) -> list[int]:
+    """Return for each part the byte after its last sequence."""
+    if not parts:
         raise _error_at(file, start, "the file holds nothing except a number")
-    sizes, too_long = _core.ctf_sizes(offsets, file.size)
-    if too_long is not None:
-        end = offsets[too_long + 1] if too_long + 1 < len(offsets) else file.size
-        raise FormatError(
-            f"a sequence of {int(end) - int(offsets[too_long])} bytes; expected less than 4 GiB",
-            path=file.path,
-            byte=int(offsets[too_long]),
-            sequence=key_value(keys[too_long]),
-        )
-    sequences = _Sequences(keys, offsets, lengths, sizes)
-    return _without_empty(file, start, sequences, hollow, in_lines) if len(hollow) else sequences
+    begins = [part.begin + int(part.starts[0]) for part in parts]
+    ends = [*begins[1:], file.size]
+    num_before = start.num_lines
+    for part, end in zip(parts, ends, strict=True):
+        num_before += len(part.starts)
+        begin = part.begin + int(part.starts[-1])
+        if end - begin >= 2**32:  # the other sequences end in less than 4 GiB, where another starts
+            raise FormatError(
+                f"a sequence of {end - begin} bytes; expected less than 4 GiB",
+                path=file.path,
+                byte=begin,
+                sequence=key_value(part.keys[-1]) if len(part.keys) else num_before - 1,
+            )
+    return ends
 
 
-def _without_empty(
-    file: TextInput, start: Start, sequences: _Sequences, hollow: npt.NDArray[np.uint64], in_lines: bool
-) -> _Sequences:
-    """Leave out the sequences whose lines are all blank or contain only comments."""
-    which = np.searchsorted(sequences.offsets, hollow)
-    # Lines that continue a sequence of the previous part are not a sequence.
-    which = which[sequences.offsets[np.minimum(which, len(sequences.offsets) - 1)] == hollow]
-    if not in_lines:
-        begins = sequences.offsets[which]
-        which = which[_are_nothing(file, begins, begins + sequences.sizes[which])]
-    is_kept = np.ones(len(sequences.offsets), np.bool_)
-    is_kept[which] = False
-    if not is_kept.any():
+def _leave_out(
+    file: TextInput, start: Start, parts: list[_Part], ends: list[int], settings: IndexSettings, in_lines: bool
+) -> tuple[list[npt.NDArray[np.uint32] | None], dict[str, Remark]]:
+    """Leave out sequences whose lines are all blank or comments, or without a sample of the defining stream.
+
+    Returns:
+        For each part the sizes of its sequences, None: each ends where the next starts; and remarks.
+    """
+    has_hollow = any(len(part.hollow) for part in parts)
+    if not has_hollow and (settings.defining is None or all(part.lengths.all() for part in parts)):
+        return [None] * len(parts), {}
+    sizes_of_parts: list[npt.NDArray[np.uint32] | None] = []
+    total, examples, num_before = 0, list[Example](), start.num_lines
+    for number, (part, end) in enumerate(zip(parts, ends, strict=True)):
+        sizes = np.append(np.diff(part.starts), np.uint32(end - part.begin - int(part.starts[-1])))
+        if in_lines:
+            part = part._replace(keys=np.arange(num_before, num_before + len(sizes), dtype=np.uint64))
+            num_before += len(sizes)
+        is_kept = np.ones(len(sizes), np.bool_)
+        if settings.defining is None:
+            is_kept[_hollow(file, part, sizes, in_lines)] = False
+        else:
+            is_kept = part.lengths != 0
+            which = np.flatnonzero(~is_kept)
+            total += len(which)
+            which = which[: _MOST_EXAMPLES - len(examples)]
+            examples += _remark(0, part.begin + part.starts[which].astype(np.int64), part.keys[which]).examples
+        parts[number] = part.only(is_kept)
+        sizes_of_parts.append(sizes[is_kept])
+    if settings.defining is None and not any(len(part.starts) for part in parts):
         raise _error_at(file, start, "the file holds nothing except blank lines and comments")
-    return sequences.only(is_kept)
+    kind = "line left out" if in_lines else "sequence left out"
+    return sizes_of_parts, {kind: Remark(total, examples)} if total else {}
+
+
+def _hollow(file: TextInput, part: _Part, sizes: npt.NDArray[np.uint32], in_lines: bool) -> npt.NDArray[np.int64]:
+    """Return the sequences of a part whose lines are all blank or contain only comments."""
+    starts = (part.hollow - np.uint64(part.begin)).astype(np.uint32)
+    which: npt.NDArray[np.int64] = np.searchsorted(part.starts, starts)
+    # Lines that continue a sequence of the previous part are not a sequence.
+    which = which[part.starts[np.minimum(which, len(part.starts) - 1)] == starts]
+    if in_lines:
+        return which
+    begins = part.starts[which].astype(np.uint64) + np.uint64(part.begin)
+    hollow: npt.NDArray[np.int64] = which[_are_nothing(file, begins, begins + sizes[which])]
+    return hollow
 
 
 def _are_nothing(file: TextInput, begins: npt.NDArray[np.uint64], ends: npt.NDArray[np.uint64]) -> list[bool]:
@@ -504,67 +540,32 @@ def _are_nothing(file: TextInput, begins: npt.NDArray[np.uint64], ends: npt.NDAr
     return found
 
 
-def _concatenated(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Join arrays, and empty their list."""
-    joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-    arrays.clear()
-    return joined
+def _joined_keys(columns: list[npt.NDArray[Any]]) -> Keys:
+    """Join keys in as few bytes as possible, and empty their list."""
+    if columns[0].dtype.kind == "S":
+        return np.concatenate(columns)
+    first, last, count = int(columns[0][0]), int(columns[-1][-1]), sum(map(len, columns))
+    if last - first == count - 1 and all(map(_are_ascending, columns)):
+        borders = itertools.pairwise(columns)
+        if all(before[-1] < after[0] for before, after in borders):
+            return CountedKeys(first, count)
+    is_small = all(column.dtype == np.uint32 or int(column.max()) < 2**32 for column in columns)
+    return NumberKeys(joined_and_freed(columns, np.uint32 if is_small else np.uint64))
 
 
-def _join_over_borders(
-    heads: list[_Head], keys: npt.NDArray[Any], lengths: npt.NDArray[np.uint32]
-) -> npt.NDArray[np.bool_]:
-    """Add to each sequence its lines in later parts, and mark the entries that only continue an earlier sequence."""
-    is_continued = np.zeros(len(keys), np.bool_)
-    owner = -1  # the last sequence of the previous part
-    first = 0
-    for head in heads:
-        if head.num_lines:
-            lengths[owner] += head.num_lines
-        count = head.num_ids
-        if not count:
-            continue
-        continues = owner >= 0 and keys[owner] == keys[first]
-        if continues:
-            is_continued[first] = True
-            lengths[owner] += lengths[first]
-        if not continues or count > 1:
-            owner = first + count - 1
-        first += count
-    return is_continued
+def _are_ascending(keys: npt.NDArray[Any]) -> bool:
+    return bool(np.all(keys[1:] > keys[:-1]))
 
 
-def _judged(sequences: _Sequences, settings: IndexSettings, in_lines: bool) -> tuple[_Sequences, dict[str, Remark]]:
-    """Leave out sequences without a sample of the defining stream, and remark on them and on ids that repeat."""
-    remarks: dict[str, Remark] = {}
-    if settings.defining is not None:
-        is_left_out = sequences.lengths == 0
-        if is_left_out.any():
-            kind = "line left out" if in_lines else "sequence left out"
-            remarks[kind] = _remark(np.flatnonzero(is_left_out), sequences)
-            sequences = sequences.only(~is_left_out)
-    keys = sequences.keys
-    if isinstance(keys, np.ndarray):
-        are_ascending = bool(np.all(keys[1:] > keys[:-1]))
-        repeated = np.empty(0, np.int64) if in_lines or are_ascending else _repeated(keys)
-        if len(repeated):
-            remarks["repeated id"] = _remark(repeated, sequences)
-        if len(keys) and not settings.text_keys:
-            sequences = sequences._replace(keys=compact_keys(keys, are_ascending=are_ascending))
-    return sequences, remarks
-
-
-def _remark(which: npt.NDArray[np.int64], sequences: _Sequences) -> Remark:
-    first = which[:_MOST_EXAMPLES]
-    examples = zip(sequences.offsets[first].tolist(), map(key_value, sequences.keys[first]), strict=True)
-    return Remark(len(which), [Example(*example) for example in examples])
+def _remark(total: int, offsets: npt.NDArray[np.int64], keys: npt.NDArray[Any]) -> Remark:
+    return Remark(total, [Example(*example) for example in zip(offsets.tolist(), map(key_value, keys), strict=True)])
 
 
 def _repeated(keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return the sequences whose key an earlier sequence has."""
-    ordered = np.sort(keys)
-    if not (ordered[1:] == ordered[:-1]).any():
-        return np.empty(0, np.int64)  # as usual, and the order of all keys takes twice as much memory
+    is_text = keys.dtype.kind == "S"
+    if _are_ascending(keys) if is_text else _core.ctf_are_distinct(keys, num_threads()):
+        return np.empty(0, np.int64)  # as usual, and the order of all keys takes much memory
     order = np.argsort(keys, kind="stable")
     is_again = keys[order][1:] == keys[order][:-1]
     return np.sort(order[1:][is_again])

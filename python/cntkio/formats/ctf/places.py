@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio._threads import num_threads
-from cntkio.formats.columns import Column, span_at
+from cntkio.formats.columns import Column, joined_and_freed, span_at
 from cntkio.formats.index_cache import DamagedCacheError, Remaking, StoredArrays, StoredColumn
 
 
@@ -73,6 +72,20 @@ class ChunkPlaces(NamedTuple):
         return max(self.end - self.begin, 0) if self.sizes is None else int(self.sizes.sum(dtype=np.int64))
 
 
+class Block(NamedTuple):
+    """Some sequences of a text, one after the other.
+
+    Attributes:
+        begin: Offset from which `starts` count.
+        starts: First byte of each sequence.
+        sizes: Bytes of each sequence; None: each ends where the next starts. All blocks have sizes, or none.
+    """
+
+    begin: int
+    starts: npt.NDArray[np.uint32]
+    sizes: npt.NDArray[np.uint32] | None
+
+
 class Places:
     """Places of all sequences. The columns may be arrays of an index cache, which are read chunk by chunk.
 
@@ -89,12 +102,39 @@ class Places:
         self._begins, self._ends, self._starts, self._sizes = begins, ends, starts, sizes
 
     @classmethod
-    def of(
-        cls, offsets: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint32], chunk_starts: npt.NDArray[np.int64]
-    ) -> Places:
-        """Make the places from the offsets and sizes of sequences in the file."""
-        begins, ends, starts, has_no_gaps = _core.ctf_places(offsets, sizes, chunk_starts, num_threads())
-        return cls(begins, ends, starts, None if has_no_gaps else sizes)
+    def of(cls, blocks: list[Block], ends: list[int], limit: int) -> tuple[Places, npt.NDArray[np.int64]]:
+        """Group sequences into chunks of at most `limit` bytes, and make their places.
+
+        Args:
+            blocks: The sequences, block by block. The list is emptied.
+            ends: The byte after the last sequence of each block.
+            limit: Bytes of a chunk.
+
+        Returns:
+            The places; and the first sequence of each chunk and, last, the number of sequences.
+        """
+        dtype = np.uint32 if min(limit, ends[-1]) < 2**32 else np.uint64
+        sizes = None if blocks[0].sizes is None else np.concatenate([block.sizes for block in blocks])
+        starts: list[npt.NDArray[Any]] = []
+        firsts: list[npt.NDArray[np.int64]] = []
+        begins: list[npt.NDArray[np.uint64]] = []
+        chunk_ends: list[npt.NDArray[np.uint64]] = []
+        num_sequences, last = 0, None
+        blocks.reverse()
+        for end in ends:
+            block = blocks.pop()
+            starts.append(block.starts.astype(dtype, copy=False))
+            of_block, begins_of_block, ends_of_block, last = _core.ctf_place(
+                block.begin, starts[-1], block.sizes, end, limit, last
+            )
+            firsts.append(of_block + num_sequences)
+            begins.append(begins_of_block)
+            chunk_ends.append(ends_of_block)
+            num_sequences += len(block.starts)
+        firsts.append(np.array([num_sequences]))
+        chunk_ends.append(np.array([] if last is None else [last[1]], np.uint64))
+        places = cls(np.concatenate(begins), np.concatenate(chunk_ends), joined_and_freed(starts, dtype), sizes)
+        return places, np.concatenate(firsts)
 
     @classmethod
     def from_cache(cls, arrays: StoredArrays, remake: Remaking) -> Places:
