@@ -92,6 +92,7 @@ def shown(tmp_path: Path) -> dict[str, Any]:
         "closed source": _closed(builders.make(path)),
         "truncated minibatch": MinibatchSource(dense, truncation_length=2).read(4),
         "plan": source.plan(4),
+        "steps": source.plan(4).steps(2),
         "explained step": source.plan(4).explain(0),
         "vocabulary": Vocabulary({1: "<i>"}, 3, 1, {1: {"</table>": 1}}),
         "findings": findings,
@@ -108,6 +109,7 @@ def test_everything_that_a_notebook_shows_is_escaped_and_complete(shown: dict[st
         page = Page(thing._repr_html_())
         assert page.elements <= {"table", "caption", "thead", "tbody", "tr", "th", "td"}, name
         assert len(repr(thing)) < 1000 and "object at 0x" not in repr(thing), name
+        assert '<caption style="text-align: left; white-space: nowrap">' in thing._repr_html_(), name
     assert "<b>.ctf" in Page(shown["text"]._repr_html_()).text
 
 
@@ -122,6 +124,13 @@ def test_descriptions_say_what_things_are_and_how_large(shown: dict[str, Any]) -
         f"  x  dense float32 [2]      {shown['minibatch']['x'].num_samples} samples",
     ]
     assert repr(shown["empty minibatch"]) == "Minibatch: empty"
+    assert repr(shown["steps"]).splitlines() == [
+        "2 steps, 14% padding",
+        "  step  position  sequences  samples  padded",
+        "  0     3         2          3        4",
+        "  1     6         1          3        3",
+    ]
+    assert repr(shown["explained step"]).splitlines()[1].split() == ["key", "first", "sample", "samples", "place"]
     assert "without end" in repr(shown["endless source"])
     assert "samples: x 3" in repr(shown["source of arrays"])
 
@@ -144,6 +153,15 @@ def test_findings_and_vocabularies_of_any_size_are_bounded() -> None:
     for thing in (findings, vocabulary):
         assert len(repr(thing).splitlines()) == 22 and "and 4,980 more" in repr(thing)
         assert len(thing._repr_html_()) < 20_000
+
+
+def test_findings_are_numbered_in_the_order_of_places() -> None:
+    findings = Findings(9)
+    for byte in (7, 3):
+        findings.add(Finding("stray-text", "x" * byte, "a.ctf", byte))
+    assert findings[0] is next(iter(findings)) and (findings[0].byte, findings[-1].byte) == (3, 7)
+    with pytest.raises(IndexError):
+        findings[2]
 
 
 def test_keys_are_completed_by_the_names_of_streams(shown: dict[str, Any]) -> None:

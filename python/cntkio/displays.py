@@ -24,6 +24,7 @@ class Description(NamedTuple):
         title: Kind and size of the thing.
         columns: Headings of the table.
         rows: For each part its cells.
+        has_head: Whether the text has the headings, too: columns of numbers need them.
 
     Example:
         >>> print(Description("Minibatch: 2 sequences", ("stream", "samples"), [("x", "5"), ("words", "4")]).text())
@@ -35,10 +36,11 @@ class Description(NamedTuple):
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+    has_head: bool = False
 
     def text(self) -> str:
         """Return a line for the title and a line for each part."""
-        rows = self._shown()
+        rows = [list(self.columns)] * self.has_head + self._shown()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n  ".join([_shortened(self.title, _LONGEST_TITLE), *lines, *self._rest()])
@@ -53,7 +55,7 @@ class Description(NamedTuple):
         )
         caption = html.escape(_shortened(self.title, _LONGEST_TITLE))
         return (
-            f'<table><caption style="text-align: left">{caption}</caption>'
+            f'<table><caption style="text-align: left; white-space: nowrap">{caption}</caption>'
             f"<thead>{head}</thead><tbody>{body}{rest}</tbody></table>"
         )
 

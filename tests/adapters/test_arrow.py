@@ -369,3 +369,10 @@ def test_keys_of_any_type_of_whole_number_or_text_are_kept(tmp_path: Path) -> No
             text_of(tmp_path, read(table))
         write_ctf(tmp_path / "a.ctf", read(table), keys_file=tmp_path / "keys")
         assert (tmp_path / "keys").read_text() == "a\nb\n"
+
+
+def test_record_batches_print_their_columns_without_reading() -> None:
+    batches = RecordBatches({"x": np.ones((2, 3), np.float32)})
+    assert repr(batches).splitlines()[0] == "RecordBatches: 2 columns"
+    assert [line.split()[0] for line in repr(batches).splitlines()[1:]] == ["key", "x"]
+    assert "<table>" in batches._repr_html_()

@@ -33,7 +33,8 @@ def test_words_are_the_comments_after_one_hot_samples(block: int, monkeypatch: p
     assert found["S0"].words == {2: "i", 5: "last", 178: "BOS"}
     assert (found["S0"].num_samples, found["S0"].num_contradictions) == (5, 1)
     assert found["S0"].others == {178: {"EOS": 1}}
-    assert found["S1"].words == {14: "flight a"}
+    assert found["S1"] == {14: "flight a"} and found["S1"] != {14: "flight b"}
+    assert (found["S0"][178], found["S0"].get(3), list(found["S0"]), len(found["S0"])) == ("BOS", None, [2, 5, 178], 3)
 
 
 def test_vocab_prints_words_in_the_order_of_indices(capsys: pytest.CaptureFixture[str]) -> None:

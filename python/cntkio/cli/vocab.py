@@ -32,13 +32,13 @@ def vocab(options: Namespace) -> int:
         raise ConfigError(f"no comments follow the samples of {name!r}; {known}{did_you_mean(name, found)}", key="name")
     shown = found if name is None else {name: found[name]}
     if options.json:
-        show_json({one: {**words._asdict(), "words": words.words} for one, words in shown.items()})
+        show_json({one: vars(words) for one, words in shown.items()})
     elif name is None:
         for one, words in shown.items():
             show(f"{one}  {_summary(words)}")
     else:
-        for index in range(max(shown[name].words) + 1):
-            show(shown[name].words.get(index, ""))
+        for index in range(max(shown[name]) + 1):
+            show(shown[name].get(index, ""))
     if not shown and not options.quiet:
         complain(f"{file.name}: no comment follows a one-hot sample; expected a comment, as in |S0 178:1 |# BOS")
     for one, words in shown.items() if name is not None and not options.quiet else ():
@@ -49,8 +49,8 @@ def vocab(options: Namespace) -> int:
 
 
 def _summary(words: Vocabulary) -> str:
-    last = max(words.words)
+    last = max(words)
     return (
-        f"{counted(len(words.words), 'word')}, indices to {last:,}, {words.num_samples:,} samples, "
+        f"{counted(len(words), 'word')}, indices to {last:,}, {words.num_samples:,} samples, "
         f"{counted(words.num_contradictions, 'contradiction')}"
     )

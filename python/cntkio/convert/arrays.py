@@ -31,7 +31,7 @@ class CommentedMinibatch(Minibatch):
     Example:
         >>> corpus = read_ctf("examples/alice/train.ctf", comments=True)
         >>> indices = corpus["w"].indices[corpus["w"].indptr[:5]]
-        >>> [corpus.vocabularies["w"].words[index] for index in indices.tolist()]
+        >>> [corpus.vocabularies["w"][index] for index in indices.tolist()]
         ['Alice', 'was', 'beginning', 'to', 'get']
     """
 

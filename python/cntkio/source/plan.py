@@ -104,7 +104,7 @@ class PlannedSteps(Displayed):
         rows = [
             (str(step), *map(str, row)) for step, row in enumerate(zip(*(c.tolist() for c in columns), strict=True))
         ]
-        return Description(title, ("step", "position", "sequences", "samples", "padded"), rows)
+        return Description(title, ("step", "position", "sequences", "samples", "padded"), rows, has_head=True)
 
 
 class PlannedSweep(NamedTuple):
@@ -178,7 +178,7 @@ class ExplainedStep(Displayed):
         rows = [tuple(map(str, row)) for row in zip(keys, *numbers, *places, strict=True)]
         title = f"Step {self.step}: {counted(len(keys), 'sequence')}, {counted(int(sum(numbers[1])), 'sample')}"
         names = [f"place {index}" if len(places) > 1 else "place" for index in range(len(places))]
-        return Description(title, ("key", "first sample", "samples", *names), rows)
+        return Description(title, ("key", "first sample", "samples", *names), rows, has_head=True)
 
 
 class SourcePlan(Displayed):

@@ -201,6 +201,9 @@ class Findings(Displayed):
             self._found.values(), key=lambda found: (paths[found.path], found.byte is None, found.byte or 0)
         )
 
+    def __getitem__(self, index: int) -> Finding:
+        return list(self)[index]
+
     def empty(self) -> Findings:
         """Return findings with the same limits."""
         return Findings(self._most, self._ignored)

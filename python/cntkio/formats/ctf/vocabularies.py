@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from cntkio.displays import Description, counted
+from cntkio.displays import Description, Displayed, counted
 from cntkio.formats.file_lists import FileNames, listed_files
 from cntkio.formats.open_input import open_input, presumed_sizes
 from cntkio.formats.passes import announced, announced_together, passed
@@ -27,8 +28,9 @@ _PASS = "finding words"  # the name of the pass
 _ONE_HOT_WITH_WORD = re.compile(rb"\|([^\s|#][^\s|]*)[ \t]+(\d{1,10}):1(?:\.0*)?[ \t]*\|#[ \t]*([^|\r\n]*[^|\s])")
 
 
-class Vocabulary(NamedTuple):
-    """The words of a stream.
+@dataclass(frozen=True, repr=False, eq=False)
+class Vocabulary(Displayed, Mapping[int, str]):
+    """The words of a stream, as a mapping from indices to words.
 
     Attributes:
         words: The word of each index: the most frequent if there are several.
@@ -42,11 +44,14 @@ class Vocabulary(NamedTuple):
     num_contradictions: int
     others: dict[int, dict[str, int]]
 
-    def __repr__(self) -> str:
-        return self._description().text()
+    def __getitem__(self, index: int) -> str:
+        return self.words[index]
 
-    def _repr_html_(self) -> str:
-        return self._description().html()
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.words)
+
+    def __len__(self) -> int:
+        return len(self.words)
 
     def _description(self) -> Description:
         counts = f"{counted(self.num_samples, 'sample')}, {counted(self.num_contradictions, 'contradiction')}"
@@ -74,7 +79,7 @@ def read_vocabularies(path: FileNames, *, remote: Remote | None = None) -> dict[
 
     Example:
         >>> words = read_vocabularies("examples/alice/train.ctf")["w"]
-        >>> words.words[10], words.words[12], words.num_contradictions
+        >>> words[10], words[12], words.num_contradictions
         ('Alice', 'was', 5440)
     """
     counts: Counter[tuple[bytes, bytes, bytes]] = Counter()
