@@ -11,7 +11,7 @@ import pytest
 from support import ROOT
 
 PROGRAMS = ROOT / "tests" / "data" / "typed_programs"
-RIGHT, WRONG = PROGRAMS / "right.py", PROGRAMS / "wrong.py"
+RIGHT, WRONG, TENSORS = (PROGRAMS / f"{name}.py" for name in ("right", "wrong", "tensors"))
 
 
 def findings_of_mypy(program: Path, cache: Path) -> list[int]:
@@ -41,6 +41,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("checker", [findings_of_mypy, findings_of_pyright])
 def test_a_program_with_right_types_passes_type_checkers(checker: type, cache: Path) -> None:
     assert checker(RIGHT, cache) == []
+
+
+def test_type_checkers_know_the_tensors_of_each_layout(cache: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    assert findings_of_mypy(TENSORS, cache) == []
 
 
 @pytest.mark.parametrize("checker", [findings_of_mypy, findings_of_pyright])

@@ -24,7 +24,7 @@ from cntkio.displays import counted, shape_text
 from cntkio.errors import ConfigError
 from cntkio.hints import there_are
 from cntkio.layouts import check_layout, class_ids
-from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData, checked_minibatch
+from cntkio.minibatch import MinibatchData, TruncatedMinibatchData, checked_minibatch
 
 try:
     import jax
@@ -122,7 +122,7 @@ def _size_text(arrays: Any) -> str:
 
 
 def convert(
-    minibatch: Minibatch,
+    minibatch: Mapping[Any, MinibatchData],
     device: Any = None,
     layout: Layout | Mapping[str, Layout] | None = None,
     *,
@@ -132,7 +132,8 @@ def convert(
     """Convert a minibatch to JAX arrays, by stream name.
 
     Args:
-        minibatch: A minibatch of a source, or the result of `cntkio.read_ctf`.
+        minibatch: A minibatch of a source, also of a `UserMinibatchSource` or with an `input_map`, whose keys are kept;
+            or the result of `cntkio.read_ctf`.
         device: A `jax.Device` or sharding; None: the CPU, without a copy where possible.
         layout: One layout for all streams, or a mapping from stream names to layouts: ``"ragged"`` (`Ragged`),
             ``"padded"`` (`Padded`; sparse streams become dense), ``"csr"`` (a `jax.experimental.sparse.BCSR` of all
@@ -158,7 +159,8 @@ def convert(
         >>> batch["w"].values.shape, batch["w"].lengths.tolist()
         ((8, 64), [57, 55, 0, 0, 0, 0, 0, 0])
     """
-    check_layout(layout, list(checked_minibatch(minibatch)), get_args(Layout))
+    minibatch = checked_minibatch(minibatch)
+    check_layout(layout, list(minibatch), get_args(Layout))
     pad_to, num_sequences = _allowed("pad_to", pad_to), _allowed("num_sequences", num_sequences)
     is_fixed = pad_to is not None or num_sequences is not None
     converted = _Streams()

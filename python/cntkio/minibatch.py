@@ -509,18 +509,28 @@ def check_input_map(input_map: Any) -> None:
 
 
 def checked_minibatch(minibatch: Any) -> Minibatch:
-    """Return an argument that is a minibatch.
+    """Return an argument that is a minibatch, or a mapping of keys or stream descriptions to data.
+
+    The sequences of a mapping have no keys, so they are numbered from 0.
 
     Raises:
         ConfigError: The argument has the wrong type.
     """
     if isinstance(minibatch, Minibatch):
         return minibatch
-    if isinstance(minibatch, Mapping):
-        found = "a dict; call next_minibatch without input_map, which returns a Minibatch"
-    else:
+    if not isinstance(minibatch, Mapping):
         found = f"of the type {type(minibatch).__name__}; expected the result of next_minibatch or read_ctf"
-    raise ConfigError(f"the minibatch is {found}", key="minibatch")
+        raise ConfigError(f"the minibatch is {found}", key="minibatch")
+    for key, data in minibatch.items():
+        if not isinstance(data, Data):
+            raise ConfigError(
+                f"the minibatch has {key!r} of the type {type(data).__name__}; expected MinibatchData, as "
+                "next_minibatch returns",
+                key="minibatch",
+            )
+    named = {key.name if isinstance(key, StreamInformation) else key: data for key, data in minibatch.items()}
+    num_sequences = next((data.num_sequences for data in named.values()), 0)
+    return Minibatch(named, lambda: np.arange(num_sequences, dtype=np.uint64))
 
 
 _NamedFiles: TypeAlias = tuple[npt.NDArray[np.str_], npt.NDArray[np.int64]]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cntkio import ConfigError, CTFDeserializer, Minibatch, MinibatchSource, StreamDef, StreamDefs
+from cntkio import ConfigError, CTFDeserializer, Minibatch, MinibatchSource, StreamDef, StreamDefs, Value
 
 LENGTHS = [3, 1, 2]
 STREAMS = StreamDefs(
@@ -178,3 +178,8 @@ def test_arrays_print_their_types_and_sizes(adapter: ModuleType, minibatch: Mini
     made = adapter.convert(minibatch, layout="padded", pad_to=50, num_sequences=count)[name]
     shape = ", ".join(map(str, made.values.shape))
     assert repr(made) == f"Padded(values={made.values.dtype} [{shape}], lengths=int32 [{count}])"
+
+
+def test_a_dict_of_an_input_map_becomes_arrays_by_its_keys(adapter: Any) -> None:
+    data = Value.one_hot([[3, 1], [4]], num_classes=5)
+    assert adapter.convert({7: data}, layout={7: "ids"})[7].tolist() == [3, 1, 4]

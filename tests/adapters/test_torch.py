@@ -719,7 +719,7 @@ def test_refuses_impossible_data_sets(corpus: Path, options: dict[str, Any], mes
         (lambda dataset: dataset.load_state_dict(None), CheckpointError, "the state is NoneType; expected a result of"),
         (lambda dataset: dataset.load_state_dict(dataset.source.state_dict()), CheckpointError, "state of a source"),
         (lambda dataset: MinibatchDataset(dataset.source, batch_size=3), TypeError, "did you mean 'minibatch_size'"),
-        (lambda dataset: convert({"x": 1}), ConfigError, "call next_minibatch without input_map"),
+        (lambda dataset: convert({"x": 1}), ConfigError, "'x' of the type int; expected MinibatchData"),
         (lambda dataset: convert(dataset.source), ConfigError, "of the type MinibatchSource; expected the result"),
         (lambda dataset: convert(dataset.source.read(3))[0], KeyError, "no stream 0; there are: 's', 'x'"),
         (lambda dataset: next(iter(DataLoader(dataset.source))), TypeError, r"DataLoader\(MinibatchDataset\(source"),
@@ -732,7 +732,7 @@ def test_a_plausible_mistake_says_what_to_write(corpus: Path, call: Any, kind: A
 
 def test_an_endless_source_has_no_epochs(corpus: Path) -> None:
     dataset = MinibatchDataset(make(corpus, max_sweeps=cntkio.INFINITELY_REPEAT), 20)
-    with pytest.raises(ConfigError, match="epochs need a source that ends"):
+    with pytest.raises(ConfigError, match="epochs need a MinibatchSource that ends"):
         dataset.set_epoch(1)
     with pytest.raises(ConfigError, match="epoch is -1"):
         dataset.set_epoch(-1)

@@ -9,6 +9,7 @@
     tensors.py   tensors of a minibatch
     dataset.py   a source as a data set: epochs, shares, states
     epochs.py    the epochs of a source
+    sources.py   a source written in Python, with reads of shares and states
     ranks.py     the rank of this process
     jobs.py      a common state of all processes of a job
     workers.py   states for the workers of a loader, and their positions

@@ -12,6 +12,7 @@ import torch
 import torch.utils.data
 
 from cntkio.arguments import check_word, whole_number
+from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.hints import suggests_keywords
 from cntkio.layouts import check_layout
@@ -21,8 +22,10 @@ from cntkio.timeline.dealing import check_deal
 from cntkio.timeline.state import of_partition
 from cntkio.torch import ranks
 from cntkio.torch.epochs import CONSTANT, Epochs, changing
+from cntkio.torch.sources import readable
 from cntkio.torch.tensors import Layout, TensorMinibatch
 from cntkio.torch.workers import Passed, WatchedDataset, shares
+from cntkio.user_source import UserMinibatchSource
 
 logger = logging.getLogger("cntkio")
 
@@ -32,7 +35,7 @@ _PARTITIONS = ("cntk", "balanced", "global")
 
 
 @suggests_keywords
-class MinibatchDataset(WatchedDataset):
+class MinibatchDataset(Displayed, WatchedDataset):
     """A source as a PyTorch data set, for ``DataLoader(batch_size=None)``. (docs/torch.md)
 
     Each iteration starts at the position that the source had when the data set was created, and ends at the end of the
@@ -40,7 +43,8 @@ class MinibatchDataset(WatchedDataset):
     that each epoch has an order of its own. After `load_state_dict` the next iteration resumes there.
 
     Args:
-        source: The source to read. From now on only the data set may read it.
+        source: The source to read. From now on only the data set may read it. A `UserMinibatchSource` divides its
+            minibatches itself, so its partition is ``"cntk"``, and it has no epochs (docs/torch.md, "Epochs").
         minibatch_size: Samples of all ranks together, as in CNTK. Workers do not divide it further: each makes whole
             minibatches of its rank.
         layout: As for `convert`.
@@ -75,7 +79,7 @@ class MinibatchDataset(WatchedDataset):
 
     def __init__(
         self,
-        source: MinibatchSource,
+        source: MinibatchSource | UserMinibatchSource,
         minibatch_size: int,
         *,
         layout: Layout | Mapping[str, Layout] | None = None,
@@ -87,7 +91,7 @@ class MinibatchDataset(WatchedDataset):
         world_size: int | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(source, MinibatchSource):
+        if not isinstance(source, MinibatchSource | UserMinibatchSource):
             raise ConfigError(
                 f"source is {type(source).__name__}; expected MinibatchSource(deserializer), or the result of "
                 f"ReaderConfig.open()",
@@ -102,10 +106,17 @@ class MinibatchDataset(WatchedDataset):
         check_layout(layout, [stream.name for stream in source.stream_infos()], get_args(Layout))
         if partition is not None:
             check_word("partition", partition, *_PARTITIONS)
+            if partition != "cntk" and isinstance(source, UserMinibatchSource):
+                raise ConfigError(
+                    f"partition={partition!r} needs a MinibatchSource; a {type(source).__name__} divides its "
+                    "minibatches itself: leave partition out",
+                    key="partition",
+                )
         if (rank is None) != (world_size is None):
             raise ConfigError(f"rank={rank}, but world_size={world_size}; give both or neither", key="rank")
         self._given = None if rank is None else ranks.checked(rank, world_size)
         self.source = source
+        self._source = readable(source)
         self.minibatch_size = minibatch_size
         self.layout = layout
         self.device = device
@@ -118,10 +129,10 @@ class MinibatchDataset(WatchedDataset):
             )
         share = self._share_of(*self._rank(), 0, 1)  # checks the values
         if deal == "chunk" and isinstance(share, GlobalPartition):
-            check_deal(share, is_randomized=source.is_randomized, is_truncated=False)
+            check_deal(share, is_randomized=self._source.is_randomized, is_truncated=False)
         self._has_warned = False
         self._is_agreed = False
-        self._epochs = Epochs(source)
+        self._epochs = Epochs(self._source)
         # In shared memory, for workers that persist from epoch to epoch.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
         self._origin: int | None = 0
@@ -131,12 +142,24 @@ class MinibatchDataset(WatchedDataset):
     @property
     def partition(self) -> Literal["cntk", "balanced", "global"]:
         """The rule that decides the share of each rank."""
-        return self._partition or ("global" if self._rank()[1] > 1 else "cntk")
+        can_deal = isinstance(self.source, MinibatchSource)
+        return self._partition or ("global" if can_deal and self._rank()[1] > 1 else "cntk")
 
     @property
     def remainder(self) -> Any:
         """The rule for fewer sequences than ranks."""
         return self._remainder or ("empty" if self.partition == "global" else "drop")
+
+    def _description(self) -> Description:
+        rank, world_size = self._rank()
+        title = (
+            f"MinibatchDataset: minibatches of {counted(self.minibatch_size, 'sample')}, partition {self.partition!r}, "
+            f"rank {rank} of {world_size}, epoch {self.epoch}"
+        )
+        layouts = self.layout if isinstance(self.layout, Mapping) else {}
+        default = self.layout if isinstance(self.layout, str) else "ragged"
+        rows = [(info.name, info.form, layouts.get(info.name, default)) for info in self.source.stream_infos()]
+        return Description(title, ("stream", "samples are", "layout"), rows)
 
     # ----------------------------------------------------------------------------------------------- iteration
 
@@ -155,8 +178,8 @@ class MinibatchDataset(WatchedDataset):
         """
         if whole_number("epoch", epoch, least=0) and not self._epochs.are_many:
             raise ConfigError(
-                "epochs need a source that ends (for instance with max_sweeps=1) and has no user-defined deserializer "
-                "with a timeline of its own",
+                "epochs need a MinibatchSource that ends (for instance with max_sweeps=1) and has no user-defined "
+                "deserializer with a timeline of its own",
                 key="epoch",
             )
         if epoch != self.epoch:
@@ -185,7 +208,7 @@ class MinibatchDataset(WatchedDataset):
             self._has_warned = True
             # The value of an `HTKMLFReader` is a text.
             is_truncated = bool(self._epochs.start["settings"].get("truncation_length"))
-            _warn(self.source, self.minibatch_size, self._rank()[1], share, is_truncated=is_truncated)
+            _warn(self._source, self.minibatch_size, self._rank()[1], share, is_truncated=is_truncated)
         return (
             self.minibatch_size if share.is_balanced else min(self.minibatch_size * num_workers, _LARGEST_SIZE)
         ), share
@@ -194,11 +217,11 @@ class MinibatchDataset(WatchedDataset):
         if self._is_agreed or self._rank()[1] == 1:
             return
         self._is_agreed = True
-        state = self.loaded.state or {**self._description(), "epoch": self.epoch, "source": self._epochs.start}
+        state = self.loaded.state or {**self._settings(), "epoch": self.epoch, "source": self._epochs.start}
         facts = {**ranks.common_facts(state), "deal": self.deal}
         ranks.agree([of_one["name"] for of_one in self._epochs.start["order"]["deserializers"]], *self._rank(), facts)
 
-    def __iter__(self) -> Iterator[TensorMinibatch]:
+    def __iter__(self) -> Iterator[TensorMinibatch[Any]]:
         self._shift = 0
         is_worker = torch.utils.data.get_worker_info() is not None
         if not is_worker:
@@ -235,8 +258,8 @@ class MinibatchDataset(WatchedDataset):
         timeline = of_partition(source["timeline"], self._rank()[0])
         self._epochs.resume(epoch, {**source, "timeline": timeline})
 
-    def _minibatches(self, iteration: int, size: int, partition: Partition) -> Iterator[TensorMinibatch]:
-        read, layout, device = self.source.read, self.layout, self.device
+    def _minibatches(self, iteration: int, size: int, partition: Partition) -> Iterator[TensorMinibatch[Any]]:
+        read, layout, device = self._source.read, self.layout, self.device
         keeps_empty = partition.count == 1 or partition.is_balanced
         is_worker = torch.utils.data.get_worker_info() is not None
         while True:
@@ -248,14 +271,14 @@ class MinibatchDataset(WatchedDataset):
                 return
             if keeps_empty or minibatch.num_sequences:
                 self.delivered.count()
-                tensors = TensorMinibatch(minibatch, layout, device)
+                tensors: TensorMinibatch[Any] = TensorMinibatch(minibatch, layout, device)
                 if is_worker:
                     tensors.passed = self._passed(iteration)
                 yield tensors
 
     def _passed(self, iteration: int) -> Passed:
         """Return the position of this worker."""
-        position, epoch = changing(self.source.state_dict()), self._epochs.current
+        position, epoch = changing(self._source.state_dict()), self._epochs.current
         assert epoch is not None
         return Passed(self.delivered.token, *self._worker(), iteration, epoch, self._origin, position)
 
@@ -281,7 +304,7 @@ class MinibatchDataset(WatchedDataset):
                 self._epochs.enter(self.epoch)
             position: dict[str, Any] = {
                 "epoch": self._epochs.current,
-                "source": self._of_all_ranks(self.source.state_dict()),
+                "source": self._of_all_ranks(self._source.state_dict()),
             }
         else:
             position = positions.state_of_any_workers() if self.partition == "global" else positions.state()
@@ -289,7 +312,7 @@ class MinibatchDataset(WatchedDataset):
             position["source"] = {name: self._epochs.start[name] for name in CONSTANT}
         if self.partition == "cntk" and self.delivered.num_steps is not None:
             position["steps"] = self.delivered.num_steps
-        return _sealed({**self._description(), **position})
+        return _sealed({**self._settings(), **position})
 
     @staticmethod
     def _of_all_ranks(source: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,7 +348,7 @@ class MinibatchDataset(WatchedDataset):
                 "the keys that a new data set's state has; save the text json.dumps(dataset.state_dict()) with it",
                 saved=dict(state),
             )
-        before = self.source.state_dict(), self._epochs.current, self._partition
+        before = self._source.state_dict(), self._epochs.current, self._partition
         try:
             if self._partition is None and state.get("partition") in _PARTITIONS:
                 self._partition = state["partition"]
@@ -337,11 +360,11 @@ class MinibatchDataset(WatchedDataset):
             except CheckpointError as error:
                 if not different:
                     raise
-                raise self._refused(state, different, error) from error
+                raise _refused(state, different, self.partition, error) from error
             if different:
-                raise self._refused(state, different)
+                raise _refused(state, different, self.partition)
         except BaseException:  # a state of another worker may have moved the source
-            self.source.load_state_dict(before[0])
+            self._source.load_state_dict(before[0])
             self._epochs.current, self._partition = before[1:]
             raise
         self.loaded.load(state)
@@ -356,7 +379,7 @@ class MinibatchDataset(WatchedDataset):
         Raises:
             CheckpointError: The positions of the workers are damaged.
         """
-        current = self._description()
+        current = self._settings()
         ignored: set[str] = set()
         if "workers" in state:
             _check_workers(state)
@@ -370,25 +393,6 @@ class MinibatchDataset(WatchedDataset):
         else:
             current["rank"] = self._rank()[0]
         return {name: value for name, value in current.items() if name not in ignored and state.get(name) != value}
-
-    def _refused(
-        self, state: Mapping[str, Any], different: Mapping[str, Any], error: CheckpointError | None = None
-    ) -> CheckpointError:
-        """Return the error of a state with other settings, with the differences that the source found."""
-        saved = {name: state.get(name) for name in different}
-        message = "the state does not fit this data set: " + "; ".join(
-            f"{name}: saved {saved[name]!r}, here {value!r}" for name, value in different.items()
-        )
-        if error is None or not isinstance(error.saved, Mapping) or not isinstance(error.current, Mapping):
-            return CheckpointError(
-                message + ranks.advice(list(different), self.partition), saved=saved, current=different
-            )
-        return CheckpointError(
-            f"{message}; {str(error).removeprefix('the state does not fit this source: ')}"
-            + ranks.advice(list(different), self.partition),
-            saved={**saved, **error.saved},
-            current={**different, **error.current},
-        )
 
     def _own(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return this rank's part of the states of a job."""
@@ -412,7 +416,7 @@ class MinibatchDataset(WatchedDataset):
         source = {**parts[0], "timeline": {"position": parts[0]["timeline"]["position"]}}
         return _sealed({**states[0], "rank": rank, "world_size": world_size, "source": source})
 
-    def _description(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         rank, world_size = self._rank()
         worker, num_workers = self._worker()
         return {
@@ -429,7 +433,7 @@ class MinibatchDataset(WatchedDataset):
         return {**self.__dict__, "_given": self._rank()}  # a spawned worker has no process group
 
 
-def _warn(source: MinibatchSource, size: int, world_size: int, share: Partition, *, is_truncated: bool) -> None:
+def _warn(source: Any, size: int, world_size: int, share: Partition, *, is_truncated: bool) -> None:
     """Warn of partitions that can leave ranks without data, or make them wait for each other forever."""
     if not share.is_balanced and world_size > 1 and not source.is_infinite():
         logger.warning(
@@ -457,6 +461,20 @@ def _warn(source: MinibatchSource, size: int, world_size: int, share: Partition,
                 100 * (1 - num_sequences / world_size),
                 -(-world_size * source.num_samples // source.num_sequences),
             )
+
+
+def _refused(
+    state: Mapping[str, Any], different: Mapping[str, Any], partition: str, error: CheckpointError | None = None
+) -> CheckpointError:
+    """Return the error of a state with other settings, with the differences that the source found."""
+    saved, current = {name: state.get(name) for name in different}, dict(different)
+    message = "the state does not fit this data set: " + "; ".join(
+        f"{name}: saved {saved[name]!r}, here {value!r}" for name, value in different.items()
+    )
+    if error is not None and isinstance(error.saved, Mapping) and isinstance(error.current, Mapping):
+        message += f"; {str(error).removeprefix('the state does not fit this source: ')}"
+        saved, current = {**saved, **error.saved}, {**current, **error.current}
+    return CheckpointError(message + ranks.advice(list(different), partition), saved=saved, current=current)
 
 
 def _sealed(state: dict[str, Any]) -> dict[str, Any]:

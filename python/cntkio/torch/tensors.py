@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,11 @@ from cntkio.streams import StreamInformation
 
 Layout = Literal["ragged", "padded", "nested", "csr", "ids", "ragged_ids", "padded_ids", "nested_ids"]
 """Form of a stream's tensors. (docs/torch.md, "Layouts")"""
+
+Tensors = TypeVar("Tensors")
+"""Type of a stream's tensors, which the layout decides."""
+
+_Layouts = Layout | Mapping[str, Layout] | None
 
 with warnings.catch_warnings():
     # PyTorch warns once in a process that its CSR tensors are in beta state, so trigger and suppress the warning here.
@@ -127,10 +132,11 @@ def _size(tensor: torch.Tensor) -> str:
     return f"{kind}{str(tensor.dtype).removeprefix('torch.')} {shape_text(map(str, tensor.shape))}{where}"
 
 
-class TensorMinibatch(Displayed):
+class TensorMinibatch(Displayed, Generic[Tensors]):
     """The streams of a minibatch as tensors, by name; each is created on first access, and kept.
 
-    It behaves like a mapping but is not a `Mapping`, which `torch.utils.data` would rebuild without its attributes.
+    It behaves like a mapping but is not a `Mapping`, which `torch.utils.data` would rebuild without its attributes. For
+    type checkers, `TensorMinibatch[Padded]` is a minibatch in which all streams are `Padded`.
 
     Attributes:
         passed: Position of the data set in a loader's worker after this minibatch (`cntkio.torch.workers`); else None.
@@ -141,7 +147,7 @@ class TensorMinibatch(Displayed):
     def __init__(
         self,
         minibatch: Minibatch | _Finished,
-        layout: Layout | Mapping[str, Layout] | None = None,
+        layout: _Layouts = None,
         device: Any = None,
     ) -> None:
         self._minibatch = minibatch
@@ -150,13 +156,14 @@ class TensorMinibatch(Displayed):
         self.passed: object = None
         self._tensors: dict[str | StreamInformation, Any] = {}
 
-    def __getitem__(self, stream: str | StreamInformation) -> Any:
+    def __getitem__(self, stream: str | StreamInformation) -> Tensors:
         """Return the tensors of a stream, by its name or its `StreamInformation`."""
         tensors = self._tensors.get(stream)
         if tensors is None:
             tensors = self[stream.name] if isinstance(stream, StreamInformation) else self._make(stream)
             self._tensors[stream] = tensors
-        return tensors
+        found: Tensors = tensors
+        return found
 
     def _make(self, name: str) -> Any:
         data: Any = self._minibatch[name]
@@ -175,11 +182,11 @@ class TensorMinibatch(Displayed):
         """Return the names of the streams."""
         return list(self._minibatch)
 
-    def values(self) -> list[Any]:
+    def values(self) -> list[Tensors]:
         """Return the tensors of each stream."""
         return [self[name] for name in self]
 
-    def items(self) -> list[tuple[str, Any]]:
+    def items(self) -> list[tuple[str, Tensors]]:
         """Return the name and the tensors of each stream."""
         return [(name, self[name]) for name in self]
 
@@ -222,19 +229,19 @@ class TensorMinibatch(Displayed):
         """The key of each sequence, in delivered order: uint64, or text."""
         return self._minibatch.keys_of_sequences
 
-    def to(self, device: Any, non_blocking: bool = True) -> TensorMinibatch:
+    def to(self, device: Any, non_blocking: bool = True) -> TensorMinibatch[Tensors]:
         """Return the minibatch with its tensors on a device."""
         return self._changed(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
-    def pin_memory(self, device: Any = None) -> TensorMinibatch:
+    def pin_memory(self, device: Any = None) -> TensorMinibatch[Tensors]:
         """Return the minibatch in pinned memory, which a GPU can copy; ``DataLoader(pin_memory=True)`` calls this."""
         return self._changed(lambda tensor: tensor.pin_memory())
 
-    def _changed(self, change: Callable[[torch.Tensor], torch.Tensor]) -> TensorMinibatch:
+    def _changed(self, change: Callable[[torch.Tensor], torch.Tensor]) -> TensorMinibatch[Tensors]:
         finished, (pieces, *rest) = self.__reduce__()
         return finished({name: _changed(piece, change) for name, piece in pieces.items()}, *rest)
 
-    def __reduce__(self) -> tuple[Callable[..., TensorMinibatch], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., TensorMinibatch[Any]], tuple[Any, ...]]:
         # Tensors of a worker reach the main process in shared memory; arrays would be copied.
         pieces = {name: _pieces_of(tensors) for name, tensors in self.items()}
         return _finished, (pieces, self.keys_of_sequences, self.num_sequences, self.end_of_sweep, self.passed)
@@ -254,23 +261,39 @@ def _finished(
     num_sequences: int,
     end_of_sweep: bool,
     passed: object = None,
-) -> TensorMinibatch:
+) -> TensorMinibatch[Any]:
     """Put a minibatch together from the arguments that `TensorMinibatch.__reduce__` returns."""
     minibatch = _Finished({name: _built(piece) for name, piece in pieces.items()})
     minibatch.keys_of_sequences, minibatch.num_sequences = keys, num_sequences
     minibatch.end_of_sweep = end_of_sweep
-    tensors = TensorMinibatch(minibatch)
+    tensors: TensorMinibatch[Any] = TensorMinibatch(minibatch)
     tensors.passed = passed
     return tensors
 
 
+_Streams = Mapping[Any, MinibatchData]
+
+
+@overload
 def convert(
-    minibatch: Minibatch, device: Any = None, layout: Layout | Mapping[str, Layout] | None = None
-) -> TensorMinibatch:
+    minibatch: _Streams, device: Any = None, *, layout: Literal["ragged", "ragged_ids"]
+) -> TensorMinibatch[Ragged]: ...
+@overload
+def convert(
+    minibatch: _Streams, device: Any = None, *, layout: Literal["padded", "padded_ids"]
+) -> TensorMinibatch[Padded]: ...
+@overload
+def convert(
+    minibatch: _Streams, device: Any = None, *, layout: Literal["csr", "ids", "nested", "nested_ids"]
+) -> TensorMinibatch[torch.Tensor]: ...
+@overload
+def convert(minibatch: _Streams, device: Any = None, layout: _Layouts = None) -> TensorMinibatch[Any]: ...
+def convert(minibatch: _Streams, device: Any = None, layout: _Layouts = None) -> TensorMinibatch[Any]:
     """Convert a minibatch to tensors. (docs/torch.md, "Layouts")
 
     Args:
-        minibatch: A minibatch of a source, or the result of `cntkio.read_ctf`.
+        minibatch: A minibatch of a source, also of a `UserMinibatchSource` or with an `input_map`, whose keys are kept;
+            or the result of `cntkio.read_ctf`.
         device: Device of the tensors; None: they share the minibatch's own memory.
         layout: One layout for all streams, or a mapping from stream names to layouts; the default is ``"ragged"``.
             Truncated minibatches have a single layout. These layouts copy nothing, except for the sample offsets of
@@ -303,8 +326,9 @@ def convert(
         >>> tensors["x"].values.shape
         torch.Size([2, 2, 2])
     """
-    check_layout(layout, list(checked_minibatch(minibatch)), get_args(Layout))
-    return TensorMinibatch(minibatch, layout, device)
+    checked = checked_minibatch(minibatch)
+    check_layout(layout, list(checked), get_args(Layout))
+    return TensorMinibatch(checked, layout, device)
 
 
 class _Memory:

@@ -1,0 +1,72 @@
+"""A source written in Python as a data set reads it: with reads of shares, and states."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from cntkio.errors import CheckpointError
+from cntkio.minibatch import Minibatch, checked_minibatch
+from cntkio.source import MinibatchSource
+from cntkio.timeline import Partition
+from cntkio.user_source import UserMinibatchSource
+
+_STATE_VERSION = 1
+
+
+def readable(source: MinibatchSource | UserMinibatchSource) -> Any:
+    """Return a source with the methods that a data set calls."""
+    return _UserSource(source) if isinstance(source, UserMinibatchSource) else source
+
+
+class _UserSource:
+    """The part of `MinibatchSource` that a data set needs, for a `UserMinibatchSource`.
+
+    Its timeline is unknown, so it has no epochs, and it divides its minibatches itself.
+    """
+
+    span = None
+    is_randomized = False
+    num_chunks = sys.maxsize  # a worker gets its share of each minibatch, so none is without data
+
+    def __init__(self, source: UserMinibatchSource) -> None:
+        self._source = source
+        self._size: int | None = None  # of the last read
+
+    def is_infinite(self) -> bool:
+        return self._source.is_infinite()
+
+    def read(self, size: int, partition: Partition) -> Minibatch | None:
+        """Return the next minibatch of a partition, or None when the data have ended."""
+        self._size = size
+        return checked_minibatch(self._source.next_minibatch(size, partition.count, partition.index)) or None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the checkpoint of the source as the state of a timeline."""
+        name = type(self._source).__name__
+        begun = {} if self._size is None else {"minibatch_size": self._size}
+        return {
+            "version": _STATE_VERSION,
+            "settings": {"source": name},
+            "data": [f"{info.name}: {info.form}" for info in self._source.stream_infos()],
+            "order": {"deserializers": [{"name": name}]},
+            "timeline": {"position": self._source.get_checkpoint_state(), **begun},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from a result of `state_dict`.
+
+        Raises:
+            CheckpointError: The state is of another source, or the source cannot resume.
+        """
+        own = self.state_dict()
+        different = {name: own[name] for name in ("settings", "data") if state.get(name) != own[name]}
+        if different:
+            saved = {name: state.get(name) for name in different}
+            texts = [f"{name}: saved {saved[name]!r:.200}, here {value!r:.200}" for name, value in different.items()]
+            raise CheckpointError(
+                f"the state does not fit this source: {'; '.join(texts)}", saved=saved, current=different
+            )
+        self._source.restore_from_checkpoint(state["timeline"]["position"])
+        self._size = state["timeline"].get("minibatch_size")
