@@ -10,7 +10,7 @@
     files       write_parquet, write_arrow
     tables      checked record batches from files, data frames and data sets
     columns     from a column of a record batch to a column of a chunk
-    corpus      read: a table as a corpus
+    corpus      read: a table as a corpus; read_minibatch: as arrays
 
 A row is a sequence: its key, and for each stream a list of its samples. Invariants: memory is bounded by a few
 chunks, values are not copied, and reading returns the bits that were written. Only this folder imports pyarrow.
@@ -24,6 +24,16 @@ except ModuleNotFoundError as error:
     ) from None
 
 from cntkio.arrow.batches import KEY, RecordBatches, convert, signed, write_arrow, write_parquet
-from cntkio.arrow.corpus import ArrowCorpus, read
+from cntkio.arrow.corpus import ArrowCorpus, read, read_minibatch
 
-__all__ = ["KEY", "ArrowCorpus", "RecordBatches", "convert", "read", "signed", "write_arrow", "write_parquet"]
+__all__ = [
+    "KEY",
+    "ArrowCorpus",
+    "RecordBatches",
+    "convert",
+    "read",
+    "read_minibatch",
+    "signed",
+    "write_arrow",
+    "write_parquet",
+]

@@ -19,7 +19,7 @@ from pyarrow import compute, ipc, parquet
 
 from cntkio import _core
 from cntkio.arrow.batches import KEY, Facts, facts_of, unlisted
-from cntkio.convert import Piece, Pieces
+from cntkio.convert import Piece, Pieces, joined
 from cntkio.convert.pieces import ArrayLike, ArrowArray, ArrowStream, Classes, DataSet, refuse_parts
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
@@ -28,6 +28,7 @@ from cntkio.formats.input_file import open_to_read
 from cntkio.formats.numbers import in_precision
 from cntkio.formats.user import Column
 from cntkio.hints import there_are, wording
+from cntkio.minibatch import Minibatch
 from cntkio.streams import StorageFormat, StreamInformation, num_values
 
 # --------------------------------------------------------------------------------------------------------------
@@ -495,6 +496,38 @@ def read(
         ['7\\t|x 1 |word 5:1', '9\\t|x 2 |word 6:1', '9\\t|x 3 |word 7:1']
     """
     return ArrowCorpus(data, key, shapes, dict(one_hot or {}))
+
+
+def read_minibatch(
+    data: Any,
+    *,
+    key: str | None = None,
+    shapes: Mapping[str, Shape] | pa.Schema | None = None,
+    one_hot: Mapping[str, int] | None = None,
+) -> Minibatch:
+    """Read a whole table into arrays. Arguments and exceptions as for `read`.
+
+    Args:
+        data: As for `read`; the columns of a mapping may also be arrays of objects, as in batches of Ray and pandas.
+        key: As for `read`.
+        shapes: As for `read`.
+        one_hot: As for `read`.
+
+    Example:
+        >>> read_minibatch({"x": [[1.0], [2.0, 3.0]], "key": [7, 9]})["x"].offsets.tolist()
+        [0, 1, 3]
+    """
+    if isinstance(data, Mapping) and isinstance(shapes, pa.Schema):  # empty sequences do not show their type
+        kinds = {field.name: field.type for field in shapes}
+        data = {name: _like(value, kinds.get(name)) for name, value in data.items()}
+    with read(data, key=key, shapes=shapes, one_hot=one_hot).pieces() as pieces:
+        return joined(pieces)
+
+
+def _like(column: Any, kind: pa.DataType | None) -> Any:
+    """Return a column of Python objects as an array of a type; other columns unchanged."""
+    is_objects = kind is not None and isinstance(column, np.ndarray) and column.dtype == object
+    return pa.array(column, kind) if is_objects else column
 
 
 class ArrowCorpus(Displayed):

@@ -7,6 +7,7 @@
             rank of world size, worker of workers
 
     tensors.py   tensors of a minibatch
+    collate.py   tensors of a batch of rows
     dataset.py   a source as a data set: epochs, shares, states
     epochs.py    the epochs of a source
     sources.py   a source written in Python, with reads of shares and states
@@ -25,11 +26,13 @@ except ModuleNotFoundError as error:
         f"cntkio.torch needs {error.name}, which is not installed: pip install torch", name=error.name
     ) from None
 
+from cntkio.torch.collate import Collate
 from cntkio.torch.dataset import MinibatchDataset
 from cntkio.torch.jobs import gather_state_dict, joined_states
 from cntkio.torch.tensors import Layout, Padded, PaddedEmpty, Ragged, TensorMinibatch, Truncated, convert
 
 __all__ = [
+    "Collate",
     "Layout",
     "MinibatchDataset",
     "Padded",
