@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from cntkio import CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
-from cntkio.torch import MinibatchDataset, TensorMinibatch
+from cntkio.torch import MinibatchDataset, Padded, TensorMinibatch
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
@@ -52,7 +52,7 @@ class Tagger(torch.nn.Module):
         self.marks = torch.nn.Linear(128, NUM_MARKS)
         self.dropout = torch.nn.Dropout(0.4)
 
-    def forward(self, minibatch: TensorMinibatch) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, minibatch: TensorMinibatch[Padded]) -> tuple[torch.Tensor, torch.Tensor]:
         words = minibatch["words"]
         packed = torch.nn.utils.rnn.pack_padded_sequence(
             self.dropout(self.embedding(words.values)), words.lengths, batch_first=True, enforce_sorted=False
@@ -62,7 +62,7 @@ class Tagger(torch.nn.Module):
         return self.casings(hidden), self.marks(hidden)
 
 
-def loss_of(model: Tagger, minibatch: TensorMinibatch) -> torch.Tensor:
+def loss_of(model: Tagger, minibatch: TensorMinibatch[Padded]) -> torch.Tensor:
     mask = minibatch["words"].mask
     casings, marks = model(minibatch)
     casings_loss = cross_entropy(casings[mask], minibatch["casings"].values[mask].long())
