@@ -212,10 +212,6 @@ class RecordBatches(Displayed):
         """The columns, as a ``pyarrow.Schema``."""
         return self._columns.schema
 
-    def _description(self) -> Description:
-        columns = [(field.name, str(field.type)) for field in self.schema]
-        return Description(f"RecordBatches: {counted(len(columns), 'column')}", ("column", "type"), columns)
-
     def __arrow_c_schema__(self) -> object:
         return self.schema.__arrow_c_schema__()
 
