@@ -2,7 +2,7 @@
 #![no_main]
 
 use cntkio_core::chunk::{Block, Pool};
-use cntkio_core::ctf::{self, Cut, Extent, Findings, Mode, Pass, Schema, Source, Stream};
+use cntkio_core::ctf::{self, Column, Cut, Extent, Findings, Mode, Pass, Scan, Schema, Share, Source, Stream};
 use cntkio_core::text::Text;
 use cntkio_simd::Kernel;
 use libfuzzer_sys::fuzz_target;
@@ -16,6 +16,39 @@ fn check(block: &Block) {
     for column in &block.columns {
         column.check(block.num_sequences).expect("a block's columns belong together");
     }
+}
+
+/// The numbers of a column; one number stands for `count` numbers.
+fn numbers(column: &Column, count: usize) -> Vec<u64> {
+    match column {
+        Column::Same(number) => vec![(*number).into(); count],
+        Column::Bytes(numbers) => numbers.iter().map(|&number| number.into()).collect(),
+        Column::Shorts(numbers) => numbers.iter().map(|&number| number.into()).collect(),
+        Column::Words(numbers) => numbers.iter().map(|&number| number.into()).collect(),
+        Column::Longs(numbers) => numbers.clone(),
+    }
+}
+
+/// Join the sequences of shares.
+fn joined(shares: &[Share]) -> Scan {
+    let mut all = Scan::default();
+    for share in shares {
+        *all.lines.last_mut().unwrap_or(&mut all.head_lines) += share.head_lines;
+        let keys = numbers(&share.keys, 0);
+        let lines = numbers(&share.lines, share.starts.len());
+        for (sequence, &start) in share.starts.iter().enumerate() {
+            let (start, lines) = (share.begin + u64::from(start), lines[sequence] as u32);
+            if sequence == 0 && !keys.is_empty() && all.keys.last() == keys.first() {
+                *all.lines.last_mut().expect("the sequence of the last key") += lines;
+                continue;
+            }
+            all.starts.push(start);
+            all.lines.push(lines);
+            all.keys.extend(keys.get(sequence));
+            all.hollow.extend(share.hollow.contains(&start).then_some(start));
+        }
+    }
+    all
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -46,7 +79,7 @@ fuzz_target!(|data: &[u8]| {
     let source = Text { size: text.len(), read: &read };
     let scan = ctf::scan(text, mode, defining);
     let index = ctf::index(source, 0, 0..text.len(), mode, defining, 9);
-    assert_eq!(index.as_ref().ok(), scan.as_ref().ok());
+    assert_eq!(index.ok().map(|shares| joined(&shares)).as_ref(), scan.as_ref().ok());
     let Ok(scan) = scan else { return };
     let ends = scan.starts.iter().skip(1).copied().chain([text.len() as u64]);
     let sequences: Vec<Extent> = scan
@@ -100,7 +133,9 @@ fuzz_target!(|data: &[u8]| {
         let borders = ctf::chunk_borders(source, sequences[0].start, 40, mode).expect("readable text");
         let starts: Vec<u64> = sequences.iter().map(|sequence| sequence.start as u64).collect();
         let sizes: Vec<u32> = sequences.iter().map(|sequence| (sequence.end - sequence.start) as u32).collect();
-        let chunk_starts = ctf::chunk_starts(&starts, &sizes, 40);
+        let (mut placed, mut open) = (starts.clone(), None);
+        let begun = ctf::place(0, &mut placed, Some(&sizes), text.len() as u64, 40, &mut open);
+        let chunk_starts: Vec<i64> = begun.firsts.into_iter().chain([sequences.len() as i64]).collect();
         let pass = Pass { text: source, mode, schema: &schema, part_size: 5, pool: Some(&pool) };
         let indexed = ctf::index_chunks(pass, &borders, 2).expect("readable text");
         for (number, indexed) in indexed.into_iter().enumerate() {
