@@ -171,7 +171,6 @@ class Index(NamedTuple):
         num_lines: Number of keys in the file, if keys are counted across files; None: keys are ids.
         why_empty: The reason why the file has no sequence.
         caches: The index caches of the file: of its sequences, and of its access points.
-        utterances: Facts about utterances; None if the sequences are not utterances.
         joins: The position that the corpus accepts among several: anywhere, first, or only alone. A corpus that joins
             alone has an order of its own.
         loads_at_once: Number of chunks to load at the same time: `LOADS_AT_ONCE`, or more if loading waits for a
@@ -188,7 +187,6 @@ class Index(NamedTuple):
     num_lines: int | None = None
     why_empty: str = ""
     caches: CacheFiles = CacheFiles()
-    utterances: Utterances | None = None
     joins: Joins = "anywhere"
     loads_at_once: int = LOADS_AT_ONCE
 
@@ -212,16 +210,6 @@ class OpenedFile(Protocol):
         """Close the file. Nothing can be read afterwards."""
 
 
-class NoFile:
-    """What a format opens that keeps no file open."""
-
-    size = 0
-    stamp = companions = None
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
 class Format(Protocol):
     """Reads files of one kind with one set of options. Any thread may call its functions."""
 
@@ -231,7 +219,7 @@ class Format(Protocol):
 
     @property
     def loads_parts(self) -> bool:
-        """Whether `parse` can load some sequences of a chunk. If not, it loads whole chunks."""
+        """True if `parse` can load some sequences of a chunk; False if it loads whole chunks."""
 
     def open(self, path: str, index: Index | None) -> Any:
         """Open a file.
