@@ -182,7 +182,11 @@ class Workers:
             except RuntimeError as error:
                 raise OSError(f"cannot start threads: {error}; {_core.THREAD_LIMITS}") from None
             del ticket
-            if thread.begun.get() is lost:
+            try:
+                is_lost = thread.begun.get(timeout=_LONGEST_START) is lost
+            except Empty:  # `Thread.start` of some versions of Python waits forever if the new thread has no memory
+                is_lost = True
+            if is_lost:
                 raise MemoryError(f"no memory for another thread; there are {threading.active_count()}")
 
     def do(self, function: Callable[..., _T], *args: Any) -> Job[_T]:
@@ -220,6 +224,8 @@ class Workers:
         self.close()
 
 
+_LONGEST_START = 60
+"""Seconds after which a thread that has not begun is lost."""
 _Queue: TypeAlias = SimpleQueue[Job[Any] | weakref.ref[Workers] | None]
 
 

@@ -43,4 +43,4 @@ def test_a_long_line_is_data_or_a_memory_error(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
 def test_an_endless_minibatch_is_a_memory_error(tmp_path: Path) -> None:
     ended = [line.split(": ", 1)[1] for line in run(tmp_path, "1", *UNBOUNDED)]
-    assert all(ending.startswith("MemoryError") for ending in ended)
+    assert all(ending.startswith(("MemoryError", "OSError('cannot start threads")) for ending in ended)

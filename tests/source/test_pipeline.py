@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from cntkio import CorpusError
+from cntkio import CorpusError, _threads
 from cntkio._threads import Workers
 from cntkio.minibatch import Minibatch
 from cntkio.source.pipeline import Epoch, HandOver, Packed, PackOrder, Pipeline, Prepared, Request, Standing
@@ -347,3 +347,13 @@ def test_finish_waits_for_jobs_that_no_thread_has_begun() -> None:
         workers.do(done.append, 2)
         workers.finish()
         assert done == [2]
+
+
+def test_a_thread_that_never_begins_is_a_memory_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Thread.start` of some versions of Python waits forever for a thread that found no memory for its first step."""
+    waits = threading.Event()
+    monkeypatch.setattr(_threads._Worker, "start", lambda _: waits.wait())
+    monkeypatch.setattr(_threads, "_LONGEST_START", 0.01)
+    with pytest.raises(MemoryError, match="no memory for another thread"):
+        Workers(1, "test")
+    waits.set()
