@@ -73,8 +73,10 @@ checked: | $(BIN)/python
 TEXT_TESTS := $(addprefix tests/test_,distribution.py house.py reference.py types.py)
 # Tests of adapters run in separate processes, because frameworks change how forks and interrupts behave.
 TORCH_TESTS = $(wildcard tests/adapters/test_torch*.py)
-OTHER_ADAPTER_TESTS = $(filter-out $(TORCH_TESTS),$(wildcard tests/adapters/test_*.py))
-PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal
+CLUSTER_TESTS = $(wildcard tests/adapters/test_ray*.py tests/adapters/test_spark*.py tests/adapters/test_s3*.py)
+OTHER_ADAPTER_TESTS = $(filter-out $(TORCH_TESTS) $(CLUSTER_TESTS),$(wildcard tests/adapters/test_*.py))
+# One process more than there are cores, because some tests wait for others.
+PYTEST = $(BIN)/python -m pytest -n $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
 PYTEST_CHECKED = PYTHONPATH=$(CURDIR)/$(CHECKED) $(PYTEST)
 # What the release build must pass too: recorded deliveries of every format, text with every kernel, and some tests of adapters.
 SMOKE = $(PYTEST) tests/conformance tests/formats/test_kernels.py \

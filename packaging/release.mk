@@ -28,18 +28,18 @@ test-arm: ## run the Rust tests in an emulator of 64-bit ARM; installs Debian's 
 		CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu" \
 		cargo test --release --target $(ARM) -p cntkio-simd -p cntkio-memory -p cntkio-compressed -p cntkio-core --tests
 
-# Run this last: with Ray installed, `make test` also runs the tests that need Ray.
+# The pages of Ray, and the tests that need it.
 test-ray: build $(VENV)/.test-tools $(VENV)/.adapter-tools ## install Ray, and run the tests that need it
 	$(BIN)/python -m pip install -q --group ray
 	$(BIN)/python -m pytest tests/adapters/test_ray.py tests/adapters/test_ray_train.py
-	$(BIN)/python -m pytest tests/test_documents.py tests/test_reference.py -k ray
+	$(BIN)/python -m pytest $(THOROUGH) tests/test_documents.py tests/test_reference.py -k ray
 
-# With Spark installed, `make test` also runs the tests that need Spark. Java must be installed already.
+# Java must be installed already.
 test-spark: build $(VENV)/.test-tools $(VENV)/.adapter-tools ## install PySpark, and run the tests that need it; Java must be installed
 	java -version 2>/dev/null || (echo "Spark needs Java 17 or newer, which is not installed (Debian: openjdk-17-jre-headless)" >&2; exit 1)
 	$(BIN)/python -m pip install -q --group spark
 	$(BIN)/python -m pytest tests/adapters/test_spark.py
-	$(BIN)/python -m pytest tests/test_documents.py tests/test_reference.py -k spark
+	$(BIN)/python -m pytest $(THOROUGH) tests/test_documents.py tests/test_reference.py -k spark
 
 # Starts an S3 server on this machine, from a large package. Tasks of Ray and Spark also read from it if they are installed.
 test-stores: build $(VENV)/.test-tools ## run the tests of an S3 server on this machine

@@ -2,7 +2,8 @@
 
 Properties are searched without a deadline, since the machine may be busy. `make test` searches the same examples each
 time, so that a failure belongs to the change; `make test-all` searches other and more examples each time.
-`pytest --hypothesis-profile thorough` does so, too.
+`pytest --hypothesis-profile thorough` does so, too. Only then do the tests run that are marked as `thorough`: further
+cases, each of which takes seconds, of what another test finds as well.
 """
 
 import signal
@@ -10,10 +11,20 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.rounds import step
 
 settings.register_profile("thorough", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("quick", settings.get_profile("thorough"), max_examples=34, derandomize=True)
 settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that are marked as thorough, unless the profile wants all cases."""
+    if step(2) == 1:
+        return
+    left_out = [item for item in items if item.get_closest_marker("thorough")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture

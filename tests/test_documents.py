@@ -12,8 +12,8 @@
 A page is run up to the first block that needs a framework which is not installed, and then counts as skipped.
 
 Everything runs in a folder that contains a copy of `examples/` and nothing else, as in a fresh clone. Each page with
-code, and the docstrings of each framework's module, run in a process of their own, because frameworks do not tolerate
-the forks of others.
+code, and the docstrings of each framework's modules together, run in a process of their own, because frameworks do not
+tolerate the forks of others.
 """
 
 import builtins
@@ -55,7 +55,8 @@ OPTIONAL_PACKAGES = {
     "pyspark",
     "dask",
 }
-OPTIONAL_MODULES = {"arrow", "jax", "ray", "spark", "torch"}
+OPTIONAL_MODULES = ("arrow", "jax", "ray", "spark", "torch")
+CLUSTERS = {"ray", "spark"}  # starting them takes many seconds: their pages belong to `make test-ray` and `test-spark`
 IS_MISSING = 77  # exit status
 DOCTEST_OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -248,8 +249,19 @@ def assert_commands_stand_alone(block: Block) -> None:
 
 
 def module_names() -> list[str]:
-    """List the package and all its modules, without importing a framework."""
-    return ["cntkio", *(f"cntkio.{name}" for name in house.modules() if name != "__init__")]
+    """List the package and its modules that need no framework."""
+    names = (name for name in house.modules() if name != "__init__")
+    return ["cntkio", *(f"cntkio.{name}" for name in names if name.partition(".")[0] not in OPTIONAL_MODULES)]
+
+
+def modules_of(framework: str) -> list[str]:
+    """List the modules of a framework, without importing it."""
+    return [f"cntkio.{name}" for name in house.modules() if name.partition(".")[0] == framework]
+
+
+def unless_cluster(name: str, value: object) -> Any:
+    """Mark what starts a cluster as thorough."""
+    return pytest.param(value, id=name, marks=[pytest.mark.thorough] if Path(name).stem in CLUSTERS else [])
 
 
 def docstring_examples(module: str) -> list[doctest.DocTest]:
@@ -277,7 +289,7 @@ def as_program(kind: str, what: str) -> int:
     if kind == "page":
         missing = run_page((ROOT / what).read_text(encoding="utf-8"), what)
     else:
-        missing = run_docstrings(what)
+        missing = set().union(*map(run_docstrings, modules_of(what)))
     if missing:
         print(f"{', '.join(sorted(missing))} is not installed")
     return IS_MISSING if missing else 0
@@ -294,7 +306,7 @@ def run_docstrings(module: str) -> set[str]:
     return set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", [unless_cluster(page.relative_to(ROOT).as_posix(), page) for page in PAGES])
 def test_every_code_block_of_a_page_runs_and_shows_what_it_prints(page: Path, clone: Path) -> None:
     name, text = page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8")
     if {block.language for block in blocks(text)} & {"python", "console"}:
@@ -335,10 +347,12 @@ def test_the_readme_shows_two_commands_with_their_times() -> None:
 
 @pytest.mark.parametrize("module", module_names())
 def test_every_example_of_a_docstring_runs(module: str, clone: Path) -> None:
-    if f"{module}.".split(".")[1] in OPTIONAL_MODULES:
-        in_a_process("docstrings", module, clone)
-    else:
-        run_docstrings(module)
+    run_docstrings(module)
+
+
+@pytest.mark.parametrize("framework", [unless_cluster(framework, framework) for framework in OPTIONAL_MODULES])
+def test_every_example_of_an_adapter_runs(framework: str, clone: Path) -> None:
+    in_a_process("docstrings", framework, clone)
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md", "docs/cli.md"])

@@ -11,7 +11,7 @@ pytest.importorskip("aiohttp", reason="fsspec reads http only with aiohttp")
 X = StreamDefs(x=StreamDef(field="x", shape=2))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.thorough)])
 def test_workers_of_a_data_loader_read_after_the_parent(method: str) -> None:
     from cntkio.torch import MinibatchDataset
 

@@ -48,9 +48,9 @@ def never(action: Callable[[], Any]) -> bool:
 
 
 def moments(name: str = "") -> Iterator[At]:
-    """Yield events as long as the previous was reached: all, or in `make test` every seventh, others for each kind."""
+    """Yield events as long as the previous was reached: all, or in `make test` every eleventh, others for each kind."""
     first = list(KINDS).index(name) if name else 0
-    for event_number in itertools.count(first % step(7), step(7)):
+    for event_number in itertools.count(first % step(11), step(11)):
         at = At(event_number)
         yield at
         if not at.was_reached:
@@ -74,7 +74,7 @@ def test_later_reads_can_be_interrupted_at_every_step(name: str, folder: Path) -
         lockstep = Lockstep(KINDS[name], folder, never)
         of_all_sizes = sizes()
         lockstep.read(next(of_all_sizes))
-        for event_number in range(first, 150, step(3)):
+        for event_number in range(first, 150, step(5)):
             lockstep.interrupted = At(event_number)
             if lockstep.read(next(of_all_sizes)):
                 lockstep.restore()

@@ -98,13 +98,16 @@ def test_only_one_module_opens_files_for_writing() -> None:
     root = Path(cntkio.errors.__file__).resolve().parent
     found = set()
     for path in root.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        if "O_CREAT" in text:
+            found.add(path.relative_to(root).as_posix())
+        for node in ast.walk(ast.parse(text)):
             if not isinstance(node, ast.Call):
                 continue
             called = ast.unparse(node.func).rpartition(".")[2]
             modes = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
             opens = called in ("open", "fdopen") and any(set(str(mode)) & set("wax+") for mode in modes)
-            if opens or called in ("write_bytes", "write_text") or "O_CREAT" in ast.unparse(node):
+            if opens or called in ("write_bytes", "write_text"):
                 found.add(path.relative_to(root).as_posix())
-    # It writes in a folder of `tempfile`, which only this user can write.
-    assert found == {"corpora/reading.py"}
+    # The first writes in a folder of `tempfile`, which only this user can write; the second is the module.
+    assert found == {"corpora/reading.py", "formats/output_file.py"}
