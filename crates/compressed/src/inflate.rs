@@ -1,6 +1,7 @@
 //! Decompression of deflate data, which can stop at the end of a block and resume there: safe functions around
 //! `zlib-rs`, whose safe interface does not report the bit at which a block ends.
 
+use cntkio_memory::requests;
 use libz_rs_sys::{
     Z_BLOCK, Z_BUF_ERROR, Z_MEM_ERROR, Z_NO_FLUSH, Z_OK, Z_STREAM_END, inflate, inflateEnd, inflateGetDictionary,
     inflateInit2_, inflatePrime, inflateReset2, inflateSetDictionary, z_stream, zlibVersion,
@@ -9,6 +10,9 @@ use std::ffi::CStr;
 
 /// Bytes of decompressed data that deflate data may refer back to.
 pub(crate) const WINDOW_BYTES: usize = 1 << 15;
+
+/// About the memory that zlib-rs takes, with the window.
+const STATE_BYTES: usize = 2 * WINDOW_BYTES;
 
 /// Window of 32 KB, after a header of gzip.
 const GZIP: i32 = 15 + 16;
@@ -56,13 +60,14 @@ impl Inflater {
     /// A decompressor that is at the header of gzip data.
     ///
     /// # Errors
-    /// The system has no memory left.
+    /// zlib-rs cannot begin.
     pub(crate) fn new() -> Result<Inflater, Damage> {
         let mut stream = Box::<z_stream>::default();
         let size = size_of::<z_stream>() as i32;
         // SAFETY: the stream is valid, has an allocator, and has no state yet.
         match unsafe { inflateInit2_(&raw mut *stream, GZIP, zlibVersion(), size) } {
             Z_OK => Ok(Inflater { stream }),
+            Z_MEM_ERROR => requests::refused(STATE_BYTES),
             code => Err(Damage(format!("zlib-rs cannot begin (code {code})"))),
         }
     }
@@ -138,7 +143,7 @@ impl Inflater {
 
     /// The data before the position, as far as the next block may refer back to them.
     pub(crate) fn window(&self) -> Vec<u8> {
-        let mut window = vec![0; WINDOW_BYTES];
+        let mut window = requests::collected(std::iter::repeat_n(0, WINDOW_BYTES));
         let mut size = 0;
         // SAFETY: the stream was initialised by `new`, and the buffer has the size that the function asks for.
         unsafe { inflateGetDictionary(&raw const *self.stream, window.as_mut_ptr(), &raw mut size) };
@@ -152,7 +157,7 @@ impl Inflater {
         }
         let message = self.stream.msg;
         Err(Damage(match code {
-            Z_MEM_ERROR => "no memory".to_owned(),
+            Z_MEM_ERROR => requests::refused(STATE_BYTES),
             // SAFETY: the message of the library is a text that ends with NUL, and is never freed.
             _ if !message.is_null() => unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned(),
             code => format!("zlib-rs stops with code {code}"),

@@ -9,6 +9,8 @@
 //! An access point is a place from which data can be decompressed: the beginning of a member or a frame, or, in gzip
 //! data, the beginning of a block together with the 32 KB of text before it. The text between two points is a segment.
 //!
+//! Refused memory unwinds as in [`cntkio_memory::requests`].
+//!
 //! The crate opens no file: a function reads the compressed data. It calls two libraries, `zlib-rs` and libzstd, which is
 //! written in C; only [`inflate`] has `unsafe` code.
 
@@ -24,6 +26,8 @@ pub use reader::{Packed, Reader, SpareDecoders, decompress};
 pub use stream::{Fault, Kind, Points, Stream};
 pub use sums::Sums;
 
+use cntkio_memory::requests;
+
 /// Fill a buffer with the bytes of compressed data from an offset on.
 pub type ReadAt<'a> = &'a (dyn Fn(usize, &mut [u8]) -> std::io::Result<()> + Sync);
 
@@ -33,11 +37,11 @@ pub type ReadAt<'a> = &'a (dyn Fn(usize, &mut [u8]) -> std::io::Result<()> + Syn
 /// The library fails; the text says why.
 pub fn zstd_frame(text: &[u8], level: i32) -> Result<Vec<u8>, String> {
     let name = |code| zstd_safe::get_error_name(code).to_owned();
-    let mut context = zstd_safe::CCtx::create();
+    let num_bytes = zstd_safe::compress_bound(text.len());
+    let mut out: Vec<u8> = requests::with_room(num_bytes);
+    let mut context = zstd_safe::CCtx::try_create().unwrap_or_else(|| requests::refused(num_bytes));
     context.set_parameter(zstd_safe::CParameter::CompressionLevel(level)).map_err(name)?;
     context.set_parameter(zstd_safe::CParameter::ChecksumFlag(true)).map_err(name)?;
-    let mut out = vec![0; zstd_safe::compress_bound(text.len())];
-    let size = context.compress2(&mut out[..], text).map_err(name)?;
-    out.truncate(size);
+    context.compress2(&mut out, text).map_err(name)?;
     Ok(out)
 }

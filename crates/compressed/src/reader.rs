@@ -4,6 +4,7 @@ use crate::ReadAt;
 use crate::inflate::Damage;
 use crate::stream::{Decoder, Fault, Kind, Place, Points, Stream};
 use crate::sums::{Check, Sums};
+use cntkio_memory::requests;
 use rayon::prelude::*;
 use std::io;
 use std::ops::Range;
@@ -144,22 +145,17 @@ impl<'a> Reader<'a> {
             let at = cursor.stream.text;
             at <= text && (cursor.segment >= segment || at == text)
         };
-        if !self.cursor.as_ref().is_some_and(is_ahead) {
-            let buffers = match self.cursor.take() {
-                Some(cursor) => Ok(cursor.into_buffers()),
-                None => packed.spare.take(packed.kind),
-            };
-            let damage = |Damage(what)| io::Error::other(Fault { packed: 0, text, what });
-            self.cursor = Some(Cursor::at(&packed, segment, buffers.map_err(damage)?)?);
-        }
-        let done = match &mut self.cursor {
-            Some(cursor) => cursor.skip_to(&packed, text).and_then(|()| cursor.fill(&packed, out)),
-            None => Ok(()),
+        let damage = |Damage(what)| io::Error::other(Fault { packed: 0, text, what });
+        // After an error, and where memory is refused, there is no cursor.
+        let mut cursor = match self.cursor.take() {
+            Some(cursor) if is_ahead(&cursor) => cursor,
+            Some(cursor) => Cursor::at(&packed, segment, cursor.into_buffers())?,
+            None => Cursor::at(&packed, segment, packed.spare.take(packed.kind).map_err(damage)?)?,
         };
-        if done.is_err() {
-            self.cursor = None;
-        }
-        done
+        cursor.skip_to(&packed, text)?;
+        cursor.fill(&packed, out)?;
+        self.cursor = Some(cursor);
+        Ok(())
     }
 }
 
@@ -211,7 +207,7 @@ impl Cursor {
 
     fn skip_to(&mut self, packed: &Packed, text: u64) -> io::Result<()> {
         let mut skipped = std::mem::take(&mut self.skipped);
-        skipped.resize(READ_BYTES, 0);
+        requests::resize(&mut skipped, READ_BYTES, 0);
         while self.stream.text < text {
             let count = (text - self.stream.text).min(READ_BYTES as u64) as usize;
             self.fill(packed, &mut skipped[..count])?;
@@ -258,7 +254,7 @@ impl Cursor {
         if self.unused.is_empty() {
             let end = Place::from(packed.places[self.segment + 1]).byte;
             let count = end.saturating_sub(self.input_end).min(READ_BYTES as u64) as usize;
-            self.input.resize(READ_BYTES, 0);
+            requests::resize(&mut self.input, READ_BYTES, 0);
             (packed.read)(self.input_end as usize, &mut self.input[..count])?;
             (self.unused, self.input_end) = (0..count, self.input_end + count as u64);
         }

@@ -4,6 +4,7 @@ use crate::gzip::Gzip;
 use crate::inflate::Damage;
 use crate::sums::{Check, Sums};
 use crate::zstd::Zstd;
+use cntkio_memory::requests;
 use std::sync::Arc;
 
 /// A kind of compression.
@@ -102,7 +103,7 @@ impl Stream {
     /// checksums of the frames, unless only the frames themselves have checksums.
     ///
     /// # Errors
-    /// The memory is exhausted.
+    /// The decoder cannot begin.
     pub fn new(kind: Kind, spacing: u64, sums: Option<Arc<Sums>>) -> Result<Stream, Fault> {
         let decoder = Decoder::new(kind).map_err(|Damage(what)| Fault { packed: 0, text: 0, what })?;
         let (points, check) = (Points::default(), sums.map(Check::new));
@@ -121,10 +122,10 @@ impl Stream {
 
     fn note(&mut self, num_bits: u8, window: &[u8]) {
         let place = Place { byte: self.packed, num_bits, is_begin: self.is_between };
-        self.points.texts.push(self.text);
-        self.points.places.push(place.into());
-        self.points.windows.extend_from_slice(window);
-        self.points.window_ends.push(self.points.windows.len() as u64);
+        requests::push(&mut self.points.texts, self.text);
+        requests::push(&mut self.points.places, place.into());
+        requests::append(&mut self.points.windows, window);
+        requests::push(&mut self.points.window_ends, self.points.windows.len() as u64);
     }
 
     /// Decompress until the input is used up or the output is full; returns the numbers of bytes read and written.

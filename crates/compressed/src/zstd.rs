@@ -5,6 +5,8 @@
 
 use crate::inflate::Damage;
 use crate::step::Stepped;
+use cntkio_memory::requests;
+use zstd_safe::zstd_sys::ZSTD_ErrorCode::ZSTD_error_memory_allocation;
 use zstd_safe::{DCtx, InBuffer, OutBuffer, ResetDirective};
 
 const MAGIC: u32 = 0xFD2F_B528;
@@ -15,6 +17,8 @@ const LEAST_HEADER_BYTES: usize = 5;
 const BLOCK_HEADER_BYTES: usize = 3;
 const SUM_BYTES: usize = 4;
 const MOST_BLOCK_BYTES: u64 = 128 << 10;
+/// About the memory that libzstd takes for a decoder, without the window.
+const CONTEXT_BYTES: usize = 160 << 10;
 /// The largest window that libzstd accepts by default.
 const MOST_WINDOW_BYTES: u64 = 128 << 20;
 
@@ -64,14 +68,14 @@ struct Header {
 
 impl Zstd {
     pub(super) fn new() -> Zstd {
-        let (context, state) = (DCtx::create(), State::Collects(Unit::Header));
+        let (context, state) = (context(), State::Collects(Unit::Header));
         Zstd { context, ring_bytes: 0, state, unit: Vec::new(), used: 0, held: None, has_sum: false, is_over: false }
     }
 
     /// Forget the frame that was begun.
     pub(super) fn begin_anew(&mut self) {
         if self.context.reset(ResetDirective::SessionOnly).is_err() {
-            (self.context, self.ring_bytes) = (DCtx::create(), 0);
+            (self.context, self.ring_bytes) = (context(), 0);
         }
         (self.state, self.held) = (State::Collects(Unit::Header), None);
         self.unit.clear();
@@ -136,7 +140,9 @@ impl Zstd {
             let has_room = !room.is_empty();
             let mut into = OutBuffer::around(if has_room { room } else { &mut little[..] });
             let mut from = InBuffer::around(&self.unit[self.used..]);
-            self.is_over = self.context.decompress_stream(&mut into, &mut from).map_err(damage)? == 0;
+            self.is_over =
+                self.context.decompress_stream(&mut into, &mut from).map_err(|code| damage(code, self.ring_bytes))?
+                    == 0;
             self.used += from.pos();
             let count = into.pos();
             if has_room {
@@ -165,7 +171,7 @@ impl Zstd {
             if count == 0 {
                 return Ok(num_read);
             }
-            self.unit.extend_from_slice(&input[num_read..num_read + count]);
+            requests::append(&mut self.unit, &input[num_read..num_read + count]);
             num_read += count;
         }
     }
@@ -186,7 +192,8 @@ impl Zstd {
                 // Without room for text, libzstd does not look for the whole frame.
                 let mut none = [];
                 let mut into = OutBuffer::around(&mut none[..]);
-                self.context.decompress_stream(&mut into, &mut InBuffer::around(&self.unit)).map_err(damage)?;
+                let done = self.context.decompress_stream(&mut into, &mut InBuffer::around(&self.unit));
+                done.map_err(|code| damage(code, self.ring_bytes))?;
                 self.unit.clear();
                 State::Collects(Unit::Block)
             }
@@ -212,7 +219,7 @@ impl Zstd {
         let ring_bytes = header.window + 2 * header.window.min(MOST_BLOCK_BYTES);
         let ring_bytes = header.content.map_or(ring_bytes, |content| content.min(ring_bytes));
         if ring_bytes < self.ring_bytes && header.content != Some(ring_bytes) {
-            self.context = DCtx::create();
+            self.context = context();
             self.ring_bytes = 0;
         }
         self.ring_bytes = self.ring_bytes.max(ring_bytes);
@@ -220,7 +227,16 @@ impl Zstd {
     }
 }
 
-fn damage(code: zstd_safe::ErrorCode) -> Damage {
+/// A decoder of libzstd.
+fn context() -> DCtx<'static> {
+    DCtx::try_create().unwrap_or_else(|| requests::refused(CONTEXT_BYTES))
+}
+
+/// The damage that libzstd reports. It may also have no memory, of which it needs `num_bytes` and a context.
+fn damage(code: zstd_safe::ErrorCode, num_bytes: u64) -> Damage {
+    if code == (ZSTD_error_memory_allocation as usize).wrapping_neg() {
+        requests::refused(CONTEXT_BYTES.saturating_add(num_bytes as usize));
+    }
     Damage(zstd_safe::get_error_name(code).to_owned())
 }
 

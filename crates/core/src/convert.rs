@@ -2,6 +2,7 @@
 
 use crate::ctf::put_integer;
 use crate::lines::Lines;
+use crate::memory;
 use crate::number::scan;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,6 +19,8 @@ impl Dictionary {
     pub fn new(text: &str) -> Option<Dictionary> {
         let mut made = Dictionary::default();
         for line in text.split_terminator('\n') {
+            let num_bytes = 2 * size_of::<(String, u32)>() * made.numbers.len();
+            memory::require(made.numbers.try_reserve(1), num_bytes);
             made.numbers.insert(line.trim().to_owned(), made.num_lines);
             made.num_lines = made.num_lines.checked_add(1)?;
         }
@@ -111,7 +114,7 @@ pub fn tokens(
                 let dictionary = dictionaries[column];
                 let known = dictionary.number(token).or_else(|| dictionary.number(style.unknown?));
                 let fault = || (number, LineFault::Unknown { column, token: token.to_owned() });
-                columns[column].push((token, known.ok_or_else(fault)?));
+                memory::push(&mut columns[column], (token, known.ok_or_else(fault)?));
             }
             if columns[column].is_empty() {
                 made.num_empty += 1;
@@ -122,19 +125,19 @@ pub fn tokens(
         for sample in 0..num_samples {
             put_integer(&mut made.text, first_key + number);
             for (column, tokens) in columns.iter().enumerate() {
-                made.text.push(b'\t');
+                memory::push(&mut made.text, b'\t');
                 let Some(&(token, index)) = tokens.get(sample) else { continue };
-                made.text.push(b'|');
-                made.text.extend_from_slice(style.names[column]);
-                made.text.push(b' ');
+                memory::push(&mut made.text, b'|');
+                memory::append(&mut made.text, style.names[column]);
+                memory::push(&mut made.text, b' ');
                 put_integer(&mut made.text, index.into());
-                made.text.extend_from_slice(b":1");
+                memory::append(&mut made.text, b":1");
                 if style.is_annotated {
-                    made.text.extend_from_slice(b" |# ");
+                    memory::append(&mut made.text, b" |# ");
                     put_escaped(&mut made.text, token.as_bytes());
                 }
             }
-            made.text.push(b'\n');
+            memory::push(&mut made.text, b'\n');
         }
         made.num_lines += 1;
     }
@@ -144,9 +147,9 @@ pub fn tokens(
 /// Append a token to a comment: a hash follows each pipe, because a pipe alone would end the comment.
 fn put_escaped(out: &mut Vec<u8>, token: &[u8]) {
     for (at, &byte) in token.iter().enumerate() {
-        out.push(byte);
+        memory::push(out, byte);
         if byte == b'|' && token.get(at + 1) != Some(&b'#') {
-            out.push(b'#');
+            memory::push(out, b'#');
         }
     }
 }
@@ -186,7 +189,7 @@ pub fn numbers(
     labels: Labels,
     separator: Option<u8>,
 ) -> Result<(Vec<u8>, u64), (u64, LineFault)> {
-    let mut out = Vec::with_capacity(block.len() + block.len() / 8);
+    let mut out = memory::with_room(block.len() + block.len() / 8);
     let mut num_lines = 0;
     let mut columns: Vec<&[u8]> = Vec::new();
     let last = match labels {
@@ -198,8 +201,14 @@ pub fn numbers(
     for line in lines(block) {
         columns.clear();
         match separator {
-            None => columns.extend(line.split(u8::is_ascii_whitespace).filter(|column| !column.is_empty())),
-            Some(separator) => columns.extend(line.split(|&byte| byte == separator).map(<[u8]>::trim_ascii)),
+            None => {
+                let filled = line.split(u8::is_ascii_whitespace).filter(|column| !column.is_empty());
+                filled.for_each(|column| memory::push(&mut columns, column));
+            }
+            Some(separator) => {
+                let trimmed = line.split(|&byte| byte == separator).map(<[u8]>::trim_ascii);
+                trimmed.for_each(|column| memory::push(&mut columns, column));
+            }
         }
         if columns.len() < num_needed {
             return Err((num_lines, LineFault::Columns { found: columns.len() }));
@@ -209,26 +218,26 @@ pub fn numbers(
             Labels::Copied { start, count } => {
                 put_columns(&mut out, b"|labels", &columns, start..start + count)
                     .map_err(|fault| (num_lines, fault))?;
-                out.push(b'\t');
+                memory::push(&mut out, b'\t');
             }
             Labels::Category { start, names, dim, is_sparse } => {
                 let label = std::str::from_utf8(columns[start]).map_err(|_| (num_lines, LineFault::Encoding))?;
                 let unknown = || (num_lines, LineFault::Unknown { column: start, token: label.to_owned() });
                 let index = names.number(label).ok_or_else(unknown)? as usize;
-                out.extend_from_slice(b"|labels");
+                memory::append(&mut out, b"|labels");
                 if is_sparse {
-                    out.push(b' ');
+                    memory::push(&mut out, b' ');
                     put_integer(&mut out, index as u64);
-                    out.extend_from_slice(b":1");
+                    memory::append(&mut out, b":1");
                 } else {
-                    (0..dim).for_each(|at| out.extend_from_slice(if at == index { b" 1" } else { b" 0" }));
+                    (0..dim).for_each(|at| memory::append(&mut out, if at == index { b" 1" } else { b" 0" }));
                 }
-                out.push(b'\t');
+                memory::push(&mut out, b'\t');
             }
         }
         let features = features.0..features.0 + features.1;
         put_columns(&mut out, b"|features", &columns, features).map_err(|fault| (num_lines, fault))?;
-        out.push(b'\n');
+        memory::push(&mut out, b'\n');
         num_lines += 1;
     }
     Ok((out, num_lines))
@@ -236,14 +245,14 @@ pub fn numbers(
 
 /// Append a range of the columns of a line, each of which must be a number.
 fn put_columns(out: &mut Vec<u8>, name: &[u8], columns: &[&[u8]], range: Range<usize>) -> Result<(), LineFault> {
-    out.extend_from_slice(name);
+    memory::append(out, name);
     for column in range {
         let text = columns[column];
         if !scan(text, 0).is_ok_and(|number| number.end == text.len()) {
             return Err(LineFault::Unknown { column, token: String::from_utf8_lossy(text).into_owned() });
         }
-        out.push(b' ');
-        out.extend_from_slice(text);
+        memory::push(out, b' ');
+        memory::append(out, text);
     }
     Ok(())
 }

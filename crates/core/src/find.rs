@@ -2,6 +2,7 @@
 //!
 //! Invariant: tables in, columns out, in one pass over the selection; no data is read.
 
+use crate::memory;
 use crate::owners::Owners;
 
 #[inline]
@@ -45,7 +46,7 @@ impl ChunksOf {
 ///
 /// `chunk_starts` ascends from 0. `None` if a sequence does not exist.
 pub fn chunks_of(sequences: &[i64], partners: Option<&[u32]>, chunk_starts: &[i64]) -> Option<ChunksOf> {
-    let (mut chunks, mut numbers) = (Vec::with_capacity(sequences.len()), Vec::with_capacity(sequences.len()));
+    let (mut chunks, mut numbers) = (memory::with_room(sequences.len()), memory::with_room(sequences.len()));
     let (mut chunk, mut range) = (0, 0..0);
     for &sequence in sequences {
         let number = match partners {
@@ -107,7 +108,7 @@ impl FrameFinder {
     /// Find frames; `None` if a frame does not exist.
     pub fn find(&self, frames: &[i64]) -> Option<FramesFound> {
         let count = frames.len();
-        let (mut utterances, mut numbers) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let (mut utterances, mut numbers) = (memory::with_room(count), memory::with_room(count));
         for &frame in frames {
             let utterance = self.utterances.find(&self.starts, frame)? as usize;
             if frame >= self.starts[utterance + 1] {

@@ -35,7 +35,6 @@ pub mod keys;
 pub mod lengths;
 pub mod line_numbers;
 mod lines;
-pub mod memory;
 pub mod mlf;
 mod named;
 pub mod number;
@@ -44,6 +43,8 @@ pub mod pack;
 pub mod survey;
 pub mod text;
 pub mod timeline;
+
+pub use cntkio_memory::requests as memory;
 
 /// Number of findings or remarks of a kind that are kept in full: a damaged file may have millions.
 pub const MOST_IN_FULL: usize = 10;

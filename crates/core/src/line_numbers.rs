@@ -1,5 +1,6 @@
 //! Line numbers of bytes in a text, and the search for a byte.
 
+use crate::memory;
 use crate::text::Text;
 use memchr::{memchr, memchr_iter};
 use rayon::prelude::*;
@@ -32,7 +33,7 @@ pub fn line_ends_before(text: Text, first: usize, bytes: &[u64]) -> io::Result<V
     let shares: Vec<(Vec<u64>, u64)> =
         (0..end.saturating_sub(first) / SHARE_BYTES + 1).into_par_iter().map(count).collect::<io::Result<_>>()?;
     let mut before = 0;
-    let mut all = Vec::with_capacity(bytes.len());
+    let mut all = memory::with_room(bytes.len());
     for (counts, num_ends) in shares {
         all.extend(counts.into_iter().map(|count| before + count));
         before += num_ends;

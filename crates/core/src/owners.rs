@@ -6,6 +6,8 @@
 //! an owner, so there are few owners between two entries of the table. If there are few owners, the blocks are smaller:
 //! then most blocks have a single owner, and the processor predicts the branches.
 
+use crate::memory;
+
 /// An integer that numbers positions.
 pub(crate) trait Position: Copy + PartialOrd {
     fn as_usize(self) -> usize;
@@ -41,7 +43,7 @@ impl Owners {
         let num_owners = starts.len().saturating_sub(1);
         let num_positions = starts.last().map_or(0, |last| last.as_usize());
         let shift = (num_positions / num_owners.max(LEAST_BLOCKS)).max(1).ilog2();
-        let mut of_block = Vec::with_capacity((num_positions >> shift) + 2);
+        let mut of_block = memory::with_room((num_positions >> shift) + 2);
         let mut owner = 0;
         for position in (0..=num_positions).step_by(1 << shift) {
             while owner + 1 < num_owners && starts[owner + 1].as_usize() <= position {

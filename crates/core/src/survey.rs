@@ -1,5 +1,6 @@
 //! Figures of the values of sequences: a hash of the values of each sequence, and the range of all values.
 
+use crate::memory;
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -96,7 +97,7 @@ pub fn survey<T: Value>(values: &[T], bytes: &[u8], bounds: &[i64], seeds: &[u64
         Some((hashes?, T::range(values.get(first..last)?)))
     };
     let groups: Option<Vec<_>> = seeds.par_chunks(at_once).enumerate().map(of_some).collect();
-    let (mut hashes, mut range) = (Vec::with_capacity(seeds.len()), Range::NOTHING);
+    let (mut hashes, mut range) = (memory::with_room(seeds.len()), Range::NOTHING);
     for (some, of_group) in groups? {
         hashes.extend(some);
         range = range.with(of_group);

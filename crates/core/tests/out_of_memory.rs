@@ -4,19 +4,23 @@
 //! Requests below `LEAST_BYTES` are not refused: the standard library and rayon make some that cannot report a failure.
 //! In the Python module, the allocator's reserve serves these.
 
-use cntkio_core::chunk::{Chunk, Pool};
+use cntkio_compressed::{self as compressed, Kind, Packed, SpareDecoders, Stream as Decompressor};
+use cntkio_core::cbf;
+use cntkio_core::chunk::{Block, Bytes, Chunk, Column, Encoding, FrameStart, Frames, Pool, Runs, Samples, Values};
+use cntkio_core::convert;
 use cntkio_core::ctf::{self, Cut, Extent, Mode, Pass, Schema, Source, Stream};
 use cntkio_core::htk::{self, ListRules};
 use cntkio_core::keys;
 use cntkio_core::lengths::Lengths;
 use cntkio_core::memory::{self, OutOfMemory, or_out_of_memory};
 use cntkio_core::mlf::{self, Rules, Unit};
+use cntkio_core::pack::{self, Cell, Job, Parts, Selection, Sources, Table as Dense, Wanted, Whole};
 use cntkio_core::text::Text;
 use cntkio_core::timeline::{Partition, Randomization, Reader, Request, Table, Window};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 const LEAST_BYTES: usize = 64 << 10;
 /// The variable that makes a process the child of the test. Its value names the requests whose refusal ended the children
@@ -201,6 +205,241 @@ fn timelines() {
     }
 }
 
+/// The result, or the refusal as the parsers report it.
+fn or_refused<R>(result: Result<R, pack::Error>) -> R {
+    result.unwrap_or_else(|error| match error {
+        pack::Error::TooLarge(num_bytes) => memory::refused(num_bytes),
+        error => panic!("{error:?}"),
+    })
+}
+
+/// Many sequences of one sample, dense and sparse, with `num_entries` entries; and few sequences of many samples.
+fn plain_chunks() -> [Chunk; 2] {
+    [(30_000, 1, 3), (3, 20_000, 2)].map(|(num_sequences, num_samples, num_entries): (usize, usize, usize)| {
+        let all = num_sequences * num_samples;
+        let offsets = |count: usize, step: usize| (0..=count).map(|at| (at * step) as u32).collect::<Vec<u32>>();
+        let dense = Samples::Dense { dim: 2, values: Values::F32(vec![0.5; 2 * all]) };
+        let sparse = Samples::Sparse {
+            dim: 9,
+            sample_offsets: offsets(all, num_entries),
+            indices: (0..all * num_entries).map(|entry| (entry % num_entries) as i32).collect(),
+            values: Values::F64(vec![0.25; all * num_entries]),
+        };
+        let column = |samples| Column { sequence_offsets: offsets(num_sequences, num_samples), samples };
+        Chunk::new(vec![Block { num_sequences, columns: [dense, sparse].map(column).into() }])
+    })
+}
+
+/// The same sequences written in both binary layouts, if the documented layout can hold them, and read again.
+fn binaries() -> Vec<Chunk> {
+    let selected = [(0, false), (1, true)].map(|(column, is_double)| cbf::Selected { column, is_double });
+    let stream = |&(is_sparse, dim): &(bool, usize)| cbf::Stream {
+        is_sparse,
+        dim,
+        is_double: is_sparse,
+        becomes_double: is_sparse,
+    };
+    let streams = [(false, 2), (true, 9)].each_ref().map(stream);
+    let mut stored = Vec::new();
+    for (number, chunk) in plain_chunks().iter().enumerate() {
+        let num_sequences = chunk.num_sequences();
+        for is_documented in [false, true].into_iter().take(2 - number) {
+            let name = format!("binary chunk {number}, documented layout {is_documented}");
+            let written = [cbf::Written { chunk: chunk.as_plain().unwrap(), sequences: 0..num_sequences }];
+            let (sizes, lengths) = cbf::sizes(&written, &selected, is_documented);
+            if number == 0 {
+                refuse_each(&format!("{name}, sizes"), || cbf::sizes(&written, &selected, is_documented));
+            }
+            let mut bytes = vec![0; sizes.iter().sum::<u64>() as usize + cbf::extra_size(1, is_documented)];
+            if is_documented {
+                cbf::write_documented(&written, &selected, &mut bytes).unwrap();
+                refuse_each(&name, || {
+                    let parsed =
+                        cbf::parse_documented(&bytes, num_sequences, &streams, 1 << 40, 1 << 19, None).unwrap();
+                    (parsed.chunk, parsed.lengths)
+                });
+                continue;
+            }
+            cbf::write(&written, &selected, &lengths, &mut bytes).unwrap();
+            let bytes = Bytes::new(bytes);
+            let every_second: Vec<u32> = (0..num_sequences as u32).step_by(2).collect();
+            let parse = |own| cbf::parse(bytes.clone(), num_sequences, &streams, own).unwrap().chunk;
+            if number == 0 {
+                refuse_each(&name, || (parse(None), parse(Some(&every_second))));
+            }
+            stored.push(parse(None));
+        }
+    }
+    stored
+}
+
+/// Frames and runs of as many sequences and samples as [`plain_chunks`] has.
+fn speech_chunks() -> [Chunk; 2] {
+    [(30_000, 1), (3, 20_000)].map(|(num_sequences, num_samples): (usize, usize)| {
+        let all = num_sequences * num_samples;
+        let offsets = |step: usize| (0..=num_sequences).map(|at| (at * step) as u32).collect::<Vec<u32>>();
+        let start = |sequence| FrameStart { block: 0, encoding: 0, offset: 8 * sequence * num_samples };
+        let frames = Samples::Frames(Frames {
+            frame_dim: 2,
+            left: 1,
+            right: 0,
+            is_broadcast: false,
+            blocks: vec![Bytes::new(vec![0; 8 * all])],
+            starts: (0..num_sequences).map(start).collect(),
+            encodings: vec![Encoding { is_big_endian: true, scales: None }],
+        });
+        let runs = Samples::Runs(Runs {
+            dim: 4,
+            offsets: offsets(1),
+            starts: vec![0; num_sequences],
+            classes: vec![3; num_sequences],
+            marks_starts: false,
+            targets: None,
+            each: OnceLock::new(),
+        });
+        let column = |samples| Column { sequence_offsets: offsets(num_samples), samples };
+        Chunk::new(vec![Block { num_sequences, columns: [frames, runs].map(column).into() }])
+    })
+}
+
+/// Pack the two streams of chunks of one kind in all layouts.
+fn packing(name: &str, chunks: &[Chunk; 2], dims: [usize; 2], are_doubles: [bool; 2]) {
+    let chunks = chunks.each_ref();
+    let wanted = |stream: usize| Wanted { stream, is_sparse: stream == 1, is_double: are_doubles[stream] };
+    let wanted = [wanted(0), wanted(1)];
+    let num_sequences = chunks[0].num_sequences();
+    let chunk_of = vec![0; num_sequences];
+    let orders = [(0..num_sequences as u32).collect::<Vec<u32>>(), (0..num_sequences as u32).rev().collect()];
+    for sequences in &orders {
+        let selection = Selection { chunk_of: &chunk_of, sequences, parts: None };
+        refuse_each(&format!("{name}, many sequences"), || or_refused(pack::gather_all(&chunks, selection, &wanted)));
+        let ones = vec![1; num_sequences];
+        let parts = Some(Parts { firsts: &chunk_of, counts: &ones });
+        let selection = Selection { parts, ..selection };
+        refuse_each(&format!("{name}, many parts"), || or_refused(pack::gather_all(&chunks, selection, &wanted)));
+    }
+    let long = Selection { chunk_of: &[1, 0, 1], sequences: &[2, 5, 0], parts: None };
+    refuse_each(&format!("{name}, long sequences"), || or_refused(pack::gather_all(&chunks, long, &wanted)));
+    let sources = or_refused(Sources::new(&chunks, &wanted));
+    let jobs = [Job { sources: &sources, selection: long }; 4];
+    refuse_each(&format!("{name}, in turn"), || {
+        or_refused(pack::gather_in_turn(&jobs).collect::<Result<Vec<_>, pack::Error>>())
+    });
+    refuse_each(&format!("{name}, whole"), || {
+        let mut whole = Whole::new(&wanted, 2 * num_sequences);
+        chunks.iter().for_each(|chunk| or_refused(whole.append(chunk)));
+        whole.finish()
+    });
+    refuse_each(&format!("{name}, in full width"), || {
+        let own = or_refused(pack::in_full_width(chunks[0], Some(&orders[0])));
+        (own, chunks.map(|chunk| or_refused(pack::in_full_width(chunk, None))))
+    });
+    let table = |stream: usize| Dense { stream, dim: dims[stream], is_double: are_doubles[stream] };
+    let cell = |cell| Cell { first_sample: 0, num_samples: 1, cell, length: 1 };
+    let cells: Vec<Cell> = (0..num_sequences).map(cell).collect();
+    let selection = Selection { chunk_of: &chunk_of, sequences: &orders[0], parts: None };
+    refuse_each(&format!("{name}, cells"), || {
+        or_refused(pack::spread(&chunks, selection, &cells, &[table(0), table(1)], num_sequences))
+    });
+    refuse_each(&format!("{name}, lengths"), || chunks.map(|chunk| (chunk.lengths(0), chunk.as_plain().is_some())));
+}
+
+fn padding() {
+    let values = vec![1.5f64; 60_000];
+    refuse_each("padding", || or_refused(pack::pad(&values, &[0, 20_000, 30_000], 20_000, 2)));
+}
+
+/// Write text, from chunks and from other texts, and look at text.
+fn writers() {
+    for (number, chunk) in plain_chunks().iter().enumerate() {
+        let (plain, keys) = (chunk.as_plain().unwrap(), (0..chunk.num_sequences() as u64).collect::<Vec<_>>());
+        refuse_each(&format!("text of chunk {number}"), || {
+            ctf::write(&plain, 0, &keys, &[(0, b"x"), (1, b"s")], 10_000).unwrap()
+        });
+    }
+    let mut words = String::new();
+    (0..10_000).for_each(|word| writeln!(words, "word{word}").unwrap());
+    refuse_each("dictionary", || convert::Dictionary::new(&words).unwrap());
+    let dictionary = convert::Dictionary::new(&words).unwrap();
+    for line in [&words, &words.replace('\n', " ")] {
+        let style = convert::TokenStyle { names: &[b"x"], unknown: None, is_annotated: true };
+        refuse_each("tokens", || convert::tokens(line.as_bytes(), 0, &[&dictionary], style).unwrap());
+    }
+    for (lines, count) in [("1 2\n".repeat(30_000), 2), ("1 ".repeat(50_000), 50_000)] {
+        let numbers = || convert::numbers(lines.as_bytes(), (0, count), convert::Labels::None, None).unwrap();
+        refuse_each("numbers", numbers);
+    }
+    let names: String = (0..5_000).map(|name| format!("|name{name} 1")).collect();
+    refuse_each("inference", || ctf::infer(names.as_bytes()).unwrap());
+}
+
+fn zeros(count: usize) -> Vec<u8> {
+    memory::collected(std::iter::repeat_n(0, count))
+}
+
+/// Decompress a text from its beginning and from access points on, and compress it.
+fn compressed_texts() {
+    let text = text(20_000, 3);
+    refuse_each("compression", || compressed::zstd_frame(&text, 1).unwrap());
+    let frames: Vec<u8> = text.chunks(1 << 18).flat_map(|part| compressed::zstd_frame(part, 1).unwrap()).collect();
+    for (kind, packed) in [(Kind::Zstd, &frames), (Kind::Gzip, &stored_gzip(&text))] {
+        let name = format!("{kind:?}");
+        let read = |at: usize, buffer: &mut [u8]| {
+            buffer.copy_from_slice(&packed[at..at + buffer.len()]);
+            Ok(())
+        };
+        let stream = || {
+            let mut stream = Decompressor::new(kind, 1 << 18, None).unwrap();
+            let (mut out, mut at, mut done) = (zeros(text.len()), 0, 0);
+            while at < packed.len() {
+                let (read, written) = stream.feed(&packed[at..], &mut out[done..]).unwrap();
+                (at, done) = (at + read, done + written);
+            }
+            assert!(out == text);
+            stream
+        };
+        refuse_each(&format!("{name}, all in order"), || stream().points.window_ends);
+        let points = stream().points;
+        let end = [text.len() as u64, 16 * packed.len() as u64 + 8];
+        let texts = [&points.texts[..], &end[..1]].concat();
+        let places = [&points.places[..], &end[1..]].concat();
+        let window_bounds = [&[0], &points.window_ends[..]].concat();
+        refuse_each(&format!("{name}, segments"), || {
+            let spare = SpareDecoders::new(4);
+            let packed = Packed {
+                kind,
+                read: &read,
+                texts: &texts,
+                places: &places,
+                window_bounds: &window_bounds,
+                windows: &points.windows,
+                spare: &spare,
+                sums: None,
+            };
+            let mut out = zeros(text.len() - 300_000);
+            compressed::decompress(packed, 300_000, &mut out).unwrap();
+            out
+        });
+    }
+}
+
+/// A gzip of stored blocks, each with all the bytes that a block can have.
+fn stored_gzip(text: &[u8]) -> Vec<u8> {
+    let mut packed = vec![31, 139, 8, 0, 0, 0, 0, 0, 0, 255];
+    let mut blocks = text.chunks(65_535).peekable();
+    while let Some(block) = blocks.next() {
+        let size = block.len() as u16;
+        packed.push(u8::from(blocks.peek().is_none()));
+        packed.extend([size.to_le_bytes(), (!size).to_le_bytes()].concat());
+        packed.extend(block);
+    }
+    let sum = text.iter().fold(!0u32, |sum, &byte| {
+        (0..8).fold(sum ^ u32::from(byte), |sum, _| sum >> 1 ^ if sum & 1 == 1 { 0xEDB8_8320 } else { 0 })
+    });
+    packed.extend([(!sum).to_le_bytes(), (text.len() as u32).to_le_bytes()].concat());
+    packed
+}
+
 #[test]
 fn a_refused_request_is_an_error_and_the_process_continues() {
     if std::env::var_os(CHILD).is_some() {
@@ -208,6 +447,12 @@ fn a_refused_request_is_an_error_and_the_process_continues() {
         texts("long lines", &text(4, 60_000));
         lists_and_labels();
         timelines();
+        packing("plain", &plain_chunks(), [2, 9], [false, true]);
+        packing("stored", &binaries().try_into().unwrap(), [2, 9], [false, true]);
+        packing("speech", &speech_chunks(), [4, 4], [true, false]);
+        padding();
+        writers();
+        compressed_texts();
         return;
     }
     let name = "a_refused_request_is_an_error_and_the_process_continues";

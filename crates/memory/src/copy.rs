@@ -4,6 +4,7 @@
 //! Several threads copy, and prefetch what they copy next, because the pieces are usually in no cache.
 
 use crate::huge_pages::advise_for;
+use crate::requests::{extend, reserve};
 use crate::small::Widens;
 use cntkio_simd::{Kernel, prefetch};
 use std::mem::MaybeUninit;
@@ -198,7 +199,7 @@ fn append_pieces<T: Send, P: Piece<T>>(out: &mut Vec<T>, pieces: &[P]) {
 
 fn append_with<T: Send, P: Piece<T>>(kernel: Kernel, out: &mut Vec<T>, pieces: &[P]) {
     let total = length(pieces);
-    out.reserve(total);
+    reserve(out, total);
     advise_for(out, total);
     fill(kernel, &mut out.spare_capacity_mut()[..total], pieces);
     // SAFETY: memory for `total` more values is reserved, and `fill` has written each of them.
@@ -242,13 +243,13 @@ macro_rules! numbers {
             #[inline]
             fn append_le(out: &mut Vec<$number>, bytes: &[u8]) {
                 let number = |bytes: &[u8]| <$number>::from_le_bytes(bytes.try_into().expect("as many bytes"));
-                out.extend(bytes.chunks_exact($size).map(number));
+                extend(out, bytes.chunks_exact($size).map(number));
             }
         }
     )*};
 }
 
-numbers! { f32, 4; f64, 8; i32, 4; }
+numbers! { u8, 1; f32, 4; f64, 8; i32, 4; }
 
 /// Append the numbers in pieces of a file's bytes; no piece may end inside a number. See [`append`].
 ///
@@ -265,7 +266,7 @@ pub fn append_stored<T: Number>(out: &mut Vec<T>, pieces: &[&[u8]]) {
         return;
     }
     let count = size / size_of::<T>();
-    out.reserve(count);
+    reserve(out, count);
     advise_for(out, count);
     let before = out.len();
     let spare = &mut out.spare_capacity_mut()[..count];

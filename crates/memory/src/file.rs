@@ -3,6 +3,7 @@
 //! No function moves a file's cursor on Unix, so threads and forks may share a file. Windows moves the cursor with every
 //! read, but no function here depends on it.
 
+use crate::copy::zeros;
 use std::fs::File;
 use std::io::{ErrorKind, Result};
 use std::mem::ManuallyDrop;
@@ -252,7 +253,7 @@ impl FileBytes {
     /// Copy `size` bytes of a file from position `begin` on. An error if the file ends before the last of these bytes.
     pub fn read(file: &MappedFile, begin: u64, size: usize) -> Result<FileBytes> {
         file.check_has(begin, size)?;
-        let mut bytes = vec![0; size];
+        let mut bytes = zeros(size).ok_or(ErrorKind::OutOfMemory)?;
         if read_up_to(&file.file, &mut bytes, begin)? < size {
             return Err(ErrorKind::UnexpectedEof.into());
         }

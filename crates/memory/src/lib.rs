@@ -4,6 +4,7 @@
 //!   cache
 //! - [`mod@file`]: reads and maps of files that the caller has opened
 //! - [`huge_pages`]: a hint to the system for large vectors
+//! - [`requests`]: vectors whose growth can fail
 //! - [`small`]: numbers in fewer bytes
 //! - [`allocator`]: reuse of the memory of large arrays
 //!
@@ -13,4 +14,5 @@ pub mod allocator;
 pub mod copy;
 pub mod file;
 pub mod huge_pages;
+pub mod requests;
 pub mod small;

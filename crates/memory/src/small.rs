@@ -1,5 +1,6 @@
 //! Conversion of numbers to a small form and back.
 
+use crate::requests::reserve;
 use cntkio_simd::Kernel;
 use std::mem::MaybeUninit;
 
@@ -48,7 +49,7 @@ macro_rules! widens {
 
             fn narrow(numbers: &[$number], out: &mut Vec<$small>) -> bool {
                 let before = out.len();
-                out.reserve(numbers.len());
+                reserve(out, numbers.len());
                 // Work in blocks, so that numbers without a small form are rejected after the first block.
                 for block in numbers.chunks(NUMBERS_NARROWED_AT_ONCE) {
                     let mut wrong = 0;

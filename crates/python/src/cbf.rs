@@ -123,7 +123,7 @@ pub(crate) fn cbf_sizes<'py>(
 ) -> PyResult<(Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>)> {
     let selected = selected(columns);
     let written = written(&sequences, &selected)?;
-    let (sizes, lengths) = py.detach(|| cbf::sizes(&written, &selected, is_documented));
+    let (sizes, lengths) = detached(py, || cbf::sizes(&written, &selected, is_documented))?;
     Ok((sizes.into_pyarray(py), lengths.into_pyarray(py)))
 }
 

@@ -1,8 +1,10 @@
 //! Checksums of arrays and files.
 
 use crate::file::FileNumber;
-use crate::pool::pool;
+use crate::pool::{detached, pool};
 use cntkio_core::check_sums::{self, BLOCK_BYTES};
+use cntkio_core::memory::refused;
+use cntkio_memory::copy::zeros;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use rayon::prelude::*;
@@ -39,7 +41,7 @@ pub(crate) fn read<'py>(
     }
     let (pool, file) = (pool(num_threads)?, file.file()?);
     let read = || {
-        let mut bytes = vec![0; last - first];
+        let mut bytes = zeros(last - first).unwrap_or_else(|| refused(last - first));
         let share = |(number, share): (usize, &mut [u8])| {
             let first = first + number * SHARE_BYTES;
             let sums = &sums[number * SHARE_BYTES / BLOCK_BYTES..][..share.len().div_ceil(BLOCK_BYTES)];
@@ -52,7 +54,7 @@ pub(crate) fn read<'py>(
         };
         is_sound.then_some(bytes)
     };
-    let Some(mut bytes) = py.detach(read) else { return Ok(None) };
+    let Some(mut bytes) = detached(py, read)? else { return Ok(None) };
     bytes.truncate(end - first);
     bytes.drain(..begin - first);
     Ok(Some(bytes.into_pyarray(py)))

@@ -1,6 +1,8 @@
 //! `Chunk` as a handle, and the packer.
 
+use crate::pool::{attached, detached};
 use cntkio_core::chunk::{self, Block, Column, PlainChunk, Samples, Values};
+use cntkio_core::memory::copied;
 use cntkio_core::pack::{self, Cell, Ragged, RaggedEntries, Selection, Table};
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
@@ -28,7 +30,8 @@ impl Chunk {
     /// Build a chunk from NumPy arrays, which are copied and checked.
     #[staticmethod]
     fn from_columns(num_sequences: usize, columns: Vec<ColumnArrays<'_>>) -> PyResult<Chunk> {
-        let columns = columns.into_iter().map(column_from_arrays).collect::<PyResult<Vec<Column>>>()?;
+        let columns = || columns.into_iter().map(column_from_arrays).collect::<PyResult<Vec<Column>>>();
+        let columns = attached(columns)??;
         for (number, column) in columns.iter().enumerate() {
             column.check(num_sequences).map_err(|why| PyValueError::new_err(format!("stream {number}: {why}")))?;
         }
@@ -52,7 +55,7 @@ impl Chunk {
         if self.inner.blocks().iter().any(|block| stream >= block.columns.len()) {
             return Err(PyValueError::new_err(format!("the chunk has no stream {stream}")));
         }
-        Ok(self.inner.lengths(stream).into_pyarray(py))
+        Ok(attached(|| self.inner.lengths(stream))?.into_pyarray(py))
     }
 
     /// The chunk with dense and sparse columns in full width only, as writers need it; itself if it has no others.
@@ -61,14 +64,14 @@ impl Chunk {
         if chunk.inner.as_plain().is_some() {
             return Ok(slf.unbind());
         }
-        let inner = py.detach(|| pack::in_full_width(&chunk.inner, None)).map_err(refused)?;
+        let inner = detached(py, || pack::in_full_width(&chunk.inner, None))?.map_err(refused)?;
         Py::new(py, Chunk { inner })
     }
 
     /// A copy of some sequences, with dense and sparse columns in full width only.
     fn only(&self, py: Python<'_>, sequences: PyReadonlyArray1<'_, u32>) -> PyResult<Chunk> {
         let sequences = sequences.as_slice()?;
-        let inner = py.detach(|| pack::in_full_width(&self.inner, Some(sequences))).map_err(refused)?;
+        let inner = detached(py, || pack::in_full_width(&self.inner, Some(sequences)))?.map_err(refused)?;
         Ok(Chunk { inner })
     }
 
@@ -103,19 +106,19 @@ pub(crate) fn plain(chunk: &chunk::Chunk) -> PyResult<PlainChunk<'_>> {
 
 fn column_from_arrays((offsets, values, dim, sparse): ColumnArrays<'_>) -> PyResult<Column> {
     let values = match FloatArray::of(&values)? {
-        FloatArray::F32(values) => Values::F32(values.as_slice()?.to_vec()),
-        FloatArray::F64(values) => Values::F64(values.as_slice()?.to_vec()),
+        FloatArray::F32(values) => Values::F32(copied(values.as_slice()?)),
+        FloatArray::F64(values) => Values::F64(copied(values.as_slice()?)),
     };
     let samples = match sparse {
         None => Samples::Dense { dim, values },
         Some((sample_offsets, indices)) => Samples::Sparse {
             dim,
-            sample_offsets: sample_offsets.as_slice()?.to_vec(),
-            indices: indices.as_slice()?.to_vec(),
+            sample_offsets: copied(sample_offsets.as_slice()?),
+            indices: copied(indices.as_slice()?),
             values,
         },
     };
-    Ok(Column { sequence_offsets: offsets.as_slice()?.to_vec(), samples })
+    Ok(Column { sequence_offsets: copied(offsets.as_slice()?), samples })
 }
 
 /// Values, sequence offsets and, if sparse, (sample offsets, indices).
@@ -155,7 +158,7 @@ pub(crate) fn spread<'py>(
         .map_err(|_| refused(pack::Error::Missing))?;
     let tables: Vec<Table> =
         streams.into_iter().map(|(stream, dim, is_double)| Table { stream, dim, is_double }).collect();
-    match py.detach(|| pack::spread(&chunks, selection, &cells, &tables, num_cells)) {
+    match detached(py, || pack::spread(&chunks, selection, &cells, &tables, num_cells))? {
         Err(pack::Error::Length { sequence, stream, num_samples }) => {
             Ok((vec![], Some((sequence, stream, num_samples))))
         }

@@ -1,9 +1,9 @@
 //! Compressed texts.
 
 use crate::file::{TextArgument, TextSource};
-use crate::pool::pool;
+use crate::pool::{detached, pool};
 use cntkio_compressed::{self as compressed, Fault, Kind, Packed, ReadAt, Reader, SpareDecoders, Stream, Sums};
-use cntkio_core::text;
+use cntkio_core::{memory, text};
 use numpy::{IntoPyArray, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -94,8 +94,8 @@ impl CompressedStream {
         let feed = || {
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             let Inner { stream, input, skipped } = &mut *inner;
-            input.resize(READ_BYTES, 0);
-            skipped.resize(READ_BYTES, 0);
+            memory::resize(input, READ_BYTES, 0);
+            memory::resize(skipped, READ_BYTES, 0);
             let (mut num_skipped, mut num_written) = (0, 0);
             // Text that was decompressed, but not yet written, may be left.
             while (stream.packed < end || !stream.is_between()) && (num_written < out.len() || num_skipped < skip) {
@@ -125,7 +125,7 @@ impl CompressedStream {
             }
             std::io::Result::Ok((num_skipped, num_written, None))
         };
-        Ok(py.detach(feed)?)
+        Ok(detached(py, feed)??)
     }
 
     /// Bytes of the compressed data that were read, and bytes of the text.
@@ -255,12 +255,15 @@ pub(crate) fn decompress(
     let packed = text.packed(&read)?;
     let out = out.as_slice_mut()?;
     let pool = pool(num_threads)?;
-    py.detach(|| pool.install(|| compressed::decompress(packed, begin, out))).map_err(read_error)
+    detached(py, || pool.install(|| compressed::decompress(packed, begin, out)))?.map_err(read_error)
 }
 
 /// Compress a text to a frame of zstd, which has its size and a checksum.
 #[pyfunction]
 pub(crate) fn zstd_frame<'py>(py: Python<'py>, text: &[u8], level: i32) -> PyResult<Bound<'py, PyBytes>> {
-    let frame = py.detach(|| compressed::zstd_frame(text, level)).map_err(PyRuntimeError::new_err)?;
-    Ok(PyBytes::new(py, &frame))
+    let frame = detached(py, || compressed::zstd_frame(text, level))?.map_err(PyRuntimeError::new_err)?;
+    PyBytes::new_with(py, frame.len(), |bytes| {
+        bytes.copy_from_slice(&frame);
+        Ok(())
+    })
 }

@@ -412,5 +412,5 @@ pub(crate) fn ctf_infer(py: Python<'_>, block: PyReadonlyArray1<'_, u8>) -> PyRe
         let (magnitudes, at) = (seen.magnitudes, seen.largest_at);
         (name, num_samples, num_plain, num_indexed, most_values, largest_index, sizes, magnitudes, at)
     };
-    Ok(py.detach(|| ctf::infer(block)).map(|all| all.into_iter().map(tuple).collect()))
+    Ok(detached(py, || ctf::infer(block))?.map(|all| all.into_iter().map(tuple).collect()))
 }

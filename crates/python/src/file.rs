@@ -1,7 +1,7 @@
 //! Files that Python has opened, by the number that the system gave them; text that is in such a file or in memory; and
 //! the number of threads to use.
 
-use crate::pool::pool;
+use crate::pool::{detached, pool};
 use cntkio_core::line_numbers::{has_byte, line_ends_before};
 use cntkio_core::text::Text;
 use cntkio_memory::file::{FileBytes, MappedFile, OpenFile};
@@ -162,7 +162,7 @@ pub(crate) fn text_line_ends<'py>(
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let text = Text { size: source.end() as usize, read: &read };
     let pool = pool(num_threads)?;
-    let counts = py.detach(|| pool.install(|| line_ends_before(text, begin, offsets))).map_err(os_error)?;
+    let counts = detached(py, || pool.install(|| line_ends_before(text, begin, offsets)))?.map_err(os_error)?;
     Ok(counts.into_pyarray(py))
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn text_has_byte(
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let text = Text { size: end.min(source.end() as usize), read: &read };
     let pool = pool(num_threads)?;
-    py.detach(|| pool.install(|| has_byte(text, begin, byte))).map_err(os_error)
+    detached(py, || pool.install(|| has_byte(text, begin, byte)))?.map_err(os_error)
 }
 
 /// Write all bytes at position `at`.

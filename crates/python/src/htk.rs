@@ -2,10 +2,11 @@
 
 use crate::chunk::Chunk;
 use crate::file::{FileNumber, mapped, mapped_for, os_error, os_error_of};
-use crate::pool::{detached, pool};
+use crate::pool::{attached, detached, pool};
 use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, FrameStart, Frames, Runs, Samples, Targets};
 use cntkio_core::find;
 use cntkio_core::htk::{self, ListRules};
+use cntkio_core::memory::{collected, copied, with_room};
 use cntkio_core::mlf::{self, Labels, Numbers, Rules, Scan, Unit};
 use cntkio_core::text::Text;
 use cntkio_core::{keys, timeline};
@@ -118,7 +119,8 @@ pub(crate) fn find_chunks<'py>(
     chunk_starts: PyReadonlyArray1<'py, i64>,
 ) -> PyResult<PlaceArrays<'py>> {
     let partners = partners.as_ref().map(|partners| partners.as_slice()).transpose()?;
-    let found = find::chunks_of(sequences.as_slice()?, partners, chunk_starts.as_slice()?).ok_or_else(not_there)?;
+    let (sequences, chunk_starts) = (sequences.as_slice()?, chunk_starts.as_slice()?);
+    let found = attached(|| find::chunks_of(sequences, partners, chunk_starts))?.ok_or_else(not_there)?;
     Ok(place_arrays(py, found))
 }
 
@@ -147,7 +149,8 @@ impl FrameFinder {
             let partners = partners.as_ref().map(|partners| partners.as_slice()).transpose()?;
             PyResult::Ok((partners, chunk_starts.as_slice()?))
         });
-        let inner = find::FrameFinder::new(frame_starts.as_slice()?, &corpora.collect::<PyResult<Vec<_>>>()?);
+        let (frame_starts, corpora) = (frame_starts.as_slice()?, corpora.collect::<PyResult<Vec<_>>>()?);
+        let inner = attached(|| find::FrameFinder::new(frame_starts, &corpora))?;
         Ok(FrameFinder { inner: inner.ok_or_else(not_there)? })
     }
 
@@ -155,7 +158,8 @@ impl FrameFinder {
     fn find<'py>(&self, py: Python<'py>, frames: PyReadonlyArray1<'py, i64>) -> PyResult<FrameArrays<'py>> {
         let frames = frames.as_slice()?;
         let find = || self.inner.find(frames);
-        let found = if frames.len() < WORTH_UNLOCKING { find() } else { py.detach(find) }.ok_or_else(not_there)?;
+        let found =
+            if frames.len() < WORTH_UNLOCKING { attached(find)? } else { detached(py, find)? }.ok_or_else(not_there)?;
         let places = found.chunks.into_iter().map(|chunks| place_arrays(py, chunks)).collect();
         Ok((found.utterances.into_pyarray(py), found.frames.into_pyarray(py), places))
     }
@@ -271,12 +275,13 @@ pub(crate) fn frames_chunk(
 ) -> PyResult<Chunk> {
     let encodings = encodings.into_iter().map(|(is_big_endian, scales)| {
         let scales = match scales {
-            Some((a, b)) => Some((a.as_slice()?.to_vec(), b.as_slice()?.to_vec())),
+            Some((a, b)) => Some((copied(a.as_slice()?), copied(b.as_slice()?))),
             None => None,
         };
         Ok(Encoding { is_big_endian, scales })
     });
     let starts = block_of.as_slice()?.iter().zip(encoding_of.as_slice()?).zip(at.as_slice()?);
+    let start = |((&block, &encoding), &at): ((&u32, &u32), &u64)| FrameStart { block, encoding, offset: at as usize };
     let (read, shown) = bytes.take();
     let frames = Frames {
         frame_dim,
@@ -284,8 +289,8 @@ pub(crate) fn frames_chunk(
         right,
         is_broadcast,
         blocks: std::iter::once(Bytes::new(read)).chain(shown.into_iter().map(Bytes::of)).collect(),
-        starts: starts.map(|((&block, &encoding), &at)| FrameStart { block, encoding, offset: at as usize }).collect(),
-        encodings: encodings.collect::<PyResult<_>>()?,
+        starts: attached(|| collected(starts.map(start)))?,
+        encodings: attached(|| encodings.collect::<PyResult<_>>())??,
     };
     chunk_of(lengths.as_slice()?, Samples::Frames(frames))
 }
@@ -303,20 +308,23 @@ pub(crate) fn runs_chunk(
     marks_starts: bool,
     targets: Option<(usize, PyBackedBytes)>,
 ) -> PyResult<Chunk> {
-    let runs = Runs {
-        dim,
-        offsets: offsets.as_slice()?.to_vec(),
-        starts: starts.as_slice()?.to_vec(),
-        classes: classes.as_slice()?.to_vec(),
-        marks_starts,
-        targets: targets.map(|(dim, rows)| Targets { dim, rows: Bytes::new(rows.to_vec()) }),
-        each: OnceLock::new(),
+    let runs = || {
+        PyResult::Ok(Runs {
+            dim,
+            offsets: copied(offsets.as_slice()?),
+            starts: copied(starts.as_slice()?),
+            classes: copied(classes.as_slice()?),
+            marks_starts,
+            targets: targets.map(|(dim, rows)| Targets { dim, rows: Bytes::new(copied(&rows)) }),
+            each: OnceLock::new(),
+        })
     };
-    chunk_of(lengths.as_slice()?, Samples::Runs(runs))
+    chunk_of(lengths.as_slice()?, Samples::Runs(attached(runs)??))
 }
 
 fn chunk_of(lengths: &[u32], samples: Samples) -> PyResult<Chunk> {
-    let mut sequence_offsets = vec![0u32];
+    let mut sequence_offsets = attached(|| with_room(lengths.len() + 1))?;
+    sequence_offsets.push(0u32);
     for &length in lengths {
         let end = sequence_offsets[sequence_offsets.len() - 1].checked_add(length);
         sequence_offsets.push(end.ok_or_else(|| PyValueError::new_err("a chunk of 2^32 samples or more"))?);
@@ -420,6 +428,6 @@ pub(crate) fn mlf_scan_binary(py: Python<'_>, data: PyBackedBytes, dim: u32) -> 
 #[pyfunction]
 pub(crate) fn mlf_names<'py>(py: Python<'py>, file: FileNumber, size: u64) -> PyResult<Vec<Bound<'py, PyBytes>>> {
     let read = |at: usize, buffer: &mut [u8]| file.file()?.read_exact_at(buffer, at as u64);
-    let names = py.detach(|| mlf::label_names(Text { size: size as usize, read: &read }))?;
+    let names = detached(py, || mlf::label_names(Text { size: size as usize, read: &read }))??;
     Ok(names.iter().map(|name| PyBytes::new(py, name)).collect())
 }

@@ -494,7 +494,7 @@ fn deal<'py>(
         return Err(PyValueError::new_err("not the bounds of minibatches"));
     }
     let load = if by_padded_area { Load::PaddedArea } else { Load::Samples };
-    let (kept, kept_bounds) = py.detach(|| timeline::deal(lengths, &bounds, num_ranks, rank, load));
+    let (kept, kept_bounds) = detached(py, || timeline::deal(lengths, &bounds, num_ranks, rank, load))?;
     Ok((kept.into_pyarray(py), kept_bounds))
 }
 
@@ -542,11 +542,11 @@ impl Shares {
             return Err(PyValueError::new_err("not the bounds of minibatches"));
         }
         let load = if by_padded_area { Load::PaddedArea } else { Load::Samples };
-        let (kept, kept_bounds) = py.detach(|| {
+        let (kept, kept_bounds) = detached(py, || {
             let (kept, kept_bounds) = timeline::deal(lengths, &bounds, num_ranks, rank, load);
             let all = timeline::Sequences { sequences, chunks, lengths };
             (self.inner.add(all, &bounds, &ends, &kept, chunk_starts), kept_bounds)
-        });
+        })?;
         let timeline::Kept { sequences, parts, indices } = kept;
         Ok((sequences.into_pyarray(py), parts.into_pyarray(py), indices.into_pyarray(py), kept_bounds))
     }

@@ -1,7 +1,7 @@
 //! A minibatch whose array objects are created on first use.
 
 use crate::chunk::{Chunk, RaggedArrays, ragged_arrays, refused};
-use crate::pool::{pool, shared};
+use crate::pool::{attached, detached, pool, shared};
 use cntkio_core::chunk;
 use cntkio_core::pack::{self as core, Error, Job, Parts, Ragged, Selection, Sources, Wanted, gather_in_turn};
 use numpy::{PyArray1, PyReadonlyArray1};
@@ -119,6 +119,10 @@ fn packed_in_turn(&(jobs, sizes): &Turn) -> Result<Vec<Packed>, Error> {
 /// long as packing a small minibatch. The minibatches are returned in the order of the requests.
 #[pyfunction]
 pub(crate) fn pack(py: Python<'_>, requests: Vec<Request<'_>>, num_threads: usize) -> PyResult<Vec<Packed>> {
+    attached(|| pack_all(py, &requests, num_threads))?
+}
+
+fn pack_all(py: Python<'_>, requests: &[Request<'_>], num_threads: usize) -> PyResult<Vec<Packed>> {
     let chunks: Vec<Vec<&chunk::Chunk>> =
         requests.iter().map(|(chunks, ..)| chunks.iter().map(|chunk| &chunk.get().inner).collect()).collect();
     let streams = requests.iter().map(|(_, _, _, streams, ..)| wanted(streams));
@@ -179,11 +183,11 @@ impl Whole {
     fn append(&self, py: Python<'_>, chunk: Py<Chunk>, num_threads: usize) -> PyResult<()> {
         let pool = pool(num_threads)?;
         let chunk = &chunk.get().inner;
-        py.detach(|| {
+        detached(py, || {
             let mut so_far = self.so_far.lock().unwrap_or_else(PoisonError::into_inner);
             let so_far = so_far.as_mut().ok_or(Error::Missing)?;
             pool.install(|| so_far.append(chunk))
-        })
+        })?
         .map_err(refused)
     }
 

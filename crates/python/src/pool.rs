@@ -98,6 +98,11 @@ pub(crate) fn detached<R: Send>(py: Python<'_>, work: impl Send + FnOnce() -> R)
     py.detach(|| or_out_of_memory(work)).map_err(no_memory)
 }
 
+/// [`detached`] for work that may be too short to release the lock, or releases it itself.
+pub(crate) fn attached<R>(work: impl FnOnce() -> R) -> PyResult<R> {
+    or_out_of_memory(work).map_err(no_memory)
+}
+
 /// The error for a request that the system refused.
 pub(crate) fn no_memory(OutOfMemory(num_bytes): OutOfMemory) -> PyErr {
     PyMemoryError::new_err(format!("no memory for {num_bytes} bytes"))

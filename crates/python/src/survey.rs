@@ -1,6 +1,6 @@
 //! Figures of the values of sequences.
 
-use crate::pool::pool;
+use crate::pool::{detached, pool};
 use cntkio_core::survey::{Range, survey as survey_of};
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -24,15 +24,15 @@ pub(crate) fn survey<'py>(
     let found: Option<(Vec<u64>, Range)> = if let Ok(values) = values.cast::<PyArray1<f32>>() {
         let (array, survey) = (values.readonly(), survey_of::<f32>);
         let values = array.as_slice()?;
-        py.detach(|| pool.install(|| survey(values, bytes, bounds, seeds)))
+        detached(py, || pool.install(|| survey(values, bytes, bounds, seeds)))?
     } else if let Ok(values) = values.cast::<PyArray1<f64>>() {
         let (array, survey) = (values.readonly(), survey_of::<f64>);
         let values = array.as_slice()?;
-        py.detach(|| pool.install(|| survey(values, bytes, bounds, seeds)))
+        detached(py, || pool.install(|| survey(values, bytes, bounds, seeds)))?
     } else if let Ok(values) = values.cast::<PyArray1<i32>>() {
         let (array, survey) = (values.readonly(), survey_of::<i32>);
         let values = array.as_slice()?;
-        py.detach(|| pool.install(|| survey(values, bytes, bounds, seeds)))
+        detached(py, || pool.install(|| survey(values, bytes, bounds, seeds)))?
     } else {
         return Err(PyTypeError::new_err("values must be a float32, float64 or int32 array"));
     };

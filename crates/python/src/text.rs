@@ -1,7 +1,7 @@
 //! Writers of the CNTK text format.
 
 use crate::chunk::{Chunk, plain};
-use crate::pool::pool;
+use crate::pool::{attached, detached, pool};
 use cntkio_core::convert::{self, Labels, LineFault, TokenStyle};
 use cntkio_core::ctf::{self, Unwritable};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
@@ -30,7 +30,7 @@ pub(crate) fn text_write<'py>(
     let chunk = &plain(chunk)?;
     let streams: Vec<(usize, &[u8])> = streams.iter().map(|(column, name)| (*column, &name[..])).collect();
     let pool = pool(num_threads)?;
-    Ok(match py.detach(|| pool.install(|| ctf::write(chunk, first, keys, &streams, piece))) {
+    Ok(match detached(py, || pool.install(|| ctf::write(chunk, first, keys, &streams, piece)))? {
         Ok(pieces) => (pieces.into_iter().map(|piece| piece.into_pyarray(py)).collect(), None),
         Err(Unwritable::Value { sequence, stream, value }) => (vec![], Some((sequence, Some((stream, value))))),
         Err(Unwritable::NoSample { sequence }) => (vec![], Some((sequence, None))),
@@ -47,7 +47,8 @@ pub(crate) struct Dictionary {
 impl Dictionary {
     #[new]
     fn new(text: &str) -> PyResult<Dictionary> {
-        let inner = convert::Dictionary::new(text).ok_or_else(|| PyValueError::new_err("2^32 lines or more"))?;
+        let inner =
+            attached(|| convert::Dictionary::new(text))?.ok_or_else(|| PyValueError::new_err("2^32 lines or more"))?;
         Ok(Dictionary { inner })
     }
 
@@ -93,7 +94,7 @@ pub(crate) fn text_tokens<'py>(
     let dictionaries: Vec<&convert::Dictionary> = dictionaries.iter().map(|one| &one.get().inner).collect();
     let names: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
     let style = TokenStyle { names: &names, unknown: unknown.as_deref(), is_annotated };
-    Ok(match py.detach(|| convert::tokens(block, first_key, &dictionaries, style)) {
+    Ok(match detached(py, || convert::tokens(block, first_key, &dictionaries, style))? {
         Ok(made) => (made.text.into_pyarray(py), made.num_lines, made.num_empty, made.first_empty, None),
         Err(fault) => (Vec::new().into_pyarray(py), 0, 0, None, Some(line_fault(fault))),
     })
@@ -110,7 +111,7 @@ pub(crate) fn text_numbers<'py>(
     features: (usize, usize),
     labels: Option<LabelTuple>,
     separator: Option<u8>,
-) -> (Bytes<'py>, u64, Option<LineFaultTuple>) {
+) -> PyResult<(Bytes<'py>, u64, Option<LineFaultTuple>)> {
     let chosen = match &labels {
         None => Labels::None,
         Some((start, count, None)) => Labels::Copied { start: *start, count: *count },
@@ -118,8 +119,8 @@ pub(crate) fn text_numbers<'py>(
             Labels::Category { start: *start, names: &names.get().inner, dim: *dim, is_sparse: *is_sparse }
         }
     };
-    match py.detach(|| convert::numbers(block, features, chosen, separator)) {
+    Ok(match detached(py, || convert::numbers(block, features, chosen, separator))? {
         Ok((text, num_lines)) => (text.into_pyarray(py), num_lines, None),
         Err(fault) => (Vec::new().into_pyarray(py), 0, Some(line_fault(fault))),
-    }
+    })
 }

@@ -14,6 +14,7 @@ mod write;
 pub use write::{Selected, Written, extra_size, sizes, write, write_documented};
 
 use crate::chunk::{Block, Bytes, Chunk, Column, EmptyColumn, Pool, Samples, Stored, i32_at, i32s, u32_at};
+use crate::memory;
 use cntkio_simd::prefetch;
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -142,7 +143,7 @@ fn block_starts(num_sequences: usize, piece: usize, size: impl Fn(usize) -> usiz
     for sequence in 0..num_sequences {
         let size = size(sequence);
         if taken > 0 && taken.saturating_add(size) > piece {
-            starts.push(sequence);
+            memory::push(&mut starts, sequence);
             taken = 0;
         }
         taken = taken.saturating_add(size);
@@ -181,7 +182,7 @@ pub fn parse(file: Bytes, num_sequences: usize, streams: &[Stream], own: Option<
     let mut walk = Walk { bytes: file.as_slice(), at: 0, stream: 0 };
     let list = (num_sequences as u64).saturating_mul(4);
     walk.take(list, Kind::LengthList, None).map_err(|fault| Fault { stream: None, ..fault })?;
-    let mut columns = Vec::with_capacity(streams.len());
+    let mut columns = memory::with_room(streams.len());
     for (number, stream) in streams.iter().enumerate() {
         walk.stream = number;
         let Places { starts, ends, sequence_offsets } = match own {
@@ -211,9 +212,9 @@ struct Places {
 
 impl Places {
     fn with_room(most_sequences: usize) -> Places {
-        let mut sequence_offsets = Vec::with_capacity(most_sequences + 1);
+        let mut sequence_offsets = memory::with_room(most_sequences + 1);
         sequence_offsets.push(0);
-        Places { starts: Vec::with_capacity(most_sequences + 1), ends: None, sequence_offsets }
+        Places { starts: memory::with_room(most_sequences + 1), ends: None, sequence_offsets }
     }
 
     /// Add the samples of the sequence that starts at a byte.
@@ -246,7 +247,7 @@ fn sequences(walk: &mut Walk, stream: &Stream, num_sequences: usize) -> Result<P
 /// Find some sequences of a stream, and check only these. Passing over the others reads only their counts.
 fn own_sequences(walk: &mut Walk, stream: &Stream, num_sequences: usize, own: &[u32]) -> Result<Places, Fault> {
     let mut places = Places::with_room(own.len().min((walk.bytes.len() - walk.at) / 4));
-    let mut ends = Vec::with_capacity(places.starts.capacity());
+    let mut ends = memory::with_room(places.starts.capacity());
     let mut own = own.iter().peekable();
     for sequence in 0..num_sequences {
         let start = walk.at;
@@ -374,7 +375,7 @@ pub fn parse_documented(
     pool: Option<&Arc<Pool>>,
 ) -> Result<Parsed, Fault> {
     let mut walk = Walk { bytes, at: 0, stream: 0 };
-    let mut inputs = Vec::with_capacity(streams.len());
+    let mut inputs = memory::with_room(streams.len());
     for (number, stream) in streams.iter().enumerate() {
         walk.stream = number;
         if stream.is_sparse {
@@ -387,7 +388,7 @@ pub fn parse_documented(
     let mut lengths = Vec::new();
     if !streams.is_empty() {
         // The bytes of each stream were found, so there are not more sequences than the chunk can hold.
-        lengths.resize(num_sequences, 1u32);
+        memory::resize(&mut lengths, num_sequences, 1u32);
     }
     for input in &inputs {
         if let Input::Sparse(matrix) = input {
@@ -441,8 +442,8 @@ fn matrix(walk: &mut Walk, stream: &Stream, num_sequences: usize, most_samples: 
     if first != 0 {
         return Err(walk.fault(Kind::FirstColumn, columns_at, Some(0), first.into()));
     }
-    let mut num_samples = Vec::with_capacity(num_sequences);
-    let mut columns = Vec::with_capacity(num_sequences + 1);
+    let mut num_samples = memory::with_room(num_sequences);
+    let mut columns = memory::with_room(num_sequences + 1);
     columns.push(0);
     let mut total = 0u64;
     let mut begin = 0usize;

@@ -2,6 +2,8 @@
 
 use super::{Fault, Kind, LARGEST_I32, counted};
 use crate::chunk::{PlainChunk, PlainColumn, Values};
+use crate::memory;
+use std::iter::repeat_n;
 use std::ops::Range;
 
 /// Consecutive sequences of a chunk that are written.
@@ -72,8 +74,8 @@ fn parts<'a>(written: &'a [Written<'a>], column: usize) -> impl Iterator<Item = 
 /// its longest stream, at least 1.
 pub fn sizes(written: &[Written], selected: &[Selected], is_documented: bool) -> (Vec<u64>, Vec<u32>) {
     let num_sequences = written.iter().map(|written| written.sequences.len()).sum();
-    let mut sizes = vec![if is_documented { 0 } else { 4u64 }; num_sequences];
-    let mut lengths = vec![1u32; num_sequences];
+    let mut sizes = memory::collected(repeat_n(if is_documented { 0 } else { 4u64 }, num_sequences));
+    let mut lengths = memory::collected(repeat_n(1u32, num_sequences));
     for &Selected { column, is_double } in selected {
         for ((size, length), part) in sizes.iter_mut().zip(&mut lengths).zip(parts(written, column)) {
             *size += part.size(is_double, is_documented) as u64;

@@ -15,9 +15,11 @@
 use super::bytes::Bytes;
 use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes, span, try_reserve};
 use super::values::Values;
+use crate::memory;
 use cntkio_memory::copy::{Floats, append_floats};
 use rayon::prelude::*;
 use std::cell::OnceCell;
+use std::iter::repeat_n;
 use std::ops::Range;
 
 /// Fewer values are not worth another thread.
@@ -181,18 +183,18 @@ impl Frames {
         let piece = |from: usize, to: usize| Floats { bytes: &sequence.bytes[from * size..to * size], ..sequence };
         let (left, right) = (self.left, self.right);
         if left + right == 0 && !self.is_broadcast {
-            pieces.push(piece(samples.start, samples.end));
+            memory::push(pieces, piece(samples.start, samples.end));
             return;
         }
-        pieces.reserve(samples.len());
+        memory::reserve(pieces, samples.len());
         for sample in samples {
             let center = sample.min(num_frames - 1);
             for _ in center..left {
-                pieces.push(piece(0, 1));
+                memory::push(pieces, piece(0, 1));
             }
-            pieces.push(piece(center.saturating_sub(left), (center + right + 1).min(num_frames)));
+            memory::push(pieces, piece(center.saturating_sub(left), (center + right + 1).min(num_frames)));
             for _ in num_frames..center + right + 1 {
-                pieces.push(piece(num_frames - 1, num_frames));
+                memory::push(pieces, piece(num_frames - 1, num_frames));
             }
         }
     }
@@ -268,7 +270,7 @@ impl Gather for AllFrames<'_> {
     ) -> Result<(), Error> {
         let Values::F32(values) = values else { return Err(Error::Mixed) };
         if self.are_scaled {
-            let mut all = Vec::with_capacity(located.num_sequences());
+            let mut all = memory::with_room(located.num_sequences());
             self.each(located, takes, |taken| {
                 all.push(taken);
                 Ok(())
@@ -276,14 +278,14 @@ impl Gather for AllFrames<'_> {
             return decode_all(&all, values);
         }
         let zeros = OnceCell::new();
-        let mut pieces: Vec<Floats> = Vec::with_capacity(located.num_sequences());
+        let mut pieces: Vec<Floats> = memory::with_room(located.num_sequences());
         let mut num_values = 0usize;
         self.each(located, takes, |Taken { frames, sequence, num_frames, samples }| {
             let size = samples.len().checked_mul(frames.dim()).ok_or(Error::TooLarge(usize::MAX))?;
             num_values = num_values.checked_add(size).ok_or(Error::TooLarge(usize::MAX))?;
             if num_frames == 0 {
-                let bytes = zeros.get_or_init(|| vec![0; 4 * frames.dim()]);
-                pieces.extend(samples.map(|_| Floats { bytes, is_big_endian: false }));
+                let bytes = zeros.get_or_init(|| memory::collected(repeat_n(0, 4 * frames.dim())));
+                memory::extend(&mut pieces, samples.map(|_| Floats { bytes, is_big_endian: false }));
                 return Ok(());
             }
             let (bytes, encoding) = frames.sequence(sequence, num_frames).ok_or(Error::Mixed)?;

@@ -50,6 +50,7 @@ pub use small::{Entries, Small};
 pub use stored::Stored;
 pub use values::{Precision, Values};
 
+use crate::memory;
 use std::sync::Arc;
 
 /// A stream of a block.
@@ -174,7 +175,9 @@ impl Chunk {
     /// Number of samples of each sequence of a stream, which must exist.
     pub fn lengths(&self, column: usize) -> Vec<u32> {
         let offsets = self.blocks.iter().flat_map(|block| block.columns[column].sequence_offsets.windows(2));
-        offsets.map(|pair| pair[1] - pair[0]).collect()
+        let mut lengths = memory::with_room(self.num_sequences());
+        lengths.extend(offsets.map(|pair| pair[1] - pair[0]));
+        lengths
     }
 
     /// Put a chunk together from its blocks.

@@ -9,6 +9,7 @@ use super::ragged::{Ahead, Error, Form, Gather, Located, Neighbours, RaggedEntri
 use super::samples::Samples;
 use super::small::{Entries, Small};
 use super::values::{Precision, Values};
+use crate::memory;
 use cntkio_memory::copy::{AnyWidth, append_any_width};
 use cntkio_memory::small::Widens;
 use cntkio_simd::prefetch;
@@ -123,7 +124,7 @@ impl<T: Precision> Gather for Dense<'_, T> {
         _: Option<&mut RaggedEntries>,
     ) -> Result<(), Error> {
         let dim = self.dim;
-        let mut pieces: Vec<AnyWidth<T>> = Vec::with_capacity(located.num_sequences());
+        let mut pieces: Vec<AnyWidth<T>> = memory::with_room(located.num_sequences());
         located.each_group(
             &self.columns,
             |column| column.sequence_offsets,
@@ -187,7 +188,7 @@ impl<'a, T: Precision> Sparse<'a, T> {
 
     /// The samples that the selection takes from each sequence. Prefetches the sample offsets.
     fn spans(&self, located: &Located, mut takes: Takes) -> Result<Vec<Span<'_, T>>, Error> {
-        let mut spans = Vec::with_capacity(located.num_sequences());
+        let mut spans = memory::with_room(located.num_sequences());
         located.each_group(
             &self.columns,
             |column| column.sequence_offsets,
@@ -218,8 +219,8 @@ impl<T: Precision> Gather for Sparse<'_, T> {
         entries.reserve(spans.iter().map(|span| span.samples.len()).sum());
         let RaggedEntries { sample_offsets, indices } = entries;
         let are_few = spans.len() <= AHEAD_SEQUENCES;
-        let mut all_values: Vec<AnyWidth<T>> = Vec::with_capacity(spans.len());
-        let mut all_indices: Vec<AnyWidth<i32>> = Vec::with_capacity(spans.len());
+        let mut all_values: Vec<AnyWidth<T>> = memory::with_room(spans.len());
+        let mut all_indices: Vec<AnyWidth<i32>> = memory::with_room(spans.len());
         for Span { column, samples } in &spans {
             let entries = match column.sample_offsets {
                 Some(offsets) => offsets[samples.start] as usize..offsets[samples.end] as usize,

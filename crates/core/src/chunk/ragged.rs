@@ -1,6 +1,7 @@
 //! Gathering: the input of each kind of samples ([`AllFound`], [`Takes`]), and its output ([`Ragged`]).
 
 use super::values::Values;
+use crate::memory;
 use cntkio_simd::prefetch_first;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -40,11 +41,11 @@ impl RaggedEntries {
     /// Make room for the offsets of `count` more samples.
     pub(crate) fn reserve(&mut self, count: usize) {
         if self.sample_offsets.len() > 1 {
-            return self.sample_offsets.reserve(count);
+            return memory::reserve(&mut self.sample_offsets, count);
         }
         // Growing a vector can take much longer than creating one, because its memory may belong to an arena of the
         // system's allocator that another thread has locked.
-        self.sample_offsets = Vec::with_capacity(count + 1);
+        self.sample_offsets = memory::with_room(count + 1);
         self.sample_offsets.push(0);
     }
 }
@@ -52,7 +53,7 @@ impl RaggedEntries {
 impl Ragged {
     /// A stream without sequences, with room for the offsets of `num_sequences` sequences.
     pub fn empty(is_sparse: bool, is_double: bool, num_sequences: usize) -> Ragged {
-        let mut sequence_offsets = Vec::with_capacity(num_sequences + 1);
+        let mut sequence_offsets = memory::with_room(num_sequences + 1);
         sequence_offsets.push(0);
         let entries = is_sparse.then(|| RaggedEntries { sample_offsets: vec![0], indices: Vec::new() });
         Ragged { sequence_offsets, values: Values::empty(is_double), entries }
@@ -178,7 +179,7 @@ impl Located<'_> {
         match self {
             Located::Parts { blocks, sequences } => {
                 let single = |(&block, &first): (&u32, &u32)| Neighbours { block, first, end: first.wrapping_add(1) };
-                blocks.iter().zip(*sequences).map(single).collect()
+                Cow::Owned(memory::collected(blocks.iter().zip(*sequences).map(single)))
             }
             Located::Neighbours { all, .. } => Cow::Borrowed(all),
         }
@@ -263,7 +264,7 @@ impl<'a, 'out> Takes<'a, 'out> {
         stream: usize,
         sequence_offsets: &'out mut Vec<i64>,
     ) -> Takes<'a, 'out> {
-        sequence_offsets.reserve(num_sequences);
+        memory::reserve(sequence_offsets, num_sequences);
         let total = sequence_offsets[sequence_offsets.len() - 1];
         Takes { parts, stream, next: 0, total, sequence_offsets }
     }

@@ -3,6 +3,7 @@
 use super::bytes::Bytes;
 use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes, span, try_reserve};
 use super::values::Values;
+use crate::memory;
 use cntkio_simd::prefetch_first;
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -61,7 +62,7 @@ impl Runs {
         }
         // Computed outside `get_or_init`: if the process forked while another thread computes inside it, the child
         // would wait forever.
-        let mut each = Vec::with_capacity(sequence_offsets.last().map_or(0, |&end| end as usize));
+        let mut each = memory::with_room(sequence_offsets.last().map_or(0, |&end| end as usize));
         for (sequence, samples) in sequence_offsets.windows(2).enumerate() {
             let num_samples = (samples[1] - samples[0]) as usize;
             self.expand(sequence, num_samples, 0..num_samples, |class, _, count| {
@@ -182,7 +183,8 @@ impl Gather for AllRuns<'_> {
         let num_before = indices.len();
         if let Some(samples) = if self.are_marked { None } else { takes.single() } {
             self.append_single_samples(located, &takes, samples, indices)?;
-            values.resize(values.len() + samples.len(), 1.0);
+            let num_values = values.len() + samples.len();
+            memory::resize(values, num_values, 1.0);
         } else {
             let all = self.taken(located, takes)?;
             let num_samples = num_samples(&all);
@@ -209,7 +211,7 @@ impl Gather for AllRuns<'_> {
 impl<'a> AllRuns<'a> {
     /// The samples that the selection takes from each sequence.
     fn taken(&self, located: &Located, mut takes: Takes) -> Result<Vec<Taken<'_>>, Error> {
-        let mut all = Vec::with_capacity(located.num_sequences());
+        let mut all = memory::with_room(located.num_sequences());
         located.each(&self.columns, |&(runs, sequence_offsets), sequence| {
             let (begin, end) = span(sequence_offsets, sequence)?;
             let num_samples = end - begin;
@@ -229,7 +231,7 @@ impl<'a> AllRuns<'a> {
         samples: &[u32],
         indices: &mut Vec<i32>,
     ) -> Result<(), Error> {
-        let mut classes: Vec<&u32> = Vec::with_capacity(samples.len());
+        let mut classes: Vec<&u32> = memory::with_room(samples.len());
         let each = |&(runs, sequence_offsets): &(&'a Runs, &'a [u32])| (runs.each(sequence_offsets), sequence_offsets);
         let columns = self.each.get_or_init(|| self.columns.iter().map(each).collect());
         located.each(columns, |(each, sequence_offsets), sequence| {
@@ -243,7 +245,7 @@ impl<'a> AllRuns<'a> {
             classes.push(class);
             Ok(())
         })?;
-        indices.extend(classes.into_iter().map(|&class| class as i32));
+        memory::extend(indices, classes.into_iter().map(|&class| class as i32));
         Ok(())
     }
 }

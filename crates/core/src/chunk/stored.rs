@@ -11,6 +11,7 @@
 use super::bytes::{Bytes, i32s, u32_at};
 use super::ragged::{Ahead, Error, Form, Gather, Located, Neighbours, RaggedEntries, Takes, span};
 use super::values::{Precision, Values, in_either_precision, reserve};
+use crate::memory;
 use cntkio_memory::copy::{Number, append_stored};
 use cntkio_simd::{prefetch, prefetch_first};
 
@@ -136,7 +137,7 @@ impl Gather for AllStored<'_> {
         values: &mut Values,
         entries: Option<&mut RaggedEntries>,
     ) -> Result<(), Error> {
-        let mut pieces: Vec<Piece> = Vec::with_capacity(located.num_sequences());
+        let mut pieces: Vec<Piece> = memory::with_room(located.num_sequences());
         located.each_group(
             &self.0,
             |column| column.starts,
@@ -183,7 +184,7 @@ impl AllStored<'_> {
 }
 
 fn dense<T: Precision>(pieces: &[Piece], mut takes: Takes, out: &mut Vec<T>) -> Result<(), Error> {
-    let mut all: Vec<&[u8]> = Vec::with_capacity(pieces.len());
+    let mut all: Vec<&[u8]> = memory::with_room(pieces.len());
     for &Piece { column, bytes } in pieces {
         let (count, mut values) = bytes.split_at_checked(4).ok_or_else(|| column.changed())?;
         let (num_samples, size) = (u32_at(count, 0), column.dim * column.width());
@@ -232,11 +233,12 @@ fn sparse<T: Precision>(
         }
         i32::append_le(indices, taken.indices);
         let mut bits = 0;
-        sample_offsets.extend(i32s(taken.sizes).map(|size| {
+        let ends = i32s(taken.sizes).map(|size| {
             bits |= size;
             end += i64::from(size);
             end
-        }));
+        });
+        memory::extend(sample_offsets, ends);
         if bits < 0 || end != indices.len() as i64 {
             return Err(piece.column.changed());
         }

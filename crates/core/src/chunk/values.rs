@@ -121,7 +121,7 @@ impl Precision for f32 {
 
     #[inline]
     fn append_converted(out: &mut Vec<f32>, bytes: &[u8]) {
-        out.extend(bytes.as_chunks().0.iter().map(|&value| f64::from_le_bytes(value) as f32));
+        memory::extend(out, bytes.as_chunks().0.iter().map(|&value| f64::from_le_bytes(value) as f32));
     }
 }
 
@@ -140,7 +140,7 @@ impl Precision for f64 {
 
     #[inline]
     fn append_converted(out: &mut Vec<f64>, bytes: &[u8]) {
-        out.extend(bytes.as_chunks().0.iter().map(|&value| f64::from(f32::from_le_bytes(value))));
+        memory::extend(out, bytes.as_chunks().0.iter().map(|&value| f64::from(f32::from_le_bytes(value))));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Inference: the streams of an unknown file, and their forms.
 
 use super::ends_name;
+use crate::memory;
 use memchr::memchr2;
 use std::collections::HashMap;
 
@@ -59,8 +60,9 @@ pub fn infer(block: &[u8]) -> Option<Vec<Seen>> {
                 Some(&number) => number,
                 None if all.len() == MOST_NAMES => return None,
                 None => {
+                    memory::require(by_name.try_reserve(1), 2 * size_of::<(Vec<u8>, usize)>() * all.len());
                     by_name.insert(name.to_vec(), all.len());
-                    all.push(Seen { name: name.to_vec(), ..Seen::default() });
+                    memory::push(&mut all, Seen { name: name.to_vec(), ..Seen::default() });
                     all.len() - 1
                 }
             },

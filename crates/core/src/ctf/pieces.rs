@@ -11,7 +11,7 @@ use super::builder::{Builder, builders, finish};
 use super::parse::Parser;
 use super::{Extent, Finding, Findings, Schema};
 use crate::chunk::{Block, Chunk, Pool};
-use crate::memory::{push, reserve};
+use crate::memory::{push, reserve, with_room};
 use crate::text::{Packed, Text};
 use cntkio_simd::Kernel;
 use rayon::prelude::*;
@@ -72,7 +72,7 @@ pub fn parse_chunk(
         _ => pieces.par_iter().map(|piece| parse_piece(piece, budget)).collect(),
     };
     let mut all = Findings::new(budget, is_strict).in_full(schema.keeps_findings);
-    let mut blocks = Vec::with_capacity(pieces.len());
+    let mut blocks = with_room(pieces.len());
     let mut first_sequence = 0;
     for (piece, parsed) in pieces.iter().zip(parsed) {
         let (mut block, mut findings) = parsed?;

@@ -5,6 +5,7 @@
 //! (docs/convert.md)
 
 use crate::chunk::{PlainChunk, PlainColumn, in_either_precision};
+use crate::memory;
 use rayon::prelude::*;
 
 pub(crate) fn put_integer(out: &mut Vec<u8>, mut value: u64) {
@@ -18,7 +19,7 @@ pub(crate) fn put_integer(out: &mut Vec<u8>, mut value: u64) {
             break;
         }
     }
-    out.extend_from_slice(&digits[at..]);
+    memory::append(out, &digits[at..]);
 }
 
 /// A value that can be written. Whole numbers below `EXACT_BELOW` are exact, and are written as integers.
@@ -30,14 +31,14 @@ trait Decimal: Copy + Into<f64> {
 impl Decimal for f32 {
     const EXACT_BELOW: f64 = (1u64 << 24) as f64;
     fn put_shortest(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(ryu::Buffer::new().format_finite(self).as_bytes());
+        memory::append(out, ryu::Buffer::new().format_finite(self).as_bytes());
     }
 }
 
 impl Decimal for f64 {
     const EXACT_BELOW: f64 = (1u64 << 53) as f64;
     fn put_shortest(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(ryu::Buffer::new().format_finite(self).as_bytes());
+        memory::append(out, ryu::Buffer::new().format_finite(self).as_bytes());
     }
 }
 
@@ -46,7 +47,7 @@ fn put_number<T: Decimal>(out: &mut Vec<u8>, value: T) -> Result<(), f64> {
     let wide: f64 = value.into();
     if wide.abs() < T::EXACT_BELOW && wide == (wide as i64) as f64 {
         if wide.is_sign_negative() {
-            out.push(b'-');
+            memory::push(out, b'-');
         }
         put_integer(out, wide.abs() as u64);
         return Ok(());
@@ -124,12 +125,12 @@ fn write_sequence(
         let mut before = b'\t';
         for (stream, &(column, name)) in streams.iter().enumerate() {
             let Some(sample) = samples(column).and_then(|mut samples| samples.nth(line)) else { continue };
-            out.extend_from_slice(&[before, b'|']);
-            out.extend_from_slice(name);
+            memory::append(out, &[before, b'|']);
+            memory::append(out, name);
             before = b' ';
             put_sample(out, &columns[column], sample).map_err(|value| Unwritable::Value { sequence, stream, value })?;
         }
-        out.push(b'\n');
+        memory::push(out, b'\n');
     }
     Ok(())
 }
@@ -137,15 +138,15 @@ fn write_sequence(
 fn put_sample(out: &mut Vec<u8>, column: &PlainColumn, sample: usize) -> Result<(), f64> {
     fn plain<T: Decimal>(out: &mut Vec<u8>, values: &[T]) -> Result<(), f64> {
         values.iter().try_for_each(|&value| {
-            out.push(b' ');
+            memory::push(out, b' ');
             put_number(out, value)
         })
     }
     fn indexed<T: Decimal>(out: &mut Vec<u8>, indices: &[i32], values: &[T]) -> Result<(), f64> {
         indices.iter().zip(values).try_for_each(|(&index, &value)| {
-            out.push(b' ');
+            memory::push(out, b' ');
             put_integer(out, index as u64);
-            out.push(b':');
+            memory::push(out, b':');
             put_number(out, value)
         })
     }

@@ -19,6 +19,7 @@ pub use whole::{Whole, in_full_width};
 
 use crate::chunk::{Ahead, Block, Chunk, Column, Gather, Located, Neighbours, Samples, Takes, Values, try_reserve};
 use crate::chunk::{frames, plain, runs, stored};
+use crate::memory;
 use rayon::prelude::*;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -92,8 +93,8 @@ impl<'a> Sources<'a> {
     /// A block has no such stream, or has the stream in another form; or a file that a chunk shows has changed.
     pub fn new(chunks: &'a [&'a Chunk], wanted: &[Wanted]) -> Result<Sources<'a>, Error> {
         check_unchanged(chunks)?;
-        let mut blocks = Vec::with_capacity(chunks.iter().map(|chunk| chunk.blocks().len()).sum());
-        let mut first_blocks = Vec::with_capacity(chunks.len());
+        let mut blocks = memory::with_room(chunks.iter().map(|chunk| chunk.blocks().len()).sum());
+        let mut first_blocks = memory::with_room(chunks.len());
         for chunk in chunks {
             first_blocks.push(blocks.len() as u32);
             blocks.extend(chunk.blocks());
@@ -144,7 +145,7 @@ impl<'a> Sources<'a> {
             let exist = chunk_of.iter().max().is_none_or(|&last| (last as usize) < self.blocks.len());
             return if exist { Ok(Located::Parts { blocks: chunk_of, sequences }) } else { Err(Error::Missing) };
         }
-        let mut all: Vec<Neighbours> = Vec::with_capacity(num_sequences);
+        let mut all: Vec<Neighbours> = memory::with_room(num_sequences);
         // The sequence after the last sequence, and the number of sequences of its block that may join the last neighbours.
         let (mut next, mut num_joining) = ((0, 0), 0);
         for (&chunk_index, &sequence) in chunk_of.iter().zip(sequences) {

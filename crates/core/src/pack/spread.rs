@@ -2,6 +2,7 @@
 
 use super::{Parts, Selection, Sources, Stream, Wanted};
 use crate::chunk::{Chunk, Error, Located, RaggedEntries, Values, span};
+use crate::memory;
 use crate::number::Element;
 use cntkio_memory::copy::zeros;
 
@@ -58,8 +59,8 @@ pub fn spread(
     if cells.len() != selection.sequences.len() {
         return Err(Error::Missing);
     }
-    let firsts: Vec<u32> = cells.iter().map(|cell| cell.first_sample).collect();
-    let counts: Vec<u32> = cells.iter().map(|cell| cell.num_samples).collect();
+    let firsts: Vec<u32> = memory::collected(cells.iter().map(|cell| cell.first_sample));
+    let counts: Vec<u32> = memory::collected(cells.iter().map(|cell| cell.num_samples));
     let parts = Some(Parts { firsts: &firsts, counts: &counts });
     let first_block = chunks.iter().find_map(|chunk| chunk.blocks().first());
     let wanted = |&Table { stream, is_double, .. }: &Table| {

@@ -6,6 +6,7 @@
 
 use super::{Selection, Sources, Stream, Wanted};
 use crate::chunk::{Block, Chunk, Column, Error, Form, Ragged, RaggedEntries, Samples, expect};
+use crate::memory;
 use rayon::prelude::*;
 
 /// The streams of the chunks so far.
@@ -60,7 +61,11 @@ impl Whole {
 /// Copy a chunk into one whose columns are dense or sparse in full width: all its sequences, or some.
 pub fn in_full_width(chunk: &Chunk, own: Option<&[u32]>) -> Result<Chunk, Error> {
     let offsets = |offsets: Vec<i64>| -> Result<Vec<u32>, Error> {
-        offsets.into_iter().map(|at| u32::try_from(at).map_err(|_| Error::TooLarge(usize::MAX))).collect()
+        let mut narrow = memory::with_room(offsets.len());
+        for at in offsets {
+            narrow.push(u32::try_from(at).map_err(|_| Error::TooLarge(usize::MAX))?);
+        }
+        Ok(narrow)
     };
     let first = chunk.blocks().first().map_or(&[][..], |block| &block.columns);
     let forms: Vec<Form> = first.iter().map(|column| column.samples.form()).collect();
@@ -70,7 +75,7 @@ pub fn in_full_width(chunk: &Chunk, own: Option<&[u32]>) -> Result<Chunk, Error>
     };
     let chunks = [chunk];
     let sources = Sources::new(&chunks, &forms.iter().enumerate().map(wanted).collect::<Vec<_>>())?;
-    let chunk_of = vec![0; own.map_or(0, <[u32]>::len)];
+    let chunk_of = memory::collected(std::iter::repeat_n(0, own.map_or(0, <[u32]>::len)));
     let located = match own {
         None => sources.all(),
         Some(sequences) => sources.locate(Selection { chunk_of: &chunk_of, sequences, parts: None })?,

@@ -5,6 +5,7 @@
 
 use super::Table;
 use super::generator::{MersenneTwister, Remainder};
+use crate::memory;
 use crate::owners::Owners;
 
 /// Distance that a sequence may move from the rank of its chunk.
@@ -77,7 +78,7 @@ impl SweepPlan {
     pub(super) fn new(table: Table, chunk_samples: &[u64], randomization: Randomization, sweep: u64) -> Self {
         let seed = randomization.seed.wrapping_add(sweep);
         let chunks = chunk_order(table.num_chunks(), seed);
-        let mut starts = Vec::with_capacity(chunks.len() + 1);
+        let mut starts = memory::with_room(chunks.len() + 1);
         starts.push(0);
         let mut sequences = 0;
         for &chunk in &chunks {

@@ -8,6 +8,7 @@
 //!
 //! A *part* is a rank's share of a chunk in one sweep. Its number is the sweep times the number of chunks, plus the chunk.
 
+use crate::memory;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -77,7 +78,7 @@ impl Part {
 
     fn indices(&self) -> Vec<u32> {
         let count = self.bits.iter().map(|word| word.count_ones() as usize).sum();
-        let mut indices = Vec::with_capacity(count);
+        let mut indices = memory::with_room(count);
         for (&word, first) in self.bits.iter().zip((0..).step_by(64)) {
             let mut rest = word;
             while rest != 0 {
@@ -127,8 +128,8 @@ impl Shares {
     /// `all` describes all sequences of the reads, `bounds` the first sequence of each read and, last, their number; `ends`
     /// are the positions after each read. `kept` ascends. `chunk_starts` has the first sequence of each chunk.
     pub fn add(&mut self, all: Sequences, bounds: &[usize], ends: &[u64], kept: &[u32], chunk_starts: &[i64]) -> Kept {
-        let with_room = || Vec::with_capacity(kept.len());
-        let mut own = Kept { sequences: with_room(), parts: with_room(), indices: Vec::with_capacity(kept.len()) };
+        let with_room = || memory::with_room(kept.len());
+        let mut own = Kept { sequences: with_room(), parts: with_room(), indices: memory::with_room(kept.len()) };
         let mut kept = kept.iter().map(|&at| at as usize).peekable();
         for (read, &end) in bounds.windows(2).zip(ends) {
             let samples: u64 = all.lengths[read[0]..read[1]].iter().map(|&length| u64::from(length)).sum();
@@ -179,7 +180,7 @@ impl Shares {
     pub fn refs(&mut self, parts: &[i64], indices: &[u32]) -> Option<PartRefs> {
         let (mut listed, mut firsts) = (Vec::new(), Vec::new());
         let mut numbers: OfParts<u32> = OfParts::default();
-        let mut part_indices = Vec::with_capacity(parts.len());
+        let mut part_indices = memory::with_room(parts.len());
         for (at, &part) in parts.iter().enumerate() {
             let number = *numbers.entry(part as u64).or_insert_with(|| {
                 listed.push(part as u64);

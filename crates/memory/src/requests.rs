@@ -15,21 +15,26 @@ pub struct OutOfMemory(pub usize);
 #[inline]
 pub fn reserve<T>(values: &mut Vec<T>, count: usize) {
     if values.try_reserve(count).is_err() {
-        let num_bytes = values.len().saturating_add(count).saturating_mul(size_of::<T>());
-        resume_unwind(Box::new(OutOfMemory(num_bytes)));
+        refused(values.len().saturating_add(count).saturating_mul(size_of::<T>()));
     }
 }
 
 /// Unwind with [`OutOfMemory`] if a request for about this number of bytes failed.
-pub(crate) fn require<E>(reserved: Result<(), E>, num_bytes: usize) {
+pub fn require<E>(reserved: Result<(), E>, num_bytes: usize) {
     if reserved.is_err() {
-        resume_unwind(Box::new(OutOfMemory(num_bytes)));
+        refused(num_bytes);
     }
+}
+
+/// Unwind with [`OutOfMemory`]: a request for about this number of bytes failed.
+#[cold]
+pub fn refused(num_bytes: usize) -> ! {
+    resume_unwind(Box::new(OutOfMemory(num_bytes)))
 }
 
 /// Append a value; unwind with [`OutOfMemory`] if the system has no memory for more values.
 #[inline]
-pub(crate) fn push<T>(values: &mut Vec<T>, value: T) {
+pub fn push<T>(values: &mut Vec<T>, value: T) {
     if values.len() == values.capacity() {
         reserve(values, 1);
     }
@@ -42,6 +47,14 @@ pub fn extend<T>(values: &mut Vec<T>, more: impl ExactSizeIterator<Item = T>) {
     values.extend(more);
 }
 
+/// An empty vector with room for `count` values; unwind with [`OutOfMemory`] if the system has less memory.
+#[inline]
+pub fn with_room<T>(count: usize) -> Vec<T> {
+    let mut values = Vec::new();
+    require(values.try_reserve_exact(count), count.saturating_mul(size_of::<T>()));
+    values
+}
+
 /// Collect values whose number is known; unwind with [`OutOfMemory`] if the system has less memory.
 pub fn collected<T>(values: impl ExactSizeIterator<Item = T>) -> Vec<T> {
     let mut all = Vec::new();
@@ -49,14 +62,19 @@ pub fn collected<T>(values: impl ExactSizeIterator<Item = T>) -> Vec<T> {
     all
 }
 
+/// Copy values; unwind with [`OutOfMemory`] if the system has less memory.
+pub fn copied<T: Copy>(values: &[T]) -> Vec<T> {
+    collected(values.iter().copied())
+}
+
 /// Append slices, or the last of several vectors; unwind with [`OutOfMemory`] if the system has less memory.
-pub(crate) fn append<T: Copy>(values: &mut Vec<T>, more: &[T]) {
+pub fn append<T: Copy>(values: &mut Vec<T>, more: &[T]) {
     reserve(values, more.len());
     values.extend_from_slice(more);
 }
 
 /// Change the number of values; unwind with [`OutOfMemory`] if the system has less memory.
-pub(crate) fn resize<T: Clone>(values: &mut Vec<T>, count: usize, value: T) {
+pub fn resize<T: Clone>(values: &mut Vec<T>, count: usize, value: T) {
     reserve(values, count.saturating_sub(values.len()));
     values.resize(count, value);
 }
