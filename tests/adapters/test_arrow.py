@@ -1,5 +1,6 @@
 """Corpora as Arrow record batches, in files and in other libraries, and back."""
 
+import operator
 import struct
 import tracemalloc
 from pathlib import Path
@@ -272,6 +273,14 @@ def test_other_libraries_read_our_streams_and_we_read_theirs(
         frame = duckdb.sql("select * from batches").to_arrow_table()
         assert frame.to_pylist() == ROWS
     assert text_of(tmp_path, read(frame, shapes=shapes)) == text_of(tmp_path, corpus)
+
+
+@pytest.mark.parametrize("library", ["polars.DataFrame", "pandas.DataFrame.from_arrow", "pyarrow.table"])
+def test_other_libraries_pass_our_exceptions_on(corpus: CTFDeserializer, library: str) -> None:
+    module, _, function = library.partition(".")
+    consume = operator.attrgetter(function)(pytest.importorskip(module))
+    with pytest.raises(CorpusError, match="^sequence 7, stream 's': 2 samples, but a flat column has one for each"):
+        consume(RecordBatches(corpus, flat=["s"]))
 
 
 # ----------------------------------------------------------------------------------------------- command line

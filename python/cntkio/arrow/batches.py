@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -160,7 +161,9 @@ _LARGEST_OFFSET = 2**31 - 1
 class RecordBatches(Displayed):
     """A corpus as a stream of record batches, for consumers of the Arrow PyCapsule interface.
 
-    Each consumer reads the corpus anew, and only up to the last batch that it requests.
+    Each consumer reads the corpus anew: the first batch at once, and others up to the last batch that it requests. An
+    error in the first batch is one of our exceptions. A later error arrives in an exception of the consumer, which
+    begins with our message.
 
     The columns are the key (``uint64``, or ``string``; without keys the row number) and one for each stream, in which a
     row is a list of samples. A dense sample is a number if its dimension is 1, otherwise a list of fixed size. A sparse
@@ -216,7 +219,10 @@ class RecordBatches(Displayed):
         return self.schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.reader().__arrow_c_stream__(requested_schema)
+        batches = self.batches()
+        first = list(islice(batches, 1))  # here, since consumers wrap what is raised later in exceptions of their own
+        reader = pa.RecordBatchReader.from_batches(self.schema, chain(first, batches))
+        return reader.__arrow_c_stream__(requested_schema)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.batches()
