@@ -88,6 +88,35 @@ def test_a_misspelled_name_is_found_at_its_place(capsys: pytest.CaptureFixture[s
     assert checked("a.ctf", *STREAMS, capsys=capsys)["counts"] == {"missing-sample": 1}
 
 
+@pytest.mark.parametrize(
+    ("stream", "code", "message", "help_"),
+    [
+        ("x:3", "wrong-stream", "the text does not fit --stream x:3: its samples have 4 values", "write --stream x:4"),
+        ("x:3:sparse", "wrong-stream", "not fit --stream x:3:sparse: its samples have 4 values", "write --stream x:4"),
+        ("x:5", "too-few-values", "not fit --stream x:5: its samples have 4 values", "write --stream x:4"),
+        ("y:2:sparse", "wrong-stream", "its samples have indices up to 6", "write --stream y:7:sparse"),
+        ("y:2", "wrong-stream", "its samples have indices up to 6", "write --stream y:7:sparse"),
+        ("xx:4", "wrong-stream", "no line has a stream 'xx'; there are: 'x', 'y'; did you mean 'x'?",
+         "the text has --stream x:4, --stream y:7:sparse"),
+    ],
+)  # fmt: skip
+def test_one_finding_names_a_wrong_option_and_the_right_one(
+    stream: str, code: str, message: str, help_: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write([f"|x {index} 2 3 4 |y {6 - index % 3}:1" for index in range(9)])
+    found = checked("a.ctf", "--stream", stream, "--ignore", "constant-values", capsys=capsys)
+    assert found["counts"] == {code: 9}
+    (finding,) = found["findings"]
+    assert finding["message"].endswith(message) and finding["help"] == help_
+    assert (finding["count"], finding["stream"]) == (9, stream.partition(":")[0])
+
+
+def test_a_few_wrong_lines_do_not_blame_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    write([*["|x 1 2 |y 1"] * 4, *["|x 1 2 3 |y 1"] * 3, *["|y 1"] * 3])
+    found = checked("a.ctf", "--stream", "x:2", "--ignore", "constant-values", capsys=capsys)
+    assert found["counts"] == {"too-many-values": 3, "missing-sample": 3}
+
+
 IGNORED = ["--ignore", "constant-values"]
 
 

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from cntkio.convert import Progress
 from cntkio.corpora import PARSED_AHEAD, SURVEYED_AT_ONCE, Described, Input, Reading, described, inputs
+from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import Ahead, Corpus, Deserializer, Loaded
 from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams
@@ -33,10 +34,10 @@ from cntkio.formats.input_file import Locator, has_byte
 from cntkio.formats.joined_index import KeysOf
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote, remote_by_default
-from cntkio.formats.report import UNKNOWN_NAME, observed, traced
+from cntkio.formats.report import UNKNOWN_NAME, first_few, observed, traced
 from cntkio.formats.table import key_value
 from cntkio.formats.text_input import TextInput
-from cntkio.hints import did_you_mean, wording
+from cntkio.hints import did_you_mean, there_are, wording
 from cntkio.source.arrangement import arrange
 from cntkio.source.join import join
 from cntkio.streams import StreamDefs
@@ -54,6 +55,7 @@ _READ = 4 << 20
 _BAD_SAMPLES = {"bad number", "bad index", "index out of range", "missing colon", "too many values"}
 _BAD_LINES = {"junk", "pipe without a name", "name at the end", "no value at the end"}
 _GAPS = {"stream without a sample", "line without a sample", "too few samples"}
+_OF_MISFITS = ("bad-number", "bad-index", "index-too-large", "too-many-values", "too-few-values")
 _ENDS_VALUES = "byte above 0x7F"
 _LABELS = ("mlf", "binary mlf")
 _SPEECH = ("scp", *_LABELS)
@@ -442,7 +444,15 @@ def _check_input(call: _Call, file: Input) -> list[list[_Checked]]:
     try:
         guess = guessed_streams(file.names) if file.kind.form == "ctf" and not call.reading.streams else StreamDefs()
         if not guess:
-            return _check_as_asked(call, file)
+            num_before = call.findings.num_sequences
+            found = _check_as_asked(call, file)
+            if (
+                call.reading.streams
+                and file.kind.form == "ctf"
+                and any(one.num_noted for each in found for one in each)
+            ):
+                _explain_streams(call, file, call.findings.num_sequences - num_before)
+            return found
         findings = call.findings.empty()
         findings.corpus = file.name
         reading = call.reading._replace(streams=guess)
@@ -467,6 +477,34 @@ def _check_input(call: _Call, file: Input) -> list[list[_Checked]]:
             raise
         call.findings.add(Finding("broken-file", str(error), error.path, line=error.line, column=error.line and 1))
     return []
+
+
+def _explain_streams(call: _Call, file: Input, num_sequences: int) -> None:
+    """Let one finding show which definition of a stream fits a text, if most sequences contradict the definition."""
+    usual = infer_usual_streams(file.names, 0)
+    for name, asked in call.reading.streams.items():
+        alias = asked["stream_alias"]
+        if (seen := usual.get(alias)) is None:
+            explained = [one for stream in ("", name) for one in call.findings.of("missing-sample", stream)]
+            what = f"no line has a stream {alias!r}{there_are(alias, usual)}"
+            fitting = first_few((_written(other, other, usual[other]) for other in usual), len(usual))
+            advice = f"the text has {fitting}"
+        elif (seen.is_sparse, seen.dim) != (asked.is_sparse, asked.dim):
+            explained = [one for code in _OF_MISFITS for one in call.findings.of(code, name)]
+            values = f"indices up to {seen.dim - 1}" if seen.is_sparse else counted(seen.dim, "value")
+            what = f"the text does not fit {_written(name, alias, asked)}: its samples have {values}"
+            advice = f"write {_written(name, alias, seen)}"
+        else:
+            continue
+        if 2 * sum(one.num_cases for one in explained) > num_sequences:
+            for one in explained:
+                code = one.code if one.rule.severity == "warning" else "wrong-stream"
+                new = one._replace(code=code, message=what, stream=name, advice=advice, num_cases=0, others=())
+                call.findings.replace(one.code, one.stream or "", new)
+
+
+def _written(name: str, alias: str, stream: Any) -> str:
+    return wording().stream(name, alias, stream.dim, is_sparse=stream.is_sparse)
 
 
 def _check_as_asked(call: _Call, file: Input) -> list[list[_Checked]]:
