@@ -12,7 +12,7 @@ import pytest
 from cntkio import write_ctf
 from cntkio.cli import main
 from cntkio.formats import output_file
-from cntkio.formats.output_file import scratch_beside, written_whole
+from cntkio.formats.output_file import written_whole
 from support.disks import NUM_BYTES, WRITERS, small_disk
 
 
@@ -53,7 +53,7 @@ def test_the_command_line_names_the_file(disk: Path, tmp_path: Path, capsys: pyt
 
 
 def test_a_scratch_file_on_a_full_disk_is_removed(disk: Path) -> None:
-    with pytest.raises(OSError, match="No space left") as caught, scratch_beside(disk / "out") as file:
+    with pytest.raises(OSError, match="No space left") as caught, written_whole(disk / "out", is_kept=False) as file:
         file.write(bytes(NUM_BYTES))
     assert caught.value.filename == str(disk / "out") and list(disk.iterdir()) == []
 

@@ -31,9 +31,10 @@ from cntkio.convert.arrays import CommentedMinibatch, read_ctf
 from cntkio.convert.chunks import CorpusChunks, corpus_chunks
 from cntkio.convert.corpora import FileFormat, cbf_to_ctf, ctf_to_cbf, format_of, read_header_file
 from cntkio.convert.files import Reading, convert_file, corpus_of, format_of_name
-from cntkio.convert.pieces import AnyPath, Piece, Pieces, Progress, Writable, is_table, joined
+from cntkio.convert.pieces import Piece, Pieces, Progress, Writable, is_table, joined
 from cntkio.convert.scripts import LabelType, txt_to_ctf, uci_to_ctf
 from cntkio.convert.text import sequence_to_cntk_text_format, write_cbf, write_ctf
+from cntkio.formats.output_file import AnyPath
 
 __all__ = [
     "AnyPath",

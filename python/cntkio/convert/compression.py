@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import BinaryIO, Literal, Protocol, get_args
 
 from cntkio import _core
-from cntkio.convert.pieces import AnyPath
 from cntkio.errors import ConfigError
+from cntkio.formats.output_file import AnyPath
 
 Compression = Literal["none", "gzip", "zstd"]
 FRAME = 4 << 20

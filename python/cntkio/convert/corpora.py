@@ -9,13 +9,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.convert.pieces import AnyPath, Progress
+from cntkio.convert.pieces import Progress
 from cntkio.convert.text import write_cbf, write_ctf
 from cntkio.errors import FormatError
 from cntkio.formats.cbf import CBFDeserializer, Layout
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import detect
 from cntkio.formats.input_file import all_bytes
+from cntkio.formats.output_file import AnyPath
 from cntkio.streams import StreamDef, StreamDefs
 
 FileFormat = Literal["ctf", "cbf", "parquet", "arrow"]

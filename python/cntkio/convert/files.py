@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 from cntkio.arguments import path_texts
 from cntkio.convert.compression import Compression, compression_of
 from cntkio.convert.corpora import FileFormat
-from cntkio.convert.pieces import AnyPath, Classes, Progress
+from cntkio.convert.pieces import Classes, Progress
 from cntkio.convert.text import write_cbf, write_ctf
 from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFDeserializer
@@ -19,6 +19,7 @@ from cntkio.formats.detect import detect
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.htk import HTKFeatureDeserializer, first_header
 from cntkio.formats.joined_index import KeysOf
+from cntkio.formats.output_file import AnyPath
 from cntkio.hints import suggests_keywords, wording
 from cntkio.streams import StreamDef, StreamDefs
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -20,7 +19,6 @@ from cntkio.formats.contract import Corpus, Loaded
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamInformation, packed_columns
 
-AnyPath = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
 """Function that is called with how much is done and the total; the total is 0 if it is not known."""
 

@@ -16,11 +16,11 @@ from cntkio._core import Dictionary
 from cntkio.arguments import check_word
 from cntkio.convert import tuning
 from cntkio.convert.compression import Compression, Sink, compressed, compression_of
-from cntkio.convert.pieces import AnyPath, Progress
+from cntkio.convert.pieces import Progress
 from cntkio.convert.text import text_name
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.open_input import open_stored
-from cntkio.formats.output_file import written_whole
+from cntkio.formats.output_file import AnyPath, written_whole
 from cntkio.formats.remote import as_url
 from cntkio.formats.unpacking import content_of, packing_of
 from cntkio.hints import wording

@@ -16,10 +16,10 @@ from cntkio.arguments import whole_number
 from cntkio.convert import tuning
 from cntkio.convert.array_streams import pieces_of
 from cntkio.convert.compression import Compression, compressed, compression_of
-from cntkio.convert.pieces import AnyPath, Classes, Piece, Pieces, Progress
+from cntkio.convert.pieces import Classes, Piece, Pieces, Progress
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFWriter, Layout
-from cntkio.formats.output_file import written_whole
+from cntkio.formats.output_file import AnyPath, written_whole
 from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import StreamInformation
 

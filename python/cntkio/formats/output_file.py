@@ -17,13 +17,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+AnyPath = str | os.PathLike[str]
 UNNAMED: int | None = getattr(os, "O_TMPFILE", None)  # None: the system has no files without a name
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 @contextlib.contextmanager
 def written_whole(
-    path: str | os.PathLike[str], *, is_durable: bool = True, is_direct: bool = True, folder: int | None = None
+    path: AnyPath, *, is_durable: bool = True, is_direct: bool = True, is_kept: bool = True, folder: int | None = None
 ) -> Iterator[BinaryIO]:
     """Open a file for writing that appears under its name when the block ends without an exception.
 
@@ -31,45 +32,55 @@ def written_whole(
         path: The file. An older file or a link is replaced.
         is_durable: Wait until the content is on disk, so that a power failure does no harm either.
         is_direct: Write directly to a pipe or a device; False: replace it, as is right for caches.
+        is_kept: False: remove the file at the end, after it was read back; it is on the same disk as `path`.
         folder: Descriptor of the folder in which a relative path begins; None: the current folder.
 
     Raises:
         OSError: The file cannot be written; the error names `path`, and says what is there now.
     """
     target = Path(path)
-    if is_direct and _is_written_directly(target):
-        with io.BufferedWriter(_Output(target, target, "w")) as file:
+    if is_direct and is_kept and _is_written_directly(target):
+        with io.BufferedWriter(_Output(target, "w")) as file:
             yield file
         return
-    with _scratch(target, folder) as (output, temporary, has_name):
-        whole = io.BufferedRandom(output, 1 << 17)
-        yield whole
-        whole.flush()
-        with _explained(target, os.fstat(output.fileno()).st_size):
-            if is_durable:
-                os.fsync(output.fileno())
-            name, number = temporary, output.fileno()
-            if not has_name:
-                # The call follows the link only if it gets a descriptor of a folder, which it does not use.
-                options: Any = {"src_dir_fd": number, "dst_dir_fd": folder, "follow_symlinks": True}
-                try:
-                    os.link(f"/proc/self/fd/{number}", name := target, **options)
-                except FileExistsError:
-                    os.link(f"/proc/self/fd/{number}", name := temporary, **options)
-            if name != target:
-                output.close()  # Windows renames no open file
-                os.replace(temporary, target, src_dir_fd=folder, dst_dir_fd=folder)
-    if is_durable:
+    number, temporary = -1, target.with_name(f".cntkio-{secrets.token_hex(8)}.part")
+    with _explained(target):
+        try:
+            if UNNAMED is not None and Path("/proc/self/fd").exists():
+                number = os.open(target.parent, UNNAMED | os.O_RDWR, 0o666, dir_fd=folder)
+        except OSError as error:  # if the folder is missing, opening a named file says so
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
+                raise
+        if has_name := number < 0:
+            number = os.open(temporary, _NEW, 0o666, dir_fd=folder)
+    output = _Output(number, "r+")
+    output.name = target
+    try:
+        yield (whole := io.BufferedRandom(output, 1 << 17))
+        if is_kept:
+            whole.flush()
+            with _explained(target, os.fstat(number).st_size):
+                if is_durable:
+                    os.fsync(number)
+                if not has_name:
+                    # The call follows the link only if it gets a descriptor of a folder, which it does not use.
+                    options: Any = {"src_dir_fd": number, "dst_dir_fd": folder, "follow_symlinks": True}
+                    try:
+                        os.link(f"/proc/self/fd/{number}", target, **options)
+                    except FileExistsError:
+                        os.link(f"/proc/self/fd/{number}", temporary, **options)
+                        has_name = True
+                if has_name:
+                    output.close()  # Windows renames no open file
+                    os.replace(temporary, target, src_dir_fd=folder, dst_dir_fd=folder)
+    finally:
+        output.close()  # after an exception, the contents of the buffer are not written
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+    if is_durable and is_kept:
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:  # not every system opens folders
             stack.callback(os.close, parent := os.open(target.parent, os.O_RDONLY))
             os.fsync(parent)
-
-
-@contextlib.contextmanager
-def scratch_beside(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a temporary file on the same disk as `path`, to write it and read it back. Its errors name `path`."""
-    with _scratch(Path(path), None) as (output, _, _):
-        yield io.BufferedRandom(output, 1 << 17)
 
 
 def write_whole(path: Path, pieces: Iterable[bytes], *, is_durable: bool = True) -> None:
@@ -87,37 +98,11 @@ def _is_written_directly(path: Path) -> bool:
     return parent == "/dev" or parent.startswith("/proc/") or path.is_dir()
 
 
-@contextlib.contextmanager
-def _scratch(path: Path, folder: int | None) -> Iterator[tuple[io.FileIO, Path, bool]]:
-    """Open a new file; yield it, a temporary name, which is removed at the end, and whether it has this name yet."""
-    descriptor, temporary = -1, path.with_name(f".cntkio-{secrets.token_hex(8)}.part")
-    with _explained(path):
-        try:
-            if UNNAMED is not None and Path("/proc/self/fd").exists():
-                descriptor = os.open(path.parent, UNNAMED | os.O_RDWR, 0o666, dir_fd=folder)
-        except OSError as error:  # if the folder is missing, opening a named file says so
-            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
-                raise
-        if has_name := descriptor < 0:
-            descriptor = os.open(temporary, _NEW, 0o666, dir_fd=folder)
-    output = _Output(path, descriptor, "r+")
-    try:
-        yield output, temporary, has_name
-    finally:
-        output.close()  # after an exception, the contents of the buffer are not written
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=folder)
-
-
 class _Output(io.FileIO):
-    """The open file under a buffer. Its errors name the file that the user asked for."""
-
-    def __init__(self, path: Path, file: Any, mode: str) -> None:
-        self._path = path
-        super().__init__(file, mode)
+    """The open file under a buffer, whose name is the file that the user asked for. Its errors have this name."""
 
     def write(self, data: Any, /) -> int:
-        with _explained(self._path, os.fstat(self.fileno()).st_size):
+        with _explained(Path(self.name), os.fstat(self.fileno()).st_size):
             return super().write(data) or 0
 
 

@@ -18,7 +18,7 @@ from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf.faults import Fault
 from cntkio.formats.cbf.header import CHUNK_ROW, FIRST_CHUNK, VERSION, Layout
 from cntkio.formats.detect import CBF_MAGIC
-from cntkio.formats.output_file import scratch_beside, written_whole
+from cntkio.formats.output_file import written_whole
 from cntkio.streams import LARGEST_DIM, StreamInformation
 
 _LARGEST_COUNT = {"2.x": 2**32 - 1, "documented": 2**31 - 1}
@@ -102,9 +102,10 @@ class CBFWriter:
         """Begin the file."""
         with contextlib.ExitStack() as exits:
             self._file = exits.enter_context(written_whole(self._path))
-            # The documented layout begins with the table of chunks, which is known only at the end.
-            self._data = exits.enter_context(scratch_beside(self._path)) if self._is_documented else self._file
-            if not self._is_documented:
+            self._data = self._file
+            if self._is_documented:  # it begins with the table of chunks, which is known only at the end
+                self._data = exits.enter_context(written_whole(self._path, is_kept=False))
+            else:
                 self._data.write(CBF_MAGIC + struct.pack("<I", VERSION))
             # The worker ends before the files are closed.
             self._worker = exits.enter_context(Workers(1, "cntkio-write"))
