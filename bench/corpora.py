@@ -68,8 +68,8 @@ def seqs(random: Random) -> Iterator[str]:
 KINDS: dict[str, Callable[[Random], Iterator[str]]] = {"floats": floats, "mnist": mnist, "sparse": sparse, "seqs": seqs}
 
 
-def write(path: Path, kind: str, size: int) -> Path:
-    """Write a corpus of about `size` bytes, unless it exists."""
+def write(path: Path, kind: str, size: int, block: int = BLOCK_BYTES) -> Path:
+    """Write a corpus of about `size` bytes, unless it exists. A file repeats its first `block` bytes."""
     if path.exists() and abs(path.stat().st_size - size) < 100_000:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def write(path: Path, kind: str, size: int) -> Path:
     unfinished = path.with_suffix(".part")
     with unfinished.open("w", newline="\n") as file:
         lines, written = [], 0
-        while written < (size if kind == "seqs" else min(size, BLOCK_BYTES)):
+        while written < (size if kind == "seqs" else min(size, block)):
             lines.append(next(texts))
             written += len(lines[-1])
             if kind == "seqs":

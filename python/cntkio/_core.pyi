@@ -226,6 +226,7 @@ def ctf_index_chunks(
     num_threads: int,
     part_size: int,
     spare: Spare,
+    excluded: int | None,
 ) -> list[tuple[list[CTFScan], Chunk] | None]: ...
 def ctf_parse(
     text: _Text | _Packed,

@@ -157,3 +157,14 @@ def test_a_corpus_at_a_url_is_checked() -> None:
     findings = cntkio.check("memory://checked/a.ctf")
     assert [shown(one)[1:] for one in findings] == [shown(one)[1:] for one in cntkio.check("a.ctf")]
     assert all(finding.excerpt for finding in findings)
+
+
+@pytest.mark.parametrize("line", [0, 1, 40, 79])
+@pytest.mark.parametrize("chunk_size", [100, 1 << 20])
+def test_one_other_line_end_is_found_wherever_it_is(line: int, chunk_size: int) -> None:
+    lines = [b"%d |x %d %d" % (index, index, index * index) for index in range(80)]
+    Path("a.ctf").write_bytes(
+        b"".join(text + (b"\r\n" if index == line else b"\n") for index, text in enumerate(lines))
+    )
+    (found,) = cntkio.check("a.ctf", chunk_size_in_bytes=chunk_size)
+    assert (found.code, found.line, found.num_cases) == ("mixed-line-ends", line + 1, 1)

@@ -52,12 +52,15 @@ macro_rules! float {
             fn range(values: &[$float]) -> Range {
                 let (mut low, mut high) = ([<$float>::INFINITY; NUM_LANES], [<$float>::NEG_INFINITY; NUM_LANES]);
                 let mut nothing = [0.0; NUM_LANES]; // becomes NaN with the first value that is not finite
-                for values in values.chunks(NUM_LANES) {
-                    for (lane, &value) in values.iter().enumerate() {
-                        low[lane] = if value < low[lane] { value } else { low[lane] };
-                        high[lane] = if value > high[lane] { value } else { high[lane] };
-                        nothing[lane] += value * 0.0;
-                    }
+                let mut add = |lane: usize, value: $float| {
+                    low[lane] = if value < low[lane] { value } else { low[lane] };
+                    high[lane] = if value > high[lane] { value } else { high[lane] };
+                    nothing[lane] += value * 0.0;
+                };
+                let groups = values.chunks_exact(NUM_LANES);
+                groups.remainder().iter().enumerate().for_each(|(lane, &value)| add(lane, value));
+                for group in groups {
+                    (0..NUM_LANES).for_each(|lane| add(lane, group[lane]));
                 }
                 Range {
                     lowest: low.into_iter().fold(<$float>::INFINITY, <$float>::min).into(),

@@ -139,7 +139,8 @@ fn texts(name: &str, bytes: &[u8]) {
             });
         }
         let pool = Arc::new(Pool::new(0));
-        let pass = Pass { text, mode: Mode::Ids, schema: &schema, part_size: 1 << 18, pool: Some(&pool) };
+        let pass =
+            Pass { text, mode: Mode::Ids, schema: &schema, part_size: 1 << 18, pool: Some(&pool), excluded: None };
         refuse_each(&format!("{name}, one pass"), || {
             let indexed = ctf::index_chunks(pass, &[0, text.size], 2).unwrap();
             indexed.into_iter().map(|chunk| chunk.expect("a sound text")).collect::<Vec<(Vec<ctf::Scan>, Chunk)>>()

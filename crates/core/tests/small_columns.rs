@@ -125,16 +125,18 @@ fn one_value_that_is_not_small_makes_the_columns_of_its_piece_plain() {
     let small: Vec<u8> = (0..100).flat_map(|index| line("1", index).into_bytes()).collect();
     let schema = schema(false, true);
     let cut = Cut { piece: 1 << 20, part: 50, gap: 0 };
-    let parse = |text: &[u8]| {
+    let indexed = |text: &[u8], excluded: Option<u8>| {
         let read = |at: usize, buffer: &mut [u8]| {
             buffer.copy_from_slice(&text[at..at + buffer.len()]);
             Ok(())
         };
         let source = Text { size: text.len(), read: &read };
-        let pass = Pass { text: source, mode: Mode::Lines, schema: &schema, part_size: cut.part, pool: None };
+        let pass = Pass { text: source, mode: Mode::Lines, schema: &schema, part_size: cut.part, pool: None, excluded };
         let all = ctf::index_chunks(pass, &[0, text.len()], 1).unwrap();
-        all.into_iter().next().flatten().unwrap().1
+        all.into_iter().next().flatten()
     };
+    let parse = |text: &[u8]| indexed(text, None).unwrap().1;
+    assert!(indexed(&small, Some(b'\r')).is_some() && indexed(&small, Some(b'9')).is_none());
     let chunk = parse(&small);
     assert_eq!(forms(&chunk), [true, true]);
     // Three bytes and four: as floats and with indices of 32 bits, and where each sample's entries begin, it is 12 and

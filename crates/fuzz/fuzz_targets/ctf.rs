@@ -136,7 +136,7 @@ fuzz_target!(|data: &[u8]| {
         let (mut placed, mut open) = (starts.clone(), None);
         let begun = ctf::place(0, &mut placed, Some(&sizes), text.len() as u64, 40, &mut open);
         let chunk_starts: Vec<i64> = begun.firsts.into_iter().chain([sequences.len() as i64]).collect();
-        let pass = Pass { text: source, mode, schema: &schema, part_size: 5, pool: Some(&pool) };
+        let pass = Pass { text: source, mode, schema: &schema, part_size: 5, pool: Some(&pool), excluded: None };
         let indexed = ctf::index_chunks(pass, &borders, 2).expect("readable text");
         for (number, indexed) in indexed.into_iter().enumerate() {
             let Some((scans, chunk)) = indexed else { continue };

@@ -366,7 +366,8 @@ pub(crate) fn ctf_chunk_borders(
 /// The scans of a chunk's pieces, and the chunk.
 type IndexedTuple = (Vec<CTFScan>, Chunk);
 
-/// Index and parse the chunks between borders of a file in one pass. A chunk with an error or a warning is None.
+/// Index and parse the chunks between borders of a file in one pass. A chunk with an error, a warning or the excluded
+/// byte is None.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn ctf_index_chunks(
@@ -378,6 +379,7 @@ pub(crate) fn ctf_index_chunks(
     num_threads: usize,
     part_size: usize,
     spare: &Spare,
+    excluded: Option<u8>,
 ) -> PyResult<Vec<Option<IndexedTuple>>> {
     let source = text.source()?;
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
@@ -390,7 +392,7 @@ pub(crate) fn ctf_index_chunks(
         return Err(PyValueError::new_err("only text of numbered sequences is indexed and parsed in one pass"));
     }
     let text = Text { size: source.end() as usize, read: &read };
-    let pass = Pass { text, mode, schema, part_size: part_size.max(1), pool: Some(spare) };
+    let pass = Pass { text, mode, schema, part_size: part_size.max(1), pool: Some(spare), excluded };
     let indexed = detached(py, || pool.install(|| ctf::index_chunks(pass, &borders, num_threads)))??;
     let indexed = indexed.into_iter().map(|indexed| {
         let (scans, inner) = indexed?;

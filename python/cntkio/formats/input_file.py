@@ -227,10 +227,10 @@ class InputFile:
             raise changed_in_use(self.path, self.size, now.st_size)
 
 
-def has_byte(text: ReadableText, byte: bytes) -> bool:
-    """Return whether a text contains a byte. All threads search."""
+def has_byte(text: ReadableText, byte: bytes, first: int = 0) -> bool:
+    """Return whether a text contains a byte, from an offset on. All threads search."""
     window = min(WINDOW, text.reach)
-    for begin in range(0, text.size, window):
+    for begin in range(first, text.size, window):
         end = min(begin + window, text.size)
         if _core.text_has_byte(text.source(begin, end), begin, end, byte[0], num_threads()):
             return True

@@ -28,7 +28,7 @@ from cntkio.corpora import PARSED_AHEAD, SURVEYED_AT_ONCE, Described, Input, Rea
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import Ahead, Corpus, Deserializer, Loaded
-from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams
+from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams, num_pure
 from cntkio.formats.file_lists import FileNames
 from cntkio.formats.input_file import Locator, has_byte
 from cntkio.formats.joined_index import KeysOf
@@ -239,9 +239,12 @@ class _Text:
             offset += found[sample or 0] if (sample or 0) < len(found) else 0
         return self._locator.locate(offset)
 
-    def line_ends(self) -> Finding | None:
-        """Return a finding if some lines end with CR LF and others do not: the first line with the rarer end."""
-        if not has_byte(self._file, b"\r"):
+    def line_ends(self, num_pure: int) -> Finding | None:
+        """Return a finding if some lines end with CR LF and others do not: the first line with the rarer end.
+
+        The first `num_pure` bytes are known to contain no carriage return.
+        """
+        if not has_byte(self._file, b"\r", num_pure):
             return None
         counts = {"CR LF": 0, "LF": 0}
         first: dict[str, int] = {}
@@ -591,7 +594,7 @@ def _check_part(
         contents.end(num_sequences)
         call.findings.num_sequences += num_sequences
         _note_utterances(corpus, events)
-        ends = None if text is None else text.line_ends()
+        ends = None if text is None else text.line_ends(num_pure(corpus.index))
     except (CntkIoError, OSError) as error:
         events.note(None, error)
         events.fold()

@@ -29,7 +29,7 @@ _MOST_EXCEPTIONS = 0.01
 _MOST_STEPS = 3  # that differ from 1 if two neighbours change places
 # If more than this share of a block's samples break a rule, the rule does not apply to the stream.
 _CLEARLY_NOT = 0.1
-_NUM_TRIED = 512
+_NUM_TRIED, _NUM_OF_EACH_BLOCK = 512, 64
 _NUM_PLACES = 3
 _MOST_CLASSES = 1 << 16
 _LEAST_OF_A_CLASS = 10
@@ -169,13 +169,14 @@ class _StreamCheck:
         if self._first_row is None:
             self._first_row = rows[0].copy()
             self._constant = np.arange(len(self._first_row) if len(self._first_row) <= _MOST_COLUMNS else 0)
+        tried = rows[:_NUM_OF_EACH_BLOCK]
         if self._are_whole:
-            self._are_whole = bool((rows[:_NUM_TRIED] == np.floor(rows[:_NUM_TRIED])).all())
+            self._are_whole = bool((tried == np.floor(tried)).all())
         if not len(self._constant):
             return
-        self._num_tried += rows[:_NUM_TRIED].size
-        self._num_zeros += rows[:_NUM_TRIED].size - int(np.count_nonzero(rows[:_NUM_TRIED]))
-        for part in (rows[:_NUM_TRIED], rows[_NUM_TRIED:]):  # most columns differ within the first rows
+        self._num_tried += tried.size
+        self._num_zeros += tried.size - int(np.count_nonzero(tried))
+        for part in (tried, rows[len(tried) :]):  # most columns differ within the first rows
             if len(part) and len(self._constant):
                 differs = (part[:, self._constant] != self._first_row[self._constant]).any(0)
                 self._constant = self._constant[~differs]
@@ -202,7 +203,8 @@ class _StreamCheck:
         if last == self._last_index and last >= max(_LEAST_OUTLIER, _OUTLIER * (self._second_last + 1)):
             samples = np.searchsorted(indptr, np.flatnonzero(indices == last), "right") - 1
             self._last.add(len(indices), *_in_sequences(data, samples), block, corpus)
-        if self._last_index < _MOST_CLASSES:
+        # Without an index 0, indices may count from 1; a class may be missing if samples are one-hot.
+        if self._last_index < _MOST_CLASSES and (self._first_index or self._may_be_one_hot):
             counts = np.bincount(indices, minlength=len(self._counts))
             counts[: len(self._counts)] += self._counts
             self._counts = counts
@@ -405,10 +407,10 @@ class Contents:
     def sequences(self) -> Sequences:
         """Return the contents of all sequences."""
         bits = np.array([stream.bits for stream in self._streams.values()]).reshape(-1, 2).sum(0)
-        found = Sequences(np.zeros(self._num_sequences, np.uint64), np.zeros((self._num_sequences, 2)), self._corpora)
+        all_hashes, all_lengths = np.zeros(self._num_sequences, np.uint64), np.zeros(self._num_sequences, np.uint32)
         for sequences, hashes, lengths in self._hashed:
-            found.hashes[sequences], found.bits[sequences] = hashes, np.outer(lengths, bits)
-        return found
+            all_hashes[sequences], all_lengths[sequences] = hashes, lengths
+        return Sequences(all_hashes, np.outer(all_lengths, bits), self._corpora)
 
 
 def _surveyed(values: npt.NDArray[Any], bounds: npt.NDArray[np.int64], seeds: _U64) -> tuple[_U64, float, float, bool]:
@@ -441,14 +443,18 @@ class Sequences(NamedTuple):
 
     def _judged(self) -> npt.NDArray[np.int64]:
         """Return the sequences that are hardly equal by chance."""
-        return np.flatnonzero((self.bits.sum(1) >= _LEAST_BITS) & (self.hashes != 0))
+        return np.flatnonzero((self.bits @ np.ones(2) >= _LEAST_BITS) & (self.hashes != 0))
 
     def report(self, findings: Findings) -> None:
         """Report sequences that are equal."""
         judged = self._judged()
-        ordered = np.sort(self.hashes[judged])  # faster than an order, and almost always enough
-        if not (ordered[1:] == ordered[:-1]).any():
+        # Almost always, a quick look shows that all are different: many halves of hashes can be sorted at once.
+        halves = (self.hashes[judged] >> np.uint64(32)).astype(np.uint32)
+        ordered = np.sort(halves)
+        repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+        if not len(repeated):
             return
+        judged = judged[np.isin(halves, repeated)]
         order = judged[np.argsort(self.hashes[judged], kind="stable")]
         is_equal = self.hashes[order[1:]] == self.hashes[order[:-1]]
         copies = np.sort(order[1:][is_equal])

@@ -14,6 +14,7 @@ use super::{Extent, Findings, Mode, Schema};
 use crate::chunk::{Block, Chunk, Pool, expect};
 use crate::memory;
 use crate::text::{Text, Unread};
+use memchr::memchr;
 use rayon::prelude::*;
 use std::io;
 use std::ops::Range;
@@ -82,10 +83,12 @@ pub struct Pass<'a> {
     pub part_size: usize,
     /// Memory to use again.
     pub pool: Option<&'a Arc<Pool>>,
+    /// A byte that the text of a parsed chunk must not contain.
+    pub excluded: Option<u8>,
 }
 
 /// Index and parse the chunks between borders of a text, each in at most `num_pieces`, on all threads of the current
-/// pool. A chunk with any error or warning is `None`.
+/// pool. A chunk with any error or warning, or with the excluded byte, is `None`.
 ///
 /// # Errors
 /// The text cannot be read.
@@ -169,6 +172,9 @@ impl Piece {
     /// Scan and parse lines. Unless they are the last lines, leave out the last sequence, which may continue. Returns
     /// the number of bytes that were taken; `None` if there is a finding.
     fn take(&mut self, pass: Pass, offset: usize, lines: &[u8], is_last: bool) -> Option<usize> {
+        if pass.excluded.is_some_and(|byte| memchr(byte, lines).is_some()) {
+            return None;
+        }
         let mut found = scan(lines, pass.mode, None).ok()?;
         let mut end = lines.len();
         if pass.mode == Mode::Ids && !is_last {

@@ -15,11 +15,11 @@ The compiled core finds and parses. This package decides how a file begins, what
 an error means, and which error exceeds the budget. Nothing here loops over lines or sequences.
 """
 
-from cntkio.formats.ctf.corpus import CTFDeserializer, bounds_of
+from cntkio.formats.ctf.corpus import CTFDeserializer, bounds_of, num_pure
 from cntkio.formats.ctf.infer import guessed_streams, has_other_streams, infer_streams, infer_usual_streams
 from cntkio.formats.ctf.vocabularies import Vocabulary, read_vocabularies
 
 __all__ = [
     "CTFDeserializer", "Vocabulary", "bounds_of", "guessed_streams", "has_other_streams", "infer_streams",
-    "infer_usual_streams", "read_vocabularies",
+    "infer_usual_streams", "num_pure", "read_vocabularies",
 ]  # fmt: skip

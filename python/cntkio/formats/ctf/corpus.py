@@ -317,13 +317,15 @@ class CTFFormat:
         names = self.report.asks_for(UNKNOWN_NAME)
         # Several files share `ahead` by their sizes, which say nothing about compressed texts.
         wanted = NOTHING_AHEAD if self._are_several and text.compression is not None else ahead
-        made = self._index(text, FirstPass(wanted, self.schema, self.spare, notes_unknown_names=names))
+        # Observers want to know whether lines end with CR LF.
+        excluded = ord("\r") if self.report.is_observed else None
+        made = self._index(text, FirstPass(wanted, self.schema, self.spare, names, excluded))
         index = Index(
             text.path,
             self.streams,
             made.table,
             file_fingerprint(text, made.table, made.content),
-            CTFLayout(made.places, made.remarks, text.guide, made.cache),
+            CTFLayout(made.places, made.remarks, text.guide, made.cache, made.num_pure),
             text.stamp,
             text.size,
             made.num_lines,
@@ -521,12 +523,20 @@ class CTFLayout(NamedTuple):
         remarks: Sequences that are worth a warning, by kind of warning.
         guide: `TextInput.guide`.
         cache: The index cache from which the index comes; None: it comes from the text.
+        num_pure: Bytes at the beginning that contain no carriage return, as far as is known.
     """
 
     places: Places
     remarks: dict[str, Remark]
     guide: object
     cache: Path | None
+    num_pure: int = 0
+
+
+def num_pure(index: Index) -> int:
+    """Return how many bytes at the beginning of a text contain no carriage return, as far as its observer knows."""
+    layout: CTFLayout = index.layout
+    return layout.num_pure
 
 
 def bounds_of(index: Index, sequence_index: int) -> tuple[int, int]:

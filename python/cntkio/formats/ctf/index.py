@@ -111,12 +111,14 @@ class FirstPass(NamedTuple):
         schema: The streams.
         spare: Memory for their values.
         notes_unknown_names: Whether other names are worth a warning.
+        excluded: A byte; text that contains it is not parsed in the same pass.
     """
 
     ahead: Ahead
     schema: list[StreamSchema]
     spare: _core.Spare
     notes_unknown_names: bool = False
+    excluded: int | None = None
 
 
 NO_PASS = FirstPass(NOTHING_AHEAD, [], _core.Spare(0))
@@ -147,6 +149,7 @@ class TextIndex(NamedTuple):
         parsed: The first chunks, if the same pass parsed them.
         content: Checksum of samples of the text.
         num_lines: Lines of the text, if keys count lines; None: keys are ids.
+        num_pure: Bytes at the beginning of the text that do not contain `FirstPass.excluded`, as far as is known.
         cache: The cache file that the index comes from; None: it comes from the text.
         writer: Writes the cache; None: there is one, or none is wanted.
     """
@@ -157,6 +160,7 @@ class TextIndex(NamedTuple):
     parsed: list[_core.Chunk]
     content: str
     num_lines: int | None
+    num_pure: int = 0
     cache: Path | None = None
     writer: CacheWriter | None = None
 
@@ -289,7 +293,7 @@ def _from_cache(file: TextInput, arrays: StoredArrays, settings: IndexSettings, 
     if not remarks.keys() <= REMARKS.keys() or not all(0 <= offset < file.size for offset in offsets):
         raise DamagedCacheError("its remarks are of an unknown kind, or outside the file")
     table = SequenceTable(keys, lengths, chunk_starts, options=settings.options)
-    return TextIndex(table, places, remarks, [], str(facts["content"]), num_lines, arrays.path)
+    return TextIndex(table, places, remarks, [], str(facts["content"]), num_lines, cache=arrays.path)
 
 
 def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) -> TextIndex:
@@ -335,7 +339,9 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) 
     # If the file has changed during the pass, drop the parsed chunks; loading will report the change.
     fits = chunk_starts[1 : len(ahead.chunks) + 1].tolist() == ahead.num_sequences
     table = SequenceTable(keys, lengths, chunk_starts, options=settings.options)
-    return TextIndex(table, places, remarks, ahead.chunks if fits else [], content_sum(file), num_lines)
+    parsed = ahead.chunks if fits else []
+    num_pure = ahead.end if parsed and not start.num_lines else 0
+    return TextIndex(table, places, remarks, parsed, content_sum(file), num_lines, num_pure)
 
 
 _WORDS_AS_IDS = "; ids that are words are read only in a join with others; otherwise, number the sequences"
@@ -430,7 +436,9 @@ def _parse_ahead(file: TextInput, first_pass: FirstPass, first: int, limit: int,
         if room < 1:
             break
         wanted = borders[len(done.chunks) : len(done.chunks) + room + 1]
-        indexed = _core.ctf_index_chunks(source, wanted, in_lines, schema, num_threads(), tuning.PART, first_pass.spare)
+        indexed = _core.ctf_index_chunks(
+            source, wanted, in_lines, schema, num_threads(), tuning.PART, first_pass.spare, first_pass.excluded
+        )
         for entry in indexed:
             if entry is None:  # the text has errors: index it without parsing
                 return done._replace(end=borders[len(done.chunks)])
