@@ -49,8 +49,11 @@ $(VENV)/.docs-tools: pyproject.toml | $(BIN)/python
 	touch $@
 
 # Installs the package into the environment, compiled for speed; Python files are used in place. The profile `local` is
-# as fast as the profile of wheels, and links in less time (see Cargo.toml).
-$(VENV)/.release: $(RUST) pyproject.toml $(VENV)/.tools
+# as fast as the profile of wheels, and links in less time (see Cargo.toml). The crates that need no Python are compiled
+# while the environment is made.
+$(VENV)/.release: $(RUST) pyproject.toml
+	cargo build -q --profile local -p cntkio-core -p cntkio-compressed & crates=$$!; \
+	$(MAKE) --no-print-directory $(VENV)/.tools && wait $$crates && \
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop -q --profile local
 	touch $@
 
