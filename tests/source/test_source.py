@@ -236,6 +236,20 @@ def test_truncation_refuses_streams_of_different_lengths(tmp_path: Path) -> None
         source.next_minibatch(4)
 
 
+def test_a_truncated_minibatch_beyond_all_memory_names_its_slots(tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_bytes(b"1 |x 1\n2 |x 2\n")
+    streams = StreamDefs(x=StreamDef(field="x", shape=2**20))
+    deserializer = CTFDeserializer(tmp_path / "a.ctf", streams, max_errors=-1)
+    message = (
+        r"1,073,741,823 slots of 2 steps \(9,[\d,]+ bytes\); sequences fill \d of the slots\. .* request fewer samples"
+    )
+    with (
+        MinibatchSource(deserializer, truncation_length=2, max_sweeps=1, trace_level=0) as source,
+        pytest.raises(MemoryError, match=message),
+    ):
+        source.next_minibatch(2**31 - 1)
+
+
 # -- checkpoints -------------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,8 @@ Invariant: packing changes nothing except for the minibatches. One thread at a t
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -123,10 +125,22 @@ class Packer:
         num_cells = parts.num_slots * parts.num_steps
         cells = parts.slot * parts.num_steps + parts.step
         columns = [(column, info.dim, info.dtype == np.float64) for column, info in enumerate(streams)]
-        spread, misfit = _core.spread(
-            order.chunks, order.refs.chunk_indices, order.refs.indices_in_chunk, parts.first_sample, parts.num_samples,
-            cells, lengths, columns, num_cells,
-        )  # fmt: skip
+        num_bytes = num_cells * (1 + sum(info.dim * info.dtype.itemsize for info in streams))
+        try:
+            # Where the system promises more memory than it has, the first use of the arrays would end the process.
+            if num_bytes > _memory_in_bytes():
+                raise MemoryError
+            spread, misfit = _core.spread(
+                order.chunks, order.refs.chunk_indices, order.refs.indices_in_chunk, parts.first_sample,
+                parts.num_samples, cells, lengths, columns, num_cells,
+            )  # fmt: skip
+            mask = np.zeros((parts.num_slots, parts.num_steps), np.int8)
+        except MemoryError:
+            raise MemoryError(
+                f"no memory for a minibatch of {parts.num_slots:,} slots of {counted(parts.num_steps, 'step')} "
+                f"({num_bytes:,} bytes); sequences fill {len(np.unique(parts.slot)):,} of the slots. The number of slots "
+                "is the number of requested samples, divided by the truncation length: request fewer samples"
+            ) from None
         if misfit is not None:
             row, stream_index, num_samples = misfit
             raise CorpusError(
@@ -134,7 +148,6 @@ class Packer:
                 f"{counted(num_samples, 'sample')}, but the sequence counts for {lengths[row]}; truncation needs "
                 f"the same number in every stream"
             )
-        mask = np.zeros((parts.num_slots, parts.num_steps), np.int8)
         # A request may ask for any number of slots: memory is used only up to the last slot with a sample.
         used = mask[: int(parts.slot.max(initial=-1)) + 1].reshape(-1)
         # Parts that begin at or before a cell, less the parts that end there: 1 at a cell with a sample.
@@ -149,3 +162,10 @@ class Packer:
             info.name: TruncatedMinibatchData(info, values, mask, spans, order.ends_of_sweep[0])
             for info, values in zip(streams, spread, strict=True)
         }
+
+
+def _memory_in_bytes() -> int:
+    """Return the size of the machine's memory; on Windows, which promises no more than it has, no limit."""
+    if sys.platform == "win32":
+        return sys.maxsize
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
