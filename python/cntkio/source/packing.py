@@ -138,8 +138,8 @@ class Packer:
         except MemoryError:
             raise MemoryError(
                 f"no memory for a minibatch of {parts.num_slots:,} slots of {counted(parts.num_steps, 'step')} "
-                f"({num_bytes:,} bytes); sequences fill {len(np.unique(parts.slot)):,} of the slots. The number of slots "
-                "is the number of requested samples, divided by the truncation length: request fewer samples"
+                f"({num_bytes:,} bytes); sequences fill {len(np.unique(parts.slot)):,} of the slots. The number of "
+                "slots is the number of requested samples, divided by the truncation length: request fewer samples"
             ) from None
         if misfit is not None:
             row, stream_index, num_samples = misfit
