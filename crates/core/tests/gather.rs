@@ -412,6 +412,45 @@ fn a_broadcast_frame_is_taken_as_often_as_asked_for() {
 
 #[cfg(unix)]
 #[test]
+fn indices_that_change_between_two_reads_stay_below_the_dimension() {
+    use cntkio_memory::file::{FileBytes, MappedFile, OpenFile};
+    use std::os::unix::fs::FileExt;
+    let path = std::env::temp_dir().join(format!("cntkio-core-indices-{}", std::process::id()));
+    let sequences = vec![vec![vec![(1, 1.0)]]; 3000];
+    let written = in_blocks(&sequences, 3000, |part| column(part, true, false, false));
+    let selected = [Selected { column: 0, is_double: false }];
+    let all = [Written { chunk: written.as_plain().unwrap(), sequences: 0..3000 }];
+    let (sizes, lengths) = cbf::sizes(&all, &selected, false);
+    let mut content = vec![0; sizes.iter().sum::<u64>() as usize];
+    cbf::write(&all, &selected, &lengths, &mut content).unwrap();
+    std::fs::write(&path, &content).unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let mapped = MappedFile::new(OpenFile::from(&file), "its name".to_owned()).unwrap();
+    // SAFETY: the parser checks the bytes before it uses them, and the packer copies them and checks the copy.
+    let bytes = unsafe { FileBytes::map(&std::sync::Arc::new(mapped), 0, content.len()) }.unwrap();
+    let stream = Stream { is_sparse: true, dim: DIM, is_double: false, becomes_double: false };
+    let chunk = cbf::parse(Bytes::of(bytes), 3000, &[stream], None).unwrap().chunk;
+
+    let (handles, wanted) = ([&chunk], [Wanted { stream: 0, is_sparse: true, is_double: false }]);
+    let order: Vec<u32> = (0..3000).collect();
+    let selection = Selection { chunk_of: &vec![0; 3000], sequences: &order, parts: None };
+    let sources = Sources::new(&handles, &wanted).unwrap();
+    let sound = sources.gather(selection).unwrap();
+    // A sequence has 20 bytes after the list of lengths; its index is the fourth of its five numbers.
+    for sequence in [0, 2999] {
+        for (index, is_sound) in [(-1, false), (DIM as i32, false), (DIM as i32 - 1, true), (1, true)] {
+            file.write_all_at(&index.to_le_bytes(), 4 * 3000 + 20 * sequence + 12).unwrap();
+            let gathered = sources.gather(selection);
+            assert_eq!(gathered.is_ok(), is_sound, "{sequence} {index}");
+            assert!(is_sound || gathered == Err(Error::Changed("its name".to_owned())));
+        }
+    }
+    assert_eq!(sources.gather(selection).unwrap(), sound);
+    std::fs::remove_file(path).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
 fn a_changed_file_is_an_error_before_and_after_gathering() {
     use cntkio_memory::file::{FileBytes, MappedFile, OpenFile};
     let path = std::env::temp_dir().join(format!("cntkio-core-changed-{}", std::process::id()));

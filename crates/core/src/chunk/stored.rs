@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The parser ([`crate::cbf::parse`]) checks every sequence once. If the file changes after that, gathering may deliver
-//! other values and indices or refuse, but it never reads outside of a sequence's bytes, and offsets fit their values.
+//! other values and indices or refuse, but it never reads outside of a sequence's bytes, offsets fit their values, and
+//! indices are below the dimension.
 
 use super::bytes::{Bytes, i32s, u32_at};
 use super::ragged::{Ahead, Error, Form, Gather, Located, Neighbours, RaggedEntries, Takes, span};
@@ -17,6 +18,8 @@ use cntkio_simd::{prefetch, prefetch_first};
 
 /// Bytes of a sparse sequence that are prefetched.
 const AHEAD_BYTES: usize = 512;
+/// Copied indices that are checked at once, if there are as many.
+const INDICES_AT_ONCE: usize = 1 << 11;
 /// Distance, in sparse sequences, of the prefetched bytes.
 const AHEAD_SEQUENCES: usize = 6;
 
@@ -221,6 +224,7 @@ fn sparse<T: Precision>(
     reserve(values, num_entries);
     reserve(indices, num_entries);
     let mut end = sample_offsets[sample_offsets.len() - 1];
+    let mut num_checked = indices.len();
     for (at, piece) in pieces.iter().enumerate() {
         if let Some(next) = pieces.get(at + AHEAD_SEQUENCES) {
             prefetch(next.bytes, AHEAD_BYTES);
@@ -242,8 +246,22 @@ fn sparse<T: Precision>(
         if bits < 0 || end != indices.len() as i64 {
             return Err(piece.column.changed());
         }
+        // Check many copied indices at a time, while they are in the cache.
+        if indices.len() - num_checked >= INDICES_AT_ONCE || at + 1 == pieces.len() {
+            if !are_below(&indices[num_checked..], piece.column.dim) {
+                return Err(piece.column.changed());
+            }
+            num_checked = indices.len();
+        }
     }
     Ok(())
+}
+
+/// True if all indices are 0 to `dim - 1`.
+fn are_below(indices: &[i32], dim: usize) -> bool {
+    let last = i32::try_from(dim - 1).unwrap_or(i32::MAX);
+    // The sign of an index, or of its distance from the last: fewer instructions than a largest index.
+    indices.iter().fold(0, |signs, &index| signs | index | last.wrapping_sub(index)) >= 0
 }
 
 /// Sparse samples, in bytes.
