@@ -11,7 +11,7 @@ reader to machines that lack them. Only this module imports PySpark.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.file_lists import FileNames, absolute_names, in_one_text
 from cntkio.formats.index_cache import CacheCopy
 from cntkio.formats.remote import Remote
+from cntkio.hints import there_are
 from cntkio.streams import StreamDef, StreamDefs
 
 __all__ = ["CBFSource", "CTFSource", "register"]
@@ -66,8 +67,9 @@ class CTFSource(DataSource):  # type: ignore[misc]
 
     Options are the options of `CTFDeserializer`, with the index cached by default, and `key`, `flat` and `ids` of
     `RecordBatches`. Values that are not texts are JSON. ``streams`` maps names to the arguments of `StreamDef`; by
-    default they are inferred. ``remote`` has the arguments of `Remote`. ``num_partitions`` is the number of tasks: by
-    default one for each chunk, at most 200.
+    default they are inferred. ``columns`` is a list of streams: only these are read, without complaints about sequences
+    that lack one, since Spark does not tell a source in Python which columns a query needs. ``remote`` has the
+    arguments of `Remote`. ``num_partitions`` is the number of tasks: by default one for each chunk, at most 200.
 
     Raises:
         ConfigError: The path is missing, or an option is invalid.
@@ -90,7 +92,11 @@ class CTFSource(DataSource):  # type: ignore[misc]
         self._num_parts = whole_number("num_partitions", given.pop("num_partitions", _MOST_PARTITIONS), least=1)
         self._form = {"key": KEY, **{name: given.pop(name) for name in _OF_COLUMNS if name in given}}
         definitions = _streams(given.pop("streams")) if "streams" in given else None
-        self._chunks, self._index_caches = self._opened(path, definitions, given)
+        columns = given.pop("columns", None)
+        self._chunks, self._index_caches = self._opened(path, definitions, given, columns)
+        schema = signed(RecordBatches(self._chunks, **self._form).schema)
+        names = _chosen(columns, [stream.name for stream in self._chunks.streams])
+        self._schema = pa.schema([field for field in schema if field.name in {self._form["key"], *names}])
 
     @classmethod
     def name(cls) -> str:
@@ -98,22 +104,25 @@ class CTFSource(DataSource):  # type: ignore[misc]
         return "cntkio.ctf"
 
     def _opened(
-        self, path: FileNames, streams: StreamDefs | None, options: dict[str, Any]
+        self, path: FileNames, streams: StreamDefs | None, options: dict[str, Any], columns: object
     ) -> tuple[CorpusChunks, list[Path]]:
         """Return the chunks, and the index caches."""
         definitions = infer_streams(path, remote=options.get("remote")) if streams is None else streams
+        if columns is not None:
+            definitions = StreamDefs({name: definitions[name] for name in _chosen(columns, definitions)})
+            options = {"subset": True, **options}
         deserializer = CTFDeserializer(path, definitions, **{"cache_index": True, **options})
         return corpus_chunks(deserializer), deserializer.index_caches()
 
     def schema(self) -> StructType:
         """Return the columns."""
-        return from_arrow_schema(signed(RecordBatches(self._chunks, **self._form).schema))
+        return from_arrow_schema(self._schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return an object that reads the corpus."""
         are_small = sum(path.stat().st_size for path in self._index_caches) <= _MOST_BYTES_OF_CACHES
         caches = [(CacheCopy(path), path.read_bytes()) for path in self._index_caches] if are_small else []
-        return _Reader(self._chunks, self._form, self._num_parts, caches)
+        return _Reader(self._chunks, self._form, self._schema, self._num_parts, caches)
 
 
 class CBFSource(CTFSource):
@@ -125,17 +134,18 @@ class CBFSource(CTFSource):
         return "cntkio.cbf"
 
     def _opened(
-        self, path: FileNames, streams: StreamDefs | None, options: dict[str, Any]
+        self, path: FileNames, streams: StreamDefs | None, options: dict[str, Any], columns: object
     ) -> tuple[CorpusChunks, list[Path]]:
         return corpus_chunks(CBFDeserializer(path, StreamDefs() if streams is None else streams, **options)), []
 
 
 class _Reader(DataSourceReader):  # type: ignore[misc]
     def __init__(
-        self, chunks: CorpusChunks, form: dict[str, Any], num_parts: int, index_caches: list[tuple[CacheCopy, bytes]]
-    ) -> None:
-        self._chunks, self._form, self._num_parts = chunks, form, num_parts
-        self._index_caches = index_caches
+        self, chunks: CorpusChunks, form: dict[str, Any], schema: pa.Schema, num_parts: int,
+        index_caches: list[tuple[CacheCopy, bytes]],
+    ) -> None:  # fmt: skip
+        self._chunks, self._form, self._schema = chunks, form, schema
+        self._num_parts, self._index_caches = num_parts, index_caches
 
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(part) for part in self._chunks.split(self._num_parts)]
@@ -143,16 +153,26 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
     def read(self, partition: InputPartition) -> Iterator[Any]:
         for copy, content in self._index_caches:
             copy.place(partial(bytes, content))
-        batches = RecordBatches(partition.value, **self._form)
-        schema = signed(batches.schema)
-        for table in batches.tables():
+        for table in RecordBatches(partition.value, **self._form).tables():
             try:
-                yield from table.cast(schema).to_batches()
+                yield from table.select(self._schema.names).cast(self._schema).to_batches()
             except pa.ArrowInvalid as error:
                 raise CorpusError(
                     f"{partition.value.name}: a key is too large for Spark, which has no unsigned numbers ({error}); "
                     "leave the keys out with the option key='null'"
                 ) from None
+
+
+def _chosen(columns: object, known: Collection[str]) -> Collection[str]:
+    """Return the streams that the option ``columns`` names; by default all."""
+    if columns is None:
+        return known
+    if not isinstance(columns, list):
+        raise ConfigError(f'columns is {columns!r}; expected a JSON list of streams, such as ["x"]', key="columns")
+    for name in columns:
+        if name not in known:
+            raise ConfigError(f"columns: no stream {name!r}{there_are(name, known)}", key="columns")
+    return columns
 
 
 def _arguments(name: str, value: Any, example: str) -> dict[str, Any]:

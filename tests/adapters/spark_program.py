@@ -42,6 +42,7 @@ def main(folder: Path) -> dict[str, object]:
         "binary": sorted(row["key"] for row in spark.read.format("cntkio.cbf").load(str(folder / "a.cbf")).collect()),
     }
     found["elsewhere"] = rows_elsewhere(folder / "elsewhere", text.read_bytes())
+    found["columns"] = selected(spark, folder)
     found["wrong"] = error_of(lambda: read(spark, text, chunk_size_in_bytes=0))
     found["list"] = read(spark, [str(text), str(folder / "elsewhere" / "a.ctf.gz")], keys="per_file")[::499]
     found["mistakes"] = mistakes(text)
@@ -49,6 +50,19 @@ def main(folder: Path) -> dict[str, object]:
         found |= of_stores(spark, text.read_bytes())
     spark.stop()
     return found
+
+
+def selected(spark: SparkSession, folder: Path) -> list[object]:
+    """Return the rows of one of two streams, in a text whose other stream is broken, and in a binary corpus."""
+    path = folder / "half.ctf"
+    path.write_text("7 |x oops |s 3:1\n7 |x 1 2\n8 |x 1 2\n")
+    streams = {"x": {"field": "x", "shape": 2}, "s": {"field": "s", "shape": 9, "is_sparse": True}}
+    options = {"streams": json.dumps(streams), "columns": '["s"]', "ids": '["s"]'}
+    frames = (
+        spark.read.format("cntkio.ctf").options(**options).load(str(path)),
+        spark.read.format("cntkio.cbf").options(columns='["x"]').load(str(folder / "a.cbf")).limit(1),
+    )
+    return [[frame.columns, [row.asDict(recursive=True) for row in frame.collect()]] for frame in frames]
 
 
 def mistakes(text: Path) -> dict[str, str]:
@@ -67,6 +81,8 @@ def mistakes(text: Path) -> dict[str, str]:
         "streams": of(streams="x"),
         "stream": of(streams='{"x": 3}'),
         "flat": of(flat="x"),
+        "columns": of(columns="x"),
+        "column": of(columns='["xx"]'),
         "key": of(key="3"),
         "path": error_of(lambda: cntkio.spark.CTFSource({})),
         "large": error_of(lambda: list(reader.read(partition))),

@@ -32,6 +32,12 @@ def test_rows_are_the_sequences_with_their_values(found: Any) -> None:
     assert found["schema"] == "struct<key:bigint,s:array<int>,x:array<array<float>>>"
 
 
+def test_reads_only_the_columns_that_are_asked_for(found: Any) -> None:
+    text, binary = found["columns"]
+    assert text == [["key", "s"], [{"key": 7, "s": [3]}, {"key": 8, "s": []}]]
+    assert binary == [["key", "x"], [{"key": 0, "x": [[0, 1], [0, 0]]}]]
+
+
 def test_a_task_reads_a_run_of_chunks(found: Any) -> None:
     assert found["tasks"] == 4
 
@@ -60,6 +66,8 @@ def test_several_paths_are_one_corpus(found: Any) -> None:
         ("streams", "streams is not a JSON object; expected one such as {"),
         ("stream", "streams: 'x' is not a JSON object; expected one such as {"),
         ("flat", "flat is 'x'; expected a list of names, such as ['x']"),
+        ("columns", "columns is 'x'; expected a JSON list of streams, such as [\"x\"]"),
+        ("column", "columns: no stream 'xx'; there are: 'x', 's'; did you mean 'x'?"),
         ("key", "key is 3; expected the name of a column, or None"),
         ("path", "cntkio.ctf: no path; expected load(path)"),
         ("large", "large.ctf: a key is too large for Spark, which has no unsigned numbers"),
