@@ -6,6 +6,7 @@ time, so that a failure belongs to the change; `make test-all` searches other an
 cases, each of which takes seconds, of what another test finds as well.
 """
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -16,6 +17,14 @@ from support.rounds import step
 settings.register_profile("thorough", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("quick", settings.get_profile("thorough"), max_examples=34, derandomize=True)
 settings.load_profile("quick")
+
+# Ray's own limits for starting its processes are too short for a busy machine; pages and programs of Ray inherit these.
+os.environ |= {
+    "RAY_gcs_server_port_wait_time_s": "250",
+    "RAY_raylet_start_wait_time_s": "250",
+    "RAY_worker_register_timeout_seconds": "250",
+    "RAY_agent_register_timeout_ms": "250000",
+}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
