@@ -77,7 +77,7 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             lambda: read(features(written("w.scp", "\nu0=a.ark[0,99]\n"))),
-            r"a.ark, sequence u0, .* frames 0 to 99 are wanted \(w.scp, line 2\), but the file has 16",
+            r"a.ark, sequence u0, .* frames 0 to 99 are wanted, but the file has 16 \(w.scp, line 2\)",
         ),
         (
             lambda: read(features(), labels(mapping=written("s", "sil 0\naa 1\n"))),

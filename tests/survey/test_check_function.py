@@ -146,9 +146,14 @@ def test_every_missing_or_broken_feature_file_is_found(capsys: pytest.CaptureFix
     broken, missing = cntkio.check("a.scp")
     assert (broken.code, broken.path, broken.num_cases, broken.others[0].path) == ("broken-file", "u2.mfc", 2, "u4.mfc")
     assert (missing.code, missing.path) == ("missing-file", "u3.mfc") and "a.scp, line 4" in missing.message
+    assert broken.message.endswith("(a.scp, line 3)")
     Path("u0.mfc").unlink()
     assert main(["check", "--json", "a.scp"]) == 1
-    assert json.loads(capsys.readouterr().out)["counts"] == {"missing-file": 1}
+    assert json.loads(capsys.readouterr().out)["counts"] == {"missing-file": 2, "broken-file": 2}
+    for index in (1, 5):
+        Path(f"u{index}.mfc").unlink()
+    (finding,) = cntkio.check("a.scp")
+    assert (finding.code, finding.path) == ("missing-file", "u0.mfc") and "a.scp, line 1" in finding.message
 
 
 def test_a_corpus_at_a_url_is_checked() -> None:

@@ -81,7 +81,7 @@ def _add_facts(facts: Facts, options: Namespace, one: Described, corpus: Corpus)
     for block in surveyed(options, corpus):
         for name, data in block.streams.items():
             figures[name].add(data)
-    for name, fact in one.facts.items():
+    for name, fact in one.facts().items():
         facts.add(name, fact)
     table = corpus.table
     facts.add("chunks", table.num_chunks, f"{table.num_chunks:,}{one.chunk_sizes}")

@@ -263,7 +263,7 @@ class Described(NamedTuple):
         written: The deserializers that a written configuration describes.
         section: The section of the configuration that describes it; empty: no configuration does.
         chunk_sizes: Words about the size of chunks, which end the fact about chunks.
-        facts: Facts that only corpora of this kind have.
+        facts: Returns facts that only corpora of this kind have.
         order: The streams in the order in which they are printed; empty: in the order of the source.
         has_precisions: Whether the file gives the type of each stream's values.
         forgives_errors: Whether errors are counted instead of ending the call.
@@ -276,7 +276,7 @@ class Described(NamedTuple):
     written: Sequence[Any] = ()
     section: str = ""
     chunk_sizes: str = ""
-    facts: Mapping[str, Any] = MappingProxyType({})
+    facts: Callable[[], Mapping[str, Any]] = dict
     order: Sequence[str] = ()
     has_precisions: bool = False
     forgives_errors: bool = False
@@ -383,7 +383,7 @@ def _features(file: Input, reading: Reading) -> Described:
         file.names, StreamDefs(reading.streams), prefix=reading.prefix or "", strict=reading.strict
     )
     chunk_sizes = f" of more than {CHUNK_FRAMES:,} samples, the last with the rest"
-    facts = facts_of_features(deserializer)
+    facts = partial(facts_of_features, deserializer)
     return Described(file, [deserializer], written=[deserializer], chunk_sizes=chunk_sizes, facts=facts)
 
 

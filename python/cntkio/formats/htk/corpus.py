@@ -33,7 +33,7 @@ from cntkio.formats.file_lists import listed_files, shown_files
 from cntkio.formats.htk.frames import Frames, GatheredFrames, Ranges, runs_of
 from cntkio.formats.htk.header import HEADER_SIZE, FeatureFiles, Header, OpenFile
 from cntkio.formats.htk.keys import first_same, shown
-from cntkio.formats.htk.lists import Listed, in_its_list, join_lists, place_in_lists, read_list
+from cntkio.formats.htk.lists import Listed, first_sound, in_its_list, join_lists, place_in_lists, read_list
 from cntkio.formats.htk.options import (
     FeatureSettings,
     UtteranceOptions,
@@ -194,8 +194,7 @@ class HTKFeatureCorpus:
         lengths = self._listed.lengths
         self._first_of_list = np.searchsorted(self._listed.files, self._first_paths)
         with FeatureFiles(settings.compatible) as files:
-            self._model = self._open(files, 0).header
-        self._check_range(self._model, np.zeros(1, np.int64))
+            self._model = self._first_header(files)
         self._require_room()
         self._left, self._right = self._window()
         dim = self._model.dim * (1 + self._left + self._right)
@@ -295,20 +294,18 @@ class HTKFeatureCorpus:
         return f"frames {first} to {end - 1}"
 
     def _error(self, what: str, sequence_index: int, byte: int | None = None, kind: str | None = None) -> FormatError:
-        path, key = os.fsdecode(self._path_of(sequence_index)), self._key(sequence_index)
-        return FormatError(what, path=path, byte=byte, sequence=key, stream=self._settings.name, kind=kind)
+        settings, path, key = self._settings, self._path_of(sequence_index), self._listed.keys[sequence_index]
+        place = place_in_lists(self._lists, key, path, prefix=settings.prefix, compatible=settings.compatible)
+        return FormatError(
+            f"{what} ({place})", path=os.fsdecode(path), byte=byte, sequence=shown(key), stream=settings.name, kind=kind
+        )
 
     def _check_range(self, header: Header, utterances: npt.NDArray[np.int64]) -> None:
         """Refuse utterances that reach beyond the end of their file."""
         ends = self._listed.ends_of(utterances)
         if ends.max() > header.num_frames:
             index = int(utterances[ends.argmax()])
-            place = place_in_lists(
-                self._lists, self._listed.keys[index], self._path_of(index),
-                prefix=self._settings.prefix, compatible=self._settings.compatible,
-            )  # fmt: skip
-            wanted = f"{self._frames(index)} are wanted ({place})"
-            raise self._error(f"{wanted}, but the file has {header.num_frames}", index)
+            raise self._error(f"{self._frames(index)} are wanted, but the file has {header.num_frames}", index)
 
     def _require_room(self) -> None:
         """Refuse lists that claim many more frames than their files have room for.
@@ -395,6 +392,16 @@ class HTKFeatureCorpus:
             for low, high in itertools.pairwise(bounds.tolist()):
                 mixes.update(self._gather(gathered, files, utterances[low:high]))
         return gathered.of_utterances(part.first, bounds, mixes)
+
+    def _first_header(self, files: FeatureFiles) -> Header:
+        """Return the header of the first file. Observers want to know about all files: they get the first sound one."""
+
+        def header(sequence_index: int) -> Header:
+            found = self._open(files, sequence_index).header
+            self._check_range(found, np.array([sequence_index]))
+            return found
+
+        return first_sound(header, self._listed.files if self.report.is_observed else self._listed.files[:1])
 
     def _open(self, files: FeatureFiles, sequence_index: int) -> OpenFile:
         """Open the file of an utterance. Errors name the utterance."""

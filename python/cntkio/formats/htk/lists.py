@@ -15,7 +15,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ from cntkio.formats.input_file import all_bytes
 
 _FOLDER = re.compile(rb"(.*)[/\\]", re.DOTALL)
 _KALDI_LINE = re.compile(rb"\S+[ \t]+[^=\r\n]+:\d+[ \t]*\r?\n")
+_MOST_TRIED = 100  # files that are opened to find one without an error
 _WHOLE_FILE = 2**32 - 1  # the core's last frame of a line without a range
 # The words for faults that the core finds in lines.
 _FAULT_WORDS = {
@@ -203,14 +204,42 @@ def place_in_lists(lists: Sequence[str], key: bytes, path: bytes, *, prefix: str
 
 
 def first_header(path: str | os.PathLike[str], *, prefix: str = "") -> Header:
-    """Return the header of the file with a list's first utterance. For `prefix`, see `read_list`.
+    """Return the header of the first sound file of a list. For `prefix`, see `read_list`.
 
     Raises:
-        OSError, FormatError: The list, or the file, cannot be read.
+        OSError, FormatError: The list, or the file of the first utterance, cannot be read.
     """
     listed = read_list(path, prefix=prefix)
+
+    def header(sequence_index: int) -> Header:
+        path_of = listed.paths[int(listed.files[sequence_index])]
+        try:
+            return files.open(path_of).header
+        except OSError as error:
+            key = listed.keys[sequence_index]
+            raise in_its_list(error, [os.fspath(path)], key, path_of, prefix=prefix, compatible=False) from None
+
     with FeatureFiles(compatible=False) as files:
-        return files.open(listed.paths[int(listed.files[0])]).header
+        return first_sound(header, listed.files)
+
+
+def first_sound(header: Callable[[int], Header], files: npt.NDArray[np.uint32]) -> Header:
+    """Return the first header that can be read; if there is none among the first files, raise the first error.
+
+    Args:
+        header: Returns the header of the file of an utterance.
+        files: The file of each utterance, in groups.
+    """
+    errors: list[Exception] = []
+    sequence_index = 0
+    while sequence_index < len(files) and len(errors) < _MOST_TRIED:
+        try:
+            return header(sequence_index)
+        except (OSError, FormatError) as error:
+            errors.append(error)
+        others = np.flatnonzero(files[sequence_index:] != files[sequence_index])
+        sequence_index = sequence_index + int(others[0]) if len(others) else len(files)
+    raise errors[0]
 
 
 def join_lists(lists: Sequence[Listed]) -> Listed:
