@@ -1,5 +1,6 @@
 """The check is empty exactly if a source reads the corpora to the end without an error, a warning or a loss."""
 
+import gzip
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from cntkio import (
     CntkIoError,
     CTFDeserializer,
     HTKFeatureDeserializer,
+    HTKMLFBinaryDeserializer,
     HTKMLFDeserializer,
     MinibatchSource,
     StreamDef,
@@ -59,10 +61,45 @@ def two_texts(random: Random) -> Made:
 
 def binary(random: Random) -> Made:
     text(random, "c.ctf", "x", list(range(random.integers(2, 12))))
-
-    cntkio.convert.ctf_to_cbf("c.ctf", "a.cbf", chunk_size_in_bytes=200)
+    layout = "2.x"
+    if random.integers(2):
+        layout = "documented"
+        lines = [line.rpartition("|xs")[0] for line in Path("c.ctf").read_text().splitlines()]
+        Path("c.ctf").write_text("".join(f"{line.partition(' ')[2]}\n" for line in lines))
+    cntkio.convert.ctf_to_cbf("c.ctf", "a.cbf", chunk_size_in_bytes=200, layout=layout)
     Path("c.ctf").unlink()
     return [CBFDeserializer("a.cbf")]
+
+
+def compressed(random: Random) -> Made:
+    (plain,) = one_text(random)
+    Path("a.ctf.gz").write_bytes(gzip.compress(Path("a.ctf").read_bytes()))
+    Path("a.ctf").unlink()
+    return [CTFDeserializer("a.ctf.gz", plain.streams, max_errors=-1)]
+
+
+def table(random: Random) -> Made:
+    arrow = pytest.importorskip("pyarrow", reason="PyArrow is not installed")
+    num_rows = int(random.integers(2, 12))
+    columns = {
+        "x": arrow.array(random.normal(size=num_rows)),
+        "n": arrow.array(random.integers(9, size=num_rows)),
+        "v": arrow.array(random.normal(size=(num_rows, 3)).tolist()),
+    }
+    name = list(columns)[random.integers(3)]
+    values: list[Any] = columns[name].to_pylist()
+    others = [None, values[-1], float("nan") if name == "x" else values[0], [None, 1.0, 2.0] if name == "v" else None]
+    values[random.integers(num_rows)] = others[random.integers(4)]
+    columns[name] = arrow.array(values)
+    path = ("a.parquet", "a.arrow")[random.integers(2)]
+    if path == "a.parquet":
+        from pyarrow import parquet
+
+        parquet.write_table(arrow.table(columns), path)
+    else:
+        with arrow.ipc.new_file(path, arrow.table(columns).schema) as file:
+            file.write_table(arrow.table(columns))
+    return [path]
 
 
 def features(random: Random) -> Made:
@@ -86,6 +123,14 @@ def features(random: Random) -> Made:
 
 def speech(random: Random) -> Made:
     return [*features(random), HTKMLFDeserializer("names", StreamDefs(y=StreamDef(mlf="a.mlf", shape=2)))]
+
+
+def binary_labels(random: Random) -> Made:
+    found = features(random)
+    entries = Path("a.mlf").read_text().split("\n.\n")[:-1]
+    lengths = [int(entry.split()[-2]) // 100_000 for entry in entries]
+    cntkio.write_binary_mlf("a.bmlf", [(f"u{index}", np.arange(length) % 2) for index, length in enumerate(lengths)])
+    return [*found, HTKMLFBinaryDeserializer(StreamDefs(y=StreamDef(mlf="a.bmlf", shape=2)))]
 
 
 def nothing(random: Random, content: bytes) -> bytes:
@@ -124,7 +169,9 @@ def swapped(random: Random, content: bytes) -> bytes:
     return content[:at] + content[at : at + 4][::-1] + content[at + 4 :]
 
 
-CORPORA: list[Callable[[Random], Made]] = [one_text, two_texts, binary, features, speech]
+CORPORA: list[Callable[[Random], Made]] = [
+    one_text, two_texts, binary, features, speech, compressed, table, binary_labels
+]  # fmt: skip
 DAMAGES: list[Callable[[Random, bytes], bytes]] = [
     nothing, cut, flipped, without_a_line, repeated_line, other_bytes, other_bytes, swapped,
 ]  # fmt: skip
@@ -135,6 +182,9 @@ def said(made: Made, caplog: pytest.LogCaptureFixture) -> list[str]:
     caplog.clear()
     with caplog.at_level(logging.WARNING, "cntkio"):
         try:
+            if isinstance(made[0], str):
+                cntkio.convert.convert_file(made[0], "converted.cbf")
+                return [record.getMessage() for record in caplog.records]
             source = MinibatchSource(made, max_sweeps=1, randomize=False)
             for _ in source.minibatches(64):
                 pass
@@ -150,7 +200,7 @@ def damaged(seed: int) -> Iterator[Made]:
     made = CORPORA[seed % len(CORPORA)](random)
     paths = sorted(path for path in Path().iterdir() if path.is_file())
     path = paths[random.integers(len(paths))]
-    if random.integers(12) == 0:
+    if random.integers(12) == 0 and not isinstance(made[0], str):  # a missing file is an error of the call
         path.unlink()
     else:
         path.write_bytes(DAMAGES[random.integers(len(DAMAGES))](random, path.read_bytes()))

@@ -261,7 +261,7 @@ class _Text:
         if not all(counts.values()):
             return None
         rare, usual = sorted(counts, key=lambda end: counts[end])
-        message = f"the line ends with {rare}, as do {counts[rare]:,} lines; {counts[usual]:,} lines end with {usual}"
+        message = f"{rare} ends {counted(counts[rare], 'line')}, but {usual} ends {counted(counts[usual], 'line')}"
         return Finding("mixed-line-ends", message, num_cases=counts[rare], **self._locator.locate(first[rare]))
 
 

@@ -393,8 +393,9 @@ class Contents:
         """Examine a block of the corpus. The sequences with these keys have errors."""
         first, corpus = self._corpora[-1]
         hashes = np.zeros(block.num_sequences, np.uint64)
-        for name, check in sorted(self._streams.items()):
-            hashes = check.add(block, block.streams[name], corpus, hashes)
+        with np.errstate(invalid="ignore"):  # a NaN can be a signal
+            for name, check in sorted(self._streams.items()):
+                hashes = check.add(block, block.streams[name], corpus, hashes)
         self._hashed.append((first + block.sequences, hashes, reduce(np.maximum, block.lengths)))
         self._lengths.add(block, corpus, unsound)
 

@@ -155,6 +155,10 @@ def _advice(finding: Finding) -> str:
     word = finding.excerpt.word
     number = word.rstrip(";").translate(_CORRECTIONS)
     number = re.sub(r"^([+-]?)\.", r"\g<1>0.", number)
+    if finding.code in ("bad-number", "bad-index") and word.startswith("#"):
+        return f"write |{word} if a comment begins here"
+    if finding.code == "bad-index" and re.fullmatch(r"\d+=\d\S*", word):
+        return f"write {word.replace('=', ':')} for {word}"
     if finding.code not in ("bad-number", "stray-text"):
         return ""
     if number != word and _NUMBER.fullmatch(number):

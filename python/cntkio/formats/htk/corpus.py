@@ -305,7 +305,8 @@ class HTKFeatureCorpus:
         ends = self._listed.ends_of(utterances)
         if ends.max() > header.num_frames:
             index = int(utterances[ends.argmax()])
-            raise self._error(f"{self._frames(index)} are wanted, but the file has {header.num_frames}", index)
+            what = f"{self._frames(index)} are wanted, but the file has {header.num_frames}"
+            raise self._error(what, index, kind="range beyond the file")
 
     def _require_room(self) -> None:
         """Refuse lists that claim many more frames than their files have room for.
