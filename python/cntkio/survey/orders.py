@@ -5,6 +5,7 @@ The functions take arrays with a step of each rank at the same index, as `cntkio
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from cntkio.survey.figures import Histogram
 
 _NUM_COLUMNS, _NUM_ROWS = 60, 30
+_BLOCK = 1 << 16
 
 
 class RankSteps(NamedTuple):
@@ -104,15 +106,18 @@ def _waiting(areas: Sequence[npt.NDArray[np.int64]], num_steps: int) -> float:
 
 
 def _shuffling(ranks: Sequence[RankSteps], num_sequences: int) -> float:
-    distances = [np.abs(np.diff(rank.sequences)) for rank in ranks if len(rank.sequences) > 1]
-    if not distances:
+    num_pairs = sum(max(len(rank.sequences) - 1, 0) for rank in ranks)
+    if not num_pairs:
         return 1.0
+    # Blocks fit the cache.
+    blocks = (rank.sequences[at : at + _BLOCK + 1] for rank in ranks for at in range(0, len(rank.sequences), _BLOCK))
+    distance = sum(int(np.abs(np.diff(block)).sum()) for block in blocks)
     # The mean distance of two different numbers below n is (n + 1) / 3.
-    return min(float(np.concatenate(distances).mean()) / ((num_sequences + 1) / 3), 1.0)
+    return min(distance / num_pairs / ((num_sequences + 1) / 3), 1.0)
 
 
 def _map(sequences: npt.NDArray[np.int64], num_sequences: int) -> npt.NDArray[Any]:
-    columns = np.arange(len(sequences)) * _NUM_COLUMNS // max(len(sequences), 1)
-    rows = sequences * _NUM_ROWS // max(num_sequences, 1)
-    cells = np.bincount(rows * _NUM_COLUMNS + columns, minlength=_NUM_ROWS * _NUM_COLUMNS)
-    return cells.reshape(_NUM_ROWS, _NUM_COLUMNS)
+    bounds = -(-np.arange(_NUM_COLUMNS + 1) * len(sequences) // _NUM_COLUMNS)
+    columns = (sequences[first:last] for first, last in itertools.pairwise(bounds.tolist()))
+    rows = (column * _NUM_ROWS // max(num_sequences, 1) for column in columns)
+    return np.stack([np.bincount(of_column, minlength=_NUM_ROWS) for of_column in rows], axis=1)
