@@ -30,7 +30,6 @@ IMPORTED_BY_TEXT = {
 }
 QUESTIONS_OF_TYPE = {
     "htkmlf_reader isinstance HTKFeatureDeserializer",
-    "htkmlf_reader isinstance HTKFeatureStream",
 }
 LONG_CLASSES: set[str] = set()
 RUST_MODULES_IN_CIRCLES: set[str] = set()

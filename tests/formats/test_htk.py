@@ -197,9 +197,9 @@ def test_frames_and_classes_beyond_16_bits_are_cached(tmp_path: Path) -> None:
     deserializer = labels([small, large], None, 70000, times="frames", cache_index=True)
     for _ in range(2):  # from the files, and from the caches
         corpus = deserializer.open()
-        rows = [[column.tolist() for column in corpus.rows(number)] for number in range(3)]
+        rows = [[column.tolist() for column in corpus.index.layout.rows(number)] for number in range(3)]
         assert rows == [[[5, 1], [4, 65536]], [[1], [1]], [[66000, 4000], [69999, 3]]]
-        assert corpus.num_rows == 5
+        assert corpus.index.layout.num_rows == 5
     assert len(list(tmp_path.glob("*.index"))) == 2
 
 

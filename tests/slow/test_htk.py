@@ -192,7 +192,7 @@ def fast_labels(names: list[bytes] | None, dim: int) -> Any:
         elif traits.invalid is not None and traits.invalid[number]:
             found[key] = "invalid"
         else:
-            frames, classes = corpus.rows(number)
+            frames, classes = corpus.index.layout.rows(number)
             found[key] = np.repeat(classes, frames).tolist()
     return found
 

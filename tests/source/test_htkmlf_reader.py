@@ -482,15 +482,13 @@ def test_a_rank_of_a_global_partition_loads_its_own_utterances(
 ) -> None:
     loaded: list[list[int]] = []
 
-    class Counted(htk.HTKFeatureCorpus):
-        def load(self, chunk_id: int) -> Any:
-            raise AssertionError("a whole chunk is loaded")
+    class Counted(htk.HTKFormat):
+        def parse(self, file: Any, index: Any, chunk_id: int, sequences: Any) -> Any:
+            assert sequences is not None, "a whole chunk is loaded"
+            loaded[-1].extend((index.table.chunk_starts[chunk_id] + sequences).tolist())
+            return super().parse(file, index, chunk_id, sequences)
 
-        def load_part(self, chunk_id: int, sequences: Any) -> Any:
-            loaded[-1].extend((self.table.chunk_starts[chunk_id] + sequences).tolist())
-            return super().load_part(chunk_id, sequences)
-
-    monkeypatch.setattr(htk.corpus, "HTKFeatureCorpus", Counted)
+    monkeypatch.setattr(htk.corpus, "HTKFormat", Counted)
     for rank in range(3):
         loaded.append([])
         options = {"frameMode": False, "nbruttsineachrecurrentiter": 4, "max_sweeps": 1}

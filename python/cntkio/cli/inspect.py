@@ -96,8 +96,9 @@ def _add_facts(facts: Facts, options: Namespace, one: Described, corpus: Corpus)
 
 def _add_facts_of_labels(facts: Facts, labels: Labels) -> None:
     table, utterances = labels.corpus.table, labels.corpus.utterances
+    assert utterances is not None
     add_size(facts, table, int(table.lengths.max()))
-    facts.add("rows", labels.corpus.num_rows)
+    facts.add("rows", labels.corpus.index.layout.num_rows)
     names = [name.decode(errors="replace") for name in labels.names]
     in_words = f"{len(names):,}: {first_few(names, len(names))}" if names else "classes, without names"
     facts.add("labels", names, in_words)

@@ -74,7 +74,7 @@ def _read_labels(one: Described, start: float) -> Facts:
     facts = Facts()
     facts.add("file", one.input.name)
     add_size(facts, corpus.table)
-    facts.add("rows", corpus.num_rows)
+    facts.add("rows", corpus.index.layout.num_rows)
     _add_speed(facts, seconds, one.input.size, samples_in(corpus.table))
     return facts
 

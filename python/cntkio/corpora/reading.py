@@ -21,6 +21,7 @@ from cntkio.convert import write_cbf
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.contract import Ahead, Corpus, Deserializer
+from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import FileKind, detect
 from cntkio.formats.file_lists import FileNames, in_one_text, listed_files, shown_files, sizes_of
@@ -29,7 +30,6 @@ from cntkio.formats.joined_index import KeysOf
 from cntkio.formats.mlf import (
     HTKMLFBinaryDeserializer,
     HTKMLFDeserializer,
-    MLFCorpus,
     infer_labels,
     read_mapping,
 )
@@ -423,21 +423,19 @@ class Labels(NamedTuple):
         names: The names of its classes; empty if they have none.
     """
 
-    corpus: MLFCorpus
+    corpus: FileCorpus
     names: list[bytes]
 
     def complaints(self) -> Iterator[str]:
         """Yield complaints about the first invalid or broken utterances."""
-        utterances = self.corpus.utterances
-        masks = [mask for mask in (utterances.invalid, utterances.broken) if mask is not None]
-        indices = sorted({int(index) for mask in masks for index in mask.nonzero()[0][:NUM_IN_FULL]})
-        for index in indices[:NUM_IN_FULL]:
-            yield str(utterances.complaint(index))
+        layout = self.corpus.index.layout
+        for index in layout.faults.nonzero()[0][:NUM_IN_FULL].tolist():
+            yield str(layout.complaint(index))
 
     def entries(self, most: int) -> Iterator[tuple[str, list[tuple[str, int]]]]:
         """Yield the first utterances: key, and for each row its label and number of frames."""
         for index in range(min(most, self.corpus.table.num_sequences)):
-            frames, classes = self.corpus.rows(index)
+            frames, classes = self.corpus.index.layout.rows(index)
             rows = [
                 (self._name(label), length) for label, length in zip(classes.tolist(), frames.tolist(), strict=True)
             ]
@@ -531,7 +529,7 @@ def facts_of_features(deserializer: HTKFeatureDeserializer) -> dict[str, int | s
     ((_, stream),) = deserializer.streams.items()
     header = first_header(listed_files(stream.scp, option="FILE")[0], prefix=deserializer.prefix)
     with closing(deserializer.open()) as corpus:
-        num_files = corpus.num_files
+        num_files = corpus.index.layout.num_files
     order = "big-endian" if header.is_big_endian else "little-endian"
     return {
         "feature files": num_files,

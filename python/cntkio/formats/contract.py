@@ -175,6 +175,7 @@ class Index(NamedTuple):
             alone has an order of its own.
         loads_at_once: Number of chunks to load at the same time: `LOADS_AT_ONCE`, or more if loading waits for a
             network.
+        utterances: Facts about utterances; None if the sequences are not utterances.
     """
 
     name: str
@@ -189,6 +190,7 @@ class Index(NamedTuple):
     caches: CacheFiles = CacheFiles()
     joins: Joins = "anywhere"
     loads_at_once: int = LOADS_AT_ONCE
+    utterances: Utterances | None = None
 
 
 class OpenedFile(Protocol):
@@ -208,6 +210,19 @@ class OpenedFile(Protocol):
 
     def close(self) -> object:
         """Close the file. Nothing can be read afterwards."""
+
+
+class _NotKeptOpen:
+    """The `OpenedFile` of a format that reads files to the end for the index, or opens them for each chunk."""
+
+    size = 0
+    stamp = companions = None
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+NOT_KEPT_OPEN = _NotKeptOpen()
 
 
 class Format(Protocol):

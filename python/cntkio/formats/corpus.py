@@ -30,7 +30,7 @@ from cntkio._core import Chunk
 from cntkio._threads import ForkLock, Job, Workers, num_threads
 from cntkio.errors import CorpusError
 from cntkio.formats.columns import part_of_keys, span_at
-from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Format, Index, Joins, Loaded, PlacesInFiles
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Format, Index, Joins, Loaded, PlacesInFiles, Utterances
 from cntkio.formats.index_cache import CacheFiles, publish
 from cntkio.formats.input_file import changed_in_use
 from cntkio.formats.joined_index import KeysOf, joined_index, refuse_other_streams
@@ -63,8 +63,6 @@ class FileCorpus:
         CorpusError: No sequence is left to read.
         ConfigError: The files do not belong together.
     """
-
-    utterances = None
 
     def __init__(
         self,
@@ -158,6 +156,11 @@ class FileCorpus:
     def table(self) -> SequenceTable:
         """The sequences and chunks."""
         return self.index.table
+
+    @property
+    def utterances(self) -> Utterances | None:
+        """Facts about utterances; None if the sequences are not utterances."""
+        return self.index.utterances
 
     @property
     def joins(self) -> Joins:

@@ -23,8 +23,8 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import ForkLock
 from cntkio.errors import ConfigError
-from cntkio.formats.contract import Loaded
-from cntkio.formats.htk import Frames, HTKFeatureCorpus, HTKFeatureStream
+from cntkio.formats.contract import Index, Loaded
+from cntkio.formats.htk import FeatureSettings, Frames, HTKFormat
 from cntkio.formats.input_file import system_number
 from cntkio.timeline import WHOLE, Partition, Plan, Reads, Timeline
 
@@ -155,6 +155,9 @@ class PageFile:
         folder: The folder of the file; None: the system's folder for temporary files.
     """
 
+    size = 0
+    stamp = companions = None
+
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
         self._lock = ForkLock()
@@ -211,32 +214,32 @@ class PageFile:
         self._kept.clear()
 
 
-class PagedFeatures(HTKFeatureCorpus):
-    """Features whose frames can wait in a page file between two uses.
+class PagedFeatures(HTKFormat):
+    """Features whose frames can wait in a page file between two uses; the corpus keeps the page file open.
 
     Attributes:
         is_paged: Whether frames wait in the page file.
     """
 
-    def __init__(self, stream: HTKFeatureStream, folder: str | None) -> None:
-        super().__init__(stream.settings)
-        self._pages = PageFile(folder)
+    def __init__(self, settings: FeatureSettings, folder: str | None) -> None:
+        super().__init__(settings)
+        self._folder = folder
         self.is_paged = False
 
-    def load(self, chunk_id: int) -> Loaded:
+    def open(self, path: str, index: Index | None) -> PageFile:
+        return PageFile(self._folder)
+
+    def parse(self, file: Any, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         """Read the frames of a chunk, from the page file if they are there.
 
         Raises:
-            OSError: The page file cannot be created or written; see `HTKFeatureCorpus.load` for the rest.
+            OSError: The page file cannot be created or written; see `HTKFormat.read_frames` for the rest.
         """
-        if not self.is_paged:
-            return super().load(chunk_id)
-        frames = self._pages.read(chunk_id)
+        pages: PageFile = file
+        if not self.is_paged or sequences is not None:
+            return super().parse(file, index, chunk_id, sequences)
+        frames = pages.read(chunk_id)
         if frames is None:
-            frames = self.read_frames(chunk_id, memory_map=False)
-            self._pages.write(chunk_id, frames)
-        return self.loaded(chunk_id, frames)
-
-    def close(self) -> None:
-        self._pages.close()
-        super().close()
+            frames = self.read_frames(index, chunk_id, memory_map=False)
+            pages.write(chunk_id, frames)
+        return self.loaded(index, chunk_id, frames)

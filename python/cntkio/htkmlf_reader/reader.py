@@ -24,7 +24,7 @@ import numpy.typing as npt
 from cntkio.arguments import flag
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.formats.contract import Ahead, Corpus, Deserializer
-from cntkio.formats.htk import HTKFeatureDeserializer, HTKFeatureStream
+from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.htkmlf_reader.order import PagedFeatures, RollingTimeline
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
@@ -51,19 +51,22 @@ class HTKMLFRecipe(Recipe):
         self.skipping = Skipping(options.longest)
         self.skipped: Mapping[str, int] = {}
         self._paged: list[PagedFeatures] = []
+        self._num_bytes = 0
 
     def open(self, deserializer: Deserializer, *, text_keys: bool, ahead: Ahead) -> Corpus:
-        if self._own.read_method != "rollingWindow" or not isinstance(deserializer, HTKFeatureStream):
+        if self._own.read_method != "rollingWindow" or not isinstance(deserializer, HTKFeatureDeserializer):
             return super().open(deserializer, text_keys=text_keys, ahead=ahead)
-        features = PagedFeatures(deserializer, self._own.page_folder)
+        features = PagedFeatures(deserializer.settings(), self._own.page_folder)
+        corpus = features.corpus()
         self._paged.append(features)
-        return features
+        self._num_bytes += corpus.index.num_bytes
+        return corpus
 
     def keeps_data_in_memory(self, options: SourceOptions) -> bool:
         """Return whether features stay in memory, because they are few; else they wait in a page file."""
         if not self._paged:
             return options.keep_data_in_memory
-        is_small = sum(features.num_bytes for features in self._paged) <= self._own.page_limit_in_bytes
+        is_small = self._num_bytes <= self._own.page_limit_in_bytes
         for features in self._paged:
             features.is_paged = not is_small
         return is_small

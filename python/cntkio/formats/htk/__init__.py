@@ -2,9 +2,8 @@
 
 from cntkio.formats.htk.corpus import (
     CHUNK_FRAMES,
-    HTKFeatureCorpus,
     HTKFeatureDeserializer,
-    HTKFeatureStream,
+    HTKFormat,
 )
 from cntkio.formats.htk.frames import Frames
 from cntkio.formats.htk.header import KINDS, QUALIFIERS, Header, parse_header, parse_kind
@@ -18,9 +17,8 @@ __all__ = [
     "QUALIFIERS",
     "FeatureSettings",
     "Frames",
-    "HTKFeatureCorpus",
     "HTKFeatureDeserializer",
-    "HTKFeatureStream",
+    "HTKFormat",
     "Header",
     "Listed",
     "check_sum",

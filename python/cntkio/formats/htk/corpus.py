@@ -18,7 +18,8 @@ import hashlib
 import itertools
 import os
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,17 @@ from cntkio.arguments import float_type
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
 from cntkio.formats.columns import span_at
-from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, PlacesInFiles, Utterances
+from cntkio.formats.contract import (
+    NOT_KEPT_OPEN,
+    NOTHING_AHEAD,
+    Ahead,
+    Index,
+    Loaded,
+    OpenedFile,
+    PlacesInFiles,
+    Utterances,
+)
+from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.file_lists import listed_files, shown_files
 from cntkio.formats.htk.frames import Frames, GatheredFrames, Ranges, runs_of
 from cntkio.formats.htk.header import HEADER_SIZE, FeatureFiles, Header, OpenFile
@@ -47,7 +58,6 @@ from cntkio.formats.htk.options import (
 from cntkio.formats.joined_index import fingerprint_of_files
 from cntkio.formats.report import Report, first_few
 from cntkio.formats.table import ListedFiles, SequenceTable
-from cntkio.formats.text_input import LOADS_AT_ONCE
 from cntkio.hints import suggests_keywords, wording
 from cntkio.streams import LARGEST_DIM, StreamDefs, StreamInformation, named
 
@@ -104,7 +114,8 @@ class HTKFeatureDeserializer(UtteranceOptions):
         self.streams = self.check_common(self.streams)
         if not self.streams:
             raise ConfigError("HTKFeatureDeserializer: no feature streams found", key="streams")
-        self.parts()
+        for name in self.streams:
+            self._settings(name)
 
     def _settings(self, name: str) -> FeatureSettings:
         stream = merge_stream(name, self.streams[name], self.stream_options, FEATURE_STREAM)
@@ -131,101 +142,133 @@ class HTKFeatureDeserializer(UtteranceOptions):
             dtype=float_type("dtype", self.dtype),
         )
 
-    def parts(self) -> tuple[HTKFeatureStream, ...]:
+    def parts(self) -> Sequence[HTKFeatureDeserializer]:
         """Return a deserializer for each stream, in the order of the streams' numbers."""
-        return tuple(HTKFeatureStream(self._settings(name)) for name, _ in named(self.streams))
+        streams = named(self.streams)
+        if len(streams) == 1:
+            return (self,)
+        return [dataclasses.replace(self, streams=StreamDefs({name: stream})) for name, stream in streams]
 
-    def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> HTKFeatureCorpus:
-        """Open the corpus of the only stream. If there are several streams, open each item of `parts()` instead.
+    def settings(self) -> FeatureSettings:
+        """Return the settings of the only stream. If there are several streams, use each item of `parts()` instead.
 
         Raises:
             ConfigError: There are several streams.
-            OSError, FormatError, CorpusError: See `HTKFeatureStream.open`.
         """
-        parts = self.parts()
-        if len(parts) > 1:
-            raise ConfigError(
-                f"{len(parts)} streams are {len(parts)} corpora; open each item of parts()", key="streams"
-            )
-        return parts[0].open()
+        count = len(self.streams)
+        if count > 1:
+            raise ConfigError(f"{count} streams are {count} corpora; open each item of parts()", key="streams")
+        return self._settings(*self.streams)
 
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class HTKFeatureStream:
-    """A single stream of an `HTKFeatureDeserializer`."""
-
-    settings: FeatureSettings
-    has_text_keys = True
-
-    def parts(self) -> tuple[HTKFeatureStream]:
-        """Return this deserializer alone."""
-        return (self,)
-
-    def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> HTKFeatureCorpus:
-        """Read the lists, and the header of the first utterance's file.
+    def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> FileCorpus:
+        """Read the lists of the only stream, and the header of the first utterance's file.
 
         Raises:
             OSError: A list, or the first file, cannot be read.
             FormatError: A list, or the first file, breaks the format.
-            ConfigError: The shape does not fit the files.
+            ConfigError: The shape does not fit the files, or there are several streams.
             CorpusError: No utterance is left.
         """
-        return HTKFeatureCorpus(self.settings)
+        return HTKFormat(self.settings()).corpus()
 
 
-class HTKFeatureCorpus:
-    """An opened stream of features.
+class HTKLayout(NamedTuple):
+    """The format's own facts about lists of utterances.
 
-    Created by `HTKFeatureStream.open`; implements `cntkio.formats.contract.Corpus`.
+    Attributes:
+        listed: The utterances of all lists.
+        model: Header of the first file, which all files must resemble.
+        window: Number of frames before and after each frame.
     """
 
-    joins: Joins = "anywhere"
-    loads_at_once = LOADS_AT_ONCE
+    listed: Listed
+    model: Header
+    window: tuple[int, int]
+
+    @property
+    def num_files(self) -> int:
+        """Number of feature files in the lists."""
+        return len(np.unique(self.listed.files))
+
+
+class HTKFormat:
+    """Reads a stream of features; a `Format`.
+
+    All lists are one file of the corpus, because the rule about an utterance in two lists concerns them together. The
+    feature files are open only while a chunk is read: a list may name 10^5 files, a chunk reads each of its files in
+    one go, and several threads load chunks, so files that stay open would cost locks and save little.
+
+    Args:
+        settings: The options of the stream.
+    """
+
+    loads_parts = True
 
     def __init__(self, settings: FeatureSettings) -> None:
         self._settings = settings
         self._lists = listed_files(settings.lists, option="scp")
         self.name = shown_files(self._lists)
         self.report = Report(self.name)
+
+    def corpus(self) -> FileCorpus:
+        """Open the corpus of this stream; `HTKFeatureDeserializer.open` names the errors."""
+        return FileCorpus(self, [self.name], self.name)
+
+    def open(self, path: str, index: Index | None) -> OpenedFile:
+        return NOT_KEPT_OPEN
+
+    def index(self, file: OpenedFile, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
+        settings = self._settings
         lists = [read_list(path, prefix=settings.prefix, compatible=settings.compatible) for path in self._lists]
         # Each list has its own paths, so the path of an utterance identifies its list.
-        self._first_paths = np.cumsum([0, *(len(listed.paths) for listed in lists)])
-        self._listed = self._without_unwanted(join_lists(lists))
-        lengths = self._listed.lengths
-        self._first_of_list = np.searchsorted(self._listed.files, self._first_paths)
+        first_paths = np.cumsum([0, *(len(listed.paths) for listed in lists)])
+        listed = self._without_unwanted(join_lists(lists), first_paths)
+        keys, lengths = listed.keys, listed.lengths
         with FeatureFiles(settings.compatible) as files:
-            self._model = self._first_header(files)
-        self._require_room()
-        self._left, self._right = self._window()
-        dim = self._model.dim * (1 + self._left + self._right)
-        self.streams = (StreamInformation(settings.name, 0, "dense", settings.dtype, dim, settings.defines_mb_size),)
+            model = self._first_header(files, listed)
+        self._require_room(listed, model)
+        window = self._window(model)
+        dim = model.dim * (1 + sum(window))
         if settings.is_broadcast and (lengths != 1).any():
-            sequence_index = np.argmax(lengths != 1)
+            longer = np.argmax(lengths != 1)
             raise CorpusError(
-                f"{self.name}: utterance {self._key(sequence_index)} has {lengths[sequence_index]} frames; "
+                f"{self.name}: utterance {shown(keys[longer])} has {lengths[longer]} frames; "
                 f"an utterance of a broadcast stream has one"
             )
-        self.utterances = Utterances(
-            can_lead=not settings.is_broadcast,
-            is_broadcast=settings.is_broadcast,
-            unequal_lengths=settings.unequal_lengths,
-            is_literal=settings.compatible,
-        )
-        self.table = SequenceTable(
-            self._listed.keys,
+        first_of_list = np.searchsorted(listed.files, first_paths).tolist()
+        # No chunk spans lists.
+        starts = [
+            first + _core.htk_chunk_starts(lengths[first:last], CHUNK_FRAMES)[1:]
+            for first, last in itertools.pairwise(first_of_list)
+        ]
+        table = SequenceTable(
+            keys,
             lengths,
-            self._chunk_starts(lengths),
+            np.concatenate([[0], *starts]),
             options={"max_sequence_length": settings.max_sequence_length},
-            files=ListedFiles(self._listed.paths, self._listed.files),
+            files=ListedFiles(listed.paths, listed.files),
         )
+        of_lists = [
+            _fingerprint(listed.only(slice(*bounds)), first)
+            for bounds, first in zip(itertools.pairwise(first_of_list), first_paths.tolist(), strict=False)
+        ]
+        index = Index(
+            self.name,
+            (StreamInformation(settings.name, 0, "dense", settings.dtype, dim, settings.defines_mb_size),),
+            table,
+            of_lists[0] if len(of_lists) == 1 else fingerprint_of_files(self._lists, of_lists),
+            HTKLayout(listed, model, window),
+            num_bytes=int(lengths.sum(dtype=np.int64)) * model.frame_size,
+            utterances=Utterances(
+                can_lead=not settings.is_broadcast,
+                is_broadcast=settings.is_broadcast,
+                unequal_lengths=settings.unequal_lengths,
+                is_literal=settings.compatible,
+            ),
+        )
+        return index, []
 
-    def _chunk_starts(self, lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-        """Divide the utterances into chunks, none of which spans lists."""
-        bounds = itertools.pairwise(self._first_of_list)
-        starts = [first + _core.htk_chunk_starts(lengths[first:last], CHUNK_FRAMES)[1:] for first, last in bounds]
-        return np.concatenate([[0], *starts])
-
-    def _without_unwanted(self, listed: Listed) -> Listed:
+    def _without_unwanted(self, listed: Listed, first_paths: npt.NDArray[np.int64]) -> Listed:
         """Leave out utterances that are too long, and all utterances whose key is listed several times."""
         longest = self._settings.max_sequence_length
         if longest is not None:
@@ -236,16 +279,18 @@ class HTKFeatureCorpus:
         is_again = first != np.arange(len(first))
         if is_again.any():
             if not self._settings.compatible:
-                self._refuse_common_keys(listed, first)
+                self._refuse_common_keys(listed, first, first_paths)
             self._warn("repeated utterance", listed.keys[is_again], "listed several times, and left out altogether")
             listed = listed.only(~np.isin(first, first[is_again]))
         if not len(listed.keys):
             raise CorpusError(f"{self.name}: no utterance is left to read")
         return listed
 
-    def _refuse_common_keys(self, listed: Listed, first: npt.NDArray[np.uint32]) -> None:
+    def _refuse_common_keys(
+        self, listed: Listed, first: npt.NDArray[np.uint32], first_paths: npt.NDArray[np.int64]
+    ) -> None:
         """Refuse an utterance that is in two lists; `first` contains, for each utterance, the first with its key."""
-        list_of = span_at(self._first_paths, listed.files)
+        list_of = span_at(first_paths, listed.files)
         common = np.flatnonzero(list_of != list_of[first])
         if len(common):
             index = common[0]
@@ -267,8 +312,8 @@ class HTKFeatureCorpus:
             raise CorpusError(message)
         self.report.log_together(kind, len(keys), message)
 
-    def _window(self) -> tuple[int, int]:
-        name, dim, frame_dim = self._settings.name, self._settings.dim, self._model.dim
+    def _window(self, model: Header) -> tuple[int, int]:
+        name, dim, frame_dim = self._settings.name, self._settings.dim, model.dim
         context, words = self._settings.context, wording()
         num_frames, rest = divmod(dim, frame_dim)
         if any(context) and dim != frame_dim:
@@ -283,99 +328,62 @@ class HTKFeatureCorpus:
             key=name,
         )
 
-    def _path_of(self, sequence_index: int) -> bytes:
-        return self._listed.paths[int(self._listed.files[sequence_index])]
-
-    def _key(self, sequence_index: int | np.integer[Any]) -> str:
-        return shown(self._listed.keys[sequence_index])
-
-    def _frames(self, sequence_index: int) -> str:
-        first, end = self._listed.first[sequence_index], self._listed.ends_of(sequence_index)
-        return f"frames {first} to {end - 1}"
-
-    def _error(self, what: str, sequence_index: int, byte: int | None = None, kind: str | None = None) -> FormatError:
-        settings, path, key = self._settings, self._path_of(sequence_index), self._listed.keys[sequence_index]
+    def _error(
+        self, listed: Listed, what: str, sequence_index: int, byte: int | None = None, kind: str | None = None
+    ) -> FormatError:
+        settings, path, key = self._settings, listed.path_of(sequence_index), listed.keys[sequence_index]
         place = place_in_lists(self._lists, key, path, prefix=settings.prefix, compatible=settings.compatible)
         return FormatError(
             f"{what} ({place})", path=os.fsdecode(path), byte=byte, sequence=shown(key), stream=settings.name, kind=kind
         )
 
-    def _check_range(self, header: Header, utterances: npt.NDArray[np.int64]) -> None:
+    def _check_range(self, listed: Listed, header: Header, utterances: npt.NDArray[np.int64]) -> None:
         """Refuse utterances that reach beyond the end of their file."""
-        ends = self._listed.ends_of(utterances)
+        ends = listed.ends_of(utterances)
         if ends.max() > header.num_frames:
             index = int(utterances[ends.argmax()])
-            what = f"{self._frames(index)} are wanted, but the file has {header.num_frames}"
-            raise self._error(what, index, kind="range beyond the file")
+            what = f"{_frames(listed, index)} are wanted, but the file has {header.num_frames}"
+            raise self._error(listed, what, index, kind="range beyond the file")
 
-    def _require_room(self) -> None:
+    def _require_room(self, listed: Listed, model: Header) -> None:
         """Refuse lists that claim many more frames than their files have room for.
 
         In frame mode, every frame takes memory before the first file is read. Files with few frames are checked only if
         all files together have very many.
         """
-        listed = self._listed
         ends_of_utterances = listed.ends_of(slice(None))
         ends = np.zeros(len(listed.paths), np.int64)
         np.maximum.at(ends, listed.files, ends_of_utterances)
         most = 0 if listed.lengths.sum(dtype=np.int64) > _MOST_UNCHECKED_FRAMES else _MOST_UNCHECKED_FRAMES_OF_A_FILE
-        least = np.where(ends > most, self._model.dim * 2 * ends + HEADER_SIZE, 0)
+        least = np.where(ends > most, model.dim * 2 * ends + HEADER_SIZE, 0)
         for file in np.flatnonzero(least).tolist():
             size = os.stat(listed.paths[file]).st_size  # noqa: PTH116 - any bytes
             if size < least[file]:
                 what = f"frames up to {ends[file] - 1} are wanted, but the file has {size} bytes"
-                raise self._error(what, int(np.argmax((listed.files == file) & (ends_of_utterances == ends[file]))), 0)
+                last = int(np.argmax((listed.files == file) & (ends_of_utterances == ends[file])))
+                raise self._error(listed, what, last, 0)
 
-    @property
-    def num_files(self) -> int:
-        """Number of feature files in the lists."""
-        return len(np.unique(self._listed.files))
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all frames, if all files have the encoding of the first file."""
-        return int(self.table.lengths.sum(dtype=np.int64)) * self._model.frame_size
-
-    def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
-        files, first_of, path_indices = np.unique(self._listed.files[sequences], return_index=True, return_inverse=True)
+    def place(self, file: OpenedFile, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+        listed: Listed = index.layout.listed
+        files, first_of, path_indices = np.unique(listed.files[sequences], return_index=True, return_inverse=True)
         with FeatureFiles(self._settings.compatible) as opened:
-            headers = [self._open(opened, int(sequences[index])).header for index in first_of]
+            headers = [self._open(opened, listed, int(sequences[index])).header for index in first_of]
         bounds = [(header.frames_offset, header.frame_size) for header in headers]
         offsets, sizes = np.array(bounds, np.int64).reshape(-1, 2).T
-        begins = offsets[path_indices] + sizes[path_indices] * self._listed.first[sequences].astype(np.int64)
-        return PlacesInFiles([os.fsdecode(self._listed.paths[file]) for file in files], path_indices, begins)
+        begins = offsets[path_indices] + sizes[path_indices] * listed.first[sequences].astype(np.int64)
+        return PlacesInFiles([os.fsdecode(listed.paths[file]) for file in files], path_indices, begins)
 
-    def fingerprint(self) -> str:
-        of_lists = [self._fingerprint_of(index) for index in range(len(self._lists))]
-        return of_lists[0] if len(of_lists) == 1 else fingerprint_of_files(self._lists, of_lists)
-
-    def _fingerprint_of(self, index: int) -> str:
-        """Return the fingerprint of a list, which does not depend on the other lists."""
-        part = slice(*self._first_of_list[index : index + 2].tolist())
-        files = self._listed.files[part] - np.uint32(self._first_paths[index])
-        digest = hashlib.blake2b(digest_size=16)
-        for column in (self.table.keys[part], self._listed.first[part], self._listed.lengths[part], files):
-            digest.update(np.ascontiguousarray(column).data.cast("B"))
-        return f"{len(files)}:{digest.hexdigest()}"
-
-    def load(self, chunk_id: int) -> Loaded:
-        return self.load_part(chunk_id, None)
-
-    def load_part(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
-        frames = self.read_frames(chunk_id, memory_map=self._settings.memory_map, sequences=sequences)
-        return self.loaded(chunk_id, frames, sequences)
-
-    def _utterances(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> npt.NDArray[np.int64]:
-        """Return the utterances of a chunk, or some of them: their indices in it."""
-        begin, end = self.table.bounds_of(chunk_id)
-        return np.arange(begin, end) if sequences is None else begin + sequences.astype(np.int64)
+    def parse(self, file: OpenedFile, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
+        frames = self.read_frames(index, chunk_id, memory_map=self._settings.memory_map, sequences=sequences)
+        return self.loaded(index, chunk_id, frames, sequences)
 
     def read_frames(
-        self, chunk_id: int, *, memory_map: bool, sequences: npt.NDArray[np.uint32] | None = None
+        self, index: Index, chunk_id: int, *, memory_map: bool, sequences: npt.NDArray[np.uint32] | None = None
     ) -> Frames:
         """Return a chunk's frames as they are in the files: copied, or mapped if runs are long.
 
         Args:
+            index: The index.
             chunk_id: The chunk.
             memory_map: Whether to map long runs.
             sequences: Read only these utterances: their indices in the chunk, ascending.
@@ -384,86 +392,93 @@ class HTKFeatureCorpus:
             OSError: A file cannot be read.
             FormatError: A file breaks the format, or differs too much from the first file.
         """
-        utterances = self._utterances(chunk_id, sequences)
-        part = self._listed.only(utterances)
-        bounds, sizes = runs_of(part, self._model.frame_size, memory_map=memory_map)
+        layout: HTKLayout = index.layout
+        utterances = _utterances(index, chunk_id, sequences)
+        part = layout.listed.only(utterances)
+        bounds, sizes = runs_of(part, layout.model.frame_size, memory_map=memory_map)
         gathered = GatheredFrames(sizes, memory_map=memory_map)
         mixes = Counter[str]()
         with FeatureFiles(self._settings.compatible) as files:
             for low, high in itertools.pairwise(bounds.tolist()):
-                mixes.update(self._gather(gathered, files, utterances[low:high]))
+                mixes.update(self._gather(layout, gathered, files, utterances[low:high]))
         return gathered.of_utterances(part.first, bounds, mixes)
 
-    def _first_header(self, files: FeatureFiles) -> Header:
+    def _first_header(self, files: FeatureFiles, listed: Listed) -> Header:
         """Return the header of the first file. Observers want to know about all files: they get the first sound one."""
 
         def header(sequence_index: int) -> Header:
-            found = self._open(files, sequence_index).header
-            self._check_range(found, np.array([sequence_index]))
+            found = self._open(files, listed, sequence_index).header
+            self._check_range(listed, found, np.array([sequence_index]))
             return found
 
-        return first_sound(header, self._listed.files if self.report.is_observed else self._listed.files[:1])
+        return first_sound(header, listed.files if self.report.is_observed else listed.files[:1])
 
-    def _open(self, files: FeatureFiles, sequence_index: int) -> OpenFile:
+    def _open(self, files: FeatureFiles, listed: Listed, sequence_index: int) -> OpenFile:
         """Open the file of an utterance. Errors name the utterance."""
-        path, settings = self._path_of(sequence_index), self._settings
+        path, settings = listed.path_of(sequence_index), self._settings
         try:
             return files.open(path)
         except FormatError as error:
-            raise self._error(error.what, sequence_index, error.byte, error.kind) from None
+            raise self._error(listed, error.what, sequence_index, error.byte, error.kind) from None
         except OSError as error:
             raise in_its_list(
-                error, self._lists, self._listed.keys[sequence_index], path,
+                error, self._lists, listed.keys[sequence_index], path,
                 prefix=settings.prefix, compatible=settings.compatible,
             ) from None  # fmt: skip
 
-    def _gather(self, gathered: GatheredFrames, files: FeatureFiles, run: npt.NDArray[np.int64]) -> list[str]:
+    def _gather(
+        self, layout: HTKLayout, gathered: GatheredFrames, files: FeatureFiles, run: npt.NDArray[np.int64]
+    ) -> list[str]:
         """Gather a run of utterances, and return the differences between its file and the first file."""
         low, high = run[[0, -1]].tolist()
-        file = self._open(files, low)
+        listed = layout.listed
+        file = self._open(files, listed, low)
         header = file.header
-        differences = self._differences(header, low)
-        self._check_range(header, run)
-        first = int(self._listed.first[low])
-        size = (int(self._listed.ends_of(high)) - first) * header.frame_size
+        differences = self._differences(layout, header, low)
+        self._check_range(listed, header, run)
+        first = int(listed.first[low])
+        size = (int(listed.ends_of(high)) - first) * header.frame_size
         begin = header.frames_offset + first * header.frame_size
 
         def wanted() -> Ranges:
-            bounds = self._listed.first[run], self._listed.ends_of(run)
+            bounds = listed.first[run], listed.ends_of(run)
             begins, ends = ((frames.astype(np.int64) - first) * header.frame_size for frames in bounds)
             return begins, ends
 
         num_read = gathered.add(file, begin, size, wanted)
         if num_read < size:
-            raise self._truncated(run, num_read // header.frame_size, begin + num_read)
+            raise self._truncated(listed, run, num_read // header.frame_size, begin + num_read)
         return differences
 
-    def loaded(self, chunk_id: int, frames: Frames, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
+    def loaded(
+        self, index: Index, chunk_id: int, frames: Frames, sequences: npt.NDArray[np.uint32] | None = None
+    ) -> Loaded:
         """Make a chunk from the frames of a chunk, or of some of its utterances. It takes over their bytes."""
+        listed, model, (left, right) = index.layout
         chunk = _core.frames_chunk(
             frames.bytes, frames.block_of, frames.encodings, frames.encoding_of, frames.offsets,
-            self._listed.lengths[self._utterances(chunk_id, sequences)], self._model.dim, self._left, self._right,
-            self.utterances.is_broadcast,
+            listed.lengths[_utterances(index, chunk_id, sequences)], model.dim, left, right,
+            self._settings.is_broadcast,
         )  # fmt: skip
-        return Loaded(chunk_id, chunk, frames.mixes, sequences)
+        return Loaded(chunk_id, chunk, frames.mixes or None, sequences)
 
-    def _truncated(self, run: npt.NDArray[np.int64], num_frames: int, byte: int) -> FormatError:
+    def _truncated(self, listed: Listed, run: npt.NDArray[np.int64], num_frames: int, byte: int) -> FormatError:
         """Return the error about a file that ends within a run. It names the first incomplete utterance."""
-        ends = self._listed.ends_of(run).astype(np.int64) - int(self._listed.first[run[0]])
+        ends = listed.ends_of(run).astype(np.int64) - int(listed.first[run[0]])
         index = int(run[np.searchsorted(ends, num_frames, side="right")])
-        what = f"the file ends within {self._frames(index)}, which its header promises"
-        return self._error(what, index, byte)
+        what = f"the file ends within {_frames(listed, index)}, which its header promises"
+        return self._error(listed, what, index, byte)
 
-    def _differences(self, header: Header, sequence_index: int) -> list[str]:
+    def _differences(self, layout: HTKLayout, header: Header, sequence_index: int) -> list[str]:
         """Return the differences between a file and the first file, and other peculiarities.
 
         Raises:
             FormatError: The difference is not possible within a stream, or warnings are errors.
         """
-        model, mixed, differences = self._model, "mixed files: ", []
+        model, mixed, differences = layout.model, "mixed files: ", []
         if header.dim != model.dim:
             what = f"frames of {header.dim} values, but the first file has frames of {model.dim}"
-            raise self._error(what, sequence_index, 0)
+            raise self._error(layout.listed, what, sequence_index, 0)
         if header.other_kind:
             what = f"{header.other_kind}, which is not for float vectors, but the file has the size of float vectors"
             differences.append(f"{what}, and is read as such")
@@ -473,18 +488,31 @@ class HTKFeatureCorpus:
             what = f"a frame shift of {header.period} (in units of 100 ns), but the first file's is {model.period}"
             differences.append(mixed + what)
         if differences and (self._settings.compatible or self._settings.strict):
-            raise self._error(differences[0].removeprefix(mixed), sequence_index, 0)
+            raise self._error(layout.listed, differences[0].removeprefix(mixed), sequence_index, 0)
         return differences
 
-    def account_for(self, loaded: Loaded) -> None:
+    def account(self, file: OpenedFile, index: Index, loaded: Loaded | None) -> None:
         """Count and log differences between files."""
-        mixes: Counter[str] = loaded.findings
+        mixes: Counter[str] = Counter() if loaded is None else loaded.findings
         for kind, count in mixes.items():
             self.report.count(kind, count)
             self.report.log(kind, f"{self.name}: {kind}", most=1)
 
-    def take_parsed(self) -> dict[int, Loaded]:
-        return {}
 
-    def close(self) -> None:
-        self.report.log_totals()
+def _utterances(index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> npt.NDArray[np.int64]:
+    """Return the utterances of a chunk, or some of them: their indices in it."""
+    begin, end = index.table.bounds_of(chunk_id)
+    return np.arange(begin, end) if sequences is None else begin + sequences.astype(np.int64)
+
+
+def _frames(listed: Listed, sequence_index: int) -> str:
+    return f"frames {listed.first[sequence_index]} to {listed.ends_of(sequence_index) - 1}"
+
+
+def _fingerprint(listed: Listed, first_path: int) -> str:
+    """Return the fingerprint of the utterances of a list, which does not depend on the other lists."""
+    files = listed.files - np.uint32(first_path)
+    digest = hashlib.blake2b(digest_size=16)
+    for column in (listed.keys, listed.first, listed.lengths, files):
+        digest.update(np.ascontiguousarray(column).data.cast("B"))
+    return f"{len(files)}:{digest.hexdigest()}"

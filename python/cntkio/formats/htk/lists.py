@@ -61,9 +61,13 @@ class Listed(NamedTuple):
     first: npt.NDArray[np.uint32]
     lengths: npt.NDArray[np.uint32]
 
-    def only(self, mask: npt.NDArray[np.bool_ | np.int64]) -> Listed:
-        """Return the utterances that a mask or indices select."""
+    def only(self, mask: npt.NDArray[np.bool_ | np.int64] | slice) -> Listed:
+        """Return the utterances that a mask, indices or a slice select."""
         return Listed(self.keys[mask], self.paths, self.files[mask], self.first[mask], self.lengths[mask])
+
+    def path_of(self, index: int) -> bytes:
+        """Return the path of an utterance's file."""
+        return self.paths[int(self.files[index])]
 
     def ends_of(self, which: Any) -> Any:
         """Return the frame after the last frame of some utterances, or of one; at most 2^32 - 1."""

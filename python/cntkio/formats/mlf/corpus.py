@@ -16,19 +16,29 @@ import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cntk_options import BINARY_LABELS, LABELS
 from cntkio.formats.columns import span_at
-from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, PlacesInFiles, Utterances
+from cntkio.formats.contract import (
+    NOT_KEPT_OPEN,
+    NOTHING_AHEAD,
+    Ahead,
+    Index,
+    Loaded,
+    OpenedFile,
+    PlacesInFiles,
+    Utterances,
+)
+from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.file_lists import listed_files, shown_files
 from cntkio.formats.htk.keys import first_same, shown
 from cntkio.formats.htk.options import UtteranceOptions
@@ -49,7 +59,6 @@ from cntkio.formats.mlf.mapping import Targets, read_mapping, read_targets
 from cntkio.formats.mlf.options import LabelSettings, settings_of
 from cntkio.formats.report import Report, first_few
 from cntkio.formats.table import FileSpans, SequenceTable
-from cntkio.formats.text_input import LOADS_AT_ONCE
 from cntkio.hints import suggests_keywords
 from cntkio.streams import StorageFormat, StreamDefs, StreamInformation
 
@@ -133,7 +142,7 @@ class HTKMLFDeserializer(UtteranceOptions):
     def parts(self) -> Sequence[HTKMLFDeserializer]:
         return (self,)
 
-    def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> MLFCorpus:
+    def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> FileCorpus:
         """Read the files, or their index caches.
 
         Raises:
@@ -143,7 +152,7 @@ class HTKMLFDeserializer(UtteranceOptions):
         mapping = self._settings().mapping_file
         return self.open_with(read_mapping(mapping) if mapping else None)
 
-    def open_with(self, names: list[bytes] | None) -> MLFCorpus:
+    def open_with(self, names: list[bytes] | None) -> FileCorpus:
         """Read the files with these names of classes instead of a mapping file; None: the fourth column is the class.
 
         Raises:
@@ -154,19 +163,16 @@ class HTKMLFDeserializer(UtteranceOptions):
         if settings.target_file:
             known = None if names is None else names[: settings.dim]
             targets = read_targets(settings.target_file, settings.dim, known, settings.target_dim)
-        files = [
-            read_entries(
-                path,
-                names,
-                settings.dim,
-                compatible=settings.compatible,
-                times=settings.times,
-                frame_period=settings.frame_period,
-                cache_index=settings.cache_index,
-            )
-            for path in listed_files(settings.paths, option="mlf")
-        ]
-        return MLFCorpus(settings, files, targets)
+        read = functools.partial(
+            read_entries,
+            names=names,
+            dim=settings.dim,
+            compatible=settings.compatible,
+            times=settings.times,
+            frame_period=settings.frame_period,
+            cache_index=settings.cache_index,
+        )
+        return MLFFormat(settings, read, targets).corpus()
 
 
 @suggests_keywords
@@ -208,7 +214,7 @@ class HTKMLFBinaryDeserializer(UtteranceOptions):
     def parts(self) -> Sequence[HTKMLFBinaryDeserializer]:
         return (self,)
 
-    def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> MLFCorpus:
+    def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> FileCorpus:
         """Read the files.
 
         Raises:
@@ -216,75 +222,180 @@ class HTKMLFBinaryDeserializer(UtteranceOptions):
             FormatError: A file breaks the format.
         """
         settings = settings_of(self, {})
-        paths = listed_files(settings.paths, option="mlf")
-        return MLFCorpus(settings, [scan_binary(path, settings.dim) for path in paths])
+        return MLFFormat(settings, functools.partial(scan_binary, dim=settings.dim)).corpus()
 
 
-class MLFCorpus:
-    """Opened label files.
+class MLFLayout(NamedTuple):
+    """The format's own facts about label files.
 
-    Created by `HTKMLFDeserializer.open`; implements `cntkio.formats.contract.Corpus`.
+    Attributes:
+        settings: The options of the stream.
+        files: The entries of each file.
+        first_of_file: First entry of each file and, last, the number of entries.
+        keys: Key of each entry.
+        lengths: Number of frames of each entry.
+        faults: Index of each entry's fault in the core's `MLF_FAULTS`.
+        run_bounds: First run of each entry and, last, the number of runs.
+        starts: First frame of each run.
+        classes: Class of each run.
     """
 
-    joins: Joins = "anywhere"
-    loads_at_once = LOADS_AT_ONCE
+    settings: LabelSettings
+    files: list[Entries]
+    first_of_file: npt.NDArray[np.int64]
+    keys: npt.NDArray[np.bytes_]
+    lengths: npt.NDArray[np.uint32]
+    faults: npt.NDArray[np.uint8]
+    run_bounds: npt.NDArray[np.int64]
+    starts: CompactIntegers
+    classes: CompactIntegers
 
-    def __init__(self, settings: LabelSettings, files: list[Entries], targets: Targets | None = None) -> None:
-        self._settings, self._files, self._targets = settings, files, targets
-        self.name = shown_files([file.path for file in files])
-        self.report = Report(self.name)
+    @classmethod
+    def of(cls, settings: LabelSettings, files: list[Entries]) -> MLFLayout:
+        """Put the entries of files one after the other."""
+        faults = np.concatenate([file.faults for file in files])
+        frames = np.concatenate([file.frames for file in files])
+        num_runs = np.cumsum([0, *(len(file.starts.low) for file in files)]).astype(np.uint64)
+        run_ends = [file.run_ends + before for file, before in zip(files, num_runs, strict=False)]
+        return cls(
+            settings,
+            files,
+            np.cumsum([0, *(len(file.keys) for file in files)]),
+            np.concatenate([file.keys for file in files]),
+            # A broken utterance may have no frames. It is never delivered, but the table needs a length of at least 1.
+            np.where(faults > LAST_INVALID, np.maximum(frames, 1), frames).astype(np.uint32),
+            faults,
+            np.concatenate([np.zeros(1, np.uint64), *run_ends]).astype(np.int64),
+            CompactIntegers.joined([file.starts for file in files]),
+            CompactIntegers.joined([file.classes for file in files]),
+        )
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of all entries, without empty rows."""
+        return len(self.starts.low)
+
+    def rows(self, sequence_index: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+        """Return the number of frames and the class of each row of an entry."""
+        begin, end = self.run_bounds[sequence_index : sequence_index + 2].tolist()
+        bounds = np.append(self.starts.only(slice(begin, end)), self.lengths[sequence_index]).astype(np.int64)
+        return bounds[1:] - bounds[:-1], self.classes.only(slice(begin, end))
+
+    def entry(self, sequence_index: int) -> tuple[Entries, int]:
+        """Return the file of an entry, and the entry's index in it."""
+        file_index = span_at(self.first_of_file, sequence_index)
+        return self.files[file_index], sequence_index - self.first_of_file[file_index]
+
+    def error(self, sequence_index: int, byte: int, what: str, kind: str | None = None) -> FormatError:
+        """Return the error about a byte of an entry."""
+        path = self.entry(sequence_index)[0].path
+        details: dict[str, Any] = {
+            "sequence": shown(self.keys[sequence_index]),
+            "stream": self.settings.name,
+            "kind": kind,
+        }
+        if not self.settings.is_text:
+            return FormatError(what, path=path, byte=byte, **details)
+        return _located(path, byte, what, **details)
+
+    def complaint(self, sequence_index: int) -> FormatError:
+        """Return the error about an invalid or broken entry."""
+        file, index = self.entry(sequence_index)
+        fault, byte = _core.MLF_FAULTS[self.faults[sequence_index]], int(file.fault_offsets[index])
+        what = FAULT_WORDS[fault]
+        if fault == "large class":
+            what += f", which is {self.settings.dim}"
+        if self.settings.is_text and fault != "no frames":
+            with Path(file.path).open("rb") as text:
+                text.seek(byte)
+                row = shown(text.readline(200).rstrip(b"\r\n"))
+            what += f": {row!r}"
+        if fault == "unknown label" and self.settings.mapping_file is not None:
+            names = read_mapping(self.settings.mapping_file)
+            listed = first_few((repr(shown(name)) for name in names), len(names))
+            what += f"; the file has {listed}" if names else "; the file is empty"
+        return self.error(sequence_index, byte, what, fault)
+
+
+class MLFFormat:
+    """Reads labels; a `Format`. The index contains all labels, so no file stays open.
+
+    All label files are one file of the corpus: their chunks may span files.
+
+    Args:
+        settings: The options of the stream.
+        read: Returns the entries of a file.
+        targets: The vector of each class; None: labels are classes.
+    """
+
+    loads_parts = True
+
+    def __init__(self, settings: LabelSettings, read: Callable[[str], Entries], targets: Targets | None = None) -> None:
+        self._settings, self._read, self._targets = settings, read, targets
+        self._paths = listed_files(settings.paths, option="mlf")
+        self._name = shown_files(self._paths)
+        self.report = Report(self._name)
+
+    def corpus(self) -> FileCorpus:
+        """Open the corpus of these labels; `HTKMLFDeserializer.open` names the errors."""
+        return FileCorpus(self, [self._name], self._name)
+
+    def open(self, path: str, index: Index | None) -> OpenedFile:
+        return NOT_KEPT_OPEN
+
+    def index(self, file: OpenedFile, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
+        settings, targets = self._settings, self._targets
+        files = [self._read(path) for path in self._paths]
+        self._warn_of_remarks(files)
+        layout = MLFLayout.of(settings, files)
+        self._refuse_repeated(layout)
         form: StorageFormat = "sparse" if targets is None and not settings.as_class_ids else "dense"
         dtype = np.int32 if settings.as_class_ids else settings.dtype
         shape = () if settings.as_class_ids else settings.dim if targets is None else targets.dim
-        self.streams = (StreamInformation(settings.name, 0, form, dtype, shape, settings.defines_mb_size),)
-        self._warn_of_remarks()
-        keys = np.concatenate([file.keys for file in files])
-        self._first_of_file = np.cumsum([0, *(len(file.keys) for file in files)])
-        self._faults = np.concatenate([file.faults for file in files])
-        num_runs = np.cumsum([0, *(len(file.starts.low) for file in files)]).astype(np.uint64)
-        run_ends = [file.run_ends + before for file, before in zip(files, num_runs, strict=False)]
-        self._run_bounds = np.concatenate([np.zeros(1, np.uint64), *run_ends]).astype(np.int64)
-        self._starts = CompactIntegers.joined([file.starts for file in files])
-        self._classes = CompactIntegers.joined([file.classes for file in files])
-        frames = np.concatenate([file.frames for file in files])
-        is_broken = self._faults > LAST_INVALID
-        is_invalid = (self._faults > 0) & ~is_broken
-        # A broken utterance may have no frames. It is never delivered, but the table needs a length of at least 1.
-        lengths = np.where(is_broken, np.maximum(frames, 1), frames).astype(np.uint32)
-        self.table = SequenceTable(
-            keys,
-            lengths,
-            _core.htk_chunk_starts(lengths, _CHUNK_FRAMES),
-            files=FileSpans([file.path for file in files], self._first_of_file),
-        )
-        self._refuse_repeated(keys)
-        if not len(keys):
-            raise CorpusError(f"{self.name}: no entry is left to read")
+        is_broken = layout.faults > LAST_INVALID
+        is_invalid = (layout.faults > 0) & ~is_broken
         is_pattern = np.concatenate([file.is_pattern for file in files])
-        self.utterances = Utterances(
-            can_lead=False,
-            unequal_lengths=settings.unequal_lengths,
-            refuses_frame_mode="phoneBoundaries and frame mode exclude each other" if settings.marks_starts else None,
-            invalid=is_invalid if is_invalid.any() else None,
-            broken=is_broken if is_broken.any() else None,
-            is_literal=settings.compatible,
-            is_pattern=is_pattern if is_pattern.any() else None,
-            complaint=self._complaint,
+        table = SequenceTable(
+            layout.keys,
+            layout.lengths,
+            _core.htk_chunk_starts(layout.lengths, _CHUNK_FRAMES),
+            files=FileSpans(self._paths, layout.first_of_file),
         )
+        index = Index(
+            self._name,
+            (StreamInformation(settings.name, 0, form, dtype, shape, settings.defines_mb_size),),
+            table,
+            self._fingerprint(layout),
+            layout,
+            why_empty=f"{self._name}: no entry is left to read",
+            utterances=Utterances(
+                can_lead=False,
+                unequal_lengths=settings.unequal_lengths,
+                refuses_frame_mode="phoneBoundaries and frame mode exclude each other"
+                if settings.marks_starts
+                else None,
+                invalid=is_invalid if is_invalid.any() else None,
+                broken=is_broken if is_broken.any() else None,
+                is_literal=settings.compatible,
+                is_pattern=is_pattern if is_pattern.any() else None,
+                complaint=layout.complaint,
+            ),
+        )
+        return index, []
 
-    def _refuse_repeated(self, keys: npt.NDArray[np.bytes_]) -> None:
-        first = first_same(keys)
+    def _refuse_repeated(self, layout: MLFLayout) -> None:
+        first = first_same(layout.keys)
         again = np.flatnonzero(first != np.arange(len(first)))
         if len(again):
-            file, index = self._entry(again[0])
+            file, index = layout.entry(again[0])
             what = f"a second entry for this utterance ({len(again)} in all)"
-            error = self._error(again[0], int(file.offsets[index]), what, "repeated utterance")
+            error = layout.error(again[0], int(file.offsets[index]), what, "repeated utterance")
             if not self._settings.compatible:
                 raise error
             self.report.log_together("repeated utterance", len(again), f"{error}; the first counts")
 
-    def _warn_of_remarks(self) -> None:
-        for file in self._files:
+    def _warn_of_remarks(self, files: Sequence[Entries]) -> None:
+        for file in files:
             for (kind, words), (count, offsets) in zip(REMARKS, file.remarks, strict=True):
                 if count:
                     self.report.count(kind, count)
@@ -294,70 +405,13 @@ class MLFCorpus:
                         raise error()
                     self.report.log(kind, error, stands_for=left if byte == offsets[-1] else 1)
 
-    def _entry(self, sequence_index: int) -> tuple[Entries, int]:
-        """Return the file of an entry, and the entry's index in it."""
-        file_index = span_at(self._first_of_file, sequence_index)
-        return self._files[file_index], sequence_index - self._first_of_file[file_index]
-
-    def _error(self, sequence_index: int, byte: int, what: str, kind: str | None = None) -> FormatError:
-        path = self._entry(sequence_index)[0].path
-        details: dict[str, Any] = {
-            "sequence": shown(self.table.keys[sequence_index]),
-            "stream": self._settings.name,
-            "kind": kind,
-        }
-        if not self._settings.is_text:
-            return FormatError(what, path=path, byte=byte, **details)
-        return _located(path, byte, what, **details)
-
-    def _complaint(self, sequence_index: int) -> FormatError:
-        """Return the error about an invalid or broken entry."""
-        file, index = self._entry(sequence_index)
-        fault, byte = _core.MLF_FAULTS[self._faults[sequence_index]], int(file.fault_offsets[index])
-        what = FAULT_WORDS[fault]
-        if fault == "large class":
-            what += f", which is {self._settings.dim}"
-        if self._settings.is_text and fault != "no frames":
-            with Path(file.path).open("rb") as text:
-                text.seek(byte)
-                row = shown(text.readline(200).rstrip(b"\r\n"))
-            what += f": {row!r}"
-        if fault == "unknown label" and self._settings.mapping_file is not None:
-            names = read_mapping(self._settings.mapping_file)
-            listed = first_few((repr(shown(name)) for name in names), len(names))
-            what += f"; the file has {listed}" if names else "; the file is empty"
-        return self._error(sequence_index, byte, what, fault)
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows of all entries, without empty rows."""
-        return len(self._starts.low)
-
-    def rows(self, sequence_index: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-        """Return the number of frames and the class of each row of an entry."""
-        begin, end = self._run_bounds[sequence_index : sequence_index + 2].tolist()
-        bounds = np.append(self._starts.only(slice(begin, end)), self.table.lengths[sequence_index]).astype(np.int64)
-        return bounds[1:] - bounds[:-1], self._classes.only(slice(begin, end))
-
-    def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
-        path_indices = span_at(self._first_of_file, sequences)
-        begins = np.empty(len(sequences), np.int64)
-        lines = np.empty(len(sequences), np.int64) if self._settings.is_text else None
-        for index in np.unique(path_indices).tolist():
-            mine, file = path_indices == index, self._files[index]
-            begins[mine] = file.offsets[sequences[mine] - self._first_of_file[index]]
-            if lines is not None:
-                with closing(InputFile(file.path)) as text:
-                    lines[mine] = Locator(text).lines_of(begins[mine])
-        return PlacesInFiles([file.path for file in self._files], path_indices, begins, lines)
-
-    def fingerprint(self) -> str:
-        files = self._files
+    def _fingerprint(self, layout: MLFLayout) -> str:
+        files = layout.files
         if len(files) > 1:
             parts = [self._digest(file.keys, file.frames, *file.classes, *file.starts) for file in files]
-            return fingerprint_of_files([file.path for file in files], parts)
-        digest = self._digest(self.table.keys, self.table.lengths, *self._classes, *self._starts)
-        return f"{self.table.num_sequences}:{digest}"
+            return fingerprint_of_files(self._paths, parts)
+        digest = self._digest(layout.keys, layout.lengths, *layout.classes, *layout.starts)
+        return f"{len(layout.keys)}:{digest}"
 
     def _digest(self, *columns: Any) -> str:
         digest = hashlib.blake2b(digest_size=16)
@@ -367,42 +421,40 @@ class MLFCorpus:
             digest.update(self._targets.rows)
         return digest.hexdigest()
 
-    def load(self, chunk_id: int) -> Loaded:
-        begin, end = self.table.bounds_of(chunk_id)
-        bounds = self._run_bounds[begin : end + 1]
-        runs = slice(*bounds[[0, -1]].tolist())
-        return self._loaded(chunk_id, self.table.lengths[begin:end], bounds - bounds[0], runs)
-
-    def load_part(self, chunk_id: int, sequences: npt.NDArray[np.uint32]) -> Loaded:
-        entries = self.table.chunk_starts[chunk_id] + sequences.astype(np.int64)
-        begins = self._run_bounds[entries]
-        sizes = self._run_bounds[entries + 1] - begins
-        bounds = np.append(0, np.cumsum(sizes))
-        runs = np.arange(bounds[-1]) + np.repeat(begins - bounds[:-1], sizes)
-        return self._loaded(chunk_id, self.table.lengths[entries], bounds, runs, sequences)
-
-    def _loaded(
-        self,
-        chunk_id: int,
-        lengths: npt.NDArray[np.uint32],
-        bounds: npt.NDArray[np.int64],
-        runs: slice | npt.NDArray[np.int64],
-        sequences: npt.NDArray[np.uint32] | None = None,
-    ) -> Loaded:
+    def parse(self, file: OpenedFile, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
+        layout: MLFLayout = index.layout
+        begin, end = index.table.bounds_of(chunk_id)
+        if sequences is None:
+            bounds, lengths = layout.run_bounds[begin : end + 1], layout.lengths[begin:end]
+            runs: slice | npt.NDArray[np.int64] = slice(*bounds[[0, -1]].tolist())
+            bounds = bounds - bounds[0]
+        else:
+            entries = begin + sequences.astype(np.int64)
+            begins, lengths = layout.run_bounds[entries], layout.lengths[entries]
+            sizes = layout.run_bounds[entries + 1] - begins
+            bounds = np.append(0, np.cumsum(sizes))
+            runs = np.arange(bounds[-1]) + np.repeat(begins - bounds[:-1], sizes)
         chunk = _core.runs_chunk(
-            lengths, bounds.astype(np.uint32), self._starts.only(runs), self._classes.only(runs),
+            lengths, bounds.astype(np.uint32), layout.starts.only(runs), layout.classes.only(runs),
             self._settings.dim, self._settings.marks_starts, self._targets,
         )  # fmt: skip
         return Loaded(chunk_id, chunk, sequences=sequences)
 
-    def account_for(self, loaded: Loaded) -> None:
+    def account(self, file: OpenedFile, index: Index, loaded: Loaded | None) -> None:
         """Do nothing: all faults were found when the files were opened."""
 
-    def take_parsed(self) -> dict[int, Loaded]:
-        return {}
-
-    def close(self) -> None:
-        self.report.log_totals()
+    def place(self, file: OpenedFile, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+        layout: MLFLayout = index.layout
+        path_indices = span_at(layout.first_of_file, sequences)
+        begins = np.empty(len(sequences), np.int64)
+        lines = np.empty(len(sequences), np.int64) if self._settings.is_text else None
+        for number in np.unique(path_indices).tolist():
+            mine, entries = path_indices == number, layout.files[number]
+            begins[mine] = entries.offsets[sequences[mine] - layout.first_of_file[number]]
+            if lines is not None:
+                with closing(InputFile(entries.path)) as text:
+                    lines[mine] = Locator(text).lines_of(begins[mine])
+        return PlacesInFiles(self._paths, path_indices, begins, lines)
 
 
 def _located(path: str, byte: int, what: str, **details: Any) -> FormatError:
