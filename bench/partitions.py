@@ -107,7 +107,7 @@ class Counting(cntkio.CTFDeserializer):
 
             return counted
 
-        corpus.load, corpus.load_part = counting(corpus.load), counting(corpus.load_part)
+        corpus.load = counting(corpus.load)
         return corpus
 
 

@@ -101,14 +101,13 @@ class Counting:
     def open(self, **options: Any) -> Any:
         return CountingCorpus(self, self._deserializer.open(**options))
 
-    def counted(self, load: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    def counted(self, load: Callable[..., Any]) -> Callable[..., Any]:
         def load_and_count(*arguments: Any) -> Any:
-            assert load is not None
             loaded = load(*arguments)
             self.num_bytes += loaded.chunk.num_bytes
             return loaded
 
-        return None if load is None else load_and_count
+        return load_and_count
 
 
 class CountingCorpus:
@@ -116,7 +115,7 @@ class CountingCorpus:
 
     def __init__(self, counting: Counting, corpus: Any) -> None:
         self._corpus = corpus
-        self.load, self.load_part = counting.counted(corpus.load), counting.counted(corpus.load_part)
+        self.load = counting.counted(corpus.load)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._corpus, name)

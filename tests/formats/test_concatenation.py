@@ -493,7 +493,7 @@ def test_a_list_of_one_file_is_that_file(tmp_path: Path) -> None:
     corpus = some_corpus(tmp_path)
     one, listed = (CTFDeserializer(path, STREAMS).open() for path in (corpus.whole, [corpus.whole]))
     assert type(one) is type(listed)
-    assert one.fingerprint() == listed.fingerprint()
+    assert one.index.fingerprint == listed.index.fingerprint
 
 
 # ----------------------------------------------------------------------------------------------------- binary files

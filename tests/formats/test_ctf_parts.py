@@ -49,7 +49,7 @@ def test_a_part_finds_what_the_whole_chunk_finds_in_its_sequences(
     part = np.array(sorted(chosen), np.uint32)
     known, tuning.GAP = tuning.GAP, gap
     try:
-        loaded = corpus.load_part(0, part)
+        loaded = corpus.load(0, part)
     finally:
         tuning.GAP = known
     assert loaded.chunk.num_sequences == len(part)
@@ -57,7 +57,7 @@ def test_a_part_finds_what_the_whole_chunk_finds_in_its_sequences(
     counts = np.zeros(len(KINDS), int)
     offsets = []
     for sequence in part:
-        alone = corpus.load_part(0, np.array([sequence], np.uint32)).findings or nothing
+        alone = corpus.load(0, np.array([sequence], np.uint32)).findings or nothing
         counts += alone.counts
         offsets += [(finding.kind, alone.first_byte + finding.offset) for finding in alone.first]
         assert all(alone.sequence_index(finding) == sequence for finding in alone.first)
@@ -109,9 +109,9 @@ def test_an_error_belongs_to_the_rank_that_has_its_sequence(folder: Path) -> Non
 def test_a_budget_that_a_part_exceeds_names_the_error_beyond_it(folder: Path) -> None:
     good, bad = [" |x 1 2 |s 1:1"], [" |x 1 y |s 1:1"]
     corpus = opened(folder, [bad, good, bad, bad, bad], max_errors=4)  # each of them costs two
-    first = corpus.load_part(0, np.array([0, 1], np.uint32))
+    first = corpus.load(0, np.array([0, 1], np.uint32))
     corpus.account_for(first)
-    second = corpus.load_part(0, np.array([2, 3, 4], np.uint32))
+    second = corpus.load(0, np.array([2, 3, 4], np.uint32))
     with pytest.raises(FormatError, match="error 5, and max_errors is 4") as raised:
         corpus.account_for(second)
     assert raised.value.sequence == 3

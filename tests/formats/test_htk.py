@@ -242,7 +242,7 @@ def test_a_part_of_an_archive_touches_only_the_pages_of_its_utterances(tmp_path:
     corpus = features(tmp_path / "a.scp", 16).open()
     sizes = []
     for sequences in ([0, 1, 2, 3], [0, 3]):
-        loaded = corpus.load_part(0, np.array(sequences, np.uint32))
+        loaded = corpus.load(0, np.array(sequences, np.uint32))
         mapped = Path("/proc/self/smaps").read_text().split(f"{tmp_path / 'a.ark'}\n")[1]
         sizes.append(int(re.findall(r"^Rss: +(\d+) kB", mapped, re.MULTILINE)[0]))
         del loaded

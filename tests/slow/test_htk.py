@@ -184,7 +184,7 @@ def fast_labels(names: list[bytes] | None, dim: int) -> Any:
         mapping = "states.list"
         Path(mapping).write_bytes(b"\n".join(names))
     corpus = HTKMLFDeserializer(mapping, StreamDefs(L=StreamDef(mlf="a.mlf", shape=dim))).open()
-    traits, found = corpus.utterances, {}
+    traits, found = corpus.index.utterances, {}
     for number, key in enumerate(corpus.table.keys.tolist()):
         if traits.broken is not None and traits.broken[number]:
             assert str(traits.complaint(number)).startswith("a.mlf, line ")

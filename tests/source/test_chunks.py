@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from cntkio import CorpusError, FormatError
 from cntkio.formats import Loaded
+from cntkio.formats.contract import Corpus, Index
 from cntkio.formats.table import SequenceTable
 from cntkio.source.arrangement import arrange
 from cntkio.source.chunks import ChunkStore
@@ -23,22 +24,16 @@ class FakeChunk:
         self.num_bytes = num_bytes
 
 
-class FakeCorpus:
+class FakeCorpus(Corpus):
     """A corpus of chunks with one sequence each; it records which are loaded, and whose errors are counted."""
 
-    streams = ()
-    name = "fake"
-    utterances = None
-    joins = "anywhere"
-    loads_at_once = 2
-    load_part = None
-
     def __init__(self, num_chunks: int = 10, keys: Sequence[int] | None = None, num_bytes: int = 1 << 20) -> None:
-        self.table = SequenceTable(
+        table = SequenceTable(
             np.array(range(num_chunks) if keys is None else keys, np.uint64),
             np.ones(num_chunks, np.uint32),
             np.arange(num_chunks + 1),
         )
+        self.index = Index("fake", (), table, "", loads_parts=False, loads_at_once=2)
         self.num_bytes = num_bytes
         self.loaded: list[int] = []
         self.counted: list[int] = []
@@ -47,7 +42,7 @@ class FakeCorpus:
         self.gate = threading.Event()
         self.gate.set()
 
-    def load(self, chunk_id: int) -> Loaded:
+    def load(self, chunk_id: int, sequences: Any = None) -> Loaded:
         self.loaded.append(chunk_id)
         assert self.gate.wait(60)
         if chunk_id in self.unreadable:

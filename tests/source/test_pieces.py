@@ -171,13 +171,8 @@ class Counting:
             def __getattr__(self, name: str) -> Any:
                 return getattr(corpus, name)
 
-            def load(self, chunk_id: int) -> Loaded:
-                return counting.count(corpus.load(chunk_id))
-
-            @property
-            def load_part(self) -> Any:
-                load = corpus.load_part
-                return None if load is None else lambda *arguments: counting.count(load(*arguments))
+            def load(self, *arguments: Any) -> Loaded:
+                return counting.count(corpus.load(*arguments))
 
             def take_parsed(self) -> dict[int, Loaded]:
                 return {}

@@ -95,7 +95,7 @@ def _add_facts(facts: Facts, options: Namespace, one: Described, corpus: Corpus)
 
 
 def _add_facts_of_labels(facts: Facts, labels: Labels) -> None:
-    table, utterances = labels.corpus.table, labels.corpus.utterances
+    table, utterances = labels.corpus.table, labels.corpus.index.utterances
     assert utterances is not None
     add_size(facts, table, int(table.lengths.max()))
     facts.add("rows", labels.corpus.index.layout.num_rows)

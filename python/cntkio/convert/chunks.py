@@ -114,7 +114,7 @@ class CorpusChunks:
         except FileNotFoundError as error:
             raise FileNotFoundError(error.errno, f"{error.strerror}{self._advice()}", error.filename) from error
         with contextlib.closing(opened) as corpus:
-            if corpus.fingerprint() != self.fingerprint:
+            if corpus.index.fingerprint != self.fingerprint:
                 raise CorpusError(f"{self.name} has changed since its chunks were listed; list them again")
             yield from pieces_of_chunks(corpus, self.chunk_ids)
 
@@ -153,7 +153,7 @@ def corpus_chunks(deserializer: Deserializer) -> CorpusChunks:
             corpus.name,
             tuple(corpus.streams),
             has_text_keys(corpus),
-            corpus.fingerprint(),
+            corpus.index.fingerprint,
         )
 
 
@@ -168,7 +168,7 @@ def refuse_unknown_sequences(corpus: Corpus) -> None:
     Raises:
         ConfigError: The corpus has an order of its own.
     """
-    if corpus.joins == "alone":
+    if corpus.index.joins == "alone":
         raise ConfigError(
             f"{corpus.name} has its own order, and its sequences are not known before they are read; to write it as "
             "files, pass MinibatchSource(deserializer, max_sweeps=1) to write_ctf or write_cbf",

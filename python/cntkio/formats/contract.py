@@ -172,7 +172,8 @@ class Index(NamedTuple):
         why_empty: The reason why the file has no sequence.
         caches: The index caches of the file: of its sequences, and of its access points.
         joins: The position that the corpus accepts among several: anywhere, first, or only alone. A corpus that joins
-            alone has an order of its own.
+            alone has an order of its own, and the findings of its chunks are the lengths of their sequences.
+        loads_parts: Whether some sequences of a chunk can be loaded without the others.
         loads_at_once: Number of chunks to load at the same time: `LOADS_AT_ONCE`, or more if loading waits for a
             network.
         utterances: Facts about utterances; None if the sequences are not utterances.
@@ -189,6 +190,7 @@ class Index(NamedTuple):
     why_empty: str = ""
     caches: CacheFiles = CacheFiles()
     joins: Joins = "anywhere"
+    loads_parts: bool = True
     loads_at_once: int = LOADS_AT_ONCE
     utterances: Utterances | None = None
 
@@ -232,10 +234,6 @@ class Format(Protocol):
     def report(self) -> Report:
         """Errors and warnings of all files."""
 
-    @property
-    def loads_parts(self) -> bool:
-        """True if `parse` can load some sequences of a chunk; False if it loads whole chunks."""
-
     def open(self, path: str, index: Index | None) -> Any:
         """Open a file.
 
@@ -277,45 +275,39 @@ class Format(Protocol):
 
 
 class Corpus(Protocol):
-    """An opened deserializer."""
+    """An opened deserializer: its index, and what needs its files.
+
+    Attributes:
+        index: All that is known without the data.
+        report: Errors and warnings so far.
+    """
+
+    index: Index
+    report: Report
 
     @property
     def name(self) -> str:
         """Name used in messages, usually the file."""
+        return self.index.name
 
     @property
     def streams(self) -> tuple[StreamInformation, ...]:
         """The streams, in the order of the chunks' columns."""
+        return self.index.streams
 
     @property
     def table(self) -> SequenceTable:
         """The sequences and chunks. A corpus that joins alone knows the number of chunks, and no sequences."""
+        return self.index.table
 
-    @property
-    def report(self) -> Report:
-        """Errors and warnings so far."""
+    def load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
+        """Read and parse a chunk. Worker threads call this; it changes nothing.
 
-    @property
-    def utterances(self) -> Utterances | None:
-        """Facts about utterances; None if the sequences are not utterances."""
-
-    @property
-    def joins(self) -> Joins:
-        """The position that the corpus accepts among several: anywhere, first, or only alone.
-
-        A corpus that joins alone has its own order. The findings of its chunks are the lengths of their sequences.
+        Args:
+            chunk_id: The chunk.
+            sequences: Load only these sequences: their indices in the chunk, ascending. None: load all. If
+                `Index.loads_parts` is false, all are loaded.
         """
-
-    @property
-    def loads_at_once(self) -> int:
-        """Number of chunks to load at the same time: `LOADS_AT_ONCE`, or more if loading waits for a network."""
-
-    def load(self, chunk_id: int) -> Loaded:
-        """Read and parse a chunk. Worker threads call this; it changes nothing."""
-
-    @property
-    def load_part(self) -> Callable[[int, npt.NDArray[np.uint32]], Loaded] | None:
-        """`load` for some sequences of a chunk: their indices in it, ascending. None: the format loads whole chunks."""
 
     def account_for(self, loaded: Loaded) -> None:
         """Count the errors of a chunk before its first use. Called in the order of use, once each time it was loaded.
@@ -334,9 +326,6 @@ class Corpus(Protocol):
             OSError: A file cannot be read.
             FormatError: The header of a file breaks its format.
         """
-
-    def fingerprint(self) -> str:
-        """Short text that differs from corpus to corpus, for checkpoints."""
 
     def close(self) -> None:
         """Log totals and close files. Nothing can be loaded afterwards."""

@@ -18,7 +18,7 @@ import contextvars
 import dataclasses
 import os
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any
@@ -30,19 +30,17 @@ from cntkio._core import Chunk
 from cntkio._threads import ForkLock, Job, Workers, num_threads
 from cntkio.errors import CorpusError
 from cntkio.formats.columns import part_of_keys, span_at
-from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Format, Index, Joins, Loaded, PlacesInFiles, Utterances
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Corpus, Format, Index, Loaded, PlacesInFiles
 from cntkio.formats.index_cache import CacheFiles, publish
 from cntkio.formats.input_file import changed_in_use
 from cntkio.formats.joined_index import KeysOf, joined_index, refuse_other_streams
-from cntkio.formats.table import SequenceTable
-from cntkio.streams import StreamInformation
 
 _LEAST_THREADS = 4  # reading waits for the disk
 MOST_OPEN = 64
 """Number of files of a corpus that stay open when no thread uses them."""
 
 
-class FileCorpus:
+class FileCorpus(Corpus):
     """An opened deserializer of files. `cntkio.formats.Corpus` documents its methods.
 
     Args:
@@ -103,6 +101,8 @@ class FileCorpus:
             if len(paths) > 1:
                 self.index = joined_index(name, self._indexes, keys, self._place_of)
                 self._keep_one_copy()
+            if keeps_data:
+                self.index = self.index._replace(loads_parts=False)
         except BaseException:
             self._close_files()
             raise
@@ -140,60 +140,21 @@ class FileCorpus:
             )
             self._indexes[number] = index._replace(table=table)
 
-    # ---------------------------------------------------------------------------------------------- what the index says
-
-    @property
-    def name(self) -> str:
-        """Name used in messages, usually the file."""
-        return self.index.name
-
-    @property
-    def streams(self) -> tuple[StreamInformation, ...]:
-        """The streams, in the order of the chunks' columns."""
-        return self.index.streams
-
-    @property
-    def table(self) -> SequenceTable:
-        """The sequences and chunks."""
-        return self.index.table
-
-    @property
-    def utterances(self) -> Utterances | None:
-        """Facts about utterances; None if the sequences are not utterances."""
-        return self.index.utterances
-
-    @property
-    def joins(self) -> Joins:
-        """The position that the corpus accepts among several."""
-        return self.index.joins
-
-    @property
-    def loads_at_once(self) -> int:
-        """Number of chunks to load at the same time."""
-        return self.index.loads_at_once
-
     # ------------------------------------------------------------------------------------------------------------- data
 
-    def load(self, chunk_id: int) -> Loaded:
-        """Read and parse a chunk. Worker threads call this."""
+    def load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
+        """Read and parse a chunk, or some of its sequences: their indices in it. Worker threads call this."""
         kept = None if self._kept is None else self._kept.get(chunk_id)
         if kept is not None:
             return kept
-        loaded = self._load(chunk_id, None)
-        if self._kept is not None:
-            self._kept[chunk_id] = loaded
-        return loaded
-
-    @property
-    def load_part(self) -> Callable[[int, npt.NDArray[np.uint32]], Loaded] | None:
-        """`load` for some sequences of a chunk: their indices in it, ascending. None: whole chunks are loaded."""
-        return self._load if self._format.loads_parts and self._kept is None else None
-
-    def _load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         number, own_id = self._chunk_at(chunk_id)
         with self._use(number) as file:
             loaded = self._format.parse(file, self._indexes[number], own_id, sequences)
-        return loaded if own_id == chunk_id else dataclasses.replace(loaded, chunk_id=chunk_id)
+        if own_id != chunk_id:
+            loaded = dataclasses.replace(loaded, chunk_id=chunk_id)
+        if self._kept is not None:
+            self._kept[chunk_id] = loaded
+        return loaded
 
     def _chunk_at(self, chunk_id: int) -> tuple[int, int]:
         """Return the number of a chunk's file, and the chunk's number in that file."""
@@ -241,10 +202,6 @@ class FileCorpus:
         """Return the places of sequences of a file."""
         with self._use(number) as file:
             return self._format.place(file, self._indexes[number], sequences)
-
-    def fingerprint(self) -> str:
-        """Short text that differs from corpus to corpus, for checkpoints."""
-        return self.index.fingerprint
 
     # ----------------------------------------------------------------------------------------------------- index caches
 

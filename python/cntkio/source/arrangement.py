@@ -106,13 +106,13 @@ def judge_lengths(joined: JoinedTable, corpora: Sequence[Corpus], *, frame_mode:
     Raises:
         CorpusError: Lengths differ, and the later corpus treats that as an error, or `strict` is set.
     """
-    if corpora[0].utterances is None:
+    if corpora[0].index.utterances is None:
         return joined
     lengths = corpora[0].table.lengths[joined.partners[0]]
     is_kept = np.ones(len(lengths), np.bool_)
     for corpus, partners in zip(corpora[1:], joined.partners[1:], strict=True):
         is_unequal = _unequal(corpus, partners, lengths, frame_mode=frame_mode)
-        rule = "error" if corpus.utterances is None else corpus.utterances.unequal_lengths
+        rule = "error" if corpus.index.utterances is None else corpus.index.utterances.unequal_lengths
         if is_unequal is None or (rule == "keep" and not frame_mode):
             continue
         own_lengths = corpus.table.lengths[partners]
@@ -150,7 +150,7 @@ def flags_of(
     """
     flags = np.zeros(table.num_sequences, np.uint8)
     for corpus_index, corpus in enumerate(corpora):
-        traits = corpus.utterances
+        traits = corpus.index.utterances
         if traits is None:
             continue
         own = np.arange(table.num_sequences, dtype=np.uint32) if partners is None else partners[corpus_index]
@@ -171,7 +171,7 @@ def _unequal(
 
     Invalid and broken utterances have no length to compare.
     """
-    traits = corpus.utterances
+    traits = corpus.index.utterances
     if (traits is None and not frame_mode) or (traits is not None and traits.is_broadcast):
         return None
     is_unequal: npt.NDArray[np.bool_] = corpus.table.lengths[partners] != lengths
@@ -298,10 +298,10 @@ def arrange(
             than half of the utterances would be skipped.
     """
     _check_joins(corpora)
-    traits = [corpus.utterances for corpus in corpora]
+    traits = [corpus.index.utterances for corpus in corpora]
     for corpus in corpora if frame_mode else ():
-        if corpus.utterances is not None and corpus.utterances.refuses_frame_mode:
-            raise ConfigError(f"{corpus.name}: {corpus.utterances.refuses_frame_mode}", key="frame_mode")
+        if corpus.index.utterances is not None and corpus.index.utterances.refuses_frame_mode:
+            raise ConfigError(f"{corpus.name}: {corpus.index.utterances.refuses_frame_mode}", key="frame_mode")
     defining = _defining(corpora)
     table = corpora[0].table
     tables = tuple(corpus.table for corpus in corpora)
@@ -355,20 +355,20 @@ def arrange(
 def _check_joins(corpora: Sequence[Corpus]) -> None:
     """Refuse corpora that cannot be joined in this order."""
     for corpus in corpora[1:]:
-        if corpus.joins == "first":
+        if corpus.index.joins == "first":
             raise ConfigError(
                 f"{corpus.name}: a binary corpus has no keys of its own, so it must be the first deserializer",
                 key="deserializers",
             )
     for corpus in corpora:
-        if corpus.joins == "alone" and len(corpora) > 1:
+        if corpus.index.joins == "alone" and len(corpora) > 1:
             raise ConfigError(
                 f"{corpus.name} has a timeline of its own and cannot be joined with other deserializers; set "
                 f"timeline='global' to join it",
                 key="timeline",
             )
     first = corpora[0]
-    if first.utterances is not None and not first.utterances.can_lead:
+    if first.index.utterances is not None and not first.index.utterances.can_lead:
         raise ConfigError(
             f"{first.name}: labels and broadcast streams cannot be first; put features or text first",
             key="deserializers",

@@ -40,7 +40,9 @@ class Opened:
     @property
     def is_literal(self) -> bool:
         """True if a corpus asks for CNTK's own treatment of errors and empty minibatches."""
-        return any(corpus.utterances is not None and corpus.utterances.is_literal for corpus in self.corpora)
+        return any(
+            corpus.index.utterances is not None and corpus.index.utterances.is_literal for corpus in self.corpora
+        )
 
     def close(self) -> None:
         """Close the corpora."""
@@ -124,7 +126,7 @@ class Assembly:
                     loads_window=opened.is_literal,
                     read_ahead_in_bytes=options.read_ahead_in_bytes,
                 )
-                can_load_parts = any(corpus.load_part is not None for corpus in corpora)
+                can_load_parts = any(corpus.index.loads_parts for corpus in corpora)
                 loads_parts = arrangement.finder is None and can_load_parts and not keeps_all
                 timeline = recipe.timeline(
                     options, corpora, arrangement, chunks.lengths_in_chunk, loads_parts=loads_parts
@@ -148,7 +150,7 @@ class Assembly:
             ConfigError: The order of the source is not known without its data.
         """
         corpora, arrangement = self.opened.corpora, self.arrangement
-        if corpora[0].joins == "alone":
+        if corpora[0].index.joins == "alone":
             raise ConfigError(
                 f"{corpora[0].name} has a timeline of its own, whose order is not known until all chunks have been "
                 f"fetched; with timeline='global' it is known at once",

@@ -88,7 +88,7 @@ class Checkpoint:
 
     def _fingerprints(self) -> tuple[list[str], dict[str, Any]]:
         if self._made is None:
-            data = [corpus.fingerprint() for corpus in self._corpora]
+            data = [corpus.index.fingerprint for corpus in self._corpora]
             arrangement = self._arrangement
             order = {
                 "digest": _digest(arrangement),

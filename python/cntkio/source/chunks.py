@@ -160,7 +160,7 @@ def pieces_of_corpora(parts: PartsOfChunks, corpora: Sequence[Corpus], arrangeme
     most = [2 * (1 + table.num_chunks / num_chunks) for table in arrangement.tables]
     return [
         Pieces(parts, arrangement.table.chunk_starts, partners, table.chunk_starts)
-        if corpus.load_part is not None and mean <= most_of_corpus
+        if corpus.index.loads_parts and mean <= most_of_corpus
         else None
         for corpus, partners, table, mean, most_of_corpus in zip(
             corpora, arrangement.partners, arrangement.tables, np.mean(counts, axis=0), most, strict=True
@@ -212,9 +212,9 @@ class CorpusChunks:
 
     def how_to_load(self, chunk_id: int) -> Callable[[], Loaded]:
         """Return a function that loads a chunk, or the part of a chunk that has the id. Any thread may call it."""
-        if self._parts is None or self.corpus.load_part is None:
+        if self._parts is None or not self.corpus.index.loads_parts:
             return partial(self.corpus.load, chunk_id)
-        return partial(self.corpus.load_part, *self._parts.part(chunk_id))
+        return partial(self.corpus.load, *self._parts.part(chunk_id))
 
     def get(self, chunk_id: int) -> Loaded:
         """Return a chunk. Wait for it if it is being loaded; load it if it is not."""
@@ -369,7 +369,7 @@ class ChunkStore:
         self._begin()
 
     def _begin(self) -> None:
-        self._loaders = Loaders(max(chunks.corpus.loads_at_once for chunks in self._chunks))
+        self._loaders = Loaders(max(chunks.corpus.index.loads_at_once for chunks in self._chunks))
         self.planned: int | None = None  # version of the timeline's plan
         self._partners: dict[int, list[list[int]]] = {}
         # Fresh memory costs as much as reading, and a plan takes time for each chunk: read further ahead only after a

@@ -63,7 +63,7 @@ class Recipe:
         Raises:
             ConfigError: An option is not possible with these corpora.
         """
-        if corpora[0].joins != "alone":
+        if corpora[0].index.joins != "alone":
             table = arrangement.lengths, arrangement.chunk_starts
             return Timeline(*table, **self.for_timeline(options), loads_parts=loads_parts)
         for name, default in (("right_splice", 0), ("crosses_sweeps", True), ("local_timeline", True)):

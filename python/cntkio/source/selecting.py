@@ -249,7 +249,7 @@ class Selector:
     def _complaint(self, sequence_index: int, flag: int) -> Exception:
         """Return the complaint of the first corpus that calls a sequence invalid or broken."""
         for corpus_index, corpus in enumerate(self._corpora):
-            utterances = corpus.utterances
+            utterances = corpus.index.utterances
             if utterances is not None:
                 own = int(self._arrangement.partner(corpus_index, np.array([sequence_index]))[0])
                 mask = utterances.invalid if flag == INVALID else utterances.broken

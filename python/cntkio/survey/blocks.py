@@ -69,7 +69,7 @@ def blocks(corpus: Corpus, mend: Mend | None = None, progress: Progress | None =
     """
     num_done = 0
     for loaded in chunks_in_order(corpus, mend=mend):
-        if corpus.joins == "alone":  # the table has no sequences, and the findings are their lengths
+        if corpus.index.joins == "alone":  # the table has no sequences, and the findings are their lengths
             sequences = np.arange(num_done, num_done + len(loaded.findings))
             keys: npt.NDArray[Any] = sequences.astype(np.uint64)
         else:

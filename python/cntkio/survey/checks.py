@@ -338,14 +338,14 @@ class _Events:
     def _divided(
         self, corpus: Corpus, chunk_id: int, sequences: npt.NDArray[np.uint32], error: Exception
     ) -> Iterator[Loaded]:
-        load_part, self._left = corpus.load_part, self._left - 1
-        if len(sequences) < 2 or load_part is None or self._left < 0:
+        self._left -= 1
+        if len(sequences) < 2 or not corpus.index.loads_parts or self._left < 0:
             self.note(None, error)
             return
         failed: list[tuple[npt.NDArray[np.uint32], Exception]] = []
         for half in np.array_split(sequences, 2):
             try:
-                loaded = load_part(chunk_id, half)
+                loaded = corpus.load(chunk_id, half)
                 corpus.account_for(loaded)
             except (CntkIoError, OSError) as refusal:
                 failed.append((half, refusal))
@@ -609,11 +609,11 @@ def _check_part(
 
 def _note_utterances(corpus: Corpus, events: _Events) -> None:
     """Note the utterances that are invalid or broken, in their order."""
-    if corpus.utterances is None:
+    if corpus.index.utterances is None:
         return
-    masks = [mask for mask in (corpus.utterances.invalid, corpus.utterances.broken) if mask is not None]
+    masks = [mask for mask in (corpus.index.utterances.invalid, corpus.index.utterances.broken) if mask is not None]
     for index in sorted({int(index) for mask in masks for index in np.flatnonzero(mask)}):
-        error = corpus.utterances.complaint(index)
+        error = corpus.index.utterances.complaint(index)
         events.note(None, error)
 
 
@@ -628,7 +628,7 @@ def _check_source(call: _Call, source: Sequence[_Checked]) -> Sequences:
     if not source or len(opened) < len(source):
         return sequences
     num_before = sum(findings.counts.values())
-    if len(opened) > 1 and all(one.corpus.joins != "alone" for one in opened):
+    if len(opened) > 1 and all(one.corpus.index.joins != "alone" for one in opened):
         for other, checked in zip(opened[1:], source[1:], strict=True):
             try:
                 partners = _compare(opened[0], other, findings)
@@ -647,7 +647,7 @@ def _check_source(call: _Call, source: Sequence[_Checked]) -> Sequences:
     ):
         report_ids(first.corpus.table.keys[:], first, findings)
     has_findings = sum(findings.counts.values()) > num_before or any(checked.num_noted for checked in source)
-    traits = opened[0].corpus.utterances
+    traits = opened[0].corpus.index.utterances
     if not has_findings and (
         len(opened) > 1 or traits is None or traits.can_lead
     ):  # labels are checked without features
@@ -677,7 +677,7 @@ def _compare(first: _Opened, other: _Opened, findings: Findings) -> _Partners:
         CorpusError: No key is in both.
     """
     pair = (first, other)
-    patterns = [None if one.corpus.utterances is None else one.corpus.utterances.is_pattern for one in pair]
+    patterns = [None if one.corpus.index.utterances is None else one.corpus.index.utterances.is_pattern for one in pair]
     joined = join([one.corpus.table for one in pair], patterns=patterns)
     for one, another, partners in zip(pair, reversed(pair), joined.partners, strict=True):
         is_missing = np.ones(one.corpus.table.num_sequences, np.bool_)
@@ -685,7 +685,7 @@ def _compare(first: _Opened, other: _Opened, findings: Findings) -> _Partners:
         _add_all(findings, one, np.flatnonzero(is_missing), partial(_missing, another.path))
     lengths = [one.corpus.table.lengths[partners] for one, partners in zip(pair, joined.partners, strict=True)]
     is_unequal = lengths[0] != lengths[1]
-    traits = [one.corpus.utterances for one in pair]
+    traits = [one.corpus.index.utterances for one in pair]
     for trait, partners in zip(traits, joined.partners, strict=True):
         for mask in (None, None) if trait is None else (trait.invalid, trait.broken):
             if mask is not None:

@@ -159,8 +159,6 @@ class CBFFormat:
         options: The deserializer.
     """
 
-    loads_parts = True
-
     def __init__(self, options: CBFDeserializer) -> None:
         self._options = options
         self.report = Report(options.label)

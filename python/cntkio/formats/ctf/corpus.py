@@ -259,8 +259,6 @@ class CTFFormat:
         num_error_kinds: Number of kinds of findings that are errors; they are the first kinds.
     """
 
-    loads_parts = True
-
     def __init__(
         self, options: CTFDeserializer, text_keys: bool, *, is_packed: bool, largest: int, are_several: bool
     ) -> None:

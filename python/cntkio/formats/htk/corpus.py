@@ -202,8 +202,6 @@ class HTKFormat:
         settings: The options of the stream.
     """
 
-    loads_parts = True
-
     def __init__(self, settings: FeatureSettings) -> None:
         self._settings = settings
         self._lists = listed_files(settings.lists, option="scp")

@@ -328,8 +328,6 @@ class MLFFormat:
         targets: The vector of each class; None: labels are classes.
     """
 
-    loads_parts = True
-
     def __init__(self, settings: LabelSettings, read: Callable[[str], Entries], targets: Targets | None = None) -> None:
         self._settings, self._read, self._targets = settings, read, targets
         self._paths = listed_files(settings.paths, option="mlf")

@@ -25,10 +25,9 @@ import numpy.typing as npt
 from cntkio._threads import ForkLock
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, PlacesInFiles
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Corpus, Index, Loaded, PlacesInFiles
 from cntkio.formats.report import Report
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable
-from cntkio.formats.text_input import LOADS_AT_ONCE
 from cntkio.formats.user.columns import chunk_of
 from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers
 
@@ -128,18 +127,14 @@ class UserDeserializer:
         return UserTimelineCorpus(self) if self.timeline == "local" else MainTimelineCorpus(self)
 
 
-class _UserCorpus:
+class _UserCorpus(Corpus):
     """A user-defined deserializer whose chunks are fetched and checked."""
-
-    utterances = None
-    loads_at_once = LOADS_AT_ONCE
-    load_part = None
 
     def __init__(self, deserializer: UserDeserializer) -> None:
         self._deserializer = deserializer
-        self.name = type(deserializer).__name__
-        self.report = Report(self.name)
-        self.streams = _checked_streams(deserializer)
+        name = type(deserializer).__name__
+        self.report = Report(name)
+        self.index = Index(name, _checked_streams(deserializer), NO_SEQUENCES, "", loads_parts=False)
         self._defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
         num_chunks = deserializer.num_chunks()
         if not isinstance(num_chunks, int | np.integer) or not 0 < num_chunks < 2**32:
@@ -176,32 +171,23 @@ class _UserCorpus:
 class UserTimelineCorpus(_UserCorpus):
     """A user-defined deserializer in CNTK 2.7's order, in which a chunk's content is unknown until it is fetched.
 
-    Attributes:
-        table: The chunks, without sequences. In each chunk, indices of sequences begin at 0.
+    Its table has chunks without sequences. In each chunk, indices of sequences begin at 0.
     """
-
-    joins: Joins = "alone"
 
     def __init__(self, deserializer: UserDeserializer) -> None:
         super().__init__(deserializer)
-        self.table = dataclasses.replace(NO_SEQUENCES, chunk_starts=np.zeros(self._num_chunks + 1, np.int64))
+        self.index = self.index._replace(
+            table=dataclasses.replace(NO_SEQUENCES, chunk_starts=np.zeros(self._num_chunks + 1, np.int64)),
+            fingerprint=f"user-defined, {self._num_chunks} chunks, {self._digest()}",
+            joins="alone",
+        )
 
-    def load(self, chunk_id: int) -> Loaded:
+    def load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
         return self._fetch(chunk_id)
-
-    def fingerprint(self) -> str:
-        """Return a description of the streams and the number of chunks; nothing else is known."""
-        return f"user-defined, {self._num_chunks} chunks, {self._digest()}"
 
 
 class MainTimelineCorpus(_UserCorpus):
-    """A user-defined deserializer in the order of all other formats.
-
-    Attributes:
-        table: Keys and lengths of all sequences. Chunks without a sequence are left out.
-    """
-
-    joins: Joins = "anywhere"
+    """A user-defined deserializer in the order of all other formats. Chunks without a sequence are left out."""
 
     def __init__(self, deserializer: UserDeserializer) -> None:
         super().__init__(deserializer)
@@ -212,7 +198,12 @@ class MainTimelineCorpus(_UserCorpus):
             raise CorpusError(f"{self.name}: no chunk contains a sequence, so there is nothing to read")
         lengths = np.concatenate(all_lengths)
         chunk_starts = np.append(0, np.cumsum(sizes[self._chunk_ids]))
-        self.table = SequenceTable(self._keys(sizes), lengths, chunk_starts)
+        table = SequenceTable(self._keys(sizes), lengths, chunk_starts)
+        self.index = self.index._replace(
+            table=table,
+            fingerprint=f"user-defined, {self._num_chunks} chunks, {table.num_sequences} sequences, "
+            f"{self._digest(*table.content())}",
+        )
 
     def _lengths(self) -> Iterator[npt.NDArray[np.uint32]]:
         for chunk_id in range(self._num_chunks):
@@ -254,7 +245,7 @@ class MainTimelineCorpus(_UserCorpus):
             raise CorpusError(f"{self.name}: get_keys() returned numbers for some chunks and texts for others")
         return np.concatenate(keys)
 
-    def load(self, chunk_id: int) -> Loaded:
+    def load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
         """Fetch a chunk, and check that it fits the table.
 
         Raises:
@@ -277,11 +268,6 @@ class MainTimelineCorpus(_UserCorpus):
                 f"{counted(lengths[index], 'sample')}, but {expected[index]} were announced or returned before"
             )
         return Loaded(chunk_id, loaded.chunk, lengths)
-
-    def fingerprint(self) -> str:
-        """Return a description of the streams, chunks, keys and lengths."""
-        digest = self._digest(*self.table.content())
-        return f"user-defined, {self._num_chunks} chunks, {self.table.num_sequences} sequences, {digest}"
 
 
 def _as_array(items: Iterable[Any]) -> npt.NDArray[Any]:
