@@ -28,7 +28,7 @@ from cntkio import (
 )
 from cntkio.formats import corpus as file_corpus
 from cntkio.formats import htk, joined_index, mlf
-from cntkio.formats.contract import Ahead
+from cntkio.formats.contract import Ahead, Opening
 from cntkio.formats.ctf import corpus as ctf_corpus
 from cntkio.minibatch import Minibatch
 from hypothesis import HealthCheck, given, settings
@@ -298,7 +298,7 @@ def test_keys_per_file_tell_equal_ids_apart(tmp_path: Path) -> None:
     deserializer = CTFDeserializer(tmp_path / "*.ctf", {"x": STREAMS["x"]}, keys="per_file")
     with MinibatchSource(deserializer, randomize=False, max_sweeps=1) as source:
         assert source.next_minibatch(9).keys_of_sequences.tolist() == [7, 9, 10**12 + 9]
-    assert deserializer.open(text_keys=True).table.keys.tolist() == [b"0/7", b"0/9", b"1/9"]
+    assert deserializer.open(Opening(text_keys=True)).table.keys.tolist() == [b"0/7", b"0/9", b"1/9"]
 
 
 def test_keys_per_file_refuse_ids_that_are_too_large(tmp_path: Path) -> None:
@@ -484,7 +484,7 @@ def test_chunks_are_parsed_while_files_are_indexed(tmp_path: Path) -> None:
     corpus = some_corpus(tmp_path)
     deserializer = CTFDeserializer(corpus.pattern, STREAMS, chunk_size_in_bytes=corpus.chunk_size)
     for ahead, expected in ((Ahead(1 << 20), 10), (Ahead(1 << 20, 9), 0), (Ahead(1 << 20, 10), 10), (Ahead(0), 0)):
-        opened = deserializer.open(ahead=ahead)
+        opened = deserializer.open(Opening(ahead=ahead))
         assert sorted(opened.take_parsed()) == list(range(expected))
         opened.close()
 

@@ -16,7 +16,7 @@ import pytest
 from cntkio import ConfigError, CorpusError, CTFDeserializer, FormatError, StreamDef, StreamDefs, _core
 from cntkio.cli import main
 from cntkio.convert.arrays import read_corpus
-from cntkio.formats import NOTHING_AHEAD, Ahead, input_file
+from cntkio.formats import NOTHING_AHEAD, Ahead, Opening, input_file
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import infer, tuning
 from cntkio.formats.ctf.findings import Findings
@@ -98,11 +98,11 @@ def compare(file: CtfFile, folder: Path, budget: int) -> None:
     except slow_ctf.Refused as refused:
         for ahead in (NOTHING_AHEAD, Ahead(1 << 40)):
             with pytest.raises((FormatError, CorpusError)) as error:
-                deserializer(path, file).open(text_keys=words, ahead=ahead)
+                deserializer(path, file).open(Opening(text_keys=words, ahead=ahead))
             if isinstance(error.value, FormatError) and refused.kind not in ("no-sequence-id", "no-sequence"):
                 assert error.value.byte == refused.offset
         return
-    corpus = deserializer(path, file, max_errors=-1).open(text_keys=words)
+    corpus = deserializer(path, file, max_errors=-1).open(Opening(text_keys=words))
     table = corpus.table
     placed = places_of(corpus)
     assert [tuple(entry) for entry in slow.index] == list(
@@ -116,7 +116,7 @@ def compare(file: CtfFile, folder: Path, budget: int) -> None:
     )
     assert table.chunk_starts.tolist() == [*slow.chunk_starts, len(slow.index)]
     for ahead in (Ahead(1 << 40), Ahead(100), Ahead(1, 2)):
-        check_ahead(deserializer(path, file, max_errors=-1).open(text_keys=words, ahead=ahead), corpus, file)
+        check_ahead(deserializer(path, file, max_errors=-1).open(Opening(text_keys=words, ahead=ahead)), corpus, file)
     names = [stream.name for stream in file.streams]
     parsing = [one for one in slow.warnings if one.kind in ERRORS]
     fast_samples = []
@@ -141,7 +141,7 @@ def compare(file: CtfFile, folder: Path, budget: int) -> None:
 
     # The budget: the first error beyond it is the error that the slow reader counts there.
     errors = by_name(slow.errors, names)
-    corpus = deserializer(path, file, max_errors=budget).open(text_keys=words)
+    corpus = deserializer(path, file, max_errors=budget).open(Opening(text_keys=words))
 
     def settle_all() -> None:
         for number in range(table.num_chunks):
@@ -197,11 +197,12 @@ def test_chunks_of_a_large_file_are_parsed_while_it_is_indexed(tmp_path: Path, i
     options: dict[str, Any] = {"chunk_size_in_bytes": 100_000, "max_errors": -1}
     corpus = deserializer(path, file, **options).open()
     with sizes(50_000, 10_000, 2):
-        opened = [deserializer(path, file, **options).open(ahead=ahead) for ahead in (Ahead(1 << 40), Ahead(120_000))]
+        corpora = deserializer(path, file, **options)
+        opened = [corpora.open(Opening(ahead=ahead)) for ahead in (Ahead(1 << 40), Ahead(120_000))]
         num_parsed = [check_ahead(one, corpus, file) for one in opened]
     num_before = int(np.searchsorted(corpus.table.chunk_starts, 25_000 if in_lines else 8_000))
     assert corpus.table.num_chunks > num_parsed[0] >= num_before > num_parsed[1] > 0
-    assert not deserializer(path, file, **options).open(ahead=Ahead(1 << 40, num_before)).take_parsed()
+    assert not deserializer(path, file, **options).open(Opening(ahead=Ahead(1 << 40, num_before))).take_parsed()
 
 
 @pytest.mark.parametrize("data", [b"a |a 1\nb\x00 |a 1\n", b"\x00a |a 1\n", b"a |a 1\nb\x00c |a 1\n"])
@@ -209,7 +210,7 @@ def test_a_nul_byte_in_a_word_is_refused_with_its_place(tmp_path: Path, data: by
     file = CtfFile(data, SAMPLE_STREAMS, {"symbolic_ids": True})
     compare(file, tmp_path, 0)
     with pytest.raises(FormatError, match="a NUL byte in a sequence id") as raised:
-        deserializer(tmp_path / "a.ctf", file).open(text_keys=True)
+        deserializer(tmp_path / "a.ctf", file).open(Opening(text_keys=True))
     assert raised.value.byte == data.index(0)
 
 
@@ -617,7 +618,7 @@ def test_a_stream_twice_on_a_line_causes_a_warning(before: bytes, is_sparse: boo
     path = tmp_path / "a.ctf"
     path.write_bytes(text)
     streams = StreamDefs({name: StreamDef(name, 9 if is_sparse else 1, is_sparse) for name in ("x", "y")})
-    with contextlib.closing(CTFDeserializer(path, streams).open(ahead=Ahead(1 << 20))) as corpus:
+    with contextlib.closing(CTFDeserializer(path, streams).open(Opening(ahead=Ahead(1 << 20)))) as corpus:
         loaded = corpus.take_parsed().get(0) or corpus.load(0)
         corpus.account_for(loaded)
         assert corpus.report.warnings == {"stream twice on a line": 1}
@@ -637,7 +638,7 @@ EMPTY_LINES = (b"\n", b" \t\r\n", b"|# a comment\n", b"  |#\n", b"|# one|# two\n
 def test_lines_without_content_are_no_sequences(empty: bytes, ahead: int, tmp_path: Path) -> None:
     path = tmp_path / "a.ctf"
     path.write_bytes(empty * 2 + b"|x 1 2\n" + empty + b"|x 3 4\n" + empty * 3 + b"|x 5 6\n" + empty.rstrip())
-    with contextlib.closing(CTFDeserializer(path, X, strict=True).open(ahead=Ahead(ahead))) as corpus:
+    with contextlib.closing(CTFDeserializer(path, X, strict=True).open(Opening(ahead=Ahead(ahead)))) as corpus:
         minibatch = read_corpus(corpus)
         assert minibatch["x"].values.tolist() == [[1, 2], [3, 4], [5, 6]]
         assert np.diff(minibatch.keys_of_sequences.astype(int)).tolist() == [2, 4]  # line numbers

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import CTFDeserializer, StreamDef, StreamDefs, infer_streams, read_vocabularies
+from cntkio.formats.contract import Opening
 from cntkio.formats.ctf import tuning, vocabularies
 from cntkio.formats.passes import Show, announced, announced_together, passed, watched
 
@@ -62,7 +63,7 @@ def test_a_pass_reports_ascending_numbers_up_to_all_bytes(name: str, look: Calla
 def test_words_as_ids_are_indexed_in_one_reported_pass() -> None:
     Path("a.ctf").write_text(TEXT)
     seen = Seen()
-    with watched(seen), contextlib.closing(CTFDeserializer("a.ctf", STREAMS).open(text_keys=True)) as corpus:
+    with watched(seen), contextlib.closing(CTFDeserializer("a.ctf", STREAMS).open(Opening(text_keys=True))) as corpus:
         assert corpus.table.num_sequences == 200
     assert list(seen.told) == ["indexing"]
     assert seen.told["indexing"][-1] == (len(TEXT), len(TEXT))

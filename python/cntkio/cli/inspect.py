@@ -17,9 +17,9 @@ from cntkio.corpora import SURVEYED_AT_ONCE, Described, Input
 from cntkio.corpora.reading import LABEL_FORMS, Labels, named_labels
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
-from cntkio.formats.contract import Corpus
+from cntkio.formats.contract import Corpus, Opening
 from cntkio.formats.output_file import written_whole
-from cntkio.formats.report import first_few, traced
+from cntkio.formats.report import first_few
 from cntkio.minibatch import MinibatchData
 from cntkio.survey.figures import Figures, figures
 
@@ -53,7 +53,7 @@ def _write_page(options: Namespace, files: list[Input]) -> None:
     found: list[Figures] = []
     for file in files:
         for one in described(options, file, max_errors=_ANY_NUMBER_OF_ERRORS, chunk_size_in_bytes=SURVEYED_AT_ONCE):
-            with traced(0), one.opened() as corpora:
+            with one.opened(Opening(trace_level=0)) as corpora:
                 found.extend(figures(corpus, surveyed(options, corpus)) for corpus in corpora)
     write_figures(options, files, found)
 

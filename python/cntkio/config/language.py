@@ -394,7 +394,18 @@ class _MissingVariablesError(ConfigError):
         super().__init__(f"{position}: {what}", key=key, path=position.path, line=line)
 
 
+_trace_level = ContextVar("trace_level", default=1)
 _collected: ContextVar[dict[str, tuple[Position, str, str]] | None] = ContextVar("collected", default=None)
+
+
+@contextlib.contextmanager
+def traced(level: int) -> Iterator[None]:
+    """Let warnings about sections be logged in the block, unless the level is 0."""
+    token = _trace_level.set(level)
+    try:
+        yield
+    finally:
+        _trace_level.reset(token)
 
 
 @contextlib.contextmanager
@@ -651,7 +662,7 @@ class Section:
 
     def warn(self, key: str, message: str, *, own: bool = False) -> None:
         """Log a warning about a key, at its entry or at the section that lacks it, unless the trace level is 0."""
-        warn("%s: %s (section %s)", self._position_of(key, own), message, self.path)
+        warn(_trace_level.get(), "%s: %s (section %s)", self._position_of(key, own), message, self.path)
 
     # ---------------------------------------------------------------------------------------------- variables
 
@@ -811,7 +822,7 @@ class Section:
         given = os.path.join(self.directory, path) if self.directory else path  # noqa: PTH118 - any bytes
         slashed = os.path.join(self.directory, path.replace("\\", "/"))  # noqa: PTH118
         if "\\" in path and not os.path.exists(given) and os.path.exists(slashed):  # noqa: PTH110
-            warn("%s: no such file; %s is read%s", given, slashed, self._in_section())
+            warn(_trace_level.get(), "%s: no such file; %s is read%s", given, slashed, self._in_section())
             given = slashed
         self.places[given] = self._position_of(key, own)
         return given

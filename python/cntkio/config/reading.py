@@ -33,13 +33,12 @@ from cntkio.config.deserializers import (
 )
 from cntkio.config.files import configuration, warn_of_unused
 from cntkio.config.keys import Kind, Precision
-from cntkio.config.language import Section, folded, missing_together
+from cntkio.config.language import Section, folded, missing_together, traced
 from cntkio.config.reader_config import Call, MinibatchMode, Packing, ReaderConfig
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.detect import other_than
-from cntkio.formats.report import traced
 from cntkio.hints import CONFIGURATION, advising, did_you_mean
 from cntkio.htkmlf_reader import ReadMethod
 from cntkio.timeline import (

@@ -13,7 +13,7 @@ from cntkio.convert import tuning
 from cntkio.convert.chunks import corpus_chunks
 from cntkio.convert.pieces import chunks_in_order, in_arrays
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.contract import Ahead, Corpus
+from cntkio.formats.contract import Ahead, Corpus, Opening
 from cntkio.formats.ctf import CTFDeserializer, Vocabulary, has_other_streams, infer_streams, read_vocabularies
 from cntkio.formats.file_lists import FileNames
 from cntkio.hints import there_are
@@ -110,7 +110,7 @@ def read_ctf(
     if chunks is not None:
         minibatch = corpus_chunks(deserializer)[chunks].read()
     else:
-        with closing(deserializer.open(ahead=Ahead(tuning.PARSED_AHEAD))) as corpus:
+        with closing(deserializer.open(Opening(ahead=Ahead(tuning.PARSED_AHEAD)))) as corpus:
             minibatch = read_corpus(corpus)
     minibatch = as_class_ids(minibatch, ids) if ids else minibatch
     if not comments:

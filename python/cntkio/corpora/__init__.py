@@ -11,7 +11,7 @@ Invariant: an option that no file of a call takes is refused.
 
 from cntkio.corpora.reading import (
     CHUNK_SIZE,
-    PARSED_AHEAD,
+    IN_ORDER,
     STANDARD_INPUT,
     SURVEYED_AT_ONCE,
     Described,
@@ -22,6 +22,6 @@ from cntkio.corpora.reading import (
 )
 
 __all__ = [
-    "CHUNK_SIZE", "PARSED_AHEAD", "STANDARD_INPUT", "SURVEYED_AT_ONCE", "Described", "Input", "Reading", "described",
+    "CHUNK_SIZE", "IN_ORDER", "STANDARD_INPUT", "SURVEYED_AT_ONCE", "Described", "Input", "Reading", "described",
     "inputs",
 ]  # fmt: skip

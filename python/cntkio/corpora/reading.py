@@ -20,7 +20,7 @@ from cntkio.config.reading import readers_asked_for
 from cntkio.convert import write_cbf
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFDeserializer
-from cntkio.formats.contract import Ahead, Corpus, Deserializer
+from cntkio.formats.contract import Ahead, Corpus, Opening
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import FileKind, detect
@@ -194,8 +194,9 @@ CHUNK_SIZE = 32 << 20
 """Bytes of a chunk of a text."""
 SURVEYED_AT_ONCE = 4 << 20
 """Bytes of a chunk of a text whose values are only examined: the arrays of each chunk reuse the memory of the last."""
-PARSED_AHEAD = 64 << 20
-"""Bytes that the pass that makes the index of a text also parses, so that they are read only once."""
+# The pass that makes the index of a text also parses these bytes, so that they are read only once.
+IN_ORDER = Opening(ahead=Ahead(64 << 20))
+"""The opening of a corpus whose chunks are all read in order."""
 
 
 class Reading(NamedTuple):
@@ -272,7 +273,7 @@ class Described(NamedTuple):
 
     input: Input
     deserializers: Sequence[Any] = ()
-    open_labels: Callable[[], Labels] | None = None
+    open_labels: Callable[[Opening], Labels] | None = None
     written: Sequence[Any] = ()
     section: str = ""
     chunk_sizes: str = ""
@@ -285,22 +286,22 @@ class Described(NamedTuple):
     @property
     def labels(self) -> Labels | None:
         """The label file, opened."""
-        return None if self.open_labels is None else self.open_labels()
+        return None if self.open_labels is None else self.open_labels(IN_ORDER)
 
     def open(self, **options: Any) -> MinibatchSource:
         """Open a source of the corpus: one sweep in order, unless the options say otherwise."""
         with self.located():
             return MinibatchSource(list(self.deserializers), **{"max_sweeps": 1, "randomize": False, **options})
 
-    def parts(self) -> list[Callable[[], Corpus]]:
+    def parts(self) -> list[Callable[[Opening], Corpus]]:
         """Return a function that opens each corpus: one for each deserializer, and for each list of features."""
         open_labels = self.open_labels
         if open_labels is not None:
-            return [lambda: open_labels().corpus]
-        return [part for deserializer in self.deserializers for part in openers(deserializer)]
+            return [lambda opening: open_labels(opening).corpus]
+        return [part.open for deserializer in self.deserializers for part in deserializer.parts()]
 
     @contextmanager
-    def opened(self) -> Iterator[list[Corpus]]:
+    def opened(self, opening: Opening = IN_ORDER) -> Iterator[list[Corpus]]:
         """Open all corpora.
 
         Raises:
@@ -308,12 +309,7 @@ class Described(NamedTuple):
             OSError: A file cannot be read.
         """
         with self.located(), ExitStack() as stack:
-            yield [stack.enter_context(closing(open_part())) for open_part in self.parts()]
-
-
-def openers(deserializer: Deserializer) -> list[Callable[[], Corpus]]:
-    """Return a function for each corpus of a deserializer that opens it, to read all chunks in order."""
-    return [partial(part.open, ahead=Ahead(PARSED_AHEAD)) for part in deserializer.parts()]
+            yield [stack.enter_context(closing(open_part(opening))) for open_part in self.parts()]
 
 
 def described(file: Input, reading: Reading) -> list[Described]:
@@ -445,7 +441,7 @@ class Labels(NamedTuple):
         return self.names[label].decode(errors="replace") if self.names else str(label)
 
 
-def open_labels(path: FileNames, mapping: Path | None) -> Labels:
+def open_labels(path: FileNames, mapping: Path | None, opening: Opening) -> Labels:
     """Open a label file; without a mapping file the labels in the file are the names.
 
     Raises:
@@ -455,11 +451,11 @@ def open_labels(path: FileNames, mapping: Path | None) -> Labels:
     """
     if _is_binary(path):
         names = [] if mapping is None else read_mapping(mapping)
-        return Labels(_binary_labels(path).open(), names)
+        return Labels(_binary_labels(path).open(opening), names)
     names = read_mapping(mapping) if mapping is not None else _labels_in(path)
     if not names:
         raise CorpusError(f"{shown_files(path)}: no row has a label")
-    return Labels(_text_labels(None, path, names).open_with(names), names)
+    return Labels(_text_labels(None, path, names).open_with(names, opening), names)
 
 
 def named_labels(path: FileNames, mapping: Path | None) -> HTKMLFDeserializer | HTKMLFBinaryDeserializer:

@@ -10,7 +10,8 @@ from cntkio.formats.contract import Ahead as Ahead
 from cntkio.formats.contract import Corpus as Corpus
 from cntkio.formats.contract import Deserializer as Deserializer
 from cntkio.formats.contract import Loaded as Loaded
+from cntkio.formats.contract import Opening as Opening
 from cntkio.formats.contract import PlacesInFiles as PlacesInFiles
 from cntkio.formats.contract import Utterances as Utterances
 
-__all__ = ["NOTHING_AHEAD", "Ahead", "Corpus", "Deserializer", "Loaded", "PlacesInFiles", "Utterances"]
+__all__ = ["NOTHING_AHEAD", "Ahead", "Corpus", "Deserializer", "Loaded", "Opening", "PlacesInFiles", "Utterances"]

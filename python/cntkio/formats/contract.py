@@ -16,7 +16,7 @@ A format keeps no file and no state of reading: those belong to the corpus.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -25,7 +25,7 @@ import numpy.typing as npt
 from cntkio._core import Chunk
 from cntkio.errors import CntkIoError
 from cntkio.formats.index_cache import CacheFiles
-from cntkio.formats.report import Report
+from cntkio.formats.report import Observer, Report
 from cntkio.formats.table import SequenceTable
 from cntkio.formats.text_input import LOADS_AT_ONCE, Companions
 from cntkio.streams import StreamInformation
@@ -120,6 +120,32 @@ class Ahead:
 
 
 NOTHING_AHEAD = Ahead(0, is_packed=False)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Opening:
+    """What the caller wants from the corpus that it opens; the deserializer says what the corpus is.
+
+    Attributes:
+        text_keys: Whether keys are read as words, if the format allows both numbers and words.
+        ahead: The chunks that are needed immediately.
+        trace_level: What reports log: 0: nothing; 1: ten of each kind; 2: everything.
+        observer: A function that gets all errors and warnings one by one; nothing is logged then.
+        asked: Kinds that the observer gets only on request, such as `UNKNOWN_NAME`.
+    """
+
+    text_keys: bool = False
+    ahead: Ahead = NOTHING_AHEAD
+    trace_level: int = 1
+    observer: Observer | None = None
+    asked: Collection[str] = ()
+
+    def report(self, name: str, max_errors: int = 0) -> Report:
+        """Return the report of a corpus."""
+        return Report(name, max_errors, trace_level=self.trace_level, observer=self.observer, asked=self.asked)
+
+
+OPENING = Opening()
 
 
 def _no_complaint(sequence_index: int) -> CntkIoError:
@@ -341,10 +367,5 @@ class Deserializer(Protocol):
     def parts(self) -> Sequence[Deserializer]:
         """The deserializer itself, or one for each corpus that it describes."""
 
-    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> Corpus:
-        """Open the files, and make or load the index.
-
-        Args:
-            text_keys: Read keys as words, if the format allows both numbers and words.
-            ahead: The chunks that are needed immediately.
-        """
+    def open(self, opening: Opening = OPENING) -> Corpus:
+        """Open the files, and make or load the index."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cntkio.errors import ConfigError
-from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Corpus, Deserializer
+from cntkio.formats.contract import OPENING, Corpus, Deserializer, Opening
 from cntkio.formats.detect import KINDS, detect
 
 
@@ -41,7 +41,7 @@ def as_deserializer(described: Any) -> Deserializer:
             key="deserializers",
         )
     is_complete = hasattr(described, "parts") and hasattr(described, "has_text_keys")
-    if is_complete and {"text_keys", "ahead"} <= _keywords(described.open):
+    if is_complete and "opening" in _keywords(described.open):
         deserializer: Deserializer = described
         return deserializer
     return _ForeignDeserializer(described)
@@ -74,9 +74,9 @@ class _ForeignDeserializer:
         parts = getattr(self._described, "parts", None)
         return (self,) if parts is None else tuple(as_deserializer(part) for part in parts())
 
-    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> Corpus:
+    def open(self, opening: Opening = OPENING) -> Corpus:
         known = _keywords(self._described.open)
-        options = {"text_keys": text_keys, "ahead": ahead}
+        options = {"opening": opening, "text_keys": opening.text_keys, "ahead": opening.ahead}
         corpus: Corpus = self._described.open(**{key: value for key, value in options.items() if key in known})
         return corpus
 

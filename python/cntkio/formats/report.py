@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
-from typing import NamedTuple
 
 from cntkio._threads import ForkLock
 from cntkio.errors import printable
@@ -29,63 +26,29 @@ logger.addFilter(_escape)
 
 NUM_IN_FULL = 10
 """Most items of a kind that are logged in full, or listed in a message. For the others, only their number is given."""
-_trace_level = ContextVar("trace_level", default=1)
-
-
-@contextlib.contextmanager
-def traced(level: int) -> Iterator[None]:
-    """Let reports that are created in the block log at this level: 0: nothing; 1: ten of each kind; 2: everything."""
-    token = _trace_level.set(level)
-    try:
-        yield
-    finally:
-        _trace_level.reset(token)
-
-
-def warn(message: str, *arguments: object) -> None:
-    """Log a warning about a source that is being opened, unless its level is 0."""
-    if _trace_level.get() > 0:
-        logger.warning(message, *arguments)
-
-
 Observer = Callable[[str, "str | Exception", int], None]
 """Called with the kind of an error or a warning, the message or the error, and how many cases it stands for."""
 UNKNOWN_NAME = "unknown name"
 """The kind of a name in a text that no requested stream has: a warning for observers that ask for it."""
 
 
-class _Observed(NamedTuple):
-    observer: Observer
-    kinds: Collection[str]
-
-
-_observed: ContextVar[_Observed | None] = ContextVar("observed", default=None)
-
-
-@contextlib.contextmanager
-def observed(observer: Observer, kinds: Collection[str] = ()) -> Iterator[None]:
-    """Pass the errors and warnings of reports that are created within the block to a function, and log nothing.
-
-    Args:
-        observer: The function.
-        kinds: Kinds that are reported only on request, such as `UNKNOWN_NAME`.
-    """
-    token = _observed.set(_Observed(observer, kinds))
-    try:
-        yield
-    finally:
-        _observed.reset(token)
+def warn(trace_level: int, message: str, *arguments: object) -> None:
+    """Log a warning about a source that is being opened, unless its trace level is 0."""
+    if trace_level > 0:
+        logger.warning(message, *arguments)
 
 
 class Report:
     """Errors and warnings of one corpus.
 
-    Any thread may use it. It logs at the level of its source (`traced`). An error is forgiven as long as the budget
-    lasts; a warning costs nothing.
+    Any thread may use it. An error is forgiven as long as the budget lasts; a warning costs nothing.
 
     Args:
         name: The corpus's name; lines with totals begin with it.
         max_errors: The budget: how many errors are forgiven in all; a negative number forgives any number.
+        trace_level: What is logged: 0: nothing; 1: ten of each kind; 2: everything.
+        observer: A function that gets all errors and warnings one by one; nothing is logged then.
+        asked: Kinds that the observer gets only on request, such as `UNKNOWN_NAME`.
 
     Attributes:
         name: The corpus's name.
@@ -101,15 +64,22 @@ class Report:
         ({'bad number': 1}, {'repeated id': 3})
     """
 
-    def __init__(self, name: str, max_errors: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        max_errors: int = 0,
+        *,
+        trace_level: int = 1,
+        observer: Observer | None = None,
+        asked: Collection[str] = (),
+    ) -> None:
         self.name = name
         self.budget = max_errors if max_errors >= 0 else 2**64 - 1
         self._left = self.budget
         self._errors: Counter[str] = Counter()
         self._warnings: Counter[str] = Counter()
         self._logged: Counter[str] = Counter()
-        self._level = _trace_level.get()
-        self._observed = _observed.get()
+        self._level, self._observer, self._asked = trace_level, observer, asked
         self._lock = ForkLock()
 
     @property
@@ -144,11 +114,11 @@ class Report:
     @property
     def is_observed(self) -> bool:
         """True if an observer gets all errors and warnings one by one."""
-        return self._observed is not None
+        return self._observer is not None
 
     def asks_for(self, kind: str) -> bool:
         """Return whether an observer asks for a kind that is reported only on request."""
-        return self._observed is not None and kind in self._observed.kinds
+        return self._observer is not None and kind in self._asked
 
     def log(
         self, kind: str, message: str | Callable[[], Exception], *, most: int = NUM_IN_FULL, stands_for: int = 1
@@ -161,8 +131,8 @@ class Report:
             most: Number of messages of this kind to log.
             stands_for: Number of cases that the message stands for: the last case known in full, and all after it.
         """
-        if self._observed is not None:
-            self._observed.observer(kind, message if isinstance(message, str) else message(), stands_for)
+        if self._observer is not None:
+            self._observer(kind, message if isinstance(message, str) else message(), stands_for)
             return
         with self._lock.inner:
             if self._level > 0 and (self._logged[kind] < most or self._level > 1):
@@ -174,8 +144,8 @@ class Report:
         with self._lock.inner:
             self._warnings[kind] += count
             self._logged[kind] += count
-            if self._observed is not None:
-                self._observed.observer(kind, message, count)
+            if self._observer is not None:
+                self._observer(kind, message, count)
             elif self._level > 0:
                 logger.warning("%s", message)
 

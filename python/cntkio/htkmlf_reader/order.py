@@ -23,7 +23,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import ForkLock
 from cntkio.errors import ConfigError
-from cntkio.formats.contract import Index, Loaded
+from cntkio.formats.contract import Index, Loaded, Opening
 from cntkio.formats.htk import FeatureSettings, Frames, HTKFormat
 from cntkio.formats.input_file import system_number
 from cntkio.timeline import WHOLE, Partition, Plan, Reads, Timeline
@@ -221,8 +221,8 @@ class PagedFeatures(HTKFormat):
         is_paged: Whether frames wait in the page file.
     """
 
-    def __init__(self, settings: FeatureSettings, folder: str | None) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: FeatureSettings, opening: Opening, folder: str | None) -> None:
+        super().__init__(settings, opening)
         self._folder = folder
         self.is_paged = False
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from cntkio.arguments import flag
 from cntkio.errors import CheckpointError, ConfigError
-from cntkio.formats.contract import Ahead, Corpus, Deserializer
+from cntkio.formats.contract import Corpus, Deserializer, Opening
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.htkmlf_reader.order import PagedFeatures, RollingTimeline
 from cntkio.minibatch import Minibatch
@@ -53,10 +53,10 @@ class HTKMLFRecipe(Recipe):
         self._paged: list[PagedFeatures] = []
         self._num_bytes = 0
 
-    def open(self, deserializer: Deserializer, *, text_keys: bool, ahead: Ahead) -> Corpus:
+    def open(self, deserializer: Deserializer, opening: Opening) -> Corpus:
         if self._own.read_method != "rollingWindow" or not isinstance(deserializer, HTKFeatureDeserializer):
-            return super().open(deserializer, text_keys=text_keys, ahead=ahead)
-        features = PagedFeatures(deserializer.settings(), self._own.page_folder)
+            return super().open(deserializer, opening)
+        features = PagedFeatures(deserializer.settings(), opening, self._own.page_folder)
         corpus = features.corpus()
         self._paged.append(features)
         self._num_bytes += corpus.index.num_bytes

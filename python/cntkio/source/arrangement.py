@@ -55,7 +55,7 @@ class Skipping(NamedTuple):
 
 
 def skip_unusable(
-    joined: JoinedTable, corpora: Sequence[Corpus], skipping: Skipping, *, frame_mode: bool
+    joined: JoinedTable, corpora: Sequence[Corpus], skipping: Skipping, *, frame_mode: bool, trace_level: int
 ) -> tuple[JoinedTable, dict[str, int]]:
     """Leave out unusable utterances, and log them.
 
@@ -89,7 +89,7 @@ def skip_unusable(
     for kind, (count, keys) in by_kind.items():
         shown = example if kind == _UNEQUAL else ""
         skipped_keys = first_few(keys, count)
-        warn("%s: %s skipped, %s: %s%s", name, counted(count, "utterance"), kind, skipped_keys, shown)
+        warn(trace_level, "%s: %s skipped, %s: %s%s", name, counted(count, "utterance"), kind, skipped_keys, shown)
     skipped = {kind: count for kind, (count, _) in by_kind.items()}
     num_skipped = sum(skipped.values())
     if 2 * num_skipped > total:
@@ -100,7 +100,9 @@ def skip_unusable(
     return _only(joined, ~(is_unequal | is_too_long)), skipped
 
 
-def judge_lengths(joined: JoinedTable, corpora: Sequence[Corpus], *, frame_mode: bool, strict: bool) -> JoinedTable:
+def judge_lengths(
+    joined: JoinedTable, corpora: Sequence[Corpus], *, frame_mode: bool, strict: bool, trace_level: int
+) -> JoinedTable:
     """Leave out utterances that are not as long in a later corpus as in the first, if the later corpus allows that.
 
     Raises:
@@ -124,6 +126,7 @@ def judge_lengths(joined: JoinedTable, corpora: Sequence[Corpus], *, frame_mode:
         if rule == "drop":
             is_kept &= ~is_unequal
             warn(
+                trace_level,
                 "%s: %s left out, not as long as in %s: %s",
                 corpus.name,
                 counted(count, "utterance"),
@@ -282,7 +285,12 @@ class Arrangement:
 
 
 def arrange(
-    corpora: Sequence[Corpus], *, frame_mode: bool = False, strict: bool = False, skipping: Skipping | None = None
+    corpora: Sequence[Corpus],
+    *,
+    frame_mode: bool = False,
+    strict: bool = False,
+    skipping: Skipping | None = None,
+    trace_level: int = 1,
 ) -> Arrangement:
     """Arrange corpora: join them by key, and judge their utterances.
 
@@ -291,6 +299,7 @@ def arrange(
         frame_mode: Cut utterances into frames.
         strict: Raise an error for sequences that the join leaves out.
         skipping: The rule for utterances to skip; None: each corpus decides.
+        trace_level: Whether sequences that are left out are logged: not at level 0.
 
     Raises:
         ConfigError: A corpus cannot be joined, cannot be the first, or cannot be cut into frames.
@@ -312,14 +321,14 @@ def arrange(
         patterns = [None if of_corpus is None else of_corpus.is_pattern for of_corpus in traits]
         joined = join(tables, defining=defining, patterns=patterns)
         if skipping is not None:
-            joined, skipped = skip_unusable(joined, corpora, skipping, frame_mode=frame_mode)
+            joined, skipped = skip_unusable(joined, corpora, skipping, frame_mode=frame_mode, trace_level=trace_level)
         else:
             complaint = joined.complaint([corpus.name for corpus in corpora])
             if complaint is not None and strict:
                 raise CorpusError(complaint)
             if complaint is not None:
-                warn("%s", complaint)
-            joined = judge_lengths(joined, corpora, frame_mode=frame_mode, strict=strict)
+                warn(trace_level, "%s", complaint)
+            joined = judge_lengths(joined, corpora, frame_mode=frame_mode, strict=strict, trace_level=trace_level)
         table, partners = joined, joined.partners
         left_out = tuple(
             own.num_sequences - len(np.unique(own_partners)) for own, own_partners in zip(tables, partners, strict=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from cntkio.errors import ConfigError
-from cntkio.formats.contract import Corpus
-from cntkio.formats.report import traced
+from cntkio.formats.contract import Corpus, Opening
 from cntkio.source.arrangement import Arrangement, arrange
 from cntkio.source.checkpoint import Progress
 from cntkio.source.chunks import ChunkStore
@@ -59,10 +58,12 @@ def open_all(options: SourceOptions, recipe: Recipe) -> Opened:
         OSError: A file cannot be read.
     """
     opened = Opened([], [], [])
+    # If one deserializer has words as keys, all read keys as words.
     text_keys = any(deserializer.has_text_keys for deserializer in options.described)
+    opening = Opening(text_keys, options.ahead, options.trace_level)
     try:
         for deserializer in options.described:
-            corpus = recipe.open(deserializer, text_keys=text_keys, ahead=options.ahead)
+            corpus = recipe.open(deserializer, opening)
             opened.corpora.append(corpus)
             layout = _layout(corpus, opened.streams, is_truncated=options.truncation_length > 0)
             opened.layouts.append(layout)
@@ -110,30 +111,31 @@ class Assembly:
             CntkIoError: The deserializers cannot be opened or joined, or an option is not possible with them.
             OSError: A file cannot be read.
         """
-        with traced(options.trace_level):
-            opened = open_all(options, recipe)
-            corpora = opened.corpora
-            try:
-                arrangement = arrange(
-                    corpora, frame_mode=options.frame_mode, strict=options.strict, skipping=recipe.skipping
-                )
-                keeps_all = recipe.keeps_data_in_memory(options)
-                chunks = ChunkStore(
-                    corpora,
-                    arrangement,
-                    window_stays_in_use=options.window is not None,
-                    keeps_all=keeps_all,
-                    loads_window=opened.is_literal,
-                    read_ahead_in_bytes=options.read_ahead_in_bytes,
-                )
-                can_load_parts = any(corpus.index.loads_parts for corpus in corpora)
-                loads_parts = arrangement.finder is None and can_load_parts and not keeps_all
-                timeline = recipe.timeline(
-                    options, corpora, arrangement, chunks.lengths_in_chunk, loads_parts=loads_parts
-                )
-            except BaseException:
-                opened.close()
-                raise
+        opened = open_all(options, recipe)
+        corpora = opened.corpora
+        try:
+            arrangement = arrange(
+                corpora,
+                frame_mode=options.frame_mode,
+                strict=options.strict,
+                skipping=recipe.skipping,
+                trace_level=options.trace_level,
+            )
+            keeps_all = recipe.keeps_data_in_memory(options)
+            chunks = ChunkStore(
+                corpora,
+                arrangement,
+                window_stays_in_use=options.window is not None,
+                keeps_all=keeps_all,
+                loads_window=opened.is_literal,
+                read_ahead_in_bytes=options.read_ahead_in_bytes,
+            )
+            can_load_parts = any(corpus.index.loads_parts for corpus in corpora)
+            loads_parts = arrangement.finder is None and can_load_parts and not keeps_all
+            timeline = recipe.timeline(options, corpora, arrangement, chunks.lengths_in_chunk, loads_parts=loads_parts)
+        except BaseException:
+            opened.close()
+            raise
         selector = Selector(
             timeline, corpora, arrangement, chunks, max_errors=options.max_errors, is_literal=opened.is_literal
         )

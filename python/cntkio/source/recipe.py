@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import ConfigError
-from cntkio.formats.contract import Ahead, Corpus, Deserializer
+from cntkio.formats.contract import Corpus, Deserializer, Opening
 from cntkio.source.arrangement import Arrangement, Skipping
 from cntkio.source.options import SourceOptions
 from cntkio.source.pipeline import Request
@@ -34,9 +34,9 @@ class Recipe:
 
     # ---------------------------------------------------------------------------------------- when it is opened
 
-    def open(self, deserializer: Deserializer, *, text_keys: bool, ahead: Ahead) -> Corpus:
+    def open(self, deserializer: Deserializer, opening: Opening) -> Corpus:
         """Open a deserializer."""
-        return deserializer.open(text_keys=text_keys, ahead=ahead)
+        return deserializer.open(opening)
 
     def keeps_data_in_memory(self, options: SourceOptions) -> bool:
         """Decide, once all deserializers are open, whether chunks stay in memory."""

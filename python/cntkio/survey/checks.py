@@ -12,6 +12,7 @@ Invariant: if nothing was found, a source of these deserializers opens and reads
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,17 +25,17 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.convert import Progress
-from cntkio.corpora import PARSED_AHEAD, SURVEYED_AT_ONCE, Described, Input, Reading, described, inputs
+from cntkio.corpora import IN_ORDER, SURVEYED_AT_ONCE, Described, Input, Reading, described, inputs
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
-from cntkio.formats.contract import Ahead, Corpus, Deserializer, Loaded
+from cntkio.formats.contract import Corpus, Deserializer, Loaded, Opening
 from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams, num_pure
 from cntkio.formats.file_lists import FileNames
 from cntkio.formats.input_file import Locator, has_byte
 from cntkio.formats.joined_index import KeysOf
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote, remote_by_default
-from cntkio.formats.report import UNKNOWN_NAME, first_few, observed, traced
+from cntkio.formats.report import UNKNOWN_NAME, first_few
 from cntkio.formats.table import key_value
 from cntkio.formats.text_input import TextInput
 from cntkio.hints import did_you_mean, there_are, wording
@@ -317,7 +318,7 @@ class _Events:
         self.unsound: set[int | str | None] = set()  # the keys of the last sequences with errors
 
     def note(self, kind: str | None, error: str | Exception, count: int = 1) -> None:
-        """Note an error or a warning; for `cntkio.formats.report.observed`."""
+        """Note an error or a warning; an `Observer`."""
         self.num_noted += 1
         error = error() if callable(error) else error
         kind = kind or (error.kind if isinstance(error, FormatError) else None) or ""
@@ -434,7 +435,7 @@ class _Checked(NamedTuple):
     num_noted: int
 
 
-_Open = Callable[[], Corpus]
+_Open = Callable[[Opening], Corpus]
 
 
 def _check_input(call: _Call, file: Input) -> list[list[_Checked]]:
@@ -526,9 +527,10 @@ def _check_as_asked(call: _Call, file: Input) -> list[list[_Checked]]:
     together = None
     if can_be_opened:
         try:
-            with traced(0):
-                (describes,) = described(file, call.reading)
-                (corpus,) = [call.stack.enter_context(closing(part())) for part in describes.parts()]
+            (describes,) = described(file, call.reading)
+            (open_part,) = describes.parts()
+            silently = dataclasses.replace(IN_ORDER, trace_level=0)
+            corpus = call.stack.enter_context(closing(open_part(silently)))
             together = _Opened(file.name, corpus)
         except (CntkIoError, OSError) as error:
             call.findings.add(Finding.of("repeated id", error, file.name))
@@ -545,21 +547,16 @@ def _check_described(call: _Call, one: Described, contents: Contents | None = No
         aliases = {name: stream["stream_alias"] for name, stream in one.deserializers[0].streams.items()}
     opening = call._replace(has_words=call.has_words or any(each.has_text_keys for each in one.deserializers))
     return [
-        _check_part(opening, path, part, contents, aliases, is_table=form in _TABLES)
+        _check_part(opening, path, part.open, contents, aliases, is_table=form in _TABLES)
         for deserializer in one.deserializers
-        for part in _openers(opening, deserializer)
+        for part in deserializer.parts()
     ]
 
 
 def _check_given(call: _Call, deserializer: Any) -> list[_Checked]:
     name = type(deserializer).__name__
     call.findings.corpus = name
-    return [_check_part(call, name, part, None) for part in _openers(call, deserializer)]
-
-
-def _openers(call: _Call, deserializer: Deserializer) -> list[_Open]:
-    ahead = Ahead(PARSED_AHEAD)
-    return [partial(part.open, text_keys=call.has_words, ahead=ahead) for part in deserializer.parts()]
+    return [_check_part(call, name, part.open, None) for part in deserializer.parts()]
 
 
 def _check_part(
@@ -576,8 +573,9 @@ def _check_part(
     contents = Contents() if shared is None else shared
     opened = None
     try:
-        with observed(events.note, (UNKNOWN_NAME,) if call.is_guess else ()):
-            corpus: Any = call.stack.enter_context(closing(open_part()))
+        asked = (UNKNOWN_NAME,) if call.is_guess else ()
+        opening = dataclasses.replace(IN_ORDER, text_keys=call.has_words, observer=events.note, asked=asked)
+        corpus: Any = call.stack.enter_context(closing(open_part(opening)))
         text = (
             None
             if aliases is None
@@ -652,8 +650,7 @@ def _check_source(call: _Call, source: Sequence[_Checked]) -> Sequences:
         len(opened) > 1 or traits is None or traits.can_lead
     ):  # labels are checked without features
         try:
-            with traced(0):
-                arrange([one.corpus for one in opened])
+            arrange([one.corpus for one in opened], trace_level=0)
             _require_names(opened)
         except CntkIoError as error:
             findings.add(Finding("cannot-join", str(error), opened[0].path))

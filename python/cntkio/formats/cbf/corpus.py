@@ -18,12 +18,12 @@ from cntkio.formats.cbf.faults import Fault
 from cntkio.formats.cbf.header import Header, StreamHeader, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
 from cntkio.formats.columns import span_at
-from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Index, Loaded, PlacesInFiles
+from cntkio.formats.contract import OPENING, Ahead, Deserializer, Index, Loaded, Opening, PlacesInFiles
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import file_fingerprint
 from cntkio.formats.input_file import InputFile, in_utf8
-from cntkio.formats.report import Report, warn
+from cntkio.formats.report import warn
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable
 from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import StreamDefs, StreamInformation, named, num_values
@@ -111,10 +111,10 @@ class CBFDeserializer(CntkOptions):
     def parts(self) -> Sequence[Deserializer]:
         return (self,)
 
-    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> FileCorpus:
+    def open(self, opening: Opening = OPENING) -> FileCorpus:
         """Open the files and read their headers and the lengths of their sequences.
 
-        Neither argument has an effect, because keys are numbers, and the files need no index.
+        Keys are numbers, and nothing is parsed ahead, because the files need no index.
 
         Raises:
             OSError: A file cannot be read, or no file matches a pattern.
@@ -122,7 +122,7 @@ class CBFDeserializer(CntkOptions):
             ConfigError: A renaming or a precision does not fit a file, or files have different streams.
         """
         paths = listed_files(self.filename)
-        return FileCorpus(CBFFormat(self), paths, self.label, keeps_data=self.keep_data_in_memory)
+        return FileCorpus(CBFFormat(self, opening), paths, self.label, keeps_data=self.keep_data_in_memory)
 
 
 class CBFLayout(NamedTuple):
@@ -157,11 +157,12 @@ class CBFFormat:
 
     Args:
         options: The deserializer.
+        opening: What the caller wants from the corpus.
     """
 
-    def __init__(self, options: CBFDeserializer) -> None:
-        self._options = options
-        self.report = Report(options.label)
+    def __init__(self, options: CBFDeserializer, opening: Opening) -> None:
+        self._options, self._trace_level = options, opening.trace_level
+        self.report = opening.report(options.label)
         self._wording = wording()
         self._remarks: set[str] = set()
         self._spare = _core.Spare(0)
@@ -180,7 +181,7 @@ class CBFFormat:
             raise ConfigError(f"{path}: {what}", key="streams")
         if what not in self._remarks:
             self._remarks.add(what)
-            warn("%s: %s", path, what)
+            warn(self._trace_level, "%s: %s", path, what)
 
     def index(self, file: _OpenFile, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         text = file.text

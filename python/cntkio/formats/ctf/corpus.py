@@ -23,7 +23,7 @@ from cntkio.formats.block_cache import require_room
 from cntkio.formats.cntk_options import TEXT, CntkOptions
 from cntkio.formats.columns import span_at
 from cntkio.formats.compressed import explained
-from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Index, Loaded, PlacesInFiles
+from cntkio.formats.contract import NOTHING_AHEAD, OPENING, Ahead, Deserializer, Index, Loaded, Opening, PlacesInFiles
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import (
@@ -57,7 +57,7 @@ from cntkio.formats.joined_index import KeysOf, check_keys_of
 from cntkio.formats.open_input import open_input, presumed_sizes, text_sizes
 from cntkio.formats.passes import announced_together
 from cntkio.formats.remote import Remote, default_remote, is_remote, located
-from cntkio.formats.report import UNKNOWN_NAME, Report
+from cntkio.formats.report import UNKNOWN_NAME
 from cntkio.formats.table import key_value
 from cntkio.formats.text_input import CoreText, PackedText, TextInput
 from cntkio.hints import did_you_mean, suggests_keywords, wording
@@ -168,13 +168,12 @@ class CTFDeserializer(CntkOptions):
     def parts(self) -> Sequence[Deserializer]:
         return (self,)
 
-    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> FileCorpus:
+    def open(self, opening: Opening = OPENING) -> FileCorpus:
         """Open the files and index them, or load the indexes.
 
-        Args:
-            text_keys: Whether ids are words, as with HTK features and labels. An index with words is not cached.
-            ahead: The chunks that are needed immediately. The pass that makes the index parses them, so that they are
-                read only once. If the index comes from its cache, nothing is parsed.
+        The pass that makes the index parses the chunks that are needed immediately, so that they are read only once. If
+        the index comes from its cache, nothing is parsed. An index with ids that are words, as with HTK features and
+        labels, is not cached.
 
         Raises:
             OSError: A file cannot be read, or no file matches a pattern.
@@ -182,11 +181,11 @@ class CTFDeserializer(CntkOptions):
                 same id.
             CorpusError: No sequence is left to read.
         """
-        paths = listed_files(self.filename, remote=self.remote)
+        paths, ahead = listed_files(self.filename, remote=self.remote), opening.ahead
         are_several = len(paths) > 1
         sizes = (presumed_sizes if are_several else text_sizes)(paths, self.remote)  # opens no file of several
         largest = max(sizes) if all(sizes) else self.chunk_size_in_bytes
-        form = CTFFormat(self, text_keys, is_packed=ahead.is_packed, largest=largest, are_several=are_several)
+        form = CTFFormat(self, opening, largest=largest, are_several=are_several)
         aheads = ahead.shared(sizes, self.chunk_size_in_bytes) if are_several else [ahead]
         with announced_together("indexing", sizes):
             corpus = FileCorpus(form, paths, self.label, aheads, keys=self.keys)
@@ -240,8 +239,7 @@ class CTFFormat:
 
     Args:
         options: The deserializer.
-        text_keys: Whether ids are words.
-        is_packed: Whether all chunks will only be packed into minibatches.
+        opening: What the caller wants from the corpus.
         largest: Bytes of the largest file.
         are_several: Whether there are several files. If so, small uncompressed local files have no index cache.
 
@@ -259,13 +257,11 @@ class CTFFormat:
         num_error_kinds: Number of kinds of findings that are errors; they are the first kinds.
     """
 
-    def __init__(
-        self, options: CTFDeserializer, text_keys: bool, *, is_packed: bool, largest: int, are_several: bool
-    ) -> None:
+    def __init__(self, options: CTFDeserializer, opening: Opening, *, largest: int, are_several: bool) -> None:
         self.options = options
         # Threads of their own, which do not have the default of this thread, open files again.
         self._remote = options.remote or default_remote()
-        self.text_keys = text_keys
+        self.text_keys = opening.text_keys
         self._are_several = are_several
         streams = named(options.streams)
         self.streams = tuple(
@@ -290,12 +286,12 @@ class CTFFormat:
         ]
         self.names = {stream["stream_alias"].encode(): name for name, stream in streams}
         self.defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
-        self.report = Report(options.label, options.max_errors)
+        self.report = opening.report(options.label, options.max_errors)
         self.core_schema = _core.CTFSchema(
             self.schema,
             defining=self.defining,
-            has_words=text_keys,
-            is_compact=is_packed,
+            has_words=opening.text_keys,
+            is_compact=opening.ahead.is_packed,
             is_subset=options.subset,
             keeps_findings=self.report.is_observed,
             notes_unknown_names=self.report.asks_for(UNKNOWN_NAME),

@@ -31,11 +31,12 @@ from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
 from cntkio.formats.columns import span_at
 from cntkio.formats.contract import (
     NOT_KEPT_OPEN,
-    NOTHING_AHEAD,
+    OPENING,
     Ahead,
     Index,
     Loaded,
     OpenedFile,
+    Opening,
     PlacesInFiles,
     Utterances,
 )
@@ -56,7 +57,7 @@ from cntkio.formats.htk.options import (
     window_of,
 )
 from cntkio.formats.joined_index import fingerprint_of_files
-from cntkio.formats.report import Report, first_few
+from cntkio.formats.report import first_few
 from cntkio.formats.table import ListedFiles, SequenceTable
 from cntkio.hints import suggests_keywords, wording
 from cntkio.streams import LARGEST_DIM, StreamDefs, StreamInformation, named
@@ -160,7 +161,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
             raise ConfigError(f"{count} streams are {count} corpora; open each item of parts()", key="streams")
         return self._settings(*self.streams)
 
-    def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> FileCorpus:
+    def open(self, opening: Opening = OPENING) -> FileCorpus:
         """Read the lists of the only stream, and the header of the first utterance's file.
 
         Raises:
@@ -169,7 +170,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
             ConfigError: The shape does not fit the files, or there are several streams.
             CorpusError: No utterance is left.
         """
-        return HTKFormat(self.settings()).corpus()
+        return HTKFormat(self.settings(), opening).corpus()
 
 
 class HTKLayout(NamedTuple):
@@ -200,13 +201,14 @@ class HTKFormat:
 
     Args:
         settings: The options of the stream.
+        opening: What the caller wants from the corpus.
     """
 
-    def __init__(self, settings: FeatureSettings) -> None:
+    def __init__(self, settings: FeatureSettings, opening: Opening) -> None:
         self._settings = settings
         self._lists = listed_files(settings.lists, option="scp")
         self.name = shown_files(self._lists)
-        self.report = Report(self.name)
+        self.report = opening.report(self.name)
 
     def corpus(self) -> FileCorpus:
         """Open the corpus of this stream; `HTKFeatureDeserializer.open` names the errors."""

@@ -30,11 +30,12 @@ from cntkio.formats.cntk_options import BINARY_LABELS, LABELS
 from cntkio.formats.columns import span_at
 from cntkio.formats.contract import (
     NOT_KEPT_OPEN,
-    NOTHING_AHEAD,
+    OPENING,
     Ahead,
     Index,
     Loaded,
     OpenedFile,
+    Opening,
     PlacesInFiles,
     Utterances,
 )
@@ -57,7 +58,7 @@ from cntkio.formats.mlf.entries import (
 )
 from cntkio.formats.mlf.mapping import Targets, read_mapping, read_targets
 from cntkio.formats.mlf.options import LabelSettings, settings_of
-from cntkio.formats.report import Report, first_few
+from cntkio.formats.report import first_few
 from cntkio.formats.table import FileSpans, SequenceTable
 from cntkio.hints import suggests_keywords
 from cntkio.streams import StorageFormat, StreamDefs, StreamInformation
@@ -142,7 +143,7 @@ class HTKMLFDeserializer(UtteranceOptions):
     def parts(self) -> Sequence[HTKMLFDeserializer]:
         return (self,)
 
-    def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> FileCorpus:
+    def open(self, opening: Opening = OPENING) -> FileCorpus:
         """Read the files, or their index caches.
 
         Raises:
@@ -150,9 +151,9 @@ class HTKMLFDeserializer(UtteranceOptions):
             FormatError: A label file or the mapping file breaks its format.
         """
         mapping = self._settings().mapping_file
-        return self.open_with(read_mapping(mapping) if mapping else None)
+        return self.open_with(read_mapping(mapping) if mapping else None, opening)
 
-    def open_with(self, names: list[bytes] | None) -> FileCorpus:
+    def open_with(self, names: list[bytes] | None, opening: Opening = OPENING) -> FileCorpus:
         """Read the files with these names of classes instead of a mapping file; None: the fourth column is the class.
 
         Raises:
@@ -172,7 +173,7 @@ class HTKMLFDeserializer(UtteranceOptions):
             frame_period=settings.frame_period,
             cache_index=settings.cache_index,
         )
-        return MLFFormat(settings, read, targets).corpus()
+        return MLFFormat(settings, read, opening, targets).corpus()
 
 
 @suggests_keywords
@@ -214,7 +215,7 @@ class HTKMLFBinaryDeserializer(UtteranceOptions):
     def parts(self) -> Sequence[HTKMLFBinaryDeserializer]:
         return (self,)
 
-    def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> FileCorpus:
+    def open(self, opening: Opening = OPENING) -> FileCorpus:
         """Read the files.
 
         Raises:
@@ -222,7 +223,7 @@ class HTKMLFBinaryDeserializer(UtteranceOptions):
             FormatError: A file breaks the format.
         """
         settings = settings_of(self, {})
-        return MLFFormat(settings, functools.partial(scan_binary, dim=settings.dim)).corpus()
+        return MLFFormat(settings, functools.partial(scan_binary, dim=settings.dim), opening).corpus()
 
 
 class MLFLayout(NamedTuple):
@@ -325,14 +326,21 @@ class MLFFormat:
     Args:
         settings: The options of the stream.
         read: Returns the entries of a file.
+        opening: What the caller wants from the corpus.
         targets: The vector of each class; None: labels are classes.
     """
 
-    def __init__(self, settings: LabelSettings, read: Callable[[str], Entries], targets: Targets | None = None) -> None:
+    def __init__(
+        self,
+        settings: LabelSettings,
+        read: Callable[[str], Entries],
+        opening: Opening,
+        targets: Targets | None = None,
+    ) -> None:
         self._settings, self._read, self._targets = settings, read, targets
         self._paths = listed_files(settings.paths, option="mlf")
         self._name = shown_files(self._paths)
-        self.report = Report(self._name)
+        self.report = opening.report(self._name)
 
     def corpus(self) -> FileCorpus:
         """Open the corpus of these labels; `HTKMLFDeserializer.open` names the errors."""

@@ -25,8 +25,7 @@ import numpy.typing as npt
 from cntkio._threads import ForkLock
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Corpus, Index, Loaded, PlacesInFiles
-from cntkio.formats.report import Report
+from cntkio.formats.contract import OPENING, Corpus, Index, Loaded, Opening, PlacesInFiles
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable
 from cntkio.formats.user.columns import chunk_of
 from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers
@@ -115,7 +114,7 @@ class UserDeserializer:
         """Return this deserializer alone: it describes one corpus."""
         return (self,)
 
-    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> UserTimelineCorpus | MainTimelineCorpus:
+    def open(self, opening: Opening = OPENING) -> UserTimelineCorpus | MainTimelineCorpus:
         """Get the streams and the number of chunks and, on the global timeline, lengths and keys.
 
         Raises:
@@ -124,16 +123,16 @@ class UserDeserializer:
         """
         if self.timeline not in ("local", "global"):
             raise ConfigError(f"timeline={self.timeline!r}: expected 'local' or 'global'", key="timeline")
-        return UserTimelineCorpus(self) if self.timeline == "local" else MainTimelineCorpus(self)
+        return (UserTimelineCorpus if self.timeline == "local" else MainTimelineCorpus)(self, opening)
 
 
 class _UserCorpus(Corpus):
     """A user-defined deserializer whose chunks are fetched and checked."""
 
-    def __init__(self, deserializer: UserDeserializer) -> None:
+    def __init__(self, deserializer: UserDeserializer, opening: Opening) -> None:
         self._deserializer = deserializer
         name = type(deserializer).__name__
-        self.report = Report(name)
+        self.report = opening.report(name)
         self.index = Index(name, _checked_streams(deserializer), NO_SEQUENCES, "", loads_parts=False)
         self._defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
         num_chunks = deserializer.num_chunks()
@@ -174,8 +173,8 @@ class UserTimelineCorpus(_UserCorpus):
     Its table has chunks without sequences. In each chunk, indices of sequences begin at 0.
     """
 
-    def __init__(self, deserializer: UserDeserializer) -> None:
-        super().__init__(deserializer)
+    def __init__(self, deserializer: UserDeserializer, opening: Opening) -> None:
+        super().__init__(deserializer, opening)
         self.index = self.index._replace(
             table=dataclasses.replace(NO_SEQUENCES, chunk_starts=np.zeros(self._num_chunks + 1, np.int64)),
             fingerprint=f"user-defined, {self._num_chunks} chunks, {self._digest()}",
@@ -189,8 +188,8 @@ class UserTimelineCorpus(_UserCorpus):
 class MainTimelineCorpus(_UserCorpus):
     """A user-defined deserializer in the order of all other formats. Chunks without a sequence are left out."""
 
-    def __init__(self, deserializer: UserDeserializer) -> None:
-        super().__init__(deserializer)
+    def __init__(self, deserializer: UserDeserializer, opening: Opening) -> None:
+        super().__init__(deserializer, opening)
         all_lengths = list(self._lengths())
         sizes = np.array([len(lengths) for lengths in all_lengths], np.int64)
         self._chunk_ids = np.flatnonzero(sizes)
