@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from cntkio import ConfigError, CorpusError
 from cntkio.formats import objects
+from cntkio.formats.names import is_remote, shown
 from cntkio.formats.objects import RemoteObject, may_pass, open_object
-from cntkio.formats.remote import Remote, is_remote, located, shown
+from cntkio.formats.remote import Remote, located
 from cntkio.formats.stores import matching_objects
 from support.forks import in_a_fork
 from support.range_server import RangeServer, Request, range_server

@@ -20,8 +20,8 @@ from cntkio.displays import counted
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.contract import Corpus
 from cntkio.formats.ctf import guessed_streams
+from cntkio.formats.names import is_remote
 from cntkio.formats.open_input import is_compressed
-from cntkio.formats.remote import is_remote
 from cntkio.formats.table import SequenceTable
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource

@@ -30,7 +30,7 @@ from typing import NamedTuple, TypeVar
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
 from cntkio.formats.file_lists import in_one_text
-from cntkio.formats.remote import is_remote
+from cntkio.formats.names import is_remote
 from cntkio.formats.report import warn
 from cntkio.hints import did_you_mean
 

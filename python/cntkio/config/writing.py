@@ -26,7 +26,8 @@ from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.formats.htk.options import paths_of
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
-from cntkio.formats.remote import Remote, shown_pattern
+from cntkio.formats.names import shown_pattern
+from cntkio.formats.remote import Remote
 from cntkio.streams import StreamDef, StreamDefs
 from cntkio.timeline import (
     WHOLE_DATA,

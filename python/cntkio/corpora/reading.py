@@ -33,10 +33,11 @@ from cntkio.formats.mlf import (
     infer_labels,
     read_mapping,
 )
+from cntkio.formats.names import as_url, is_remote
+from cntkio.formats.names import shown as shown_url
 from cntkio.formats.open_input import open_stored
 from cntkio.formats.passes import announced, passed
-from cntkio.formats.remote import as_url, default_remote, is_remote
-from cntkio.formats.remote import shown as shown_url
+from cntkio.formats.remote import default_remote
 from cntkio.formats.report import NUM_IN_FULL
 from cntkio.formats.unpacking import ENDINGS, PACKINGS, content_of
 from cntkio.hints import wording

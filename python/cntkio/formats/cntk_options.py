@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cntkio.errors import ConfigError
-from cntkio.formats.remote import shown_pattern
+from cntkio.formats.names import shown_pattern
 from cntkio.hints import did_you_mean, folded
 from cntkio.streams import described_streams
 

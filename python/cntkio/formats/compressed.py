@@ -12,29 +12,37 @@ with the 32 KB of text before it. The text between two points is a segment.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import re
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import ForkLock, num_threads
-from cntkio.errors import FormatError
 from cntkio.formats.block_cache import BlockCache, CachedObject, CacheFolder, num_bytes_in_cache
 from cntkio.formats.columns import Column, span_at
 from cntkio.formats.index_cache import Arrays, DamagedCacheError, IndexCache, Remaking, StoredArrays, StoredColumn
 from cntkio.formats.passes import announced, passed
 from cntkio.formats.stores import Facts
-from cntkio.formats.text_input import WINDOW, Bytes, CoreText, PackedText, TextInput, Window, filled, windows_of_lines
+from cntkio.formats.text_input import (
+    WINDOW,
+    Bytes,
+    Compression,
+    CoreText,
+    PackedText,
+    TextInput,
+    Window,
+    explained,
+    filled,
+    raise_damage,
+    windows_of_lines,
+)
 
-Compression = Literal["gzip", "zstd"]
 ENDINGS = (".gz", ".bgz", ".zst")
 """Usual extensions of compressed files."""
 SPACING = 4 << 20
@@ -43,26 +51,11 @@ FRAMES = 1 << 20
 """Bytes of a part of the text: all zstd frames that begin in the same part are one segment."""
 LARGEST_SEGMENT = 64 << 20
 """Most bytes of text in a zstd frame that is read in any order; larger frames are read in order only."""
-_MAGIC: tuple[tuple[Compression, re.Pattern[bytes]], ...] = (
-    ("gzip", re.compile(rb"\x1f\x8b\x08", re.DOTALL)),
-    # A frame, or a skippable frame.
-    ("zstd", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", re.DOTALL)),
-)
 _PASS = 4 << 20
 _WHOLE = 2**63
 _FOOTER, _SEEK_TABLE = struct.Struct("<IBI"), 0x8F92EAB1
 _SKIPPABLE, _SKIPPABLE_FRAME = struct.Struct("<II"), 0x184D2A5E
 _HAS_SUMS, _RESERVED = 0x80, 0x7C
-
-
-def compression_of(head: bytes) -> Compression | None:
-    """Return the compression of a file with these first bytes; None: it is not compressed.
-
-    Example:
-        >>> compression_of(b"\\x1f\\x8b\\x08\\0"), compression_of(b"|x 1")
-        ('gzip', None)
-    """
-    return next((name for name, magic in _MAGIC if magic.match(head)), None)
 
 
 class Points(NamedTuple):
@@ -218,41 +211,6 @@ class CompressedText:
         return self.compression, source, texts, places, bounds - bounds[0], windows, self._decoders
 
 
-@contextlib.contextmanager
-def explained(text: TextInput) -> Iterator[None]:
-    """Explain the errors of reads from a text: if the file has changed, that explains more than any other error.
-
-    Raises:
-        CorpusError: The file was changed.
-        FormatError: The compressed data are damaged.
-    """
-    try:
-        yield
-    except (OSError, EOFError):
-        text.require_unchanged()
-        raise
-    except _core.DamagedDataError as error:
-        _raise_damage(text, text.compression, error.args)
-
-
-def _raise_damage(text: TextInput, compression: str | None, fault: tuple[int, int, str]) -> NoReturn:
-    """Raise the error that says where compressed data are damaged.
-
-    Args:
-        text: The text, or the compressed file.
-        compression: The compression.
-        fault: Offset in the compressed file, offset in the text, and what is wrong.
-    """
-    text.require_unchanged()
-    packed, offset, what = fault
-    raise FormatError(
-        f"the {compression} data are damaged near byte {packed} of the compressed file: {what}; "
-        "make the file again, or test it with the tool that made it",
-        path=text.path,
-        byte=offset,
-    ) from None
-
-
 class InOrder:
     """Decompression in order. It keeps the most recent text for readers that come a little later."""
 
@@ -304,7 +262,7 @@ class InOrder:
             if fault is None and not skipped and not count and begin == end:
                 fault = (*self._stream.position, "the data end early")
             if fault is not None:
-                _raise_damage(stored, self._compression, fault)
+                raise_damage(stored, self._compression, fault)
             skip -= skipped
             written += count
         return out
@@ -370,7 +328,7 @@ def pieces_of(stored: TextInput, compression: Compression, size: int) -> Iterato
         with explained(stored):
             _, count, fault = stream.feed(stored.source(begin, end), end, 0, out)
         if fault is not None:
-            _raise_damage(stored, compression, fault)
+            raise_damage(stored, compression, fault)
         if not count and begin == end:
             break
         yield out[:count].tobytes()
@@ -379,7 +337,7 @@ def pieces_of(stored: TextInput, compression: Compression, size: int) -> Iterato
 
 def _require_end(stored: TextInput, compression: Compression, stream: _core.CompressedStream) -> None:
     if not stream.is_between or stream.position[0] != stored.size:
-        _raise_damage(stored, compression, (*stream.position, "the file ends early; it was cut off"))
+        raise_damage(stored, compression, (*stream.position, "the file ends early; it was cut off"))
 
 
 def _cached(stored: TextInput, compression: Compression, verify: bool) -> tuple[Points, Path | None]:
@@ -424,7 +382,7 @@ def pass_over(stored: TextInput, compression: Compression) -> Points:
             end = min(begin + _PASS, stored.size)
             _, _, fault = stream.feed(stored.source(begin, end), end, _WHOLE, nothing)
             if fault is not None:
-                _raise_damage(stored, compression, fault)
+                raise_damage(stored, compression, fault)
             passed(end - begin)
     _require_end(stored, compression, stream)
     size = stream.position[1]

@@ -74,6 +74,7 @@ class FileCorpus(Corpus):
     ) -> None:
         self.report = form.report
         self._format, self._paths = form, paths
+        self._context = contextvars.copy_context()  # of the caller; other threads may open files again
         self._indexes: list[Index] = []
         self._files: OrderedDict[int, _OpenFile] = OrderedDict()
         self._lock = ForkLock()
@@ -116,7 +117,7 @@ class FileCorpus(Corpus):
         coming: deque[Job[tuple[Any, Index, list[Chunk]]]] = deque()
         with Workers(count, "cntkio-open") as workers:
             for path, ahead in zip(self._paths, aheads, strict=True):
-                coming.append(workers.do(contextvars.copy_context().run, self._open, path, ahead))
+                coming.append(workers.do(self._context.copy().run, self._open, path, ahead))
                 if len(coming) > 2 * count:
                     yield coming.popleft().result()
             while coming:
@@ -251,7 +252,7 @@ class FileCorpus(Corpus):
 
     def _open_again(self, number: int) -> Any:
         index = self._indexes[number]
-        file = self._format.open(self._paths[number], index)
+        file = self._context.copy().run(self._format.open, self._paths[number], index)
         if file.stamp != index.stamp:
             file.close()
             raise changed_in_use(index.name, index.num_bytes, file.size)

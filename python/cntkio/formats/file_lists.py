@@ -24,7 +24,8 @@ from typing import Protocol, TypeAlias
 
 from cntkio.errors import ConfigError
 from cntkio.formats.input_file import hint_on_missing
-from cntkio.formats.remote import Remote, as_url, is_remote, shown, shown_pattern
+from cntkio.formats.names import as_url, is_remote, shown, shown_pattern
+from cntkio.formats.remote import Remote
 from cntkio.formats.stores import RemoteFiles, hint_on_memory
 from cntkio.hints import near_name
 

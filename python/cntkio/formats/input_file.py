@@ -22,7 +22,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.errors import CorpusError, FormatError
-from cntkio.formats.remote import is_remote, shown
+from cntkio.formats.names import is_remote, shown
 from cntkio.formats.text_input import LOADS_AT_ONCE, CoreText, ReadableText, Window
 from cntkio.hints import near_name
 

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cntkio.formats.block_cache import cache_folder
-from cntkio.formats.compressed import ENDINGS, Compression, compression_of, first_text, open_compressed
+from cntkio.formats.compressed import ENDINGS, first_text, open_compressed
 from cntkio.formats.file_lists import sizes_of
 from cntkio.formats.input_file import InputFile, open_to_read
-from cntkio.formats.remote import Remote, as_url, default_remote, is_remote
+from cntkio.formats.names import as_url, is_remote
+from cntkio.formats.remote import Remote, default_remote
 from cntkio.formats.remote_input import RemoteInput
-from cntkio.formats.text_input import TextInput
+from cntkio.formats.text_input import Compression, TextInput, compression_of
 
 _MAGIC_SIZE = 4
 

@@ -11,16 +11,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from cntkio._threads import ForkLock
 from cntkio.arguments import path_texts
 from cntkio.errors import ConfigError
 from cntkio.formats.identities import OwnIdentity
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
-# A `pathlib.Path` turns two slashes into a single slash.
-_SCHEME_OF_PATH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?=[^/])")
 REMOTE_NUMBERS = ("num_requests", "num_retries", "timeout_in_seconds")
 """Options that are numbers."""
 _SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
@@ -143,56 +139,6 @@ def num_bytes(name: str, value: Any) -> int | None:
         if size > 0:
             return size
     raise ConfigError(f'{name} is {value!r}; expected a number of bytes, or a text such as "50 GB"', key=name)
-
-
-def is_remote(path: str, remote: Remote | None = None) -> bool:
-    """Return whether a path names a file of a remote store: it has a scheme, or the options have a store.
-
-    Example:
-        >>> is_remote("s3://bucket/a.ctf"), is_remote("C:/a.ctf"), is_remote("a.ctf", Remote(store=object()))
-        (True, False, True)
-    """
-    return (remote is not None and remote.store is not None) or _SCHEME.match(as_url(path)) is not None
-
-
-def as_url(path: str) -> str:
-    """Return the URL from which a `pathlib.Path` was made; other paths, and names of existing files, stay as they are.
-
-    Example:
-        >>> as_url("s3:/bucket/a.ctf"), as_url("folder/a.ctf"), as_url("C:/a.ctf")
-        ('s3://bucket/a.ctf', 'folder/a.ctf', 'C:/a.ctf')
-    """
-    found = _SCHEME_OF_PATH.match(path)
-    return f"{found[1]}://{path[found.end() :]}" if found and not os.path.lexists(path) else path
-
-
-def shown(url: str) -> str:
-    """Return a URL without passwords and signatures, for messages.
-
-    Example:
-        >>> shown("https://me:secret@host/a.ctf?signature=3f")
-        'https://host/a.ctf'
-    """
-    if "?" not in url and "@" not in url:
-        return url
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return url
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")) if parts.netloc else url
-
-
-def shown_pattern(pattern: str) -> str:
-    """Return a path, a URL or a pattern of them without passwords and signatures, for messages.
-
-    A question mark may be a wildcard, so only text that looks like a query of a URL is left out.
-
-    Example:
-        >>> shown_pattern("s3://me:secret@bucket/part-?.ctf"), shown_pattern("https://host/a.ctf?signature=3f")
-        ('s3://bucket/part-?.ctf', 'https://host/a.ctf')
-    """
-    head, mark, query = pattern.partition("?")
-    return shown(pattern) if "=" in query else shown(head) + mark + query
 
 
 def located(name: str, paths: Any, remote: Remote | None) -> tuple[str | list[str], Remote | None]:

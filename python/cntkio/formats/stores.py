@@ -26,7 +26,8 @@ from typing import Any, NamedTuple, Protocol
 
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, without_secrets
 from cntkio.formats.identities import OF_PROCESS, identity_of, without_access
-from cntkio.formats.remote import Remote, default_remote, shown, shown_pattern
+from cntkio.formats.names import shown, shown_pattern
+from cntkio.formats.remote import Remote, default_remote
 
 # The names under which stores report values that change with the content; the most reliable come first.
 _VERSIONS = ("versionid", "version", "generation", "etag", "contentmd5", "md5hash", "digest", "crc32c")

@@ -13,10 +13,12 @@ chunks, the order and the places of errors are the same, however a text is store
 
 from __future__ import annotations
 
+import contextlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -39,10 +41,16 @@ PackedText: TypeAlias = tuple[
     _core.Decoders,
 ]
 """A compressed text as the parser takes it: the compression, the compressed data, and their access points."""
+Compression = Literal["gzip", "zstd"]
 LOADS_AT_ONCE = 2
 """Chunks of a corpus of local files that are loaded at the same time: one is parsed, and the next one is read."""
 WINDOW = 32 << 20
 """Bytes of a window of a text that the core cannot read by itself."""
+_MAGIC: tuple[tuple[Compression, re.Pattern[bytes]], ...] = (
+    ("gzip", re.compile(rb"\x1f\x8b\x08", re.DOTALL)),
+    # A frame, or a skippable frame.
+    ("zstd", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", re.DOTALL)),
+)
 _ROOM = 64 << 10
 _LONGEST_LINE = 2**32 - 1
 
@@ -173,6 +181,51 @@ class TextInput(ReadableText, Protocol):
         Raises:
             CorpusError: The text was changed.
         """
+
+
+def compression_of(head: bytes) -> Compression | None:
+    """Return the compression of a file with these first bytes; None: it is not compressed.
+
+    Example:
+        >>> compression_of(b"\\x1f\\x8b\\x08\\0"), compression_of(b"|x 1")
+        ('gzip', None)
+    """
+    return next((name for name, magic in _MAGIC if magic.match(head)), None)
+
+
+@contextlib.contextmanager
+def explained(text: TextInput) -> Iterator[None]:
+    """Explain the errors of reads from a text: if the file has changed, that explains more than any other error.
+
+    Raises:
+        CorpusError: The file was changed.
+        FormatError: The compressed data are damaged.
+    """
+    try:
+        yield
+    except (OSError, EOFError):
+        text.require_unchanged()
+        raise
+    except _core.DamagedDataError as error:
+        raise_damage(text, text.compression, error.args)
+
+
+def raise_damage(text: TextInput, compression: str | None, fault: tuple[int, int, str]) -> NoReturn:
+    """Raise the error that says where compressed data are damaged.
+
+    Args:
+        text: The text, or the compressed file.
+        compression: The compression.
+        fault: Offset in the compressed file, offset in the text, and what is wrong.
+    """
+    text.require_unchanged()
+    packed, offset, what = fault
+    raise FormatError(
+        f"the {compression} data are damaged near byte {packed} of the compressed file: {what}; "
+        "make the file again, or test it with the tool that made it",
+        path=text.path,
+        byte=offset,
+    ) from None
 
 
 def filled(read_into: Callable[[Bytes, int], object], begin: int, end: int) -> Bytes:

@@ -19,7 +19,7 @@ from cntkio.errors import FormatError
 from cntkio.formats import compressed
 from cntkio.formats.open_input import open_stored
 from cntkio.formats.remote import Remote
-from cntkio.formats.text_input import TextInput
+from cntkio.formats.text_input import Compression, TextInput, compression_of
 
 Packing = Literal["gzip", "zstd", "bzip2", "xz"]
 PACKINGS: tuple[str, ...] = get_args(Packing)
@@ -59,7 +59,7 @@ def content_of(path: str, remote: Remote | None = None, *, size: int = 1 << 20) 
         elif packing in _OPENERS:
             yield from _unpacked(stored, packing, size)
         else:
-            yield from compressed.pieces_of(stored, cast(compressed.Compression, packing), size)
+            yield from compressed.pieces_of(stored, cast(Compression, packing), size)
     finally:
         stored.close()
 
@@ -67,9 +67,7 @@ def content_of(path: str, remote: Remote | None = None, *, size: int = 1 << 20) 
 def packing_of(stored: TextInput) -> Packing | None:
     """Return the compression of a file; None: it is not compressed."""
     head = stored.read(0, _MAGIC_SIZE)
-    return compressed.compression_of(head) or next(
-        (name for magic, name in MAGIC.items() if head.startswith(magic)), None
-    )
+    return compression_of(head) or next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
 
 
 def _unpacked(stored: TextInput, packing: Packing, size: int) -> Generator[bytes]:

@@ -22,7 +22,6 @@ from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.block_cache import require_room
 from cntkio.formats.cntk_options import TEXT, CntkOptions
 from cntkio.formats.columns import span_at
-from cntkio.formats.compressed import explained
 from cntkio.formats.contract import NOTHING_AHEAD, OPENING, Ahead, Deserializer, Index, Loaded, Opening, PlacesInFiles
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import tuning
@@ -54,12 +53,13 @@ from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import LEAST_CACHED, CacheFiles, file_fingerprint
 from cntkio.formats.input_file import Locator
 from cntkio.formats.joined_index import KeysOf, check_keys_of
+from cntkio.formats.names import is_remote
 from cntkio.formats.open_input import open_input, presumed_sizes, text_sizes
 from cntkio.formats.passes import announced_together
-from cntkio.formats.remote import Remote, default_remote, is_remote, located
+from cntkio.formats.remote import Remote, default_remote, located
 from cntkio.formats.report import UNKNOWN_NAME
 from cntkio.formats.table import key_value
-from cntkio.formats.text_input import CoreText, PackedText, TextInput
+from cntkio.formats.text_input import CoreText, PackedText, TextInput, explained
 from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import LARGEST_DIM, StreamDefs, StreamInformation, check_definers, named, num_values
 
@@ -259,8 +259,6 @@ class CTFFormat:
 
     def __init__(self, options: CTFDeserializer, opening: Opening, *, largest: int, are_several: bool) -> None:
         self.options = options
-        # Threads of their own, which do not have the default of this thread, open files again.
-        self._remote = options.remote or default_remote()
         self.text_keys = opening.text_keys
         self._are_several = are_several
         streams = named(options.streams)
@@ -302,7 +300,7 @@ class CTFFormat:
 
     def open(self, path: str, index: Index | None) -> OpenText:
         options, guide = self.options, None if index is None else index.layout.guide
-        return OpenText(open_input(path, self._remote, cache_index=options.cache_index, guide=guide))
+        return OpenText(open_input(path, options.remote, cache_index=options.cache_index, guide=guide))
 
     def index(self, file: OpenText, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         text = file.text

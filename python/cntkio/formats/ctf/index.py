@@ -35,7 +35,6 @@ from cntkio.formats.columns import (
     same_lengths,
     stored_keys,
 )
-from cntkio.formats.compressed import explained
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import REMARKS, advice_at, byte_text
@@ -54,7 +53,7 @@ from cntkio.formats.index_cache import (
 from cntkio.formats.input_file import Locator, content_sum
 from cntkio.formats.passes import Add, announced, passed
 from cntkio.formats.table import SequenceTable, key_value
-from cntkio.formats.text_input import TextInput
+from cntkio.formats.text_input import TextInput, explained
 
 _LARGEST_CHUNK = 2**63
 _PASS = "indexing"  # the name of the pass

@@ -23,11 +23,11 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.errors import FormatError
-from cntkio.formats.compressed import explained
 from cntkio.formats.detect import other_than
 from cntkio.formats.htk.keys import text_rows
 from cntkio.formats.index_cache import IndexCache
 from cntkio.formats.input_file import InputFile, Locator, all_bytes
+from cntkio.formats.text_input import explained
 
 FRAME_PERIOD = 100_000
 """A frame's duration in units of 100 ns: 10 ms."""
