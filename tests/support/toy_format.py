@@ -1,0 +1,104 @@
+"""A format that is one class of options and one `Format`: lines of a key and two numbers, such as ``7 0.5 2``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from cntkio import Remote
+from cntkio._core import Chunk
+from cntkio.formats.contract import OPENING, Ahead, Index, Loaded, Opening, PlacesInFiles
+from cntkio.formats.corpus import FileCorpus
+from cntkio.formats.file_lists import FileNames, listed_files, shown_files
+from cntkio.formats.index_cache import file_fingerprint
+from cntkio.formats.input_file import Locator
+from cntkio.formats.open_input import open_input
+from cntkio.formats.table import SequenceTable
+from cntkio.formats.text_input import TextInput, explained
+from cntkio.streams import StreamInformation
+
+CHUNK = 3  # lines of a chunk
+
+
+@dataclasses.dataclass
+class ToyDeserializer:
+    """A corpus of lines: one sequence with one sample each."""
+
+    filename: FileNames
+    max_errors: int = 0
+    remote: Remote | None = None
+    has_text_keys = False
+
+    def parts(self) -> Sequence[ToyDeserializer]:
+        return (self,)
+
+    def open(self, opening: Opening = OPENING) -> FileCorpus:
+        paths = listed_files(self.filename, remote=self.remote)
+        return FileCorpus(ToyFormat(self, opening), paths, shown_files(self.filename))
+
+
+class OpenLines:
+    """A file that is open; an `OpenedFile`."""
+
+    def __init__(self, text: TextInput) -> None:
+        self.text, self.locator = text, Locator(text)
+        self.size, self.stamp, self.companions, self.close = text.size, text.stamp, text.companions, text.close
+
+
+class ToyFormat:
+    """Reads lines; a `Format`. The layout of an index has the first byte of each line and, last, the size."""
+
+    def __init__(self, options: ToyDeserializer, opening: Opening) -> None:
+        self.report = opening.report(shown_files(options.filename), options.max_errors)
+        self._remote = options.remote
+
+    def open(self, path: str, index: Index | None) -> OpenLines:
+        return OpenLines(open_input(path, self._remote))
+
+    def index(self, file: OpenLines, ahead: Ahead) -> tuple[Index, list[Chunk]]:
+        lines = self._lines(file, 0, file.size)
+        bounds = np.cumsum([0, *map(len, lines)])
+        keys = np.empty(len(lines), np.uint64)
+        for number, line in enumerate(lines):
+            key = line.split()[:1]
+            if not key or not key[0].isdigit() or len(key[0]) > 18:
+                raise file.locator.error(int(bounds[number]), "expected a key, a whole number")
+            keys[number] = int(key[0])
+        chunk_starts = np.append(np.arange(0, len(keys), CHUNK), len(keys))
+        table = SequenceTable(keys, np.ones(len(keys), np.uint32), chunk_starts)
+        streams = (StreamInformation("x", 0, "dense", np.float32, 2),)
+        name = file.text.path
+        fingerprint = file_fingerprint(file.text, table)
+        return Index(name, streams, table, fingerprint, bounds, file.stamp, file.size, why_empty=f"{name}: no line"), []
+
+    def parse(self, file: OpenLines, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
+        first, last = index.table.bounds_of(chunk_id)
+        values, wrong = np.zeros((last - first, 2), np.float32), []
+        for number, line in enumerate(self._lines(file, index.layout[first], index.layout[last])):
+            try:
+                values[number] = np.array(line.split()[1:], np.float32)
+            except ValueError:
+                wrong.append(first + number)
+        chunk = Chunk.from_columns(last - first, [(np.arange(last - first + 1, dtype="u4"), values.ravel(), 2, None)])
+        if sequences is not None:
+            wrong = [number for number in wrong if number - first in sequences]
+        return Loaded(chunk_id, chunk if sequences is None else chunk.only(sequences), wrong or None, sequences)
+
+    def account(self, file: OpenLines, index: Index, loaded: Loaded | None) -> None:
+        wrong = [] if loaded is None else loaded.findings
+        if not self.report.forgive(len(wrong)):
+            key = int(index.table.keys[wrong[0]])
+            raise file.locator.error(int(index.layout[wrong[0]]), "expected two numbers after the key", sequence=key)
+
+    def place(self, file: OpenLines, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+        begins = index.layout[sequences]
+        return PlacesInFiles([index.name], np.zeros(len(begins), np.int64), begins, file.locator.lines_of(begins))
+
+    def _lines(self, file: OpenLines, begin: Any, end: Any) -> list[bytes]:
+        with explained(file.text):
+            lines = file.text.read(int(begin), int(end - begin)).splitlines(keepends=True)
+        file.text.require_unchanged()
+        return lines
