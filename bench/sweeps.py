@@ -100,7 +100,7 @@ def decode(path: str, streams: Streams) -> Answer:
 
     file = open_input(path)
     # The access points come from a seek table, or from a pass over the file.
-    texts: list[int] = file.guide.texts.tolist()  # type: ignore[attr-defined]
+    texts: list[int] = file.storage.guide.texts.tolist()  # type: ignore[attr-defined]
     parts = list(itertools.pairwise(texts))
     threads = int(os.environ.get("CNTKIO_NUM_THREADS") or len(os.sched_getaffinity(0)))
     own = threading.local()

@@ -120,7 +120,7 @@ def test_every_part_of_a_compressed_text_is_read(packer: str, tmp_path: Path, mo
         small_parts(monkeypatch, source)
         path.write_bytes(PACKERS[packer](text, source))
         file = open_input(str(path))
-        assert (file.size, file.only_in_order) == (len(text), None)
+        assert (file.size, file.storage.only_in_order) == (len(text), None)
         for _ in range(20):
             begin, size = source.randrange(len(text) + 9), source.randrange(len(text) + 9)
             assert file.read(begin, size) == text[begin : begin + size], round_
@@ -217,7 +217,7 @@ def test_a_read_of_a_large_frame_can_be_repeated_after_an_error(
     path.write_bytes(one_frame(text, random.Random(1)))
     monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1 << 20)
     file = open_input(str(path))
-    assert file.only_in_order is not None and file.read(0, 100) == text[:100]
+    assert file.storage.only_in_order is not None and file.read(0, 100) == text[:100]
     with monkeypatch.context() as patch:
         source, calls = InputFile.source, iter(range(9))
 

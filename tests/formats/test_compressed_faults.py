@@ -206,7 +206,7 @@ def test_a_chunk_of_a_remote_text_requests_only_its_segments(kind: str, server: 
     text = TEXT * 12
     content = server.files["a.ctf"] = PACKED[kind][1](text, random.Random(1))
     corpus = CTFDeserializer(f"{server.url}/a.ctf", STREAMS, chunk_size_in_bytes=len(text) // 8).open()
-    points = open_input(f"{server.url}/a.ctf").guide
+    points = open_input(f"{server.url}/a.ctf").storage.guide
     widest = int(np.diff(points.places >> np.uint64(4)).max())  # type: ignore[attr-defined]
     asked = []
     for chunk_id in (5, 2):

@@ -10,7 +10,7 @@ import pytest
 from cntkio import CntkIoError, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs, infer_streams
 from cntkio.formats.ctf import corpus, infer, tuning
 from cntkio.formats.input_file import InputFile
-from cntkio.formats.text_input import CoreText, TextInMemory, Window, windows_of_lines
+from cntkio.formats.text_input import CoreText, Storage, TextInMemory, Window, windows_of_lines
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), y=StreamDef(field="y", shape=9, is_sparse=True))
 
@@ -20,11 +20,11 @@ class Elsewhere:
 
     window = 64
     reach = 64
-    only_in_order = guide = compression = least_gap = None
+    least_gap = stamp = None
 
     def __init__(self, path: str) -> None:
-        self.path = self.identity = "store://a.ctf"
-        self.local_path = self.companions = self.stamp = self.points_cache = None
+        self.path = "store://a.ctf"
+        self.storage = Storage(self.path)
         self._file = InputFile(path)
         self.size = self._file.size
         self.close = self._file.close

@@ -45,7 +45,7 @@ class OpenLines:
 
     def __init__(self, text: TextInput) -> None:
         self.text, self.locator = text, Locator(text)
-        self.size, self.stamp, self.companions, self.close = text.size, text.stamp, text.companions, text.close
+        self.size, self.stamp, self.companions, self.close = text.size, text.stamp, text.storage.companions, text.close
 
 
 class ToyFormat:

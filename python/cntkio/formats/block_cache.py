@@ -28,7 +28,7 @@ import re
 import stat
 import struct
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
@@ -313,8 +313,7 @@ class ObjectReader(Protocol):
     def facts(self) -> Facts:
         """Size and version when it was opened."""
 
-    @property
-    def require_unchanged(self) -> Callable[[], None]:
+    def require_unchanged(self) -> None:
         """Raise an error if the object has changed since it was opened, as far as the store or earlier answers tell."""
 
     def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> None:

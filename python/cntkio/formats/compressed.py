@@ -101,26 +101,26 @@ class CompressedText:
         guide: Points | None,
         points_cache: Path | None = None,
     ) -> None:
-        self.path, self.local_path, self.identity, self.close = (
-            stored.path, stored.local_path, stored.identity, stored.close,
-        )  # fmt: skip
+        self.path, self.stamp, self.close = stored.path, stored.stamp, stored.close
         self.size = int(points.texts[-1])
-        self.companions, self.stamp, self.guide = stored.companions, stored.stamp, guide
-        self.points_cache = points_cache
-        self._stored, self._points = stored, points
-        self.compression: Compression = compression
+        self._stored, self._points, self._compression = stored, points, compression
         self._decoders = _core.Decoders(num_threads(), points.sums)
         self._recent: tuple[int, Bytes] = (-1, np.empty(0, np.uint8))
         largest = int(np.diff(points.texts).max(initial=0))
         self._in_order = InOrder(stored, compression, points) if largest > LARGEST_SEGMENT else None
-        self.only_in_order = None if self._in_order is None else f"a frame with {largest:,} bytes of text"
+        self.storage = stored.storage._replace(
+            compression=compression,
+            only_in_order=None if self._in_order is None else f"a frame with {largest:,} bytes of text",
+            guide=guide,
+            points_cache=points_cache,
+        )
         self._kept: CachedObject | None = None
         # From a local file, the core reads only the wanted bytes by itself.
         leaves_gaps = self._in_order is None and stored.least_gap is not None
         self.least_gap = max(2 * largest, stored.least_gap or 0) if leaves_gaps else None
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
-        return {**self._stored.facts(verify=verify), "compression": self.compression}
+        return {**self._stored.facts(verify=verify), "compression": self._compression}
 
     def loads_at_once(self, chunk_size: int) -> int:
         return self._stored.loads_at_once(chunk_size)
@@ -178,21 +178,21 @@ class CompressedText:
     def keep_in(self, folder: CacheFolder) -> None:
         """Keep the text of too large frames in a folder, so that it can be read in any order.
 
-        A folder whose limit is too low is not used; `only_in_order` says so.
+        A folder whose limit is too low is not used; `storage.only_in_order` says so.
         """
         if self._in_order is None:
             return
         least = num_bytes_in_cache(self.size)
         if folder.limit is not None and folder.limit < least:
             limit = f"a cache_limit of {folder.limit:,} bytes is too low for the text (it needs {least:,})"
-            self.only_in_order = f"{self.only_in_order}, and {limit}"
+            self.storage = self.storage._replace(only_in_order=f"{self.storage.only_in_order}, and {limit}")
             return
         version = json.dumps(["text", self._stored.facts()], sort_keys=True)
-        blocks = BlockCache(folder, self.identity, self.size, version)
+        blocks = BlockCache(folder, self.storage.identity, self.size, version)
         self._kept = CachedObject(
             _Whole(self.path, Facts(self.size, version), self._in_order, self.require_unchanged), blocks
         )
-        self.only_in_order = None
+        self.storage = self.storage._replace(only_in_order=None)
 
     def _fill(self, buffer: Bytes, begin: int) -> None:
         with explained(self):
@@ -208,7 +208,7 @@ class CompressedText:
         with explained(self):
             # A point may need the last bits of the byte before it.
             source = self._stored.source(max((int(places[0]) >> 4) - 1, 0), int(places[-1]) >> 4)
-        return self.compression, source, texts, places, bounds - bounds[0], windows, self._decoders
+        return self._compression, source, texts, places, bounds - bounds[0], windows, self._decoders
 
 
 class InOrder:
@@ -289,7 +289,7 @@ def open_compressed(
         stored: The compressed file.
         compression: The compression.
         cache_index: Whether to keep the points that a pass finds in an index cache; "verify": as for `IndexCache`.
-        guide: `CompressedText.guide` of the same file.
+        guide: `Storage.guide` of the same file.
 
     Raises:
         FormatError: The data are damaged or incomplete.

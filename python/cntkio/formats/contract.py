@@ -124,7 +124,7 @@ NOTHING_AHEAD = Ahead(0, is_packed=False)
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Opening:
-    """What the caller wants from the corpus that it opens; the deserializer says what the corpus is.
+    """Wishes of the caller who opens a corpus; the deserializer describes the corpus itself.
 
     Attributes:
         text_keys: Whether keys are read as words, if the format allows both numbers and words.

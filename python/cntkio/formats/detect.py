@@ -227,7 +227,7 @@ def other_than(form: str, path: str | os.PathLike[str], before: str = "; ") -> s
 def other_in(form: str, text: TextInput, before: str = "; ") -> str:
     """Describe the kind of an opened text, as `other_than` does."""
     try:
-        begin = Beginning(text.read(0, _HEAD), text.size, text.compression)
+        begin = Beginning(text.read(0, _HEAD), text.size, text.storage.compression)
     except OSError:
         return ""
     return _said(form, begin, text.path, before)

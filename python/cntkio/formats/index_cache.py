@@ -235,11 +235,11 @@ class IndexCache:
 
     def candidates(self) -> list[Path]:
         """Return the possible paths of the cache: next to the corpus, and then in the user's cache folder."""
-        ending, local = self._ending, self._file.local_path
+        ending, local = self._ending, self._file.storage.local_path
         folder = _users_folder()
         if local is None:
             name = self._file.path.rpartition("/")[2]
-            return [] if folder is None else [folder / f"{self._file.identity}.{name}{ending}"]
+            return [] if folder is None else [folder / f"{self._file.storage.identity}.{name}{ending}"]
         corpus = local.absolute()
         found = [corpus.with_name(corpus.name + ending)]
         if folder is not None:
@@ -273,7 +273,8 @@ class IndexCache:
         """Yield the possible paths of the cache, and then a local copy of the cache in the corpus's store."""
         paths = self.candidates()
         yield from paths
-        content = self._file.companions.read(self._ending) if self._file.companions is not None and paths else None
+        companions = self._file.storage.companions
+        content = companions.read(self._ending) if companions is not None and paths else None
         if content is not None:
             try:
                 _write_copy(paths[-1], content)

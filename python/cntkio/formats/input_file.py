@@ -23,7 +23,7 @@ from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.errors import CorpusError, FormatError
 from cntkio.formats.names import is_remote, shown
-from cntkio.formats.text_input import LOADS_AT_ONCE, CoreText, ReadableText, Window
+from cntkio.formats.text_input import LOADS_AT_ONCE, CoreText, ReadableText, Storage, Window
 from cntkio.hints import near_name
 
 _BLOCK = 1 << 20
@@ -159,8 +159,7 @@ class InputFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.local_path = Path(path)
-        self.identity = os.path.abspath(path)  # noqa: PTH100 - no links
+        self.storage = Storage(os.path.abspath(path), Path(path))  # noqa: PTH100 - no links
         self._descriptor = open_to_read(path)
         self.close = weakref.finalize(self, os.close, self._descriptor)
         self.number = system_number(self._descriptor)
@@ -168,10 +167,9 @@ class InputFile:
         self.size = status.st_size
         self._time_ns = status.st_mtime_ns
 
-    companions = None
-    # The core reads the file itself, in small parts.
+    # The core reads the file itself, in small parts, and skips gaps.
     reach = sys.maxsize
-    only_in_order = guide = compression = points_cache = least_gap = None
+    least_gap = None
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         """Return size, times of change and a checksum of samples of the content."""

@@ -27,7 +27,7 @@ def open_input(
         path: A path, or the URL of an object in a remote store.
         remote: How to read a remote store.
         cache_index: Whether to keep the access points of a compressed file in a cache, as for `CTFDeserializer`.
-        guide: `TextInput.guide` of the same text when it was last open.
+        guide: `Storage.guide` of the same text when it was last open.
 
     Raises:
         OSError: The text cannot be read, as for `open_to_read`.

@@ -7,7 +7,6 @@ pass that makes the index, samples of the content, whose checksum is part of the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from cntkio.errors import ConfigError, CorpusError
@@ -16,7 +15,7 @@ from cntkio.formats.input_file import SAMPLE_SIZE, content_sum, sample_offsets
 from cntkio.formats.objects import PART, RemoteObject, open_object, write_object
 from cntkio.formats.remote import Remote, default_remote
 from cntkio.formats.stores import Facts, stored_object
-from cntkio.formats.text_input import LOADS_AT_ONCE, WINDOW, Bytes, CoreText, Window, filled, windows_of_lines
+from cntkio.formats.text_input import LOADS_AT_ONCE, WINDOW, Bytes, CoreText, Storage, Window, filled, windows_of_lines
 
 HEAD = 64 << 10
 """Bytes at the beginning that are kept, because several steps of opening read them."""
@@ -81,16 +80,14 @@ class RemoteInput:
         OSError: The object does not exist, or cannot be read.
     """
 
-    local_path: Path | None = None
     reach = WINDOW
-    only_in_order = guide = compression = points_cache = None
 
     def __init__(self, path: str, remote: Remote | None = None) -> None:
         remote = remote or default_remote()
         self._object = open_object(path, remote)
-        self.companions = RemoteCompanions(path, remote)
         self._reader = open_reader(self._object, remote)
-        self.path, self.identity = self._object.name, self._object.identity
+        self.path = self._object.name
+        self.storage = Storage(self._object.identity, companions=RemoteCompanions(path, remote))
         self.size = self._object.facts.size
         self._num_requests = remote.num_requests
         self.least_gap = LEAST_GAP if remote.cache is None else None

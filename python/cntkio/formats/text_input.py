@@ -110,28 +110,38 @@ class Companions(Protocol):
         """
 
 
+class Storage(NamedTuple):
+    """Where and how a text is stored.
+
+    Attributes:
+        identity: The text for caches: the absolute path of a local file; see `cntkio.formats.identities` for others.
+        local_path: The file, whose index cache may be next to it; None: it is not in the local file system.
+        companions: The objects next to the text, which may contain its index; None: the text is a local file.
+        compression: The kind of compression; None: the text is stored as it is.
+        only_in_order: The part of the text, such as "a frame with 9 bytes of text", that requires one order; None: any
+            order.
+        guide: Value with which `open_input` opens the text again without another pass over it; None: it needs none.
+        points_cache: The index cache with the access points of a compressed text; None: there is none.
+    """
+
+    identity: str
+    local_path: Path | None = None
+    companions: Companions | None = None
+    compression: Compression | None = None
+    only_in_order: str | None = None
+    guide: object = None
+    points_cache: Path | None = None
+
+
 class TextInput(ReadableText, Protocol):
     """An opened text."""
 
-    @property
-    def close(self) -> Callable[[], object]:
+    def close(self) -> object:
         """Close files and release memory. Nothing can be read afterwards."""
 
     @property
-    def local_path(self) -> Path | None:
-        """The file, whose index cache may be next to it; None: it is not in the local file system."""
-
-    @property
-    def identity(self) -> str:
-        """The text for caches: the absolute path of a local file; see `cntkio.formats.identities` for other texts."""
-
-    @property
-    def companions(self) -> Companions | None:
-        """The objects next to the text, which may contain its index; None: the text is a local file."""
-
-    @property
-    def points_cache(self) -> Path | None:
-        """The index cache with the access points of a compressed text; None: there is none."""
+    def storage(self) -> Storage:
+        """Where and how the text is stored."""
 
     def source_to_parse(self, begin: int, end: int) -> CoreText | PackedText:
         """Return the source from which the parser reads the bytes of a chunk."""
@@ -149,18 +159,6 @@ class TextInput(ReadableText, Protocol):
     @property
     def stamp(self) -> object:
         """Facts about the stored bytes when they were opened: quick to get, and different after a change."""
-
-    @property
-    def only_in_order(self) -> str | None:
-        """The part of the text, such as "a frame with 9 bytes of text", that requires one order; None: any order."""
-
-    @property
-    def compression(self) -> str | None:
-        """The kind of compression; None: the text is stored as it is."""
-
-    @property
-    def guide(self) -> object:
-        """Value with which `open_input` opens the text again without another pass over it; None: it needs no value."""
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         """Return facts that identify the stored bytes, as they are now: size and times, or an ETag; JSON-able.
@@ -207,7 +205,7 @@ def explained(text: TextInput) -> Iterator[None]:
         text.require_unchanged()
         raise
     except _core.DamagedDataError as error:
-        raise_damage(text, text.compression, error.args)
+        raise_damage(text, text.storage.compression, error.args)
 
 
 def raise_damage(text: TextInput, compression: str | None, fault: tuple[int, int, str]) -> NoReturn:

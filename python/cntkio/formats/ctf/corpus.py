@@ -231,7 +231,7 @@ class OpenText:
     def __init__(self, text: TextInput) -> None:
         self.text = text
         self.locator = Locator(text)
-        self.size, self.stamp, self.companions, self.close = text.size, text.stamp, text.companions, text.close
+        self.size, self.stamp, self.companions, self.close = text.size, text.stamp, text.storage.companions, text.close
 
 
 class CTFFormat:
@@ -304,11 +304,13 @@ class CTFFormat:
 
     def index(self, file: OpenText, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         text = file.text
-        if ahead.is_shuffled and text.only_in_order is not None:
-            raise CorpusError(f"{text.path}: cannot be randomized: it has {text.only_in_order}{self._ways_out(text)}")
+        if ahead.is_shuffled and text.storage.only_in_order is not None:
+            raise CorpusError(
+                f"{text.path}: cannot be randomized: it has {text.storage.only_in_order}{self._ways_out(text)}"
+            )
         names = self.report.asks_for(UNKNOWN_NAME)
         # Several files share `ahead` by their sizes, which say nothing about compressed texts.
-        wanted = NOTHING_AHEAD if self._are_several and text.compression is not None else ahead
+        wanted = NOTHING_AHEAD if self._are_several and text.storage.compression is not None else ahead
         # Observers want to know whether lines end with CR LF.
         excluded = ord("\r") if self.report.is_observed else None
         made = self._index(text, FirstPass(wanted, self.schema, self.spare, names, excluded))
@@ -317,12 +319,12 @@ class CTFFormat:
             self.streams,
             made.table,
             file_fingerprint(text, made.table, made.content),
-            CTFLayout(made.places, made.remarks, text.guide, made.cache, made.num_pure),
+            CTFLayout(made.places, made.remarks, text.storage.guide, made.cache, made.num_pure),
             text.stamp,
             text.size,
             made.num_lines,
             "" if made.table.num_sequences else self._why_empty(text),
-            CacheFiles.of((made.cache, text.points_cache), made.writer),
+            CacheFiles.of((made.cache, text.storage.points_cache), made.writer),
             loads_at_once=text.loads_at_once(self.options.chunk_size_in_bytes),
         )
         return index, made.parsed
@@ -351,7 +353,7 @@ class CTFFormat:
             options.chunk_size_in_bytes,
             self.text_keys,
         )
-        is_small = file.size < LEAST_CACHED and file.local_path is not None and file.compression is None
+        is_small = file.size < LEAST_CACHED and file.storage.local_path is not None and file.storage.compression is None
         if options.cache_index and not self.text_keys and not (is_small and self._are_several):
             index = cached_index(file, settings, first_pass, verify=options.cache_index == "verify")
         else:
@@ -513,7 +515,7 @@ class CTFLayout(NamedTuple):
     Attributes:
         places: Places of the sequences.
         remarks: Sequences that are worth a warning, by kind of warning.
-        guide: `TextInput.guide`.
+        guide: `Storage.guide`.
         cache: The index cache from which the index comes; None: it comes from the text.
         num_pure: Bytes at the beginning that contain no carriage return, as far as is known.
     """

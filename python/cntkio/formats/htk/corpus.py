@@ -196,8 +196,8 @@ class HTKFormat:
     """Reads a stream of features; a `Format`.
 
     All lists are one file of the corpus, because the rule about an utterance in two lists concerns them together. The
-    feature files are open only while a chunk is read: a list may name 10^5 files, a chunk reads each of its files in
-    one go, and several threads load chunks, so files that stay open would cost locks and save little.
+    feature files are open only while a chunk is read: a list may name 10^5 files, a chunk reads each of its files from
+    beginning to end, and several threads load chunks, so files that stay open would cost locks and save little.
 
     Args:
         settings: The options of the stream.
