@@ -37,7 +37,7 @@ class ToyDeserializer:
 
     def open(self, opening: Opening = OPENING) -> FileCorpus:
         paths = listed_files(self.filename, remote=self.remote)
-        return FileCorpus(ToyFormat(self, opening), paths, shown_files(self.filename))
+        return FileCorpus(ToyFormat(self, opening), paths)
 
 
 class OpenLines:

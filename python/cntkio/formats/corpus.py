@@ -44,9 +44,8 @@ class FileCorpus(Corpus):
     """An opened deserializer of files. `cntkio.formats.Corpus` documents its methods.
 
     Args:
-        form: Opens and reads its files.
-        paths: The files, at least one.
-        name: Name of several files in messages.
+        form: Opens and reads its files. The name of its report is the name of several files.
+        paths: The files. Empty: the format treats all files as one, and opens them itself.
         aheads: For each file, which of its chunks are needed immediately; None: none is.
         keys: Whether ids must be unique, or keys are file and id.
         keeps_data: Whether all chunks that have been loaded stay in memory.
@@ -65,15 +64,14 @@ class FileCorpus(Corpus):
     def __init__(
         self,
         form: Format,
-        paths: Sequence[str],
-        name: str,
+        paths: Sequence[str] = (),
         aheads: Sequence[Ahead] | None = None,
         *,
         keys: KeysOf = "unique",
         keeps_data: bool = False,
     ) -> None:
         self.report = form.report
-        self._format, self._paths = form, paths
+        self._format, self._paths = form, paths or (form.report.name,)
         self._context = contextvars.copy_context()  # of the caller; other threads may open files again
         self._indexes: list[Index] = []
         self._files: OrderedDict[int, _OpenFile] = OrderedDict()
@@ -82,7 +80,7 @@ class FileCorpus(Corpus):
         self._parsed: dict[int, Loaded] = {}
         num_chunks = 0
         try:
-            for file, index, chunks in self._opened(aheads or [NOTHING_AHEAD] * len(paths)):
+            for file, index, chunks in self._opened(aheads or [NOTHING_AHEAD] * len(self._paths)):
                 number = len(self._indexes)
                 self._files[number] = _OpenFile(file)
                 self._indexes.append(index)
@@ -100,7 +98,7 @@ class FileCorpus(Corpus):
             self._first_sequences = np.cumsum([0, *(index.table.num_sequences for index in self._indexes)])
             self.index = self._indexes[0]
             if len(paths) > 1:
-                self.index = joined_index(name, self._indexes, keys, self._place_of)
+                self.index = joined_index(form.report.name, self._indexes, keys, self._place_of)
                 self._keep_one_copy()
             if keeps_data:
                 self.index = self.index._replace(loads_parts=False)

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from cntkio.arguments import flag
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.formats.contract import Corpus, Deserializer, Opening
+from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.htkmlf_reader.order import PagedFeatures, RollingTimeline
 from cntkio.minibatch import Minibatch
@@ -57,7 +58,7 @@ class HTKMLFRecipe(Recipe):
         if self._own.read_method != "rollingWindow" or not isinstance(deserializer, HTKFeatureDeserializer):
             return super().open(deserializer, opening)
         features = PagedFeatures(deserializer.settings(), opening, self._own.page_folder)
-        corpus = features.corpus()
+        corpus = FileCorpus(features)
         self._paged.append(features)
         self._num_bytes += corpus.index.num_bytes
         return corpus

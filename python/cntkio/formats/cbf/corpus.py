@@ -122,7 +122,7 @@ class CBFDeserializer(CntkOptions):
             ConfigError: A renaming or a precision does not fit a file, or files have different streams.
         """
         paths = listed_files(self.filename)
-        return FileCorpus(CBFFormat(self, opening), paths, self.label, keeps_data=self.keep_data_in_memory)
+        return FileCorpus(CBFFormat(self, opening), paths, keeps_data=self.keep_data_in_memory)
 
 
 class CBFLayout(NamedTuple):

@@ -188,7 +188,7 @@ class CTFDeserializer(CntkOptions):
         form = CTFFormat(self, opening, largest=largest, are_several=are_several)
         aheads = ahead.shared(sizes, self.chunk_size_in_bytes) if are_several else [ahead]
         with announced_together("indexing", sizes):
-            corpus = FileCorpus(form, paths, self.label, aheads, keys=self.keys)
+            corpus = FileCorpus(form, paths, aheads, keys=self.keys)
         try:
             if any(is_remote(path, self.remote) for path in paths):
                 limit = (self.remote or default_remote()).cache_limit

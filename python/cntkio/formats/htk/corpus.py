@@ -170,7 +170,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
             ConfigError: The shape does not fit the files, or there are several streams.
             CorpusError: No utterance is left.
         """
-        return HTKFormat(self.settings(), opening).corpus()
+        return FileCorpus(HTKFormat(self.settings(), opening))
 
 
 class HTKLayout(NamedTuple):
@@ -207,12 +207,7 @@ class HTKFormat:
     def __init__(self, settings: FeatureSettings, opening: Opening) -> None:
         self._settings = settings
         self._lists = listed_files(settings.lists, option="scp")
-        self.name = shown_files(self._lists)
-        self.report = opening.report(self.name)
-
-    def corpus(self) -> FileCorpus:
-        """Open the corpus of this stream; `HTKFeatureDeserializer.open` names the errors."""
-        return FileCorpus(self, [self.name], self.name)
+        self.report = opening.report(shown_files(self._lists))
 
     def open(self, path: str, index: Index | None) -> OpenedFile:
         return NOT_KEPT_OPEN
@@ -232,7 +227,7 @@ class HTKFormat:
         if settings.is_broadcast and (lengths != 1).any():
             longer = np.argmax(lengths != 1)
             raise CorpusError(
-                f"{self.name}: utterance {shown(keys[longer])} has {lengths[longer]} frames; "
+                f"{self.report.name}: utterance {shown(keys[longer])} has {lengths[longer]} frames; "
                 f"an utterance of a broadcast stream has one"
             )
         first_of_list = np.searchsorted(listed.files, first_paths).tolist()
@@ -253,7 +248,7 @@ class HTKFormat:
             for bounds, first in zip(itertools.pairwise(first_of_list), first_paths.tolist(), strict=False)
         ]
         index = Index(
-            self.name,
+            self.report.name,
             (StreamInformation(settings.name, 0, "dense", settings.dtype, dim, settings.defines_mb_size),),
             table,
             of_lists[0] if len(of_lists) == 1 else fingerprint_of_files(self._lists, of_lists),
@@ -283,7 +278,7 @@ class HTKFormat:
             self._warn("repeated utterance", listed.keys[is_again], "listed several times, and left out altogether")
             listed = listed.only(~np.isin(first, first[is_again]))
         if not len(listed.keys):
-            raise CorpusError(f"{self.name}: no utterance is left to read")
+            raise CorpusError(f"{self.report.name}: no utterance is left to read")
         return listed
 
     def _refuse_common_keys(
@@ -307,7 +302,7 @@ class HTKFormat:
     def _warn(self, kind: str, keys: npt.NDArray[np.bytes_], what: str) -> None:
         if not len(keys):
             return
-        message = f"{self.name}: {len(keys)} utterances are {what}: {first_few(map(shown, keys), len(keys))}"
+        message = f"{self.report.name}: {len(keys)} utterances are {what}: {first_few(map(shown, keys), len(keys))}"
         if self._settings.strict:
             raise CorpusError(message)
         self.report.log_together(kind, len(keys), message)
@@ -496,7 +491,7 @@ class HTKFormat:
         mixes: Counter[str] = Counter() if loaded is None else loaded.findings
         for kind, count in mixes.items():
             self.report.count(kind, count)
-            self.report.log(kind, f"{self.name}: {kind}", most=1)
+            self.report.log(kind, f"{self.report.name}: {kind}", most=1)
 
 
 def _utterances(index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> npt.NDArray[np.int64]:

@@ -173,7 +173,7 @@ class HTKMLFDeserializer(UtteranceOptions):
             frame_period=settings.frame_period,
             cache_index=settings.cache_index,
         )
-        return MLFFormat(settings, read, opening, targets).corpus()
+        return FileCorpus(MLFFormat(settings, read, opening, targets))
 
 
 @suggests_keywords
@@ -223,7 +223,7 @@ class HTKMLFBinaryDeserializer(UtteranceOptions):
             FormatError: A file breaks the format.
         """
         settings = settings_of(self, {})
-        return MLFFormat(settings, functools.partial(scan_binary, dim=settings.dim), opening).corpus()
+        return FileCorpus(MLFFormat(settings, functools.partial(scan_binary, dim=settings.dim), opening))
 
 
 class MLFLayout(NamedTuple):
@@ -339,12 +339,7 @@ class MLFFormat:
     ) -> None:
         self._settings, self._read, self._targets = settings, read, targets
         self._paths = listed_files(settings.paths, option="mlf")
-        self._name = shown_files(self._paths)
-        self.report = opening.report(self._name)
-
-    def corpus(self) -> FileCorpus:
-        """Open the corpus of these labels; `HTKMLFDeserializer.open` names the errors."""
-        return FileCorpus(self, [self._name], self._name)
+        self.report = opening.report(shown_files(self._paths))
 
     def open(self, path: str, index: Index | None) -> OpenedFile:
         return NOT_KEPT_OPEN
@@ -368,12 +363,12 @@ class MLFFormat:
             files=FileSpans(self._paths, layout.first_of_file),
         )
         index = Index(
-            self._name,
+            self.report.name,
             (StreamInformation(settings.name, 0, form, dtype, shape, settings.defines_mb_size),),
             table,
             self._fingerprint(layout),
             layout,
-            why_empty=f"{self._name}: no entry is left to read",
+            why_empty=f"{self.report.name}: no entry is left to read",
             utterances=Utterances(
                 can_lead=False,
                 unequal_lengths=settings.unequal_lengths,
