@@ -2,6 +2,7 @@
 
 import logging
 import struct
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from cntkio import (
     write_cbf,
     write_ctf,
 )
-from cntkio.formats import Corpus
+from cntkio.formats import Ahead, Corpus, Opening
 from cntkio.formats.foreign import as_deserializer
 from cntkio.formats.report import Report
 
@@ -58,6 +59,22 @@ class WithParts:
 def test_objects_with_an_open_method_are_deserializers(kind: Any, text: Path) -> None:
     with MinibatchSource(kind(text), randomize=False, max_sweeps=1) as source:
         assert [data["x"].values.tolist() for data in source.minibatches(2)] == [[[1.0, 2.0], [3.0, 4.0]]]
+
+
+class TakesKeywords(OnlyOpens):
+    """A deserializer whose `open` takes what it needs as keywords."""
+
+    def open(self, *, text_keys: bool = False, ahead: Ahead | None = None) -> Corpus:
+        assert ahead is not None
+        return CTFDeserializer(self.path, X).open(Opening(text_keys, ahead))
+
+
+def test_an_open_method_gets_the_wishes_that_it_takes(tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_text("7 |x 1 2\n")
+    with closing(as_deserializer(TakesKeywords(tmp_path / "a.ctf")).open(Opening(text_keys=True))) as corpus:
+        assert corpus.table.keys.tolist() == [b"7"]
+    with closing(as_deserializer(OnlyOpens(tmp_path / "a.ctf")).open(Opening(text_keys=True))) as corpus:
+        assert corpus.table.keys.tolist() == [7]
 
 
 def test_objects_with_an_open_method_can_be_written(text: Path, tmp_path: Path) -> None:
