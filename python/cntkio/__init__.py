@@ -56,7 +56,7 @@ from cntkio.io import (
 from cntkio.minibatch import Minibatch, TruncatedMinibatchData
 from cntkio.source import ExplainedStep, PlannedSteps, SourcePlan
 from cntkio.survey import Finding, Findings, check
-from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
+from cntkio.timeline import BalancedPartition, Budget, GlobalPartition, Partition
 from cntkio.unsupported import NamesOfCntk, outside_io
 
 __all__ = [
@@ -65,6 +65,7 @@ __all__ = [
     "INFINITELY_REPEAT",
     "BalancedPartition",
     "Base64ImageDeserializer",
+    "Budget",
     "CBFDeserializer",
     "CTFDeserializer",
     "CheckpointError",

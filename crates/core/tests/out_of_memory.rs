@@ -187,6 +187,7 @@ fn timelines() {
         crosses_sweeps: true,
         counts_sequences: false,
         is_global: false,
+        limits: None,
     };
     let random = Randomization { window: Window::Chunks(4), seed: 1 };
     for randomization in [None, Some(random)] {

@@ -8,6 +8,7 @@
 use cntkio_memory::allocator::Recycler;
 use pyo3::prelude::*;
 
+mod budget;
 mod cbf;
 mod check_sums;
 mod chunk;

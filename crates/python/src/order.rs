@@ -1,5 +1,6 @@
 //! The reader of the timeline for Python: the table's arrays, and the reader's state in a lock.
 
+use crate::budget::Budget;
 use crate::lengths::LengthsArray;
 use crate::pool::{detached, no_memory};
 use cntkio_core::memory::{self, or_out_of_memory};
@@ -18,8 +19,8 @@ type Words<'py> = Bound<'py, PyArray1<u32>>;
 /// The chunks, each once, in the order of their first sequences; the number of each chunk's first sequence; for each
 /// sequence the position of its chunk in that list, and its number in the chunk.
 type ChunkRefs<'py> = (Vec<u32>, Vec<usize>, Words<'py>, Words<'py>);
-/// Position, sweep, index, rank, count.
-type CursorTuple = (u64, u64, u32, u32, u64);
+/// Position, sweep, index, rank, count, batch.
+type CursorTuple = (u64, u64, u32, u32, u64, u32);
 /// Results of several reads: sequences; their chunks; the number of the first sequence of each read and, last, the
 /// number of sequences; for each read whether it met the end of a sweep, and the cursor after it; the list of chunks, or
 /// the lengths of the sequences.
@@ -67,8 +68,25 @@ impl State {
 }
 
 fn as_tuple(cursor: Cursor) -> CursorTuple {
-    let Cursor { position, sweep, index, rank, count } = cursor;
-    (position, sweep, index, rank, count)
+    let Cursor { position, sweep, index, rank, count, batch } = cursor;
+    (position, sweep, index, rank, count, batch)
+}
+
+fn as_cursor((position, sweep, index, rank, count, batch): CursorTuple) -> Cursor {
+    Cursor { position, sweep, index, rank, count, batch }
+}
+
+/// The read of a slot: one sequence.
+fn one_sequence(partition: Partition, crosses_sweeps: bool) -> Request {
+    Request {
+        partition,
+        share: 1,
+        passed: u64::MAX,
+        crosses_sweeps,
+        counts_sequences: false,
+        is_global: false,
+        limits: None,
+    }
 }
 
 fn no_slots(num_slots: usize) -> PyErr {
@@ -172,7 +190,7 @@ impl TimelineReader {
         self.quick(py, |state| state.reader.num_samples())
     }
 
-    /// The cursor: position in samples, sweep, index, rank, count.
+    /// The cursor: position in samples, sweep, index, rank, count, batch.
     #[getter]
     fn cursor(&self, py: Python<'_>) -> CursorTuple {
         as_tuple(self.quick(py, |state| state.reader.cursor()))
@@ -180,14 +198,12 @@ impl TimelineReader {
 
     /// Return to an earlier cursor.
     fn rewind(&self, py: Python<'_>, cursor: CursorTuple) {
-        let (position, sweep, index, rank, count) = cursor;
-        self.quick(py, |state| state.reader.rewind(Cursor { position, sweep, index, rank, count }));
+        self.quick(py, |state| state.reader.rewind(as_cursor(cursor)));
     }
 
     /// Keep the data that `rewind` needs to return to a cursor of this sweep.
     fn hold(&self, py: Python<'_>, cursor: CursorTuple) {
-        let (position, sweep, index, rank, count) = cursor;
-        self.quick(py, |state| state.reader.hold(Cursor { position, sweep, index, rank, count }));
+        self.quick(py, |state| state.reader.hold(as_cursor(cursor)));
     }
 
     /// Bytes of memory in use, without the table's arrays.
@@ -198,6 +214,16 @@ impl TimelineReader {
 
     fn set_count(&self, py: Python<'_>, count: u64) {
         self.quick(py, |state| state.reader.set_count(count));
+    }
+
+    fn set_batch(&self, py: Python<'_>, batch: u32) {
+        self.quick(py, |state| state.reader.set_batch(batch));
+    }
+
+    /// Number of minibatches of the pool that was read last.
+    #[getter]
+    fn num_batches(&self, py: Python<'_>) -> u32 {
+        self.quick(py, |state| state.reader.num_batches())
     }
 
     fn set_end(&self, py: Python<'_>, end: u64) {
@@ -224,7 +250,7 @@ impl TimelineReader {
     /// Do at most `most` reads. Stop early after a read that changes the rank (the next read may need other chunks),
     /// and at the end of the data. None if the data have ended before the first read. `is_global`: the share counts the
     /// sequences of all partitions. `is_dealt`: the reads are dealt afterwards, for which their lengths are needed, and not
-    /// their chunks.
+    /// their chunks. `budget`: further limits.
     #[allow(clippy::too_many_arguments)]
     fn read_several<'py>(
         &self,
@@ -237,16 +263,23 @@ impl TimelineReader {
         index: u64,
         count: u64,
         is_dealt: bool,
+        budget: Option<&Budget>,
         most: usize,
     ) -> PyResult<Option<Reads<'py>>> {
         let partition = Partition { index, count };
-        let request = Request { partition, share, passed, crosses_sweeps, counts_sequences, is_global };
+        let limits = budget.map(|budget| budget.limits);
+        let request = Request { partition, share, passed, crosses_sweeps, counts_sequences, is_global, limits };
+        let pool = budget.and_then(|budget| budget.pool.as_ref());
         let read = |state: &mut State, table: Table<'_>, pause: &mut Pause<'_>| {
             state.delivered.clear();
             let (mut bounds, mut ends, mut cursors) = (vec![0], Vec::new(), Vec::new());
-            let rank = state.reader.rank();
+            let ranks = state.reader.ranks();
             while ends.len() < most {
-                let outcome = state.reader.read(table, request, &mut state.delivered, pause)?;
+                let (reader, delivered) = (&mut state.reader, &mut state.delivered);
+                let outcome = match pool {
+                    None => reader.read(table, request, delivered, pause)?,
+                    Some(pool) => reader.read_pooled(table, request, pool, delivered, pause)?,
+                };
                 if outcome.is_empty && outcome.ended {
                     break;
                 }
@@ -254,7 +287,7 @@ impl TimelineReader {
                 // CNTK flags a minibatch without data in its classic readers only.
                 ends.push(outcome.end_of_sweep && (!outcome.is_empty || !crosses_sweeps));
                 cursors.push(as_tuple(state.reader.cursor()));
-                if outcome.ended || state.reader.rank() != rank {
+                if outcome.ended || state.reader.ranks() != ranks {
                     break;
                 }
             }
@@ -296,14 +329,17 @@ impl TimelineReader {
         is_global: bool,
         index: u64,
         count: u64,
+        budget: Option<&Budget>,
         most: u64,
         until: u64,
     ) -> PyResult<u64> {
         let partition = Partition { index, count };
-        let request = Request { partition, share, passed, crosses_sweeps, counts_sequences, is_global };
+        let limits = budget.map(|budget| budget.limits);
+        let request = Request { partition, share, passed, crosses_sweeps, counts_sequences, is_global, limits };
+        let pool = budget.and_then(|budget| budget.pool.as_ref());
         let num_passed = self.run(py, |state, table, pause| {
             let begin = state.reader.cursor();
-            let passed = or_out_of_memory(|| state.reader.pass(table, request, most, until, pause));
+            let passed = or_out_of_memory(|| state.reader.pass(table, request, pool, most, until, pause));
             if !matches!(passed, Ok(Ok(_))) {
                 state.reader.rewind(begin);
             }
@@ -325,8 +361,7 @@ impl TimelineReader {
         most: u64,
     ) -> PyResult<u64> {
         let partition = Partition { index, count };
-        let (passed, counts_sequences, is_global) = (u64::MAX, false, false);
-        let request = Request { partition, share: 1, passed, crosses_sweeps, counts_sequences, is_global };
+        let request = one_sequence(partition, crosses_sweeps);
         let truncation = Truncation { steps, overlap };
         let num_passed = self.run(py, |state, table, pause| {
             let (mut parts, mut num_passed) = (Vec::new(), 0);
@@ -355,8 +390,7 @@ impl TimelineReader {
         count: u64,
     ) -> PyResult<Option<TruncatedRead<'py>>> {
         let partition = Partition { index, count };
-        let (passed, counts_sequences, is_global) = (u64::MAX, false, false);
-        let request = Request { partition, share: 1, passed, crosses_sweeps, counts_sequences, is_global };
+        let request = one_sequence(partition, crosses_sweeps);
         let truncation = Truncation { steps, overlap };
         let read = self.run(py, |state, table, pause| {
             let mut parts = Vec::new();
@@ -428,16 +462,29 @@ impl TimelineReader {
         self.quick(py, |state| state.reader.rank())
     }
 
-    /// Sweep and rank of the next sequence at an earlier cursor; None if the data end there.
-    fn rank_at(&self, py: Python<'_>, cursor: CursorTuple) -> Option<(u64, u32)> {
-        let (position, sweep, index, rank, count) = cursor;
-        self.quick(py, |state| state.reader.rank_at(Cursor { position, sweep, index, rank, count }))
+    /// Sweep and rank of the next sequence, and the last rank of the pool that has begun; None if the data have ended.
+    #[getter]
+    fn ranks(&self, py: Python<'_>) -> Option<(u64, u32, u32)> {
+        self.quick(py, |state| state.reader.ranks())
     }
 
-    /// The chunks that can contain a sequence delivered at a rank, and the rank after them.
-    fn chunks_at(&self, py: Python<'_>, sweep: u64, rank: u32, index: u64, count: u64) -> PyResult<(Vec<i64>, u32)> {
+    /// Sweep and rank of the next sequence at an earlier cursor; None if the data end there.
+    fn rank_at(&self, py: Python<'_>, cursor: CursorTuple) -> Option<(u64, u32)> {
+        self.quick(py, |state| state.reader.rank_at(as_cursor(cursor)))
+    }
+
+    /// The chunks that can contain a sequence delivered at the ranks from `rank` to `last`, and the rank after them.
+    fn chunks_at(
+        &self,
+        py: Python<'_>,
+        sweep: u64,
+        rank: u32,
+        last: u32,
+        index: u64,
+        count: u64,
+    ) -> PyResult<(Vec<i64>, u32)> {
         let partition = Partition { index, count };
-        self.run(py, |state, table, _| Ok(state.reader.chunks_at(table, sweep, rank, partition)))
+        self.run(py, |state, table, _| Ok(state.reader.chunks_at(table, sweep, rank, last, partition)))
     }
 
     /// The next at most `limit` chunks needed from a rank on in one sweep, and the rank after them.
@@ -586,6 +633,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(chunk_order, module)?)?;
     module.add_function(wrap_pyfunction!(deal, module)?)?;
     module.add_function(wrap_pyfunction!(shuffled, module)?)?;
+    module.add_class::<Budget>()?;
     module.add_class::<Shares>()?;
     module.add_class::<TimelineReader>()
 }

@@ -26,7 +26,7 @@ from cntkio.errors import ConfigError
 from cntkio.formats.contract import Index, Loaded, Opening
 from cntkio.formats.htk import FeatureSettings, Frames, HTKFormat
 from cntkio.formats.input_file import system_number
-from cntkio.timeline import WHOLE, Partition, Plan, Reads, Timeline
+from cntkio.timeline import WHOLE, Partition, Plan, Reads, Size, Timeline
 
 _MOST_ORDERS = 2
 
@@ -97,7 +97,7 @@ class RollingTimeline(Timeline):
             self._orders[sweep] = rolling_order(self.num_samples, self._rolling_window, self._seed + sweep)
         return self._orders[sweep]
 
-    def read_several(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Reads | None:
+    def read_several(self, minibatch_size_in_samples: Size, partition: Partition, most: int) -> Reads | None:
         """Deliver the frames at the next positions of the order, in a single read."""
         reads = super().read_several(minibatch_size_in_samples, partition, 1)
         if reads is None or not len(reads.selection.sequences):

@@ -33,7 +33,8 @@ from cntkio.source.arrangement import Arrangement, Skipping
 from cntkio.source.options import SourceOptions
 from cntkio.source.pipeline import Request
 from cntkio.source.recipe import Recipe
-from cntkio.timeline import INFINITELY_REPEAT, WHOLE_DATA, AnyTimeline, Partition, Timeline, Window
+from cntkio.timeline import INFINITELY_REPEAT, WHOLE_DATA, AnyTimeline, Partition, Size, Timeline, Window
+from cntkio.timeline.budget import whole_size
 
 # --------------------------------------------------------------------------------------------------------------
 # `HTKMLFRecipe`: the decisions in which an HTKMLFReader differs from a plain source.
@@ -113,7 +114,8 @@ class HTKMLFRecipe(Recipe):
         )  # fmt: skip
         return {**self._own.arguments, **{name: getattr(options, name) for name in shared}}
 
-    def request(self, size: int, partition: Partition, epoch_number: int) -> Request:
+    def request(self, size: Size, partition: Partition, epoch_number: int) -> Request:
+        size = whole_size(size, "an HTKMLFReader takes a number of frames")
         return Request(size, self._own.size(size, epoch_number), partition)
 
     def check_truncation(self, options: SourceOptions, truncation_length: int | None) -> None:

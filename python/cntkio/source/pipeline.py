@@ -39,7 +39,7 @@ from cntkio import _core
 from cntkio._threads import ForkLock, Job, Workers
 from cntkio.errors import CorpusError
 from cntkio.minibatch import Minibatch
-from cntkio.timeline import Bookmark, ChunkRefs, Partition, Parts
+from cntkio.timeline import Bookmark, ChunkRefs, Partition, Parts, Size
 
 # --------------------------------------------------------------------------------------------------------------
 # Values that the stages of a source hand to each other.
@@ -86,8 +86,8 @@ class Request(NamedTuple):
         partition: The share to deliver.
     """
 
-    asked: int
-    size: int
+    asked: Size
+    size: Size
     partition: Partition
 
 

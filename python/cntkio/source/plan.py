@@ -26,6 +26,7 @@ from cntkio.source.chunks import Taken
 from cntkio.source.pipeline import HandOver, PackOrder, Request
 from cntkio.source.selecting import Selector
 from cntkio.timeline import AnyTimeline, ChunkRefs, Plan
+from cntkio.timeline.budget import about_samples, size_text
 from cntkio.timeline.state import LARGEST_WORD
 
 _SAMPLES_AT_ONCE = 1 << 18
@@ -208,7 +209,7 @@ class SourcePlan(Displayed):
         self._corpora, self._arrangement, self._request = corpora, arrangement, request
 
     def _description(self) -> Description:
-        title = f"SourcePlan: minibatches of {counted(self._request.asked, 'sample')}, {self._request.partition!r}"
+        title = f"SourcePlan: minibatches of {size_text(self._request.asked)}, {self._request.partition!r}"
         table = self._arrangement.table
         title += f"; {counted(table.num_sequences, 'sequence')} in {counted(table.num_chunks, 'chunk')}"
         return Description(title, ("corpus",), [(corpus.name,) for corpus in self._corpora])
@@ -341,7 +342,7 @@ class SourcePlan(Displayed):
     @property
     def _at_once(self) -> int:
         """Steps to select together."""
-        return min(max(_SAMPLES_AT_ONCE // self._request.size, _LEAST_AT_ONCE), _MOST_AT_ONCE)
+        return min(max(_SAMPLES_AT_ONCE // about_samples(self._request.size), _LEAST_AT_ONCE), _MOST_AT_ONCE)
 
     def _pass(self, timeline: AnyTimeline, most: int, until: int) -> int:
         """Move a timeline forward without selecting, at once or many steps at a time, as far as that is possible.

@@ -17,7 +17,7 @@ from cntkio.formats.contract import Corpus, Deserializer, Opening
 from cntkio.source.arrangement import Arrangement, Skipping
 from cntkio.source.options import SourceOptions
 from cntkio.source.pipeline import Request
-from cntkio.timeline import AnyTimeline, Partition, Timeline
+from cntkio.timeline import AnyTimeline, Partition, Size, Timeline
 from cntkio.timeline.user_timeline import UserTimeline
 
 
@@ -94,7 +94,7 @@ class Recipe:
 
     # ----------------------------------------------------------------------------------------- when it is read
 
-    def request(self, size: int, partition: Partition, epoch_number: int) -> Request:
+    def request(self, size: Size, partition: Partition, epoch_number: int) -> Request:
         """Return the request to the timeline for a read in an epoch. The size has been checked."""
         return Request(size, size, partition)
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from cntkio.arguments import whole_number
 from cntkio.displays import Description, Displayed, counted
-from cntkio.errors import ConfigError, CorpusError, UnsupportedError
+from cntkio.errors import CorpusError
 from cntkio.formats.contract import Deserializer
 from cntkio.hints import suggests_keywords
 from cntkio.minibatch import Minibatch, MinibatchData, check_input_map
@@ -39,22 +39,15 @@ from cntkio.timeline import (
     FULL_DATA_SWEEP,
     INFINITELY_REPEAT,
     Partition,
+    Size,
     checked_partition,
 )
+from cntkio.timeline.budget import check_largest, checked_size
 
 Key = TypeVar("Key")
 """Type of the keys of an `input_map`."""
 
 _WHOLE = Partition()
-_LARGEST_SIZE = 2**31 - 1  # CNTK cut larger sizes to 32 bits
-
-
-def _check_size(size: Any) -> None:
-    if not isinstance(size, int | np.integer) or size < 0:
-        raise UnsupportedError(
-            f"minibatch_size_in_samples is {size!r}; expected a whole number, at least 1",
-            key="minibatch_size_in_samples",
-        )
 
 
 class TraceLevel(enum.IntEnum):
@@ -257,20 +250,20 @@ class MinibatchSource(Displayed, StreamsByName):
 
     @overload
     def next_minibatch(
-        self, minibatch_size_in_samples: int, input_map: None = None, device: object = None,
+        self, minibatch_size_in_samples: Size, input_map: None = None, device: object = None,
         num_data_partitions: int | None = None, partition_index: int | None = None,
     ) -> Minibatch: ...  # fmt: skip
 
     @overload
     def next_minibatch(
-        self, minibatch_size_in_samples: int, input_map: Mapping[Key, StreamInformation], device: object = None,
+        self, minibatch_size_in_samples: Size, input_map: Mapping[Key, StreamInformation], device: object = None,
         num_data_partitions: int | None = None, partition_index: int | None = None,
     ) -> dict[Key, MinibatchData]: ...  # fmt: skip
 
     @suggests_keywords
     def next_minibatch(
         self,
-        minibatch_size_in_samples: int,
+        minibatch_size_in_samples: Size,
         input_map: Mapping[Any, StreamInformation] | None = None,
         device: object = None,
         num_data_partitions: int | None = None,
@@ -282,7 +275,7 @@ class MinibatchSource(Displayed, StreamsByName):
         than the share comes alone (docs/timeline.md, "Size").
 
         Args:
-            minibatch_size_in_samples: Samples of all partitions together, at least 1.
+            minibatch_size_in_samples: Samples of all partitions together, at least 1; or a `Budget`.
             input_map: Keys for the result, of any hashable type, each with its stream; None or empty: the names of the
                 streams.
             device: Not used.
@@ -314,13 +307,13 @@ class MinibatchSource(Displayed, StreamsByName):
             return {key: minibatch[stream] for key, stream in input_map.items()}
         return minibatch
 
-    def read(self, minibatch_size_in_samples: int, partition: Partition = _WHOLE) -> Minibatch | None:
+    def read(self, minibatch_size_in_samples: Size, partition: Partition = _WHOLE) -> Minibatch | None:
         """Return the next minibatch of a partition, or None when the data have ended.
 
         It raises the same errors as `next_minibatch`.
 
         Args:
-            minibatch_size_in_samples: Samples of all partitions together, at least 1.
+            minibatch_size_in_samples: Samples of all partitions together, at least 1; or a `Budget`.
             partition: The share to deliver: a `Partition`, a `BalancedPartition` or a `GlobalPartition`. It may change
                 between reads.
         """
@@ -329,19 +322,17 @@ class MinibatchSource(Displayed, StreamsByName):
             return self._pipeline.next(request)  # the same as in the previous read, so it has been checked
         return self._pipeline.next(self._request(minibatch_size_in_samples, partition))
 
-    def _request(self, minibatch_size_in_samples: int, partition: Partition) -> Request:
-        _check_size(minibatch_size_in_samples)
-        partition = checked_partition(partition)
-        request = self._recipe.request(int(minibatch_size_in_samples), partition, self._pipeline.epoch.number)
-        if request.size > _LARGEST_SIZE:
-            raise ConfigError(
-                f"minibatch_size_in_samples is {request.size}; expected at most {_LARGEST_SIZE}",
-                key="minibatch_size_in_samples",
-            )
+    def _request(self, minibatch_size_in_samples: Size, partition: Partition) -> Request:
+        size, partition = checked_size(minibatch_size_in_samples), checked_partition(partition)
+        request = self._recipe.request(size, partition, self._pipeline.epoch.number)
+        check_largest(request.size)
         return request
 
     def minibatches(
-        self, minibatch_size_in_samples: int, num_data_partitions: int | None = None, partition_index: int | None = None
+        self,
+        minibatch_size_in_samples: Size,
+        num_data_partitions: int | None = None,
+        partition_index: int | None = None,
     ) -> Iterator[Minibatch]:
         """Iterate over minibatches until the data end. Arguments as for `next_minibatch`."""
         while True:
@@ -351,7 +342,7 @@ class MinibatchSource(Displayed, StreamsByName):
             yield minibatch
 
     def plan(
-        self, minibatch_size_in_samples: int, partition: Partition = _WHOLE, *, from_here: bool = False
+        self, minibatch_size_in_samples: Size, partition: Partition = _WHOLE, *, from_here: bool = False
     ) -> SourcePlan:
         """Return a plan of the reads of one size, step by step, from the index alone. (docs/plan.md)
 
@@ -368,7 +359,7 @@ class MinibatchSource(Displayed, StreamsByName):
         request = self._request(minibatch_size_in_samples, partition)
         return self._assembly.plan(self._options, self._recipe, self._progress, request, is_here=from_here)
 
-    def skip(self, num_steps: int, minibatch_size_in_samples: int, partition: Partition = _WHOLE) -> None:
+    def skip(self, num_steps: int, minibatch_size_in_samples: Size, partition: Partition = _WHOLE) -> None:
         """Skip a number of reads, without reading data. It raises the same errors as `plan`."""
         if whole_number("num_steps", num_steps):
             plan = self.plan(minibatch_size_in_samples, partition, from_here=True)

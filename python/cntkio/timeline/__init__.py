@@ -13,6 +13,7 @@ on how far the order was computed before, on threads, or on other reads.
 satisfy the protocol `AnyTimeline`. A timeline does not load chunks, pack, or read ahead: it says which chunks it needs.
 """
 
+from cntkio.timeline.budget import Budget, Size
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition, checked_partition
 from cntkio.timeline.selection import (
     AnyTimeline,
@@ -47,6 +48,7 @@ __all__ = [
     "AnyTimeline",
     "BalancedPartition",
     "Bookmark",
+    "Budget",
     "ChunkPart",
     "ChunkRefs",
     "GlobalPartition",
@@ -56,6 +58,7 @@ __all__ = [
     "Plan",
     "Reads",
     "Selection",
+    "Size",
     "Timeline",
     "Window",
     "checked_partition",

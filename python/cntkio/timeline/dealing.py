@@ -14,6 +14,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._core import TimelineReader
 from cntkio.errors import ConfigError
+from cntkio.timeline.budget import Budget, Size
 from cntkio.timeline.modes import Cursor, Delivery, ReadMode, WholeSequences
 from cntkio.timeline.partition import BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import ChunkPart, ChunkRefs, Selection
@@ -133,12 +134,18 @@ def _joined(first: Delivery, second: Delivery) -> Delivery:
     return Delivery(selection, [0, len(sequences)], [end_of_sweep], second.cursors)
 
 
-def check_deal(partition: GlobalPartition, *, is_randomized: bool, is_truncated: bool) -> None:
-    """Refuse a deal that is not possible for a timeline.
+def check_deal(partition: GlobalPartition, size: Size, *, is_randomized: bool, is_truncated: bool) -> None:
+    """Refuse a deal that is not possible for a timeline, or with a size.
 
     Raises:
-        ConfigError: The deal needs whole sequences, or a randomized order.
+        ConfigError: The deal needs whole sequences, or a randomized order; or joined minibatches could exceed a budget.
     """
+    if partition.remainder == "merge" and isinstance(size, Budget):
+        raise ConfigError(
+            "remainder='merge' and a Budget exclude each other: joined minibatches could exceed the budget; use "
+            "remainder='empty'",
+            key="remainder",
+        )
     if is_truncated and (partition.deal != "length" or partition.remainder != "empty"):
         option, value = ("deal", partition.deal) if partition.deal != "length" else ("remainder", partition.remainder)
         raise ConfigError(
@@ -153,7 +160,7 @@ def check_deal(partition: GlobalPartition, *, is_randomized: bool, is_truncated:
         )
 
 
-def is_same_deal(settings: tuple[int, Partition] | None, size: int, partition: Partition) -> bool:
+def is_same_deal(settings: tuple[Size, Partition] | None, size: Size, partition: Partition) -> bool:
     """Return True if global minibatches stay the same as with former settings, perhaps dealt in another way."""
     if settings is None or partition.of_workers is None or settings[1].of_workers is None:
         return False
@@ -173,10 +180,11 @@ class BalancedRounds:
 
     Args:
         reader: The core's reader, over the whole data.
-        num_sequences: Sequences in a sweep.
-        size: Samples of a round, or sequences if those are counted.
+        modes: Reads of a larger and of a smaller minibatch.
+        num_larger: Number of partitions that get a larger minibatch.
         partition: The partition, and the worker in it.
-        counts_sequences: Whether `size` counts sequences, not samples.
+        num_dropped: Number of sequences that are not delivered.
+        num_in_pool: Largest number of sequences in a pool of the order; 0: there are no pools.
 
     Raises:
         ConfigError: Remainders are dropped, and the whole sweep is a remainder.
@@ -188,12 +196,14 @@ class BalancedRounds:
     def __init__(
         self,
         reader: TimelineReader,
-        num_sequences: int,
-        size: int,
+        modes: tuple[WholeSequences, WholeSequences],
+        num_larger: int,
         partition: BalancedPartition,
         *,
-        counts_sequences: bool,
+        num_dropped: int = 0,
+        num_in_pool: int = 0,
     ) -> None:
+        num_sequences = len(reader.lengths) - num_dropped
         if partition.count > num_sequences and partition.remainder == "drop":
             raise ConfigError(
                 f"{partition.count} partitions share {num_sequences} sequences: with remainder='drop' nothing would be "
@@ -201,26 +211,38 @@ class BalancedRounds:
                 key="remainder",
             )
         self._reader = reader
-        self._num_sequences = num_sequences
-        self._counts_sequences = counts_sequences
-        self._longest = 1 if counts_sequences else int(reader.lengths.max(initial=1))
+        self._larger, self._smaller = modes
+        self._num_larger = num_larger
+        self._longest = 1 if self._larger.counts_sequences else int(reader.lengths.max(initial=1))
         self._partition = partition
-        self._num_larger = size % partition.count
-        self._larger, self._smaller = (
+        # With at least this many sequences left in the sweep, enough for another round are left.
+        self._num_certain = partition.count + num_dropped + num_in_pool
+        self.rounds_to_pass = partition.worker
+
+    @classmethod
+    def of_size(
+        cls, reader: TimelineReader, size: int, partition: BalancedPartition, *, counts_sequences: bool
+    ) -> BalancedRounds:
+        """Make rounds of `size` samples, or of `size` sequences if those are counted."""
+        larger, smaller = (
             WholeSequences(reader, max(1, share), counts_sequences=counts_sequences)
             for share in (size // partition.count + 1, size // partition.count)
         )
-        self.rounds_to_pass = partition.worker
+        return cls(reader, (larger, smaller), size % partition.count, partition)
 
     def read(self, most: int) -> Delivery | None:
         begun: list[Delivery] = []
         # The same number of reads as without partitions, so that no more chunks are needed at the same time.
         num_rounds = min(most // self._partition.count, self._num_reads_in_the_sweep() // self._partition.count - 1)
         if num_rounds > 1 and not self._num_larger and self._partition.num_workers == 1:
+            before = self._reader.cursor
             delivery = self._smaller.read(num_rounds * self._partition.count)
-            if delivery is not None and len(delivery.cursors) >= self._partition.count:
+            if self._smaller.budget is not None and (delivery is None or self._is_near_end(delivery)):
+                self._reader.rewind(before)
+            elif delivery is not None and len(delivery.cursors) >= self._partition.count:
                 return self._own_of_rounds(delivery)
-            begun = [] if delivery is None else [delivery]
+            else:
+                begun = [] if delivery is None else [delivery]
         while True:
             selection = self._round(begun)
             begun = []
@@ -287,10 +309,20 @@ class BalancedRounds:
 
     def _num_reads_in_the_sweep(self) -> int:
         """Return a number of reads that cannot reach the end of the sweep; 1 if even the next read may reach it."""
-        position, _, index, _, _ = self._reader.cursor
+        if self._smaller.budget is not None:
+            return _LARGEST_SHARE  # `read` goes back if it comes too close to the end of the sweep
         num_samples = self._reader.num_samples
-        left = self._num_sequences - index if self._counts_sequences else num_samples - position % num_samples
+        left = num_samples - self._reader.cursor[0] % num_samples
+        left = self._num_left if self._larger.counts_sequences else left
         return max((left - 1) // max(self._larger.share, self._longest), 1)
+
+    def _is_near_end(self, delivery: Delivery) -> bool:
+        return delivery.selection.end_of_sweep or self._num_left < self._num_certain
+
+    @property
+    def _num_left(self) -> int:
+        """Number of sequences in the sweep from the reader's position, or from the beginning of its pool."""
+        return len(self._reader.lengths) - self._reader.cursor[2]
 
     def _cut(self, deliveries: list[Delivery]) -> list[npt.NDArray[np.int64]]:
         """Cut the last minibatches of a sweep so that each partition gets one: rows of sequences and their chunks."""
@@ -310,11 +342,15 @@ class BalancedRounds:
 
     def _pass_remainder(self) -> bool:
         """Skip the remainder of the sweep, if nothing else is left; return whether this ended the sweep."""
-        index = self._reader.cursor[2]
-        if self._num_sequences - index >= self._partition.count:
+        if self._num_left >= self._num_certain:
             return False
-        rest = WholeSequences(self._reader, _LARGEST_SHARE).read(1)
-        return rest is not None and rest.selection.end_of_sweep
+        before, num_left = self._reader.cursor, 0
+        while num_left < self._partition.count and (rest := self._smaller.read(1)) is not None:
+            num_left += len(rest.selection.sequences)
+            if rest.selection.end_of_sweep and num_left < self._partition.count:
+                return True
+        self._reader.rewind(before)
+        return False
 
 
 def _part(deliveries: list[Delivery], index: int, end_of_sweep: bool, position: int) -> Selection:
@@ -405,6 +441,12 @@ class DealtAhead:
         """The state of the reader after the last delivered read."""
         return self._reader.cursor if self._cursor is None else self._cursor
 
+    @property
+    def ranks(self) -> tuple[int, int, int] | None:
+        """The sweep of the next sequence, and its rank as first and last rank; None: the data have ended."""
+        where = self._reader.rank_at(self.cursor)
+        return None if where is None else (*where, where[1])
+
     def read(self, most: int) -> Delivery | None:
         number, first = self._next
         if number == len(self._groups) and not self._deal():
@@ -491,14 +533,14 @@ class DealtAhead:
         """Deal until no later read has a sequence of the chunks that were in the window before a cursor."""
         where = self._reader.rank_at(cursor) or _END
         if where is not _END:
-            where = (where[0], self._reader.chunks_at(*where, 0, 1)[1])
+            where = (where[0], self._reader.chunks_at(*where, where[1], 0, 1)[1])
         while self._complete < where and self._deal():
             pass
 
     def _window_begin(self, where: tuple[int, int]) -> tuple[int, int]:
         if where[1] == 0:
             return where
-        chunks, next_rank = self._reader.chunks_at(*where, 0, 1)
+        chunks, next_rank = self._reader.chunks_at(*where, where[1], 0, 1)
         return where[0], next_rank - len(chunks)
 
     def _deal(self) -> bool:

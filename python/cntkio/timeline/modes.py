@@ -12,13 +12,14 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cntkio._core import TimelineReader
+from cntkio._core import Budget, TimelineReader
 from cntkio.timeline.partition import WHOLE, Partition
 from cntkio.timeline.selection import ChunkRefs, Parts, Selection
 from cntkio.timeline.state import LARGEST_WORD
 
-Cursor: TypeAlias = tuple[int, int, int, int, int]
-"""Position, sweep, index in the sweep, rank of the chunk, and running count of sequences: the core's own bookmark."""
+Cursor: TypeAlias = tuple[int, int, int, int, int, int]
+"""Position, sweep, index in the sweep, rank of the chunk, running count of sequences, and minibatches of the pool that
+were delivered: the core's own bookmark."""
 
 
 class Delivery(NamedTuple):
@@ -57,6 +58,7 @@ class WholeSequences:
         counts_sequences: Whether `share` counts sequences.
         is_global: Whether `share` counts the sequences of all partitions, in randomized order only.
         is_dealt: Whether the sequences are dealt afterwards: selections have lengths in place of references to chunks.
+        budget: Further limits of a read.
     """
 
     reader: TimelineReader
@@ -67,11 +69,12 @@ class WholeSequences:
     counts_sequences: bool = False
     is_global: bool = False
     is_dealt: bool = False
+    budget: Budget | None = None
 
     def read(self, most: int) -> Delivery | None:
         returned = self.reader.read_several(
             self.share, self.passed, self.crosses_sweeps, self.counts_sequences, self.is_global,
-            self.partition.index, self.partition.count, self.is_dealt, most,
+            self.partition.index, self.partition.count, self.is_dealt, self.budget, most,
         )  # fmt: skip
         if returned is None:
             return None
@@ -83,7 +86,7 @@ class WholeSequences:
     def pass_over(self, most: int, until: int) -> int:
         return self.reader.pass_reads(
             self.share, self.passed, self.crosses_sweeps, self.counts_sequences, self.is_global,
-            self.partition.index, self.partition.count, most, until,
+            self.partition.index, self.partition.count, self.budget, most, until,
         )  # fmt: skip
 
 

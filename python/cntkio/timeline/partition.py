@@ -59,6 +59,11 @@ class Partition:
         return self
 
     @property
+    def num_shares(self) -> int:
+        """Number of partitions that divide the size of a minibatch."""
+        return self.count
+
+    @property
     def of_workers(self) -> tuple[int, int] | None:
         """The worker and the number of workers of a global partition; None for other partitions."""
         return None
@@ -204,6 +209,11 @@ class GlobalPartition(_EvenPartition):
     def of_chunks(self) -> Partition:
         """The partition of the chunks that sequences come from: its own with ``deal="chunk"``, else the whole data."""
         return Partition(self.index, self.count) if self.deal == "chunk" else WHOLE
+
+    @property
+    def num_shares(self) -> int:
+        """1: the size belongs to the global minibatch."""
+        return 1
 
     @property
     def is_dealt(self) -> bool:

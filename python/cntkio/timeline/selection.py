@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.timeline.budget import Size
 from cntkio.timeline.partition import Partition
 
 Bookmark: TypeAlias = Any
@@ -213,13 +214,14 @@ class AnyTimeline(Protocol):
     def end(self) -> int | None:
         """Position at which the data end; None: the timeline cannot tell."""
 
-    def read_several(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Reads | None:
+    def read_several(self, minibatch_size_in_samples: Size, partition: Partition, most: int) -> Reads | None:
         """Deliver the sequences of up to `most` reads.
 
         The plan does not change before the last of these reads.
 
         Args:
-            minibatch_size_in_samples: Samples of all partitions together, at least 1. It may change between reads.
+            minibatch_size_in_samples: Samples of all partitions together, at least 1; or a budget. It may change
+                between reads, except inside a pool.
             partition: The share to deliver. It may change between reads.
             most: At least 1. A timeline may make fewer reads.
 
@@ -227,10 +229,11 @@ class AnyTimeline(Protocol):
             At least one read, or None when the data have ended.
 
         Raises:
-            ConfigError: The size or the limit is not possible, or there are more partitions than slots.
+            ConfigError: The size or the limit is not possible, or changes inside a pool, or there are more partitions
+                than slots.
         """
 
-    def pass_over(self, minibatch_size_in_samples: int, partition: Partition, most: int, until: int) -> int:
+    def pass_over(self, minibatch_size_in_samples: Size, partition: Partition, most: int, until: int) -> int:
         """Pass over reads without delivering them, and without a step of Python for each.
 
         Args:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import CheckpointError, ConfigError
+from cntkio.timeline.budget import Size, about_samples, size_from_json, size_to_json
 from cntkio.timeline.partition import BalancedPartition, GlobalPartition, Partition
 
 # --------------------------------------------------------------------------------------------------------------
@@ -73,13 +74,13 @@ def check_request(size: int, limits: Limits) -> None:
         raise ConfigError("max_samples is 0; expected at least 1", key="max_samples")
 
 
-def num_slots(size: int, partition: Partition, truncation_length: int) -> int:
+def num_slots(size: Size, partition: Partition, truncation_length: int) -> int:
     """Return the number of slots that a timeline fills for a partition in truncated minibatches.
 
     Raises:
         ConfigError: There are more partitions than slots.
     """
-    of_all = max(1, size // truncation_length)
+    of_all = max(1, about_samples(size) // truncation_length)
     if partition.count > of_all:
         raise ConfigError(
             f"{partition.count} partitions share {of_all} slots (minibatch_size_in_samples={size}, "
@@ -186,14 +187,16 @@ class State(NamedTuple):
         rounds_to_pass: Balanced and global partitions: rounds, or global minibatches, of other workers before the next
             of this worker.
         num_slots: Truncated: the number of all slots.
+        batch: In a pool: the number of its minibatches that were delivered.
     """
 
     position: int
-    settings: tuple[int, Partition] | None = None
+    settings: tuple[Size, Partition] | None = None
     running_count: int | None = None
     slots: Slots | None = None
     rounds_to_pass: int = 0
     num_slots: int = 0
+    batch: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as a dict; `from_json` reads it."""
@@ -201,7 +204,9 @@ class State(NamedTuple):
         if self.settings is None:
             return json
         size, partition = self.settings
-        json["minibatch_size"] = size
+        json["minibatch_size"] = size_to_json(size)
+        if self.batch:
+            json["batch"] = self.batch
         if isinstance(partition, GlobalPartition):
             json["global"] = [partition.worker, partition.num_workers, self.rounds_to_pass]
         else:
@@ -226,14 +231,17 @@ class State(NamedTuple):
         settings = None
         rounds_to_pass = 0
         if "minibatch_size" in json:
-            size = whole("minibatch_size", json["minibatch_size"], _LARGEST_COUNT, least=1)
+            saved = json["minibatch_size"]
+            is_budget = isinstance(saved, Mapping)
+            size = size_from_json(saved) if is_budget else whole("minibatch_size", saved, _LARGEST_COUNT, least=1)
             partition, rounds_to_pass = _partition(json)
             settings = (size, partition)
         count = whole("count", json.get("count", 0), _LARGEST_COUNT)
         slots = [
             [_in_slot(sequence) for sequence in items("slots", slot)] for slot in items("slots", json.get("slots", []))
         ]
-        return cls(position, settings, count, slots, rounds_to_pass, num_slots_of(json))
+        batch = whole("batch", json.get("batch", 0), 2**32 - 1)
+        return cls(position, settings, count, slots, rounds_to_pass, num_slots_of(json), batch)
 
 
 def _partition(json: Mapping[str, Any]) -> tuple[Partition, int]:

@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from cntkio._core import TimelineReader
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
+from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, whole_size
+from cntkio.timeline.budgeting import Budgets
 from cntkio.timeline.dealing import (
     BalancedRounds,
     DealtAhead,
@@ -66,12 +68,16 @@ class Needs:
         self._plan = Plan([], 0)
 
     def plan(
-        self, where: tuple[int, int] | None, partition: Partition, dealt: DealtAhead | None, of_slots: Sequence[int]
+        self,
+        where: tuple[int, int, int] | None,
+        partition: Partition,
+        dealt: DealtAhead | None,
+        of_slots: Sequence[int],
     ) -> Plan:
         """Return the chunks that are needed now.
 
         Args:
-            where: Sweep and rank of the next sequence; None: the data have ended.
+            where: Sweep and rank of the next sequence, and the last rank of its pool; None: the data have ended.
             partition: The partition whose chunks they are.
             dealt: Knows the parts to load of the chunks; None: they are loaded as a whole.
             of_slots: Chunks whose sequences slots continue.
@@ -84,7 +90,7 @@ class Needs:
             self._plan = Plan(chunks, self._plan.version + 1, dealt)
         return self._plan
 
-    def _window(self, where: tuple[int, int] | None, partition: Partition, dealt: DealtAhead | None) -> list[int]:
+    def _window(self, where: tuple[int, int, int] | None, partition: Partition, dealt: DealtAhead | None) -> list[int]:
         key = (where, partition, dealt)
         if key != self._window_key:
             chunks, next_rank = (
@@ -96,7 +102,7 @@ class Needs:
         return self._window_chunks
 
     def ahead(
-        self, where: tuple[int, int] | None, partition: Partition, dealt: DealtAhead | None, end: int
+        self, where: tuple[int, int, int] | None, partition: Partition, dealt: DealtAhead | None, end: int
     ) -> Iterator[int]:
         """Yield the chunks that are needed afterwards, up to the end of the next sweep or of the data.
 
@@ -151,11 +157,32 @@ class _Course(NamedTuple):
 class _Bookmark(NamedTuple):
     """Position of the timeline, and the other values that the next read needs."""
 
-    settings: tuple[int, Partition] | None
+    settings: tuple[Size, Partition] | None
     cursor: Cursor
     slots: Slots
     rounds_to_pass: int
     course: _Course
+
+
+def _check_end(course: _Course) -> None:
+    """Refuse an end that a randomized timeline cannot reach.
+
+    Raises:
+        ConfigError: The data would end beyond the largest position.
+    """
+    if course.end > _LARGEST_POSITION:
+        raise ConfigError(
+            f"the data would end at sample {course.end}, but a randomized source counts up to 2^63 - 1",
+            key="max_sweeps" if course.limits.max_samples is None else "max_samples",
+        )
+
+
+def _not_balanced(course: _Course) -> ConfigError:
+    return ConfigError(
+        f"truncation_length={course.truncation_length} and balanced partitions exclude each other: the slots of "
+        "truncated minibatches are shared out evenly anyway",
+        key="truncation_length",
+    )
 
 
 class Timeline:
@@ -251,6 +278,7 @@ class Timeline:
         self._reader = self._new_reader(end=0)
         self.num_samples: int = self._reader.num_samples
         self._is_randomized = window is not None
+        self._budgets = Budgets(window)
         end = _LARGEST_POSITION if limits.max_samples is None else limits.max_samples
         if limits.max_sweeps is not None:
             end = limits.max_sweeps * self.num_samples
@@ -263,7 +291,7 @@ class Timeline:
         self._only_full = only_full
         self._loads_parts = loads_parts
         # The current size and partition, and the mode of reading for them.
-        self._settings: tuple[int, Partition] | None = None
+        self._settings: tuple[Size, Partition] | None = None
         self._mode: ReadMode | None = None
         self._rounds: BalancedRounds | DealtMinibatches | DealtAhead | None = None
         self._ahead: DealtAhead | None = None  # the mode of reading, if it makes the core's reader run ahead
@@ -294,12 +322,12 @@ class Timeline:
 
     # ---------------------------------------------------------------------------------------------- reading
 
-    def read(self, minibatch_size_in_samples: int, partition: Partition = WHOLE) -> Selection | None:
+    def read(self, minibatch_size_in_samples: Size, partition: Partition = WHOLE) -> Selection | None:
         """Deliver the next sequences: a single read of `read_several`."""
         reads = self.read_several(minibatch_size_in_samples, partition, 1)
         return None if reads is None else reads.selection
 
-    def read_several(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Reads | None:
+    def read_several(self, minibatch_size_in_samples: Size, partition: Partition, most: int) -> Reads | None:
         mode = self._mode_for(minibatch_size_in_samples, partition)
         delivery = None if mode is None else mode.read(most)
         if delivery is None:
@@ -310,11 +338,11 @@ class Timeline:
         bookmarks = [_Bookmark(settings, cursor, slots, rounds_to_pass, course) for cursor in cursors]
         return Reads(selection, bounds, ends_of_sweep, bookmarks)
 
-    def pass_over(self, minibatch_size_in_samples: int, partition: Partition, most: int, until: int) -> int:
+    def pass_over(self, minibatch_size_in_samples: Size, partition: Partition, most: int, until: int) -> int:
         mode = self._mode_for(minibatch_size_in_samples, partition)
         return 0 if mode is None else mode.pass_over(most, until)
 
-    def _mode_for(self, size: int, partition: Partition) -> ReadMode | None:
+    def _mode_for(self, size: Size, partition: Partition) -> ReadMode | None:
         """Return the mode of reading for a size and a partition; None: they are new, and the data have ended."""
         if (size, partition) != self._settings:
             if self._settings is not None and self._has_ended():
@@ -322,15 +350,13 @@ class Timeline:
             self._take_up(size, partition)
         return self._mode
 
-    def _take_up(self, size: int, partition: Partition) -> None:
+    def _take_up(self, size: Size, partition: Partition) -> None:
         """Choose the mode of reading for a size and a partition: at the first read, and after a restore or a change."""
-        check_request(size, self._course.limits)
+        check_request(about_samples(size), self._course.limits)
         self._leave_ahead()
-        if self._is_randomized and self.end > _LARGEST_POSITION:
-            raise ConfigError(
-                f"the data would end at sample {self.end}, but a randomized source counts up to 2^63 - 1",
-                key="max_sweeps" if self._course.limits.max_samples is None else "max_samples",
-            )
+        self._budgets.check_change(self._settings, size, partition, self._reader)
+        if self._is_randomized:
+            _check_end(self._course)
         rows = 0
         rounds: BalancedRounds | DealtMinibatches | DealtAhead | None = None
         mode: ReadMode
@@ -340,21 +366,21 @@ class Timeline:
             mode, rows = self._truncated(size, partition)
         else:
             mode = self._whole(size, partition)
-        if self._only_full and size <= self.num_samples:
-            mode = OnlyFull(self._reader, mode, size)
+        if self._only_full and about_samples(size) <= self.num_samples:
+            mode = OnlyFull(self._reader, mode, about_samples(size))
         if isinstance(partition, GlobalPartition):
-            check_deal(partition, is_randomized=self._is_randomized, is_truncated=self._is_truncated)
+            check_deal(partition, size, is_randomized=self._is_randomized, is_truncated=self._is_truncated)
             if partition.remainder == "merge":
                 mode = MergedMinibatches(mode, self._reader, partition.count)
-            mode = rounds = self._dealt(mode, partition)
+            mode = rounds = self._dealt(mode, size, partition)
             if self._settings is not None and self._settings[1].of_workers == partition.of_workers:
                 rounds.rounds_to_pass = self._rounds_to_pass()  # the turns of the same worker continue
         if not is_same_deal(self._settings, size, partition):
             self._reader.change_partition(partition.of_reads.index, partition.of_reads.count, rows)
         self._settings, self._mode, self._rounds = (size, partition), mode, rounds
 
-    def _dealt(self, mode: ReadMode, partition: GlobalPartition) -> DealtMinibatches | DealtAhead:
-        if not (self._loads_parts and partition.is_dealt) or self._is_truncated:
+    def _dealt(self, mode: ReadMode, size: Size, partition: GlobalPartition) -> DealtMinibatches | DealtAhead:
+        if has_pool(size) or not (self._loads_parts and partition.is_dealt) or self._is_truncated:
             return DealtMinibatches(mode, self._reader, partition)
         self._ahead = DealtAhead(mode, self._reader, partition)
         return self._ahead
@@ -365,7 +391,9 @@ class Timeline:
             self._reader.rewind(self._ahead.cursor)
             self._ahead = None
 
-    def _whole(self, size: int, partition: Partition) -> WholeSequences:
+    def _whole(self, size: Size, partition: Partition) -> WholeSequences:
+        if isinstance(size, Budget):
+            return self._budgets.mode(self._reader, size, partition)
         size = min(size, _LARGEST_POSITION)
         if self._size_counts == "own":
             share, passed = max(1, partition.of_reads.share(size)), LARGEST_WORD
@@ -375,7 +403,8 @@ class Timeline:
         rules = passed, self._crosses_sweeps, self._counts_sequences, is_global, partition.is_dealt
         return WholeSequences(self._reader, share, partition.of_chunks, *rules)
 
-    def _truncated(self, size: int, partition: Partition) -> tuple[TruncatedSequences, int]:
+    def _truncated(self, size: Size, partition: Partition) -> tuple[TruncatedSequences, int]:
+        size = whole_size(size, "a truncated minibatch has a fixed number of steps: give a number of samples")
         steps = self._steps(size)
         rows = num_slots(size, partition, steps)
         mode = TruncatedSequences(
@@ -383,21 +412,17 @@ class Timeline:
         )
         return mode, rows
 
-    def _steps(self, size: int) -> int:
+    def _steps(self, size: Size) -> int:
         _, _, truncation_length, num_rows = self._course
-        return max(size // num_rows, 1) if num_rows else truncation_length
+        return max(about_samples(size) // num_rows, 1) if num_rows else truncation_length
 
-    def _balanced(self, size: int, partition: BalancedPartition) -> BalancedRounds:
+    def _balanced(self, size: Size, partition: BalancedPartition) -> BalancedRounds:
         if self._is_truncated:
-            raise ConfigError(
-                f"truncation_length={self._course.truncation_length} and balanced partitions exclude each other: the "
-                "slots of truncated minibatches are shared out evenly anyway",
-                key="truncation_length",
-            )
+            raise _not_balanced(self._course)
+        if isinstance(size, Budget):
+            return self._budgets.rounds(self._reader, size, partition)
         size = min(size, _LARGEST_POSITION)
-        return BalancedRounds(
-            self._reader, self.num_sequences, size, partition, counts_sequences=self._counts_sequences
-        )
+        return BalancedRounds.of_size(self._reader, size, partition, counts_sequences=self._counts_sequences)
 
     def _has_ended(self) -> bool:
         return self.position >= self.end and not any(self._reader.pending)
@@ -442,7 +467,7 @@ class Timeline:
         if bookmark.settings is not None and self._is_truncated:
             self._reader.restore_pending(bookmark.slots)
 
-    def _take_up_again(self, settings: tuple[int, Partition], rounds_to_pass: int) -> None:
+    def _take_up_again(self, settings: tuple[Size, Partition], rounds_to_pass: int) -> None:
         self._take_up(*settings)
         if self._rounds is not None:
             self._rounds.rounds_to_pass = rounds_to_pass
@@ -489,11 +514,11 @@ class Timeline:
         """Return all that is needed to continue from a bookmark, or from here: a small dict for JSON.
 
         Returns:
-            ``position``; and after a first read ``minibatch_size``, ``partition`` (index and count), ``count`` (in
-            order: the running count of sequences), ``slots`` (truncated: for each slot a list of sequence, first
-            sample not delivered, and whether its read met the end of a sweep), ``num_slots`` (if further slots are
-            empty) and ``balanced`` (balanced partitions: remainder, worker, number of workers, and the number
-            of rounds for other workers before the next).
+            ``position``; and after a first read ``minibatch_size`` (of a budget: its fields), ``partition`` (index and
+            count), ``count`` (in order: the running count of sequences), ``slots`` (truncated: for each slot a list of
+            sequence, first sample not delivered, and whether its read met the end of a sweep), ``num_slots`` (if
+            further slots are empty), ``batch`` (in a pool: minibatches delivered), and ``balanced`` (balanced
+            partitions: remainder, worker, number of workers, rounds for other workers before the next).
 
         Example:
             >>> timeline = Timeline(np.array([3, 1, 5], np.uint32), np.array([0, 3]), window=None)
@@ -508,7 +533,7 @@ class Timeline:
             [2]
         """
         bookmark = bookmark or self.bookmark()
-        position, _, _, _, count = bookmark.cursor
+        position, _, _, _, count, batch = bookmark.cursor
         return State(
             position,
             bookmark.settings,
@@ -516,10 +541,11 @@ class Timeline:
             bookmark.slots if self._is_truncated else None,
             bookmark.rounds_to_pass,
             self._num_slots(bookmark),
+            batch,
         ).to_json()
 
     def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
-        position, settings, count, slots, rounds_to_pass, saved_slots = State.from_json(state)
+        position, settings, count, slots, rounds_to_pass, saved_slots, batch = State.from_json(state)
         slots = slots or []
         check_slots(slots, self._lengths)
         if num_rows is not None:
@@ -531,9 +557,10 @@ class Timeline:
             self.go_to(position)
             if position >= self.end and self._is_randomized:
                 # A partition without chunks is at the end, and a sequence need not start there.
-                self._reader.rewind((position, LARGEST_WORD, 0, 0, 0))
+                self._reader.rewind((position, LARGEST_WORD, 0, 0, 0, 0))
             if settings is not None:
                 self._take_up_again(settings, rounds_to_pass)
+                self._budgets.go_to_batch(self._reader, settings, batch)
         except ConfigError as error:
             raise refused(state, error) from error
         if settings is not None and not self._is_randomized:
@@ -556,5 +583,5 @@ class Timeline:
         return self._needs.ahead(self._where, partition.of_chunks, self._ahead, self.end)
 
     @property
-    def _where(self) -> tuple[int, int] | None:
-        return self._reader.rank if self._ahead is None else self._reader.rank_at(self._ahead.cursor)
+    def _where(self) -> tuple[int, int, int] | None:
+        return self._reader.ranks if self._ahead is None else self._ahead.ranks

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
+from cntkio.timeline.budget import Size, whole_size
 from cntkio.timeline.partition import WHOLE, Partition
 from cntkio.timeline.selection import ChunkRefs, Parts, Plan, Reads, Selection
 from cntkio.timeline.state import (
@@ -459,12 +460,13 @@ class UserTimeline:
         indices = np.concatenate([piece[1] for piece in pieces])
         return self._selection(indices, chunks, end_of_sweep, None)
 
-    def read_several(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Reads | None:
+    def read_several(self, minibatch_size_in_samples: Size, partition: Partition, most: int) -> Reads | None:
         """Deliver a single `read`, whatever `most` is: the next read may fetch chunks."""
-        selection = self.read(minibatch_size_in_samples, partition)
+        size = whole_size(minibatch_size_in_samples, "a Budget needs timeline='global', where all lengths are known")
+        selection = self.read(size, partition)
         return None if selection is None else Reads.of(selection, self.bookmark())
 
-    def pass_over(self, minibatch_size_in_samples: int, partition: Partition, most: int, until: int) -> int:
+    def pass_over(self, minibatch_size_in_samples: Size, partition: Partition, most: int, until: int) -> int:
         return 0
 
     def _selection(

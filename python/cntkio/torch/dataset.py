@@ -12,12 +12,13 @@ import torch
 import torch.utils.data
 
 from cntkio.arguments import check_word, whole_number
-from cntkio.displays import Description, Displayed, counted
+from cntkio.displays import Description, Displayed
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.hints import suggests_keywords
 from cntkio.layouts import check_layout
 from cntkio.source import MinibatchSource
 from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
+from cntkio.timeline.budget import Budget, Size, about_samples, size_text, size_to_json, times
 from cntkio.timeline.dealing import check_deal
 from cntkio.timeline.state import of_partition
 from cntkio.torch import ranks
@@ -45,8 +46,8 @@ class MinibatchDataset(Displayed, WatchedDataset):
     Args:
         source: The source to read. From now on only the data set may read it. A `UserMinibatchSource` divides its
             minibatches itself, so its partition is ``"cntk"``, and it has no epochs (docs/torch.md, "Epochs").
-        minibatch_size: Samples of all ranks together, as in CNTK. Workers do not divide it further: each makes whole
-            minibatches of its rank.
+        minibatch_size: Samples of all ranks together, as in CNTK, or a `Budget` (docs/batches.md). Workers do not
+            divide it further: each makes whole minibatches of its rank.
         layout: As for `convert`.
         device: As for `convert`; must be None with workers or pinned memory.
         partition: ``"global"``: the sequences of each minibatch are dealt to all ranks, so that all ranks have the same
@@ -80,7 +81,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
     def __init__(
         self,
         source: MinibatchSource | UserMinibatchSource,
-        minibatch_size: int,
+        minibatch_size: Size,
         *,
         layout: Layout | Mapping[str, Layout] | None = None,
         device: Any = None,
@@ -97,12 +98,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
                 f"ReaderConfig.open()",
                 key="source",
             )
-        minibatch_size = whole_number("minibatch_size", minibatch_size)
-        if not 1 <= minibatch_size <= _LARGEST_SIZE:
-            raise ConfigError(
-                f"minibatch_size is {minibatch_size!r}; expected a whole number in 1..{_LARGEST_SIZE}",
-                key="minibatch_size",
-            )
+        minibatch_size = _checked_size(minibatch_size, source)
         check_layout(layout, [stream.name for stream in source.stream_infos()], get_args(Layout))
         if partition is not None:
             check_word("partition", partition, *_PARTITIONS)
@@ -129,7 +125,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
             )
         share = self._share_of(*self._rank(), 0, 1)  # checks the values
         if deal == "chunk" and isinstance(share, GlobalPartition):
-            check_deal(share, is_randomized=self._source.is_randomized, is_truncated=False)
+            check_deal(share, minibatch_size, is_randomized=self._source.is_randomized, is_truncated=False)
         self._has_warned = False
         self._is_agreed = False
         self._epochs = Epochs(self._source)
@@ -153,7 +149,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
     def _description(self) -> Description:
         rank, world_size = self._rank()
         title = (
-            f"MinibatchDataset: minibatches of {counted(self.minibatch_size, 'sample')}, partition {self.partition!r}, "
+            f"MinibatchDataset: minibatches of {size_text(self.minibatch_size)}, partition {self.partition!r}, "
             f"rank {rank} of {world_size}, epoch {self.epoch}"
         )
         layouts = self.layout if isinstance(self.layout, Mapping) else {}
@@ -201,17 +197,15 @@ class MinibatchDataset(Displayed, WatchedDataset):
             return balanced
         return Partition(rank * num_workers + worker, world_size * num_workers)
 
-    def _request(self) -> tuple[int, Partition]:
+    def _request(self) -> tuple[Size, Partition]:
         worker, num_workers = self._worker()
         share = self._share_of(*self._rank(), worker, num_workers)
         if not self._has_warned and worker == 0 and self._rank()[0] == 0:
             self._has_warned = True
             # The value of an `HTKMLFReader` is a text.
             is_truncated = bool(self._epochs.start["settings"].get("truncation_length"))
-            _warn(self._source, self.minibatch_size, self._rank()[1], share, is_truncated=is_truncated)
-        return (
-            self.minibatch_size if share.is_balanced else min(self.minibatch_size * num_workers, _LARGEST_SIZE)
-        ), share
+            _warn(self._source, about_samples(self.minibatch_size), self._rank()[1], share, is_truncated=is_truncated)
+        return (self.minibatch_size if share.is_balanced else times(self.minibatch_size, num_workers)), share
 
     def begin_iteration(self) -> None:
         if self._is_agreed or self._rank()[1] == 1:
@@ -258,7 +252,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         timeline = of_partition(source["timeline"], self._rank()[0])
         self._epochs.resume(epoch, {**source, "timeline": timeline})
 
-    def _minibatches(self, iteration: int, size: int, partition: Partition) -> Iterator[TensorMinibatch[Any]]:
+    def _minibatches(self, iteration: int, size: Size, partition: Partition) -> Iterator[TensorMinibatch[Any]]:
         read, layout, device = self._source.read, self.layout, self.device
         keeps_empty = partition.count == 1 or partition.is_balanced
         is_worker = torch.utils.data.get_worker_info() is not None
@@ -420,7 +414,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         rank, world_size = self._rank()
         worker, num_workers = self._worker()
         return {
-            "minibatch_size": self.minibatch_size,
+            "minibatch_size": size_to_json(self.minibatch_size),
             "partition": self.partition,
             "remainder": self.remainder,
             "rank": rank if self.partition == "cntk" else 0,
@@ -431,6 +425,23 @@ class MinibatchDataset(Displayed, WatchedDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_given": self._rank()}  # a spawned worker has no process group
+
+
+def _checked_size(size: Any, source: MinibatchSource | UserMinibatchSource) -> Size:
+    if isinstance(size, Budget):
+        if isinstance(source, UserMinibatchSource):
+            raise ConfigError(
+                "minibatch_size is a Budget, which needs a MinibatchSource; a UserMinibatchSource decides itself how "
+                "much a minibatch holds: give a number of samples",
+                key="minibatch_size",
+            )
+        return size
+    number = whole_number("minibatch_size", size)
+    if not 1 <= number <= _LARGEST_SIZE:
+        raise ConfigError(
+            f"minibatch_size is {number!r}; expected a whole number in 1..{_LARGEST_SIZE}", key="minibatch_size"
+        )
+    return number
 
 
 def _warn(source: Any, size: int, world_size: int, share: Partition, *, is_truncated: bool) -> None:

@@ -15,11 +15,13 @@
 //! 32-bit numbers. The shuffle is done only as far as a read needs, and the order of positions that the reader has
 //! passed is forgotten.
 //!
-//! [`Reader`] moves along that order, or along the file. [`Slots`] cuts the delivered sequences into truncated
+//! [`Reader`] moves along that order, or along the file. [`batches`] cuts pools of sequences into minibatches that keep a
+//! budget. [`Slots`] cuts the delivered sequences into truncated
 //! minibatches; [`deal`] divides them among ranks, and [`Shares`] keeps a rank's sequences of each chunk. This module
 //! touches no data, decides no settings, and does not depend on Python. The caller passes `pause`, which is called now
 //! and then and says whether to continue. A read that is stopped leaves the reader as it was.
 
+mod batches;
 mod deal;
 mod generator;
 mod plan;
@@ -29,6 +31,7 @@ mod shuffle;
 mod slots;
 
 use crate::lengths::Lengths;
+pub use batches::{Limits, Pool, batches};
 pub use deal::{Load, deal};
 pub use plan::{Randomization, Window, chunk_order};
 pub use reader::{Cursor, Delivered, Outcome, Reader, Request};

@@ -11,15 +11,17 @@
 //! | [`hold`](Reader::hold) | | the held cursor, until another is held | memory for the sequences since |
 //! | [`set_position`](Reader::set_position) | to the first sequence at or after a position | from there on | shuffles the sweep up to there |
 //! | [`change_partition`](Reader::change_partition) | its count; or to the end, if the partition has no data | | none |
-//! | [`set_count`](Reader::set_count) | its count | | none |
+//! | [`read_pooled`](Reader::read_pooled) | to the next minibatch of a pool | as `read` | as `read`, once for the pool |
+//! | [`set_count`](Reader::set_count), [`set_batch`](Reader::set_batch) | its count | | none |
 //! | [`set_end`](Reader::set_end) | | | none |
-//! | [`rank`](Reader::rank), [`rank_at`](Reader::rank_at), [`chunks_at`](Reader::chunks_at), [`chunks_from`](Reader::chunks_from) | | | at most the plan of a sweep |
+//! | [`rank`](Reader::rank), [`ranks`](Reader::ranks), [`rank_at`](Reader::rank_at), [`chunks_at`](Reader::chunks_at), [`chunks_from`](Reader::chunks_from) | | | at most the plan of a sweep |
 //!
 //! The plan of a sweep (the order of chunks, one number for each chunk) is kept for this sweep and the next. The order
 //! of sequences is kept only for the sweep that was read last.
 
+use super::batches::{Limits, Pool, Tally, batches};
 use super::generator::Remainder;
-use super::plan::{Randomization, SweepPlan};
+use super::plan::{Randomization, Span, SweepPlan};
 use super::shuffle::{Located, SweepOrder};
 use super::{Partition, Pause, SEQUENCES_BETWEEN_PAUSES, Stopped, Table};
 use crate::lengths::Lengths;
@@ -27,7 +29,7 @@ use crate::memory;
 use std::sync::Arc;
 
 /// The limits of one read.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
     /// The partition whose sequences are delivered.
     pub partition: Partition,
@@ -42,6 +44,9 @@ pub struct Request {
     /// True if `share` counts the sequences of all partitions, although only sequences of `partition` are delivered,
     /// its part of a global minibatch. Only in randomized order.
     pub is_global: bool,
+    /// Limits in addition to `share`. A read with limits continues to the next sequence that it would deliver, in file
+    /// order as well.
+    pub limits: Option<Limits>,
 }
 
 impl Request {
@@ -49,6 +54,11 @@ impl Request {
     #[inline]
     fn count(&self, length: u64) -> u64 {
         if self.counts_sequences { 1 } else { length }
+    }
+
+    /// The longest sequence that is delivered.
+    fn longest(&self) -> u32 {
+        self.limits.map_or(u32::MAX, |limits| limits.longest)
     }
 }
 
@@ -87,6 +97,27 @@ pub struct Cursor {
     pub rank: u32,
     /// In file order: the running count of sequences, which decides whose turn it is.
     pub count: u64,
+    /// Minibatches that were delivered of the pool that begins here.
+    pub batch: u32,
+}
+
+/// A pool that was cut into minibatches.
+#[derive(Debug)]
+struct OpenPool {
+    begin: Cursor,
+    end: Cursor,
+    request: Request,
+    pool: Pool,
+    outcome: Outcome,
+    /// The sequences in delivered order.
+    delivered: Vec<Delivered>,
+    bounds: Vec<usize>,
+}
+
+impl OpenPool {
+    fn num_batches(&self) -> u32 {
+        self.bounds.len() as u32 - 1
+    }
 }
 
 /// A reader of the timeline.
@@ -104,6 +135,8 @@ pub struct Reader {
     order: Option<SweepOrder>,
     /// The last computed plan, often of the next sweep, before its order is needed.
     plan: Option<Arc<SweepPlan>>,
+    /// The pool that was read last.
+    open: Option<OpenPool>,
 }
 
 impl Reader {
@@ -120,7 +153,7 @@ impl Reader {
             *sum += samples;
             Some(*sum)
         }));
-        let cursor = Cursor { position: 0, sweep: 0, index: 0, rank: 0, count: 0 };
+        let cursor = Cursor { position: 0, sweep: 0, index: 0, rank: 0, count: 0, batch: 0 };
         Self {
             randomization,
             end,
@@ -132,6 +165,7 @@ impl Reader {
             held: None,
             order: None,
             plan: None,
+            open: None,
         }
     }
 
@@ -168,6 +202,17 @@ impl Reader {
         self.cursor.count = count;
     }
 
+    /// Restore the number of delivered minibatches of the pool that begins at the cursor.
+    pub fn set_batch(&mut self, batch: u32) {
+        self.cursor.batch = batch;
+    }
+
+    /// Number of minibatches of the pool that was read last; 0 before the first.
+    #[must_use]
+    pub fn num_batches(&self) -> u32 {
+        self.open.as_ref().map_or(0, OpenPool::num_batches)
+    }
+
     /// Samples before the end of the data.
     pub fn num_left(&self) -> u64 {
         self.end.saturating_sub(self.cursor.position)
@@ -184,7 +229,7 @@ impl Reader {
         self.cursor.count = u64::from(self.cursor.index);
         if self.randomization.is_some() && partition.index >= self.chunk_samples.len() as u64 {
             // In no sweep, since the end need not be the start of a sequence.
-            self.cursor = Cursor { position: self.end, sweep: u64::MAX, index: 0, rank: 0, count: 0 };
+            self.cursor = Cursor { position: self.end, sweep: u64::MAX, index: 0, rank: 0, count: 0, batch: 0 };
         }
     }
 
@@ -214,10 +259,10 @@ impl Reader {
         }
         let position = sweep.saturating_mul(self.num_samples()).saturating_add(passed);
         if index as u32 == self.num_sequences {
-            return Cursor { position, sweep: sweep + 1, index: 0, rank: 0, count: 0 };
+            return Cursor { position, sweep: sweep + 1, index: 0, rank: 0, count: 0, batch: 0 };
         }
         let rank = if index == table.start(chunk + 1) { chunk + 1 } else { chunk } as u32;
-        Cursor { position, sweep, index: index as u32, rank, count: index as u64 }
+        Cursor { position, sweep, index: index as u32, rank, count: index as u64, batch: 0 }
     }
 
     fn seek_randomized(
@@ -230,9 +275,9 @@ impl Reader {
     ) -> Result<Cursor, Stopped> {
         let num_sequences = self.num_sequences;
         let start = sweep.saturating_mul(self.num_samples());
-        let mut cursor = Cursor { position: start, sweep, index: 0, rank: 0, count: 0 };
+        let mut cursor = Cursor { position: start, sweep, index: 0, rank: 0, count: 0, batch: 0 };
         if self.cursor.sweep == sweep && (start..=start + offset).contains(&self.cursor.position) {
-            cursor = self.cursor;
+            cursor = Cursor { batch: 0, ..self.cursor };
         }
         let mut passed = cursor.position - start;
         let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
@@ -277,6 +322,77 @@ impl Reader {
         Ok(outcome)
     }
 
+    /// Append the sequences of the next minibatch of a pool.
+    ///
+    /// The cursor stays at the beginning of the pool, and counts its minibatches, until the last one is read.
+    ///
+    /// # Errors
+    /// As for [`read`](Reader::read).
+    pub fn read_pooled(
+        &mut self,
+        table: Table,
+        request: Request,
+        pool: &Pool,
+        out: &mut Vec<Delivered>,
+        pause: &mut Pause,
+    ) -> Result<Outcome, Stopped> {
+        let cursor = self.cursor;
+        let begin = Cursor { batch: 0, ..cursor };
+        let is_open = |open: &OpenPool| open.begin == begin && open.request == request && open.pool == *pool;
+        if !self.open.as_ref().is_some_and(is_open) {
+            self.open = None;
+            self.cursor = begin;
+            let opened = self.open_pool(table, request, pool, pause);
+            self.cursor = cursor;
+            self.open = Some(opened?);
+        }
+        let open = self.open.as_ref().expect("it was opened");
+        let Some(last) = open.num_batches().checked_sub(1) else {
+            self.cursor = open.end;
+            return Ok(open.outcome);
+        };
+        let batch = cursor.batch.min(last);
+        for &delivered in &open.delivered[open.bounds[batch as usize]..open.bounds[batch as usize + 1]] {
+            memory::push(out, delivered);
+        }
+        if batch == last {
+            self.cursor = open.end;
+            return Ok(open.outcome);
+        }
+        self.cursor = Cursor { batch: batch + 1, ..begin };
+        Ok(Outcome { end_of_sweep: false, ended: false, is_empty: false })
+    }
+
+    /// Read a pool from the cursor on, and cut it.
+    fn open_pool(
+        &mut self,
+        table: Table,
+        request: Request,
+        pool: &Pool,
+        pause: &mut Pause,
+    ) -> Result<OpenPool, Stopped> {
+        let begin = self.cursor;
+        let limits = request.limits.unwrap_or(Limits::only_longest(u32::MAX));
+        let of_pool = Request {
+            share: pool.size,
+            passed: u64::MAX,
+            counts_sequences: pool.counts_sequences,
+            limits: Some(Limits::only_longest(limits.longest)),
+            ..request
+        };
+        let mut sequences = Vec::new();
+        let outcome = self.read(table, of_pool, &mut sequences, pause)?;
+        let end = self.cursor;
+        let sweep = begin.position / self.num_samples();
+        let first = if sweep == begin.sweep { begin.index } else { 0 };
+        let seed = self.randomization.map_or(0, |randomization| randomization.seed);
+        let seed = seed.wrapping_add(sweep).wrapping_add(first.into());
+        let lengths: Vec<u32> = memory::collected(sequences.iter().map(|sequence| sequence.length));
+        let (order, bounds) = batches(&lengths, limits, pool, seed, pause)?;
+        let delivered = memory::collected(order.iter().map(|&index| sequences[index as usize]));
+        Ok(OpenPool { begin, end, request, pool: pool.clone(), outcome, delivered, bounds })
+    }
+
     /// Pass over reads whose sequences nobody needs. Returns their number: at most `most`, all of which end at `until` or
     /// before.
     ///
@@ -286,6 +402,7 @@ impl Reader {
         &mut self,
         table: Table,
         request: Request,
+        pool: Option<&Pool>,
         most: u64,
         until: u64,
         pause: &mut Pause,
@@ -295,7 +412,10 @@ impl Reader {
         while num_passed < most {
             let before = self.cursor;
             out.clear();
-            let outcome = self.read(table, request, &mut out, pause)?;
+            let outcome = match pool {
+                None => self.read(table, request, &mut out, pause)?,
+                Some(pool) => self.read_pooled(table, request, pool, &mut out, pause)?,
+            };
             if (outcome.is_empty && outcome.ended) || self.cursor.position > until {
                 self.rewind(before);
                 break;
@@ -313,7 +433,12 @@ impl Reader {
         let is_even = matches!(table.lengths, Lengths::Same { .. }) || self.is_of_single_samples();
         let is_global = request.is_global && self.randomization.is_some();
         let (position, is_whole) = (self.cursor.position, request.partition.count == 1 || is_global);
-        if !is_even || !is_whole || position >= self.end.min(until) || !position.is_multiple_of(length) {
+        if !is_even
+            || !is_whole
+            || request.limits.is_some()
+            || position >= self.end.min(until)
+            || !position.is_multiple_of(length)
+        {
             return 0;
         }
         let share = u128::from((request.share.min(request.passed) / request.count(length)).max(1));
@@ -343,7 +468,7 @@ impl Reader {
         }
         let next = first + passed(num_reads) as u64;
         let (sweep, index) = (next / num_sequences, (next % num_sequences) as u32);
-        let mut cursor = Cursor { position: next * length, sweep, index, rank: 0, count: self.cursor.count };
+        let mut cursor = Cursor { position: next * length, sweep, index, rank: 0, count: self.cursor.count, batch: 0 };
         cursor.rank = match self.randomization {
             Some(randomization) => {
                 let plan = self.plan(table, randomization, sweep);
@@ -377,13 +502,17 @@ impl Reader {
         let mut nothing_yet = true;
         let mut turn = cursor.count % partition.count;
         let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
-        while taken < request.share && passed < request.passed {
+        let (mut tally, longest) = (request.limits.map(Tally::new), request.longest());
+        while tally.is_some() || (taken < request.share && passed < request.passed) {
             let samples = table.lengths.get(cursor.index as usize);
             let length = u64::from(samples);
             let counted = request.count(length);
-            let is_ours = turn == partition.index;
+            let is_ours = turn == partition.index && samples <= longest;
+            let is_full = |tally: Tally| is_ours && !tally.fits(samples, samples);
             if !nothing_yet
-                && ((is_ours && taken + counted > request.share) || passed.saturating_add(counted) > request.passed)
+                && ((is_ours && taken + counted > request.share)
+                    || passed.saturating_add(counted) > request.passed
+                    || tally.is_some_and(is_full))
             {
                 break;
             }
@@ -394,6 +523,7 @@ impl Reader {
                 memory::push(out, Delivered { sequence: cursor.index, chunk: cursor.rank, length: samples });
                 taken += counted;
                 nothing_yet = false;
+                tally.iter_mut().for_each(|tally| tally.take(samples, samples));
             }
             passed += counted;
             cursor.position = cursor.position.saturating_add(length);
@@ -500,13 +630,32 @@ impl Reader {
         }
     }
 
-    /// The chunks of `partition` that can hold a sequence delivered at `rank`, and the rank after them.
-    pub fn chunks_at(&mut self, table: Table, sweep: u64, rank: u32, partition: Partition) -> (Vec<i64>, u32) {
+    /// The sweep of the next sequence, its rank, and the last rank of the pool that has begun; `None` when the data have
+    /// ended.
+    #[must_use]
+    pub fn ranks(&self) -> Option<(u64, u32, u32)> {
+        let (sweep, rank) = self.rank()?;
+        let begin = Cursor { batch: 0, ..self.cursor };
+        let open = self.open.as_ref().filter(|open| self.cursor.batch > 0 && open.begin == begin);
+        let last = open.map_or(rank, |open| if open.end.sweep == sweep { open.end.rank } else { rank });
+        Some((sweep, rank, last.max(rank)))
+    }
+
+    /// The chunks of `partition` that can hold a sequence delivered at the ranks from `rank` to `last`, and the rank after
+    /// them.
+    pub fn chunks_at(
+        &mut self,
+        table: Table,
+        sweep: u64,
+        rank: u32,
+        last: u32,
+        partition: Partition,
+    ) -> (Vec<i64>, u32) {
         let Some(randomization) = self.randomization else {
-            return (vec![i64::from(rank)], rank + 1);
+            return ((rank..=last).map(i64::from).collect(), last + 1);
         };
         let plan = self.plan(table, randomization, sweep);
-        let window = plan.windows[rank as usize];
+        let window = Span { from: plan.windows[rank as usize].from, to: plan.windows[last as usize].to };
         let chunks = (window.from..window.to)
             .filter(|&rank| u64::from(rank) % partition.count == partition.index)
             .map(|rank| i64::from(plan.chunks[rank as usize]))
@@ -631,14 +780,21 @@ fn read_one_sweep(
     let count = Remainder::new(request.partition.count.min(1 << 62));
     let is_only_partition = request.partition.count == 1;
     let num_sequences = walk.order.plan.num_sequences();
+    let (mut tally, longest) = (request.limits.map(Tally::new), request.longest());
     let (mut moved, mut passed, mut taken) = (0, 0, 0);
     'sweep: while cursor.index < num_sequences {
         let (located, plan) = walk.next(cursor)?;
         for &Located { sequence, rank, length } in located {
             let counted = request.count(length.into());
-            let is_ours = is_only_partition || count.of(u64::from(rank)) == request.partition.index;
-            let counts = is_ours | request.is_global;
-            if !nothing_yet && ((counts && taken + counted > request.share) || passed + counted > request.passed) {
+            let is_in_partition = is_only_partition || count.of(u64::from(rank)) == request.partition.index;
+            let is_ours = is_in_partition && length <= longest;
+            let counts = (is_in_partition | request.is_global) && length <= longest;
+            let is_full = |tally: Tally| counts && !tally.fits(length, length);
+            if !nothing_yet
+                && ((counts && taken + counted > request.share)
+                    || passed + counted > request.passed
+                    || tally.is_some_and(is_full))
+            {
                 break 'sweep;
             }
             if moved >= until_end {
@@ -650,6 +806,7 @@ fn read_one_sweep(
             if counts {
                 taken += counted;
                 nothing_yet = false;
+                tally.iter_mut().for_each(|tally| tally.take(length, length));
             }
             moved += u64::from(length);
             passed += counted;

@@ -1,0 +1,179 @@
+//! From lengths to batches: the minibatches that a budget allows. (docs/batches.md)
+//!
+//! ```text
+//! order of the sweep   5 2 9 1 | 3 3 8 2 | …           pools of consecutive sequences
+//! arranged             1 2 5 9                         by length; equal lengths keep their order
+//! cut                  1 2 | 5 | 9                     before a limit would be exceeded
+//! delivered            5 | 1 2 | 9                     in an order that the seed decides
+//! ```
+//!
+//! Without a pool, the [`Reader`](super::Reader) cuts the order itself with the same [`Tally`].
+
+use super::shuffle::shuffled;
+use super::{Pause, Stopped};
+use crate::memory;
+
+/// The limits of a minibatch. `u64::MAX` is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Samples of all sequences.
+    pub samples: u64,
+    /// Number of sequences.
+    pub sequences: u64,
+    /// Samples of the longest sequence, times the number of sequences.
+    pub padded: u64,
+    /// A sequence of `n` samples counts as `n + n * n / quadratic` samples; 0: as `n`.
+    pub quadratic: u64,
+    /// Longer sequences are left out.
+    pub longest: u32,
+}
+
+impl Limits {
+    /// No limits, except that longer sequences are left out.
+    #[must_use]
+    pub fn only_longest(longest: u32) -> Self {
+        Self { samples: u64::MAX, sequences: u64::MAX, padded: u64::MAX, quadratic: 0, longest }
+    }
+
+    /// Samples as which a sequence counts.
+    #[inline]
+    fn weight(self, length: u32) -> u64 {
+        let length = u64::from(length);
+        length.saturating_add((length * length).checked_div(self.quadratic).unwrap_or(0))
+    }
+}
+
+/// What a minibatch holds so far.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tally {
+    limits: Limits,
+    samples: u64,
+    sequences: u64,
+    /// Weight of the longest sequence, after padding.
+    longest: u64,
+}
+
+impl Tally {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { limits, samples: 0, sequences: 0, longest: 0 }
+    }
+
+    /// Whether the minibatch stays within its limits with another sequence, which is padded to `padded` samples. An
+    /// empty minibatch takes any sequence.
+    #[inline]
+    pub(super) fn fits(&self, length: u32, padded: u32) -> bool {
+        let Limits { samples, sequences, padded: area, .. } = self.limits;
+        let longest = self.longest.max(self.limits.weight(padded));
+        self.sequences == 0
+            || (self.sequences < sequences
+                && self.samples.saturating_add(self.limits.weight(length)) <= samples
+                && longest.saturating_mul(self.sequences + 1) <= area)
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, length: u32, padded: u32) {
+        self.samples = self.samples.saturating_add(self.limits.weight(length));
+        self.sequences += 1;
+        self.longest = self.longest.max(self.limits.weight(padded));
+    }
+}
+
+/// How the order is cut into pools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pool {
+    /// Size of a pool, at least 1.
+    pub size: u64,
+    /// True if `size` counts sequences, not samples.
+    pub counts_sequences: bool,
+    /// Ascending lengths. The sequences of a minibatch are padded to the same one of them. Empty: to the longest.
+    pub buckets: Vec<u32>,
+}
+
+impl Pool {
+    /// The length to which a sequence is padded in its bucket; a sequence above all buckets is not padded.
+    fn padded(&self, length: u32) -> u32 {
+        let bucket = self.buckets.partition_point(|&bound| bound < length);
+        self.buckets.get(bucket).copied().unwrap_or(length)
+    }
+}
+
+/// The sequences of a pool as minibatches: the index of each sequence in delivered order, and the first sequence of each
+/// minibatch and, last, the number of sequences.
+///
+/// # Errors
+/// `pause` asked the work to stop.
+pub fn batches(
+    lengths: &[u32],
+    limits: Limits,
+    pool: &Pool,
+    seed: u64,
+    pause: &mut Pause,
+) -> Result<(Vec<u32>, Vec<usize>), Stopped> {
+    let mut arranged: Vec<u32> = memory::collected(0..lengths.len() as u32);
+    arranged.sort_by_key(|&index| pool.padded(lengths[index as usize]));
+    let above_all = pool.buckets.last().copied().unwrap_or(u32::MAX);
+    let (mut starts, mut tally, mut bucket) = (Vec::new(), Tally::new(limits), 0);
+    for (at, &index) in arranged.iter().enumerate() {
+        let length = lengths[index as usize];
+        let padded = pool.padded(length);
+        let is_other_bucket = !pool.buckets.is_empty() && (padded != bucket || padded > above_all);
+        if at == 0 || is_other_bucket || !tally.fits(length, padded) {
+            starts.push(at);
+            tally = Tally::new(limits);
+        }
+        tally.take(length, padded);
+        bucket = padded;
+    }
+    let (mut delivered, mut bounds) = (Vec::new(), vec![0]);
+    memory::reserve(&mut delivered, arranged.len());
+    for number in shuffled(starts.len() as u32, seed, pause)? {
+        let end = starts.get(number as usize + 1).copied().unwrap_or(arranged.len());
+        delivered.extend_from_slice(&arranged[starts[number as usize]..end]);
+        bounds.push(delivered.len());
+    }
+    Ok((delivered, bounds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn limits(samples: u64, sequences: u64, padded: u64, quadratic: u64) -> Limits {
+        Limits { samples, sequences, padded, quadratic, longest: u32::MAX }
+    }
+
+    #[test]
+    fn a_sequence_counts_quadratically_if_asked() {
+        assert_eq!(limits(1, 1, 1, 0).weight(10), 10);
+        assert_eq!(limits(1, 1, 1, 20).weight(10), 15);
+        assert_eq!(limits(1, 1, 1, 1).weight(u32::MAX), u64::from(u32::MAX) * (u64::from(u32::MAX) + 1));
+    }
+
+    proptest! {
+        #[test]
+        fn batches_keep_their_limits_and_hold_every_sequence_once(
+            lengths in prop::collection::vec(1u32..20, 0..60),
+            (samples, sequences, padded) in (20u64..60, 1u64..9, 20u64..60),
+            buckets in prop::collection::btree_set(1u32..20, 0..4),
+            seed: u64,
+        ) {
+            let pool = Pool { size: 1, counts_sequences: true, buckets: buckets.into_iter().collect() };
+            let limits = limits(samples, sequences, padded, 0);
+            let (order, bounds) = batches(&lengths, limits, &pool, seed, &mut || true).expect("nothing stops it");
+            let mut all = order.clone();
+            all.sort_unstable();
+            prop_assert_eq!(all, (0..lengths.len() as u32).collect::<Vec<_>>());
+            for bound in bounds.windows(2) {
+                let batch: Vec<u32> = order[bound[0]..bound[1]].iter().map(|&index| lengths[index as usize]).collect();
+                let longest = pool.padded(batch.iter().copied().max().expect("no batch is empty"));
+                prop_assert!(batch.iter().map(|&length| u64::from(length)).sum::<u64>() <= samples);
+                prop_assert!(batch.len() as u64 <= sequences);
+                prop_assert!(u64::from(longest) * batch.len() as u64 <= padded);
+                if !pool.buckets.is_empty() {
+                    prop_assert!(batch.iter().all(|&length| pool.padded(length) == longest));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Budgets of minibatches for Python.
+
+use cntkio_core::timeline::{Limits, Pool};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// The limits of a minibatch, and how the order is cut into pools. (docs/batches.md)
+#[pyclass(frozen, module = "cntkio._core")]
+pub(crate) struct Budget {
+    pub(crate) limits: Limits,
+    pub(crate) pool: Option<Pool>,
+}
+
+#[pymethods]
+impl Budget {
+    /// Create a budget. A limit of 2^64 - 1 is no limit, `quadratic` of 0 adds nothing, and a `pool` of 0 is no pool.
+    #[new]
+    #[pyo3(signature = (*, samples, sequences, padded, quadratic, longest, pool, counts_sequences, buckets))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        samples: u64,
+        sequences: u64,
+        padded: u64,
+        quadratic: u64,
+        longest: u32,
+        pool: u64,
+        counts_sequences: bool,
+        buckets: Vec<u32>,
+    ) -> PyResult<Self> {
+        if !buckets.is_sorted() {
+            return Err(PyValueError::new_err("buckets do not ascend"));
+        }
+        let limits = Limits { samples, sequences, padded, quadratic, longest };
+        let pool = (pool > 0).then_some(Pool { size: pool, counts_sequences, buckets });
+        Ok(Self { limits, pool })
+    }
+}

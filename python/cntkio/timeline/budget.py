@@ -1,0 +1,271 @@
+"""`Budget`: minibatches that end before a limit is exceeded, and pools by length. (docs/batches.md)
+
+This module has the options, and checks them. `cntkio.timeline.budgeting` applies them to a timeline.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from cntkio import _core
+from cntkio.arguments import check_word, sizes, whole_number
+from cntkio.errors import CheckpointError, ConfigError, UnsupportedError
+
+NO_LIMIT = 2**64 - 1
+_LARGEST_LIMIT = 2**63 - 1
+_LARGEST_SIZE = 2**31 - 1  # CNTK cut larger sizes to 32 bits
+_LONGEST_SEQUENCE = 2**32 - 1
+_LIMITS = ("samples", "sequences", "padded")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The size of minibatches, as limits that no minibatch exceeds. (docs/batches.md)
+
+    It takes the place of the number of samples wherever a source is read. A minibatch ends before the sequence that
+    would exceed a limit, and at the end of a sweep. As with a number of samples, limits count for all partitions
+    together: a `Partition` or `BalancedPartition` fills its minibatches with its share of each limit, and a
+    `GlobalPartition` deals minibatches that keep the whole limits.
+
+    Attributes:
+        samples: Largest number of samples.
+        sequences: Largest number of sequences.
+        padded: Largest number of samples after padding: the length of the longest sequence times the number of
+            sequences.
+        quadratic: Let a sequence of n samples count as ``n + n * n // quadratic`` samples in `samples` and `padded`,
+            since attention takes time that grows with the square of the length. A sequence of
+            `quadratic` samples counts twice.
+        oversize: What happens to a sequence that exceeds a limit by itself. ``"error"``: the first read raises a
+            `ConfigError`. ``"alone"``: it comes as a minibatch of its own. ``"drop"``: it is left out, and a warning
+            counts these sequences.
+        pool: Cut the randomized order into pools of this size, arrange the sequences of a pool by length, and deliver
+            the pool's minibatches in random order; None: keep the order. A pool is at most as large as the
+            randomization window.
+        pool_unit: Unit of `pool`.
+        buckets: Lengths to which sequences will be padded. The sequences of a minibatch have the same length after
+            padding, and `padded` counts that length. Sequences above the largest bucket are oversize. Needs a pool.
+
+    Raises:
+        ConfigError: There is no limit, or a value is not possible.
+
+    Example:
+        >>> import numpy as np
+        >>> from cntkio.timeline import Timeline
+        >>> lengths = np.array([2, 9, 3, 3, 1], np.uint32)
+        >>> timeline = Timeline(lengths, np.array([0, 5]), window=None, max_sweeps=1)
+        >>> [read.sequences.tolist() for read in iter(lambda: timeline.read(Budget(padded=9)), None)]
+        [[0], [1], [2, 3, 4]]
+    """
+
+    samples: int | None = None
+    sequences: int | None = None
+    padded: int | None = None
+    quadratic: int | None = None
+    oversize: Literal["error", "alone", "drop"] = "error"
+    pool: int | None = None
+    pool_unit: Literal["sequences", "samples"] = "sequences"
+    buckets: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in (*_LIMITS, "quadratic", "pool"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, whole_number(name, value))
+                if not 1 <= value <= _LARGEST_LIMIT:
+                    raise ConfigError(f"{name} is {value}; expected 1 to 2^63 - 1", key=name)
+        if all(getattr(self, name) is None for name in _LIMITS):
+            raise ConfigError("a Budget needs a limit: give samples, sequences or padded", key="samples")
+        if self.quadratic is not None and self.samples is None and self.padded is None:
+            raise ConfigError(
+                f"quadratic={self.quadratic} changes how samples are counted, so it needs samples or padded",
+                key="quadratic",
+            )
+        check_word("oversize", self.oversize, "error", "alone", "drop")
+        check_word("pool_unit", self.pool_unit, "sequences", "samples")
+        buckets = tuple(sorted(sizes("buckets", self.buckets))) if self.buckets != () else ()
+        if buckets and not 1 <= buckets[0] <= buckets[-1] <= _LONGEST_SEQUENCE:
+            raise ConfigError(f"buckets is {self.buckets!r}; expected lengths, each 1 to 2^32 - 1", key="buckets")
+        if buckets and self.pool is None:
+            raise ConfigError(
+                "buckets need a pool, for instance pool=10_000: without a pool, minibatches have consecutive sequences "
+                "of any length",
+                key="buckets",
+            )
+        object.__setattr__(self, "buckets", buckets)
+
+    def share(self, count: int) -> Budget:
+        """Return the part of each limit for one of `count` partitions, rounded down.
+
+        Raises:
+            ConfigError: A limit is smaller than the number of partitions.
+
+        Example:
+            >>> Budget(padded=100, sequences=9).share(2)
+            Budget(samples=None, sequences=4, padded=50, quadratic=None, oversize='error', pool=None, \
+pool_unit='sequences', buckets=())
+        """
+        shares = {name: getattr(self, name) // count for name in _LIMITS if getattr(self, name) is not None}
+        for name, share in shares.items():
+            if not share:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)} in a Budget for {count} partitions: a limit counts for all "
+                    "partitions together, so it must be at least their number",
+                    key=name,
+                )
+        return dataclasses.replace(self, **shares)
+
+    @property
+    def longest(self) -> int:
+        """Largest number of samples of a sequence that does not exceed a limit by itself.
+
+        Example:
+            >>> Budget(padded=150, quadratic=200).longest, Budget(padded=150, pool=9, buckets=(64, 128, 256)).longest
+            (100, 128)
+        """
+        by_samples = self._heaviest(self.samples)
+        by_area = self._heaviest(self.padded)
+        if self.buckets:
+            by_area = max((bound for bound in self.buckets if bound <= by_area), default=0)
+        return min(by_samples, by_area)
+
+    def _heaviest(self, limit: int | None) -> int:
+        """Return the largest length that counts as at most `limit` samples."""
+        if limit is None:
+            return _LONGEST_SEQUENCE
+        if self.quadratic is None:
+            return min(limit, _LONGEST_SEQUENCE)
+        length = (math.isqrt(self.quadratic * (self.quadratic + 4 * limit + 4)) - self.quadratic) // 2 + 1
+        while length + length * length // self.quadratic > limit:
+            length -= 1
+        return min(length, _LONGEST_SEQUENCE)
+
+    def for_core(self) -> _core.Budget:
+        """Return the budget for the core's reader."""
+        samples, sequences, padded = (
+            NO_LIMIT if limit is None else limit for limit in (self.samples, self.sequences, self.padded)
+        )
+        return _core.Budget(
+            samples=samples,
+            sequences=sequences,
+            padded=padded,
+            quadratic=self.quadratic or 0,
+            longest=self.longest if self.oversize == "drop" else _LONGEST_SEQUENCE,
+            pool=self.pool or 0,
+            counts_sequences=self.pool_unit == "sequences",
+            buckets=self.buckets,
+        )
+
+
+Size: TypeAlias = int | Budget
+"""Size of a minibatch: a number of samples, or a budget."""
+
+
+def checked_size(size: Any) -> Size:
+    """Return an argument that is the size of a minibatch.
+
+    Raises:
+        UnsupportedError: The argument has the wrong type, or is negative.
+    """
+    if isinstance(size, Budget):
+        return size
+    if not isinstance(size, int | np.integer) or size < 0:
+        raise UnsupportedError(
+            f"minibatch_size_in_samples is {size!r}; expected a whole number, at least 1, or a Budget",
+            key="minibatch_size_in_samples",
+        )
+    return int(size)
+
+
+def check_largest(size: Size) -> None:
+    """Refuse a number of samples that CNTK could not count.
+
+    Raises:
+        ConfigError: The number is above 2^31 - 1.
+    """
+    if not isinstance(size, Budget) and size > _LARGEST_SIZE:
+        raise ConfigError(
+            f"minibatch_size_in_samples is {size}; expected at most {_LARGEST_SIZE}", key="minibatch_size_in_samples"
+        )
+
+
+def times(size: Size, count: int) -> Size:
+    """Return `count` times a size, so that each of `count` partitions has that size.
+
+    Example:
+        >>> times(5, 3), times(Budget(padded=7), 2).padded
+        (15, 14)
+    """
+    if isinstance(size, Budget):
+        limits = {name: getattr(size, name) for name in _LIMITS if getattr(size, name) is not None}
+        return dataclasses.replace(size, **{name: min(n * count, _LARGEST_LIMIT) for name, n in limits.items()})
+    return min(size * count, _LARGEST_SIZE)
+
+
+def has_pool(size: Size) -> bool:
+    """Return whether minibatches of this size come from pools."""
+    return isinstance(size, Budget) and size.pool is not None
+
+
+def whole_size(size: Size, why: str) -> int:
+    """Return a size that is a number of samples.
+
+    Raises:
+        ConfigError: The size is a budget.
+    """
+    if isinstance(size, Budget):
+        raise ConfigError(f"minibatch_size_in_samples is a Budget; {why}", key="minibatch_size_in_samples")
+    return size
+
+
+def about_samples(size: Size) -> int:
+    """Return about how many samples a minibatch of this size has, at least 1.
+
+    Example:
+        >>> about_samples(5), about_samples(Budget(padded=7)), about_samples(Budget(sequences=3))
+        (5, 7, 3)
+    """
+    if isinstance(size, Budget):
+        return next(limit for limit in (size.samples, size.padded, size.sequences) if limit is not None)
+    return size
+
+
+def size_text(size: Size) -> str:
+    """Describe a size.
+
+    Example:
+        >>> size_text(5), size_text(Budget(padded=7, pool=90))
+        ('5 samples', 'Budget(padded=7, pool=90)')
+    """
+    if isinstance(size, Budget):
+        given = [f"{name}={value!r}" for name, value in size_to_json(size).items()]
+        return f"Budget({', '.join(given)})"
+    return f"{size:,} sample{'s' * (size != 1)}"
+
+
+def size_to_json(size: Size) -> Any:
+    """Return a size for a state: a number, or the fields of a budget that differ from their defaults."""
+    if not isinstance(size, Budget):
+        return size
+    values = ((field, getattr(size, field.name)) for field in dataclasses.fields(size))
+    return {
+        field.name: list(value) if field.name == "buckets" else value
+        for field, value in values
+        if value != field.default
+    }
+
+
+def size_from_json(json: Mapping[str, Any]) -> Budget:
+    """Return the budget of a state.
+
+    Raises:
+        CheckpointError: The fields are not possible.
+    """
+    try:
+        return Budget(**{**json, **({"buckets": tuple(json["buckets"])} if "buckets" in json else {})})
+    except (ConfigError, TypeError) as error:
+        raise CheckpointError(f"the state's 'minibatch_size' is {dict(json)!r:.200}: {error}", saved=json) from error

@@ -1,0 +1,160 @@
+"""`Budgets`: how a timeline reads by budget. (docs/batches.md)
+
+The core cuts the order into minibatches (`crates/core/src/timeline/batches.rs`). This module checks a budget against
+the data and the partition, and makes the mode of reading.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio._core import TimelineReader
+from cntkio.errors import ConfigError
+from cntkio.timeline.budget import NO_LIMIT, Budget, Size
+from cntkio.timeline.dealing import BalancedRounds, is_same_deal
+from cntkio.timeline.modes import WholeSequences
+from cntkio.timeline.partition import BalancedPartition, Partition
+from cntkio.timeline.state import below
+from cntkio.timeline.window import Window
+
+logger = logging.getLogger("cntkio")
+
+
+class Budgets:
+    """The modes of reading by budget of one timeline.
+
+    Args:
+        window: Window of the timeline; None: in order.
+    """
+
+    def __init__(self, window: Window | None) -> None:
+        self._window = window
+        self._warned: set[int] = set()
+
+    def mode(self, reader: TimelineReader, budget: Budget, partition: Partition) -> WholeSequences:
+        """Return the mode of reading by a budget.
+
+        Args:
+            reader: The core's reader.
+            budget: The budget of all partitions.
+            partition: The partition that reads.
+
+        Raises:
+            ConfigError: The budget is not possible for these data or this partition.
+        """
+        if budget.pool is not None:
+            self._check_pool(reader, budget, budget.pool)
+            if partition.is_balanced and partition.of_chunks.count > 1:
+                raise ConfigError(
+                    "deal='chunk' and pool exclude each other: a partition does not know the lengths of the "
+                    "sequences in the pool that belong to other partitions; use deal='length'",
+                    key="deal",
+                )
+        share = budget.share(partition.num_shares)
+        self._check_longest(reader.lengths, share)
+        return WholeSequences(
+            reader,
+            NO_LIMIT,
+            partition.of_chunks,
+            is_global=partition.of_reads is not partition.of_chunks,
+            is_dealt=partition.is_dealt,
+            budget=share.for_core(),
+        )
+
+    def rounds(self, reader: TimelineReader, budget: Budget, partition: BalancedPartition) -> BalancedRounds:
+        """Return the mode of reading by a budget in rounds. It raises the same errors as `mode`."""
+        mode, share = self.mode(reader, budget, partition), budget.share(partition.num_shares)
+        num_dropped = int(np.count_nonzero(reader.lengths > share.longest)) if share.oversize == "drop" else 0
+        return BalancedRounds(reader, (mode, mode), 0, partition, num_dropped=num_dropped, num_in_pool=budget.pool or 0)
+
+    def check_change(
+        self, settings: tuple[Size, Partition] | None, size: Size, partition: Partition, reader: TimelineReader
+    ) -> None:
+        """Refuse a change of size or partition in the middle of a pool.
+
+        Args:
+            settings: Size and partition of the last read; None: the reader has moved since.
+            size: The size of the next read.
+            partition: The partition of the next read.
+            reader: The core's reader.
+
+        Raises:
+            ConfigError: A pool is unfinished.
+        """
+        batch = reader.cursor[5]
+        if settings is not None and batch and not is_same_deal(settings, size, partition):
+            raise ConfigError(
+                f"size or partition change after {batch} of the {reader.num_batches} minibatches of a pool, which have "
+                "no position of their own; change them where a pool ends, or go to a position first",
+                key="pool",
+            )
+
+    def go_to_batch(self, reader: TimelineReader, settings: tuple[Size, Partition], batch: int) -> None:
+        """Go to a minibatch of the pool that begins at the reader's position.
+
+        Raises:
+            CheckpointError: The pool does not have that minibatch.
+        """
+        if not batch:
+            return
+        size, partition = settings
+        num_batches, cursor = 0, reader.cursor
+        if isinstance(size, Budget) and size.pool is not None:
+            self.mode(reader, size, partition).read(1)
+            num_batches = reader.num_batches
+            reader.rewind(cursor)
+        below("batch", batch, num_batches)
+        reader.set_batch(batch)
+
+    def _check_pool(self, reader: TimelineReader, budget: Budget, pool: int) -> None:
+        if self._window is None:
+            raise ConfigError(
+                f"pool={pool} needs a randomized order, because it changes the order of sequences: leave out "
+                "randomize=False, or leave out pool",
+                key="pool",
+            )
+        num_chunks, in_samples = len(reader.chunk_starts) - 1, self._window.unit == "samples"
+        whole = reader.num_samples if in_samples else num_chunks
+        if self._window.size >= whole:
+            return
+        total = reader.num_samples if budget.pool_unit == "samples" else len(reader.lengths)
+        largest = max(total * self._window.size // whole, 1)
+        if pool > largest:
+            raise ConfigError(
+                f"pool={pool} {budget.pool_unit} is larger than the randomization window of {self._window.size} "
+                f"{self._window.unit}, which holds about {largest} {budget.pool_unit}: make the pool smaller or the "
+                "window larger",
+                key="pool",
+            )
+
+    def _check_longest(self, lengths: npt.NDArray[np.unsignedinteger[Any]], share: Budget) -> None:
+        longest = share.longest
+        if share.oversize == "alone" or int(lengths.max()) <= longest:
+            return
+        oversize = lengths > longest
+        num_oversize = int(np.count_nonzero(oversize))
+        if share.oversize == "error":
+            first = int(oversize.argmax())
+            raise ConfigError(
+                f"sequence number {first} has {lengths[first]} samples, and {num_oversize} of {len(lengths)} sequences "
+                f"are longer than the {longest} samples that fit the budget of a partition; increase the budget, or "
+                "choose oversize='alone' or oversize='drop'",
+                key="oversize",
+            )
+        if num_oversize == len(lengths):
+            raise ConfigError(
+                f"oversize='drop' drops all {num_oversize} sequences: each is longer than {longest} samples",
+                key="oversize",
+            )
+        if longest not in self._warned:
+            self._warned.add(longest)
+            logger.warning(
+                "the budget drops %d of %d sequences in each sweep: they are longer than %d samples",
+                num_oversize,
+                len(lengths),
+                longest,
+            )

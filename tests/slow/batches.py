@@ -1,0 +1,76 @@
+"""Minibatches by budget, slow and obvious: one sequence at a time. (docs/batches.md)
+
+The order of a sweep is a list of sequences; lengths are a list by sequence.
+"""
+
+from __future__ import annotations
+
+from cntkio import Budget
+from support.twister import WORD, draws
+
+
+def weight(budget: Budget, length: int) -> int:
+    return length + (length * length // budget.quadratic if budget.quadratic else 0)
+
+
+def padded_length(budget: Budget, length: int) -> int:
+    return min((bound for bound in budget.buckets if bound >= length), default=length)
+
+
+def keeps(budget: Budget, lengths: list[int]) -> bool:
+    """Whether a minibatch of these lengths keeps the budget."""
+    area = len(lengths) * max(weight(budget, padded_length(budget, length)) for length in lengths)
+    is_of_one_bucket = len({padded_length(budget, length) for length in lengths}) == 1
+    return (
+        (budget.samples is None or sum(weight(budget, length) for length in lengths) <= budget.samples)
+        and (budget.sequences is None or len(lengths) <= budget.sequences)
+        and (budget.padded is None or area <= budget.padded)
+        and (not budget.buckets or (is_of_one_bucket and max(lengths) <= budget.buckets[-1]))
+    )
+
+
+def cut(budget: Budget, lengths: list[int], sequences: list[int]) -> list[list[int]]:
+    """Cut consecutive sequences before a limit would be exceeded."""
+    minibatches: list[list[int]] = []
+    for sequence in sequences:
+        if minibatches and keeps(budget, [lengths[other] for other in [*minibatches[-1], sequence]]):
+            minibatches[-1].append(sequence)
+        else:
+            minibatches.append([sequence])
+    return minibatches
+
+
+def shuffled(count: int, seed: int) -> list[int]:
+    numbers = list(range(count))
+    for at, draw in zip(range(count), draws(seed), strict=False):
+        other = at + draw % (count - at)
+        numbers[at], numbers[other] = numbers[other], numbers[at]
+    return numbers
+
+
+def sweep_of_batches(
+    budget: Budget, lengths: list[int], order: list[int], own: list[bool], seed: int
+) -> list[list[int]]:
+    """Return the minibatches of a sweep; `own` says for each place in the order whether the partition delivers it.
+
+    `seed` is the seed of the sweep.
+    """
+    if budget.oversize == "drop":
+        own = [is_own and keeps(budget, [lengths[at]]) for at, is_own in zip(order, own, strict=True)]
+    if budget.pool is None:
+        return cut(budget, lengths, [sequence for sequence, is_own in zip(order, own, strict=True) if is_own])
+    minibatches: list[list[int]] = []
+    first, pool = 0, []
+    for at, sequence in enumerate([*order, None]):
+        size = len(pool) + 1
+        if budget.pool_unit == "samples" and sequence is not None:
+            size = sum(lengths[other] for other in [*pool, sequence])
+        is_own = sequence is not None and own[at]
+        if pool and (sequence is None or (is_own and size > budget.pool)):
+            arranged = sorted(pool, key=lambda other: padded_length(budget, lengths[other]))
+            batches = cut(budget, lengths, arranged)
+            minibatches += [batches[number] for number in shuffled(len(batches), (seed + first) % WORD)]
+            first, pool = at, []
+        if sequence is not None and is_own:
+            pool.append(sequence)
+    return minibatches
