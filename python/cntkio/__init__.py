@@ -54,6 +54,7 @@ from cntkio.io import (
     transforms,
 )
 from cntkio.minibatch import Minibatch, TruncatedMinibatchData
+from cntkio.mixture import Mixture
 from cntkio.source import ExplainedStep, PlannedSteps, SourcePlan
 from cntkio.survey import Finding, Findings, check
 from cntkio.timeline import BalancedPartition, Budget, GlobalPartition, Partition
@@ -88,6 +89,7 @@ __all__ = [
     "MinibatchData",
     "MinibatchSource",
     "MinibatchSourceFromData",
+    "Mixture",
     "OutOfRangeError",
     "Partition",
     "PlannedSteps",

@@ -566,7 +566,7 @@ class Minibatch(Displayed, dict[str, MinibatchData]):
         True
     """
 
-    __slots__ = ("_files", "_keys")
+    __slots__ = ("_files", "_keys", "source")
 
     def __init__(
         self, streams: Mapping[str, Any], keys: Callable[[], npt.NDArray[Any]], files: FilesOf | None = None
@@ -574,6 +574,7 @@ class Minibatch(Displayed, dict[str, MinibatchData]):
         super().__init__(streams)
         self._keys = keys
         self._files = files
+        self.source: str | None = None  # its name in a mixture
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """Keep keys and files as arrays: the functions that find them belong to the source."""
@@ -642,6 +643,17 @@ class Minibatch(Displayed, dict[str, MinibatchData]):
         find, sequences, first, last = self._files
         names, which = find(sequences[first:last])
         return names[which]
+
+    @property
+    def source_of_sequences(self) -> npt.NDArray[np.str_]:
+        """The name of the part of a `Mixture` that each sequence comes from.
+
+        Raises:
+            ConfigError: The minibatch does not come from a mixture.
+        """
+        if self.source is None:
+            raise ConfigError("the minibatch does not come from a Mixture")
+        return np.full(self.num_sequences, self.source)
 
     @property
     def num_sequences(self) -> int:

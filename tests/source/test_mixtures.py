@@ -1,0 +1,172 @@
+"""Mixtures of sources. (docs/batches.md)"""
+
+import itertools
+import json
+import pickle
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cntkio import (
+    BalancedPartition,
+    Budget,
+    CheckpointError,
+    ConfigError,
+    CTFDeserializer,
+    GlobalPartition,
+    MinibatchSource,
+    Mixture,
+    Partition,
+    StreamDef,
+    StreamDefs,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.rounds import rounds
+
+STREAMS = StreamDefs(x=StreamDef(field="x", shape=1))
+POOLED = Budget(padded=12, pool=10)
+WEIGHTS = {"a": 0.6, "b": 0.3, "c": 0.1}
+
+WHOLE = Partition()
+
+Found = list[tuple[str, list[int]]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mixtures")
+    for number, name in enumerate("abc"):
+        lines = [f"{key} |x {key}\n" for key in range(10 + 7 * number) for _ in range(1 + key % 4)]
+        (folder / name).write_text("".join(lines))
+    return folder
+
+
+def source(folder: Path, name: str, **options: Any) -> MinibatchSource:
+    return MinibatchSource(CTFDeserializer(folder / name, STREAMS, chunk_size_in_bytes=50), **options)
+
+
+def make(folder: Path, weights: dict[str, float] = WEIGHTS, stop: Any = "forever") -> Mixture:
+    return Mixture({name: (source(folder, name), weight) for name, weight in weights.items()}, stop=stop)
+
+
+def read(mixture: Mixture, count: int, size: Any = POOLED, partition: Partition = WHOLE) -> Found:
+    minibatches = itertools.islice(mixture.minibatches(size, partition), count)
+    return [(minibatch.source or "", minibatch.keys_of_sequences.tolist()) for minibatch in minibatches]
+
+
+@settings(max_examples=rounds(50), suppress_health_check=list(HealthCheck))
+@given(weights=st.lists(st.integers(1, 50), min_size=1, max_size=3), first=st.integers(0, 3000))
+def test_every_window_of_a_thousand_steps_has_the_exact_proportions(
+    folder: Path, weights: list[int], first: int
+) -> None:
+    parts = dict(zip("abc", weights, strict=False))
+    with make(folder, parts) as mixture:
+        names = [mixture.part_of(step) for step in range(first + 1000)]
+    counts = Counter(names[first:])
+    assert all(abs(counts[name] - Fraction(1000 * weight, sum(weights))) < 1 for name, weight in parts.items())
+    for name, weight in parts.items():  # evenly: the turns so far are never far from the weight
+        so_far = names[:first].count(name)
+        assert abs(so_far - Fraction(first * weight, sum(weights))) < 5 + len(parts)
+
+
+def test_minibatches_are_those_of_the_parts_in_their_own_order(folder: Path) -> None:
+    with make(folder) as mixture:
+        found = read(mixture, 60)
+        assert [name for name, _ in found] == [mixture.part_of(step) for step in range(60)]
+    for name in "abc":
+        own = [keys for of_one, keys in found if of_one == name]
+        with source(folder, name) as alone:
+            assert own == [alone.read(POOLED).keys_of_sequences.tolist() for _ in own]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("partition", [Partition(), BalancedPartition(1, 2), GlobalPartition(0, 2)])
+def test_a_mixture_resumes_exactly(folder: Path, partition: Partition) -> None:
+    with make(folder) as mixture:
+        whole = read(mixture, 50, POOLED, partition)
+    with make(folder) as mixture:
+        read(mixture, 17, POOLED, partition)
+        state = json.loads(json.dumps(mixture.state_dict()))
+        with pickle.loads(pickle.dumps(mixture)) as copy:
+            assert read(copy, 33, POOLED, partition) == whole[17:]
+    with make(folder, {"a": 1, "b": 1, "c": 1}) as mixture:
+        mixture.load_state_dict(state)
+        assert mixture.state_dict() == state
+        assert read(mixture, 33, POOLED, partition) == whole[17:]
+
+
+@pytest.mark.parametrize(("stop", "finished"), [("first", 1), ("all", 3)])
+def test_a_mixture_stops_when_its_parts_have_finished_a_sweep(folder: Path, stop: str, finished: int) -> None:
+    with make(folder, stop=stop) as mixture:
+        found = read(mixture, 10_000)
+        assert mixture.has_ended and mixture.read(POOLED) is None
+        num_sweeps = mixture.state_dict()["num_sweeps"]
+    assert sum(count > 0 for count in num_sweeps.values()) == finished
+    last = found[-1][0]
+    assert num_sweeps[last] == 1
+    if stop == "all":
+        assert all({keys for of_one, batch in found if of_one == name for keys in batch} for name in "abc")
+
+
+def test_weights_change_from_a_step_on(folder: Path) -> None:
+    with make(folder, {"a": 1, "b": 1}) as mixture:
+        read(mixture, 7)
+        mixture.set_weights({"a": 1, "b": 999})
+        state = json.loads(json.dumps(mixture.state_dict()))
+        names = [mixture.part_of(step) for step in range(7, 1007)]
+        assert Counter(names) == {"a": 1, "b": 999}
+        following = read(mixture, 20)
+        assert [name for name, _ in following] == names[:20]
+    with make(folder, {"a": 1, "b": 1}) as mixture:
+        mixture.load_state_dict(state)
+        assert read(mixture, 20) == following
+        with pytest.raises(ConfigError, match="weights changed at step 7"):
+            mixture.part_of(6)
+        with pytest.raises(ConfigError, match="expected a weight for each of"):
+            mixture.set_weights({"a": 1})
+
+
+def test_an_impossible_mixture_is_refused(folder: Path) -> None:
+    a, b = source(folder, "a"), source(folder, "b", max_sweeps=1)
+    other = MinibatchSource(CTFDeserializer(folder / "c", StreamDefs(y=StreamDef(field="x", shape=1))))
+    for parts, text in (
+        ({}, "has no parts"),
+        ({"a": (a, 0)}, "weight of 'a' is 0"),
+        ({"a": (a, float("nan"))}, "weight of 'a' is nan"),
+        ({"a": (a, 1e6), "b": (b, 1)}, "less than a thousandth"),
+        ({"a": (a, 1), "b": (b, 1)}, "part 'b' of a Mixture ends"),
+        ({"a": (a, 1), "c": (other, 1)}, "the same streams"),
+        ({"a": (a, 1), "b": (a, 1)}, "are the same source"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            Mixture(parts)  # type: ignore[arg-type]
+    for one in (a, b, other):
+        one.close()
+
+
+def test_a_state_that_does_not_fit_leaves_the_mixture_where_it_was(folder: Path) -> None:
+    with make(folder) as mixture, make(folder, {"a": 1, "b": 1}) as other:
+        read(mixture, 5)
+        state = mixture.state_dict()
+        damaged_part = {**state["parts"], "c": {**state["parts"]["c"], "data": ["other"]}}
+        for damage in (
+            other.state_dict(),
+            {**state, "stop": "first"},
+            {**state, "version": 2},
+            {**state, "step": -1},
+            {**state, "turns": {"a": 1000, "b": 0, "c": 0}},
+            {**state, "step": 99, "parts": damaged_part},
+        ):
+            with pytest.raises(CheckpointError):
+                mixture.load_state_dict(damage)
+            assert mixture.state_dict() == state
+
+
+def test_only_minibatches_of_mixtures_name_their_source(folder: Path) -> None:
+    with source(folder, "a") as alone, pytest.raises(ConfigError, match="does not come from a Mixture"):
+        alone.next_minibatch(5).source_of_sequences  # noqa: B018
+    with make(folder) as mixture:
+        minibatch = pickle.loads(pickle.dumps(mixture.read(POOLED)))
+        assert minibatch.source_of_sequences.tolist() == ["a"] * minibatch.num_sequences
