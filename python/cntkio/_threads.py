@@ -183,7 +183,7 @@ class Workers:
                 raise OSError(f"cannot start threads: {error}; {_core.THREAD_LIMITS}") from None
             del ticket
             try:
-                is_lost = thread.begun.get(timeout=_LONGEST_START) is lost
+                is_lost = thread.begun.get(timeout=LONGEST_START) is lost
             except Empty:  # `Thread.start` of some versions of Python waits forever if the new thread has no memory
                 is_lost = True
             if is_lost:
@@ -224,7 +224,7 @@ class Workers:
         self.close()
 
 
-_LONGEST_START = 60
+LONGEST_START = 60
 """Seconds after which a thread that has not begun is lost."""
 _Queue: TypeAlias = SimpleQueue[Job[Any] | weakref.ref[Workers] | None]
 

@@ -14,7 +14,7 @@ from cntkio.formats.remote_input import RemoteInput
 
 fsspec = pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
 URL = "memory://remote-options/a.ctf"
-VERBS = (["inspect"], ["head"], ["stats"], ["check"], ["plan"], ["read"], ["index"], ["vocab"])
+VERBS = (["inspect"], ["head"], ["check"], ["plan"], ["bench"], ["index"], ["vocab"])
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def test_vocab_refuses_remote_options_of_local_files(capsys: pytest.CaptureFixtu
 
 def test_unknown_options_of_requests_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        main(["read", URL, "--remote", "requests=3"])
+        main(["bench", URL, "--remote", "requests=3"])
     assert caught.value.code == 2
     assert "num_requests, num_retries, timeout_in_seconds" in capsys.readouterr().err
 
@@ -76,7 +76,7 @@ def test_a_configuration_has_a_section_for_remote_stores(tmp_path: Path, capsys:
     path = tmp_path / "a.cntk"
     path.write_text(text)
     assert dict(read_config(path).calls[0].keywords)["remote"] == remote
-    assert main(["read", str(path)]) == 0
+    assert main(["bench", str(path)]) == 0
     assert (tmp_path / "kept").is_dir()
     capsys.readouterr()
     for wrong, message in (
@@ -87,7 +87,7 @@ def test_a_configuration_has_a_section_for_remote_stores(tmp_path: Path, capsys:
         path.write_text(text.replace("numRequests = 3", "").replace("remote = [ ", f"remote = [ {wrong} ; "))
         if "cache" in wrong:
             path.write_text(path.read_text().replace(f'cache = "{tmp_path / "kept"}" ; cacheLimit = 1000000000 ;', ""))
-        assert main(["read", str(path)]) == 2
+        assert main(["bench", str(path)]) == 2
         assert message in capsys.readouterr().err
 
 
@@ -126,5 +126,5 @@ def test_files_that_are_opened_again_keep_the_options(tmp_path: Path, monkeypatc
     monkeypatch.setattr(RemoteInput, "__init__", record)
     names = "memory://remote-options/many/*.ctf"
     check(names, skip_sequence_ids=True, chunk_size_in_bytes=500, remote=Remote(cache="kept"))
-    assert main(["read", names, "--skip-sequence-ids", "--chunk-size", "500", "--cache", "kept", "--quiet"]) == 0
+    assert main(["bench", names, "--skip-sequence-ids", "--chunk-size", "500", "--cache", "kept", "--quiet"]) == 0
     assert len(opened) > 10 and set(opened) == {"kept"}

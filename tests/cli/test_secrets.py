@@ -103,7 +103,7 @@ def test_no_verb_prints_a_secret_of_several_files(
 ) -> None:
     urls = [url_of(server, name) for name in ("a.ctf", "b.ctf")]
     named = {"[0]": urls[0].replace("a.ctf", "[ab].ctf"), "*": urls[0].replace("a.ctf", "*.ctf")}
-    for verb in ("inspect", "read", "check", "head", "stats", "plan", "index", "vocab"):
+    for verb in ("inspect", "bench", "check", "head", "plan", "index", "vocab"):
         main([verb, named.get(names, names.format(*urls))])
     out, err = capsys.readouterr()
     require_no_secret(out, err, caplog.text)

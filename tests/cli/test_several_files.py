@@ -41,8 +41,8 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
 def test_a_pattern_or_a_list_is_one_corpus(capsys: pytest.CaptureFixture[str], name: str, num_files: int) -> None:
     status, facts = run(capsys, "inspect", "--json", name)
     assert (status, facts.get("files"), facts["sequences"]) == (0, num_files, 2 * (num_files or 1))
-    assert run(capsys, "read", "--json", name)[1]["sequences"] == facts["sequences"]
-    assert run(capsys, "stats", "--json", name)[0] == 0
+    assert run(capsys, "bench", "--json", name)[1]["sequences"] == facts["sequences"]
+    assert run(capsys, "inspect", "--json", name)[0] == 0
 
 
 @pytest.mark.usefixtures("folder")
@@ -179,7 +179,7 @@ def test_an_option_gives_keys_to_files_with_the_same_ids(capsys: pytest.CaptureF
     lines = 'command = t ; t = [ reader = [ file = "a.ctf;again.ctf" ; keys = "{}" ; ' + streams + " ] ]"
     for keys, expected in (("per_file", 0), ("unique", 1)):
         Path("t.cntk").write_text(lines.format(keys))
-        assert run(capsys, "read", "t.cntk")[0] == expected
+        assert run(capsys, "bench", "t.cntk")[0] == expected
 
 
 def test_lists_of_features_have_no_keys_per_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

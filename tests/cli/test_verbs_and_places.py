@@ -73,11 +73,11 @@ def test_every_verb_reads_every_place(
     (first,) = printed(capsys, "head", "-n", "50", *options)
     assert [sequence["key"] for sequence in first["sequences"]] == list(range(50))
     assert first["sequences"][7]["streams"] == {"x": [[7, 1]], "y": [[[1, 1]]]}
-    assert printed(capsys, "stats", *options)[0]["sequences"] == 50
+    assert printed(capsys, "inspect", *options)[0]["sequences"] == 50
     (report,) = printed(capsys, "check", "--ignore", "constant-values", *options)  # the second value of `x`
     assert (report["findings"], report["sequences"]) == ([], 50)
     assert printed(capsys, "plan", *options)
-    (speed,) = printed(capsys, "read", "--randomize", "--sweeps", "2", *options)
+    (speed,) = printed(capsys, "bench", "--randomize", "--sweeps", "2", *options)
     assert speed["sequences"] == 100
     (index,) = printed(capsys, "index", *options)
     assert (index["sequences"], index["cache"].endswith(".index"), index["size"] > 0) == (50, True, True)

@@ -66,7 +66,7 @@ def test_without_a_command_the_sections_with_readers_are_listed(
     ]  # fmt: skip
     assert main(["config", "no_command.cntk", "Config2", "Missing=b.ctf", "XDim=7"]) == 0
     assert "CTFDeserializer('b.ctf', StreamDefs(x=StreamDef(field='x', shape=7)))" in capsys.readouterr().out
-    assert main(["read", "no_command.cntk"]) == 2
+    assert main(["bench", "no_command.cntk"]) == 2
     assert "name a section as an argument: Config1, Config2" in capsys.readouterr().err
 
 

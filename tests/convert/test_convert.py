@@ -343,7 +343,7 @@ def test_a_repeated_alias_in_a_header_file_replaces_the_earlier_line(tmp_path: P
 
 def test_progress_shows_only_on_a_terminal(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     write_cbf(tmp_path / "a.cbf", {"x": np.zeros((3, 2))})
-    arguments = ("bin2ctf", "--input", tmp_path / "a.cbf", "--output", tmp_path / "a.ctf")
+    arguments = ("--to", "ctf", "--input", tmp_path / "a.cbf", "--output", tmp_path / "a.ctf")
     command(*arguments)
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)

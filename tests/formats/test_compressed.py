@@ -273,7 +273,7 @@ def test_the_ways_out_for_a_large_frame_work_as_they_are_written(
     path.write_bytes(one_frame(text, random.Random(1)))
     monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1500)
     monkeypatch.setattr(block_cache, "WORTH_A_BLOCK", 1)
-    command = ["read", "--quiet", str(path)]
+    command = ["bench", "--quiet", str(path)]
     assert main(command) == 0
     assert main([*command, "--randomize"]) == 1
     assert "--cache FOLDER" in capsys.readouterr().err

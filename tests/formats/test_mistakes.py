@@ -156,7 +156,7 @@ def test_the_error_about_a_missing_file_names_the_line_of_the_configuration(caps
     Path("c.cntk").write_text(f"train = [\n reader = [\n  file = b.ctf\n  {INPUT}\n ]\n]")
     with pytest.raises(FileNotFoundError, match=r"\(c.cntk, line 3, column 3 names it\)"):
         MinibatchSource.from_config("c.cntk", section="train/reader")
-    for verb in ("inspect", "head", "read", "plan"):
+    for verb in ("inspect", "head", "bench", "plan"):
         assert main([verb, "c.cntk"]) == 2
         assert "b.ctf: No such file" in (err := capsys.readouterr().err) and "line 3, column 3" in err
 

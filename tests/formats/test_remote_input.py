@@ -438,7 +438,7 @@ def test_forks_read_after_the_parent_has_read(server: RangeServer) -> None:
 
 def test_the_command_reads_urls(capsys: pytest.CaptureFixture[str]) -> None:
     url = in_memory("command.ctf", b"".join(b"|x %d %d\n" % (line, line % 3) for line in range(30)))
-    for verb in ("inspect", "head", "check", "read", "stats"):
+    for verb in ("inspect", "head", "check", "bench"):
         assert main([verb, url]) == 0, verb
         assert "30" in capsys.readouterr().out or verb == "head"
 

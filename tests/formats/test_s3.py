@@ -99,5 +99,5 @@ def test_the_command_indexes_and_reads_compressed_objects_in_s3(
     pattern = "s3://packed/*.ctf.gz"
     assert main(["index", pattern]) == 0
     assert len(store.glob("packed/*.index")) == 4
-    assert main(["read", "--json", "--cache", str(tmp_path / "cache"), pattern]) == 0
+    assert main(["bench", "--json", "--cache", str(tmp_path / "cache"), pattern]) == 0
     assert '"sequences": 200' in capsys.readouterr().out

@@ -352,8 +352,8 @@ def test_finish_waits_for_jobs_that_no_thread_has_begun() -> None:
 def test_a_thread_that_never_begins_is_a_memory_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """`Thread.start` of some versions of Python waits forever for a thread that found no memory for its first step."""
     waits = threading.Event()
-    monkeypatch.setattr(_threads._Worker, "start", lambda _: waits.wait())
-    monkeypatch.setattr(_threads, "_LONGEST_START", 0.01)
+    monkeypatch.setattr(threading.Thread, "start", lambda _: waits.wait())
+    monkeypatch.setattr(_threads, "LONGEST_START", 0.01)
     with pytest.raises(MemoryError, match="no memory for another thread"):
         Workers(1, "test")
     waits.set()

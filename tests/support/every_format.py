@@ -35,7 +35,9 @@ def everything_read(folder: Path) -> list[list[float]]:
     write_cbf(binary, CTFDeserializer(text, streams))
     write_ctf(again, CBFDeserializer(binary))
     assert b"\r" not in again.read_bytes()
-    assert main(["convert", "cbf2ctf", "--input", str(binary), "--output", str(folder / "from the command.ctf")]) == 0
+    assert (
+        main(["convert", "--to", "ctf", "--input", str(binary), "--output", str(folder / "from the command.ctf")]) == 0
+    )
     assert (folder / "from the command.ctf").read_bytes() == again.read_bytes()
 
     (folder / "frames.mfc").write_bytes(struct.pack(">iihh8f", 4, 100000, 8, 9, *range(8)))

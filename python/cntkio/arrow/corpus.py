@@ -19,7 +19,7 @@ from pyarrow import compute, ipc, parquet
 
 from cntkio import _core
 from cntkio.arrow.batches import KEY, Facts, facts_of, unlisted
-from cntkio.convert import Piece, Pieces, joined
+from cntkio.convert import AnyPath, Piece, Pieces, joined, write_cbf
 from cntkio.convert.pieces import ArrayLike, ArrowArray, ArrowStream, Classes, DataSet, refuse_parts
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
@@ -496,6 +496,11 @@ def read(
         ['7\\t|x 1 |word 5:1', '9\\t|x 2 |word 6:1', '9\\t|x 3 |word 7:1']
     """
     return ArrowCorpus(data, key, shapes, dict(one_hot or {}))
+
+
+def copy_as_cbf(source: AnyPath, target: AnyPath) -> None:
+    """Write a Parquet or Arrow file as a binary corpus. Exceptions as for `read` and `cntkio.write_cbf`."""
+    write_cbf(target, read(source))
 
 
 def read_minibatch(

@@ -2,19 +2,15 @@
 
 ::
 
-    inspect     print the contents of a corpus
-    head        print the first sequences
-    stats       print figures with histograms, or write them as a page of HTML
-    check       report what is wrong with a corpus; rule explains a finding
-    vocab       print the words of one-hot samples that have comments
-    read        read minibatches as a training program does, also with a configuration, and print the throughput
-    config      print the meaning of a configuration
-    index       write the index cache
-    convert     convert from one format to another
-    completion  print the completion of words for a shell
+    inspect, head    the contents and figures of a corpus, its sequences; vocab prints the words in its comments
+    check            what is wrong with a corpus; rule explains a finding
+    convert, diff    from one format to another, selections; how two corpora differ
+    plan, explain    how a corpus will be batched, and what a step delivers
+    bench            minibatches as a training program reads them, and the throughput; index, config
+    show             what verbs print, and the corpora of a call
+    parsing          the parser, and what is generated from it
 
-    command ──> arguments ──> inspect, head, stats, check, vocab, read, config, convert ──> show
-                              corpora
+    command ──> arguments ──> the verbs ──> show
 
 Invariant: a verb decides what to ask the library and how to print the answer, nothing else. Results go to standard
 output: one fact per line, or JSON. Progress (only on a terminal) and complaints go to standard error. The exit status

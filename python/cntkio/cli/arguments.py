@@ -1,6 +1,7 @@
 """The arguments of the command: a parser for each verb, with examples in its help.
 
-A parsed namespace has the function of its verb as `verb` and, for a converter, its function as `converter`.
+A parsed namespace has the function of its verb as `verb` and, for a script of CNTK, its function as `script`. Options
+that several verbs have stand once, in the help of the command.
 """
 
 from __future__ import annotations
@@ -13,59 +14,74 @@ from typing import Any, get_args
 
 from cntkio._core import __version__
 from cntkio.cli import convert
+from cntkio.cli.bench import bench, config, index
 from cntkio.cli.check import OUTPUT_FORMATS, check, rule
-from cntkio.cli.completion import completion
-from cntkio.cli.config import config
-from cntkio.cli.head import head
-from cntkio.cli.inspect import inspect
-from cntkio.cli.plan import DEALS, plan
-from cntkio.cli.read import index, read
-from cntkio.cli.stats import stats
-from cntkio.cli.vocab import vocab
-from cntkio.cli.words import Parser
+from cntkio.cli.diff import diff
+from cntkio.cli.inspect import head, inspect, vocab
+from cntkio.cli.parsing import Parser, completion
+from cntkio.cli.plan import DEALS, explain, plan
 from cntkio.formats.joined_index import KeysOf
 from cntkio.formats.remote import REMOTE_NUMBERS
 from cntkio.streams import StreamDef
 from cntkio.survey.rules import RULES
 
 _STREAM = "NAME:DIM[:sparse][:ALIAS]"
-_CORPUS = (
-    "a corpus in CNTK's text or binary format, a list of HTK features (scp), a label file (MLF), a configuration, or a "
-    "Parquet or Arrow file; compressed with gzip, zstd, bzip2 or xz; - for standard input"
-)
+_CORPUS = "a corpus of any kind; - for standard input; in quotes, a pattern of files that are one corpus"
 
 
 def parser(arguments: Sequence[str] = ()) -> Parser:
     """Return the parser of the command.
 
     Args:
-        arguments: The arguments that will be parsed. They decide which parser `convert` gets, because its converters
+        arguments: The arguments that will be parsed. They decide which parser `convert` gets, because CNTK's scripts
             have arguments of their own.
     """
     whole = Parser(
         prog="cntkio",
-        description="Inspect, check, read and convert corpora in CNTK's formats.",
-        epilog="cntkio VERB --help shows examples of each verb.",
+        usage="cntkio VERB [options] FILE ...",
+        description="Inspect, check, convert and read corpora in CNTK's formats.",
+        epilog=_help_of_common_options(),
     )
     whole.add_argument("--version", action="version", version=f"cntkio {__version__}")
-    verbs = whole.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for add in (
-        _add_inspect,
-        _add_head,
-        _add_stats,
-        _add_check,
-        _add_rule,
-        _add_vocab,
-        _add_plan,
-        _add_read,
-        _add_config,
-        _add_index,
-    ):
+    title = "verbs (cntkio VERB --help shows examples)"
+    verbs = whole.add_subparsers(title=title, metavar="VERB", required=True, prog="cntkio")
+    for add in (_add_inspect, _add_head, _add_check, _add_convert, _add_diff, _add_plan, _add_explain, _add_config):
+        if add is _add_convert and arguments[:1] == ["convert"] and not _SCRIPTS.isdisjoint(arguments[1:2]):
+            add = _add_scripts
         add(verbs)
-    names_converter = arguments[:1] == ["convert"] and not _CONVERTERS.isdisjoint(arguments[1:2])
-    (_add_converters if names_converter else _add_convert)(verbs)
+    for add in (_add_index, _add_bench, _add_rule, _add_vocab):
+        add(verbs)
     _add_completion(verbs, whole)
     return whole
+
+
+def in_new_spelling(words: Sequence[str]) -> tuple[list[str], str]:
+    """Return the arguments with the verbs of today, and a hint if a verb has another name today.
+
+    Example:
+        >>> in_new_spelling(["stats", "a.ctf"])
+        (['inspect', 'a.ctf'], "'cntkio stats' is now 'cntkio inspect'")
+        >>> in_new_spelling(["convert", "ctf2bin", "--input", "a.ctf", "--output", "a.cbf"])[0]
+        ['convert', '--to', 'cbf', '--input', 'a.ctf', '--output', 'a.cbf']
+    """
+    old, new = list(words[:1]), list(_RENAMED.get(" ".join(words[:1]), words[:1]))
+    if " ".join(words[:2]) in _RENAMED:
+        old, new = list(words[:2]), list(_RENAMED[" ".join(words[:2])])
+    elif old == ["plan"] and not _OPTIONS_OF_EXPLAIN.isdisjoint(word.partition("=")[0] for word in words):
+        new = ["explain"]
+    hint = f"'cntkio {' '.join(old)}' is now 'cntkio {' '.join(new)}'" if old != new else ""
+    return [*new, *words[len(old) :]], hint
+
+
+_OPTIONS_OF_EXPLAIN = {"--step", "--position", "--key", "--rank"}
+_RENAMED = {
+    "stats": ["inspect"],
+    "read": ["bench"],
+    "convert ctf2cbf": ["convert", "--to", "cbf"],
+    "convert ctf2bin": ["convert", "--to", "cbf"],
+    "convert cbf2ctf": ["convert", "--to", "ctf"],
+    "convert bin2ctf": ["convert", "--to", "ctf"],
+}
 
 
 # ------------------------------------------------------------------------------------------------------ verbs
@@ -75,41 +91,28 @@ def _add_inspect(verbs: Any) -> None:
     added = _verb(
         verbs,
         inspect,
-        "print the contents of a corpus",
-        ["cntkio inspect examples/digits/train.ctf", "cntkio inspect --json examples/iris/iris.ctf"],
+        "print the contents and the figures of a corpus",
+        ["cntkio inspect examples/digits/train.ctf", "cntkio inspect --quiet --html iris.html examples/iris/iris.ctf"],
     )
     _add_corpora(added)
-    added.add_argument("--html", metavar="FILE", type=Path, help="also write a page with figures and pictures to FILE")
-    added.add_argument(
+    option = added.add_argument
+    option("--html", metavar="FILE", type=Path, help="also write a page with samples, figures and pictures")
+    option(
         "--write-config",
         metavar="FILE",
         type=Path,
-        help="write a configuration that reads the corpus to FILE, and print the equivalent Python program",
-    )
-    added.add_argument(
-        "--labels",
-        metavar="FILE",
-        type=Path,
-        help="with --write-config and a list of features: the labels of these features",
+        help="write a configuration that reads the corpus, and print the equivalent Python program",
     )
 
 
 def _add_head(verbs: Any) -> None:
     examples = ["cntkio head -n 2 examples/alice/train.ctf", "gzip -c examples/iris/iris.ctf | cntkio head -n 1 -"]
-    added = _verb(verbs, head, "print the first sequences", examples)
+    added = _verb(verbs, head, "print the first sequences, or certain sequences, with their words", examples)
     _add_corpora(added)
-    added.add_argument("-n", "--sequences", metavar="N", type=_positive, default=5, help="number of sequences (5)")
-
-
-def _add_stats(verbs: Any) -> None:
-    added = _verb(
-        verbs,
-        stats,
-        "print figures of a corpus: ranges, quantiles, labels, lengths, padding",
-        ["cntkio stats examples/alice/train.ctf", "cntkio stats --html digits.html examples/digits/train.ctf"],
-    )
-    _add_corpora(added)
-    added.add_argument("--html", metavar="FILE", type=Path, help="also write a page with pictures to FILE")
+    option = added.add_argument
+    option("-n", "--sequences", metavar="N", type=_positive, default=5, help="number of sequences (5)")
+    option("--at", metavar="N", type=_whole, help="begin with the sequence of this index, from 0")
+    option("--key", metavar="KEY", help="print the sequences with this key")
 
 
 def _add_check(verbs: Any) -> None:
@@ -124,7 +127,7 @@ def _add_check(verbs: Any) -> None:
         " Several files are several corpora; a pattern in quotes is one.",
     )
     _add_corpora(added)
-    option = added.group("options of the report")
+    option = added.add_argument
     option("--output-format", choices=OUTPUT_FORMATS, default="full", help="form of the report (full)")
     option("--statistics", action="store_true", help="print how many findings each rule has, not the findings")
     option(
@@ -142,8 +145,24 @@ def _add_check(verbs: Any) -> None:
     )
 
 
+def _add_diff(verbs: Any) -> None:
+    added = _verb(
+        verbs,
+        diff,
+        "compare two corpora: streams, keys, lengths, values",
+        ["cntkio diff examples/iris/iris.ctf examples/iris/iris.ctf"],
+        " The exit status is 0 if they are equal, and 1 if they differ.",
+        "FILE FILE",
+    )
+    added.add_argument("file", metavar="FILE", type=Path, nargs=2, help="the corpora; see cntkio --help")
+    _add_corpus_options(added)
+    option = added.add_argument
+    option("--by", choices=("key", "index"), help="what sequences are compared by (key, if they have some in common)")
+    option("-n", "--differences", metavar="N", type=_whole, default=3, help="number of differences to print (3)")
+
+
 def _add_rule(verbs: Any) -> None:
-    added = _verb(verbs, rule, "explain a rule of check", ["cntkio rule bad-number", "cntkio rule"])
+    added = _verb(verbs, rule, "explain a rule of check", ["cntkio rule bad-number", "cntkio rule"], "", "[CODE]")
     added.add_argument("code", metavar="CODE", nargs="?", help="the code of the rule; by default all codes are listed")
     added.suggest("code", RULES)
 
@@ -155,9 +174,10 @@ def _add_vocab(verbs: Any) -> None:
         "print the words of one-hot samples that have comments",
         ["cntkio vocab examples/alice/train.ctf", "cntkio vocab --quiet examples/alice/train.ctf w"],
         " Such a sample is |S0 178:1 |# BOS. The exit status is 1 if no sample has a comment.",
+        "FILE [STREAM]",
     )
     added.add_argument("file", metavar="FILE", type=Path, help="a text")
-    _add_remote_options(added)
+    _add_remote_options(added.add_common)
     added.add_argument(
         "name",
         metavar="STREAM",
@@ -174,45 +194,55 @@ def _add_plan(verbs: Any) -> None:
         [
             "cntkio plan --minibatch-size 256 examples/alice/train.ctf",
             "cntkio plan --chunk-size 50000 --window 2 --compare window=8 examples/alice/train.ctf",
-            "cntkio plan --chunk-size 50000 --ranks 4 --rank 3 --step 7 examples/alice/train.ctf",
         ],
-        " With --step, --position or --key, print which sequences a step delivers, or which steps deliver a sequence.",
     )
     _add_corpora(added)
-    option = added.group("options of the plan")
-    option(
-        "--minibatch-size",
-        metavar="SAMPLES",
-        type=_positive,
-        default=1024,
-        help="samples of a minibatch, of all ranks together (1024)",
+    _add_setting(added)
+    option = added.add_argument
+    option("--compare", metavar="NAME=VALUE,...", action="append", help="also plan with these changes; may be repeated")
+    option("--html", metavar="FILE", type=Path, help="also write a page with pictures")
+    option("--svg", metavar="FILE", type=Path, help="also write the picture of the order")
+
+
+def _add_explain(verbs: Any) -> None:
+    added = _verb(
+        verbs,
+        explain,
+        "print which sequences a step delivers, or which steps deliver a sequence",
+        [
+            "cntkio explain --chunk-size 50000 --ranks 4 --rank 3 --step 7 examples/alice/train.ctf",
+            "cntkio explain --minibatch-size 256 --key 239 examples/alice/train.ctf",
+        ],
     )
+    _add_corpora(added)
+    _add_setting(added)
+    option = added.add_argument
+    option("--rank", metavar="N", type=_whole, default=0, help="the rank to explain (0)")
+    option("--step", metavar="N", type=_whole, help="print the sequences of this step, from 0, with file and line")
+    option("--position", metavar="SAMPLES", type=_whole, help="print the step that passes this position")
+    option("--key", metavar="KEY", help="print the steps of the first sweep that deliver this sequence")
+
+
+def _add_setting(added: Parser) -> None:
+    option = added.add_argument
+    option("--minibatch-size", metavar="SAMPLES", type=_positive, default=1024, help="of all ranks together (1024)")
     option("--window", metavar="CHUNKS", type=_whole, help="chunks to shuffle within; 0: in order (128)")
     option("--ranks", metavar="N", type=_positive, default=1, help="number of ranks (1)")
     option("--deal", choices=tuple(DEALS), default="cntk", help="how ranks share the data (cntk)")
     option("--seed", metavar="N", type=_whole, default=0, help="seed of the first sweep (0)")
     option(
-        "--truncation-length",
-        metavar="N",
-        type=_whole,
-        default=0,
-        help="samples in each part of a truncated sequence (0: whole sequences)",
+        "--truncation-length", metavar="N", type=_whole, default=0, help="samples of a part of a sequence (0: whole)"
     )
-    option("--compare", metavar="NAME=VALUE,...", action="append", help="also plan with these changes; may be repeated")
-    option("--rank", metavar="N", type=_whole, default=0, help="the rank that the options below are about (0)")
-    option("--step", metavar="N", type=_whole, help="print the sequences of this step, from 0, with file and line")
-    option("--position", metavar="SAMPLES", type=_whole, help="print the step that passes this position")
-    option("--key", metavar="KEY", help="print the steps of the first sweep that deliver this sequence")
-    option("--html", metavar="FILE", type=Path, help="also write a page with pictures to FILE")
-    option("--svg", metavar="FILE", type=Path, help="also write the picture of the order to FILE")
 
 
-def _add_read(verbs: Any) -> None:
+def _add_bench(verbs: Any) -> None:
     added = _verb(
         verbs,
-        read,
+        bench,
         "read a corpus in minibatches and print the throughput",
-        ["cntkio read --minibatch-size 256 --sweeps 2 examples/digits/train.ctf"],
+        ["cntkio bench --minibatch-size 256 --sweeps 2 examples/digits/train.ctf"],
+        "",
+        "FILE [SECTION | KEY=VALUE ...]",
     )
     added.add_argument("file", metavar="FILE", type=Path, help=_CORPUS)
     _add_corpus_options(added)
@@ -234,9 +264,13 @@ def _add_config(verbs: Any) -> None:
         config,
         "print the meaning of a configuration",
         ["cntkio config examples/digits/digits.cntk", "cntkio config --python examples/digits/digits.cntk Train"],
+        "",
+        "FILE [SECTION | KEY=VALUE ...]",
     )
     added.add_argument("file", metavar="FILE", type=Path, help="a configuration of CNTK")
-    added.add_argument("arguments", metavar="SECTION | KEY=VALUE", nargs="*", help="as for `read`")
+    added.add_argument(
+        "arguments", metavar="SECTION | KEY=VALUE", nargs="*", help="the readers to print, and values to change"
+    )
     added.add_argument("--python", action="store_true", help="print the equivalent Python program")
 
 
@@ -253,24 +287,47 @@ def _add_completion(verbs: Any, whole: Parser) -> None:
         "print the completion of words for a shell",
         ["cntkio completion bash"],
         " Put the output where the shell finds it, such as ~/.local/share/bash-completion/completions/cntkio.",
+        "SHELL",
     )
-    added.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
+    shells = ("bash", "zsh", "fish", "markdown")
+    added.add_argument("shell", choices=shells, help="the shell; markdown: the page with all options")
     added.set_defaults(whole=whole)
 
 
 def _verb(
-    verbs: Any, run: Callable[[argparse.Namespace], int], summary: str, examples: Sequence[str], detail: str = ""
+    verbs: Any,
+    run: Callable[[argparse.Namespace], int],
+    summary: str,
+    examples: Sequence[str],
+    detail: str = "",
+    words: str = "FILE ...",
 ) -> Parser:
     added: Parser = verbs.add_parser(
         run.__name__,
+        usage=f"cntkio {run.__name__} [options] {words}",
         help=summary,
         description=f"{_sentence(summary)}{detail}",
-        epilog="\n".join(["examples:", *(f"  $ {example}" for example in examples)]),
+        epilog="\n".join(["more options: cntkio --help", "", "examples:", *(f"  $ {each}" for each in examples)]),
     )
     added.set_defaults(verb=run)
-    added.add_argument("--json", action="store_true", help="print JSON, one object per line")
-    added.add_argument("-q", "--quiet", action="store_true", help="print no progress and no warnings")
+    _add_output_options(added.add_common)
     return added
+
+
+# ------------------------------------------------------------------------------------------------------ options
+
+
+def _help_of_common_options() -> str:
+    """Return the help of the options that several verbs have."""
+    common = Parser(prog="", add_help=False)
+    for add in (_add_output_options, _add_reading_options, _add_remote_options):
+        add(common.add_argument)
+    return f"options of corpora:\n{common.format_help().partition('options:')[2].strip(chr(10))}"
+
+
+def _add_output_options(option: Callable[..., Any]) -> None:
+    option("--json", action="store_true", help="print JSON, one object per line")
+    option("-q", "--quiet", action="store_true", help="print no progress and no warnings")
 
 
 def _add_corpora(parser: Parser) -> None:
@@ -279,7 +336,11 @@ def _add_corpora(parser: Parser) -> None:
 
 
 def _add_corpus_options(parser: Parser) -> None:
-    option = parser.group("options of corpora")
+    _add_reading_options(parser.add_common)
+    _add_remote_options(parser.add_common)
+
+
+def _add_reading_options(option: Callable[..., Any], *chunk_size: str) -> None:
     option(
         "--stream",
         metavar=_STREAM,
@@ -293,23 +354,23 @@ def _add_corpus_options(parser: Parser) -> None:
     option("--strict", action="store_true", help="every warning is an error")
     option(
         "--chunk-size",
+        *chunk_size,
         metavar="BYTES",
         type=_positive,
-        help="bytes of a text in a chunk (32 MiB; check, inspect, stats: 4 MiB)",
+        help="bytes of a text in a chunk, also of a binary corpus that is written (32 MiB; check: 4 MiB)",
     )
     option("--keys", choices=get_args(KeysOf), help="keys of several texts: ids, or file and id (unique)")
     option("--prefix", metavar="TEXT", help="text to put before each path of a list of features")
+    option("--labels", metavar="FILE", type=Path, help="the label file (MLF) that is joined with a list of features")
     option(
         "--mapping",
         metavar="FILE",
         type=Path,
-        help="for a label file: the file with the names of its labels; by default the names in the label file",
+        help="for labels: the file with the names of the classes; by default the names in the label file",
     )
-    _add_remote_options(parser)
 
 
-def _add_remote_options(parser: Parser) -> None:
-    option = parser.group("options of remote stores")
+def _add_remote_options(option: Callable[..., Any]) -> None:
     option(
         "--cache",
         metavar="FOLDER",
@@ -333,88 +394,54 @@ def _add_convert(verbs: Any) -> None:
     added = _verb(
         verbs,
         convert.convert,
-        "convert a corpus from one format to another",
+        "convert a corpus from one format to another, or select from it",
         [
             "cntkio convert examples/iris/iris.ctf iris.cbf",
-            "cntkio convert examples/iris/iris.ctf iris.parquet",
-            "cntkio convert ctf2cbf --precision double --input examples/iris/iris.ctf --output iris64.cbf",
+            "cntkio convert --split 0.9,0.1 examples/iris/iris.ctf train.ctf test.ctf",
+            "cntkio convert txt2ctf --help",
         ],
-        " The first bytes of IN decide its format; --to or the extension of OUT decides the format to write: .ctf and "
-        ".txt, .cbf and .bin, .parquet and .pq, .arrow, .feather and .ipc.\n\nThe converters ctf2cbf, cbf2ctf, txt2ctf "
-        "and uci2ctf have the options of CNTK's scripts: cntkio convert ctf2cbf --help.",
+        " The first bytes of IN decide its format, and --to or the extension of OUT the format to write. txt2ctf and "
+        "uci2ctf have the options of CNTK's scripts.",
+        "IN OUT",
     )
     option = added.add_argument
-    option("input", metavar="IN", type=Path, nargs="?", help=_CORPUS)
-    option("output", metavar="OUT", type=Path, nargs="?", help="the file to write")
-    option("--to", choices=convert.FORMATS, help="the format to write, whatever the extension of OUT")
+    option("files", metavar="IN OUT", type=Path, nargs="*", help="the files to read and to write")
+    option("--to", choices=convert.FORMATS, metavar="FORMAT", help="to write: ctf, cbf, parquet or arrow")
     option("--input", metavar="FILE", type=Path, dest="input_file", help="the same as IN")
     option("--output", metavar="FILE", type=Path, dest="output_file", help="the same as OUT")
+    option("--sample", metavar="N", type=_amount, help="write N random sequences; below 1: a share")
+    option("--split", metavar="SHARE,...", type=_shares, help="divide the sequences among several OUT")
+    option("--shuffle", action="store_true", help="write the sequences in a random order")
+    option("--merge", action="store_true", help="write several IN, one after the other")
+    option("--seed", metavar="N", type=_whole, default=0, help="seed of the random choices (0)")
+    option("--flat", metavar="NAME", nargs="*", help="tables: write single samples without lists")
+    option("--ids", metavar="NAME", nargs="+", help="tables: write one-hot streams as class ids")
+    option("--one-hot", metavar="NAME:DIM", type=_one_hot, action="append", help="tables: a column of class ids")
+    option("--key", metavar="NAME", dest="key_column", help="tables: the column with the keys (key)")
+    option("--renumber", action="store_true", help="text: number the sequences")
+    option("--keys-file", metavar="FILE", type=Path, help="text: number the sequences, list their keys")
+    option("--compress", metavar="FORM", choices=("none", "gzip", "zstd"), help="text: none, gzip or zstd")
+    option("--header", metavar="FILE", type=Path, help="the streams, as for ctf2bin of CNTK")
+    option("--precision", metavar="TYPE", choices=("float", "double"), help="values of a text: float or double (float)")
     option(
-        "--flat",
-        metavar="NAME",
-        nargs="*",
-        help="for Parquet and Arrow: streams with one sample in each sequence, to write without the list around the "
-        "sample; all streams if no NAME is given",
+        "--layout", metavar="NAME", choices=("2.x", "documented"), default="2.x", help="cbf: 2.x or documented (2.x)"
     )
-    option("--ids", metavar="NAME", nargs="+", help="for Parquet and Arrow: one-hot streams to write as class ids")
-    option(
-        "--one-hot",
-        metavar="NAME:DIM",
-        type=_one_hot,
-        action="append",
-        help="a column of class ids to read as a one-hot stream",
-    )
-    option("--key", metavar="NAME", help="the column of a table with the keys of the sequences (key)")
-    option("--renumber", action="store_true", help="for text: number the sequences if their keys are not numbers")
-    option(
-        "--keys-file", metavar="FILE", type=Path, help="for text: number the sequences, and write their keys to FILE"
-    )
-    option(
-        "--compress",
-        choices=("none", "gzip", "zstd"),
-        help="for text: its compression (as the extension of OUT says: .gz, .zst)",
-    )
-    _add_corpus_options(added)
-    added.set_defaults(converter=None)
+    _add_reading_options(added.add_common, "--chunk_size")
+    _add_remote_options(added.add_common)
+    added.set_defaults(script=None)
 
 
-def _add_converters(verbs: Any) -> None:
+def _add_scripts(verbs: Any) -> None:
     added: Parser = verbs.add_parser("convert", help="convert with the options of CNTK's scripts")
     added.set_defaults(verb=convert.convert)
-    converters = added.add_subparsers(title="converters", metavar="CONVERTER", required=True)
-    for add in (_add_ctf2cbf, _add_cbf2ctf, _add_txt2ctf, _add_uci2ctf):
-        add(converters)
+    scripts = added.add_subparsers(title="scripts", metavar="SCRIPT", required=True)
+    _add_txt2ctf(scripts)
+    _add_uci2ctf(scripts)
 
 
-def _add_ctf2cbf(converters: Any) -> None:
-    added = _converter(converters, convert.ctf2cbf, ["ctf2bin"], "convert text to the binary format")
-    option = added.add_argument
-    option("--input", metavar="FILE", type=Path, required=True, help="the text")
-    option("--output", metavar="FILE", type=Path, required=True, help="the binary file")
-    option(
-        "--header",
-        metavar="FILE",
-        type=Path,
-        help="a file with a line for each stream: name, name in the text, dense or sparse, dimension; by default the "
-        "streams are as the text shows them",
-    )
-    option("--chunk_size", "--chunk-size", metavar="BYTES", type=int, default=32 << 20, help="size of a chunk (32 MiB)")
-    option("--precision", choices=("float", "double"), default="float", help="precision of the values (float)")
-    option("--layout", choices=("2.x", "documented"), default="2.x", help="layout of the file (2.x)")
-    option("--max-errors", metavar="N", type=int, default=0, help="number of errors to forgive in the text (0)")
-    option("--skip-sequence-ids", action="store_true", help="each line is a sequence")
-    option("--strict", action="store_true", help="every warning is an error")
-
-
-def _add_cbf2ctf(converters: Any) -> None:
-    added = _converter(converters, convert.cbf2ctf, ["bin2ctf"], "convert the binary format to text")
-    added.add_argument("--input", metavar="FILE", type=Path, required=True, help="the binary file, in either layout")
-    added.add_argument("--output", metavar="FILE", type=Path, required=True, help="the text")
-
-
-def _add_txt2ctf(converters: Any) -> None:
+def _add_txt2ctf(scripts: Any) -> None:
     summary = "convert lines of tokens to text, with a dictionary for each column"
-    option = _converter(converters, convert.txt2ctf, [], summary).add_argument
+    option = _script(scripts, convert.txt2ctf, summary).add_argument
     option(
         "--map",
         metavar="FILE",
@@ -431,8 +458,8 @@ def _add_txt2ctf(converters: Any) -> None:
     option("--strict", action="store_true", help="a column without a token is an error")
 
 
-def _add_uci2ctf(converters: Any) -> None:
-    option = _converter(converters, convert.uci2ctf, [], "convert columns of numbers to text").add_argument
+def _add_uci2ctf(scripts: Any) -> None:
+    option = _script(scripts, convert.uci2ctf, "convert columns of numbers to text").add_argument
     option("-in", "--input_file", metavar="FILE", type=Path, required=True, help="the file to convert")
     option("-fs", "--features_start", metavar="COLUMN", type=int, required=True, help="the first feature, from 0")
     option("-fd", "--features_dim", metavar="N", type=int, required=True, help="number of features")
@@ -448,15 +475,14 @@ def _add_uci2ctf(converters: Any) -> None:
     option("--skip-header", action="store_true", help="skip the first line")
 
 
-def _converter(converters: Any, run: Callable[..., Path | None], aliases: list[str], summary: str) -> Parser:
-    added: Parser = converters.add_parser(run.__name__, aliases=aliases, help=summary, description=_sentence(summary))
-    added.set_defaults(converter=run)
-    added.add_argument("--json", action="store_true", help="print JSON, one object per line")
-    added.add_argument("-q", "--quiet", action="store_true", help="print no progress and no warnings")
+def _script(scripts: Any, run: Callable[..., Path | None], summary: str) -> Parser:
+    added: Parser = scripts.add_parser(run.__name__, help=summary, description=_sentence(summary))
+    added.set_defaults(script=run)
+    _add_output_options(added.add_argument)
     return added
 
 
-_CONVERTERS = {"ctf2cbf", "ctf2bin", "cbf2ctf", "bin2ctf", "txt2ctf", "uci2ctf"}
+_SCRIPTS = {"txt2ctf", "uci2ctf"}
 
 
 def _sentence(summary: str) -> str:
@@ -504,6 +530,28 @@ def _whole(text: str) -> int:
     if not text.isdecimal():
         raise ArgumentTypeError(f"'{text}' is not a whole number")
     return int(text)
+
+
+def _amount(text: str) -> int | float:
+    """Read a number of sequences, or a share between 0 and 1."""
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    return _share(text, "a number of sequences or a share between 0 and 1, such as 100 or 0.01")
+
+
+def _shares(text: str) -> list[float]:
+    """Read one `--split SHARE,SHARE,...`."""
+    return [_share(share, "a share between 0 and 1, as in 0.9,0.1") for share in text.split(",")]
+
+
+def _share(text: str, expected: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise ArgumentTypeError(f"'{text}' is not {expected}")
+    return share
 
 
 def _truth(text: str) -> bool:

@@ -7,8 +7,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from cntkio.cli.corpora import inputs_of, reading_of
-from cntkio.cli.show import BAD_DATA, FINE, coloured, line_width, progress_bar, show, show_json, wrapped
+from cntkio.cli.show import (
+    BAD_DATA,
+    FINE,
+    coloured,
+    inputs_of,
+    line_width,
+    progress_bar,
+    reading_of,
+    show,
+    show_json,
+    wrapped,
+)
 from cntkio.displays import columns_of, counted
 from cntkio.errors import ConfigError, printable
 from cntkio.hints import did_you_mean

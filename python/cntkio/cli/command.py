@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from cntkio._start import begin_main
-from cntkio.cli.arguments import parser
+from cntkio.cli.arguments import in_new_spelling, parser
 from cntkio.cli.show import BAD_CALL, BAD_DATA, FINE, complain, prints_any_text, watcher_of
 from cntkio.errors import CntkIoError, ConfigError
 from cntkio.formats.passes import watched
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         SystemExit: With 2 if argparse cannot read the arguments, and with 0 after `--help` and `--version`.
 
     Example:
-        >>> main(["read", "examples/iris/iris.ctf", "--stream", "lengths:0"])
+        >>> main(["bench", "examples/iris/iris.ctf", "--stream", "lengths:0"])
         2
     """
     try:
@@ -45,8 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
+    words, hint = in_new_spelling(words)
     options = parser(words).parse_args(words)
     prints_any_text()
+    if hint and not options.quiet:
+        complain(hint)
     with _log_on_standard_error(options.quiet), advising(COMMAND), watched(watcher_of(options)):
         try:
             with remote_by_default(_remote_of(options)):

@@ -1,29 +1,19 @@
-"""The verb `convert`: from file to file, or a converter with the options of CNTK's scripts. (docs/convert.md)"""
+"""The verb `convert`: from file to file, selections of sequences, and the scripts of CNTK. (docs/convert.md)"""
 
 from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
-import numpy as np
-
-from cntkio.cli.corpora import inputs_of
-from cntkio.cli.show import FINE, progress_bar, show_json
-from cntkio.convert import (
-    FileFormat,
-    Progress,
-    cbf_to_ctf,
-    convert_file,
-    ctf_to_cbf,
-    format_of_name,
-    read_header_file,
-    txt_to_ctf,
-    uci_to_ctf,
-)
-from cntkio.corpora import CHUNK_SIZE
+from cntkio.cli.show import FINE, described, inputs_of, progress_bar, show_json
+from cntkio.convert import FileFormat, Progress, format_of_name, pieces_of, read_header_file, txt_to_ctf, uci_to_ctf
+from cntkio.convert.files import write_file
+from cntkio.convert.selection import Merged, Selected, divided
+from cntkio.corpora import CHUNK_SIZE, SURVEYED_AT_ONCE, Described
 from cntkio.errors import ConfigError
 
 FORMATS = get_args(FileFormat)
@@ -31,53 +21,96 @@ FORMATS = get_args(FileFormat)
 
 
 def convert(options: Namespace) -> int:
-    """Convert a file to the format of another, or run a converter.
+    """Convert a file to the format of another, or run a script of CNTK.
 
     Raises:
         CntkIoError: The data or the call is bad.
         OSError: A file cannot be read or written.
     """
-    if options.converter is not None:
-        reads_corpora = options.converter in (ctf2cbf, cbf2ctf)
-        with progress_bar(options, "pieces" if reads_corpora else "bytes") as progress:
-            written: Path | None = options.converter(options, progress)
+    if options.script is not None:
+        with progress_bar(options, "bytes") as progress:
+            written: Path | None = options.script(options, progress)
         if options.json and written is not None:
             show_json({"output": written, "size": written.stat().st_size})
         return FINE
-    source, target = options.input or options.input_file, options.output or options.output_file
-    if source is None or target is None:
-        raise ConfigError("convert needs two files: cntkio convert IN OUT", key="output")
-    if options.input is not None and options.input_file is not None:
-        raise ConfigError("IN and --input exclude each other", key="input")
-    form = options.to or format_of_name(target)
-    with inputs_of(options, source, reads_tables=False) as (file,):
-        if file.has(target):
-            raise ConfigError(f"{target} is the file to read; convert never changes its input", key="output")
-        with progress_bar(options, "pieces") as progress:
-            convert_file(
-                file.names,
-                target,
-                to=form,
-                streams=options.stream,
-                max_errors=options.max_errors or 0,
-                skip_sequence_ids=options.skip_sequence_ids,
-                strict=options.strict,
-                prefix=options.prefix or "",
-                one_hot=dict(options.one_hot or ()),
-                key=options.key,
-                keys=options.keys or "unique",
-                chunk_size_in_bytes=options.chunk_size or CHUNK_SIZE,
-                flat=_any_or_all(options.flat),
-                ids=options.ids or (),
-                renumber=options.renumber,
-                keys_file=options.keys_file,
-                compress=options.compress,
-                progress=progress,
-            )
-        if options.json:
-            fields = {"input": file.name, "input_format": file.kind.form, "output": target, "output_format": form}
-            show_json({**fields, "size": target.stat().st_size})
+    sources, targets = _sources_and_targets(options)
+    forms = [options.to or format_of_name(target) for target in targets]
+    if options.header is not None:
+        options.stream = list(read_header_file(options.header).items())
+    # A source shuffles deserializers, so tables are copied first.
+    with inputs_of(options, sources, reads_tables=options.shuffle) as files, ExitStack() as stack:
+        for target in targets:
+            if any(file.has(target) for file in files):
+                raise ConfigError(f"{target} is the file to read; convert never changes its input", key="output")
+        chunk_size = SURVEYED_AT_ONCE if options.shuffle else CHUNK_SIZE
+        corpora = [one for file in files for one in described(options, file, chunk_size_in_bytes=chunk_size)]
+        if len(corpora) > len(files):
+            raise ConfigError(f"{files[0].name} has several readers; expected one", key="source")
+        for target, form, data in zip(targets, forms, _selected(options, corpora, stack), strict=True):
+            with progress_bar(options, "pieces") as progress:
+                write_file(
+                    target,
+                    data,
+                    to=form,
+                    flat=_any_or_all(options.flat),
+                    ids=options.ids or (),
+                    key=options.key_column,
+                    renumber=options.renumber,
+                    keys_file=options.keys_file,
+                    compress=options.compress,
+                    layout=options.layout,
+                    chunk_size_in_bytes=options.chunk_size or CHUNK_SIZE,
+                    order=corpora[0].order or None,
+                    progress=progress,
+                )
+            if options.json:
+                fields = {"input": files[0].name, "input_format": files[0].kind.form, "output": target}
+                show_json({**fields, "output_format": form, "size": target.stat().st_size})
     return FINE
+
+
+def _sources_and_targets(options: Namespace) -> tuple[list[Path], list[Path]]:
+    """Return the files to read and the files to write, as many as `--split` has shares."""
+    num_targets = len(options.split or [0])
+    sources, targets = [[file] if file else [] for file in (options.input_file, options.output_file)]
+    if options.files and sources and targets:
+        raise ConfigError("IN and --input exclude each other", key="input")
+    if not targets and not sources:
+        sources, targets = options.files[:-num_targets], options.files[-num_targets:]
+    else:
+        sources, targets = sources or options.files, targets or options.files
+    if not sources or not targets:
+        raise ConfigError("convert needs two files: cntkio convert IN OUT", key="output")
+    if len(targets) != num_targets:
+        raise ConfigError(f"{len(targets)} files to write, but {num_targets} expected (--split)", key="split")
+    if len(sources) > 1 and not options.merge:
+        raise ConfigError(
+            f"{len(sources)} files to read; expected one, or --merge to write them one after the other", key="merge"
+        )
+    if options.split and options.sample:
+        raise ConfigError("--sample and --split exclude each other; expected one of them", key="split")
+    if options.split and sum(options.split) > 1 + 1e-9:
+        raise ConfigError(f"--split: the shares add up to {sum(options.split):g}; expected at most 1", key="split")
+    return sources, targets
+
+
+def _selected(options: Namespace, corpora: Sequence[Described], stack: ExitStack) -> list[Any]:
+    """Return what to write to each target."""
+    datas = []
+    for one in corpora:
+        if options.shuffle:
+            one.writable()  # refuses label files
+            data: Any = Selected(stack.enter_context(one.open(randomize=True, randomization_seed=options.seed)))
+        else:
+            data = one.writable()
+        datas.append(Selected(data) if len(one.deserializers) > 1 else data)
+    data = Merged(datas) if len(datas) > 1 else datas[0]
+    shares = options.split or ([options.sample] if options.sample else [])
+    if not shares:
+        return [data]
+    with pieces_of(data) as pieces:
+        num_sequences = sum(piece.chunk.num_sequences for piece in pieces.pieces)
+    return [Selected(data, keep) for keep in divided(num_sequences, shares, options.seed)]
 
 
 def _any_or_all(names: list[str] | None) -> Collection[str] | bool:
@@ -85,33 +118,7 @@ def _any_or_all(names: list[str] | None) -> Collection[str] | bool:
     return False if names is None else names or True
 
 
-# ------------------------------------------------------------------------------------------------- the converters
-
-
-def ctf2cbf(options: Namespace, progress: Progress | None) -> Path:
-    """Convert text to the binary format, and return the output."""
-    streams = None if options.header is None else read_header_file(options.header)
-    output: Path = options.output
-    ctf_to_cbf(
-        options.input,
-        output,
-        streams,
-        chunk_size_in_bytes=options.chunk_size,
-        layout=options.layout,
-        dtype=np.float64 if options.precision == "double" else np.float32,
-        skip_sequence_ids=options.skip_sequence_ids,
-        max_errors=options.max_errors,
-        strict=options.strict,
-        progress=progress,
-    )
-    return output
-
-
-def cbf2ctf(options: Namespace, progress: Progress | None) -> Path:
-    """Convert the binary format to text, and return the output."""
-    output: Path = options.output
-    cbf_to_ctf(options.input, output, progress=progress)
-    return output
+# ------------------------------------------------------------------------------------------------ CNTK's scripts
 
 
 def txt2ctf(options: Namespace, progress: Progress | None) -> Path | None:

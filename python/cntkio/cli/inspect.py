@@ -1,100 +1,111 @@
-"""The verb `inspect`: the contents of a corpus, and the configuration that reads it."""
+"""The verbs `inspect`, `head` and `vocab`: figures of a corpus, its sequences, and the words in its comments."""
 
 from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from cntkio.cli.corpora import add_size, described, file_facts, form_of, inputs_of, stream_fields, surveyed
-from cntkio.cli.show import BAD_DATA, FINE, Facts, Paragraphs, complain
-from cntkio.cli.stats import write_figures
+from cntkio.cli.show import (
+    BAD_DATA,
+    FINE,
+    Facts,
+    Paragraphs,
+    add_size,
+    complain,
+    described,
+    file_facts,
+    form_of,
+    inputs_of,
+    refuse_remote_options,
+    shortened,
+    show,
+    show_json,
+    stream_fields,
+    surveyed,
+    write_page,
+)
 from cntkio.config.writing import configuration_for
-from cntkio.corpora import SURVEYED_AT_ONCE, Described, Input
-from cntkio.corpora.reading import LABEL_FORMS, Labels, named_labels
+from cntkio.convert.pieces import in_arrays
+from cntkio.corpora import Described, Input, inputs
+from cntkio.corpora.reading import LABEL_FORMS, Labels
 from cntkio.displays import counted
-from cntkio.errors import ConfigError
-from cntkio.formats.contract import Corpus, Opening
+from cntkio.errors import CntkIoError, ConfigError
+from cntkio.formats.contract import Corpus, Loaded
+from cntkio.formats.ctf import Vocabulary, bounds_of, read_vocabularies, vocabularies_in
+from cntkio.formats.detect import detect
+from cntkio.formats.open_input import open_input
 from cntkio.formats.output_file import written_whole
 from cntkio.formats.report import first_few
+from cntkio.formats.table import key_value
+from cntkio.hints import did_you_mean
 from cntkio.minibatch import MinibatchData
-from cntkio.survey.figures import Figures, figures
+from cntkio.survey.figures import QUANTILES, Figures, StreamFigures, figures
+from cntkio.survey.pictures import Sample, advice, histogram_line, number, page, quantiles
 
 _ANY_NUMBER_OF_ERRORS = -1
+_MOST_CLASSES = 10
+_SHOWN_ON_PAGE = 5
+_Words = Mapping[str, Mapping[int, str]]  # the words of one-hot samples, by stream and index
 
 
 def inspect(options: Namespace) -> int:
-    """Print the contents of corpora.
+    """Print the contents and the figures of corpora: ranges, quantiles, frequencies of classes, lengths, padding.
 
     Raises:
         CntkIoError: The data or the call is bad.
-        OSError: A file cannot be read.
+        OSError: A file cannot be read or written.
     """
-    status = FINE
-    paragraphs = Paragraphs(options)
+    status, paragraphs = FINE, Paragraphs(options)
+    found: list[Figures] = []
+    samples: list[Sample] = []
     with inputs_of(options) as files:
         for file in files:
-            _check_labels(options, file)
+            _check_configuration(options, file)
             for one in described(options, file, max_errors=_ANY_NUMBER_OF_ERRORS):
                 with one.opened() as corpora:
-                    for corpus in corpora:
+                    for index, corpus in enumerate(corpora):
                         paragraphs.begin()
-                        status = max(status, _inspect(options, one, corpus))
+                        facts = file_facts(one.input, one.section)
+                        if one.labels is not None:
+                            _add_labels(facts, one.labels)
+                        else:
+                            for name, fact in {} if index else one.facts().items():
+                                facts.add(name, fact)
+                            found.append(figures(corpus, surveyed(options, corpus)))
+                            _add_figures(facts, one, corpus, found[-1])
+                        status = max(status, _add_errors(facts, one, corpus))
+                        facts.show(as_json=options.json)
+                    if options.html is not None and one.labels is None:
+                        samples += _samples_for_page(one, corpora)
                 _write_config(options, one.written)
         if options.html is not None:
-            _write_page(options, files)
+            about = [(file.name, f"{file.kind.title}, {file.size:,} bytes") for file in files]
+            title = ", ".join(Path(file.name).name for file in files)
+            write_page(options, options.html, page(title, about, found, samples, _names_in(files)))
     return status
 
 
-def _write_page(options: Namespace, files: list[Input]) -> None:
-    found: list[Figures] = []
-    for file in files:
-        for one in described(options, file, max_errors=_ANY_NUMBER_OF_ERRORS, chunk_size_in_bytes=SURVEYED_AT_ONCE):
-            with one.opened(Opening(trace_level=0)) as corpora:
-                found.extend(figures(corpus, surveyed(options, corpus)) for corpus in corpora)
-    write_figures(options, files, found)
-
-
-def _inspect(options: Namespace, one: Described, corpus: Corpus) -> int:
-    facts = file_facts(one.input, one.section)
-    complaints: list[str] = []
-    if one.labels is not None:
-        complaints = list(one.labels.complaints())
-        for complaint in complaints:
-            complain(complaint)
-        _add_facts_of_labels(facts, one.labels)
-    else:
-        _add_facts(facts, options, one, corpus)
+def _add_errors(facts: Facts, one: Described, corpus: Corpus) -> int:
+    complaints = [] if one.labels is None else list(one.labels.complaints())
+    for complaint in complaints:
+        complain(complaint)
     errors = corpus.report.errors
     if one.forgives_errors:
         facts.add("errors", errors)
     facts.add("warnings", corpus.report.warnings)
-    facts.show(as_json=options.json)
     return BAD_DATA if complaints or errors else FINE
 
 
-def _add_facts(facts: Facts, options: Namespace, one: Described, corpus: Corpus) -> None:
-    figures = {info.name: _StreamFacts() for info in corpus.streams}
-    for block in surveyed(options, corpus):
-        for name, data in block.streams.items():
-            figures[name].add(data)
-    for name, fact in one.facts().items():
-        facts.add(name, fact)
-    table = corpus.table
-    facts.add("chunks", table.num_chunks, f"{table.num_chunks:,}{one.chunk_sizes}")
-    add_size(facts, table, max(figure.longest for figure in figures.values()))
-    infos = {info.name: info for info in corpus.streams}
-    for name in one.order or infos:
-        info, figure = infos[name], figures[name]
-        precision = f"{info.dtype}, " if one.has_precisions else ""
-        fields = {**stream_fields(info, figure.num_samples, figure.longest), "density": figure.density}
-        facts.add_item("streams", fields, f"stream {name}", f"{precision}{form_of(info)}, {figure}")
-
-
-def _add_facts_of_labels(facts: Facts, labels: Labels) -> None:
+def _add_labels(facts: Facts, labels: Labels) -> None:
     table, utterances = labels.corpus.table, labels.corpus.index.utterances
     assert utterances is not None
     add_size(facts, table, int(table.lengths.max()))
@@ -106,54 +117,304 @@ def _add_facts_of_labels(facts: Facts, labels: Labels) -> None:
         facts.add(name, 0 if mask is None else int(mask.sum()))
 
 
-class _StreamFacts:
-    """Facts about a stream, summed over blocks."""
-
-    def __init__(self) -> None:
-        self.num_samples = 0
-        self.longest = 0
-        self._num_values = 0
-        self._num_not_zero = 0
-
-    def add(self, data: MinibatchData) -> None:
-        self.num_samples += data.num_samples
-        self.longest = max(self.longest, data.num_steps)
-        self._num_values += data.num_samples * data.stream.dim
-        self._num_not_zero += int(np.count_nonzero(data.values))
-
-    @property
-    def density(self) -> float:
-        return self._num_not_zero / self._num_values if self._num_values else 0.0
-
-    def __str__(self) -> str:
-        samples = f"{counted(self.num_samples, 'sample')}, at most {self.longest:,} in a sequence"
-        return f"{samples}, {100 * self.density:.3g} % not zero"
+def _add_figures(facts: Facts, one: Described, corpus: Corpus, found: Figures) -> None:
+    table = corpus.table
+    facts.add("chunks", table.num_chunks, f"{table.num_chunks:,}{one.chunk_sizes}")
+    add_size(facts, table, max(stream.longest for stream in found.streams))
+    names = [f"{share:g}" for share in QUANTILES]
+    if found.lengths is not None and found.lengths.lowest != found.lengths.highest:
+        lengths = dict(zip(names, found.length_quantiles, strict=True))
+        facts.add("lengths", lengths, quantiles(found.length_quantiles))
+        facts.add("length histogram", found.lengths._asdict(), histogram_line(found.lengths))
+    if found.padding:
+        shares = [share._asdict() for share in found.padding]
+        text = ", ".join(f"{share.size}: {100 * share.shuffled:.0f} %" for share in found.padding)
+        facts.add("padding", shares, f"{text} (sequences in a minibatch, shuffled)")
+    if found.buckets is not None:
+        facts.add("buckets", found.buckets._asdict(), advice(found.buckets))
+    by_name = {stream.info.name: stream for stream in found.streams}
+    for name in one.order or by_name:
+        _add_stream(facts, by_name[name], names, has_precision=one.has_precisions)
 
 
-def _check_labels(options: Namespace, file: Input) -> None:
-    if options.labels is not None and file.kind.form != "scp":
-        raise ConfigError(
-            f"--labels applies only to a list of HTK features (scp); {file.name} is {file.kind.noun}", key="labels"
-        )
-    if options.labels is not None and options.write_config is None:
-        raise ConfigError(
-            f"--labels needs --write-config; to see labels, write cntkio inspect {options.labels}; to compare them "
-            f"with the features, write cntkio check --join {file.name} {options.labels}",
-            key="labels",
-        )
-    if options.write_config is not None and file.kind.form in LABEL_FORMS:
+def _add_stream(facts: Facts, stream: StreamFigures, names: list[str], *, has_precision: bool) -> None:
+    info = stream.info
+    most = stream.most_frequent(_MOST_CLASSES)
+    fields = {
+        **stream_fields(info, stream.num_samples, stream.longest), "values": stream.num_values,
+        "density": stream.density, "lowest": stream.lowest, "highest": stream.highest, "mean": stream.mean,
+        "deviation": stream.deviation, "strange": stream.num_strange,
+        "quantiles": dict(zip(names, stream.quantiles, strict=False)),
+        "histogram": None if stream.values is None else stream.values._asdict(),
+        "classes": None if stream.frequencies is None else int((stream.frequencies > 0).sum()),
+        "most_frequent": [list(pair) for pair in most],
+    }  # fmt: skip
+    precision = f"{info.dtype}, " if has_precision else ""
+    samples = f"{counted(stream.num_samples, 'sample')}, at most {stream.longest:,} in a sequence"
+    text = f"{precision}{form_of(info)}, {samples}, {100 * stream.density:.3g} % not zero"
+    facts.add_item("streams", fields, f"stream {info.name}", text)
+    if stream.quantiles and stream.frequencies is None:
+        spread = f"mean {number(stream.mean)}, deviation {number(stream.deviation)}"
+        facts.add_line("  values", f"{number(stream.lowest)} to {number(stream.highest)}, {spread}")
+        if stream.values is not None and stream.lowest != stream.highest:
+            facts.add_line("  quantiles", quantiles(stream.quantiles))
+            facts.add_line("  histogram", histogram_line(stream.values))
+    if stream.num_strange:
+        facts.add_line("  strange", f"{stream.num_strange:,} values are NaN or infinite")
+    if most and stream.frequencies is not None:
+        num_used = int((stream.frequencies > 0).sum())
+        listed = ", ".join(f"{label}: {count:,}" for label, count in most)
+        facts.add_line("  classes", f"{num_used:,} of {info.dim:,} occur; {listed}")
+
+
+# ------------------------------------------------------------------------------------ the configuration of a corpus
+
+
+def _check_configuration(options: Namespace, file: Input) -> None:
+    if options.write_config is None:
+        return
+    if file.kind.form in LABEL_FORMS:
         advice = f"cntkio inspect LIST.scp --labels {file.name}"
         raise ConfigError(f"--write-config needs the features: {advice}", key="write-config")
+    if options.labels is not None and options.mapping is None and detect(options.labels).form == "mlf":
+        raise ConfigError(
+            f"{options.labels} does not number its labels; with --mapping, name the file that does", key="mapping"
+        )
 
 
 def _write_config(options: Namespace, deserializers: Sequence[Any]) -> None:
     """On request, write the configuration that reads a corpus, and print the program that does the same."""
     if options.write_config is None:
         return
-    if options.labels is not None:
-        deserializers = [*deserializers, named_labels(options.labels, options.mapping)]
     text, program = configuration_for(deserializers)
     with written_whole(options.write_config) as file:
         file.write(os.fsencode(text))
     if not options.json:
         print(f"\n{program}", end="")
+
+
+# ----------------------------------------------------------------------------------------------------------- head
+
+
+class _Row(NamedTuple):
+    """A sequence: its key, its samples for JSON, and a line for each stream."""
+
+    key: int | str
+    samples: Callable[[], dict[str, Any]]
+    lines: Callable[[], list[tuple[str, str]]]
+
+
+def head(options: Namespace) -> int:
+    """Print the first sequences of corpora, or the sequences from an index or with a key.
+
+    Raises:
+        CntkIoError: The data or the call is bad.
+        OSError: A file cannot be read.
+    """
+    if options.key is not None and options.at is not None:
+        raise ConfigError("--key and --at exclude each other; expected one of them", key="key")
+    paragraphs, has_key = Paragraphs(options), options.key is None
+    with inputs_of(options) as files:
+        for file in files:
+            # Errors of later lines do not matter. A million chunks take little memory.
+            for one in described(options, file, chunk_size_in_bytes=max(1, file.size >> 20)):
+                with one.opened() as corpora:
+                    groups = [corpora] if options.labels is not None else [[corpus] for corpus in corpora]
+                    for group in groups:
+                        indices = _indices(options, group[0])
+                        has_key = has_key or bool(indices)
+                        paragraphs.begin()
+                        if len(files) + len(groups) > 2 and not options.json:
+                            show(f"{file.name}")
+                        labels = one.labels
+                        rows = _rows(one, group, indices) if labels is None else _rows_of_labels(labels, indices)
+                        _show_rows(options, one, rows)
+    if not has_key:
+        raise ConfigError(f"no sequence has the key {options.key}", key="key")
+    return FINE
+
+
+def _indices(options: Namespace, corpus: Corpus) -> Sequence[int]:
+    """Return the indices of the sequences to print."""
+    table = corpus.table
+    if options.key is None:
+        first = options.at or 0
+        if first and first >= table.num_sequences:
+            raise ConfigError(f"--at {first}: {corpus.name} has {counted(table.num_sequences, 'sequence')}", key="at")
+        return range(first, min(first + options.sequences, table.num_sequences))
+    keys = np.asarray(table.keys[:])
+    key = options.key.encode() if keys.dtype.kind not in "ui" else int(options.key) if options.key.isdecimal() else -1
+    indices: list[int] = np.flatnonzero(keys == key)[: options.sequences].tolist()
+    return indices
+
+
+def _rows(one: Described, corpora: Sequence[Corpus], indices: Sequence[int]) -> Iterator[_Row]:
+    """Yield sequences of the first corpus, joined with the other corpora."""
+    sequences = SequencesOf(corpora)
+    lead: Any = corpora[0]
+    words: _Words = {}
+    if one.label_names is not None:
+        words = {"labels": dict(enumerate(name.decode(errors="replace") for name in one.label_names))}
+    with ExitStack() as stack:
+        text = None
+        if one.input.kind.form == "ctf" and not one.input.files:
+            text = stack.enter_context(closing(open_input(str(one.input.path))))
+        for index in indices:
+            key = lead.table.keys[index]
+            streams = sequences.streams(key if len(corpora) > 1 else index)
+            if text is not None:
+                begin, end = bounds_of(lead.index, index)
+                found = vocabularies_in(text.read(begin, end - begin))
+                fields = {name: stream["stream_alias"] for name, stream in one.deserializers[0].streams.items()}
+                words = {name: found[field] for name, field in fields.items() if field in found}
+            shown = {name: streams[name] for name in one.order or streams if name in streams}
+            yield _Row(key_value(key), partial(_samples, shown), partial(_lines, shown, words))
+
+
+class SequencesOf:
+    """Single sequences of corpora. The last chunk of each corpus stays loaded."""
+
+    def __init__(self, corpora: Sequence[Corpus]) -> None:
+        self._corpora = corpora
+        self._loaded: dict[int, Loaded] = {}
+
+    def streams(self, at: Any) -> dict[str, MinibatchData]:
+        """Return the data of a sequence, by stream: its index if there is one corpus, or else its key."""
+        found: dict[str, MinibatchData] = {}
+        for place, corpus in enumerate(self._corpora):
+            indices = [at] if len(self._corpora) == 1 else np.flatnonzero(np.asarray(corpus.table.keys[:]) == at)[:1]
+            for index in indices:
+                found |= self._one(place, corpus, int(index))
+        return found
+
+    def _one(self, place: int, corpus: Corpus, index: int) -> dict[str, MinibatchData]:
+        chunk_id = int(np.searchsorted(corpus.table.chunk_starts, index, side="right")) - 1
+        loaded = self._loaded.get(place)
+        if loaded is None or loaded.chunk_id != chunk_id:
+            loaded = self._loaded[place] = corpus.take_parsed().get(chunk_id) or corpus.load(chunk_id)
+            corpus.account_for(loaded)
+        in_chunk = np.array([index - corpus.table.bounds_of(chunk_id)[0]], np.uint32)
+        return in_arrays(corpus.streams, 1, [loaded.chunk.only(in_chunk)])
+
+
+def _rows_of_labels(labels: Labels, indices: Sequence[int]) -> Iterator[_Row]:
+    """Yield utterances, each with its labels and their numbers of frames."""
+    for key, rows in labels.entries(indices):
+        runs = shortened((f"{label} {length}" for label, length in rows), len(rows), " | ")
+        yield _Row(key, partial(dict, labels=rows), partial(list, [("labels", runs)]))
+
+
+def _show_rows(options: Namespace, one: Described, rows: Iterable[_Row]) -> None:
+    if options.json:
+        section = {"section": one.section} if one.section else {}
+        sequences = [{"key": row.key, "streams": row.samples()} for row in rows]
+        show_json({"file": one.input.name, **section, "sequences": sequences})
+        return
+    for row in rows:
+        show(f"sequence {row.key}")
+        lines = row.lines()
+        width = max(len(name) for name, _ in lines)
+        for name, line in lines:
+            show(f"  {name:{width}}  {line}")
+
+
+def _lines(streams: Mapping[str, MinibatchData], words: _Words) -> list[tuple[str, str]]:
+    """Return a line for each stream: as many samples as fit, each with its word."""
+
+    def line(data: MinibatchData, names: Mapping[int, str]) -> str:
+        texts = (in_words(data, sample, names) for sample in range(data.num_samples))
+        return shortened(texts, data.num_samples, " | ")
+
+    return [(name, line(data, words.get(name, {}))) for name, data in streams.items()]
+
+
+def in_words(data: MinibatchData, sample: int, words: Mapping[int, str] = MappingProxyType({})) -> str:
+    """Return a sample for people, as many values as fit, with its word."""
+    if data.indices is None or data.indptr is None:
+        values = data.values[sample].ravel()
+        return shortened((f"{value:g}" for value in values), len(values), " ")
+    begin, end = int(data.indptr[sample]), int(data.indptr[sample + 1])
+    entries = zip(data.indices[begin:end].tolist(), data.values[begin:end], strict=True)
+    text = shortened((f"{index}:{value:g}" for index, value in entries), end - begin, " ") or "(empty)"
+    word = words.get(int(data.indices[begin])) if end - begin == 1 else None
+    return f"{text} {word}" if word else text
+
+
+def _samples(streams: Mapping[str, MinibatchData]) -> dict[str, list[Any]]:
+    """Return the samples of each stream for JSON: a list of values for each, or of pairs of index and value."""
+    return {name: _samples_of(data) for name, data in streams.items()}
+
+
+def _samples_of(data: MinibatchData) -> list[Any]:
+    if data.indices is None or data.indptr is None:
+        samples: list[Any] = data.values.reshape(data.num_samples, -1).tolist()
+        return samples
+    pairs = [list(pair) for pair in zip(data.indices.tolist(), data.values.tolist(), strict=True)]
+    return [pairs[first:last] for first, last in pairwise(data.indptr.tolist())]
+
+
+# ------------------------------------------------------------------------------------------------ samples of the page
+
+
+def _samples_for_page(one: Described, corpora: Sequence[Corpus]) -> list[Sample]:
+    indices = range(min(_SHOWN_ON_PAGE, corpora[0].table.num_sequences))
+    rows = _rows(one, corpora, indices) if len(corpora) == 1 or one.label_names is not None else ()
+    try:
+        return [Sample(str(row.key), row.lines()) for row in rows]
+    except CntkIoError:  # the facts already name the error
+        return []
+
+
+def _names_in(files: Sequence[Input]) -> dict[str, Mapping[int, str]]:
+    """Return the words of one-hot samples in texts, by stream and index."""
+    found: dict[str, Mapping[int, str]] = {}
+    for file in files:
+        if file.kind.form == "ctf":
+            found |= read_vocabularies(file.names)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------- vocab
+
+
+def vocab(options: Namespace) -> int:
+    """Print the words of a stream, in the order of their indices; without a stream, list the streams that have words.
+
+    Raises:
+        ConfigError: The file is not a text, or no comments follow the samples of the stream.
+        OSError: The file cannot be read.
+    """
+    with inputs([options.file]) as files:
+        refuse_remote_options(options, files)
+        (file,) = files
+        if file.kind.form != "ctf":
+            raise ConfigError(f"{file.name} is {file.kind.noun}; comments are in texts", key="file")
+        found = read_vocabularies(file.names)
+    name = options.name
+    if name is not None and name not in found:
+        known = f"expected one of: {', '.join(found)}" if found else "no stream has such comments"
+        raise ConfigError(f"no comments follow the samples of {name!r}; {known}{did_you_mean(name, found)}", key="name")
+    shown = found if name is None else {name: found[name]}
+    if options.json:
+        show_json({one: vars(words) for one, words in shown.items()})
+    elif name is None:
+        for one, words in shown.items():
+            show(f"{one}  {_summary(words)}")
+    else:
+        for index in range(max(shown[name]) + 1):
+            show(shown[name].get(index, ""))
+    if not shown and not options.quiet:
+        complain(f"{file.name}: no comment follows a one-hot sample; expected a comment, as in |S0 178:1 |# BOS")
+    for one, words in shown.items() if name is not None and not options.quiet else ():
+        if words.num_contradictions:
+            contradictions = counted(words.num_contradictions, "sample")
+            complain(f"stream {one!r}: {contradictions} of {words.num_samples:,} have another word; --json lists them")
+    return FINE if shown else BAD_DATA
+
+
+def _summary(words: Vocabulary) -> str:
+    last = max(words)
+    return (
+        f"{counted(len(words), 'word')}, indices to {last:,}, {words.num_samples:,} samples, "
+        f"{counted(words.num_contradictions, 'contradiction')}"
+    )

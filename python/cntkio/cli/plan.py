@@ -1,13 +1,15 @@
-"""The verb `plan`: how a corpus will be batched, and what a step delivers, without reading data. (docs/plan.md)"""
+"""The verbs `plan` and `explain`: how a corpus will be batched, and what a step delivers. (docs/plan.md)
+
+Neither reads data: both need only the index.
+"""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from cntkio.cli.corpora import described, file_facts, inputs_of
-from cntkio.cli.show import FINE, Facts, Paragraphs, write_page
+from cntkio.cli.show import FINE, Facts, Paragraphs, described, file_facts, inputs_of, write_page
 from cntkio.corpora import Described
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
@@ -105,40 +107,60 @@ class Setting(NamedTuple):
 
 
 def plan(options: Namespace) -> int:
-    """Print how corpora will be batched, or the sequences of a step.
+    """Print how corpora will be batched.
 
     Raises:
         CntkIoError: The data or the call is bad.
         OSError: A file cannot be read or written.
     """
-    setting = Setting.of(options)
-    settings = [setting, *(setting.changed(text) for text in options.compare or ())]
+    settings = [Setting.of(options), *(Setting.of(options).changed(text) for text in options.compare or ())]
     for one in settings:
         one.check()
+    paragraphs = Paragraphs(options)
+    shown: list[tuple[str, list[tuple[str, OrderFigures]]]] = []
+    for corpus in _corpora(options):
+        paragraphs.begin()
+        found = [_figures(one, corpus) for one in settings]
+        _facts(corpus, settings, found).show(as_json=options.json)
+        texts = [(one.text(), of) for one, (of, _) in zip(settings, found, strict=True)]
+        shown.append((corpus.input.name, texts))
+    _write(options, shown)
+    return FINE
+
+
+def explain(options: Namespace) -> int:
+    """Print the sequences of a step, or the steps of a sequence.
+
+    Raises:
+        CntkIoError: The data or the call is bad.
+        OSError: A file cannot be read.
+    """
+    setting = Setting.of(options)
+    setting.check()
     if not 0 <= options.rank < setting.ranks:
         raise ConfigError(f"--rank {options.rank}: expected 0 to {setting.ranks - 1} (--ranks)", key="rank")
     asked = [f"--{name}" for name in ("step", "position", "key") if getattr(options, name) is not None]
     if len(asked) > 1:
         raise ConfigError(f"{' and '.join(asked)} exclude each other; expected one of them", key="step")
+    if not asked:
+        raise ConfigError("nothing to explain; expected --step, --position or --key", key="step")
     paragraphs = Paragraphs(options)
-    shown: list[tuple[str, list[tuple[str, OrderFigures]]]] = []
+    for corpus in _corpora(options):
+        paragraphs.begin()
+        _explain(options, setting, corpus)
+    return FINE
+
+
+def _corpora(options: Namespace) -> Iterator[Described]:
     with inputs_of(options) as files:
         for file in files:
             for corpus in described(options, file, cache_index=True, guesses_streams=True):
                 if corpus.open_labels is not None:
                     raise ConfigError(
-                        f"{file.name} has only labels; a plan also needs the features: name a configuration that reads "
-                        "both"
+                        f"{file.name} has only labels; a plan also needs the features: cntkio plan LIST.scp --labels "
+                        f"{file.name}"
                     )
-                paragraphs.begin()
-                if asked:
-                    _explain(options, setting, corpus)
-                    continue
-                found = [_figures(one, corpus) for one in settings]
-                _facts(corpus, settings, found).show(as_json=options.json)
-                shown.append((file.name, [(one.text(), of) for one, (of, _) in zip(settings, found, strict=True)]))
-    _write(options, shown)
-    return FINE
+                yield corpus
 
 
 def _figures(setting: Setting, corpus: Described) -> tuple[OrderFigures, dict[str, int]]:

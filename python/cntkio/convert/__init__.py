@@ -5,21 +5,14 @@
     deserializer, source, arrays, Arrow ──> pieces ──> write_ctf, write_cbf
     token files, columns of numbers ──> blocks of whole lines ──> text
 
-    pieces          the seam: sequences piece by piece, from anything that can be written
-    array_streams   pieces of arrays, SciPy matrices and minibatches
-    writables       a `Writable` from any argument of a writer
-    compression     text that is compressed while it is written
+    pieces          the seam: sequences piece by piece, from anything that can be written; chunks, loaded ahead
+    array_streams   pieces of arrays, SciPy matrices, minibatches, corpora and sources
     chunks          some chunks of a corpus, as a small value
-    tables          objects that count as tables: data frames, series, data sets
-    keys            keys that are kept, or numbered and listed
-    loading         all chunks of a corpus in order, loaded ahead
     arrays          read_ctf: a whole corpus as arrays
-    binary          write_cbf
-    text            write_ctf, sequence_to_cntk_text_format
-    files           convert_file: from one file to another of any format
-    corpora         from one file to another; header files
+    text            write_ctf, write_cbf, sequence_to_cntk_text_format
+    compression     text that is compressed while it is written
+    files           convert_file: from one file to another of any format; header files
     scripts         CNTK's scripts txt2ctf.py and uci2ctf.py
-    script_files    their input, block by block, and their output
     tuning          how much is converted at a time
 
 Invariants: memory is bounded by a few chunks however long the input is, except for `read_ctf`. A file appears under its
@@ -29,8 +22,18 @@ name when it is complete. An input that the target format cannot express is an e
 from cntkio.convert.array_streams import ArrayStream, pieces_of
 from cntkio.convert.arrays import CommentedMinibatch, read_ctf
 from cntkio.convert.chunks import CorpusChunks, corpus_chunks
-from cntkio.convert.corpora import FileFormat, cbf_to_ctf, ctf_to_cbf, format_of, read_header_file
-from cntkio.convert.files import Reading, convert_file, corpus_of, format_of_name
+from cntkio.convert.files import (
+    FileFormat,
+    Reading,
+    cbf_to_ctf,
+    convert_file,
+    corpus_of,
+    ctf_to_cbf,
+    format_of,
+    format_of_name,
+    read_header_file,
+    write_file,
+)
 from cntkio.convert.pieces import Piece, Pieces, Progress, Writable, is_table, joined
 from cntkio.convert.scripts import LabelType, txt_to_ctf, uci_to_ctf
 from cntkio.convert.text import sequence_to_cntk_text_format, write_cbf, write_ctf
@@ -65,4 +68,5 @@ __all__ = [
     "uci_to_ctf",
     "write_cbf",
     "write_ctf",
+    "write_file",
 ]

@@ -1,28 +1,38 @@
-"""Conversion between files of any format, which the bytes of the input and the name of the output show."""
+"""Conversion between files of any format, which the bytes of the input and the name of the output show.
+
+The functions `ctf_to_cbf` and `cbf_to_ctf` convert as CNTK's scripts ctf2bin.py and bin2ctf do.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import corpora
 from cntkio.arguments import path_texts
 from cntkio.convert.compression import Compression, compression_of
-from cntkio.convert.corpora import FileFormat
 from cntkio.convert.pieces import Classes, Progress
+from cntkio.convert.selection import Selected
 from cntkio.convert.text import write_cbf, write_ctf
-from cntkio.errors import ConfigError
-from cntkio.formats.cbf import CBFDeserializer
+from cntkio.corpora import CHUNK_SIZE
+from cntkio.errors import ConfigError, FormatError
+from cntkio.formats.cbf import CBFDeserializer, Layout
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import detect
-from cntkio.formats.file_lists import FileNames, listed_files, shown_files
-from cntkio.formats.htk import HTKFeatureDeserializer, first_header
+from cntkio.formats.file_lists import FileNames
+from cntkio.formats.input_file import all_bytes
 from cntkio.formats.joined_index import KeysOf
 from cntkio.formats.output_file import AnyPath
 from cntkio.hints import suggests_keywords, wording
+from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDef, StreamDefs
 
+FileFormat = Literal["ctf", "cbf", "parquet", "arrow"]
 _BY_EXTENSION: dict[str, FileFormat] = {
     ".ctf": "ctf",
     ".txt": "ctf",
@@ -43,7 +53,10 @@ class Reading(TypedDict, total=False):
         max_errors: Number of errors to tolerate in a text.
         skip_sequence_ids: Read each line of a text as a sequence, and ignore ids.
         strict: Turn warnings about a text, a binary corpus or features into errors.
+        dtype: float32 or float64, of the values of a text.
         prefix: Text to put before each path of a list of features.
+        labels: The label file that is joined with a list of features.
+        mapping: The file with the names of these labels; by default the names are the labels.
         one_hot: Columns of classes in Parquet and Arrow, and these classes, as for `cntkio.arrow.read`.
         key: The column of keys in Parquet and Arrow, read and written.
         keys: Keys of several texts, as for `CTFDeserializer`.
@@ -58,14 +71,31 @@ class Reading(TypedDict, total=False):
     max_errors: int
     skip_sequence_ids: bool
     strict: bool
+    dtype: npt.DTypeLike
     prefix: str
+    labels: FileNames
+    mapping: AnyPath
     one_hot: Mapping[str, Classes] | None
     key: str | None
     keys: KeysOf
     chunk_size_in_bytes: int
 
 
-_OF_TEXTS = ("max_errors", "skip_sequence_ids", "strict", "keys", "chunk_size_in_bytes")
+def format_of(path: AnyPath) -> FileFormat:
+    """Return the format of a corpus, by its first bytes; text if they belong to none of the other formats.
+
+    Args:
+        path: The corpus.
+
+    Raises:
+        OSError: The file cannot be read.
+
+    Example:
+        >>> format_of("examples/iris/iris.ctf")
+        'ctf'
+    """
+    form = detect(path).form
+    return next((known for known in get_args(FileFormat) if known == form), "ctf")
 
 
 def format_of_name(path: AnyPath) -> FileFormat:
@@ -139,20 +169,70 @@ def convert_file(
         >>> (folder / "again.txt").read_text().splitlines()[0]
         '0\\t|lengths 5.1 3.5 1.4 0.2 |species 1 0 0'
     """
+    corpus = corpus_of(source, StreamDefs(streams or {}), **reading)
+    write_file(
+        target, corpus, to=to, flat=flat, ids=ids, renumber=renumber, keys_file=keys_file, compress=compress,
+        key=reading.get("key"), progress=progress,
+    )  # fmt: skip
+
+
+def write_file(
+    target: AnyPath,
+    data: Any,
+    *,
+    to: FileFormat | None = None,
+    flat: Collection[str] | bool = False,
+    ids: Collection[str] = (),
+    key: str | None = None,
+    renumber: bool = False,
+    keys_file: AnyPath | None = None,
+    compress: Compression | None = None,
+    layout: Layout = "2.x",
+    chunk_size_in_bytes: int = CHUNK_SIZE,
+    order: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Write a corpus in the format that the name of the file implies.
+
+    Args:
+        target: The file.
+        data: As for `write_cbf`.
+        to: The format, as for `convert_file`.
+        flat: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
+        ids: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
+        key: The column of keys, to write Parquet and Arrow; None: ``key``.
+        renumber: As for `write_ctf`, to write text.
+        keys_file: As for `write_ctf`, to write text.
+        compress: As for `write_ctf`, to write text.
+        layout: As for `write_cbf`.
+        chunk_size_in_bytes: As for `write_cbf`.
+        order: As for `write_cbf`.
+        progress: As for `write_cbf`.
+
+    Raises:
+        ConfigError, CorpusError, FormatError, OSError: See `convert_file`.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.ctf")
+        >>> write_file(path, {"x": [[1, 2], [3, 4]]})
+        >>> path.read_text().splitlines()
+        ['0\\t|x 1', '0\\t|x 2', '1\\t|x 3', '1\\t|x 4']
+    """
     form = to or format_of_name(target)
     packed = None if compression_of(target, compress) == "none" else compress or "a packed file"
     _refuse("text", form == "ctf", {"renumber": renumber, "keys_file": keys_file, "compress": packed})
     _refuse("Parquet and Arrow", form in ("parquet", "arrow"), {"flat": flat, "ids": ids})
-    corpus = corpus_of(source, StreamDefs(streams or {}), **reading)
+    _refuse("a binary corpus", form == "cbf", {"layout": None if layout == "2.x" else layout})
     if form == "ctf":
-        write_ctf(target, corpus, renumber=renumber, keys_file=keys_file, compress=compress, progress=progress)
+        write_ctf(target, data, renumber=renumber, keys_file=keys_file, compress=compress, progress=progress)
     elif form == "cbf":
-        write_cbf(target, corpus, progress=progress)
+        write_cbf(target, data, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout, order=order, progress=progress)
     else:
         from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 
         write = arrow.write_parquet if form == "parquet" else arrow.write_arrow
-        write(target, corpus, key=reading.get("key") or arrow.KEY, flat=flat, ids=ids, progress=progress)
+        write(target, data, key=key or arrow.KEY, flat=flat, ids=ids, progress=progress)
 
 
 def _refuse(what: str, is_written: bool, options: Mapping[str, Any]) -> None:
@@ -171,30 +251,142 @@ def corpus_of(path: FileNames, streams: StreamDefs, **reading: Unpack[Reading]) 
         ...     sorted(info.name for info in pieces.streams)
         ['lengths', 'species']
     """
-    prefix, strict = reading.get("prefix", ""), reading.get("strict", False)
-    names = path_texts("source", path)
-    files = listed_files(names, option="source")
-    kind, first = detect(files[0]), files[0]
-    if kind.form in ("parquet", "arrow", "arrow stream"):
-        if len(files) > 1:
-            raise ConfigError(f"{shown_files(names)}: several files of Parquet or Arrow; expected one", key="source")
-        from cntkio import arrow  # late: Arrow is optional, and its module imports this module
+    file = corpora.input_of(path_texts("source", path))
+    options = corpora.Reading(streams, **reading)
+    options.require_takers([file])
+    (described,) = corpora.described(file, options.usually())
+    data = described.writable()
+    return Selected(data) if isinstance(data, MinibatchSource) else data
 
-        shapes = {name: stream.dim for name, stream in streams.items()}
-        return arrow.read(first, key=reading.get("key"), shapes=shapes, one_hot=reading.get("one_hot"))
-    if reading.get("one_hot"):
-        raise ConfigError(f"{wording().flag('one_hot')} is only for columns of Parquet and Arrow", key="one_hot")
-    kind.require_deserializer(first)
-    if kind.form == "cbf":
-        return CBFDeserializer(names, streams, strict=strict)
-    if kind.form == "ctf":
-        chosen: dict[str, Any] = {name: value for name, value in reading.items() if name in _OF_TEXTS}
-        return CTFDeserializer(names, streams or infer_streams(names), **chosen)
-    if kind.form == "scp":
-        wanted = streams or StreamDefs(features=StreamDef(shape=first_header(first, prefix=prefix).dim))
-        definitions = StreamDefs({name: StreamDef(scp=names, shape=stream.dim) for name, stream in wanted.items()})
-        return HTKFeatureDeserializer(definitions, prefix=prefix, strict=strict)
-    raise ConfigError(
-        f"{first} is {kind.noun}; expected a text, a binary corpus, a list of features, Parquet or Arrow",
-        key="source",
+
+# ------------------------------------------------------------------------------------------- CNTK's scripts
+
+
+def ctf_to_cbf(
+    source: AnyPath,
+    target: AnyPath,
+    streams: StreamDefs | Mapping[str, Any] | None = None,
+    *,
+    chunk_size_in_bytes: int = 32 << 20,
+    layout: Layout = "2.x",
+    dtype: npt.DTypeLike = np.float32,
+    skip_sequence_ids: bool = False,
+    max_errors: int = 0,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Convert a text corpus to a binary corpus.
+
+    Keys are lost: the keys of a binary corpus are the indices of its sequences.
+
+    Args:
+        source: The text.
+        target: The binary file.
+        streams: The streams to read, in the order in which to write them; None: all that `infer_streams` finds, which
+            reads the text once more.
+        chunk_size_in_bytes: As for `write_cbf`.
+        layout: As for `write_cbf`.
+        dtype: float32 or float64, of the values in the file.
+        skip_sequence_ids: As for `CTFDeserializer`.
+        max_errors: As for `CTFDeserializer`.
+        strict: As for `CTFDeserializer`.
+        progress: As for `write_cbf`.
+
+    Raises:
+        ConfigError: An option is invalid.
+        CorpusError: The text has no sequence.
+        FormatError: The text breaks its format, or the layout cannot express a sequence.
+        OSError: A file cannot be read or written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from cntkio import CBFDeserializer
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "a.ctf").write_text("7 |x 1 2 |y 3:1\\n7 |x 3 4\\n9 |x 5 6 |y 0:2\\n")
+        >>> ctf_to_cbf(folder / "a.ctf", folder / "a.cbf")
+        >>> CBFDeserializer(folder / "a.cbf").open().table.lengths
+        array([2, 1], dtype=uint32)
+    """
+    definitions = infer_streams(source) if streams is None else StreamDefs(streams)
+    corpus = CTFDeserializer(
+        os.fspath(source),
+        definitions,
+        skip_sequence_ids=skip_sequence_ids,
+        max_errors=max_errors,
+        dtype=dtype,
+        strict=strict,
     )
+    order = list(definitions)
+    write_cbf(target, corpus, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout, order=order, progress=progress)
+
+
+def cbf_to_ctf(
+    source: AnyPath,
+    target: AnyPath,
+    streams: StreamDefs | Mapping[str, Any] | None = None,
+    *,
+    progress: Progress | None = None,
+) -> None:
+    """Convert a binary corpus, of either layout, to text. Each line begins with the index of its sequence.
+
+    Args:
+        source: The binary file.
+        target: The text.
+        streams: New names, as for `CBFDeserializer`.
+        progress: As for `write_cbf`.
+
+    Raises:
+        ConfigError: The text format cannot express a name.
+        FormatError: The file breaks its format, or the text format cannot express a value or a sequence.
+        OSError: A file cannot be read or written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from cntkio import write_cbf
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> write_cbf(folder / "a.cbf", {"x": [[[1, 2.5]]]})
+        >>> cbf_to_ctf(folder / "a.cbf", folder / "a.ctf")
+        >>> (folder / "a.ctf").read_text()
+        '0\\t|x 1 2.5\\n'
+    """
+    write_ctf(target, CBFDeserializer(os.fspath(source), StreamDefs(streams or {})), progress=progress)
+
+
+def read_header_file(path: AnyPath) -> StreamDefs:
+    """Read a header file of `ctf2bin.py`.
+
+    It has a line for each stream: its name, its name in the text, `dense` or `sparse`, and its dimension, separated by
+    white space.
+
+    Args:
+        path: The header file.
+
+    Raises:
+        FormatError: A line has a different form.
+        OSError: The file cannot be read.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "header")
+        >>> _ = path.write_text("features F dense 784\\nwords W sparse 1323\\n")
+        >>> read_header_file(path).words.dim
+        1323
+    """
+    by_alias: dict[str, tuple[str, Any]] = {}
+    for index, line in enumerate(all_bytes(path).decode("utf-8").splitlines()):
+        fields = line.split()
+        is_whole = len(fields) == 4 and fields[2].lower() in ("dense", "sparse") and fields[3].isdecimal()
+        if not is_whole or int(fields[3]) < 1:
+            raise FormatError(
+                f"{line!r}; expected 'name alias dense dimension' or 'name alias sparse dimension'",
+                path=path,
+                line=index + 1,
+            )
+        name, alias, form, dim = fields
+        stream = StreamDef(field=alias, shape=int(dim), is_sparse=form.lower() == "sparse")
+        by_alias[alias] = (name, stream)
+    streams = dict(by_alias.values())
+    if len(streams) < len(by_alias) or not streams:
+        what = "two lines have the same name" if streams else "no stream; expected a line for each stream"
+        raise FormatError(what, path=path)
+    return StreamDefs(streams)

@@ -2,9 +2,11 @@
 
 ::
 
-    names ── inputs ──> Input ── described(Reading) ──> Described ── open, parts ──> MinibatchSource, Corpus
+    names ── inputs ──> Input ── described(Reading) ──> Described ── open, parts, writable
 
     reading     files that are read in place, temporary copies of the others, and a function for each kind of file
+
+No other room knows how a file of a kind is opened, or which options it takes.
 
 Invariant: an option that no file of a call takes is refused.
 """
@@ -18,10 +20,11 @@ from cntkio.corpora.reading import (
     Input,
     Reading,
     described,
+    input_of,
     inputs,
 )
 
 __all__ = [
     "CHUNK_SIZE", "IN_ORDER", "STANDARD_INPUT", "SURVEYED_AT_ONCE", "Described", "Input", "Reading", "described",
-    "inputs",
+    "input_of", "inputs",
 ]  # fmt: skip

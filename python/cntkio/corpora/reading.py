@@ -14,13 +14,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy.typing as npt
+
 from cntkio._threads import Workers
 from cntkio.config.reader_config import Call
 from cntkio.config.reading import readers_asked_for
-from cntkio.convert import write_cbf
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFDeserializer
-from cntkio.formats.contract import Ahead, Corpus, Opening
+from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Opening
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import FileKind, detect
@@ -75,6 +76,19 @@ class Input(NamedTuple):
     def has(self, path: Path) -> bool:
         """Return whether a path is one of the files, perhaps under another name."""
         return path.exists() and any(Path(name).exists() and path.samefile(name) for name in self.files or [self.name])
+
+
+def input_of(names: FileNames) -> Input:
+    """Detect the kind of a file, or of several files, which are read in place.
+
+    Raises:
+        ConfigError: Several files are not one corpus.
+        OSError: A file cannot be read.
+    """
+    files = listed_files(names, option="source")
+    if len(files) > 1:
+        return _several(as_url(shown_files(names)), files)
+    return Input(shown_url(files[0]), Path(files[0]), detect(files[0]), 0)
 
 
 @contextmanager
@@ -134,9 +148,9 @@ def _input(names: FileNames, target: Path, reads_tables: bool) -> Input:
         path, kind = unpacked, detect(unpacked)
     if reads_tables and kind.form in _TABLES:
         corpus = target.with_suffix(".cbf")
-        from cntkio import arrow  # late: Arrow is optional
+        from cntkio.arrow.corpus import copy_as_cbf  # late: Arrow is optional
 
-        write_cbf(corpus, arrow.read(path))
+        copy_as_cbf(path, corpus)
         return Input(shown, corpus, kind._replace(call="CBFDeserializer({path!r})"), path.stat().st_size)
     with closing(open_stored(str(path))) as file:
         return Input(shown, path, kind, file.size)
@@ -182,14 +196,12 @@ def _write(target: Path, pieces: Iterable[bytes], doing: str) -> None:
 
 # The options that each kind of file takes. A configuration contains all of them itself.
 _TAKES = {
-    "ctf": {"streams", "max_errors", "skip_sequence_ids", "strict", "chunk_size_in_bytes", "keys"},
+    "ctf": {"streams", "max_errors", "skip_sequence_ids", "strict", "chunk_size_in_bytes", "keys", "dtype"},
     "cbf": {"streams", "strict"},
-    "scp": {"streams", "prefix", "strict"},
+    "scp": {"streams", "prefix", "strict", "labels"},
     "mlf": {"mapping"},
     "binary mlf": {"mapping"},
-    "parquet": {"streams"},
-    "arrow": {"streams"},
-    "arrow stream": {"streams"},
+    **{form: {"streams", "one_hot"} for form in _TABLES},
 }
 CHUNK_SIZE = 32 << 20
 """Bytes of a chunk of a text."""
@@ -213,6 +225,10 @@ class Reading(NamedTuple):
         prefix: Text to put before each path of a list of features.
         mapping: For a label file: the file with the names of its labels.
         cache_index: Whether to use the index cache.
+        labels: For a list of features: the label file that is joined with it.
+        dtype: Type of the values of a text; None: float32.
+        one_hot: For a table: columns of classes, and these classes.
+        key: For a table: the column of keys.
     """
 
     streams: Mapping[str, Any] = MappingProxyType({})
@@ -222,8 +238,12 @@ class Reading(NamedTuple):
     chunk_size_in_bytes: int | None = None
     keys: KeysOf | None = None
     prefix: str | None = None
-    mapping: Path | None = None
+    mapping: str | os.PathLike[str] | None = None
     cache_index: bool = False
+    labels: FileNames | None = None
+    dtype: npt.DTypeLike | None = None
+    one_hot: Mapping[str, int | Sequence[str]] | None = None
+    key: str | None = None
 
     def usually(
         self, *, max_errors: int = 0, chunk_size_in_bytes: int = CHUNK_SIZE, cache_index: bool = False
@@ -235,20 +255,18 @@ class Reading(NamedTuple):
             cache_index=cache_index,
         )
 
-    def require_takers(self, files: Sequence[Input], *, also: Sequence[str] = ()) -> None:
+    def require_takers(self, files: Sequence[Input]) -> None:
         """Refuse an option that none of the files takes.
-
-        Args:
-            files: The files.
-            also: Options that another file takes.
 
         Raises:
             ConfigError: No file takes one of the options.
         """
-        taken = set(also).union(*(_TAKES.get(file.kind.form, set()) for file in files))
+        taken = {"key"} if self.labels is None else {"key", "mapping"}  # the key is a column that is read or written
+        taken = taken.union(*(_TAKES.get(file.kind.form, set()) for file in files))
         for name, value in self._asdict().items():
             if value not in (None, False, {}) and name not in taken:
                 formats = ", ".join(form for form in ("ctf", "cbf", "scp", "mlf") if name in _TAKES[form])
+                formats = formats or "Parquet and Arrow"
                 raise ConfigError(
                     f"{wording().flag(name)} applies only to {formats} files; {files[0].name} is {files[0].kind.noun}",
                     key=name,
@@ -260,7 +278,7 @@ class Described(NamedTuple):
 
     Attributes:
         input: Its files.
-        deserializers: The deserializers that read it; empty for a label file.
+        deserializers: The deserializers that read it; empty for a label file, and for a table that was not copied.
         open_labels: Opens the label file, once: without features, a source cannot read it. None: not a label file.
         written: The deserializers that a written configuration describes.
         section: The section of the configuration that describes it; empty: no configuration does.
@@ -270,6 +288,8 @@ class Described(NamedTuple):
         has_precisions: Whether the file gives the type of each stream's values.
         forgives_errors: Whether errors are counted instead of ending the call.
         located: Completes errors about missing files by the configuration that names them.
+        table: The table that was not copied, for the writers.
+        label_names: The names of the classes of labels that are joined with features; None: there are no such labels.
     """
 
     input: Input
@@ -283,6 +303,8 @@ class Described(NamedTuple):
     has_precisions: bool = False
     forgives_errors: bool = False
     located: Callable[[], AbstractContextManager[None]] = nullcontext
+    table: Any = None
+    label_names: Sequence[bytes] | None = None
 
     @property
     def labels(self) -> Labels | None:
@@ -293,6 +315,23 @@ class Described(NamedTuple):
         """Open a source of the corpus: one sweep in order, unless the options say otherwise."""
         with self.located():
             return MinibatchSource(list(self.deserializers), **{"max_sweeps": 1, "randomize": False, **options})
+
+    def writable(self) -> Any:
+        """Return the corpus as an argument of the writers: several deserializers as a source that joins them.
+
+        Raises:
+            ConfigError: The file contains only labels.
+            CntkIoError, OSError: Corpora that are joined cannot be opened.
+        """
+        if self.table is not None:
+            return self.table
+        if not self.deserializers:
+            raise ConfigError(
+                f"{self.input.name} is {self.input.kind.noun}; expected a text, a binary corpus, a list of features, "
+                "Parquet, Arrow or a configuration",
+                key="source",
+            )
+        return self.deserializers[0] if len(self.deserializers) == 1 else self.open()
 
     def parts(self) -> list[Callable[[Opening], Corpus]]:
         """Return a function that opens each corpus: one for each deserializer, and for each list of features."""
@@ -336,7 +375,8 @@ def described(file: Input, reading: Reading) -> list[Described]:
             )
             for reader in readers_asked_for(file.path, [])
         ]
-    file.kind.require_deserializer(file.path)
+    if file.kind.form not in _TABLES:
+        file.kind.require_deserializer(file.path)
     return [_DESCRIBED[file.kind.form](file, reading)]
 
 
@@ -354,6 +394,7 @@ def _text(file: Input, reading: Reading) -> Described:
         "strict": reading.strict,
         "chunk_size_in_bytes": reading.chunk_size_in_bytes,
         "keys": reading.keys or "unique",
+        "dtype": reading.dtype or "float32",
     }
     streams = StreamDefs(reading.streams or infer_streams(file.names))
     written = CTFDeserializer(file.names, streams, max_errors=max(max_errors, 0), **keywords)
@@ -379,13 +420,32 @@ def _features(file: Input, reading: Reading) -> Described:
     deserializer = features_of(
         file.names, StreamDefs(reading.streams), prefix=reading.prefix or "", strict=reading.strict
     )
-    chunk_sizes = f" of more than {CHUNK_FRAMES:,} samples, the last with the rest"
-    facts = partial(facts_of_features, deserializer)
-    return Described(file, [deserializer], written=[deserializer], chunk_sizes=chunk_sizes, facts=facts)
+    both: list[Any] = [deserializer]
+    names: Sequence[bytes] | None = None
+    if reading.labels is not None:
+        labels, names = labels_of(reading.labels, reading.mapping)
+        both.append(labels)
+    return Described(
+        file,
+        both,
+        written=both,
+        chunk_sizes=f" of more than {CHUNK_FRAMES:,} samples, the last with the rest",
+        facts=partial(facts_of_features, deserializer),
+        label_names=names,
+    )
 
 
 def _labels(file: Input, reading: Reading) -> Described:
     return Described(file, open_labels=cache(partial(open_labels, file.names, reading.mapping)))
+
+
+def _table(file: Input, reading: Reading) -> Described:
+    if file.kind.call:  # `inputs` copied it to a binary corpus
+        return _binary(file, reading)
+    from cntkio import arrow  # late: Arrow is optional
+
+    shapes = {name: stream["dim"] for name, stream in StreamDefs(reading.streams).items()}
+    return Described(file, table=arrow.read(file.path, key=reading.key, shapes=shapes, one_hot=reading.one_hot))
 
 
 _DESCRIBED: dict[str, Callable[[Input, Reading], Described]] = {
@@ -394,10 +454,7 @@ _DESCRIBED: dict[str, Callable[[Input, Reading], Described]] = {
     "scp": _features,
     "mlf": _labels,
     "binary mlf": _labels,
-    # Tables, which were copied to binary corpora (`cntkio.corpora.reading`).
-    "parquet": _binary,
-    "arrow": _binary,
-    "arrow stream": _binary,
+    **dict.fromkeys(_TABLES, _table),
 }
 
 
@@ -429,9 +486,9 @@ class Labels(NamedTuple):
         for index in layout.faults.nonzero()[0][:NUM_IN_FULL].tolist():
             yield str(layout.complaint(index))
 
-    def entries(self, most: int) -> Iterator[tuple[str, list[tuple[str, int]]]]:
-        """Yield the first utterances: key, and for each row its label and number of frames."""
-        for index in range(min(most, self.corpus.table.num_sequences)):
+    def entries(self, indices: Iterable[int]) -> Iterator[tuple[str, list[tuple[str, int]]]]:
+        """Yield utterances: key, and for each row its label and number of frames."""
+        for index in indices:
             frames, classes = self.corpus.index.layout.rows(index)
             rows = [
                 (self._name(label), length) for label, length in zip(classes.tolist(), frames.tolist(), strict=True)
@@ -442,7 +499,7 @@ class Labels(NamedTuple):
         return self.names[label].decode(errors="replace") if self.names else str(label)
 
 
-def open_labels(path: FileNames, mapping: Path | None, opening: Opening) -> Labels:
+def open_labels(path: FileNames, mapping: str | os.PathLike[str] | None, opening: Opening) -> Labels:
     """Open a label file; without a mapping file the labels in the file are the names.
 
     Raises:
@@ -451,35 +508,50 @@ def open_labels(path: FileNames, mapping: Path | None, opening: Opening) -> Labe
         CorpusError: The file has no labels.
     """
     if _is_binary(path):
-        names = [] if mapping is None else read_mapping(mapping)
-        return Labels(_binary_labels(path).open(opening), names)
+        return Labels(_binary_labels(path).open(opening), [] if mapping is None else read_mapping(mapping))
     names = read_mapping(mapping) if mapping is not None else _labels_in(path)
-    if not names:
-        raise CorpusError(f"{shown_files(path)}: no row has a label")
     return Labels(_text_labels(None, path, names).open_with(names, opening), names)
 
 
-def named_labels(path: FileNames, mapping: Path | None) -> HTKMLFDeserializer | HTKMLFBinaryDeserializer:
-    """Return the deserializer of a label file with its mapping file, as a configuration can describe it.
+class _NamedLabels(NamedTuple):
+    """The deserializer of a label file that opens it with names that no mapping file contains."""
+
+    deserializer: HTKMLFDeserializer
+    names: list[bytes]
+    has_text_keys: bool = True
+
+    def parts(self) -> list[Deserializer]:
+        return [self]
+
+    def open(self, opening: Opening = OPENING) -> FileCorpus:
+        return self.deserializer.open_with(self.names, opening)
+
+
+def labels_of(path: FileNames, mapping: str | os.PathLike[str] | None) -> tuple[Deserializer, list[bytes]]:
+    """Return the deserializer of a label file, and the names of its classes: by default the labels in the file.
 
     Raises:
-        OSError: The mapping file cannot be read.
-        FormatError: The mapping file breaks its format.
-        ConfigError: The labels are a text, and a mapping file was not given.
+        OSError, FormatError, CorpusError: See `open_labels`.
     """
+    names = read_mapping(mapping) if mapping is not None else []
     if _is_binary(path):
-        return _binary_labels(path)
-    if mapping is None:
-        flag = wording().flag("mapping")
-        raise ConfigError(
-            f"{shown_files(path)} does not number its labels; with {flag}, name the file that does", key="mapping"
-        )
-    return _text_labels(mapping, path, read_mapping(mapping))
+        return _binary_labels(path), names
+    if mapping is not None:
+        return _text_labels(mapping, path, names), names
+    names = _labels_in(path)
+    return _NamedLabels(_text_labels(None, path, names), names), names
 
 
 def _labels_in(paths: FileNames) -> list[bytes]:
-    """Return the labels in label files, in the order of their bytes."""
-    return sorted(set().union(*(infer_labels(path) for path in listed_files(paths, option="FILE"))))
+    """Return the labels in label files, in the order of their bytes.
+
+    Raises:
+        CorpusError: There are none.
+    """
+    names = sorted(set().union(*(infer_labels(path) for path in listed_files(paths, option="FILE"))))
+    if not names:
+        raise CorpusError(f"{shown_files(paths)}: no row has a label")
+    return names
 
 
 def _is_binary(paths: FileNames) -> bool:
@@ -490,7 +562,7 @@ def _binary_labels(path: FileNames) -> HTKMLFBinaryDeserializer:
     return HTKMLFBinaryDeserializer(StreamDefs(labels=StreamDef(mlf=path, shape=_LARGEST_CLASS)))
 
 
-def _text_labels(mapping: Path | None, path: FileNames, names: list[bytes]) -> HTKMLFDeserializer:
+def _text_labels(mapping: str | os.PathLike[str] | None, path: FileNames, names: list[bytes]) -> HTKMLFDeserializer:
     streams = StreamDefs(labels=StreamDef(mlf=path, shape=max(1, len(names))))
     return HTKMLFDeserializer(None if mapping is None else os.fspath(mapping), streams)
 

@@ -24,6 +24,9 @@ _MOST_CLASSES = 1 << 20
 _NUM_BINS = 32
 _NUM_TRIED = 512
 _PADDED_SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
+_MOST_COMPONENTS = 16
+_MOST_ROWS = 1 << 14
+_NUM_BUCKETS, _BUCKETED_SIZE = 4, 32
 
 
 class Histogram(NamedTuple):
@@ -70,6 +73,7 @@ class StreamFigures(NamedTuple):
         quantiles: Of `QUANTILES`; empty for a stream without values.
         values: Histogram of the values.
         frequencies: Frequency of each index, or of each class of a dense one-hot stream; None: it has no classes.
+        components: Histogram of each component of a dense stream with few components, in the same order.
     """
 
     info: StreamInformation
@@ -85,6 +89,7 @@ class StreamFigures(NamedTuple):
     quantiles: list[float]
     values: Histogram | None
     frequencies: npt.NDArray[np.int64] | None
+    components: list[Histogram]
 
     def most_frequent(self, most: int) -> list[tuple[int, int]]:
         """Return the most frequent classes and how often each occurs."""
@@ -108,6 +113,22 @@ class Padding(NamedTuple):
     shuffled: float
 
 
+class Buckets(NamedTuple):
+    """Padding of minibatches whose sequences have similar lengths.
+
+    Attributes:
+        size: Sequences in a minibatch.
+        longest: Length of the longest sequence of each bucket, ascending.
+        padding: Share of the padded array that is padding, with sequences of one bucket in each minibatch.
+        without: The same without buckets, in a random order.
+    """
+
+    size: int
+    longest: list[int]
+    padding: float
+    without: float
+
+
 class Figures(NamedTuple):
     """Figures of a corpus.
 
@@ -118,6 +139,7 @@ class Figures(NamedTuple):
         length_quantiles: Of `QUANTILES`.
         streams: Figures of each stream.
         padding: Padding of minibatches of several sizes; empty if all sequences have the same length.
+        buckets: Padding with buckets; None: there are too few sequences, or all have the same length.
     """
 
     num_sequences: int
@@ -126,6 +148,7 @@ class Figures(NamedTuple):
     length_quantiles: list[float]
     streams: list[StreamFigures]
     padding: list[Padding]
+    buckets: Buckets | None
 
 
 def figures(corpus: Corpus, surveyed: Iterable[Block]) -> Figures:
@@ -160,7 +183,18 @@ def figures(corpus: Corpus, surveyed: Iterable[Block]) -> Figures:
         [float(value) for value in np.quantile(lengths, QUANTILES)],
         [found.figures() for found in sums.values()],
         list(_padding(lengths)),
+        _buckets(lengths),
     )
+
+
+def _buckets(lengths: npt.NDArray[np.int64]) -> Buckets | None:
+    longest = np.unique(np.quantile(lengths, np.arange(1, _NUM_BUCKETS + 1) / _NUM_BUCKETS, method="higher"))
+    if len(lengths) < _NUM_BUCKETS * _BUCKETED_SIZE or len(longest) < 2:
+        return None
+    shuffled = np.random.default_rng(0).permutation(lengths)
+    bucketed = shuffled[np.argsort(np.searchsorted(longest, shuffled), kind="stable")]
+    padding, without = (_padded_share(order, _BUCKETED_SIZE) for order in (bucketed, shuffled))
+    return Buckets(_BUCKETED_SIZE, longest.tolist(), padding, without)
 
 
 def _padding(lengths: npt.NDArray[np.int64]) -> Iterable[Padding]:
@@ -190,6 +224,8 @@ class _Sums:
         self._step = 1
         self._generator = np.random.default_rng(0)
         self._frequencies: npt.NDArray[np.int64] | None = None
+        self._rows: list[npt.NDArray[Any]] = []
+        self._has_components = 1 < info.dim <= _MOST_COMPONENTS and not info.is_sparse
         if info.dim <= _MOST_CLASSES and info.shape != ():
             self._frequencies = np.zeros(info.dim, np.int64)
 
@@ -197,6 +233,11 @@ class _Sums:
         self._num_samples += data.num_samples
         self._longest = max(self._longest, data.num_steps)
         self._add_frequencies(data)
+        if self._has_components and data.num_samples:
+            rows = data.values.reshape(data.num_samples, -1)
+            self._rows.append(rows[:: -(-len(rows) // _MOST_ROWS)].copy())
+            if sum(map(len, self._rows)) > 2 * _MOST_ROWS:
+                self._rows = [np.concatenate(self._rows)[::2]]
         values = data.values.reshape(-1)
         if not np.isfinite([values.min(initial=0), values.max(initial=0)]).all():
             finite = values[np.isfinite(values)]
@@ -254,7 +295,15 @@ class _Sums:
             [float(value) for value in np.quantile(sampled, QUANTILES)] if len(sampled) else [],
             Histogram.of(sampled),
             self._frequencies,
+            self._components(),
         )
+
+    def _components(self) -> list[Histogram]:
+        if not self._rows or self._frequencies is not None:
+            return []
+        columns = np.concatenate(self._rows).T
+        found = [Histogram.of(column[np.isfinite(column)]) for column in columns]
+        return [histogram for histogram in found if histogram is not None]
 
 
 def _are_one_hot(rows: npt.NDArray[Any]) -> bool:

@@ -6,13 +6,15 @@ The page has no scripts and needs no other files, fonts or network. Names from c
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import printable
-from cntkio.survey.figures import QUANTILES, Figures, Histogram, Padding, StreamFigures
+from cntkio.survey.figures import QUANTILES, Buckets, Figures, Histogram, Padding, StreamFigures
 from cntkio.survey.orders import OrderFigures
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -20,6 +22,8 @@ _WIDTH, _HEIGHT = 480, 120
 _HEADROOM = 16  # above the columns, for the largest count
 _MOST_BARS = 60
 _MOST_LABELS = 20
+_MOST_WITH_COUNTS = 12  # columns that are wide enough for a count above each
+_NAME_WIDTH, _COUNT_WIDTH, _LONGEST_NAME = 120, 60, 18
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 68rem; padding: 0 1rem; color: #1b1f24;
@@ -28,6 +32,8 @@ h1, h2, td, th { overflow-wrap: anywhere; }
 th { min-width: 7rem; }
 svg { max-width: 100%; height: auto; }
 h1 { font-size: 1.4rem; }
+h3 { font-size: .95rem; margin: .8rem 0 0; }
+td.samples { font: 13px/1.4 ui-monospace, monospace; }
 h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; border-bottom: 1px solid #d0d7de; }
 table { border-collapse: collapse; margin: .5rem 0; }
 td, th { padding: .15rem 1rem .15rem 0; text-align: left; vertical-align: top; }
@@ -85,15 +91,49 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
-def page(title: str, facts: Iterable[tuple[str, str]], corpora: Iterable[Figures]) -> str:
+def advice(found: Buckets) -> str:
+    """Return how much padding buckets of similar lengths save, and the longest sequence of each bucket."""
+    longest = ", ".join(f"{length:,}" for length in found.longest)
+    shares = f"{100 * found.padding:.0f} % padding instead of {100 * found.without:.0f} %"
+    return f"{shares} with sequences of up to {longest} samples apart ({found.size} sequences in a minibatch)"
+
+
+class Sample(NamedTuple):
+    """A sequence to show on a page.
+
+    Attributes:
+        key: Its key.
+        lines: For each stream its name and its samples.
+    """
+
+    key: str
+    lines: list[tuple[str, str]]
+
+
+_NO_NAMES: Mapping[str, Mapping[int, str]] = MappingProxyType({})
+
+
+def page(
+    title: str,
+    facts: Iterable[tuple[str, str]],
+    corpora: Iterable[Figures],
+    samples: Sequence[Sample] = (),
+    names: Mapping[str, Mapping[int, str]] = _NO_NAMES,
+) -> str:
     """Return a page of HTML about corpora.
 
     Args:
         title: Its title, such as the name of the file.
         facts: Names and facts about the file.
         corpora: The figures of each corpus.
+        samples: The first sequences.
+        names: For some streams the names of their classes.
     """
-    return _page(title, [_table(facts), *(part for found in corpora for part in _corpus(found))])
+    shown = ["<h2>First sequences</h2>"] if samples else []
+    for sample in samples:
+        lines = [(name, text, "samples") for name, text in sample.lines]
+        shown.append(f"<h3>sequence {_text(sample.key)}</h3>{_table_of(lines)}")
+    return _page(title, [_table(facts), *shown, *(part for found in corpora for part in _corpus(found, names))])
 
 
 def _page(title: str, body: Iterable[str]) -> str:
@@ -141,13 +181,14 @@ def order_drawing(cells: npt.NDArray[np.int64]) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">{"".join(parts)}{frame}</svg>'
 
 
-def _corpus(found: Figures) -> Iterable[str]:
+def _corpus(found: Figures, names: Mapping[str, Mapping[int, str]]) -> Iterable[str]:
     yield "<h2>Sequences</h2>"
     yield _table(
         [
             ("sequences", f"{found.num_sequences:,}"),
             ("samples", f"{found.num_samples:,}"),
             ("lengths", quantiles(found.length_quantiles)),
+            ("buckets", "" if found.buckets is None else advice(found.buckets)),
         ]
     )
     if found.lengths is not None:
@@ -158,10 +199,10 @@ def _corpus(found: Figures) -> Iterable[str]:
             "share of padding by sequences in a minibatch: in order (blue), and shuffled (orange)",
         )
     for stream in found.streams:
-        yield from _stream(stream)
+        yield from _stream(stream, names.get(stream.info.name, {}))
 
 
-def _stream(stream: StreamFigures) -> Iterable[str]:
+def _stream(stream: StreamFigures, names: Mapping[int, str]) -> Iterable[str]:
     info = stream.info
     yield f"<h2>Stream {_text(info.name)}</h2>"
     yield _table(
@@ -184,7 +225,9 @@ def _stream(stream: StreamFigures) -> Iterable[str]:
         most = stream.most_frequent(_MOST_LABELS)
         num_used = int((stream.frequencies > 0).sum())
         caption = f"most frequent classes: {len(most):,} of {num_used:,} that occur, of {info.dim:,}"
-        yield _figure(_columns([count for _, count in most], [str(label) for label, _ in most]), caption)
+        yield _figure(_bars([(names.get(label, str(label)), count) for label, count in most]), caption)
+    for index, component in enumerate(stream.components):
+        yield _figure(_histogram(component), f"component {index}")
 
 
 def _text(text: str) -> str:
@@ -192,8 +235,32 @@ def _text(text: str) -> str:
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> str:
-    cells = "".join(f"<tr><th>{_text(name)}</th><td>{_text(fact)}</td></tr>" for name, fact in rows if fact)
+    return _table_of((name, fact, "") for name, fact in rows if fact)
+
+
+def _table_of(rows: Iterable[tuple[str, str, str]]) -> str:
+    """Return a table of names and facts, each with the class of its cell."""
+    cells = "".join(
+        f'<tr><th>{_text(name)}</th><td class="{kind}">{_text(fact)}</td></tr>' for name, fact, kind in rows
+    )
     return f"<table>{cells}</table>"
+
+
+def _bars(counts: Sequence[tuple[str, int]]) -> str:
+    """Draw a horizontal bar for each name, with its count at the end."""
+    most, height = max((count for _, count in counts), default=0) or 1, 18
+    parts = []
+    for index, (name, count) in enumerate(counts):
+        y, width = index * height, (_WIDTH - _NAME_WIDTH - _COUNT_WIDTH) * count / most
+        shown = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+        parts.append(
+            f'<text x="{_NAME_WIDTH - 6}" y="{y + 13}" text-anchor="end"><title>{_text(name)}</title>'
+            f"{_text(shown)}</text>"
+            f'<rect x="{_NAME_WIDTH}" y="{y + 2}" width="{width:.1f}" height="{height - 4}"/>'
+            f'<text x="{_NAME_WIDTH + width + 5:.1f}" y="{y + 13}">{count:,}</text>'
+        )
+    size = f'width="{_WIDTH}" height="{len(counts) * height}" viewBox="0 0 {_WIDTH} {len(counts) * height}"'
+    return f'<svg {size} role="img">{"".join(parts)}</svg>'
 
 
 def _figure(drawing: str, caption: str) -> str:
@@ -221,13 +288,19 @@ def _columns(counts: Sequence[int], labels: Sequence[str], second: Sequence[int]
                 f'<rect{kind} x="{index * step + shift:.1f}" y="{_HEIGHT - height:.1f}" width="{width:.1f}" '
                 f'height="{height:.1f}"><title>{_text(labels[index])} {count:,}{unit}</title></rect>'
             )
+            if len(counts) <= _MOST_WITH_COUNTS and count:
+                x = index * step + shift + width / 2
+                parts.append(
+                    f'<text x="{x:.1f}" y="{_HEIGHT - height - 3:.1f}" text-anchor="middle">{count:,}{unit}</text>'
+                )
     # Narrow columns have labels at both ends only, which must not stand out.
     ends = {0: ("start", 0.0), len(labels) - 1: ("end", _WIDTH)} if len(labels) > _MOST_LABELS else {}
     for index, label in enumerate(labels):
         if label:
             anchor, x = ends.get(index, ("middle", (index + 0.5) * step))
             parts.append(f'<text x="{x:.1f}" y="{_HEIGHT + 14}" text-anchor="{anchor}">{_text(label)}</text>')
-    parts.append(f'<text x="{_WIDTH}" y="10" text-anchor="end">{most:,}{unit}</text>')
+    if len(counts) > _MOST_WITH_COUNTS:
+        parts.append(f'<text x="{_WIDTH}" y="10" text-anchor="end">{most:,}{unit}</text>')
     size = f'width="{_WIDTH}" height="{_HEIGHT + 20}" viewBox="0 0 {_WIDTH} {_HEIGHT + 20}"'
     return f'<svg {size} role="img">{"".join(parts)}</svg>'
 

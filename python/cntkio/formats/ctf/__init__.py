@@ -17,9 +17,9 @@ an error means, and which error exceeds the budget. Nothing here loops over line
 
 from cntkio.formats.ctf.corpus import CTFDeserializer, bounds_of, num_pure
 from cntkio.formats.ctf.infer import guessed_streams, has_other_streams, infer_streams, infer_usual_streams
-from cntkio.formats.ctf.vocabularies import Vocabulary, read_vocabularies
+from cntkio.formats.ctf.vocabularies import Vocabulary, read_vocabularies, vocabularies_in
 
 __all__ = [
     "CTFDeserializer", "Vocabulary", "bounds_of", "guessed_streams", "has_other_streams", "infer_streams",
-    "infer_usual_streams", "num_pure", "read_vocabularies",
+    "infer_usual_streams", "num_pure", "read_vocabularies", "vocabularies_in",
 ]  # fmt: skip

@@ -89,6 +89,20 @@ def read_vocabularies(path: FileNames, *, remote: Remote | None = None) -> dict[
         for text in texts:
             with closing(open_input(text, remote)) as file:
                 _count_words(file, counts)
+    return _vocabularies(counts)
+
+
+def vocabularies_in(lines: bytes) -> dict[str, Vocabulary]:
+    """Return the vocabulary of each stream in some lines of a text, as `read_vocabularies` does.
+
+    Example:
+        >>> vocabularies_in(b"|S0 178:1 |# BOS")["S0"][178]
+        'BOS'
+    """
+    return _vocabularies(Counter(_ONE_HOT_WITH_WORD.findall(lines)))
+
+
+def _vocabularies(counts: Counter[tuple[bytes, bytes, bytes]]) -> dict[str, Vocabulary]:
     found: dict[str, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for (name, index, word), count in counts.items():
         found[name.decode(errors="replace")][int(index)][word.decode(errors="replace")] += count

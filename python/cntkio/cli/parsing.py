@@ -1,0 +1,275 @@
+"""The parser that can list its arguments, and what is generated from it: the completion of shells, the page of options.
+
+::
+
+    cntkio completion markdown > docs/cli-reference.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, NoReturn
+
+from cntkio.cli.show import FINE, show_json
+from cntkio.hints import did_you_mean, there_are
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Formatter of help that keeps the lines of examples, and prints the meaning of each verb next to the verb."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return (
+            text
+            if text.startswith(("more options:", "options of corpora:"))
+            else super()._fill_text(text, width, indent)
+        )
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        text = super()._format_action_invocation(action)
+        # argparse makes the first column wide enough for this text, but not for the verbs, which are indented more.
+        return text.ljust(max(map(len, action.choices or ())) + 4) if action.nargs == argparse.PARSER else text
+
+
+class Parser(ArgumentParser):
+    """A parser that can list its arguments and its verbs."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        self._added: list[tuple[argparse.Action, str, bool]] = []
+        self._suggested: dict[str, tuple[str, ...]] = {}
+        self._verbs: Mapping[str, Parser] = {}
+        self._is_parsing = False
+        super().__init__(*arguments, **{"formatter_class": HelpFormatter, **keywords})
+
+    def add_argument(self, *names: Any, **keywords: Any) -> argparse.Action:
+        """Add an argument, as `ArgumentParser` does."""
+        added = super().add_argument(*names, **keywords)
+        self._added.append((added, keywords.get("help", ""), False))
+        return added
+
+    def add_common(self, *names: Any, **keywords: Any) -> None:
+        """Add an argument that several verbs have, and that the help of the verb therefore leaves out."""
+        added = super().add_argument(*names, **{**keywords, "help": argparse.SUPPRESS})
+        self._added.append((added, keywords["help"], True))
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments. Options may appear anywhere between the words of a verb."""
+        if self._verbs or self._is_parsing:
+            return super().parse_known_args(args, namespace)
+        self._is_parsing = True
+        try:
+            parsed, unknown = self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_parsing = False
+        if unknown:
+            known = [option for argument in self.arguments() for option in argument.options]
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{did_you_mean(unknown[0], known)}")
+        return parsed, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """End the process with a message, the nearest verb if a verb is unknown, and the way to the help.
+
+        Raises:
+            SystemExit: With 2.
+        """
+        if match := re.match(r"argument (?:VERB|CONVERTER): invalid choice: '(.*?)'", message):
+            message = f"there is no {match[1]!r}{there_are(match[1], self._verbs)}"
+        self.exit(2, f"{self.prog}: error: {message}\nsee {self.prog} --help\n")
+
+    def suggest(self, dest: str, values: Iterable[str]) -> None:
+        """Let shells complete these values of an argument, which may have other values, too."""
+        self._suggested[dest] = tuple(values)
+
+    def add_subparsers(self, **keywords: Any) -> Any:
+        """Add verbs, as `ArgumentParser` does."""
+        added = super().add_subparsers(**keywords)
+        self._verbs = added.choices
+        return added
+
+    def arguments(self) -> Iterator[Argument]:
+        """Yield the arguments, in order, except for verbs and `--help`."""
+        for action, help_text, is_common in self._added:
+            if action.dest == "help":
+                continue
+            takes_value = action.nargs != 0
+            metavar = action.metavar or ("{" + ",".join(map(str, action.choices or ())) + "}")
+            yield Argument(
+                tuple(action.option_strings),
+                str(metavar) if takes_value else "",
+                help_text,
+                tuple(map(str, action.choices or self._suggested.get(action.dest, ()))),
+                is_repeated=action.nargs in ("*", "+"),
+                is_optional=action.nargs in ("*", "?"),
+                is_common=is_common,
+            )
+
+    def verbs(self) -> dict[str, Parser]:
+        """Return the parser of each verb, by name; aliases are left out."""
+        found: dict[str, Parser] = {}
+        for name, verb in self._verbs.items():
+            if verb not in found.values():
+                found[name] = verb
+        return found
+
+
+class Argument(NamedTuple):
+    """An argument of a verb.
+
+    Attributes:
+        options: Its options, such as `-n` and `--sequences`; empty: a positional argument.
+        metavar: Name of its value; empty: it has none.
+        help: Description.
+        choices: Possible values, or values that shells complete; empty: any value.
+        is_repeated: Whether several values may follow.
+        is_optional: Whether a value may be missing.
+        is_common: Whether several verbs have it.
+    """
+
+    options: tuple[str, ...]
+    metavar: str
+    help: str
+    choices: tuple[str, ...]
+    is_repeated: bool
+    is_optional: bool
+    is_common: bool
+
+
+# ------------------------------------------------------------------------------------------------------- completion
+
+
+def completion(options: Namespace) -> int:
+    """Print the completion for a shell."""
+    script = "\n".join(_SHELLS[options.shell](options.whole))
+    if options.json:
+        show_json({"shell": options.shell, "script": script})
+    else:
+        print(script)
+    return FINE
+
+
+def _bash(whole: Parser) -> Iterator[str]:
+    verbs = whole.verbs()
+    yield "# Completion of cntkio for bash."
+    yield "_cntkio() {"
+    yield '    local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" words=""'
+    yield '    if [ "$COMP_CWORD" -eq 1 ]; then'
+    yield f'        words="{" ".join(verbs)} --help --version"'
+    yield '    else case "${COMP_WORDS[1]}" in'
+    for name, verb in verbs.items():
+        words = " ".join(option for argument in verb.arguments() for option in argument.options)
+        choices = " ".join(word for argument in verb.arguments() if not argument.options for word in argument.choices)
+        yield f'        {name}) words="{" ".join(filter(None, (words, choices, "--help")))}" ;;'
+    yield "    esac; fi"
+    yield '    case "${COMP_WORDS[1]} $previous" in'
+    for name, verb in verbs.items():
+        for argument in verb.arguments():
+            for option in argument.options if argument.choices else ():
+                yield f'        "{name} {option}") words="{" ".join(argument.choices)}" ;;'
+    yield "    esac"
+    yield '    COMPREPLY=($(compgen -W "$words" -- "$current"))'
+    yield "}"
+    yield "complete -o default -F _cntkio cntkio"
+
+
+def _zsh(whole: Parser) -> Iterator[str]:
+    verbs = whole.verbs()
+    yield "#compdef cntkio"
+    yield "local -a verbs"
+    yield f"verbs=({' '.join(shlex.quote(f'{name}:{_summary(verb)}') for name, verb in verbs.items())})"
+    yield "if (( CURRENT == 2 )); then _describe verb verbs; return; fi"
+    yield "local verb=$words[2]"
+    yield "shift words; (( CURRENT-- ))"
+    yield "case $verb in"
+    for name, verb in verbs.items():
+        specifications = []
+        for argument in verb.arguments():
+            values = f"({' '.join(argument.choices)})" if argument.choices else "_files"
+            value = f":{_plain(argument.metavar)}:{values}" if argument.metavar else ""
+            for option in argument.options:
+                specifications.append(shlex.quote(f"{option}[{_plain(argument.help)}]{value}"))
+            if not argument.options:
+                times = "*" if argument.is_repeated else ":" if argument.is_optional else ""
+                specifications.append(shlex.quote(f"{times}{value}"))
+        yield f"    {name}) _arguments {' '.join(dict.fromkeys(specifications))} ;;"
+    yield "esac"
+
+
+def _fish(whole: Parser) -> Iterator[str]:
+    verbs = whole.verbs()
+    yield "# Completion of cntkio for fish."
+    for name, verb in verbs.items():
+        yield f"complete -c cntkio -n __fish_use_subcommand -f -a {name} -d {shlex.quote(_summary(verb))}"
+    for name, verb in verbs.items():
+        for argument in verb.arguments():
+            names = " ".join(
+                f"-l {option[2:]}" if option.startswith("--") else f"-{'s' if len(option) == 2 else 'o'} {option[1:]}"
+                for option in argument.options
+            )
+            values = f" -x -a {shlex.quote(' '.join(argument.choices))}" if argument.choices else ""
+            value = values or (" -r" if argument.metavar and argument.options else "")
+            if names or values:
+                condition = f"-n '__fish_seen_subcommand_from {name}'"
+                yield f"complete -c cntkio {condition} {names}{value} -d {shlex.quote(argument.help)}"
+
+
+def _summary(verb: Parser) -> str:
+    return _plain((verb.description or "").split(".")[0])
+
+
+def _plain(text: str) -> str:
+    """Return a text without the characters that are special in zsh."""
+    return text.translate(str.maketrans("[]:", "().")).replace("\n", " ")
+
+
+# ------------------------------------------------------------------------------------------------ the page of options
+
+_HEAD = """\
+# Arguments of the command
+
+The program `cntkio completion markdown` makes this page from the parser. [The command line](cli.md) explains the verbs.
+
+"""
+
+
+def _markdown(whole: Parser) -> Iterator[str]:
+    yield _HEAD
+    verbs = whole.verbs()
+    common = {argument: None for verb in verbs.values() for argument in verb.arguments() if argument.is_common}
+    yield "## Options of corpora\n"
+    yield "Every verb that reads corpora has these options; all verbs have `--json` and `--quiet`.\n"
+    yield from _table(common)
+    for name, verb in verbs.items():
+        yield f"\n\n## cntkio {name}\n"
+        yield f"{verb.description}\n"
+        own = [argument for argument in verb.arguments() if not argument.is_common]
+        yield "```text"
+        yield " ".join([f"cntkio {name}", *(_usage(argument) for argument in own if not argument.options), "[options]"])
+        yield "```\n"
+        yield from _table(own)
+        examples = [line.strip() for line in (verb.epilog or "").splitlines() if line.strip().startswith("$")]
+        if examples:
+            yield "\n```console"
+            yield from examples
+            yield "```"
+
+
+def _table(arguments: Iterable[Argument]) -> Iterator[str]:
+    yield "| argument | meaning |"
+    yield "|---|---|"
+    for argument in arguments:
+        names = ", ".join(f"`{option}`" for option in argument.options)
+        value = f" `{argument.metavar}`" if argument.metavar else ""
+        yield f"| {(names + value).strip().replace('|', chr(92) + '|')} | {argument.help.replace('|', chr(92) + '|')} |"
+
+
+def _usage(argument: Argument) -> str:
+    word = f"{argument.metavar} ..." if argument.is_repeated else argument.metavar
+    return f"[{word}]" if argument.is_optional else word
+
+
+_SHELLS: dict[str, Callable[[Parser], Iterator[str]]] = {
+    "bash": _bash, "zsh": _zsh, "fish": _fish, "markdown": _markdown,
+}  # fmt: skip
