@@ -60,7 +60,7 @@ def convert(options: Namespace) -> int:
                     compress=options.compress,
                     layout=options.layout,
                     chunk_size_in_bytes=options.chunk_size or CHUNK_SIZE,
-                    order=corpora[0].order or None,
+                    order=corpora[0].order or None if options.stream else None,
                     progress=progress,
                 )
             if options.json:

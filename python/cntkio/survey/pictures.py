@@ -131,7 +131,7 @@ def page(
     """
     shown = ["<h2>First sequences</h2>"] if samples else []
     for sample in samples:
-        lines = [(name, text, "samples") for name, text in sample.lines]
+        lines = [(name, text, ' class="samples"') for name, text in sample.lines]
         shown.append(f"<h3>sequence {_text(sample.key)}</h3>{_table_of(lines)}")
     return _page(title, [_table(facts), *shown, *(part for found in corpora for part in _corpus(found, names))])
 
