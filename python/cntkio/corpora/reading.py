@@ -148,9 +148,9 @@ def _input(names: FileNames, target: Path, reads_tables: bool) -> Input:
         path, kind = unpacked, detect(unpacked)
     if reads_tables and kind.form in _TABLES:
         corpus = target.with_suffix(".cbf")
-        from cntkio.arrow.corpus import copy_as_cbf  # late: Arrow is optional
+        from cntkio import arrow  # late: Arrow is optional
 
-        copy_as_cbf(path, corpus)
+        arrow.corpus.copy_as_cbf(path, corpus)
         return Input(shown, corpus, kind._replace(call="CBFDeserializer({path!r})"), path.stat().st_size)
     with closing(open_stored(str(path))) as file:
         return Input(shown, path, kind, file.size)

@@ -239,11 +239,9 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _table_of(rows: Iterable[tuple[str, str, str]]) -> str:
-    """Return a table of names and facts, each with the class of its cell."""
-    cells = "".join(
-        f'<tr><th>{_text(name)}</th><td class="{kind}">{_text(fact)}</td></tr>' for name, fact, kind in rows
-    )
-    return f"<table>{cells}</table>"
+    """Return a table of names and facts, each with the attributes of its cell."""
+    cells = [f"<tr><th>{_text(name)}</th><td{kind}>{_text(fact)}</td></tr>" for name, fact, kind in rows]
+    return f"<table>{''.join(cells)}</table>"
 
 
 def _bars(counts: Sequence[tuple[str, int]]) -> str:
