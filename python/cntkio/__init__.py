@@ -8,7 +8,7 @@ from cntkio import _start as _start  # first: it handles Ctrl-C while the rest i
 from cntkio import io
 from cntkio._core import __version__
 from cntkio.config import ReaderConfig, read_config
-from cntkio.convert import CommentedMinibatch, read_ctf, write_cbf, write_ctf
+from cntkio.convert import CommentedMinibatch, read_ctf, read_svmlight, write_cbf, write_ctf, write_svmlight
 from cntkio.errors import (
     CheckpointError,
     CntkIoError,
@@ -24,6 +24,7 @@ from cntkio.formats.htk import write_features as write_htk_features
 from cntkio.formats.mlf import write_binary_mlf, write_mlf
 from cntkio.formats.mlf import write_mapping as write_label_mapping
 from cntkio.formats.remote import Remote
+from cntkio.formats.svmlight import SvmlightDeserializer
 from cntkio.hints import did_you_mean
 from cntkio.htkmlf_reader import HTKMLFReader
 from cntkio.io import (
@@ -101,6 +102,7 @@ __all__ = [
     "StreamDef",
     "StreamDefs",
     "StreamInformation",
+    "SvmlightDeserializer",
     "TraceLevel",
     "TruncatedMinibatchData",
     "UnsupportedError",
@@ -114,6 +116,7 @@ __all__ = [
     "io",
     "read_config",
     "read_ctf",
+    "read_svmlight",
     "read_vocabularies",
     "sequence_to_cntk_text_format",
     "transforms",
@@ -124,6 +127,7 @@ __all__ = [
     "write_htk_features",
     "write_label_mapping",
     "write_mlf",
+    "write_svmlight",
 ]
 
 sys.meta_path.append(NamesOfCntk)

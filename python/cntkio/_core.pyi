@@ -176,6 +176,7 @@ class CTFSchema:
         is_subset: bool = False,
         keeps_findings: bool = False,
         notes_unknown_names: bool = False,
+        svmlight: tuple[int, bool, bool] | None = None,
     ) -> CTFSchema: ...
 
 def ctf_chunk_borders(text: _Text, first: int, chunk_size_in_bytes: int, in_lines: bool) -> list[int]: ...
@@ -206,6 +207,14 @@ def ctf_index(
     share: int,
     num_threads: int,
 ) -> tuple[list[CTFScan], tuple[int | None, int | None]]: ...
+def svmlight_index(
+    text: _Text,
+    first: int,
+    part: tuple[int, int],
+    by_query: bool,
+    share: int,
+    num_threads: int,
+) -> tuple[list[CTFScan], tuple[int, int, int], tuple[int | None, int | None]]: ...
 def ctf_are_nothing(
     text: _Text, begins: npt.NDArray[np.uint64], ends: npt.NDArray[np.uint64], num_threads: int
 ) -> list[bool]: ...
@@ -540,6 +549,14 @@ def text_write(
     first: int,
     keys: npt.NDArray[np.uint64],
     streams: list[tuple[int, bytes]],
+    num_threads: int,
+    piece: int,
+) -> tuple[list[_Bytes], tuple[int, tuple[int, float] | None] | None]: ...
+def svmlight_write(
+    chunk: Chunk,
+    keys: npt.NDArray[np.uint64],
+    columns: tuple[int, int, int | None],
+    base: int,
     num_threads: int,
     piece: int,
 ) -> tuple[list[_Bytes], tuple[int, tuple[int, float] | None] | None]: ...

@@ -154,6 +154,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "infer_streams": cntkio.infer_streams,
     "read_ctf": cntkio.read_ctf,
     "cbf": lambda path: CBFDeserializer(path).open(),
+    "svmlight": cntkio.read_svmlight,
     "scp": open_list,
     "mlf": open_labels,
     "binary mlf": open_binary_labels,
@@ -175,7 +176,7 @@ OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "parquet": (lambda path: path.write_bytes(b"PAR1" + bytes(50)), "a Parquet file: .* cntkio.arrow.read"),
     "csv": (lambda path: path.write_text("1,2\n3,4\n"), "table of columns .* uci2ctf"),
     "json": (lambda path: path.write_text('{"x": 1}\n'), "a JSON text: json.load"),
-    "svmlight": (lambda path: path.write_text("1 3:1\n"), "an SVMlight text"),
+    "svmlight": (lambda path: path.write_text("1 3:1\n"), "SVMlight text .* use SvmlightDeserializer"),
     "utf-16": (lambda path: path.write_text("|x 1\n", encoding="utf-16"), "iconv -f UTF-16"),
 }
 

@@ -27,7 +27,7 @@ from fuzz.targets import TARGETS
 
 FINDINGS = Path(__file__).with_name("findings")
 LONGEST = 4096
-RUST = ("ctf", "ctf_fast", "cbf", "htk", "mlf", "compressed")
+RUST = ("ctf", "ctf_fast", "svmlight", "cbf", "htk", "mlf", "compressed")
 
 
 def files(area: str, *endings: str) -> list[bytes]:
@@ -56,6 +56,15 @@ def cbf_chunks() -> Iterator[bytes]:
                 yield bytes([setting, count, stream.dim - 1]) + file.read(int(begin), int(end - begin))
 
 
+def svmlight_texts() -> Iterator[bytes]:
+    """Texts in the svmlight format, with their setting before them."""
+    yield b"\0" + b"1 1:0.5 3:2\n# c 9:9\n\n-1 2:1 # d\n3.5\n"
+    yield b"\1" + b"1,2 1:0.5\n2:1 3:nan\n0 5:1e400\n"
+    yield b"\2" + b"1 qid:7 0:1\n-1 qid:-8 2:.5 4:5.\n"
+    yield b"\4" + b"1 qid:7 1:1\n2 qid:7 1:1 1:1\n1 qid:9 2:x\n"
+    yield b"\x08" + b"1 2:1 1:1\n1 99999999999:1\nx 1:1\n1 1:1\n"
+
+
 def parquet() -> Iterator[bytes]:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -82,6 +91,8 @@ def rust(target: str) -> Iterator[bytes]:
     if target in ("ctf", "ctf_fast"):
         for number, text in enumerate(files("ctf", ".ctf", ".txt")):
             yield bytes([number * 37 % 256]) + text
+    elif target == "svmlight":
+        yield from svmlight_texts()
     elif target == "cbf":
         yield from cbf_chunks()
     elif target == "htk":
@@ -103,6 +114,8 @@ def python(target: str) -> Iterator[bytes]:
         yield from (path.read_bytes() for path in sorted(folder_of("config").glob("*.cntk")))
     elif target == "ctf":
         yield from files("ctf", ".ctf", ".txt")
+    elif target == "svmlight":
+        yield from svmlight_texts()
     elif target in ("ctf_cache", "mlf_cache"):
         for place in (0, 12, 16, 24, 100, 300, 500, 700, 900, 1100, 1300):
             yield struct.pack("<H", place) + bytes([255, 0])

@@ -22,6 +22,7 @@ from cntkio import (
     MinibatchSource,
     StreamDef,
     StreamDefs,
+    SvmlightDeserializer,
 )
 from cntkio.config.files import configuration
 from cntkio.config.reading import read_section, readers_of
@@ -187,6 +188,26 @@ def ctf(folder: Path) -> Target:
     return run
 
 
+def svmlight(folder: Path) -> Target:
+    """A svmlight text, in chunks of any size; the first byte chooses the options."""
+    path = folder / "a.svm"
+
+    def run(data: bytes) -> None:
+        choice = data[0] if data else 0
+        path.write_bytes(data[1:])
+        options: dict[str, Any] = {"multilabel": bool(choice & 1), "query_id": bool(choice & 2)}
+        options["by_query"], options["max_errors"] = bool(choice & 4), -1 if choice & 8 else 0
+        found: list[Any] = []
+        for size in (1 << 20, 7):
+            found.append(None)
+            with our_errors():
+                found[-1] = loaded(SvmlightDeserializer(path, chunk_size_in_bytes=size, **options))
+        if None not in found:
+            assert found[0] == found[1]
+
+    return run
+
+
 def state(folder: Path) -> Target:
     """A state: it is refused, or reading continues; a refused state changes nothing."""
     (folder / "a.ctf").write_text(TEXT)
@@ -293,7 +314,8 @@ def partner(key: bytes, others: list[bytes], stars: list[bool]) -> int | None:
 TARGETS: dict[str, Callable[[Path], Target]] = {
     target.__name__: target
     for target in (
-        config, ctf, ctf_cache, mlf_cache, cbf, htk_header, htk_list, labels, state, tables, converters, joins,
+        config, ctf, ctf_cache, svmlight, mlf_cache, cbf, htk_header, htk_list, labels, state, tables, converters,
+        joins,
     )
 }  # fmt: skip
 """The targets by name."""

@@ -13,6 +13,7 @@ from support.ctf_files import CtfFile
 ERRORS = (
     "bad-number bad-index index-out-of-range missing-colon too-many-values junk pipe-without-name "
     "name-at-end empty-value-at-end line-without-sample missing-stream too-many-samples too-few-samples "
+    "index-not-ascending bad-label bad-query "
     "high-byte-ends-value short-dense-sample stream-twice-on-a-line "
 ).split()
 

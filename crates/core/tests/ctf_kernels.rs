@@ -20,6 +20,7 @@ fn schema(is_double: bool) -> Schema {
         is_subset: false,
         keeps_findings: false,
         notes_unknown_names: false,
+        svmlight: None,
     }
 }
 
@@ -93,6 +94,7 @@ fn sparse_schema(random: &mut Random) -> Schema {
         is_subset: false,
         keeps_findings: false,
         notes_unknown_names: false,
+        svmlight: None,
     }
 }
 

@@ -87,6 +87,7 @@ fn schema(is_compact: bool) -> Schema {
         is_subset: false,
         keeps_findings: false,
         notes_unknown_names: false,
+        svmlight: None,
     }
 }
 

@@ -37,6 +37,7 @@ fn schema(is_double: bool, is_compact: bool) -> Schema {
         is_subset: false,
         keeps_findings: false,
         notes_unknown_names: false,
+        svmlight: None,
     }
 }
 

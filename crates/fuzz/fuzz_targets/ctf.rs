@@ -67,6 +67,7 @@ fuzz_target!(|data: &[u8]| {
         is_subset: false,
         keeps_findings: false,
         notes_unknown_names: false,
+        svmlight: None,
     };
     let mode = if has(4) { Mode::Lines } else { Mode::Ids };
     let budget = if has(5) { u64::MAX } else { u64::from(choice >> 6) };

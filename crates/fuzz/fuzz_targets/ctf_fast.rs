@@ -18,6 +18,7 @@ fuzz_target!(|data: &[u8]| {
         is_subset: has(5),
         keeps_findings: false,
         notes_unknown_names: has(6),
+        svmlight: None,
     };
     let mode = if has(6) { Mode::Lines } else { Mode::Ids };
     if has(7) {

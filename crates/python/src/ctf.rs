@@ -6,6 +6,7 @@ use crate::file::{TextArgument, TextSource};
 use crate::lengths::LengthsArray;
 use crate::pool::{detached, pool};
 use cntkio_core::chunk::Pool;
+use cntkio_core::ctf::svmlight::{self, Facts, NoQuery, Unscanned};
 use cntkio_core::ctf::{self, Column, Cut, Extent, Finding, Mode, NulInWord, Pass, Schema, Source, Stream, Unindexed};
 use cntkio_core::keys::{are_distinct, padded};
 use cntkio_core::lengths::Lengths;
@@ -67,6 +68,38 @@ pub(crate) fn ctf_index(
     })
 }
 
+/// Find the samples of the lines of a svmlight text that start in a part of it, as `ctf_index` does. With `by_query`,
+/// neighbouring lines of a query are a sequence. Returns also the least and the largest index of a feature and the largest
+/// label, and, without sequences, the offset of a line without a query or of a line of 4 GiB or more.
+#[pyfunction]
+#[allow(clippy::type_complexity)]
+pub(crate) fn svmlight_index(
+    py: Python<'_>,
+    text: TextArgument<'_>,
+    first: usize,
+    part: (usize, usize),
+    by_query: bool,
+    share: usize,
+    num_threads: usize,
+) -> PyResult<(Vec<CTFScan>, (u64, u64, u64), Refused)> {
+    let source = text.source()?;
+    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
+    let mode = if by_query { Mode::Ids } else { Mode::Lines };
+    let text = Text { size: source.end() as usize, read: &read };
+    let part = part.0.max(first)..part.1.min(text.size);
+    let pool = pool(num_threads)?;
+    let index = || svmlight::index(text, first, part, mode, share.max(1));
+    Ok(match detached(py, || pool.install(index))? {
+        Ok((shares, Facts { least_index, largest_index, largest_label })) => {
+            let scans = shares.into_iter().map(|share| as_arrays(py, share)).collect();
+            (scans, (least_index, largest_index, largest_label), (None, None))
+        }
+        Err(Unscanned::NoQuery(NoQuery(at))) => (Vec::new(), (0, 0, 0), (Some(at), None)),
+        Err(Unscanned::LongLine { at }) => (Vec::new(), (0, 0, 0), (None, Some(at))),
+        Err(Unscanned::Unread(error)) => return Err(error.into()),
+    })
+}
+
 /// For each sequence between two offsets of an open file: true if all of its lines are blank or contain only comments.
 #[pyfunction]
 pub(crate) fn ctf_are_nothing(
@@ -114,9 +147,12 @@ pub(crate) struct CTFSchema {
 
 #[pymethods]
 impl CTFSchema {
-    /// `streams`: name in the file, whether it is sparse, dimension, whether it is in double precision.
+    /// `streams`: name in the file, whether it is sparse, dimension, whether it is in double precision. `svmlight`: the index
+    /// of the first feature, whether queries are
+    /// a stream, and whether larger features are errors.
     #[new]
-    #[pyo3(signature = (streams, *, defining=None, has_words=false, is_compact=false, is_subset=false, keeps_findings=false, notes_unknown_names=false))]
+    #[pyo3(signature = (streams, *, defining=None, has_words=false, is_compact=false, is_subset=false, keeps_findings=false, notes_unknown_names=false, svmlight=None))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         streams: Vec<(Vec<u8>, bool, usize, bool)>,
         defining: Option<usize>,
@@ -125,11 +161,23 @@ impl CTFSchema {
         is_subset: bool,
         keeps_findings: bool,
         notes_unknown_names: bool,
+        svmlight: Option<(u32, bool, bool)>,
     ) -> CTFSchema {
         let stream = |(name, is_sparse, dim, is_double)| Stream { name, is_sparse, dim, is_double };
         let streams = streams.into_iter().map(stream).collect();
+        let svmlight =
+            svmlight.map(|(base, has_queries, is_bounded)| svmlight::Layout { base, has_queries, is_bounded });
         CTFSchema {
-            inner: Schema { streams, defining, has_words, is_compact, is_subset, keeps_findings, notes_unknown_names },
+            inner: Schema {
+                streams,
+                defining,
+                has_words,
+                is_compact,
+                is_subset,
+                keeps_findings,
+                notes_unknown_names,
+                svmlight,
+            },
         }
     }
 }

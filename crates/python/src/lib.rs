@@ -57,7 +57,7 @@ mod _core {
     #[pymodule_export]
     use super::ctf::{
         CTFScan, CTFSchema, Spare, ctf_are_distinct, ctf_are_nothing, ctf_chunk_borders, ctf_index, ctf_index_chunks,
-        ctf_infer, ctf_parse, ctf_place, ctf_scan_words,
+        ctf_infer, ctf_parse, ctf_place, ctf_scan_words, svmlight_index,
     };
 
     #[pymodule_export]
@@ -73,7 +73,7 @@ mod _core {
     use super::survey::survey;
 
     #[pymodule_export]
-    use super::text::{Dictionary, text_numbers, text_tokens, text_write};
+    use super::text::{Dictionary, svmlight_write, text_numbers, text_tokens, text_write};
 
     #[pymodule_export]
     use super::htk::{

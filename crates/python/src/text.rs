@@ -3,7 +3,7 @@
 use crate::chunk::{Chunk, plain};
 use crate::pool::{attached, detached, pool};
 use cntkio_core::convert::{self, Labels, LineFault, TokenStyle};
-use cntkio_core::ctf::{self, Unwritable};
+use cntkio_core::ctf::{self, Unwritable, svmlight};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -31,6 +31,28 @@ pub(crate) fn text_write<'py>(
     let streams: Vec<(usize, &[u8])> = streams.iter().map(|(column, name)| (*column, &name[..])).collect();
     let pool = pool(num_threads)?;
     Ok(match detached(py, || pool.install(|| ctf::write(chunk, first, keys, &streams, piece)))? {
+        Ok(pieces) => (pieces.into_iter().map(|piece| piece.into_pyarray(py)).collect(), None),
+        Err(Unwritable::Value { sequence, stream, value }) => (vec![], Some((sequence, Some((stream, value))))),
+        Err(Unwritable::NoSample { sequence }) => (vec![], Some((sequence, None))),
+    })
+}
+
+/// Write the sequences of a chunk as svmlight text. `columns`: features, label and query; `keys`: the query of each sequence,
+/// or none.
+#[pyfunction]
+pub(crate) fn svmlight_write<'py>(
+    py: Python<'py>,
+    chunk: Py<Chunk>,
+    keys: PyReadonlyArray1<'py, u64>,
+    columns: (usize, usize, Option<usize>),
+    base: u32,
+    num_threads: usize,
+    piece: usize,
+) -> PyResult<(Vec<Bytes<'py>>, Option<UnwritableTuple>)> {
+    let (chunk, keys) = (&plain(&chunk.get().inner)?, keys.as_slice()?);
+    let columns = svmlight::Columns { features: columns.0, label: columns.1, query: columns.2, base };
+    let pool = pool(num_threads)?;
+    Ok(match py.detach(|| pool.install(|| svmlight::write(chunk, keys, columns, piece))) {
         Ok(pieces) => (pieces.into_iter().map(|piece| piece.into_pyarray(py)).collect(), None),
         Err(Unwritable::Value { sequence, stream, value }) => (vec![], Some((sequence, Some((stream, value))))),
         Err(Unwritable::NoSample { sequence }) => (vec![], Some((sequence, None))),

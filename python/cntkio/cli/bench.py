@@ -124,7 +124,7 @@ _NO_CACHE = {
 
 def _index(options: Namespace, file: Input) -> int:
     seconds = []
-    is_text = file.kind.form == "ctf"
+    is_text = file.kind.form in ("ctf", "svmlight")
     cache, state_of_cache = None, _NO_CACHE.get(file.kind.form, "none")
     for _ in range(2):
         start = time.perf_counter()

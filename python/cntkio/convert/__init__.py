@@ -10,6 +10,7 @@
     chunks          some chunks of a corpus, as a small value
     arrays          read_ctf: a whole corpus as arrays
     text            write_ctf, write_cbf, sequence_to_cntk_text_format
+    svmlight        read_svmlight, write_svmlight
     compression     text that is compressed while it is written
     files           convert_file: from one file to another of any format; header files
     scripts         CNTK's scripts txt2ctf.py and uci2ctf.py
@@ -36,6 +37,7 @@ from cntkio.convert.files import (
 )
 from cntkio.convert.pieces import Piece, Pieces, Progress, Writable, is_table, joined
 from cntkio.convert.scripts import LabelType, txt_to_ctf, uci_to_ctf
+from cntkio.convert.svmlight import read_svmlight, write_svmlight
 from cntkio.convert.text import sequence_to_cntk_text_format, write_cbf, write_ctf
 from cntkio.formats.output_file import AnyPath
 
@@ -63,10 +65,12 @@ __all__ = [
     "pieces_of",
     "read_ctf",
     "read_header_file",
+    "read_svmlight",
     "sequence_to_cntk_text_format",
     "txt_to_ctf",
     "uci_to_ctf",
     "write_cbf",
     "write_ctf",
     "write_file",
+    "write_svmlight",
 ]

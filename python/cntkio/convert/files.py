@@ -18,6 +18,7 @@ from cntkio.arguments import path_texts
 from cntkio.convert.compression import Compression, compression_of
 from cntkio.convert.pieces import Classes, Progress
 from cntkio.convert.selection import Selected
+from cntkio.convert.svmlight import write_svmlight
 from cntkio.convert.text import write_cbf, write_ctf
 from cntkio.corpora import CHUNK_SIZE
 from cntkio.errors import ConfigError, FormatError
@@ -32,12 +33,15 @@ from cntkio.hints import suggests_keywords, wording
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDef, StreamDefs
 
-FileFormat = Literal["ctf", "cbf", "parquet", "arrow"]
+FileFormat = Literal["ctf", "cbf", "svmlight", "parquet", "arrow"]
 _BY_EXTENSION: dict[str, FileFormat] = {
     ".ctf": "ctf",
     ".txt": "ctf",
     ".cbf": "cbf",
     ".bin": "cbf",
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
     ".parquet": "parquet",
     ".pq": "parquet",
     ".arrow": "arrow",
@@ -116,7 +120,7 @@ def format_of_name(path: AnyPath) -> FileFormat:
         known = ", ".join(_BY_EXTENSION)
         raise ConfigError(
             f"{os.fspath(path)}: no format to write has the extension {extension!r}; expected one of {known}, or "
-            "the format: ctf, cbf, parquet or arrow",
+            "the format: ctf, cbf, svmlight, parquet or arrow",
             key="to",
         )
     return _BY_EXTENSION[extension]
@@ -137,21 +141,21 @@ def convert_file(
     progress: Progress | None = None,
     **reading: Unpack[Reading],
 ) -> None:
-    """Convert a file of any format to text (CTF), a binary corpus (CBF), Parquet or Arrow.
+    """Convert a file of any format to text (CTF), a binary corpus (CBF), a svmlight text, Parquet or Arrow.
 
     Args:
-        source: A text, a binary corpus, a list of HTK features (scp), Parquet or Arrow; its content decides. Several
-            files of one of the first three kinds are one corpus: a pattern or a list.
+        source: A text (CTF or svmlight), a binary corpus, a list of HTK features (scp), Parquet or Arrow; its content
+            decides. Several files of one kind except for the last two are one corpus: a pattern or a list.
         target: The file to write.
-        to: Its format; None: by its extension: ``.ctf``, ``.txt``, ``.cbf``, ``.bin``, ``.parquet``, ``.pq``,
-            ``.arrow``, ``.feather`` or ``.ipc``.
+        to: Its format; None: by its extension: ``.ctf``, ``.txt``, ``.cbf``, ``.bin``, ``.svm``, ``.svmlight``,
+            ``.libsvm``, ``.parquet``, ``.pq``, ``.arrow``, ``.feather`` or ``.ipc``.
         streams: The streams to read from a text or a binary corpus; for Parquet and Arrow the dimensions of columns
             whose types do not imply them; None: as the file shows them.
         flat: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
         ids: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
         renumber: As for `write_ctf`, to write text.
         keys_file: As for `write_ctf`, to write text.
-        compress: As for `write_ctf`, to write text.
+        compress: As for `write_ctf`, to write text or svmlight.
         progress: As for `write_cbf`.
         reading: How to read the source: the keywords of `Reading`.
 
@@ -221,13 +225,16 @@ def write_file(
     """
     form = to or format_of_name(target)
     packed = None if compression_of(target, compress) == "none" else compress or "a packed file"
-    _refuse("text", form == "ctf", {"renumber": renumber, "keys_file": keys_file, "compress": packed})
+    _refuse("text", form == "ctf", {"renumber": renumber, "keys_file": keys_file})
+    _refuse("text", form in ("ctf", "svmlight"), {"compress": packed})
     _refuse("Parquet and Arrow", form in ("parquet", "arrow"), {"flat": flat, "ids": ids})
     _refuse("a binary corpus", form == "cbf", {"layout": None if layout == "2.x" else layout})
     if form == "ctf":
         write_ctf(target, data, renumber=renumber, keys_file=keys_file, compress=compress, progress=progress)
     elif form == "cbf":
         write_cbf(target, data, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout, order=order, progress=progress)
+    elif form == "svmlight":
+        write_svmlight(target, data, compress=compress, progress=progress)
     else:
         from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 

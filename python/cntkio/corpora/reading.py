@@ -40,6 +40,7 @@ from cntkio.formats.open_input import open_stored
 from cntkio.formats.passes import announced, passed
 from cntkio.formats.remote import default_remote
 from cntkio.formats.report import NUM_IN_FULL
+from cntkio.formats.svmlight import svmlight_of
 from cntkio.formats.unpacking import ENDINGS, PACKINGS, content_of
 from cntkio.hints import wording
 from cntkio.source import MinibatchSource
@@ -48,7 +49,7 @@ from cntkio.streams import StreamDef, StreamDefs
 STANDARD_INPUT = "-"
 _READ = 1 << 20
 _TABLES = ("parquet", "arrow", "arrow stream")
-_CONCATENATED = ("ctf", "cbf", "scp", "mlf", "binary mlf")
+_CONCATENATED = ("ctf", "svmlight", "cbf", "scp", "mlf", "binary mlf")
 
 
 class Input(NamedTuple):
@@ -197,6 +198,7 @@ def _write(target: Path, pieces: Iterable[bytes], doing: str) -> None:
 # The options that each kind of file takes. A configuration contains all of them itself.
 _TAKES = {
     "ctf": {"streams", "max_errors", "skip_sequence_ids", "strict", "chunk_size_in_bytes", "keys", "dtype"},
+    "svmlight": {"max_errors", "strict", "chunk_size_in_bytes", "keys"},
     "cbf": {"streams", "strict"},
     "scp": {"streams", "prefix", "strict", "labels"},
     "mlf": {"mapping"},
@@ -265,7 +267,7 @@ class Reading(NamedTuple):
         taken = taken.union(*(_TAKES.get(file.kind.form, set()) for file in files))
         for name, value in self._asdict().items():
             if value not in (None, False, {}) and name not in taken:
-                formats = ", ".join(form for form in ("ctf", "cbf", "scp", "mlf") if name in _TAKES[form])
+                formats = ", ".join(form for form in ("ctf", "svmlight", "cbf", "scp", "mlf") if name in _TAKES[form])
                 formats = formats or "Parquet and Arrow"
                 raise ConfigError(
                     f"{wording().flag(name)} applies only to {formats} files; {files[0].name} is {files[0].kind.noun}",
@@ -411,6 +413,19 @@ def _text(file: Input, reading: Reading) -> Described:
     )
 
 
+def _svmlight(file: Input, reading: Reading) -> Described:
+    deserializer = svmlight_of(
+        file.names,
+        max_errors=reading.max_errors or 0,
+        strict=reading.strict,
+        chunk_size_in_bytes=reading.chunk_size_in_bytes,
+        keys=reading.keys or "unique",
+        cache_index=reading.cache_index,
+    )
+    chunk_sizes = f" of at most {deserializer.chunk_size_in_bytes:,} bytes"
+    return Described(file, [deserializer], chunk_sizes=chunk_sizes, forgives_errors=bool(reading.max_errors))
+
+
 def _binary(file: Input, reading: Reading) -> Described:
     deserializer = CBFDeserializer(file.names, StreamDefs(reading.streams), strict=reading.strict)
     return Described(file, [deserializer], written=[deserializer], has_precisions=True)
@@ -450,6 +465,7 @@ def _table(file: Input, reading: Reading) -> Described:
 
 _DESCRIBED: dict[str, Callable[[Input, Reading], Described]] = {
     "ctf": _text,
+    "svmlight": _svmlight,
     "cbf": _binary,
     "scp": _features,
     "mlf": _labels,

@@ -30,6 +30,7 @@ CBF_DOCUMENTED = struct.pack("<q", 1)
 
 _CBF_START = struct.Struct("<qqii")
 _HEAD = 4096
+_LONG_LINE = 3000
 _LARGEST_VERSION = 99
 _MOST_STREAMS = 1 << 16
 _LONGEST_NAME = 1 << 12
@@ -139,11 +140,7 @@ KINDS = {
             "--skip-header skips a line of names), and txt2ctf columns of tokens",
         ),
         FileKind("json", "JSON text", advice=f"json.load reads it, and {_ARRAY_ADVICE}"),
-        FileKind(
-            "svmlight",
-            "SVMlight text (libsvm)",
-            advice="write a line 'LABEL INDEX:VALUE ...' as '|label LABEL |features INDEX:VALUE ...'",
-        ),
+        FileKind("svmlight", "SVMlight text (libsvm)", "SvmlightDeserializer({path!r})"),
     )
 }
 """The kinds, by form."""
@@ -257,7 +254,7 @@ def _said(form: str, begin: Beginning, path: str, before: str) -> str:
 
 # Pairs of an expected form and a form that looks like it: a list without ranges (`u1=a.mfc`) is like a configuration.
 _ALIKE = {("scp", "configuration")}
-_TEXTS = ("ctf", "scp", "mlf", "configuration")
+_TEXTS = ("ctf", "svmlight", "scp", "mlf", "configuration")
 
 
 def _beginning(path: str | os.PathLike[str]) -> Beginning:
@@ -271,8 +268,8 @@ def _beginning(path: str | os.PathLike[str]) -> Beginning:
 def _form_of(begin: Beginning, suffix: str, text: str) -> str | None:
     """Return the form of a file, or None if nothing shows it.
 
-    Text in the CNTK text format is read where it is, compressed or not. For other compressed content, the result is the
-    compression.
+    Text in the CNTK text format or the svmlight format is read where it is, compressed or not. For other compressed
+    content, the result is the compression.
 
     Args:
         begin: The first bytes.
@@ -282,7 +279,7 @@ def _form_of(begin: Beginning, suffix: str, text: str) -> str | None:
     if begin.compression is None:
         return _form(begin.head, begin.size, suffix)
     found = _form(begin.head, 0, "") or text
-    return found if found == "ctf" else begin.compression
+    return found if found in ("ctf", "svmlight") else begin.compression
 
 
 def _form(head: bytes, size: int, suffix: str) -> str | None:
@@ -315,6 +312,8 @@ def _form_of_text(text: bytes) -> str | None:
     lines = [line for line in map(bytes.strip, text.split(b"\n")) if line and not line.startswith((b"#", b"//"))]
     if not lines:
         return None
+    if b"\n" not in text.strip() and len(text) > _LONG_LINE:
+        lines[0] = lines[0].rpartition(b" ")[0]  # the last field may be cut off
     for form, pattern in _FIRST_LINES.items():
         if pattern.fullmatch(lines[0]):
             return form

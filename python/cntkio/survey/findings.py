@@ -163,11 +163,12 @@ def _advice(finding: Finding) -> str:
         return ""
     if number != word and _NUMBER.fullmatch(number):
         return f"write {number} for {word}"
-    if finding.code == "bad-number" and re.fullmatch(r"\d+:\S+", word):
+    is_ctf = "|" in finding.excerpt.text
+    if is_ctf and finding.code == "bad-number" and re.fullmatch(r"\d+:\S+", word):
         return "write the values without indices, or define the stream as sparse (--stream NAME:DIM:sparse)"
     if word.lower().lstrip("+-") in ("nan", "inf", "null", "na", "none"):
         return f"write a number for {word}, or remove the sample"
-    if finding.code == "bad-number" and re.fullmatch(r"[A-Za-z_]\w*", word):
+    if is_ctf and finding.code == "bad-number" and re.fullmatch(r"[A-Za-z_]\w*", word):
         return f"write |{word} if a stream begins here, or else a number"
     return ""
 

@@ -33,7 +33,7 @@ _ROWS = (
     # Texts.
     Rule("bad-number", "error",
          "A byte cannot be part of a number, so the sample is dropped.",
-         "write numbers like 1, -2.5 or 3e-4, with a point and without quotes", ("bad number",)),
+         "write numbers like 1, -2.5 or 3e-4, with a point and without quotes", ("bad number", "bad label")),
     Rule("bad-index", "error",
          "A sparse sample has a value without an index, or a word where an index should be. The sample is dropped.",
          "write each value as index:value, or define the stream as dense", ("bad index", "missing colon")),
@@ -41,6 +41,9 @@ _ROWS = (
          "A sparse value, such as a label, has an index that is not below the stream's dimension.",
          "correct the index, or give the stream a larger dimension",
          ("index out of range", "large class", "row too large")),
+    Rule("unsorted-indices", "error",
+         "The indices of a line of an svmlight text do not ascend. The line is left out.",
+         "sort the features of each line, and give each of them once", ("index not ascending",)),
     Rule("too-many-values", "error",
          "A dense sample has more values than the stream's dimension. The sample is dropped.",
          "remove the values that are too many, or give the stream a larger dimension",
@@ -59,7 +62,8 @@ _ROWS = (
          "A line or a sequence has no sample of a stream that is read, or fewer samples than lines. It is left out, or "
          "joined with the wrong samples.",
          "add the sample, remove the line, or read only the streams that each sequence has",
-         ("line without a sample", "stream without a sample", "too few samples", "line left out", "sequence left out")),
+         ("line without a sample", "stream without a sample", "too few samples", "line left out", "sequence left out",
+          "bad query")),
     Rule("extra-sample", "error",
          "A line has two samples of a stream, so the stream is longer than the others.",
          "write the second sample on a line of its own, with the same id, or remove it",

@@ -137,6 +137,14 @@ impl Builder {
         self.num_samples += 1;
     }
 
+    /// Drop the values after the last sample.
+    pub(super) fn drop_unfinished(&mut self) {
+        match &mut self.column.samples {
+            Samples::Dense { dim, values } => values.truncate(*dim * (self.num_samples - self.num_small) as usize),
+            _ => self.drop_last(0),
+        }
+    }
+
     /// Drop the last samples of a sparse column.
     pub(super) fn drop_last(&mut self, num_samples: usize) {
         if let Samples::Sparse { sample_offsets, indices, values, .. } = &mut self.column.samples {

@@ -32,6 +32,12 @@ named! {
         TooManySamples = "too many samples",
         /// Fewer samples than lines.
         TooFewSamples = "too few samples",
+        /// An index that is not above the index before it, in a svmlight text.
+        Descending = "index not ascending",
+        /// A label that is not a number, or not the number of a class, in a svmlight text.
+        BadLabel = "bad label",
+        /// No query, or not a whole number, in a svmlight text.
+        BadQuery = "bad query",
         /// A byte above 0x7F ended a sample's values.
         HighByte = "byte above 0x7F",
         /// A dense sample was filled up with zeros.
@@ -44,7 +50,7 @@ named! {
 }
 
 /// Number of kinds that cost an error.
-pub const NUM_ERRORS: usize = Kind::TooFewSamples as usize + 1;
+pub const NUM_ERRORS: usize = Kind::BadQuery as usize + 1;
 /// Number of kinds.
 pub const NUM_KINDS: usize = Kind::NAMES.len();
 

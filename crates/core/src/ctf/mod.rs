@@ -19,6 +19,7 @@
 //! | `pieces` | how is a chunk divided among threads? |
 //! | `one_pass` | how are the chunks of a file indexed and parsed together? |
 //! | `findings` | which faults were found? |
+//! | `svmlight` | what do the lines of the svmlight format say? |
 //! | `infer` | which streams does an unknown file have? |
 //! | `write` | how do columns become text? |
 //!
@@ -39,6 +40,7 @@ mod parse;
 mod pieces;
 mod samples;
 mod shortcuts;
+pub mod svmlight;
 mod write;
 
 pub use findings::{Finding, Findings, Kind, NUM_ERRORS, NUM_KINDS};
@@ -91,6 +93,8 @@ pub struct Schema {
     pub keeps_findings: bool,
     /// True if a name that belongs to no stream is a finding.
     pub notes_unknown_names: bool,
+    /// The layout of a svmlight text; `None`: the text is in CNTK's format.
+    pub svmlight: Option<svmlight::Layout>,
 }
 
 /// The place of a sequence in the text, and the number of samples that the index counted for it.

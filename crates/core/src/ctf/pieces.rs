@@ -8,8 +8,9 @@
 //! If only some sequences of a chunk are wanted, a part is read run by run: a large gap between two runs is not read.
 
 use super::builder::{Builder, builders, finish};
+use super::findings::Stop;
 use super::parse::Parser;
-use super::{Extent, Finding, Findings, Schema};
+use super::{Extent, Finding, Findings, Schema, svmlight};
 use crate::chunk::{Block, Chunk, Pool};
 use crate::memory::{push, reserve, with_room};
 use crate::text::{Packed, Text};
@@ -171,8 +172,7 @@ fn parse_piece(
     let mut builders = builders(schema, sequences.len(), spare);
     let packed = match source {
         Source::Memory(bytes) => {
-            let mut parser = Parser::new(bytes, 0, schema, &mut builders, findings);
-            let _ = parser.sequences(sequences, 0);
+            let _ = parse_sequences(bytes, 0, schema, &mut builders, findings, sequences, 0);
             builders.iter_mut().for_each(|builder| builder.end_part(schema.is_compact, 1.0));
             return Ok(finish(sequences.len(), builders));
         }
@@ -182,6 +182,26 @@ fn parse_piece(
     let reader = Mutex::new(packed.reader());
     let read = |at: usize, buffer: &mut [u8]| reader.lock().unwrap_or_else(PoisonError::into_inner)(at, buffer);
     parse_parts(Text { size: packed.size(), read: &read }, sequences, schema, findings, cut, builders)
+}
+
+/// Parse sequences of a text that begins at `first_byte` of the whole, numbered from `first_number`, by the grammar of the
+/// schema.
+fn parse_sequences(
+    text: &[u8],
+    first_byte: usize,
+    schema: &Schema,
+    builders: &mut [Builder],
+    findings: &mut Findings,
+    sequences: &[Extent],
+    first_number: usize,
+) -> Result<(), Stop> {
+    match schema.svmlight {
+        None => Parser::new(text, first_byte, schema, builders, findings).sequences(sequences, first_number),
+        Some(layout) => {
+            let kernel = Kernel::selected();
+            svmlight::Parser { text, first_byte, layout, kernel, builders, findings }.sequences(sequences, first_number)
+        }
+    }
 }
 
 /// Parse a piece that is read part by part.
@@ -200,7 +220,7 @@ fn parse_parts(
         let (bytes, first_byte, extents) = part_reader.read(part)?;
         let ratio = all_bytes as f64 / bytes.len().max(1) as f64;
         let known = findings.first.len();
-        let parsed = Parser::new(bytes, first_byte, schema, &mut builders, findings).sequences(extents, number);
+        let parsed = parse_sequences(bytes, first_byte, schema, &mut builders, findings, extents, number);
         if findings.first.len() > known || findings.last_straw.is_some() {
             let place = |found: &mut Finding| found.at = part_reader.place_in_text(part, found.at);
             findings.first[known..].iter_mut().chain(&mut findings.last_straw).for_each(place);

@@ -23,7 +23,7 @@ pub(crate) fn put_integer(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// A value that can be written. Whole numbers below `EXACT_BELOW` are exact, and are written as integers.
-trait Decimal: Copy + Into<f64> {
+pub(super) trait Decimal: Copy + Into<f64> {
     const EXACT_BELOW: f64;
     fn put_shortest(self, out: &mut Vec<u8>);
 }
@@ -43,7 +43,7 @@ impl Decimal for f64 {
 }
 
 #[inline]
-fn put_number<T: Decimal>(out: &mut Vec<u8>, value: T) -> Result<(), f64> {
+pub(super) fn put_number<T: Decimal>(out: &mut Vec<u8>, value: T) -> Result<(), f64> {
     let wide: f64 = value.into();
     if wide.abs() < T::EXACT_BELOW && wide == (wide as i64) as f64 {
         if wide.is_sign_negative() {

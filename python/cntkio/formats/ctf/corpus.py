@@ -32,6 +32,7 @@ from cntkio.formats.ctf.findings import (
     KINDS_OF_VALUES,
     LONGEST_WORD,
     REMARKS,
+    WORDS,
     Finding,
     Findings,
     advice_at,
@@ -257,6 +258,8 @@ class CTFFormat:
         num_error_kinds: Number of kinds of findings that are errors; they are the first kinds.
     """
 
+    form = "ctf"
+
     def __init__(self, options: CTFDeserializer, opening: Opening, *, largest: int, are_several: bool) -> None:
         self.options = options
         self.text_keys = opening.text_keys
@@ -313,7 +316,7 @@ class CTFFormat:
         wanted = NOTHING_AHEAD if self._are_several and text.storage.compression is not None else ahead
         # Observers want to know whether lines end with CR LF.
         excluded = ord("\r") if self.report.is_observed else None
-        made = self._index(text, FirstPass(wanted, self.schema, self.spare, names, excluded))
+        made = self.make_index(text, FirstPass(wanted, self.schema, self.spare, names, excluded))
         index = Index(
             text.path,
             self.streams,
@@ -323,13 +326,14 @@ class CTFFormat:
             text.stamp,
             text.size,
             made.num_lines,
-            "" if made.table.num_sequences else self._why_empty(text),
+            "" if made.table.num_sequences else self.why_empty(text),
             CacheFiles.of((made.cache, text.storage.points_cache), made.writer),
             loads_at_once=text.loads_at_once(self.options.chunk_size_in_bytes),
         )
         return index, made.parsed
 
-    def _why_empty(self, text: TextInput) -> str:
+    def why_empty(self, text: TextInput) -> str:
+        """Return the reason why no sequence is left."""
         alias = "" if self.defining is None else self.schema[self.defining].alias.decode()
         return (
             f"{text.path}: no sequence contains {alias!r}, which defines the minibatch size; nothing is left"
@@ -345,7 +349,8 @@ class CTFFormat:
             f"({cache}); or write frames of 4 MB ({convert})"
         )
 
-    def _index(self, file: TextInput, first_pass: FirstPass) -> TextIndex:
+    def make_index(self, file: TextInput, first_pass: FirstPass) -> TextIndex:
+        """Make or load the index of a text, and parse the first chunks in the same pass."""
         options = self.options
         settings = IndexSettings(
             options.skip_sequence_ids,
@@ -426,9 +431,9 @@ class CTFFormat:
             raise self._last_error(file, index, findings, findings.last_straw)
         for number, (kind, count) in enumerate(zip(KINDS, findings.counts, strict=True)):
             if count:
-                self.report.count(kind.name, count, is_error=number < self.num_error_kinds)
+                self.report.count(kind, count, is_error=number < self.num_error_kinds)
         for finding in findings.first:
-            self.report.log(KINDS[finding.kind].name, partial(self._error, file, index, findings, finding))
+            self.report.log(KINDS[finding.kind], partial(self._error, file, index, findings, finding))
 
     def _log_remarks(self, file: OpenText, index: Index) -> None:
         for kind, remark in index.layout.remarks.items():
@@ -444,18 +449,32 @@ class CTFFormat:
         """Return the error that exceeds the budget, with advice."""
         budget = self.report.budget
         more = f" (error {budget + 1}, and {self.wording.option('max_errors')} is {budget})" if budget else ""
-        more += (other := other_in("ctf", file.text) or old_line_ends(file.text))
-        if not other and KINDS[finding.kind].name in KINDS_OF_MISFITS:
-            asked = self.schema if finding.stream is None else [self.schema[finding.stream]]
-            fits = partial(self._fits, file, index)
-            more += self._advice_on_gap(file, index, findings, finding) or advice_on_streams(
-                file.text, asked, fits, self.names, self.wording
-            )
-        return self._error(file, index, findings, finding, more)
+        other = other_in(self.form, file.text) or old_line_ends(file.text)
+        return self._error(
+            file, index, findings, finding, more + (other or self.advice(file, index, findings, finding))
+        )
+
+    def words(self, kind: str, stream: int | None) -> str:
+        """Return the template of the message about a kind of finding, as in `WORDS`."""
+        return WORDS[kind]
+
+    def advice_on_word(self, kind: str, text: bytes) -> str:
+        """Return advice on what is at the place of a finding, as `advice_at` does."""
+        return advice_at(kind, text)
+
+    def advice(self, file: OpenText, index: Index, findings: Findings, finding: Finding) -> str:
+        """Return advice about the last error, as the end of its message."""
+        if KINDS[finding.kind] not in KINDS_OF_MISFITS:
+            return ""
+        asked = self.schema if finding.stream is None else [self.schema[finding.stream]]
+        fits = partial(self._fits, file, index)
+        return self._advice_on_gap(file, index, findings, finding) or advice_on_streams(
+            file.text, asked, fits, self.names, self.wording
+        )
 
     def _advice_on_gap(self, file: OpenText, index: Index, findings: Findings, finding: Finding) -> str:
         """Return advice about a line or a sequence that has only other streams."""
-        kind = KINDS[finding.kind].name
+        kind = KINDS[finding.kind]
         if kind not in KINDS_OF_GAPS:
             return ""
         begin = findings.first_byte + finding.offset
@@ -479,7 +498,7 @@ class CTFFormat:
         for chunk_id in range(index.table.num_chunks):
             _, findings = self._parse(file, index, chunk_id, 2**64 - 1, schema=schema)
             counts = zip(KINDS, findings.counts, strict=True)
-            if any(count for kind, count in counts if kind.name in KINDS_OF_VALUES):
+            if any(count for kind, count in counts if kind in KINDS_OF_VALUES):
                 return False
         return True
 
@@ -487,7 +506,7 @@ class CTFFormat:
         sequence_index = findings.sequence_index(finding)
         offset = findings.first_byte + finding.offset
         dim = 0 if finding.stream is None else self.schema[finding.stream].dim
-        what = KINDS[finding.kind].words.format(
+        what = self.words(KINDS[finding.kind], finding.stream).format(
             byte=byte_text(file.text.read(offset, 1)),
             found=finding.found,
             dim=dim,
@@ -498,10 +517,10 @@ class CTFFormat:
         )
         return file.locator.error(
             offset,
-            what + advice_at(KINDS[finding.kind].name, file.text.read(offset, LONGEST_WORD)) + more,
+            what + self.advice_on_word(KINDS[finding.kind], file.text.read(offset, LONGEST_WORD)) + more,
             sequence=key_value(index.table.keys[sequence_index]),
             stream=None if finding.stream is None else self.streams[finding.stream].name,
-            kind=KINDS[finding.kind].name,
+            kind=KINDS[finding.kind],
         )
 
     def place(self, file: OpenText, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:

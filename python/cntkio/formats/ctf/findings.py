@@ -11,23 +11,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.formats.report import UNKNOWN_NAME
 
-
-class Kind(NamedTuple):
-    """A kind of error or warning.
-
-    Attributes:
-        name: Name under which it is counted.
-        words: Template of the message: what was found (`{found}`, also as `{values}` or `{samples}`; `{byte}`), the
-            stream's dimension (`{dim}`) and largest index (`{last}`), and the number of lines of the sequence
-            (`{lines}`).
-    """
-
-    name: str
-    words: str
-
-
-# The words for the core's kinds, by name.
-_WORDS = {
+WORDS = {
     "bad number": "{byte} in a number; expected digits such as 1, -2.5 or 3e-4",
     "bad index": "{byte} where an index should be; expected index:value",
     "index out of range": "index {found}, but the dimension is {dim}; expected 0 to {last}",
@@ -46,8 +30,10 @@ _WORDS = {
     UNKNOWN_NAME: "a name that hardly any other sequence has; what follows it is not read",
     "short dense sample": "{values}, but the dimension is {dim}; the rest was filled with zeros",
 }
-# The kinds, in the order of the core. The first CTF_NUM_ERROR_KINDS are errors, the others warnings.
-KINDS = tuple(Kind(name, _WORDS[name]) for name in _core.CTF_KINDS)
+"""Templates of the messages, by kind: what was found (`{found}`, also as `{values}` or `{samples}`; `{byte}`), the
+stream's dimension (`{dim}`) and largest index (`{last}`), and the number of lines of the sequence (`{lines}`)."""
+KINDS: tuple[str, ...] = _core.CTF_KINDS
+"""The kinds, in the order of the core. The first CTF_NUM_ERROR_KINDS are errors, the others warnings."""
 # Kinds that a wrong name, form or dimension of a stream causes.
 KINDS_OF_MISFITS = {
     "bad number", "bad index", "index out of range", "missing colon", "too many values",

@@ -14,6 +14,7 @@ The same pass can parse the first chunks (`FirstPass`), which saves reading them
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,7 +59,7 @@ from cntkio.formats.text_input import TextInput, explained
 _LARGEST_CHUNK = 2**63
 _PASS = "indexing"  # the name of the pass
 # Sequences of a remark that the index keeps in full. A corpus may have millions.
-_MOST_EXAMPLES = 100
+MOST_EXAMPLES = 100
 
 
 class StreamSchema(NamedTuple):
@@ -149,6 +150,7 @@ class TextIndex(NamedTuple):
         content: Checksum of samples of the text.
         num_lines: Lines of the text, if keys count lines; None: keys are ids.
         num_pure: Bytes at the beginning of the text that do not contain `FirstPass.excluded`, as far as is known.
+        numbers: Numbers that a format keeps with its index.
         cache: The cache file that the index comes from; None: it comes from the text.
         writer: Writes the cache; None: there is one, or none is wanted.
     """
@@ -160,11 +162,12 @@ class TextIndex(NamedTuple):
     content: str
     num_lines: int | None
     num_pure: int = 0
+    numbers: tuple[int, ...] = ()
     cache: Path | None = None
     writer: CacheWriter | None = None
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """The sequences that begin in a part of the text, which has less than 4 GiB.
 
     Attributes:
@@ -184,13 +187,13 @@ class _Part(NamedTuple):
     hollow: npt.NDArray[np.uint64]
 
     @classmethod
-    def of(cls, scan: _core.CTFScan) -> _Part:
+    def of(cls, scan: _core.CTFScan) -> Part:
         count, lengths = len(scan.starts), scan.lengths
         if len(lengths) != count or count == 1:
             lengths = same_lengths(int(lengths[0]), count)
         return cls(scan.num_head_lines, scan.keys, scan.begin, scan.starts, lengths, scan.hollow)
 
-    def only(self, sequences: slice | npt.NDArray[np.bool_]) -> _Part:
+    def only(self, sequences: slice | npt.NDArray[np.bool_]) -> Part:
         """Return the part with some of its sequences."""
         return self._replace(
             keys=self.keys[sequences] if len(self.keys) else self.keys,
@@ -198,7 +201,7 @@ class _Part(NamedTuple):
             lengths=self.lengths[sequences],
         )
 
-    def longer(self, more: int) -> _Part:
+    def longer(self, more: int) -> Part:
         """Return the part with a number added to its last length."""
         lengths, length = self.lengths, int(self.lengths[-1]) + more
         if are_all_the_same(lengths) or length > np.iinfo(lengths.dtype).max:
@@ -210,7 +213,7 @@ class _Part(NamedTuple):
 class _Ahead(NamedTuple):
     """Result of indexing and parsing in one go: the parts, the chunks, sequences up to the end of each, and the end."""
 
-    parts: list[_Part]
+    parts: list[Part]
     chunks: list[_core.Chunk]
     num_sequences: list[int]
     end: int
@@ -221,28 +224,46 @@ def cached_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass
 
     Raises the errors of `make_index`.
     """
-    cache = IndexCache(
-        file,
-        {
-            "format": "ctf",
-            "skip_sequence_ids": settings.skip_sequence_ids,
-            "defining": None if settings.defining is None else settings.defining.decode("latin-1"),
-            "chunk_size_in_bytes": settings.chunk_size_in_bytes,
-        },
-        verify=verify,
+    kept = {
+        "format": "ctf",
+        "skip_sequence_ids": settings.skip_sequence_ids,
+        "defining": None if settings.defining is None else settings.defining.decode("latin-1"),
+        "chunk_size_in_bytes": settings.chunk_size_in_bytes,
+    }
+    return kept_index(
+        file, kept, settings.options, lambda again: make_index(file, settings, NO_PASS if again else first_pass), verify
     )
+
+
+def kept_index(
+    file: TextInput,
+    kept: Mapping[str, Any],
+    options: Mapping[str, Any],
+    make: Callable[[bool], TextIndex],
+    verify: bool,
+) -> TextIndex:
+    """Return the index from a cache that matches the file; else make it, and write the cache on another thread.
+
+    Args:
+        file: The text.
+        kept: The format and the settings on which the index depends; JSON-able.
+        options: The options of the table.
+        make: Makes the index; called with True if the cache was damaged, so that the chunks are not needed.
+        verify: As for `IndexCache`.
+    """
+    cache = IndexCache(file, kept, verify=verify)
 
     def make_again() -> Arrays:
         file.require_unchanged()
-        facts, arrays = _stored(make_index(file, settings, NO_PASS))
+        facts, arrays = _stored(make(True))
         cache.write(facts, arrays)
         return arrays
 
-    cached = cache.read(lambda arrays: _from_cache(file, arrays, settings, Remaking(arrays.path, make_again)))
+    cached = cache.read(lambda arrays: _from_cache(file, arrays, options, Remaking(arrays.path, make_again)))
     if cached is not None:
         passed(file.size)
         return cached
-    index = make_index(file, settings, first_pass)
+    index = make(False)
     facts, arrays = _stored(index)
     return index._replace(writer=CacheWriter(lambda: cache.write(facts, arrays)))
 
@@ -252,7 +273,7 @@ def _stored(index: TextIndex) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any
     keys, lengths = stored_keys(index.table.keys), index.table.lengths
     facts: dict[str, Any] = {
         "remarks": index.remarks, "first_key": None, "length": None, "content": index.content,
-        "num_lines": index.num_lines,
+        "num_lines": index.num_lines, "numbers": index.numbers,
     }  # fmt: skip
     arrays = {"chunk_starts": index.table.chunk_starts, **index.places.stored()}
     if isinstance(index.table.keys, CountedKeys):
@@ -266,12 +287,13 @@ def _stored(index: TextIndex) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any
     return facts, arrays
 
 
-def _from_cache(file: TextInput, arrays: StoredArrays, settings: IndexSettings, remake: Remaking) -> TextIndex:
+def _from_cache(file: TextInput, arrays: StoredArrays, options: Mapping[str, Any], remake: Remaking) -> TextIndex:
     facts = arrays.facts
     chunk_starts = arrays.read("chunk_starts")
     count = int(chunk_starts[-1])
     first_key, length, num_lines = facts["first_key"], facts["length"], facts["num_lines"]
-    if any(type(fact) is not int for fact in (first_key, length, num_lines) if fact is not None):
+    numbers = tuple(facts["numbers"])
+    if any(type(fact) is not int for fact in (first_key, length, num_lines, *numbers) if fact is not None):
         raise DamagedCacheError("a fact is not a whole number")
     lengths = arrays.read("lengths") if length is None else same_lengths(length, count)
     keys = NumberKeys(StoredColumn(arrays, "keys", remake)) if first_key is None else CountedKeys(first_key, count)
@@ -291,8 +313,10 @@ def _from_cache(file: TextInput, arrays: StoredArrays, settings: IndexSettings, 
     offsets = [example.offset for remark in remarks.values() for example in remark.examples]
     if not remarks.keys() <= REMARKS.keys() or not all(0 <= offset < file.size for offset in offsets):
         raise DamagedCacheError("its remarks are of an unknown kind, or outside the file")
-    table = SequenceTable(keys, lengths, chunk_starts, options=settings.options)
-    return TextIndex(table, places, remarks, [], str(facts["content"]), num_lines, cache=arrays.path)
+    table = SequenceTable(keys, lengths, chunk_starts, options=options)
+    return TextIndex(
+        table, places, remarks, [], str(facts["content"]), num_lines, numbers=numbers, cache=arrays.path
+    )
 
 
 def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) -> TextIndex:
@@ -320,21 +344,21 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) 
     parts += rest
     rest.clear()
     num_lines = start.num_lines + sum(len(part.starts) for part in parts) if in_lines else None
-    _join_over_borders(parts)
-    ends = _ends(file, start, parts)
+    join_over_borders(parts)
+    ends = ends_of_parts(file, start, parts)
     sizes, remarks = _leave_out(file, start, parts, ends, settings, in_lines)
     blocks = [Block(part.begin, part.starts, of_part) for part, of_part in zip(parts, sizes, strict=True)]
     lengths = compact_lengths(joined_lengths([part.lengths for part in parts]))
     columns = [part.keys for part in parts if len(part.keys)]
     parts.clear()  # so that each column is in memory once while its parts are joined
     sizes.clear()
-    keys = _joined_keys(columns) if columns else CountedKeys(start.num_lines, len(lengths))
+    keys = keys_of_parts(columns) if columns else CountedKeys(start.num_lines, len(lengths))
     places, chunk_starts = Places.of(blocks, ends, limit)
     if not in_lines and not isinstance(keys, CountedKeys):
-        repeated = _repeated(stored_keys(keys))
-        if len(repeated):
-            offsets = places.first_bytes(repeated[:_MOST_EXAMPLES], chunk_starts)
-            remarks["repeated id"] = _remark(len(repeated), offsets, keys[repeated[:_MOST_EXAMPLES]])
+        again = repeated(stored_keys(keys))
+        if len(again):
+            offsets = places.first_bytes(again[:MOST_EXAMPLES], chunk_starts)
+            remarks["repeated id"] = remark(len(again), offsets, keys[again[:MOST_EXAMPLES]])
     # If the file has changed during the pass, drop the parsed chunks; loading will report the change.
     fits = chunk_starts[1 : len(ahead.chunks) + 1].tolist() == ahead.num_sequences
     table = SequenceTable(keys, lengths, chunk_starts, options=settings.options)
@@ -375,9 +399,9 @@ def _error_at(file: TextInput, start: Start, what: str, advice: str = "") -> For
 # -------------------------------------------------------------------------------------------------- finding sequences
 
 
-def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool, add: Add | None) -> list[_Part]:
+def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool, add: Add | None) -> list[Part]:
     """Find the sequences from an offset on, and add each window to the pass."""
-    parts: list[_Part] = []
+    parts: list[Part] = []
     with explained(file):
         for text, first_line, begin, end in file.windows(first):
             source = text.source(begin, end)
@@ -394,19 +418,19 @@ def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool,
                 if bad_id is not None:
                     what = "a sequence id of 2^64 or more; expected at most 18446744073709551615"
                     raise Locator(file).error(bad_id, what)
-                parts += map(_Part.of, scans)
+                parts += map(Part.of, scans)
                 passed(bounds[1] - at)
     return parts
 
 
-def _word_parts(file: TextInput, first: int, settings: IndexSettings) -> list[_Part]:
+def _word_parts(file: TextInput, first: int, settings: IndexSettings) -> list[Part]:
     """Find the sequences from an offset on whose ids are words."""
 
-    def find(block: npt.NDArray[np.uint8]) -> tuple[_Part, int | None]:
+    def find(block: npt.NDArray[np.uint8]) -> tuple[Part, int | None]:
         num_head_lines, (words, width), offsets, lengths, nul = _core.ctf_scan_words(block, settings.defining)
         hollow = np.empty(0, np.uint64)
         starts = offsets.astype(np.uint32)
-        return _Part(num_head_lines, words.view(f"S{width}"), 0, starts, compact_lengths(lengths), hollow), nul
+        return Part(num_head_lines, words.view(f"S{width}"), 0, starts, compact_lengths(lengths), hollow), nul
 
     parts = []
     for begin, (part, nul) in map_lines(file, first, find, _PASS):
@@ -442,7 +466,7 @@ def _parse_ahead(file: TextInput, first_pass: FirstPass, first: int, limit: int,
             if entry is None:  # the text has errors: index it without parsing
                 return done._replace(end=borders[len(done.chunks)])
             scans, chunk = entry
-            done.parts.extend(map(_Part.of, scans))
+            done.parts.extend(map(Part.of, scans))
             num_sequences += chunk.num_sequences
             num_bytes += chunk.num_bytes
             done.chunks.append(chunk)
@@ -453,9 +477,9 @@ def _parse_ahead(file: TextInput, first_pass: FirstPass, first: int, limit: int,
 # -------------------------------------------------------------------------------------------------- joining and judging
 
 
-def _join_over_borders(parts: list[_Part]) -> None:
+def join_over_borders(parts: list[Part]) -> None:
     """Join the sequences that begin in one part and continue in later parts, and remove parts without a sequence."""
-    joined: list[_Part] = []
+    joined: list[Part] = []
     for part in parts:
         if joined and part.num_head_lines:
             joined[-1] = joined[-1].longer(part.num_head_lines)
@@ -467,7 +491,7 @@ def _join_over_borders(parts: list[_Part]) -> None:
     parts[:] = joined
 
 
-def _ends(file: TextInput, start: Start, parts: list[_Part]) -> list[int]:
+def ends_of_parts(file: TextInput, start: Start, parts: list[Part]) -> list[int]:
     """Return for each part the byte after its last sequence."""
     if not parts:
         raise _error_at(file, start, "the file holds nothing except a number")
@@ -488,7 +512,7 @@ def _ends(file: TextInput, start: Start, parts: list[_Part]) -> list[int]:
 
 
 def _leave_out(
-    file: TextInput, start: Start, parts: list[_Part], ends: list[int], settings: IndexSettings, in_lines: bool
+    file: TextInput, start: Start, parts: list[Part], ends: list[int], settings: IndexSettings, in_lines: bool
 ) -> tuple[list[npt.NDArray[np.uint32] | None], dict[str, Remark]]:
     """Leave out sequences whose lines are all blank or comments, or without a sample of the defining stream.
 
@@ -512,8 +536,8 @@ def _leave_out(
             is_kept = part.lengths != 0
             which = np.flatnonzero(~is_kept)
             total += len(which)
-            which = which[: _MOST_EXAMPLES - len(examples)]
-            examples += _remark(0, part.begin + part.starts[which].astype(np.int64), part.keys[which]).examples
+            which = which[: MOST_EXAMPLES - len(examples)]
+            examples += remark(0, part.begin + part.starts[which].astype(np.int64), part.keys[which]).examples
         parts[number] = part.only(is_kept)
         sizes_of_parts.append(sizes[is_kept])
     if settings.defining is None and not any(len(part.starts) for part in parts):
@@ -522,7 +546,7 @@ def _leave_out(
     return sizes_of_parts, {kind: Remark(total, examples)} if total else {}
 
 
-def _hollow(file: TextInput, part: _Part, sizes: npt.NDArray[np.uint32], in_lines: bool) -> npt.NDArray[np.int64]:
+def _hollow(file: TextInput, part: Part, sizes: npt.NDArray[np.uint32], in_lines: bool) -> npt.NDArray[np.int64]:
     """Return the sequences of a part whose lines are all blank or contain only comments."""
     starts = (part.hollow - np.uint64(part.begin)).astype(np.uint32)
     which: npt.NDArray[np.int64] = np.searchsorted(part.starts, starts)
@@ -547,7 +571,7 @@ def _are_nothing(file: TextInput, begins: npt.NDArray[np.uint64], ends: npt.NDAr
     return found
 
 
-def _joined_keys(columns: list[npt.NDArray[Any]]) -> Keys:
+def keys_of_parts(columns: list[npt.NDArray[Any]]) -> Keys:
     """Join keys in as few bytes as possible, and empty their list."""
     if columns[0].dtype.kind == "S":
         return np.concatenate(columns)
@@ -564,11 +588,12 @@ def _are_ascending(keys: npt.NDArray[Any]) -> bool:
     return bool(np.all(keys[1:] > keys[:-1]))
 
 
-def _remark(total: int, offsets: npt.NDArray[np.int64], keys: npt.NDArray[Any]) -> Remark:
+def remark(total: int, offsets: npt.NDArray[np.int64], keys: npt.NDArray[Any]) -> Remark:
+    """Return a remark about a number of sequences, with examples."""
     return Remark(total, [Example(*example) for example in zip(offsets.tolist(), map(key_value, keys), strict=True)])
 
 
-def _repeated(keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def repeated(keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return the sequences whose key an earlier sequence has."""
     is_text = keys.dtype.kind == "S"
     if _are_ascending(keys) if is_text else _core.ctf_are_distinct(keys, num_threads()):

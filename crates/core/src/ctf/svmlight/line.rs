@@ -1,0 +1,307 @@
+//! The parser of lines. It finds every fault. A line with a fault has no sample, and is a single finding.
+
+use super::super::builder::Builder;
+use super::super::findings::Stop;
+use super::super::{Extent, Finding, Findings, Kind};
+use super::{Layout, QUERY, end_of_field, is_blank, skip_blanks};
+use crate::chunk::{Samples, Values};
+use crate::memory::push;
+use crate::number::{self, Element};
+use cntkio_simd::Kernel;
+use memchr::memchr;
+
+/// The columns: features, label, query.
+const FEATURES: usize = 0;
+const LABEL: usize = 1;
+const QUERIES: usize = 2;
+/// Whole numbers beyond this are not exact as float64.
+const LARGEST_QUERY: i64 = 1 << 53;
+
+/// Why a line was dropped.
+struct Fault {
+    kind: Kind,
+    at: usize,
+    stream: usize,
+    found: u64,
+}
+
+type Parsed<T> = Result<T, Fault>;
+
+/// A parser of the sequences in one text.
+pub(in super::super) struct Parser<'a> {
+    /// The text, which begins at `first_byte` of the whole.
+    pub text: &'a [u8],
+    pub first_byte: usize,
+    pub layout: Layout,
+    pub kernel: Kernel,
+    pub builders: &'a mut [Builder],
+    pub findings: &'a mut Findings,
+}
+
+impl Parser<'_> {
+    /// Parse sequences, which are numbered from `first_number`.
+    pub(in super::super) fn sequences(&mut self, sequences: &[Extent], first_number: usize) -> Result<(), Stop> {
+        let text = self.text;
+        for (sequence, extent) in (first_number..).zip(sequences) {
+            let end = extent.end.saturating_sub(self.first_byte).min(text.len());
+            let mut at = extent.start.saturating_sub(self.first_byte).min(end);
+            let bytes = &text[..end];
+            while at < end {
+                at = match self.line(bytes, at) {
+                    Ok(end) => end,
+                    Err(Fault { kind, at, stream, found }) => {
+                        self.builders.iter_mut().for_each(Builder::drop_unfinished);
+                        let stream = Some(stream);
+                        self.findings.add(Finding { kind, at: self.first_byte + at, sequence, stream, found })?;
+                        at
+                    }
+                };
+                at = memchr(b'\n', &bytes[at..]).map_or(end, |feed| at + feed + 1);
+            }
+            self.builders.iter_mut().for_each(Builder::end_sequence);
+        }
+        Ok(())
+    }
+
+    /// Parse the line at an offset. Returns an offset in the line after the sample.
+    fn line(&mut self, bytes: &[u8], start: usize) -> Parsed<usize> {
+        let mut at = skip_blanks(bytes, start);
+        if ends_line(bytes, at) {
+            return Ok(at);
+        }
+        at = match &mut self.builders[LABEL].column.samples {
+            Samples::Sparse { dim, indices, values, .. } => labels(bytes, at, *dim, indices, values)?,
+            Samples::Dense { values, .. } => label(bytes, at, values)?,
+            _ => at,
+        };
+        at = self.query(bytes, skip_blanks(bytes, at))?;
+        let view = if bytes.last() == Some(&b'\n') { self.text } else { bytes };
+        let Samples::Sparse { dim, sample_offsets, indices, values } = &mut self.builders[FEATURES].column.samples
+        else {
+            unreachable!("features are sparse")
+        };
+        let before = sample_offsets.last().map_or(0, |&end| end as usize);
+        let base = self.layout.base;
+        let past_last = i64::from(base) + *dim as i64;
+        // Indices of 2^31 and more do not fit, in any base.
+        let bound = if self.layout.is_bounded { past_last.min(1 << 31) as u64 } else { 1 << 31 };
+        let end = match values {
+            Values::F32(values) => features(self.kernel, bytes, view, at, bound, indices, values)?,
+            Values::F64(values) => features(self.kernel, bytes, view, at, bound, indices, values)?,
+        };
+        let (mut least, mut wrong) = (i64::from(base), None);
+        for (number, index) in indices[before..].iter_mut().enumerate() {
+            if i64::from(*index) < least && wrong.is_none() {
+                wrong = Some((number, *index));
+            }
+            least = i64::from(*index) + 1;
+            *index -= base as i32;
+        }
+        if wrong.is_none() && least > past_last {
+            wrong = Some((indices.len() - before - 1, least as i32 - 1)); // the text is not the text of the index
+        }
+        if let Some((number, index)) = wrong {
+            let kind =
+                if number == 0 || i64::from(index) >= past_last { Kind::IndexOutOfRange } else { Kind::Descending };
+            let at = field_at(bytes, at, number);
+            return Err(Fault { kind, at, stream: FEATURES, found: index as u64 });
+        }
+        for builder in &mut *self.builders {
+            match &builder.column.samples {
+                Samples::Sparse { .. } => builder.end_sparse_sample(),
+                _ => builder.num_samples += 1,
+            }
+        }
+        Ok(end)
+    }
+
+    /// Read or skip the query at an offset. Returns the offset after it.
+    fn query(&mut self, bytes: &[u8], at: usize) -> Parsed<usize> {
+        let is_wanted = self.layout.has_queries;
+        let fault = |found| Fault { kind: Kind::BadQuery, at, stream: QUERIES, found };
+        if !bytes[at..].starts_with(QUERY) {
+            return if is_wanted { Err(fault(0)) } else { Ok(at) };
+        }
+        let end = end_of_field(bytes, at);
+        if is_wanted && let Samples::Dense { values, .. } = &mut self.builders[QUERIES].column.samples {
+            let text = std::str::from_utf8(&bytes[at + QUERY.len()..end]).unwrap_or_default();
+            let query = text.parse().ok().filter(|&query: &i64| query.unsigned_abs() <= LARGEST_QUERY as u64);
+            let query = query.ok_or(fault(1))?;
+            match values {
+                Values::F32(values) => push(values, query as f32),
+                Values::F64(values) => push(values, query as f64),
+            }
+        }
+        Ok(end)
+    }
+}
+
+/// True if the line has no further field at an offset.
+#[inline(always)]
+fn ends_line(bytes: &[u8], at: usize) -> bool {
+    bytes.get(at).is_none_or(|&byte| byte == b'\n' || byte == b'#')
+}
+
+/// True if a value ends at an offset.
+#[inline(always)]
+fn ends_value(bytes: &[u8], at: usize) -> bool {
+    bytes.get(at).is_none_or(|&byte| is_blank(byte) || byte == b'\n' || byte == b'#')
+}
+
+/// Read the number at an offset, which ends where `ends` says. Returns its value and the offset after it; otherwise the
+/// offset of the byte that belongs to no number.
+///
+/// The value is rounded to float64, and from there to its type, as scikit-learn does: in rare cases, this is not the nearest
+/// float32.
+#[inline]
+fn value(bytes: &[u8], at: usize, ends: impl Fn(usize) -> bool) -> Result<(f64, usize), usize> {
+    // Most values of many data sets are counts of one digit.
+    if let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit <= 9)
+        && ends(at + 1)
+    {
+        return Ok((digit.into(), at + 1));
+    }
+    let read = number::read::<f64>(bytes, at);
+    match read {
+        Ok((value, end)) if ends(end) => Ok((value, end)),
+        _ => unusual_value(bytes, at, ends, read.map_or_else(|bad| bad, |(_, end)| end)),
+    }
+}
+
+/// [`value`] of the forms `.5`, `1.e5`, `nan` and `inf`; `bad` is the byte that does not fit the usual forms.
+#[cold]
+#[inline(never)]
+fn unusual_value(bytes: &[u8], at: usize, ends: impl Fn(usize) -> bool, bad: usize) -> Result<(f64, usize), usize> {
+    let end = (at..bytes.len()).find(|&end| ends(end)).unwrap_or(bytes.len());
+    let text = std::str::from_utf8(&bytes[at..end]).unwrap_or_default();
+    text.parse().map(|value| (value, end)).map_err(|_| bad)
+}
+
+fn label(bytes: &[u8], at: usize, values: &mut Values) -> Parsed<usize> {
+    let fault = |at| Fault { kind: Kind::BadLabel, at, stream: LABEL, found: 0 };
+    let (value, end) = value(bytes, at, |end| ends_value(bytes, end)).map_err(fault)?;
+    match values {
+        Values::F32(values) => push(values, value as f32),
+        Values::F64(values) => push(values, value),
+    }
+    Ok(end)
+}
+
+/// Read several labels, or none: the line may begin with a feature or a query. Equal labels count once.
+fn labels(bytes: &[u8], start: usize, dim: usize, indices: &mut Vec<i32>, values: &mut Values) -> Parsed<usize> {
+    let end = end_of_field(bytes, start);
+    if memchr(b':', &bytes[start..end]).is_some() {
+        return Ok(start);
+    }
+    let fault = |kind, at, found| Fault { kind, at, stream: LABEL, found };
+    let (before, mut at) = (indices.len(), start);
+    loop {
+        let ends = |at| at == end || bytes[at] == b',';
+        let (label, after) = value(bytes, at, ends).map_err(|bad| fault(Kind::BadLabel, bad, 0))?;
+        if label < 0.0 || label.fract() != 0.0 || label.is_nan() {
+            return Err(fault(Kind::BadLabel, at, 0));
+        }
+        if label >= dim as f64 {
+            return Err(fault(Kind::IndexOutOfRange, at, label as u64));
+        }
+        push(indices, label as i32);
+        if after == end {
+            break;
+        }
+        at = after + 1;
+    }
+    indices[before..].sort_unstable();
+    let mut kept = before + 1;
+    for number in kept..indices.len() {
+        if indices[number] != indices[kept - 1] {
+            indices[kept] = indices[number];
+            kept += 1;
+        }
+    }
+    indices.truncate(kept);
+    for _ in before..kept {
+        match values {
+            Values::F32(values) => push(values, 1.0),
+            Values::F64(values) => push(values, 1.0),
+        }
+    }
+    Ok(end)
+}
+
+/// After a value at which a kernel stopped, the kernel is called again only if its last call took at least this many.
+const VALUES_WORTH_A_KERNEL: usize = 8;
+
+/// Append the features at an offset: indices as in the file, below `bound`, in any order. Returns the offset of the end of
+/// the line or of a comment.
+#[inline]
+fn features<T: Element + FromDouble>(
+    kernel: Kernel,
+    bytes: &[u8],
+    view: &[u8],
+    start: usize,
+    bound: u64,
+    indices: &mut Vec<i32>,
+    values: &mut Vec<T>,
+) -> Parsed<usize> {
+    let mut so_far = indices.len();
+    let mut at = T::sparse_prefix(kernel, view, start, bound as u32, indices, values);
+    let mut is_worth_it = indices.len() - so_far >= VALUES_WORTH_A_KERNEL;
+    loop {
+        at = skip_blanks(bytes, at);
+        if ends_line(bytes, at) {
+            return Ok(at);
+        }
+        let first = at;
+        let mut index = 0u64;
+        while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit <= 9) {
+            index = index.saturating_mul(10).saturating_add(digit.into());
+            at += 1;
+        }
+        let fault = |kind, at| Fault { kind, at, stream: FEATURES, found: index };
+        if at == first {
+            return Err(fault(Kind::BadIndex, at));
+        }
+        if bytes.get(at) != Some(&b':') {
+            return Err(fault(Kind::MissingColon, at));
+        }
+        if index >= bound {
+            return Err(fault(Kind::IndexOutOfRange, first));
+        }
+        let ends = |end| ends_value(bytes, end);
+        let (value, end) = value(bytes, at + 1, ends).map_err(|bad| fault(Kind::BadNumber, bad))?;
+        push(indices, index as i32);
+        push(values, T::from_double(value));
+        at = end;
+        if is_worth_it {
+            so_far = indices.len();
+            at = T::sparse_prefix(kernel, view, end, bound as u32, indices, values);
+            is_worth_it = indices.len() - so_far >= VALUES_WORTH_A_KERNEL;
+        }
+    }
+}
+
+/// The offset of a field of a line, counted from the field at `at`.
+fn field_at(bytes: &[u8], at: usize, number: usize) -> usize {
+    let mut at = skip_blanks(bytes, at);
+    for _ in 0..number {
+        at = skip_blanks(bytes, end_of_field(bytes, at));
+    }
+    at
+}
+
+/// A type of values that is rounded from float64.
+trait FromDouble {
+    fn from_double(value: f64) -> Self;
+}
+
+impl FromDouble for f32 {
+    fn from_double(value: f64) -> f32 {
+        value as f32
+    }
+}
+
+impl FromDouble for f64 {
+    fn from_double(value: f64) -> f64 {
+        value
+    }
+}

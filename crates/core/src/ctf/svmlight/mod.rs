@@ -1,0 +1,53 @@
+//! The svmlight (libsvm) text format: index and parser. (docs/formats/svmlight.md)
+//!
+//! ```text
+//! line      label [qid:query] index:value index:value … [# comment] LF
+//! label     a number; with several labels: numbers with commas between them, or nothing
+//! ```
+//!
+//! The format has the values, the findings, the columns and the division among threads of CNTK's text format, and only its
+//! own lines: `scan` finds them, `line` parses them, `write` writes them.
+
+mod line;
+mod scan;
+mod write;
+
+pub(super) use line::Parser;
+pub use scan::{Facts, NoQuery, Unscanned, index};
+pub use write::{Columns, write};
+
+/// What a parser must know of a svmlight text, apart from its columns: the features, the label and, if wanted, the query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// The index of the first feature in the file: 0 or 1.
+    pub base: u32,
+    /// True if the queries are a column.
+    pub has_queries: bool,
+    /// True if larger features are faults; otherwise there are none if the features of each line ascend.
+    pub is_bounded: bool,
+}
+
+/// True if a byte separates the fields of a line.
+#[inline(always)]
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | 0x0B | 0x0C)
+}
+
+/// The offset of the first byte at `at` or after that is not blank.
+#[inline(always)]
+fn skip_blanks(bytes: &[u8], mut at: usize) -> usize {
+    while bytes.get(at).is_some_and(|&byte| is_blank(byte)) {
+        at += 1;
+    }
+    at
+}
+
+/// The offset at which the field at `at` ends: at a blank, a comment or the end of the line.
+#[inline]
+fn end_of_field(bytes: &[u8], at: usize) -> usize {
+    let ends = |&byte: &u8| is_blank(byte) || byte == b'#' || byte == b'\n';
+    bytes[at..].iter().position(ends).map_or(bytes.len(), |size| at + size)
+}
+
+/// The begin of a field with a query.
+const QUERY: &[u8] = b"qid:";

@@ -1,0 +1,206 @@
+//! The index: where the samples of a text are, and the range of their features.
+//!
+//! The scan looks at the beginning and at the end of a line: features ascend, so that the first has the least index, and
+//! the last the largest. It finds no fault in a line; the parser does.
+
+use super::super::{Mode, Scan, Share};
+use super::{QUERY, end_of_field, skip_blanks};
+use crate::memory;
+use crate::text::{Text, Unread};
+use memchr::{memchr, memchr_iter, memrchr};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// The features, labels and queries of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// The least index of a feature; 2^64 - 1 if there is no feature.
+    pub least_index: u64,
+    /// The largest index of a feature; 0 if there is no feature.
+    pub largest_index: u64,
+    /// The largest label that is a whole number.
+    pub largest_label: u64,
+}
+
+impl Facts {
+    const NONE: Facts = Facts { least_index: u64::MAX, largest_index: 0, largest_label: 0 };
+
+    fn and(self, other: Facts) -> Facts {
+        Facts {
+            least_index: self.least_index.min(other.least_index),
+            largest_index: self.largest_index.max(other.largest_index),
+            largest_label: self.largest_label.max(other.largest_label),
+        }
+    }
+}
+
+/// A line without a query that fits 64 bits, at this offset, where queries are the sequences.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NoQuery(pub u64);
+
+/// Why a text cannot be scanned.
+#[derive(Debug)]
+pub enum Unscanned {
+    /// It cannot be read.
+    Unread(std::io::Error),
+    /// A line has no query.
+    NoQuery(NoQuery),
+    /// A line of 4 GiB or more.
+    LongLine {
+        /// Its first byte.
+        at: u64,
+    },
+}
+
+impl From<Unread> for Unscanned {
+    fn from(unread: Unread) -> Unscanned {
+        match unread {
+            Unread::Failed(error) => Unscanned::Unread(error),
+            Unread::LongLine(at) => Unscanned::LongLine { at: at as u64 },
+        }
+    }
+}
+
+/// Find the samples of a text's lines that start in `range`, on all threads of the current pool. The first line of the
+/// text starts at `first`. With ids, neighbouring lines with the same query are a sequence; otherwise each line is.
+///
+/// Neighbouring sequences of different shares may have the same query. The caller joins them. Lines without a sample
+/// belong to the sequence before them. Each thread takes `share_bytes` at a time.
+pub fn index(
+    text: Text,
+    first: usize,
+    range: Range<usize>,
+    mode: Mode,
+    share_bytes: usize,
+) -> Result<(Vec<Share>, Facts), Unscanned> {
+    let scan_share = |number: usize| {
+        let begin = range.start + number * share_bytes;
+        let mut blocks = text.blocks(begin..range.end.min(begin + share_bytes), share_bytes.div_ceil(8));
+        if begin > first {
+            blocks = blocks.skip_to_line_start()?;
+        }
+        let (mut found, mut facts) = (Scan::default(), Facts::NONE);
+        while let Some((offset, block)) = blocks.next_block()? {
+            scan(&mut found, &mut facts, block, offset as u64, mode).map_err(Unscanned::NoQuery)?;
+        }
+        Ok((Share::from(found), facts))
+    };
+    let num_shares = range.len().div_ceil(share_bytes);
+    let shares: Vec<Result<(Share, Facts), Unscanned>> = (0..num_shares).into_par_iter().map(scan_share).collect();
+    let mut all = Facts::NONE;
+    let shares = shares.into_iter().map(|scanned| {
+        scanned.map(|(share, facts)| {
+            all = all.and(facts);
+            share
+        })
+    });
+    let shares = shares.collect::<Result<Vec<_>, _>>()?;
+    Ok((shares, all))
+}
+
+/// Append the samples of a block of whole lines that starts at `offset`.
+fn scan(found: &mut Scan, facts: &mut Facts, block: &[u8], offset: u64, mode: Mode) -> Result<(), NoQuery> {
+    let has_comments = memchr(b'#', block).is_some();
+    let mut start = 0;
+    for end in memchr_iter(b'\n', block).chain((block.last() != Some(&b'\n')).then_some(block.len())) {
+        let line = &block[start..end];
+        let at = offset + start as u64;
+        start = end + 1;
+        let line = if has_comments { &line[..memchr(b'#', line).unwrap_or(line.len())] } else { line };
+        let label = skip_blanks(line, 0);
+        if label == line.len() {
+            continue;
+        }
+        let query = scan_line(line, label, facts);
+        if mode == Mode::Lines {
+            memory::push(&mut found.starts, at);
+            memory::push(&mut found.lines, 1);
+            continue;
+        }
+        let query = query.ok_or(NoQuery(at))?;
+        match (found.keys.last() == Some(&query), found.lines.last_mut()) {
+            (true, Some(lines)) => *lines += 1,
+            _ => {
+                memory::push(&mut found.keys, query);
+                memory::push(&mut found.starts, at);
+                memory::push(&mut found.lines, 1);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Add the facts of a line whose first field is at `label`. Returns its query, if it has one that fits 64 bits.
+#[inline]
+fn scan_line(line: &[u8], label: usize, facts: &mut Facts) -> Option<u64> {
+    let mut field = label;
+    let end = end_of_field(line, label);
+    if memchr(b':', &line[label..end]).is_none() {
+        for label in line[label..end].split(|&byte| byte == b',') {
+            facts.largest_label = facts.largest_label.max(number(label).unwrap_or(0));
+        }
+        field = skip_blanks(line, end);
+    }
+    let mut query = None;
+    if line[field..].starts_with(QUERY) {
+        let end = end_of_field(line, field);
+        query = number(&line[field + QUERY.len()..end]);
+        field = skip_blanks(line, end);
+    }
+    if let Some(last) = memrchr(b':', &line[field..]) {
+        let last = field + last;
+        let digits = line[field..last].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        facts.largest_index = facts.largest_index.max(index_in(&line[last - digits..last]));
+        let digits = line[field..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        facts.least_index = facts.least_index.min(index_in(&line[field..field + digits]));
+    }
+    query
+}
+
+/// The index that some digits are, at most 2^64 - 1.
+#[inline]
+fn index_in(digits: &[u8]) -> u64 {
+    digits.iter().fold(0u64, |index, digit| index.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
+}
+
+/// The whole number that a text is, if it fits 64 bits.
+#[inline]
+fn number(text: &[u8]) -> Option<u64> {
+    let mut number = (!text.is_empty()).then_some(0u64)?;
+    for byte in text {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = number.checked_mul(10)?.checked_add(digit.into())?;
+    }
+    Some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scanned(text: &str, mode: Mode) -> Result<(Scan, Facts), NoQuery> {
+        let (mut found, mut facts) = (Scan::default(), Facts::NONE);
+        scan(&mut found, &mut facts, text.as_bytes(), 100, mode).map(|()| (found, facts))
+    }
+
+    #[test]
+    fn samples_start_at_lines_that_are_not_blank_or_comments() {
+        let (found, facts) = scanned("# a:9\n1 3:1 7:2 # 99:1\n\n \r\n3,12 qid:5 2:1\n0\n4:1", Mode::Lines).unwrap();
+        assert_eq!((found.starts, found.lines), (vec![106, 127, 142, 144], vec![1; 4]));
+        assert_eq!(facts, Facts { least_index: 2, largest_index: 7, largest_label: 12 });
+        assert_eq!(scanned("\n", Mode::Lines).unwrap(), (Scan::default(), Facts::NONE));
+    }
+
+    #[test]
+    fn neighbouring_lines_with_a_query_are_a_sequence() {
+        let (found, _) = scanned("1 qid:7 1:1\n# c\n2 qid:7 1:1\n1 qid:3 2:1\n1 qid:7\n", Mode::Ids).unwrap();
+        assert_eq!((found.keys, found.lines), (vec![7, 3, 7], vec![2, 1, 1]));
+        assert_eq!(found.starts, [100, 128, 140]);
+        for text in ["1 1:1\n", "1 qid:-1 1:1\n", "1 qid: 1:1\n", "1 qid:18446744073709551616 1:1\n"] {
+            assert_eq!(scanned(text, Mode::Ids), Err(NoQuery(100)));
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The writer: columns into lines. Numbers are written with the fewest digits that read back to the same bits.
+
+use super::super::write::{Unwritable, put_integer, put_number};
+use crate::chunk::{PlainChunk, PlainColumn, in_either_precision};
+use rayon::prelude::*;
+
+/// The columns of a chunk that are written.
+#[derive(Debug, Clone, Copy)]
+pub struct Columns {
+    /// The features: sparse, or dense, whose zeros are left out.
+    pub features: usize,
+    /// The label: one value, or sparse entries of 1, the labels.
+    pub label: usize,
+    /// The query: one whole number.
+    pub query: Option<usize>,
+    /// The index of the first feature in the file.
+    pub base: u32,
+}
+
+/// Write the sequences of a chunk as text, in pieces of `piece` sequences on all threads of the current pool. A column that
+/// does not exist is a bug of the caller, and is taken as empty.
+///
+/// With `keys`, the key of each sequence is the query of its lines. A fault names the features as stream 0, the label as 1
+/// and the query as 2.
+///
+/// # Errors
+/// A sequence has different numbers of features and labels; a label or a query is not a whole number.
+pub fn write(chunk: &PlainChunk, keys: &[u64], columns: Columns, piece: usize) -> Result<Vec<Vec<u8>>, Unwritable> {
+    let (count, piece) = (chunk.num_sequences(), piece.max(1));
+    let written: Vec<Result<Vec<u8>, Unwritable>> = (0..count.div_ceil(piece))
+        .into_par_iter()
+        .map(|number| {
+            let mut out = Vec::new();
+            for sequence in number * piece..count.min((number + 1) * piece) {
+                write_sequence(chunk, sequence, keys.get(sequence).copied(), columns, &mut out)?;
+            }
+            Ok(out)
+        })
+        .collect();
+    written.into_iter().collect()
+}
+
+fn write_sequence(
+    chunk: &PlainChunk,
+    sequence: usize,
+    key: Option<u64>,
+    wanted: Columns,
+    out: &mut Vec<u8>,
+) -> Result<(), Unwritable> {
+    let (columns, number) = chunk.locate(sequence);
+    let samples = |column: usize| columns.get(column).map_or(0..0, |column| column.samples(number));
+    let features = samples(wanted.features);
+    let others = [Some(wanted.label), wanted.query].into_iter().flatten();
+    if features.is_empty() || others.map(samples).any(|samples| samples.len() != features.len()) {
+        return Err(Unwritable::NoSample { sequence });
+    }
+    let fault = |stream| move |value| Unwritable::Value { sequence, stream, value };
+    for (line, sample) in features.enumerate() {
+        let sample_of = |column: usize| samples(column).start + line;
+        put_label(out, &columns[wanted.label], sample_of(wanted.label)).map_err(fault(1))?;
+        let query = match wanted.query {
+            Some(column) => Some(whole(&columns[column], sample_of(column)).map_err(fault(2))?),
+            None => key.map(|key| (false, key)),
+        };
+        if let Some((is_negative, query)) = query {
+            out.extend_from_slice(if is_negative { b" qid:-" } else { b" qid:" });
+            put_integer(out, query);
+        }
+        put_features(out, &columns[wanted.features], sample, wanted.base).map_err(fault(0))?;
+        out.push(b'\n');
+    }
+    Ok(())
+}
+
+fn put_value<T: super::super::write::Decimal>(out: &mut Vec<u8>, value: T) {
+    if put_number(out, value).is_err() {
+        let wide: f64 = value.into();
+        let text: &[u8] = if wide.is_nan() { b"nan" } else { b"inf" };
+        out.extend_from_slice(if wide.is_sign_negative() { b"-" } else { b"" });
+        out.extend_from_slice(text);
+    }
+}
+
+/// Write a label, or several. A failure is a value that is not 1.
+fn put_label(out: &mut Vec<u8>, column: &PlainColumn, sample: usize) -> Result<(), f64> {
+    let range = column.range(sample..sample + 1);
+    in_either_precision!(column.values, values => match column.entries {
+        None => values[range].iter().for_each(|&value| put_value(out, value)),
+        Some((_, indices)) => {
+            for (number, (&index, &value)) in indices[range.clone()].iter().zip(&values[range]).enumerate() {
+                if f64::from(value) != 1.0 {
+                    return Err(value.into());
+                }
+                if number > 0 {
+                    out.push(b',');
+                }
+                put_integer(out, index as u64);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// The whole number that a sample is, as its sign and its absolute value. A failure is another value.
+fn whole(column: &PlainColumn, sample: usize) -> Result<(bool, u64), f64> {
+    let range = column.range(sample..sample + 1);
+    let value: f64 =
+        in_either_precision!(column.values, values => values[range].first().map_or(f64::NAN, |&value| value.into()));
+    let is_whole = value.abs() <= (1u64 << 53) as f64 && value.fract() == 0.0;
+    if is_whole { Ok((value < 0.0, value.abs() as u64)) } else { Err(value) }
+}
+
+/// Write features. A failure is an index that is not above the index before it.
+fn put_features(out: &mut Vec<u8>, column: &PlainColumn, sample: usize, base: u32) -> Result<(), f64> {
+    let range = column.range(sample..sample + 1);
+    let put_index = |out: &mut Vec<u8>, index: u64| {
+        out.push(b' ');
+        put_integer(out, index + u64::from(base));
+        out.push(b':');
+    };
+    in_either_precision!(column.values, values => match column.entries {
+        None => {
+            for (index, &value) in values[range].iter().enumerate().filter(|&(_, &value)| value != 0.0) {
+                put_index(out, index as u64);
+                put_value(out, value);
+            }
+        }
+        Some((_, indices)) => {
+            let mut least = 0;
+            for (&index, &value) in indices[range.clone()].iter().zip(&values[range]) {
+                if i64::from(index) < least {
+                    return Err(index.into());
+                }
+                least = i64::from(index) + 1;
+                put_index(out, index as u64);
+                put_value(out, value);
+            }
+        }
+    });
+    Ok(())
+}

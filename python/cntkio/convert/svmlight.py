@@ -1,0 +1,145 @@
+"""Whole svmlight texts as arrays, and svmlight texts from anything that can be written. (docs/formats/svmlight.md)"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+
+from cntkio import _core
+from cntkio._threads import num_threads
+from cntkio.convert import tuning
+from cntkio.convert.array_streams import pieces_of
+from cntkio.convert.arrays import read_corpus
+from cntkio.convert.compression import Compression, compressed, compression_of
+from cntkio.convert.pieces import AnyPath, Pieces, Progress
+from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats.file_lists import FileNames
+from cntkio.formats.output_file import written_whole
+from cntkio.formats.svmlight import SvmlightDeserializer
+from cntkio.hints import suggests_keywords, there_are
+from cntkio.minibatch import Minibatch
+
+
+def read_svmlight(path: FileNames, **options: Any) -> Minibatch:
+    """Read a svmlight (libsvm) text into arrays, in its order.
+
+    Args:
+        path: The file; or several, a pattern or a list, as for `SvmlightDeserializer`.
+        options: As for `SvmlightDeserializer`.
+
+    Returns:
+        A `Minibatch` of all lines: ``features``, whose `tocsr` is a SciPy matrix, ``label``, and ``qid`` if asked for.
+
+    Raises:
+        OSError: The file cannot be read.
+        FormatError: The file breaks the format.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.svm")
+        >>> _ = path.write_text("1 qid:7 1:0.5 3:2 # first\\n-1 qid:7 2:1\\n")
+        >>> data = read_svmlight(path, query_id=True)
+        >>> data["features"].indices, data["features"].values, data["features"].indptr
+        (array([0, 2, 1], dtype=int32), array([0.5, 2. , 1. ], dtype=float32), array([0, 2, 3]))
+        >>> data["label"].values.ravel(), data["qid"].values.ravel()
+        (array([ 1., -1.], dtype=float32), array([7., 7.]))
+    """
+    with closing(SvmlightDeserializer(path, **options).open()) as corpus:
+        return read_corpus(corpus)
+
+
+@suggests_keywords
+def write_svmlight(
+    path: AnyPath,
+    data: Any,
+    *,
+    features: str = "features",
+    label: str = "label",
+    query: str | None = "qid",
+    by_query: bool = False,
+    zero_based: bool = False,
+    compress: Compression | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Write a svmlight (libsvm) text, with bounded memory. The file appears under its name when it is complete.
+
+    Each sample is a line. Numbers are the shortest that read back to the same bits. Zeros of dense features are left
+    out.
+
+    Args:
+        path: The file.
+        data: As for `write_cbf`.
+        features: The stream of the features, sparse or dense.
+        label: The stream of the labels: one value a sample; or sparse with values of 1, several labels.
+        query: The stream of the queries, whole numbers, written as ``qid:``; None, or no such stream: none.
+        by_query: Whether to write the key of each sequence as the query of its lines.
+        zero_based: Whether the first feature gets the index 0; otherwise 1, as the format has it.
+        compress: As for `write_ctf`.
+        progress: As for `write_cbf`.
+
+    Raises:
+        ConfigError: The data have no such streams.
+        CorpusError: The data have no sequence, or keys that are not whole numbers from 0.
+        FormatError: A sequence has no features, or not a label for each; a query is not a whole number.
+        OSError: A file cannot be read or written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> import numpy as np
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.svm")
+        >>> write_svmlight(path, {"features": np.float32([[0, 0.1], [2, 0]]), "label": np.float32([1, -1])})
+        >>> path.read_text().splitlines()
+        ['1 2:0.1', '-1 1:2']
+    """
+    compression, num_sequences = compression_of(path, compress), 0
+    with pieces_of(data) as corpus, written_whole(path) as whole, compressed(whole, compression) as file:
+        columns = _column(corpus, features), _column(corpus, label), _query_column(corpus, query, by_query)
+        names = [features, label, query]
+        for piece in corpus.reported(progress):
+            keys = np.empty(0, np.uint64)
+            if by_query:
+                if piece.keys is None or piece.keys.dtype.kind not in "ui":
+                    raise CorpusError(f"{corpus.name}: the keys are not whole numbers; expected them for by_query=True")
+                keys = piece.keys.astype(np.uint64)
+            texts, unwritable = _core.svmlight_write(
+                piece.chunk, keys, columns, int(not zero_based), num_threads(), tuning.SEQUENCES_PER_CORE
+            )
+            if unwritable is not None:
+                raise _unwritable_error(corpus, names, num_sequences, unwritable)
+            num_sequences += piece.chunk.num_sequences
+            for text in texts:
+                file.write(text.data)
+        if num_sequences == 0:
+            raise CorpusError(f"{corpus.name}: no sequence to write")
+
+
+def _column(corpus: Pieces, name: str) -> int:
+    names = [info.name for info in corpus.streams]
+    if name not in names:
+        raise ConfigError(f"{corpus.name} has no stream {name!r}{there_are(name, names)}", key=name)
+    return names.index(name)
+
+
+def _query_column(corpus: Pieces, name: str | None, by_query: bool) -> int | None:
+    if by_query or name is None or name not in [info.name for info in corpus.streams]:
+        return None
+    return _column(corpus, name)
+
+
+def _unwritable_error(
+    corpus: Pieces, names: Sequence[str | None], num_before: int, unwritable: tuple[int, tuple[int, float] | None]
+) -> FormatError:
+    sequence, found = unwritable
+    if found is None:
+        what = f"a sequence without {names[0]!r}, or with another number of other samples; expected as many of each"
+        return FormatError(what, path=corpus.name, sequence=num_before + sequence)
+    stream, value = found
+    what = (
+        f"the feature {value:.0f} is not above the feature before it; expected ascending indices",
+        f"a label with the value {value}; expected 1 for each of several labels",
+        f"the query {value}; expected a whole number of at most 2^53",
+    )[stream]
+    return FormatError(what, path=corpus.name, sequence=num_before + sequence, stream=names[stream])
