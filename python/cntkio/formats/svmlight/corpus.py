@@ -186,13 +186,14 @@ def svmlight_of(filename: FileNames, **options: Any) -> SvmlightDeserializer:
     """
     deserializer = SvmlightDeserializer(filename, **options)
     first = listed_files(deserializer.filename, remote=deserializer.remote)[0]
-    return dataclasses.replace(deserializer, **usual_options(first))
+    usual = usual_options(first)
+    return dataclasses.replace(deserializer, multilabel=usual.multilabel, query_id=usual.query_id)
 
 
 class _Scan(NamedTuple):
     """The index of a text, and what it takes to open the same text again."""
 
-    index: TextIndex
+    made: TextIndex
     guide: object
     stamp: object
 
@@ -203,7 +204,7 @@ class _SvmlightFormat(CTFFormat):
     form = "svmlight"
 
     def __init__(self, options: SvmlightDeserializer, scans: dict[str, _Scan], is_packed: bool, largest: int) -> None:
-        facts = [Facts(*scan.index.numbers) for scan in scans.values()]
+        facts = [Facts(*scan.made.numbers) for scan in scans.values()]
         self._scans, self._base = scans, base_of(options.zero_based, facts)
         largest_index, largest_label = (max(each[number] for each in facts) for number in (1, 2))
         has_features = any(each.has_features for each in facts)
@@ -246,7 +247,7 @@ class _SvmlightFormat(CTFFormat):
         scan = self._scans[file.path]
         if file.stamp != scan.stamp:
             raise changed_in_use(file.path, file.size, file.size)
-        return scan.index._replace(writer=None)
+        return scan.made._replace(writer=None)
 
     def words(self, kind: str, stream: int | None) -> str:
         first = self._base if stream == 0 else 0

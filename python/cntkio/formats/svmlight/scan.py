@@ -143,13 +143,25 @@ def _scan(file: TextInput, settings: ScanSettings) -> TextIndex:
     return TextIndex(table, places, remarks, [], content_sum(file), num_lines, tuple(facts))
 
 
-def usual_options(path: str) -> dict[str, bool]:
-    """Return the options that fit the first lines of a text: whether it has several labels, and queries."""
+class UsualOptions(NamedTuple):
+    """Options that the first lines of a text show.
+
+    Attributes:
+        multilabel: Whether lines have several labels, or none.
+        query_id: Whether each line has a query.
+    """
+
+    multilabel: bool
+    query_id: bool
+
+
+def usual_options(path: str) -> UsualOptions:
+    """Return the options that fit the first lines of a text."""
     with closing(open_stored(path)) as stored:
         head = Beginning.of(stored, _HEAD).head
     lines = [fields for line in head.split(b"\n") if (fields := line.partition(b"#")[0].split())]
     whole = lines[:-1] or lines  # the last line may be cut off
-    return {
-        "multilabel": any(b"," in fields[0] or b":" in fields[0] for fields in whole),
-        "query_id": bool(whole) and all(any(field.startswith(b"qid:") for field in fields[:2]) for fields in whole),
-    }
+    return UsualOptions(
+        any(b"," in fields[0] or b":" in fields[0] for fields in whole),
+        bool(whole) and all(any(field.startswith(b"qid:") for field in fields[:2]) for fields in whole),
+    )

@@ -211,9 +211,9 @@ fn labels(bytes: &[u8], start: usize, dim: usize, indices: &mut Vec<i32>, values
         at = after + 1;
     }
     indices[before..].sort_unstable();
-    let mut kept = before + 1;
-    for number in kept..indices.len() {
-        if indices[number] != indices[kept - 1] {
+    let (num_all, mut kept) = (indices.len(), before);
+    for number in before..num_all {
+        if kept == before || indices[number] != indices[kept - 1] {
             indices[kept] = indices[number];
             kept += 1;
         }

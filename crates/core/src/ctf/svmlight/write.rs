@@ -72,6 +72,10 @@ fn write_sequence(
     Ok(())
 }
 
+fn wide<T: Into<f64>>(value: T) -> f64 {
+    value.into()
+}
+
 fn put_value<T: super::super::write::Decimal>(out: &mut Vec<u8>, value: T) {
     if put_number(out, value).is_err() {
         let wide: f64 = value.into();
@@ -88,8 +92,8 @@ fn put_label(out: &mut Vec<u8>, column: &PlainColumn, sample: usize) -> Result<(
         None => values[range].iter().for_each(|&value| put_value(out, value)),
         Some((_, indices)) => {
             for (number, (&index, &value)) in indices[range.clone()].iter().zip(&values[range]).enumerate() {
-                if f64::from(value) != 1.0 {
-                    return Err(value.into());
+                if wide(value) != 1.0 {
+                    return Err(wide(value));
                 }
                 if number > 0 {
                     out.push(b',');
@@ -105,7 +109,7 @@ fn put_label(out: &mut Vec<u8>, column: &PlainColumn, sample: usize) -> Result<(
 fn whole(column: &PlainColumn, sample: usize) -> Result<(bool, u64), f64> {
     let range = column.range(sample..sample + 1);
     let value: f64 =
-        in_either_precision!(column.values, values => values[range].first().map_or(f64::NAN, |&value| value.into()));
+        in_either_precision!(column.values, values => values[range].first().map_or(f64::NAN, |&value| wide(value)));
     let is_whole = value.abs() <= (1u64 << 53) as f64 && value.fract() == 0.0;
     if is_whole { Ok((value < 0.0, value.abs() as u64)) } else { Err(value) }
 }
