@@ -51,7 +51,7 @@ class Facts(NamedTuple):
 
     @property
     def has_features(self) -> bool:
-        """Whether a line has a feature."""
+        """True if a line has a feature."""
         return self.least_index != _NO_INDEX
 
 

@@ -16,14 +16,14 @@ pub(super) use line::Parser;
 pub use scan::{Facts, NoQuery, Unscanned, index};
 pub use write::{Columns, write};
 
-/// What a parser must know of a svmlight text, apart from its columns: the features, the label and, if wanted, the query.
+/// The layout of a svmlight text, whose columns are the features, the label and, if wanted, the query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// The index of the first feature in the file: 0 or 1.
     pub base: u32,
     /// True if the queries are a column.
     pub has_queries: bool,
-    /// True if larger features are faults; otherwise there are none if the features of each line ascend.
+    /// True if features beyond the dimension are faults; otherwise the dimension was made from the largest feature.
     pub is_bounded: bool,
 }
 

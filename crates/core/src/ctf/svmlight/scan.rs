@@ -14,9 +14,9 @@ use std::ops::Range;
 /// The features, labels and queries of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// The least index of a feature; 2^64 - 1 if there is no feature.
+    /// The least index of a feature; 2^64 - 1 in a text without features.
     pub least_index: u64,
-    /// The largest index of a feature; 0 if there is no feature.
+    /// The largest index of a feature; 0 in a text without features.
     pub largest_index: u64,
     /// The largest label that is a whole number.
     pub largest_label: u64,
