@@ -314,9 +314,7 @@ def _from_cache(file: TextInput, arrays: StoredArrays, options: Mapping[str, Any
     if not remarks.keys() <= REMARKS.keys() or not all(0 <= offset < file.size for offset in offsets):
         raise DamagedCacheError("its remarks are of an unknown kind, or outside the file")
     table = SequenceTable(keys, lengths, chunk_starts, options=options)
-    return TextIndex(
-        table, places, remarks, [], str(facts["content"]), num_lines, numbers=numbers, cache=arrays.path
-    )
+    return TextIndex(table, places, remarks, [], str(facts["content"]), num_lines, numbers=numbers, cache=arrays.path)
 
 
 def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) -> TextIndex:

@@ -140,7 +140,7 @@ def _scan(file: TextInput, settings: ScanSettings) -> TextIndex:
             remarks["repeated id"] = remark(len(again), offsets, keys[again[:MOST_EXAMPLES]])
     table = SequenceTable(keys, lengths, chunk_starts, options=settings._asdict())
     num_lines = None if settings.by_query else len(lengths)
-    return TextIndex(table, places, remarks, [], content_sum(file), num_lines, tuple(facts))
+    return TextIndex(table, places, remarks, [], content_sum(file), num_lines, numbers=tuple(facts))
 
 
 class UsualOptions(NamedTuple):
