@@ -14,10 +14,10 @@ from cntkio.convert import tuning
 from cntkio.convert.array_streams import pieces_of
 from cntkio.convert.arrays import read_corpus
 from cntkio.convert.compression import Compression, compressed, compression_of
-from cntkio.convert.pieces import AnyPath, Pieces, Progress
+from cntkio.convert.pieces import Pieces, Progress
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.file_lists import FileNames
-from cntkio.formats.output_file import written_whole
+from cntkio.formats.output_file import AnyPath, written_whole
 from cntkio.formats.svmlight import SvmlightDeserializer
 from cntkio.hints import suggests_keywords, there_are
 from cntkio.minibatch import Minibatch

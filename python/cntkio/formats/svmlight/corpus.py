@@ -16,7 +16,7 @@ from cntkio._threads import Workers, num_threads
 from cntkio.arguments import check_fields, float_type
 from cntkio.errors import ConfigError
 from cntkio.formats.block_cache import require_room
-from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Index
+from cntkio.formats.contract import OPENING, Deserializer, Index, Opening
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.ctf.corpus import CTFFormat, OpenText
@@ -25,9 +25,10 @@ from cntkio.formats.ctf.index import FirstPass, TextIndex
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.input_file import changed_in_use
 from cntkio.formats.joined_index import KeysOf, check_keys_of
+from cntkio.formats.names import is_remote
 from cntkio.formats.open_input import open_input, presumed_sizes, text_sizes
 from cntkio.formats.passes import announced_together
-from cntkio.formats.remote import Remote, default_remote, is_remote, located
+from cntkio.formats.remote import Remote, default_remote, located
 from cntkio.formats.svmlight.scan import Facts, ScanSettings, base_of, scanned, usual_options
 from cntkio.formats.text_input import TextInput
 from cntkio.hints import suggests_keywords
@@ -122,8 +123,8 @@ class SvmlightDeserializer:
         """The deserializer itself."""
         return (self,)
 
-    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> FileCorpus:
-        """Open the files and index them, or load the indexes. Keys are numbers, whatever `text_keys` says.
+    def open(self, opening: Opening = OPENING) -> FileCorpus:
+        """Open the files and index them, or load the indexes. Keys are numbers, whatever the other corpora have.
 
         Raises:
             OSError: A file cannot be read, or no file matches a pattern.
@@ -135,12 +136,12 @@ class SvmlightDeserializer:
         with announced_together("indexing", sizes):
             scans = self._scans(paths)
         largest = max(sizes) if all(sizes) else self.chunk_size_in_bytes
-        corpus = FileCorpus(_SvmlightFormat(self, scans, ahead.is_packed, largest), paths, self.label, keys=self.keys)
+        corpus = FileCorpus(_SvmlightFormat(self, scans, opening, largest), paths, keys=self.keys)
         try:
             if any(is_remote(path, self.remote) for path in paths):
                 limit = (self.remote or default_remote()).cache_limit
                 num_bytes = None if are_several else corpus.index.num_bytes
-                require_room(limit, ahead, corpus.table, self.chunk_size_in_bytes, num_bytes)
+                require_room(limit, opening.ahead, corpus.table, self.chunk_size_in_bytes, num_bytes)
         except BaseException:
             corpus.close()
             raise
@@ -156,7 +157,7 @@ class SvmlightDeserializer:
                 file.text.require_unchanged()
                 if index.writer is not None:
                     index.writer.wait()  # it reads facts of the file
-                return _Scan(index, file.text.guide, file.stamp)
+                return _Scan(index, file.text.storage.guide, file.stamp)
 
         if len(paths) == 1:
             return {paths[0]: scan(paths[0])}
@@ -203,7 +204,7 @@ class _SvmlightFormat(CTFFormat):
 
     form = "svmlight"
 
-    def __init__(self, options: SvmlightDeserializer, scans: dict[str, _Scan], is_packed: bool, largest: int) -> None:
+    def __init__(self, options: SvmlightDeserializer, scans: dict[str, _Scan], opening: Opening, largest: int) -> None:
         facts = [Facts(*scan.made.numbers) for scan in scans.values()]
         self._scans, self._base = scans, base_of(options.zero_based, facts)
         largest_index, largest_label = (max(each[number] for each in facts) for number in (1, 2))
@@ -228,13 +229,15 @@ class _SvmlightFormat(CTFFormat):
             keys=options.keys,
             remote=options.remote,
         )
-        super().__init__(text, False, is_packed=is_packed, largest=largest, are_several=len(scans) > 1)
+        super().__init__(
+            text, dataclasses.replace(opening, text_keys=False), largest=largest, are_several=len(scans) > 1
+        )
         if options.query_id:
             self.streams = (*self.streams[:-1], StreamInformation(_QUERY, 2, "dense", np.float64, 1))
             self.schema[-1] = self.schema[-1]._replace(is_double=True)
         self.core_schema = _core.CTFSchema(
             self.schema,
-            is_compact=is_packed,
+            is_compact=opening.ahead.is_packed,
             keeps_findings=self.report.is_observed,
             svmlight=(self._base, options.query_id, options.num_features is not None),
         )

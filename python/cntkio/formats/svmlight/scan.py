@@ -10,7 +10,6 @@ from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.errors import FormatError
 from cntkio.formats.columns import CountedKeys, compact_lengths, joined_lengths, stored_keys
-from cntkio.formats.compressed import explained
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.index import (
     MOST_EXAMPLES,
@@ -30,7 +29,7 @@ from cntkio.formats.input_file import Locator, content_sum
 from cntkio.formats.open_input import Beginning, open_stored
 from cntkio.formats.passes import announced, passed
 from cntkio.formats.table import SequenceTable
-from cntkio.formats.text_input import TextInput
+from cntkio.formats.text_input import TextInput, explained
 
 _NO_INDEX = 2**64 - 1
 _HEAD = 1 << 16
