@@ -56,6 +56,7 @@ from cntkio.io import (
 )
 from cntkio.minibatch import Minibatch, TruncatedMinibatchData
 from cntkio.mixture import Mixture
+from cntkio.rows import PackedRows, packed
 from cntkio.source import ExplainedStep, PlannedSteps, SourcePlan
 from cntkio.survey import Finding, Findings, check
 from cntkio.timeline import BalancedPartition, Budget, GlobalPartition, Partition
@@ -92,6 +93,7 @@ __all__ = [
     "MinibatchSourceFromData",
     "Mixture",
     "OutOfRangeError",
+    "PackedRows",
     "Partition",
     "PlannedSteps",
     "ReaderConfig",
@@ -114,6 +116,7 @@ __all__ = [
     "check",
     "infer_streams",
     "io",
+    "packed",
     "read_config",
     "read_ctf",
     "read_svmlight",

@@ -427,8 +427,12 @@ class Budget:
         longest: int,
         pool: int,
         counts_sequences: bool,
+        rows: int,
+        row_length: int,
         buckets: Sequence[int],
     ) -> Budget: ...
+
+def cells_in_rows(lengths: npt.NDArray[np.uint32], row_length: int) -> npt.NDArray[np.int64]: ...
 
 @final
 class TimelineReader:

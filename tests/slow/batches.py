@@ -17,8 +17,21 @@ def padded_length(budget: Budget, length: int) -> int:
     return min((bound for bound in budget.buckets if bound >= length), default=length)
 
 
+def filled_rows(lengths: list[int], row_length: int) -> list[list[int]]:
+    """Return the rows of consecutive sequences: a sequence that does not fit begins the next row."""
+    rows: list[list[int]] = []
+    for length in lengths:
+        if rows and sum(rows[-1]) + length <= row_length:
+            rows[-1].append(length)
+        else:
+            rows.append([length])
+    return rows
+
+
 def keeps(budget: Budget, lengths: list[int]) -> bool:
     """Whether a minibatch of these lengths keeps the budget."""
+    if budget.rows is not None:
+        return len(filled_rows(lengths, budget.row_length or 0)) <= budget.rows
     area = len(lengths) * max(weight(budget, padded_length(budget, length)) for length in lengths)
     is_of_one_bucket = len({padded_length(budget, length) for length in lengths}) == 1
     return (
@@ -29,9 +42,25 @@ def keeps(budget: Budget, lengths: list[int]) -> bool:
     )
 
 
+def packed_rows(lengths: list[int], sequences: list[int], row_length: int) -> list[list[int]]:
+    """Pack sequences into rows: the longest first, each into the fullest row in which it fits."""
+    rows: list[list[int]] = []
+    for sequence in sorted(sequences, key=lambda other: -lengths[other]):
+        rooms = [row_length - sum(lengths[other] for other in row) for row in rows]
+        fitting = [number for number, room in enumerate(rooms) if room >= lengths[sequence]]
+        if fitting:
+            rows[min(fitting, key=lambda number: (rooms[number], number))].append(sequence)
+        else:
+            rows.append([sequence])
+    return rows
+
+
 def cut(budget: Budget, lengths: list[int], sequences: list[int]) -> list[list[int]]:
     """Cut consecutive sequences before a limit would be exceeded."""
     minibatches: list[list[int]] = []
+    if budget.rows is not None:
+        rows = packed_rows(lengths, sequences, budget.row_length or 0)
+        return [sum(rows[at : at + budget.rows], []) for at in range(0, len(rows), budget.rows)]
     for sequence in sequences:
         if minibatches and keeps(budget, [lengths[other] for other in [*minibatches[-1], sequence]]):
             minibatches[-1].append(sequence)
@@ -56,7 +85,9 @@ def sweep_of_batches(
     `seed` is the seed of the sweep.
     """
     if budget.oversize == "drop":
-        own = [is_own and keeps(budget, [lengths[at]]) for at, is_own in zip(order, own, strict=True)]
+        longest = budget.row_length or max(lengths)
+        is_sound = [length <= longest and keeps(budget, [length]) for length in lengths]
+        own = [is_own and is_sound[at] for at, is_own in zip(order, own, strict=True)]
     if budget.pool is None:
         return cut(budget, lengths, [sequence for sequence, is_own in zip(order, own, strict=True) if is_own])
     minibatches: list[list[int]] = []
@@ -67,7 +98,9 @@ def sweep_of_batches(
             size = sum(lengths[other] for other in [*pool, sequence])
         is_own = sequence is not None and own[at]
         if pool and (sequence is None or (is_own and size > budget.pool)):
-            arranged = sorted(pool, key=lambda other: padded_length(budget, lengths[other]))
+            arranged = pool
+            if budget.rows is None:
+                arranged = sorted(pool, key=lambda other: padded_length(budget, lengths[other]))
             batches = cut(budget, lengths, arranged)
             minibatches += [batches[number] for number in shuffled(len(batches), (seed + first) % WORD)]
             first, pool = at, []

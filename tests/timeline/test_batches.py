@@ -25,8 +25,11 @@ some_seeds = st.sampled_from([0, 1, 7, 2**64 - 1])
 
 
 @st.composite
-def some_budgets(draw: st.DrawFn, count: int = 1, oversize: str | None = None) -> Budget:
+def some_budgets(draw: st.DrawFn, count: int = 1, oversize: str | None = None, has_rows: bool = True) -> Budget:
     limits: dict[str, Any] = {}
+    if oversize is None and has_rows and draw(st.integers(0, 4)) == 0:
+        rows = count * draw(st.integers(1, 3))
+        return Budget(rows=rows, row_length=draw(st.integers(1, 20)), pool=draw(st.integers(1, 30)), oversize="drop")
     if draw(st.booleans()):
         limits["samples"] = count * draw(st.integers(1, 40))
     if draw(st.booleans()):
@@ -63,9 +66,9 @@ def window_for(budget: Budget, chunks: Chunks, is_random: bool) -> Window | None
 
 
 def is_possible(chunks: Chunks, budget: Budget, count: int = 1) -> bool:
-    """Whether the budget leaves sequences to deliver."""
-    longest = budget.share(count).longest
-    return budget.oversize != "drop" or sum(length <= longest for chunk in chunks for length in chunk) >= count
+    """Whether the budget leaves a sequence to deliver for each partition."""
+    longest = budget.share(count).longest if budget.oversize == "drop" else 9
+    return sum(length <= longest for chunk in chunks for length in chunk) >= count
 
 
 @properties
@@ -121,7 +124,7 @@ def test_each_sequence_comes_once_in_a_small_window(
 def test_a_state_continues_in_a_new_timeline(
     chunks: Chunks, seed: int, count: int, kind: str, data: st.DataObject
 ) -> None:
-    budget = data.draw(some_budgets(count))
+    budget = data.draw(some_budgets(count, has_rows=kind in "cb"))
     index = data.draw(st.integers(0, count - 1))
     if not is_possible(chunks, budget, count):
         return
@@ -215,7 +218,7 @@ def test_balanced_partitions_have_equally_many_minibatches_within_their_budget(
 def test_global_partitions_share_the_minibatches_of_a_single_reader(
     chunks: Chunks, seed: int, count: int, data: st.DataObject
 ) -> None:
-    budget = data.draw(some_budgets())
+    budget = data.draw(some_budgets(has_rows=False))
     if not is_possible(chunks, budget):
         return
     options: dict[str, Any] = {
@@ -240,7 +243,7 @@ def test_global_partitions_share_the_minibatches_of_a_single_reader(
 def test_a_global_state_continues_on_another_number_of_ranks(
     chunks: Chunks, seed: int, counts: list[int], data: st.DataObject
 ) -> None:
-    budget = data.draw(some_budgets())
+    budget = data.draw(some_budgets(has_rows=False))
     if not is_possible(chunks, budget):
         return
     window = window_for(budget, chunks, data.draw(st.booleans()))
@@ -339,6 +342,10 @@ def test_oversize_sequences_are_an_error_or_alone_or_dropped(caplog: pytest.LogC
         ({"samples": 3, "buckets": (8,)}, "buckets need a pool"),
         ({"samples": 3, "pool": 9, "buckets": (0, 8)}, "expected lengths"),
         ({"samples": 3, "pool": 0}, "pool is 0"),
+        ({"rows": 3}, "give both or neither"),
+        ({"rows": 3, "row_length": 8}, "rows need a pool"),
+        ({"rows": 3, "row_length": 8, "pool": 9, "samples": 3}, "and exclude samples"),
+        ({"rows": 3, "row_length": 8, "pool": 9, "oversize": "alone"}, "fits no row"),
         ({"samples": 3, "pool": 3, "pool_unit": "chunks"}, "'chunks'"),
     ],
 )
@@ -361,6 +368,12 @@ def test_an_impossible_budget_is_refused(options: dict[str, Any], text: str) -> 
         ({"window": None, "truncation_length": 2}, Budget(samples=9), Partition(), "fixed number of steps"),
         ({"window": Window(2, "chunks")}, Budget(samples=9, pool=2), GlobalPartition(0, 2, "chunk"), "deal='chunk'"),
         ({"window": None}, Budget(samples=9), GlobalPartition(0, 2, "length", "merge"), "remainder='merge'"),
+        (
+            {"window": Window(2, "chunks")},
+            Budget(rows=2, row_length=9, pool=2),
+            GlobalPartition(0, 2),
+            "rows and global partitions",
+        ),
         ({"window": None}, Budget(samples=9, sequences=1), Partition(0, 2), "sequences=1 in a Budget for 2 partitions"),
     ],
 )

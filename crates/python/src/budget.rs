@@ -1,6 +1,7 @@
 //! Budgets of minibatches for Python.
 
-use cntkio_core::timeline::{Limits, Pool};
+use cntkio_core::timeline::{self, Limits, Pool};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -13,9 +14,9 @@ pub(crate) struct Budget {
 
 #[pymethods]
 impl Budget {
-    /// Create a budget. A limit of 2^64 - 1 is no limit, `quadratic` of 0 adds nothing, and a `pool` of 0 is no pool.
+    /// Create a budget. A limit of 2^64 - 1 is no limit, `quadratic` of 0 adds nothing, and a `pool` of 0 is no pool, and 0 `rows` pack no rows.
     #[new]
-    #[pyo3(signature = (*, samples, sequences, padded, quadratic, longest, pool, counts_sequences, buckets))]
+    #[pyo3(signature = (*, samples, sequences, padded, quadratic, longest, pool, counts_sequences, rows, row_length, buckets))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         samples: u64,
@@ -25,13 +26,25 @@ impl Budget {
         longest: u32,
         pool: u64,
         counts_sequences: bool,
+        rows: u32,
+        row_length: u32,
         buckets: Vec<u32>,
     ) -> PyResult<Self> {
         if !buckets.is_sorted() {
             return Err(PyValueError::new_err("buckets do not ascend"));
         }
         let limits = Limits { samples, sequences, padded, quadratic, longest };
-        let pool = (pool > 0).then_some(Pool { size: pool, counts_sequences, buckets });
+        let pool = (pool > 0).then_some(Pool { size: pool, counts_sequences, rows, row_length, buckets });
         Ok(Self { limits, pool })
     }
+}
+
+/// The first cell of each sequence if consecutive sequences fill rows of a length one after the other.
+#[pyfunction]
+pub(crate) fn cells_in_rows<'py>(
+    py: Python<'py>,
+    lengths: PyReadonlyArray1<'_, u32>,
+    row_length: u32,
+) -> PyResult<Bound<'py, PyArray1<i64>>> {
+    Ok(timeline::cells_in_rows(lengths.as_slice()?, row_length).into_pyarray(py))
 }

@@ -633,6 +633,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(chunk_order, module)?)?;
     module.add_function(wrap_pyfunction!(deal, module)?)?;
     module.add_function(wrap_pyfunction!(shuffled, module)?)?;
+    module.add_function(wrap_pyfunction!(crate::budget::cells_in_rows, module)?)?;
     module.add_class::<Budget>()?;
     module.add_class::<Shares>()?;
     module.add_class::<TimelineReader>()

@@ -20,7 +20,7 @@ NO_LIMIT = 2**64 - 1
 _LARGEST_LIMIT = 2**63 - 1
 _LARGEST_SIZE = 2**31 - 1  # CNTK cut larger sizes to 32 bits
 _LONGEST_SEQUENCE = 2**32 - 1
-_LIMITS = ("samples", "sequences", "padded")
+_LIMITS = ("samples", "sequences", "padded", "rows")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +50,12 @@ class Budget:
         buckets: Lengths to which sequences will be padded. The sequences of a minibatch have the same length after
             padding, and `padded` counts that length. Sequences above the largest bucket are oversize. Needs a pool.
 
+        rows: Pack the sequences of each pool into rows, and give each minibatch this many of them, in place of other
+            limits. `cntkio.packed` makes the rows. Needs `row_length` and a pool.
+        row_length: Samples of a row.
+
     Raises:
-        ConfigError: There is no limit, or a value is not possible.
+        ConfigError: There is no limit, or a value is not possible, or two exclude each other.
 
     Example:
         >>> import numpy as np
@@ -70,16 +74,19 @@ class Budget:
     pool: int | None = None
     pool_unit: Literal["sequences", "samples"] = "sequences"
     buckets: tuple[int, ...] = ()
+    rows: int | None = None
+    row_length: int | None = None
 
     def __post_init__(self) -> None:
-        for name in (*_LIMITS, "quadratic", "pool"):
+        for name in (*_LIMITS, "quadratic", "pool", "row_length"):
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, whole_number(name, value))
                 if not 1 <= value <= _LARGEST_LIMIT:
                     raise ConfigError(f"{name} is {value}; expected 1 to 2^63 - 1", key=name)
         if all(getattr(self, name) is None for name in _LIMITS):
-            raise ConfigError("a Budget needs a limit: give samples, sequences or padded", key="samples")
+            raise ConfigError("a Budget needs a limit: give samples, sequences, padded or rows", key="samples")
+        self._check_rows()
         if self.quadratic is not None and self.samples is None and self.padded is None:
             raise ConfigError(
                 f"quadratic={self.quadratic} changes how samples are counted, so it needs samples or padded",
@@ -98,6 +105,29 @@ class Budget:
             )
         object.__setattr__(self, "buckets", buckets)
 
+    def _check_rows(self) -> None:
+        if (self.rows is None) != (self.row_length is None):
+            raise ConfigError(
+                f"rows={self.rows}, but row_length={self.row_length}; give both or neither", key="row_length"
+            )
+        if self.rows is None:
+            return
+        others = ("samples", "sequences", "padded", "quadratic")
+        if self.pool is None or self.buckets != () or any(getattr(self, name) is not None for name in others):
+            raise ConfigError(
+                "rows need a pool, for instance pool=10_000, and exclude samples, sequences, padded, quadratic and "
+                "buckets",
+                key="rows",
+            )
+        if self.oversize == "alone":
+            raise ConfigError(
+                "rows and oversize='alone' exclude each other: a sequence longer than a row fits no row; use "
+                "oversize='drop'",
+                key="oversize",
+            )
+        if max(self.rows, self.row_length or 0) > _LONGEST_SEQUENCE:
+            raise ConfigError("rows and row_length are at most 2^32 - 1", key="rows")
+
     def share(self, count: int) -> Budget:
         """Return the part of each limit for one of `count` partitions, rounded down.
 
@@ -107,7 +137,7 @@ class Budget:
         Example:
             >>> Budget(padded=100, sequences=9).share(2)
             Budget(samples=None, sequences=4, padded=50, quadratic=None, oversize='error', pool=None, \
-pool_unit='sequences', buckets=())
+pool_unit='sequences', buckets=(), rows=None, row_length=None)
         """
         shares = {name: getattr(self, name) // count for name in _LIMITS if getattr(self, name) is not None}
         for name, share in shares.items():
@@ -127,7 +157,7 @@ pool_unit='sequences', buckets=())
             >>> Budget(padded=150, quadratic=200).longest, Budget(padded=150, pool=9, buckets=(64, 128, 256)).longest
             (100, 128)
         """
-        by_samples = self._heaviest(self.samples)
+        by_samples = self._heaviest(self.samples if self.row_length is None else self.row_length)
         by_area = self._heaviest(self.padded)
         if self.buckets:
             by_area = max((bound for bound in self.buckets if bound <= by_area), default=0)
@@ -157,6 +187,8 @@ pool_unit='sequences', buckets=())
             longest=self.longest if self.oversize == "drop" else _LONGEST_SEQUENCE,
             pool=self.pool or 0,
             counts_sequences=self.pool_unit == "sequences",
+            rows=self.rows or 0,
+            row_length=self.row_length or 0,
             buckets=self.buckets,
         )
 
@@ -230,7 +262,8 @@ def about_samples(size: Size) -> int:
         (5, 7, 3)
     """
     if isinstance(size, Budget):
-        return next(limit for limit in (size.samples, size.padded, size.sequences) if limit is not None)
+        cells = None if size.rows is None or size.row_length is None else size.rows * size.row_length
+        return next(limit for limit in (size.samples, size.padded, cells, size.sequences) if limit is not None)
     return size
 
 

@@ -54,6 +54,12 @@ class Budgets:
                     "sequences in the pool that belong to other partitions; use deal='length'",
                     key="deal",
                 )
+        if budget.rows is not None and partition.is_dealt:
+            raise ConfigError(
+                "rows and global partitions exclude each other: sequences that are dealt to ranks fit other rows; use "
+                "balanced partitions",
+                key="rows",
+            )
         share = budget.share(partition.num_shares)
         self._check_longest(reader.lengths, share)
         return WholeSequences(

@@ -12,6 +12,8 @@
 use super::shuffle::shuffled;
 use super::{Pause, Stopped};
 use crate::memory;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 /// The limits of a minibatch. `u64::MAX` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +87,10 @@ pub struct Pool {
     pub size: u64,
     /// True if `size` counts sequences, not samples.
     pub counts_sequences: bool,
+    /// Pack the pool into rows, and give a minibatch this many of them; the limits of minibatches are not used. 0: do not.
+    pub rows: u32,
+    /// Samples of a row, at least as many as of the longest sequence.
+    pub row_length: u32,
     /// Ascending lengths. The sequences of a minibatch are padded to the same one of them. Empty: to the longest.
     pub buckets: Vec<u32>,
 }
@@ -110,6 +116,12 @@ pub fn batches(
     pause: &mut Pause,
 ) -> Result<(Vec<u32>, Vec<usize>), Stopped> {
     let mut arranged: Vec<u32> = memory::collected(0..lengths.len() as u32);
+    if pool.rows > 0 {
+        let starts;
+        (arranged, starts) = in_rows(lengths, pool.row_length);
+        let starts: Vec<usize> = starts.into_iter().step_by(pool.rows as usize).collect();
+        return in_random_order(&arranged, &starts, seed, pause);
+    }
     arranged.sort_by_key(|&index| pool.padded(lengths[index as usize]));
     let above_all = pool.buckets.last().copied().unwrap_or(u32::MAX);
     let (mut starts, mut tally, mut bucket) = (Vec::new(), Tally::new(limits), 0);
@@ -124,6 +136,52 @@ pub fn batches(
         tally.take(length, padded);
         bucket = padded;
     }
+    in_random_order(&arranged, &starts, seed, pause)
+}
+
+/// Pack sequences into rows, the longest first, each into the row with the least room in which it fits. Returns the
+/// sequences row by row, and the first of each row.
+fn in_rows(lengths: &[u32], row_length: u32) -> (Vec<u32>, Vec<usize>) {
+    let mut by_length: Vec<u32> = memory::collected(0..lengths.len() as u32);
+    by_length.sort_by_key(|&index| Reverse(lengths[index as usize]));
+    let (mut rows, mut rooms): (Vec<Vec<u32>>, BTreeSet<(u32, usize)>) = (Vec::new(), BTreeSet::new());
+    for index in by_length {
+        let length = lengths[index as usize];
+        let best = rooms.range((length, 0)..).next().copied();
+        let (room, row) = best.unwrap_or((row_length.max(length), rows.len()));
+        if best.is_some() {
+            rooms.remove(&(room, row));
+        } else {
+            rows.push(Vec::new());
+        }
+        rows[row].push(index);
+        rooms.insert((room - length, row));
+    }
+    let starts = rows.iter().scan(0, |next, row| Some(std::mem::replace(next, *next + row.len()))).collect();
+    (rows.concat(), starts)
+}
+
+/// The first cell of each sequence if consecutive sequences fill rows one after the other: a sequence that does not fit
+/// in the rest of its row begins the next row. A sequence that is longer than a row begins a row, and fills several.
+#[must_use]
+pub fn cells_in_rows(lengths: &[u32], row_length: u32) -> Vec<i64> {
+    let (row_length, mut next) = (i64::from(row_length.max(1)), 0);
+    memory::collected(lengths.iter().map(|&length| {
+        let length = i64::from(length);
+        if next % row_length + length > row_length {
+            next = (next + row_length - 1) / row_length * row_length;
+        }
+        next += length;
+        next - length
+    }))
+}
+
+fn in_random_order(
+    arranged: &[u32],
+    starts: &[usize],
+    seed: u64,
+    pause: &mut Pause,
+) -> Result<(Vec<u32>, Vec<usize>), Stopped> {
     let (mut delivered, mut bounds) = (Vec::new(), vec![0]);
     memory::reserve(&mut delivered, arranged.len());
     for number in shuffled(starts.len() as u32, seed, pause)? {
@@ -158,7 +216,8 @@ mod tests {
             buckets in prop::collection::btree_set(1u32..20, 0..4),
             seed: u64,
         ) {
-            let pool = Pool { size: 1, counts_sequences: true, buckets: buckets.into_iter().collect() };
+            let buckets = buckets.into_iter().collect();
+            let pool = Pool { size: 1, counts_sequences: true, rows: 0, row_length: 0, buckets };
             let limits = limits(samples, sequences, padded, 0);
             let (order, bounds) = batches(&lengths, limits, &pool, seed, &mut || true).expect("nothing stops it");
             let mut all = order.clone();

@@ -31,7 +31,7 @@ mod shuffle;
 mod slots;
 
 use crate::lengths::Lengths;
-pub use batches::{Limits, Pool, batches};
+pub use batches::{Limits, Pool, batches, cells_in_rows};
 pub use deal::{Load, deal};
 pub use plan::{Randomization, Window, chunk_order};
 pub use reader::{Cursor, Delivered, Outcome, Reader, Request};

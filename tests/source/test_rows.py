@@ -1,0 +1,106 @@
+"""Minibatches in rows of a fixed length. (docs/batches.md)"""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cntkio import (
+    BalancedPartition,
+    Budget,
+    ConfigError,
+    CTFDeserializer,
+    MinibatchSource,
+    StreamDef,
+    StreamDefs,
+    packed,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from slow.batches import filled_rows
+from support.rounds import rounds
+
+STREAMS = StreamDefs(
+    w=StreamDef(field="w", shape=50, is_sparse=True), x=StreamDef(field="x", shape=2), y=StreamDef(field="y", shape=1)
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("rows")
+
+
+def make(folder: Path, lengths: list[int], **options: object) -> MinibatchSource:
+    lines = [
+        f"{key} |w {(key + at) % 50}:1 |x {key} {at}" + f" |y {key}" * (at == 0) + "\n"
+        for key, length in enumerate(lengths)
+        for at in range(length)
+    ]
+    (folder / "a.ctf").write_text("".join(lines))
+    return MinibatchSource(CTFDeserializer(folder / "a.ctf", STREAMS), **{"max_sweeps": 1, **options})  # type: ignore[arg-type]
+
+
+@settings(max_examples=rounds(60), suppress_health_check=list(HealthCheck))
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=30), length=st.integers(9, 20), rows=st.integers(1, 4),
+    pool=st.integers(1, 30), split=st.booleans(),
+)  # fmt: skip
+def test_rows_hold_every_sample_of_a_budget_once(
+    folder: Path, lengths: list[int], length: int, rows: int, pool: int, split: bool
+) -> None:
+    delivered = []
+    with make(folder, lengths) as source:
+        for minibatch in source.minibatches(Budget(rows=rows, row_length=length, pool=pool)):
+            found = packed(minibatch, length, rows=rows, split=split)
+            keys = minibatch.keys_of_sequences.tolist()
+            own = minibatch["x"].lengths.tolist()
+            assert found.segment_ids.shape == found.values["w"].shape == (rows, length)
+            is_filled = found.segment_ids > 0
+            in_order = [(keys[number], at) for number, count in enumerate(own) for at in range(count)]
+            assert [tuple(sample) for sample in found.values["x"][is_filled].astype(int).tolist()] == in_order
+            assert found.position_ids[is_filled].tolist() == [at for _, at in in_order]
+            assert found.values["w"][is_filled].tolist() == [(key + at) % 50 for key, at in in_order]
+            assert found.of_sequences["y"][found.segment_ids[is_filled] - 1, 0].tolist() == [key for key, _ in in_order]
+            assert not found.values["x"][~is_filled].any() and not found.position_ids[~is_filled].any()
+            segments = list(itertools.pairwise(found.cu_seqlens.tolist()))
+            assert segments[0][0] == 0 and segments[-1][1] == rows * length and found.cu_seqlens.dtype == np.int32
+            cells = found.segment_ids.reshape(-1)
+            assert all(begin // length == (end - 1) // length for begin, end in segments)
+            assert all(len(set(cells[begin:end].tolist())) == 1 for begin, end in segments)
+            if not split:
+                assert sum(end - begin in own for begin, end in segments) >= len(own)
+                expected = [sum(row) for row in filled_rows(own, length)]
+                assert is_filled.sum(axis=1).tolist() == expected + [0] * (rows - len(expected))
+            delivered += keys
+    assert sorted(delivered) == list(range(len(lengths)))
+
+
+def test_balanced_ranks_have_rows_of_their_own(folder: Path) -> None:
+    lengths = np.random.default_rng(2).integers(1, 9, 100).tolist()
+    counts = []
+    for index in range(2):
+        with make(folder, lengths) as source:
+            counts.append(0)
+            while (
+                minibatch := source.read(Budget(rows=4, row_length=16, pool=50), BalancedPartition(index, 2))
+            ) is not None:
+                assert packed(minibatch, 16, rows=2).segment_ids.shape == (2, 16)
+                counts[-1] += 1
+    assert counts[0] == counts[1] > 5
+
+
+def test_what_does_not_fit_rows_is_refused(folder: Path) -> None:
+    with make(folder, [5, 5, 5], randomize=False) as source:
+        minibatch = source.next_minibatch(100)
+    for options, text in (
+        ({"length": 4}, "a sequence has 5 samples, but a row has 4"),
+        ({"length": 9, "rows": 2}, "needs 3 rows of 9, but rows is 2"),
+        ({"length": 0}, "length is 0"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            packed(minibatch, **options)
+    assert packed(minibatch, 4, split=True).cu_seqlens.tolist() == [0, 4, 5, 8, 10, 12, 15, 16]
+    with make(folder, [5], randomize=False) as source:
+        source.next_minibatch(100)
+        with pytest.raises(ConfigError, match="minibatch is empty"):
+            packed(source.next_minibatch(100), 4)
