@@ -235,7 +235,7 @@ def test_several_files_are_separated_by_empty_lines(capsys: pytest.CaptureFixtur
         (["--prefix", "/data", "a.ctf"], "--prefix applies only to scp files; a.ctf is a CNTK text corpus (CTF)"),
         (["--mapping", "m", "a.cbf"], "--mapping applies only to mlf files; a.cbf is a CNTK binary corpus (CBF)"),
         (["--skip-sequence-ids", "a.cbf"], "--skip-sequence-ids applies only to ctf files"),
-        (["--max-errors", "3", "a.scp"], "--max-errors applies only to ctf files"),
+        (["--max-errors", "3", "a.scp"], "--max-errors applies only to ctf, svmlight files"),
         (["--stream", "x:3", "a.cntk"], "--stream applies only to ctf, cbf, scp files; a.cntk is a CNTK configuration"),
     ],
 )
