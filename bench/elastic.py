@@ -1,4 +1,4 @@
-"""What loaders deliver after an interruption in the middle of an epoch, on the same and on another number of ranks.
+"""Deliveries of loaders after an interruption in the middle of an epoch, on the same and on another number of ranks.
 
     python bench/elastic.py [--only NAME,...]
 

@@ -39,7 +39,7 @@ class Mixture(Displayed, StreamsByName):
             ``"forever"``: never.
 
     Raises:
-        ConfigError: There are no parts, a weight is not possible, a source has a limit, or streams differ.
+        ConfigError: `parts` is empty, a weight is not possible, a source has a limit, or streams differ.
 
     Example:
         >>> import pathlib, tempfile

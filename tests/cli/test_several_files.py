@@ -95,7 +95,10 @@ def test_names_without_a_corpus_end_the_command(capsys: pytest.CaptureFixture[st
 def test_several_tables_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a.parquet", "b.parquet"):
         (folder / name).write_bytes(b"PAR1")
-    assert "several files are one corpus only in CNTK's formats" in run(capsys, "inspect", "*.parquet")[1]
+    assert (
+        "several files are one corpus only in CNTK's formats and as svmlight texts"
+        in run(capsys, "inspect", "*.parquet")[1]
+    )
 
 
 def test_lists_and_label_files_may_be_several(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

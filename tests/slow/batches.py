@@ -29,7 +29,7 @@ def filled_rows(lengths: list[int], row_length: int) -> list[list[int]]:
 
 
 def keeps(budget: Budget, lengths: list[int]) -> bool:
-    """Whether a minibatch of these lengths keeps the budget."""
+    """Return whether a minibatch of these lengths keeps the budget."""
     if budget.rows is not None:
         return len(filled_rows(lengths, budget.row_length or 0)) <= budget.rows
     area = len(lengths) * max(weight(budget, padded_length(budget, length)) for length in lengths)

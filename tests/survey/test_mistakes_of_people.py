@@ -1,4 +1,4 @@
-"""The check finds mistakes that people make, with the line and the column, and nothing once they follow its help."""
+"""The check finds mistakes that people make, with the line and the column."""
 
 import gzip
 import re

@@ -66,7 +66,7 @@ def window_for(budget: Budget, chunks: Chunks, is_random: bool) -> Window | None
 
 
 def is_possible(chunks: Chunks, budget: Budget, count: int = 1) -> bool:
-    """Whether the budget leaves a sequence to deliver for each partition."""
+    """Return whether the budget leaves a sequence to deliver for each partition."""
     longest = budget.share(count).longest if budget.oversize == "drop" else 9
     return sum(length <= longest for chunk in chunks for length in chunk) >= count
 

@@ -233,7 +233,7 @@ fn plain_chunks() -> [Chunk; 2] {
     })
 }
 
-/// The same sequences written in both binary layouts, if the documented layout can hold them, and read again.
+/// Writes the same sequences in both binary layouts, if the documented layout can hold them, and reads them again.
 fn binaries() -> Vec<Chunk> {
     let selected = [(0, false), (1, true)].map(|(column, is_double)| cbf::Selected { column, is_double });
     let stream = |&(is_sparse, dim): &(bool, usize)| cbf::Stream {

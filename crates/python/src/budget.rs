@@ -14,7 +14,7 @@ pub(crate) struct Budget {
 
 #[pymethods]
 impl Budget {
-    /// Create a budget. A limit of 2^64 - 1 is no limit, `quadratic` of 0 adds nothing, and a `pool` of 0 is no pool, and 0 `rows` pack no rows.
+    /// Create a budget. A limit of 2^64 - 1 sets no limit, `quadratic` of 0 adds nothing, and a `pool` of 0 leaves out pools, and 0 `rows` pack no rows.
     #[new]
     #[pyo3(signature = (*, samples, sequences, padded, quadratic, longest, pool, counts_sequences, rows, row_length, buckets))]
     #[allow(clippy::too_many_arguments)]

@@ -8,7 +8,7 @@
     plan, explain    how a corpus will be batched, and what a step delivers
     bench            minibatches as a training program reads them, and the throughput; index, config
     show             what verbs print, and the corpora of a call
-    parsing          the parser, and what is generated from it
+    parsing          the parser, and the completion and the page that it generates
 
     command ──> arguments ──> the verbs ──> show
 

@@ -1,4 +1,4 @@
-"""The parser that can list its arguments, and what is generated from it: the completion of shells, the page of options.
+"""The parser, and the completion of shells and the page of options that its tables of arguments generate.
 
 ::
 

@@ -165,7 +165,10 @@ def _several(shown: str, files: tuple[str, ...]) -> Input:
             key="file",
         )
     if kind.form not in _CONCATENATED:
-        raise ConfigError(f"{files[0]} is {kind.noun}; several files are one corpus only in CNTK's formats", key="file")
+        raise ConfigError(
+            f"{files[0]} is {kind.noun}; several files are one corpus only in CNTK's formats and as svmlight texts",
+            key="file",
+        )
     return Input(shown, Path(files[0]), kind, sum(_sizes_of(files)), files)
 
 

@@ -111,7 +111,7 @@ class Companions(Protocol):
 
 
 class Storage(NamedTuple):
-    """Where and how a text is stored.
+    """Facts about the storage of a text.
 
     Attributes:
         identity: The text for caches: the absolute path of a local file; see `cntkio.formats.identities` for others.
@@ -141,7 +141,7 @@ class TextInput(ReadableText, Protocol):
 
     @property
     def storage(self) -> Storage:
-        """Where and how the text is stored."""
+        """Facts about the storage of the text."""
 
     def source_to_parse(self, begin: int, end: int) -> CoreText | PackedText:
         """Return the source from which the parser reads the bytes of a chunk."""

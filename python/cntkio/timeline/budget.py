@@ -55,7 +55,7 @@ class Budget:
         row_length: Samples of a row.
 
     Raises:
-        ConfigError: There is no limit, or a value is not possible, or two exclude each other.
+        ConfigError: No limit is given, or a value is not possible, or two exclude each other.
 
     Example:
         >>> import numpy as np

@@ -184,7 +184,7 @@ class BalancedRounds:
         num_larger: Number of partitions that get a larger minibatch.
         partition: The partition, and the worker in it.
         num_dropped: Number of sequences that are not delivered.
-        num_in_pool: Largest number of sequences in a pool of the order; 0: there are no pools.
+        num_in_pool: Largest number of sequences in a pool of the order; 0: the order has no pools.
 
     Raises:
         ConfigError: Remainders are dropped, and the whole sweep is a remainder.

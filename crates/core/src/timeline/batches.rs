@@ -15,7 +15,7 @@ use crate::memory;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-/// The limits of a minibatch. `u64::MAX` is no limit.
+/// The limits of a minibatch. `u64::MAX` sets no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Samples of all sequences.
@@ -45,7 +45,7 @@ impl Limits {
     }
 }
 
-/// What a minibatch holds so far.
+/// The sequences of a minibatch so far, counted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tally {
     limits: Limits,
@@ -60,7 +60,7 @@ impl Tally {
         Self { limits, samples: 0, sequences: 0, longest: 0 }
     }
 
-    /// Whether the minibatch stays within its limits with another sequence, which is padded to `padded` samples. An
+    /// Returns whether the minibatch stays within its limits with another sequence, which is padded to `padded` samples. An
     /// empty minibatch takes any sequence.
     #[inline]
     pub(super) fn fits(&self, length: u32, padded: u32) -> bool {
@@ -80,7 +80,7 @@ impl Tally {
     }
 }
 
-/// How the order is cut into pools.
+/// The division of the order into pools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pool {
     /// Size of a pool, at least 1.

@@ -228,7 +228,7 @@ def first_header(path: str | os.PathLike[str], *, prefix: str = "") -> Header:
 
 
 def first_sound(header: Callable[[int], Header], files: npt.NDArray[np.uint32]) -> Header:
-    """Return the first header that can be read; if there is none among the first files, raise the first error.
+    """Return the first header that can be read; if none of the first files is sound, raise the first error.
 
     Args:
         header: Returns the header of the file of an utterance.
