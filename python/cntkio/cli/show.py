@@ -1,4 +1,4 @@
-"""The corpora of a call, and everything that verbs print: facts in aligned lines or as JSON, complaints, pages, progress.
+"""The corpora of a call, and what verbs print: facts in aligned lines or as JSON, complaints, pages, progress.
 
 Invariants: text from a file is printed without control characters (`cntkio.errors.printable`), and numbers that JSON
 does not have are null. An option that no file of the call takes is refused.
