@@ -1,8 +1,8 @@
 """Compare the speed of the working tree with another revision of cntkio, in one run.
 
-    python bench/against_self.py REVISION [--mb 128] [--repeat 5] [--size 1024] [--only floats,mnist,sparse,seqs]
-        [--orders randomized,in-order] [--kernels avx512,avx2,sse41,neon,scalar] [--small 32] [--at-least RATIO]
-        [--folder FOLDER]
+    python bench/against_self.py REVISION [--mb 128] [--repeat 5] [--size 1024]
+        [--only floats,mnist,sparse,seqs,binary,features] [--orders randomized,in-order]
+        [--kernels avx512,avx2,sse41,neon,scalar] [--small 32] [--at-least RATIO] [--processor] [--folder FOLDER]
 
 cargo builds both sides, without a network: the revision from `git archive` in FOLDER/self, the working tree in place.
 Nothing is installed.
@@ -10,9 +10,11 @@ Nothing is installed.
 Each measurement is a separate process, which reads a corpus of --mb twice and reports the faster sweep. The two sides
 take turns, and the side that begins changes with each turn. A row shows the best of --repeat turns of each side in MB/s
 (10^6 bytes of text), and the speed of the working tree divided by the speed of the revision: above 1 the working tree
-is faster. The last rows show the cost of a minibatch of --small samples beyond its share of a minibatch of --size
-samples, in microseconds, for data in memory; --small 0 omits these rows. With --at-least the exit status is 1 if a
-ratio is lower.
+is faster. `binary` is the corpus `sparse` in CNTK's binary format, and `features` are utterances of HTK features with
+labels in a window of 11 frames; they have no kernels. The last rows show the cost of a minibatch of --small samples
+beyond its share of a minibatch of --size samples, in microseconds, for data in memory; --small 0 omits these rows. With
+--at-least the exit status is 1 if a ratio is lower. With --processor all times are those of the processor, which depend
+less on other work on the machine.
 
 A sweep is everything from the construction of the source to the end of one sweep in a Python loop of minibatches.
 corpora.py writes the corpora; kernels that this processor lacks are skipped.
@@ -39,13 +41,16 @@ BUILT = "libcntkio_core_module.dylib" if sys.platform == "darwin" else "libcntki
 KERNELS = ("avx512", "avx2", "sse41", "neon", "scalar")
 ORDERS = {"randomized": True, "in-order": False}
 SMALL_MINIBATCHES = 32_768
+BINARY = "sparse"  # the text of the binary corpus
+WINDOW = (5, 5)  # frames before and after each frame of features
 
 
 class Side(NamedTuple):
-    """A version of cntkio: its name, and the folder that contains its package."""
+    """A version of cntkio: its name, the folder that contains its package, and the clock: "seconds" or "processor"."""
 
     name: str
     python: Path
+    clock: str = "seconds"
 
     def settings(self, kernel: str = "") -> dict[str, str]:
         chosen = {"CNTKIO_KERNEL": kernel} if kernel else {}
@@ -61,10 +66,11 @@ class Side(NamedTuple):
         return started.returncode == 0
 
     def measure(self, kernel: str = "", job: str = "sweep", **request: object) -> Answer:
-        """The faster of two runs of a job in a new process."""
+        """The faster of two runs of a job in a new process, with the time of the clock as its seconds."""
         engine = Engine(sys.executable, HERE / "sweeps.py", **self.settings(kernel))
         try:
-            return min((engine.ask(job=job, **request) for _ in range(2)), key=lambda answer: answer["seconds"])
+            answers = [engine.ask(job=job, **request) for _ in range(2)]
+            return min(({**each, "seconds": each[self.clock]} for each in answers), key=lambda each: each["seconds"])
         finally:
             engine.close()
 
@@ -132,7 +138,26 @@ def in_turns(repeat: int, sides: list[Side], measure: Callable[[Side], Answer]) 
 
 
 def sweep(side: Side, *, kernel: str, path: Path, kind: str, randomize: bool, size: int) -> Answer:
-    return side.measure(kernel, path=str(path), streams=STREAMS[kind], randomize=randomize, size=size)
+    if kind == "features":
+        folder, reading = str(path.parent), {"context": WINDOW, "frame_mode": False}
+        return side.measure(kernel, job="features", folder=folder, randomize=randomize, size=size, **reading)
+    streams = STREAMS.get(kind, {})  # a binary corpus has its streams in its header
+    return side.measure(kernel, path=str(path), streams=streams, randomize=randomize, size=size)
+
+
+def written(kind: str, folder: Path, num_bytes: int, side: Side) -> Path:
+    """Write a corpus, unless it exists, and return its largest file."""
+    name = f"{kind}-{num_bytes // 10**6}"
+    if kind == "features":
+        side.measure(job="speech", folder=str(folder / name), size=num_bytes)
+        return folder / name / "feat.ark"
+    if kind != "binary":
+        return corpora.write(folder / f"{name}.ctf", kind, num_bytes)
+    target = folder / f"{name}.cbf"
+    if not target.exists():
+        text = written(BINARY, folder, num_bytes, side)
+        side.measure(job="binary", path=str(text), streams=STREAMS[BINARY], target=str(target))
+    return target
 
 
 def costs_of_small(sides: list[Side], path: Path, kind: str, options: argparse.Namespace) -> list[float]:
@@ -156,13 +181,16 @@ def compare(sides: list[Side], paths: dict[str, Path], options: argparse.Namespa
     kernels = [kernel for kernel in options.kernels.split(",") if all(side.has(kernel) for side in sides)]
     for kind, path in paths.items():
         for order in options.orders.split(","):
-            for kernel in kernels:
+            for kernel in kernels if kind in STREAMS else kernels[:1]:
                 request = {"kernel": kernel, "path": path, "kind": kind, "size": options.size}
                 measure = partial(sweep, randomize=ORDERS[order], **request)
                 rates = [rate(path.stat().st_size, answer) for answer in in_turns(options.repeat, sides, measure)]
                 ratios.append(rates[1] / rates[0])
-                line(f"{kind}, {order}, {kernel}", *(f"{speed:.0f}" for speed in rates), f"{ratios[-1]:.3f}")
+                name = f"{kind}, {order}, {kernel}" if kind in STREAMS else f"{kind}, {order}"
+                line(name, *(f"{speed:.0f}" for speed in rates), f"{ratios[-1]:.3f}")
     for kind, path in paths.items() if options.small else ():
+        if kind not in STREAMS:
+            continue
         costs = costs_of_small(sides, path, kind, options)
         is_sound = min(costs) > 0  # otherwise the corpus is too small, or the machine too busy
         if is_sound:
@@ -178,17 +206,20 @@ def main() -> None:
     parser.add_argument("--mb", type=int, default=128, help="size of each corpus")
     parser.add_argument("--repeat", type=int, default=5, help="turns of each side")
     parser.add_argument("--size", type=int, default=1024, help="samples of a minibatch")
-    parser.add_argument("--only", default=",".join(STREAMS), help="corpora")
+    parser.add_argument("--only", default=",".join([*STREAMS, "binary", "features"]), help="corpora")
     parser.add_argument("--orders", default=",".join(ORDERS), help="randomized, in-order")
     parser.add_argument("--kernels", default=",".join(KERNELS), help="kernels, if the processor supports them")
     parser.add_argument("--small", type=int, default=32, help="samples of a small minibatch; 0: none")
     parser.add_argument("--at-least", type=float, metavar="RATIO", help="exit with 1 if a ratio is lower")
+    parser.add_argument("--processor", action="store_true", help="compare the time of the processor")
     parser.add_argument("--folder", type=Path, default=ROOT / ".cache" / "bench", help="for corpora and builds")
     options = parser.parse_args()
     folder = options.folder.resolve()
     kinds = options.only.split(",")
     sides = [built_revision(options.revision, folder / "self"), built_working_tree(folder / "self")]
-    paths = {kind: corpora.write(folder / f"{kind}-{options.mb}.ctf", kind, options.mb * 10**6) for kind in kinds}
+    if options.processor:
+        sides = [side._replace(clock="processor") for side in sides]
+    paths = {kind: written(kind, folder, options.mb * 10**6, sides[1]) for kind in kinds}
     for path in paths.values():
         path.read_bytes()  # into the page cache
     print(

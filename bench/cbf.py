@@ -19,8 +19,7 @@ from pathlib import Path
 
 import corpora
 import numpy as np
-from cntkio import convert
-from cntkio.streams import StreamDef, StreamDefs
+import sweeps
 from engines import STREAMS, Engine, best, line, machine, rate, timed
 
 HERE = Path(__file__).parent
@@ -28,13 +27,6 @@ HERE = Path(__file__).parent
 GOALS = {"mnist": 6, "sparse": 10, "floats": 6, "seqs": 10}
 CONVERSION_GOAL = 800
 MEMORY = Path("/dev/shm")
-
-
-def to_binary(kind: str, text: Path, binary: Path) -> None:
-    streams = {
-        name: StreamDef(field=name, shape=dim, is_sparse=sparse) for name, (dim, sparse) in STREAMS[kind].items()
-    }
-    convert.ctf_to_cbf(text, binary, StreamDefs(streams))
 
 
 def copy(content: np.ndarray, buffer: np.ndarray) -> None:
@@ -61,10 +53,10 @@ def main() -> None:
         text, binary = arguments.folder / f"{kind}.ctf", arguments.folder / f"{kind}.cbf"
         if not text.exists():
             corpora.write(text, kind, arguments.mb * 10**6)
-        on_disk = timed(partial(to_binary, kind, text, binary))
+        to_binary = partial(sweeps.binary, str(text), STREAMS[kind])
+        on_disk = to_binary(str(binary))
         with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else arguments.folder) as folder:
-            convert_again = partial(timed, partial(to_binary, kind, text, Path(folder, "a.cbf")))
-            made = best(arguments.repeat, {"convert": convert_again})
+            made = best(arguments.repeat, {"convert": partial(to_binary, f"{folder}/a.cbf")})
         speed = rate(text.stat().st_size, made["convert"])
         line(f"{kind}, text to binary", f"{speed:.0f}", "-", "-", CONVERSION_GOAL)
         line(f"{kind}, the same onto disk", f"{rate(text.stat().st_size, on_disk):.0f}", "", "", "")

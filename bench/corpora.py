@@ -114,6 +114,32 @@ def svmlight(source: Path, target: Path) -> Path:
     return _by_line(source, target, change)
 
 
+def speech(folder: Path, size: int) -> Path:
+    """
+    Write HTK features with labels, unless they exist, and return the path of the features: all.scp, all.mlf and
+    states.list are in the same folder. The utterances have 100 to 899 frames of 40 values; labels, 2 to 19 frames.
+    """
+    from cntkio import write_htk_archive, write_label_mapping, write_mlf
+
+    if (folder / "states.list").exists():
+        return folder / "feat.ark"
+    folder.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(20_250_105)
+    lengths = random.integers(100, 900, size // (4 * 40 * 500))
+    names = [f"s{state}" for state in range(500)]
+
+    def labels(length: int) -> np.ndarray:
+        return np.repeat(random.integers(0, 500, length), random.integers(2, 20, length))[:length]
+
+    frames = (
+        (f"utt{number:06}", random.standard_normal((length, 40), np.float32)) for number, length in enumerate(lengths)
+    )
+    write_htk_archive(folder / "feat.ark", folder / "all.scp", frames, extension=".mfc")
+    write_mlf(folder / "all.mlf", ((f"utt{number:06}", labels(length)) for number, length in enumerate(lengths)), names)
+    write_label_mapping(folder / "states.list", names)
+    return folder / "feat.ark"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)

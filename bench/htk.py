@@ -18,20 +18,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from cntkio import (
-    HTKFeatureDeserializer,
-    HTKMLFDeserializer,
-    MinibatchSource,
-    StreamDef,
-    StreamDefs,
-    write_htk_archive,
-    write_label_mapping,
-    write_mlf,
-)
+from cntkio import HTKMLFDeserializer, StreamDef, StreamDefs
+from corpora import speech
 from engines import Engine
+from sweeps import features
 
 # Goals of a sweep as multiples of CNTK 2.7's speed.
 JOBS: dict[str, tuple[tuple[int, int], bool, int]] = {
@@ -39,40 +30,6 @@ JOBS: dict[str, tuple[tuple[int, int], bool, int]] = {
     "utterances, window 11": ((5, 5), False, 6),
     "frames, window 11": ((5, 5), True, 8),
 }
-
-
-def write(folder: Path, size: int) -> None:
-    """Write the corpus, unless it exists."""
-    if (folder / "states.list").exists():
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    random = np.random.default_rng(20_250_105)
-    lengths = random.integers(100, 900, size // (4 * 40 * 500))
-    names = [f"s{state}" for state in range(500)]
-
-    def labels(length: int) -> np.ndarray:
-        return np.repeat(random.integers(0, 500, length), random.integers(2, 20, length))[:length]
-
-    frames = (
-        (f"utt{number:06}", random.standard_normal((length, 40), np.float32)) for number, length in enumerate(lengths)
-    )
-    write_htk_archive(folder / "feat.ark", folder / "all.scp", frames, extension=".mfc")
-    write_mlf(folder / "all.mlf", ((f"utt{number:06}", labels(length)) for number, length in enumerate(lengths)), names)
-    write_label_mapping(folder / "states.list", names)
-
-
-def sweep(folder: Path, context: tuple[int, int], frame_mode: bool, randomize: bool, size: int) -> float:
-    start = time.perf_counter()
-    features = StreamDef(shape=40, context=context, scp=folder / "all.scp")
-    labels = StreamDef(shape=500, mlf=folder / "all.mlf")
-    deserializers: list[Any] = [
-        HTKFeatureDeserializer(StreamDefs(f=features)),
-        HTKMLFDeserializer(str(folder / "states.list"), StreamDefs(l=labels)),
-    ]
-    with MinibatchSource(deserializers, max_sweeps=1, randomize=randomize, frame_mode=frame_mode) as source:
-        for _minibatch in source.minibatches(size):
-            pass
-    return time.perf_counter() - start
 
 
 def index(folder: Path) -> None:
@@ -102,7 +59,7 @@ def main() -> None:
     parser.add_argument("--cntk")
     parser.add_argument("--mlf", action="store_true")
     options = parser.parse_args()
-    write(options.folder, options.mb * 10**6)
+    speech(options.folder, options.mb * 10**6)
     if options.mlf:
         index(options.folder)
         return
@@ -112,12 +69,12 @@ def main() -> None:
     for name, (context, frame_mode, goal) in JOBS.items():
         for randomize in (False, True):
             ours, theirs, processor = [], [], []
+            asked = {"frame_mode": frame_mode, "randomize": randomize, "size": options.size}
             for _ in range(options.repeat):
-                before = time.process_time()
-                ours.append(sweep(options.folder, context, frame_mode, randomize, options.size))
-                processor.append(time.process_time() - before)
+                own = features(str(options.folder), context, **asked)
+                ours.append(float(own["seconds"]))
+                processor.append(float(own["processor"]))
                 if peer is not None:
-                    asked = {"frame_mode": frame_mode, "randomize": randomize, "size": options.size}
                     answer = peer.ask(folder=str(options.folder), context=context, **asked)
                     theirs.append(float(answer["seconds"]))
             label = f"{name}, {'randomized' if randomize else 'in order'}"

@@ -1,6 +1,7 @@
 """Measurements of cntkio for bench/ctf.py: a JSON object per line in and out, in a process with its own settings.
 
 {"job": "sweep", "path", "streams": {name: [dimension, sparse]}, "randomize", "size"}  ->  {"seconds", "samples", ...}
+{"job": "features", "folder", "context", "frame_mode", "randomize", "size"}  ->  {"seconds", "samples", "bytes", ...}
 {"job": "minibatches", "path", "streams", "size", "count"}  ->  {"seconds", "samples", "minibatches"}
 {"job": "open" | "decode" | "index" | "read" | "parse" | "whole", "path", "streams"}  ->  {"seconds", "bytes"}
 """
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import cntkio
+import corpora
 import numpy as np
 from cntkio import _core
 from engines import Answer, timed
@@ -43,18 +45,47 @@ def deserializer(path: str, streams: Streams, *, cached: bool = False) -> Any:
 
 def sweep(path: str, streams: Streams, randomize: bool, size: int, cached: bool = False) -> Answer:
     before = most_memory()
-    start = time.perf_counter()
-    opened = deserializer(path, streams, cached=cached)
-    source = cntkio.MinibatchSource([opened], randomize=randomize, max_sweeps=1)
+    answer = read_through(lambda: [deserializer(path, streams, cached=cached)], size, randomize=randomize, max_sweeps=1)
+    return {**answer, "memory_before": before, "most_memory": most_memory()}
+
+
+def features(folder: str, context: tuple[int, int], frame_mode: bool, randomize: bool, size: int) -> Answer:
+    """Read HTK features with their labels, as corpora.py writes them, once."""
+
+    def deserializers() -> list[Any]:
+        frames = cntkio.StreamDef(shape=40, context=tuple(context), scp=f"{folder}/all.scp")
+        states = cntkio.StreamDef(shape=500, mlf=f"{folder}/all.mlf")
+        return [
+            cntkio.HTKFeatureDeserializer(cntkio.StreamDefs(f=frames)),
+            cntkio.HTKMLFDeserializer(f"{folder}/states.list", cntkio.StreamDefs(l=states)),
+        ]
+
+    answer = read_through(deserializers, size, randomize=randomize, max_sweeps=1, frame_mode=frame_mode)
+    return {**answer, "bytes": Path(folder, "feat.ark").stat().st_size}
+
+
+def speech(folder: str, size: int) -> Answer:
+    """Write the corpus of `features`."""
+    return timed(lambda: corpora.speech(Path(folder), size))
+
+
+def read_through(deserializers: Callable[[], list[Any]], size: int, **options: Any) -> Answer:
+    """Read all minibatches of a source, and measure everything from the construction of its deserializers on."""
+    start, processor = time.perf_counter(), time.process_time()
+    source = cntkio.MinibatchSource(deserializers(), **options)
     samples = minibatches = 0
     minibatch = source.next_minibatch(size)
     while minibatch:
         samples += max(data.num_samples for data in minibatch.values())
         minibatches += 1
         minibatch = source.next_minibatch(size)
-    seconds = time.perf_counter() - start
-    counts = {"samples": samples, "minibatches": minibatches}
-    return {"seconds": seconds, "memory_before": before, "most_memory": most_memory(), **counts}
+    seconds, processor = time.perf_counter() - start, time.process_time() - processor
+    return {"seconds": seconds, "processor": processor, "samples": samples, "minibatches": minibatches}
+
+
+def binary(path: str, streams: Streams, target: str) -> Answer:
+    """Convert a text to CNTK's binary format."""
+    return timed(lambda: cntkio.convert.ctf_to_cbf(path, target, deserializer(path, streams).streams))
 
 
 def minibatches(path: str, streams: Streams, size: int, count: int) -> Answer:
@@ -71,12 +102,12 @@ def minibatches(path: str, streams: Streams, size: int, count: int) -> Answer:
         source.next_minibatch(size)
     gc.collect()
     samples = 0
-    start = time.perf_counter()
+    start, processor = time.perf_counter(), time.process_time()
     for _ in range(count):
         samples += max(data.num_samples for data in source.next_minibatch(size).values())
-    seconds = time.perf_counter() - start
+    seconds, processor = time.perf_counter() - start, time.process_time() - processor
     source.close()
-    return {"seconds": seconds, "samples": samples, "minibatches": count}
+    return {"seconds": seconds, "processor": processor, "samples": samples, "minibatches": count}
 
 
 def most_memory() -> int:
@@ -182,7 +213,8 @@ def whole(path: str, streams: Streams) -> Answer:
 
 JOBS: dict[str, Callable[..., Answer]] = {
     "open": open_and_cache, "decode": decode, "sweep": sweep, "index": index, "read": read, "parse": parse,
-    "whole": whole, "minibatches": minibatches,
+    "whole": whole, "minibatches": minibatches, "features": features,
+    "speech": speech, "binary": binary,
 }  # fmt: skip
 
 
