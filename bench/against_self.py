@@ -181,7 +181,7 @@ def compare(sides: list[Side], paths: dict[str, Path], options: argparse.Namespa
     kernels = [kernel for kernel in options.kernels.split(",") if all(side.has(kernel) for side in sides)]
     for kind, path in paths.items():
         for order in options.orders.split(","):
-            for kernel in kernels if kind in STREAMS else kernels[:1]:
+            for kernel in kernels if kind in STREAMS else [""]:
                 request = {"kernel": kernel, "path": path, "kind": kind, "size": options.size}
                 measure = partial(sweep, randomize=ORDERS[order], **request)
                 rates = [rate(path.stat().st_size, answer) for answer in in_turns(options.repeat, sides, measure)]
