@@ -17,7 +17,7 @@ from cntkio.convert import ArrayStream, is_table, joined, pieces_of
 from cntkio.convert.pieces import refuse_parts
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
-from cntkio.formats.numbers import as_numbers, in_precision
+from cntkio.formats.table import as_numbers, in_precision
 from cntkio.formats.user import Column, column, joined_columns
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StorageFormat, StreamInformation, StreamsByName, packed_columns

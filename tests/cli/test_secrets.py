@@ -24,7 +24,7 @@ from cntkio import (
 from cntkio.cli import main
 from cntkio.config.writing import configuration_for
 from cntkio.errors import without_secrets
-from cntkio.formats import block_cache, objects
+from cntkio.formats import block_cache, stores
 from cntkio.torch import MinibatchDataset
 from support.range_server import RangeServer, range_server
 
@@ -38,7 +38,7 @@ X = StreamDefs(x=StreamDef(field="x", shape=1))
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[RangeServer]:
-    monkeypatch.setattr(objects, "FIRST_PAUSE", 0.0001)
+    monkeypatch.setattr(stores, "FIRST_PAUSE", 0.0001)
     monkeypatch.setattr(block_cache, "WORTH_A_BLOCK", 1)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     monkeypatch.chdir(tmp_path)

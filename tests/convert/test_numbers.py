@@ -18,7 +18,7 @@ from cntkio import (
 )
 from cntkio.convert.arrays import read_corpus
 from cntkio.formats.mlf import write_binary_mlf, write_mlf
-from cntkio.formats.numbers import in_precision, least_precision
+from cntkio.formats.table import in_precision, least_precision
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zstandard
 from cntkio import CorpusError, CTFDeserializer, MinibatchSource, Remote, StreamDef, StreamDefs
-from cntkio.formats import corpus, objects
+from cntkio.formats import corpus, stores
 from support.range_server import RangeServer, Request, range_server
 
 pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
@@ -27,7 +27,7 @@ NUM_FILES, LINES = 4, 2000
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[RangeServer]:
-    monkeypatch.setattr(objects, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(stores, "FIRST_PAUSE", 0.001)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     with range_server() as served:
         yield served

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from cntkio import CorpusError
 from cntkio.formats.block_cache import BLOCK, FOLDER, BlockCache, CachedObject, CacheFolder
-from cntkio.formats.objects import RemoteObject, open_object
 from cntkio.formats.remote import Remote
+from cntkio.formats.stores import RemoteObject, open_object
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.disks import small_disk

@@ -23,7 +23,7 @@ from cntkio import (
     StreamDefs,
 )
 from cntkio.convert import compression
-from cntkio.formats import compressed, objects
+from cntkio.formats import compressed, stores
 from cntkio.formats.open_input import open_input
 from support.packers import bgzf, member_of_blocks, with_table, written_by_us
 from support.range_server import RangeServer, range_server
@@ -39,7 +39,7 @@ def many_points(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(compressed, "SPACING", 5000)
     monkeypatch.setattr(compressed, "FRAMES", 1000)
     monkeypatch.setattr(compression, "FRAME", 5000)
-    monkeypatch.setattr(objects, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(stores, "FIRST_PAUSE", 0.001)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user cache"))
 
 

@@ -16,7 +16,7 @@ import pytest
 from cntkio import ConfigError, CorpusError, CTFDeserializer, FormatError, StreamDef, StreamDefs, _core
 from cntkio.cli import main
 from cntkio.convert.arrays import read_corpus
-from cntkio.formats import NOTHING_AHEAD, Ahead, Opening, input_file
+from cntkio.formats import NOTHING_AHEAD, Ahead, Opening, text_input
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import infer, tuning
 from cntkio.formats.ctf.findings import Findings
@@ -462,7 +462,7 @@ def test_long_files_are_indexed_part_by_part(tmp_path: Path, monkeypatch: pytest
     path = tmp_path / "a.ctf"
     path.write_bytes(b"".join(b"%d |x %d 0\n" % (key // 7, key) for key in range(200)))
     whole = CTFDeserializer(str(path), X).open().table
-    monkeypatch.setattr(input_file, "WINDOW", 100)
+    monkeypatch.setattr(text_input, "WINDOW_OF_FILE", 100)
     table = CTFDeserializer(str(path), X).open().table
     assert table.keys.tolist() == whole.keys.tolist() == list(range(29))
     assert table.lengths.tolist() == whole.lengths.tolist() == [7] * 28 + [4]

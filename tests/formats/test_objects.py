@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import ConfigError, CorpusError
-from cntkio.formats import objects
+from cntkio.formats import stores
 from cntkio.formats.names import is_remote, shown
-from cntkio.formats.objects import RemoteObject, may_pass, open_object
 from cntkio.formats.remote import Remote, located
-from cntkio.formats.stores import matching_objects
+from cntkio.formats.stores import RemoteObject, matching_objects, may_pass, open_object
 from support.forks import in_a_fork
 from support.range_server import RangeServer, Request, range_server
 
@@ -29,8 +28,8 @@ QUICK = Remote(num_retries=2, timeout_in_seconds=1)
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeServer]:
     pytest.importorskip("aiohttp", reason="fsspec reads http only with aiohttp")
-    monkeypatch.setattr(objects, "PART", 100_000)
-    monkeypatch.setattr(objects, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(stores, "PART", 100_000)
+    monkeypatch.setattr(stores, "FIRST_PAUSE", 0.001)
     with range_server(**{"a.ctf": CONTENT}) as served:
         yield served
 
@@ -71,7 +70,7 @@ def test_requests_of_all_objects_together_stay_within_the_limit(server: RangeSer
     remote = Remote(num_requests=2)
     first, second = opened(server, remote), opened(server, remote)
     server.latency = 0.005
-    with objects.Workers(2, "readers") as readers:
+    with stores.Workers(2, "readers") as readers:
         jobs = [readers.do(found.read, 0, 1_000_000) for found in (first, second)]
         assert [job.result() == CONTENT[:1_000_000] for job in jobs] == [True, True]
     assert server.most_at_once <= 2
@@ -185,8 +184,8 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         self.pauses: list[float] = []
-        monkeypatch.setattr(objects, "FIRST_PAUSE", 0.1)
-        monkeypatch.setattr(objects, "wait", self.wait)
+        monkeypatch.setattr(stores, "FIRST_PAUSE", 0.1)
+        monkeypatch.setattr(stores, "wait", self.wait)
 
     def wait(self, _: object, seconds: float) -> None:
         self.pauses.append(seconds)
@@ -210,7 +209,7 @@ def test_the_pause_is_what_the_server_says(
 ) -> None:
     clock = Clock(monkeypatch)
     found = opened(server)
-    monkeypatch.setattr(objects.time, "time", lambda: 1_000_000_000.0)
+    monkeypatch.setattr(stores.time, "time", lambda: 1_000_000_000.0)
     server.retry_after = formatdate(1_000_000_020, usegmt=True) if told == "date" else told
     server.fault = at_first("503")
     assert found.read(5, 25) == CONTENT[5:25]

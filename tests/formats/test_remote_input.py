@@ -29,7 +29,7 @@ from cntkio import (
     read_ctf,
 )
 from cntkio.cli import main
-from cntkio.formats import block_cache, objects, remote_input
+from cntkio.formats import block_cache, remote_input, stores
 from support.forks import in_a_fork
 from support.range_server import RangeServer, Request, range_server
 
@@ -41,7 +41,7 @@ X, Y = StreamDefs(x=StreamDef(field="x", shape=2)), StreamDefs(y=StreamDef(field
 @pytest.fixture(autouse=True)
 def small_requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user cache"))
-    monkeypatch.setattr(objects, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(stores, "FIRST_PAUSE", 0.001)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_remote_text_equals_a_local_text(
     seed: int, tmp_path: Path, server: RangeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choose = random.Random(seed)
-    monkeypatch.setattr(objects, "PART", choose.choice((200, 1 << 20)))
+    monkeypatch.setattr(stores, "PART", choose.choice((200, 1 << 20)))
     block = choose.choice((100, 500, 1 << 20))
     monkeypatch.setattr(block_cache, "BLOCK", block)
     monkeypatch.setattr(block_cache, "WORTH_A_BLOCK", block // 4)
@@ -288,7 +288,7 @@ def test_opening_and_reading_make_few_requests(server: RangeServer) -> None:
     with MinibatchSource(deserializer, max_sweeps=1) as source:
         assert source.num_sequences == 100_000
     # Facts, an index next to it (two requests), the first bytes, the pass, facts again for the cache of the index.
-    assert len(server.requests) <= 6 + -(-len(content) // objects.PART)
+    assert len(server.requests) <= 6 + -(-len(content) // stores.PART)
     server.requests.clear()
     with MinibatchSource(deserializer, max_sweeps=1) as source:
         # Facts, the first bytes, which show whether the text is compressed, and facts again.

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 from cntkio import CTFDeserializer, GlobalPartition, MinibatchSource, StreamDef, StreamDefs
-from cntkio.formats import compressed, objects, remote_input
+from cntkio.formats import compressed, remote_input, stores
 from support.range_server import RangeServer, range_server
 
 pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
@@ -21,7 +21,7 @@ NUM_RANKS = 8
 @pytest.fixture(autouse=True)
 def small_requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user cache"))
-    monkeypatch.setattr(objects, "PART", 1 << 16)
+    monkeypatch.setattr(stores, "PART", 1 << 16)
 
 
 def corpus(num_sequences: int, most_lines: int) -> bytes:

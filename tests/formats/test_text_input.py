@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from cntkio import CntkIoError, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs, infer_streams
 from cntkio.formats.ctf import corpus, infer, tuning
-from cntkio.formats.input_file import InputFile
-from cntkio.formats.text_input import CoreText, Storage, TextInMemory, Window, windows_of_lines
+from cntkio.formats.text_input import CoreText, InputFile, Storage, TextInMemory, Window, windows_of_lines
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), y=StreamDef(field="y", shape=9, is_sparse=True))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import fsspec
 import pytest
 from cntkio import CorpusError, FormatError
-from cntkio.formats.unpacking import ENDINGS, content_of
+from cntkio.formats.open_input import PACKED_ENDINGS, content_of
 from support.packers import BY_ENDING, PACKERS
 
 Packer = Callable[[bytes, random.Random], bytes]
@@ -65,4 +65,4 @@ def test_a_file_that_is_cut_off_while_it_is_unpacked_has_changed(tmp_path: Path,
 
 
 def test_every_packing_has_a_usual_ending() -> None:
-    assert set(ENDINGS) == {".gz", ".bgz", ".zst", ".bz2", ".xz"}
+    assert set(PACKED_ENDINGS) == {".gz", ".bgz", ".zst", ".bz2", ".xz"}

@@ -20,7 +20,7 @@ from cntkio import (
     StreamDef,
     StreamDefs,
 )
-from cntkio.formats import block_cache, compressed, objects, text_input
+from cntkio.formats import block_cache, compressed, stores, text_input
 from cntkio.formats import corpus as file_corpus
 from cntkio.formats.ctf import corpus
 from support.range_server import RangeServer, range_server
@@ -49,7 +49,7 @@ def small_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch,
     choose = random.Random(request.node.callspec.params["seed"])
     block = choose.choice((100, 500, 1 << 20))
     for module, name, value in (
-        (objects, "PART", choose.choice((200, 1 << 20))),
+        (stores, "PART", choose.choice((200, 1 << 20))),
         (block_cache, "BLOCK", block),
         (block_cache, "WORTH_A_BLOCK", block // 4),
         (compressed, "SPACING", choose.choice((30, 300, 4 << 20))),

@@ -14,10 +14,9 @@ from cntkio.formats.contract import OPENING, Ahead, Index, Loaded, Opening, Plac
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import file_fingerprint
-from cntkio.formats.input_file import Locator
 from cntkio.formats.open_input import open_input
 from cntkio.formats.table import SequenceTable
-from cntkio.formats.text_input import TextInput, explained
+from cntkio.formats.text_input import Locator, TextInput, explained
 from cntkio.streams import StreamInformation
 
 CHUNK = 3  # lines of a chunk

@@ -11,7 +11,7 @@ import pytest
 from cntkio import _core, convert
 from cntkio.cli import main
 from cntkio.displays import columns_of
-from cntkio.formats.cbf.faults import Fault
+from cntkio.formats.cbf.header import Fault
 from cntkio.formats.ctf.findings import REMARKS as TEXT_REMARKS
 from cntkio.formats.mlf.entries import REMARKS as LABEL_REMARKS
 from cntkio.survey.rules import RULES, code_of

@@ -24,8 +24,8 @@ from cntkio.convert.pieces import ArrayLike, ArrowArray, ArrowStream, Classes, D
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.detect import detect, other_than
-from cntkio.formats.input_file import open_to_read
-from cntkio.formats.numbers import in_precision
+from cntkio.formats.table import in_precision
+from cntkio.formats.text_input import open_to_read
 from cntkio.formats.user import Column
 from cntkio.hints import there_are, wording
 from cntkio.minibatch import Minibatch

@@ -11,8 +11,7 @@ from typing import Any, get_args
 
 from cntkio.cli.show import FINE, described, inputs_of, progress_bar, show_json
 from cntkio.convert import FileFormat, Progress, format_of_name, pieces_of, read_header_file, txt_to_ctf, uci_to_ctf
-from cntkio.convert.files import write_file
-from cntkio.convert.selection import Merged, Selected, divided
+from cntkio.convert.files import Merged, Selected, divided, write_file
 from cntkio.corpora import CHUNK_SIZE, SURVEYED_AT_ONCE, Described
 from cntkio.errors import ConfigError
 

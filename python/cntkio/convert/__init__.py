@@ -12,7 +12,7 @@
     text            write_ctf, write_cbf, sequence_to_cntk_text_format
     svmlight        read_svmlight, write_svmlight
     compression     text that is compressed while it is written
-    files           convert_file: from one file to another of any format; header files
+    files           convert_file: from one file to another of any format, or a selection of it; header files
     scripts         CNTK's scripts txt2ctf.py and uci2ctf.py
     tuning          how much is converted at a time
 

@@ -31,8 +31,8 @@ from cntkio.convert.pieces import (
 )
 from cntkio.errors import CntkIoError, ConfigError, CorpusError
 from cntkio.formats.contract import Deserializer
-from cntkio.formats.foreign import as_deserializer, can_be_opened
-from cntkio.formats.numbers import as_numbers, in_precision, least_precision
+from cntkio.formats.detect import as_deserializer, can_be_opened
+from cntkio.formats.table import as_numbers, in_precision, least_precision
 from cntkio.formats.user import Column
 from cntkio.hints import there_are
 from cntkio.minibatch import Minibatch, MinibatchData

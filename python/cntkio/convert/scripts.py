@@ -20,9 +20,8 @@ from cntkio.convert.pieces import Progress
 from cntkio.convert.text import text_name
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.names import as_url
-from cntkio.formats.open_input import open_stored
+from cntkio.formats.open_input import content_of, open_stored, packing_of
 from cntkio.formats.output_file import AnyPath, written_whole
-from cntkio.formats.unpacking import content_of, packing_of
 from cntkio.hints import wording
 
 # --------------------------------------------------------------------------------------------------------------

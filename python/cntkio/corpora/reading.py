@@ -36,12 +36,11 @@ from cntkio.formats.mlf import (
 )
 from cntkio.formats.names import as_url, is_remote
 from cntkio.formats.names import shown as shown_url
-from cntkio.formats.open_input import open_stored
+from cntkio.formats.open_input import PACKED_ENDINGS, PACKINGS, content_of, open_stored
 from cntkio.formats.passes import announced, passed
 from cntkio.formats.remote import default_remote
 from cntkio.formats.report import NUM_IN_FULL
 from cntkio.formats.svmlight import svmlight_of
-from cntkio.formats.unpacking import ENDINGS, PACKINGS, content_of
 from cntkio.hints import wording
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDef, StreamDefs
@@ -144,7 +143,8 @@ def _input(names: FileNames, target: Path, reads_tables: bool) -> Input:
         _write(target, iter(partial(sys.stdin.buffer.read, _READ), b""), "reading standard input")
     kind = detect(path)
     if kind.form in PACKINGS:
-        unpacked = target.with_name(f"{target.name}-{path.stem if path.suffix.lower() in ENDINGS else path.name}")
+        is_named = path.suffix.lower() in PACKED_ENDINGS
+        unpacked = target.with_name(f"{target.name}-{path.stem if is_named else path.name}")
         _unpack(path, unpacked, shown)
         path, kind = unpacked, detect(unpacked)
     if reads_tables and kind.form in _TABLES:

@@ -25,10 +25,10 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import ForkLock, num_threads
 from cntkio.formats.block_cache import BlockCache, CachedObject, CacheFolder, num_bytes_in_cache
-from cntkio.formats.columns import Column, span_at
 from cntkio.formats.index_cache import Arrays, DamagedCacheError, IndexCache, Remaking, StoredArrays, StoredColumn
 from cntkio.formats.passes import announced, passed
 from cntkio.formats.stores import Facts
+from cntkio.formats.table import Column, span_at
 from cntkio.formats.text_input import (
     WINDOW,
     Bytes,

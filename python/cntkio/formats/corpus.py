@@ -29,11 +29,11 @@ import numpy.typing as npt
 from cntkio._core import Chunk
 from cntkio._threads import ForkLock, Job, Workers, num_threads
 from cntkio.errors import CorpusError
-from cntkio.formats.columns import part_of_keys, span_at
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Corpus, Format, Index, Loaded, PlacesInFiles
 from cntkio.formats.index_cache import CacheFiles, publish
-from cntkio.formats.input_file import changed_in_use
 from cntkio.formats.joined_index import KeysOf, joined_index, refuse_other_streams
+from cntkio.formats.table import part_of_keys, span_at
+from cntkio.formats.text_input import changed_in_use
 
 _LEAST_THREADS = 4  # reading waits for the disk
 MOST_OPEN = 64

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from cntkio.errors import ConfigError
-from cntkio.formats.input_file import hint_on_missing
 from cntkio.formats.names import as_url, is_remote, shown, shown_pattern
 from cntkio.formats.remote import Remote
 from cntkio.formats.stores import RemoteFiles, hint_on_memory
+from cntkio.formats.text_input import hint_on_missing
 from cntkio.hints import near_name
 
 FileNames: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]

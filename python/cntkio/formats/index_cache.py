@@ -32,10 +32,9 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import ForkLock, num_threads
-from cntkio.formats.input_file import content_sum, system_number
 from cntkio.formats.output_file import written_whole
 from cntkio.formats.table import SequenceTable
-from cntkio.formats.text_input import Companions, ReadableText, TextInput
+from cntkio.formats.text_input import Companions, ReadableText, TextInput, content_sum, system_number
 
 logger = logging.getLogger("cntkio")
 _T = TypeVar("_T")

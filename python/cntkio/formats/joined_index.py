@@ -14,16 +14,18 @@ import numpy.typing as npt
 
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats import compressed
-from cntkio.formats.columns import (
+from cntkio.formats.contract import Index, PlacesInFiles
+from cntkio.formats.table import (
     CountedKeys,
+    FileSpans,
     Keys,
+    SequenceTable,
     joined_keys,
     joined_lengths,
+    key_value,
     moved_keys,
     range_of_keys,
 )
-from cntkio.formats.contract import Index, PlacesInFiles
-from cntkio.formats.table import FileSpans, SequenceTable, key_value
 from cntkio.hints import wording
 from cntkio.streams import StreamInformation
 

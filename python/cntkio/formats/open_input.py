@@ -1,19 +1,29 @@
-"""Choice of the class that reads the bytes of a text."""
+"""Choice of the class that reads the bytes of a text, and the content of compressed files of any format.
+
+A text that is compressed with gzip or zstd is read where it is, in any order (`compressed`). Everything else is unpacked
+once, from the beginning to the end. The first bytes, not the name of a file, show its compression.
+"""
 
 from __future__ import annotations
 
+import bz2
+import io
+import lzma
 import os
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Literal, NamedTuple, cast, get_args
 
+import numpy as np
+
+from cntkio.errors import FormatError
+from cntkio.formats import compressed
 from cntkio.formats.block_cache import cache_folder
 from cntkio.formats.compressed import ENDINGS, first_text, open_compressed
 from cntkio.formats.file_lists import sizes_of
-from cntkio.formats.input_file import InputFile, open_to_read
 from cntkio.formats.names import as_url, is_remote
 from cntkio.formats.remote import Remote, default_remote
 from cntkio.formats.remote_input import RemoteInput
-from cntkio.formats.text_input import Compression, TextInput, compression_of
+from cntkio.formats.text_input import Compression, InputFile, TextInput, compression_of, open_to_read
 
 _MAGIC_SIZE = 4
 
@@ -106,3 +116,82 @@ class Beginning(NamedTuple):
         if compression is not None:
             head = first_text(stored, compression, size)
         return cls(head, stored.size, compression)
+
+
+Packing = Literal["gzip", "zstd", "bzip2", "xz"]
+PACKINGS: tuple[str, ...] = get_args(Packing)
+PACKED_MAGIC: dict[bytes, Packing] = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
+"""First bytes of the compressions that have to be unpacked."""
+PACKED_ENDINGS = (*ENDINGS, ".bz2", ".xz")
+"""Usual extensions of compressed files."""
+
+_PACKED_MAGIC_SIZE = 6
+_BUFFER = 1 << 20
+_OPENERS: dict[Packing, Callable[[Any], Any]] = {"bzip2": bz2.open, "xz": lzma.open}
+
+
+def content_of(path: str, remote: Remote | None = None, *, size: int = 1 << 20) -> Generator[bytes]:
+    """Yield the content of a file in pieces, unpacked if it is compressed with gzip, zstd, bzip2 or xz.
+
+    Args:
+        path: A path, or the URL of an object in a remote store.
+        remote: How to read a remote store.
+        size: Bytes of the largest piece.
+
+    Raises:
+        OSError: The file cannot be read.
+        ConfigError: The remote store is of an unknown kind.
+        FormatError: The compressed data are damaged.
+
+    Example:
+        >>> b"".join(content_of("examples/iris/iris.ctf"))[:10]
+        b'|species 1'
+    """
+    stored = open_stored(path, remote)
+    try:
+        packing = packing_of(stored)
+        if packing is None:
+            for begin in range(0, stored.size, size):
+                yield stored.read(begin, size)
+        elif packing in _OPENERS:
+            yield from _unpacked(stored, packing, size)
+        else:
+            yield from compressed.pieces_of(stored, cast(Compression, packing), size)
+    finally:
+        stored.close()
+
+
+def packing_of(stored: TextInput) -> Packing | None:
+    """Return the compression of a file; None: it is not compressed."""
+    head = stored.read(0, _PACKED_MAGIC_SIZE)
+    return compression_of(head) or next((name for magic, name in PACKED_MAGIC.items() if head.startswith(magic)), None)
+
+
+def _unpacked(stored: TextInput, packing: Packing, size: int) -> Generator[bytes]:
+    file = _OPENERS[packing](io.BufferedReader(_Stored(stored), _BUFFER))
+    try:
+        while piece := file.read(size):
+            yield piece
+    except (EOFError, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
+            raise  # only bz2 raises a bare `OSError` without a number, for damaged data
+        stored.require_unchanged()
+        raise FormatError(
+            f"the {packing} data are damaged: {error}; make the file again, or test it with the tool that made it",
+            path=stored.path,
+        ) from None
+
+
+class _Stored(io.RawIOBase):
+    """The bytes of a file as it is stored, as a Python file object."""
+
+    def __init__(self, stored: TextInput) -> None:
+        self._stored, self._position = stored, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._stored.read_into(np.frombuffer(buffer, np.uint8), self._position)
+        self._position += count
+        return count

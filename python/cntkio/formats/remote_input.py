@@ -11,11 +11,21 @@ from typing import Any
 
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.block_cache import BlockCache, CachedObject, ObjectReader, cache_folder
-from cntkio.formats.input_file import SAMPLE_SIZE, content_sum, sample_offsets
-from cntkio.formats.objects import PART, RemoteObject, open_object, write_object
 from cntkio.formats.remote import Remote, default_remote
-from cntkio.formats.stores import Facts, stored_object
-from cntkio.formats.text_input import LOADS_AT_ONCE, WINDOW, Bytes, CoreText, Storage, Window, filled, windows_of_lines
+from cntkio.formats.stores import PART, Facts, RemoteObject, open_object, stored_object, write_object
+from cntkio.formats.text_input import (
+    LOADS_AT_ONCE,
+    SAMPLE_SIZE,
+    WINDOW,
+    Bytes,
+    CoreText,
+    Storage,
+    Window,
+    content_sum,
+    filled,
+    sample_offsets,
+    windows_of_lines,
+)
 
 HEAD = 64 << 10
 """Bytes at the beginning that are kept, because several steps of opening read them."""

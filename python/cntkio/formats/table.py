@@ -1,4 +1,11 @@
-"""Tables of sequences and chunks."""
+"""Tables of sequences and chunks, and the columns that they consist of: keys and lengths in as few bytes as possible.
+
+A column of lengths is a NumPy array of 8, 16 or 32 bits; if all lengths are the same, its stride is 0, and it takes no
+memory. Keys are a NumPy array, or an object of one of the classes below, which are indexed like an array.
+
+Numbers keep their values: whole numbers are never rounded silently. float32 keeps all whole numbers up to 2^24, float64
+up to 2^53. Other numbers become the nearest number of the precision.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +17,251 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.formats.columns import Keys, Lengths, span_at, stored_keys, stored_lengths
+from cntkio.errors import CorpusError
+
+Lengths: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
+
+
+class Column(Protocol):
+    """Numbers that are read in slices."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of a number."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> npt.NDArray[Any]: ...
+
+
+class _Numbers:
+    """Keys that are numbers, as an array and as a list."""
+
+    dtype = np.dtype(np.uint64)
+
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        keys: npt.NDArray[Any] = self[:]
+        return keys.astype(dtype or np.uint64, copy=False)
+
+    def tolist(self) -> list[int]:
+        """Return all keys as a list."""
+        keys: list[int] = self[:].tolist()
+        return keys
+
+
+class CountedKeys(_Numbers):
+    """Keys that count up by one. They take no memory.
+
+    Args:
+        first: The first key.
+        count: Number of keys.
+
+    Raises:
+        ValueError: A key is negative or does not fit 64 bits.
+
+    Example:
+        >>> keys = CountedKeys(5, 3)
+        >>> keys[-1], keys[1:], keys[np.array([True, False, True])]
+        (np.uint64(7), array([6, 7], dtype=uint64), array([5, 7], dtype=uint64))
+    """
+
+    def __init__(self, first: int, count: int) -> None:
+        if not 0 <= first <= 2**64 - count:
+            raise ValueError(f"{count} keys from {first} on; expected keys of 0 to 2^64 - 1")
+        self.first = first
+        self._positions = range(count)
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            part = self._positions[index]
+            return np.arange(part.start, part.stop, part.step).astype(np.uint64) + np.uint64(self.first)
+        if np.ndim(index) == 0:
+            return np.uint64(self.first + self._positions[index])
+        positions = np.asarray(index)
+        if positions.dtype == np.bool_:
+            positions = np.flatnonzero(positions)
+        return positions.astype(np.uint64) + np.uint64(self.first)
+
+    def stored(self) -> npt.NDArray[np.uint64]:
+        """Return an array that determines the keys: the first key, and their number."""
+        return np.array([self.first, len(self)], np.uint64)
+
+
+class NumberKeys(_Numbers):
+    """Keys that are numbers, kept in 32 bits if all fit. They are read on first use.
+
+    Args:
+        column: The keys, of 32 or 64 bits.
+    """
+
+    def __init__(self, column: Column) -> None:
+        self._column = column
+        self._array: npt.NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.stored()[index].astype(np.uint64)
+
+    def stored(self) -> npt.NDArray[Any]:
+        """Return the keys as an array of the precision in which they are kept."""
+        if self._array is None:
+            self._array = self._column[:]
+        return self._array
+
+
+Keys: TypeAlias = npt.NDArray[Any] | CountedKeys | NumberKeys
+"""Keys of sequences: uint64, or text."""
+
+
+def compact_keys(keys: npt.NDArray[np.uint64], *, are_ascending: bool) -> Keys:
+    """Return keys in as few bytes as possible.
+
+    Args:
+        keys: Keys that are numbers; at least one.
+        are_ascending: Whether each key is larger than the key before it.
+    """
+    if are_ascending and int(keys[-1]) - int(keys[0]) == len(keys) - 1:
+        return CountedKeys(int(keys[0]), len(keys))
+    return NumberKeys(keys.astype(np.uint32) if keys.max() < 2**32 else keys)
+
+
+def joined_keys(columns: Sequence[Keys]) -> Keys:
+    """Return the keys of several columns, one after the other, in as few bytes as possible.
+
+    Example:
+        >>> joined_keys([CountedKeys(0, 2), CountedKeys(2, 3)]).stored()
+        array([0, 5], dtype=uint64)
+    """
+    filled = [column for column in columns if len(column)]
+    counted = [column for column in filled if isinstance(column, CountedKeys)]
+    if len(counted) == len(filled) and filled:
+        ends = [column.first + len(column) for column in counted]
+        if all(end == column.first for end, column in zip(ends, counted[1:], strict=False)):
+            return CountedKeys(counted[0].first, sum(map(len, counted)))
+    if any(column.dtype != np.uint64 for column in filled):
+        return np.concatenate([np.asarray(column) for column in filled])
+    arrays = [column.stored() if isinstance(column, NumberKeys) else np.asarray(column) for column in filled]
+    is_small = all(array.dtype == np.uint32 or int(array.max()) < 2**32 for array in arrays)
+    return NumberKeys(_joined(arrays, np.uint32 if is_small else np.uint64))
+
+
+def range_of_keys(keys: Keys) -> tuple[int, int]:
+    """Return the smallest and the largest of keys that are numbers; there is at least one."""
+    if isinstance(keys, CountedKeys):
+        return keys.first, keys.first + len(keys) - 1
+    array = stored_keys(keys)
+    return int(array.min()), int(array.max())
+
+
+def part_of_keys(keys: Keys, first: int, last: int) -> Keys:
+    """Return some of the keys, without a copy."""
+    if isinstance(keys, CountedKeys):
+        return CountedKeys(keys.first + first, last - first)
+    return NumberKeys(keys.stored()[first:last]) if isinstance(keys, NumberKeys) else keys[first:last]
+
+
+def moved_keys(keys: Keys, first: int) -> Keys:
+    """Return keys that are numbers, with `first` added to each.
+
+    Raises:
+        ValueError: A key does not fit 64 bits.
+    """
+    if isinstance(keys, CountedKeys):
+        return CountedKeys(first + keys.first, len(keys))
+    moved = np.asarray(keys) + np.uint64(first)
+    return compact_keys(moved, are_ascending=bool(np.all(moved[1:] > moved[:-1]))) if len(moved) else moved
+
+
+def joined_lengths(columns: Sequence[Lengths]) -> Lengths:
+    """Return the lengths of several columns, one after the other, in as few bytes as possible.
+
+    Example:
+        >>> joined_lengths([same_lengths(2, 3), same_lengths(2, 1)]).strides
+        (0,)
+        >>> joined_lengths([same_lengths(2, 1), np.array([1, 3], np.uint8)])
+        array([2, 1, 3], dtype=uint8)
+    """
+    filled = [column for column in columns if len(column)]
+    # A column that keeps a single number yields a single number.
+    largest = [int((column[:1] if are_all_the_same(column) else column).max()) for column in filled]
+    if len(set(largest)) == 1 and all(map(are_all_the_same, filled)):
+        return same_lengths(largest[0], sum(map(len, filled)))
+    return _joined(filled, np.min_scalar_type(max(largest, default=0)))
+
+
+def _joined(columns: Sequence[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    return np.concatenate([np.empty(0, dtype), *columns], dtype=dtype, casting="unsafe")
+
+
+def joined_and_freed(columns: list[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Join columns, and remove each from the list once it is copied, so that only one is in memory twice."""
+    if len(columns) == 1:
+        return columns.pop().astype(dtype, copy=False)
+    joined = np.empty(sum(map(len, columns)), dtype)
+    end = len(joined)
+    while columns:
+        column = columns.pop()
+        joined[end - len(column) : end] = column
+        end -= len(column)
+    return joined
+
+
+def compact_lengths(lengths: npt.NDArray[np.uint32]) -> Lengths:
+    """Return lengths in as few bytes as possible.
+
+    Example:
+        >>> compact_lengths(np.array([3, 3, 3], np.uint32)).strides
+        (0,)
+        >>> compact_lengths(np.array([3, 2**16 - 1], np.uint32)).dtype
+        dtype('uint16')
+    """
+    least, largest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
+    if least == largest:
+        return same_lengths(largest, len(lengths))
+    return lengths.astype(np.min_scalar_type(largest), copy=False)
+
+
+def same_lengths(length: int, count: int) -> Lengths:
+    """Return `count` lengths that are all the same. They take no memory."""
+    return np.broadcast_to(np.array(length, np.uint32), count)
+
+
+def are_all_the_same(lengths: Lengths) -> bool:
+    """Return whether the column keeps a single number for all lengths."""
+    return lengths.strides == (0,)
+
+
+def span_at(starts: npt.NDArray[Any], positions: Any) -> Any:
+    """Return the index of the span that contains a position, or of each span if `positions` is an array.
+
+    Args:
+        starts: Position at which each span begins, ascending.
+        positions: One position, or an array of them. Before the first start, the result is -1.
+
+    Example:
+        >>> span_at(np.array([0, 2, 5]), 4), span_at(np.array([0, 2, 5]), np.array([1, 2, 9]))
+        (np.int64(1), array([0, 1, 2]))
+    """
+    return np.searchsorted(starts, positions, side="right") - 1
+
+
+def stored_keys(keys: Keys) -> npt.NDArray[Any]:
+    """Return an array that determines the keys."""
+    return keys if isinstance(keys, np.ndarray) else keys.stored()
+
+
+def stored_lengths(lengths: Lengths) -> npt.NDArray[Any]:
+    """Return an array that determines the lengths: all of them, or a single length and their number."""
+    return np.array([lengths[0], len(lengths)], np.uint64) if are_all_the_same(lengths) and len(lengths) else lengths
+
 
 NamedFiles: TypeAlias = tuple[npt.NDArray[np.str_], npt.NDArray[np.int64]]
 """The files of some sequences: their names, and the index of each sequence's file among these names."""
@@ -118,3 +369,84 @@ class SequenceTable:
 
 NO_SEQUENCES = SequenceTable(np.empty(0, np.uint64), np.empty(0, np.uint8), np.zeros(1, np.int64))
 """A table without sequences."""
+
+
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+_BITS = {FLOAT32: 24, FLOAT64: 53}
+
+
+def least_precision(arrays: Sequence[npt.NDArray[Any]]) -> np.dtype[Any]:
+    """Return float64 if one of the arrays has doubles, or a whole number beyond 2^24; otherwise float32.
+
+    Example:
+        >>> least_precision([np.array([1, 2])]), least_precision([np.array([1, 2**24 + 1])])
+        (dtype('float32'), dtype('float64'))
+    """
+    dtypes = {array.dtype for array in arrays}
+    if any(dtype.kind == "f" and dtype.itemsize > 4 for dtype in dtypes):
+        return FLOAT64
+    whole = (array for array in arrays if array.dtype.kind in "iu")
+    return FLOAT32 if all(_are_within(array, _BITS[FLOAT32]) for array in whole) else FLOAT64
+
+
+def in_precision(where: str, values: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return numbers in float32 or float64, in contiguous memory.
+
+    Args:
+        where: Beginning of a message.
+        values: Numbers of any type.
+        dtype: float32 or float64.
+
+    Raises:
+        CorpusError: The precision would round a whole number.
+
+    Example:
+        >>> in_precision("stream 'x'", np.array([5, 2**24 + 1]), np.float32)
+        Traceback (most recent call last):
+        cntkio.errors.CorpusError: stream 'x': the whole number 16777217 is not exact in float32; write float64 instead
+    """
+    target = np.dtype(dtype)
+    if values.dtype.kind in "iu" and not _are_within(values, _BITS[target]):
+        inexact = values[_is_rounded(values, _BITS[target])]
+        if inexact.size:
+            raise CorpusError(f"{where}: {rounded_text(int(inexact.flat[0]), target)}")
+    return np.ascontiguousarray(values, target)
+
+
+def rounded_text(value: int, dtype: np.dtype[Any]) -> str:
+    """Return the message that a precision would round a whole number, with advice."""
+    advice = (
+        "write float64 instead"
+        if dtype == FLOAT32
+        else "no format keeps larger whole numbers; if they name classes, number the classes from 0"
+    )
+    return f"the whole number {value} is not exact in {dtype}; {advice}"
+
+
+def as_numbers(where: str, sequence: Any) -> npt.NDArray[Any]:
+    """Return nested lists, or anything else that NumPy understands, as an array.
+
+    Raises:
+        CorpusError: Lists mix a whole number with others, so that NumPy would round it to a double.
+    """
+    array = np.asarray(sequence)
+    if array.dtype == FLOAT64 and not hasattr(sequence, "dtype") and (np.abs(array) >= 2.0**53).any():
+        for number in np.asarray(sequence, object).flat:  # numbers of this size are rare
+            if isinstance(number, int) and int(float(number)) != number:
+                raise CorpusError(f"{where}: {rounded_text(number, FLOAT64)}")
+    return array
+
+
+def _are_within(values: npt.NDArray[Any], bits: int) -> bool:
+    """Return whether all whole numbers are at most 2^bits."""
+    narrow = 8 * values.dtype.itemsize <= bits
+    return narrow or values.size == 0 or (int(values.max()) <= 1 << bits and int(values.min()) >= -(1 << bits))
+
+
+def _is_rounded(values: npt.NDArray[Any], bits: int) -> npt.NDArray[np.bool_]:
+    """Return which whole numbers have more significant bits than a precision."""
+    magnitudes = values.astype(np.uint64)
+    magnitudes[values < 0] = ~magnitudes[values < 0] + np.uint64(1)
+    lowest_bits = np.maximum(magnitudes & (~magnitudes + np.uint64(1)), np.uint64(1))
+    rounded: npt.NDArray[np.bool_] = magnitudes // lowest_bits >= np.uint64(1 << bits)
+    return rounded

@@ -25,7 +25,7 @@ from cntkio._threads import ForkLock
 from cntkio.errors import ConfigError
 from cntkio.formats.contract import Index, Loaded, Opening
 from cntkio.formats.htk import FeatureSettings, Frames, HTKFormat
-from cntkio.formats.input_file import system_number
+from cntkio.formats.text_input import system_number
 from cntkio.timeline import WHOLE, Partition, Plan, Reads, Size, Timeline
 
 _MOST_ORDERS = 2

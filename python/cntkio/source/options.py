@@ -15,7 +15,7 @@ import numpy as np
 from cntkio.arguments import flag
 from cntkio.errors import ConfigError, OutOfRangeError
 from cntkio.formats.contract import Ahead, Deserializer
-from cntkio.formats.foreign import as_deserializer
+from cntkio.formats.detect import as_deserializer
 from cntkio.timeline import INFINITELY_REPEAT, Window, python_window
 
 # The indexing pass parses chunks before the partition is known, so limit how much it parses.

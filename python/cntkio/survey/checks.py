@@ -31,13 +31,12 @@ from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import Corpus, Deserializer, Loaded, Opening
 from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams, num_pure
 from cntkio.formats.file_lists import FileNames
-from cntkio.formats.input_file import Locator, has_byte
 from cntkio.formats.joined_index import KeysOf
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote, remote_by_default
 from cntkio.formats.report import UNKNOWN_NAME, first_few
 from cntkio.formats.table import key_value
-from cntkio.formats.text_input import TextInput
+from cntkio.formats.text_input import Locator, TextInput, has_byte
 from cntkio.hints import did_you_mean, there_are, wording
 from cntkio.source.arrangement import arrange
 from cntkio.source.join import join

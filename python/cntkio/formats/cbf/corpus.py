@@ -14,17 +14,15 @@ from cntkio import _core
 from cntkio._threads import num_threads, piece_size
 from cntkio.arguments import check_fields, float_type, path_texts
 from cntkio.errors import ConfigError, FormatError
-from cntkio.formats.cbf.faults import Fault
-from cntkio.formats.cbf.header import Header, StreamHeader, read_header
+from cntkio.formats.cbf.header import Fault, Header, StreamHeader, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
-from cntkio.formats.columns import span_at
 from cntkio.formats.contract import OPENING, Ahead, Deserializer, Index, Loaded, Opening, PlacesInFiles
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import file_fingerprint
-from cntkio.formats.input_file import InputFile, in_utf8
 from cntkio.formats.report import warn
-from cntkio.formats.table import NO_SEQUENCES, SequenceTable
+from cntkio.formats.table import NO_SEQUENCES, SequenceTable, span_at
+from cntkio.formats.text_input import InputFile, in_utf8
 from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import StreamDefs, StreamInformation, named, num_values
 

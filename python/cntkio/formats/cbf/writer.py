@@ -15,8 +15,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import Job, Workers
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.cbf.faults import Fault
-from cntkio.formats.cbf.header import CHUNK_ROW, FIRST_CHUNK, VERSION, Layout
+from cntkio.formats.cbf.header import CHUNK_ROW, FIRST_CHUNK, VERSION, Fault, Layout
 from cntkio.formats.detect import CBF_MAGIC
 from cntkio.formats.output_file import written_whole
 from cntkio.streams import LARGEST_DIM, StreamInformation

@@ -21,7 +21,6 @@ from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.block_cache import require_room
 from cntkio.formats.cntk_options import TEXT, CntkOptions
-from cntkio.formats.columns import span_at
 from cntkio.formats.contract import NOTHING_AHEAD, OPENING, Ahead, Deserializer, Index, Loaded, Opening, PlacesInFiles
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import tuning
@@ -52,15 +51,14 @@ from cntkio.formats.ctf.places import ChunkPlaces, Places
 from cntkio.formats.detect import old_line_ends, other_in
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import LEAST_CACHED, CacheFiles, file_fingerprint
-from cntkio.formats.input_file import Locator
 from cntkio.formats.joined_index import KeysOf, check_keys_of
 from cntkio.formats.names import is_remote
 from cntkio.formats.open_input import open_input, presumed_sizes, text_sizes
 from cntkio.formats.passes import announced_together
 from cntkio.formats.remote import Remote, default_remote, located
 from cntkio.formats.report import UNKNOWN_NAME
-from cntkio.formats.table import key_value
-from cntkio.formats.text_input import CoreText, PackedText, TextInput, explained
+from cntkio.formats.table import key_value, span_at
+from cntkio.formats.text_input import CoreText, Locator, PackedText, TextInput, explained
 from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import LARGEST_DIM, StreamDefs, StreamInformation, check_definers, named, num_values
 

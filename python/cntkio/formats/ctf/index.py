@@ -24,18 +24,6 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.errors import FormatError
-from cntkio.formats.columns import (
-    CountedKeys,
-    Keys,
-    Lengths,
-    NumberKeys,
-    are_all_the_same,
-    compact_lengths,
-    joined_and_freed,
-    joined_lengths,
-    same_lengths,
-    stored_keys,
-)
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import REMARKS, advice_at, byte_text
@@ -51,10 +39,22 @@ from cntkio.formats.index_cache import (
     StoredArrays,
     StoredColumn,
 )
-from cntkio.formats.input_file import Locator, content_sum
 from cntkio.formats.passes import Add, announced, passed
-from cntkio.formats.table import SequenceTable, key_value
-from cntkio.formats.text_input import TextInput, explained
+from cntkio.formats.table import (
+    CountedKeys,
+    Keys,
+    Lengths,
+    NumberKeys,
+    SequenceTable,
+    are_all_the_same,
+    compact_lengths,
+    joined_and_freed,
+    joined_lengths,
+    key_value,
+    same_lengths,
+    stored_keys,
+)
+from cntkio.formats.text_input import Locator, TextInput, content_sum, explained
 
 _LARGEST_CHUNK = 2**63
 _PASS = "indexing"  # the name of the pass

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.formats.columns import Column, joined_and_freed, span_at
 from cntkio.formats.index_cache import DamagedCacheError, Remaking, StoredArrays, StoredColumn
+from cntkio.formats.table import Column, joined_and_freed, span_at
 
 
 class ChunkPlaces(NamedTuple):

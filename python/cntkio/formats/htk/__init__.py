@@ -5,9 +5,8 @@ from cntkio.formats.htk.corpus import (
     HTKFeatureDeserializer,
     HTKFormat,
 )
-from cntkio.formats.htk.frames import Frames
 from cntkio.formats.htk.header import KINDS, QUALIFIERS, Header, parse_header, parse_kind
-from cntkio.formats.htk.lists import Listed, first_header, read_list
+from cntkio.formats.htk.lists import Frames, Listed, first_header, read_list
 from cntkio.formats.htk.options import FeatureSettings, window_of
 from cntkio.formats.htk.writer import check_sum, encode_features, write_archive, write_features
 

@@ -4,7 +4,7 @@
 
     a.scp   u1=x.ark[0,299]     line -> key, file, first and last frame        cntkio.formats.htk.lists
             u2=x.ark[300,420]   file -> header: byte order, kind, dimension    cntkio.formats.htk.header
-                                frames, as they are in the file                cntkio.formats.htk.frames
+                                frames, as they are in the file                cntkio.formats.htk.lists
                                 values and windows, made by the packer         the compiled core
 
 The defaults accept all input with only one possible meaning; `compatible=True` reads exactly as CNTK 2.7 does.
@@ -28,7 +28,6 @@ from cntkio import _core
 from cntkio.arguments import float_type
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
-from cntkio.formats.columns import span_at
 from cntkio.formats.contract import (
     NOT_KEPT_OPEN,
     OPENING,
@@ -42,10 +41,26 @@ from cntkio.formats.contract import (
 )
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.file_lists import listed_files, shown_files
-from cntkio.formats.htk.frames import Frames, GatheredFrames, Ranges, runs_of
-from cntkio.formats.htk.header import HEADER_SIZE, FeatureFiles, Header, OpenFile
-from cntkio.formats.htk.keys import first_same, shown
-from cntkio.formats.htk.lists import Listed, first_sound, in_its_list, join_lists, place_in_lists, read_list
+from cntkio.formats.htk.header import (
+    HEADER_SIZE,
+    FeatureFiles,
+    Header,
+    OpenFile,
+)
+from cntkio.formats.htk.lists import (
+    Frames,
+    GatheredFrames,
+    Listed,
+    Ranges,
+    first_same,
+    first_sound,
+    in_its_list,
+    join_lists,
+    place_in_lists,
+    read_list,
+    runs_of,
+    shown,
+)
 from cntkio.formats.htk.options import (
     FeatureSettings,
     UtteranceOptions,
@@ -58,7 +73,7 @@ from cntkio.formats.htk.options import (
 )
 from cntkio.formats.joined_index import fingerprint_of_files
 from cntkio.formats.report import first_few
-from cntkio.formats.table import ListedFiles, SequenceTable
+from cntkio.formats.table import ListedFiles, SequenceTable, span_at
 from cntkio.hints import suggests_keywords, wording
 from cntkio.streams import LARGEST_DIM, StreamDefs, StreamInformation, named
 

@@ -1,6 +1,6 @@
 """Headers of HTK feature files, and the few files that are open at a time. (docs/formats/htk.md, "Feature files")
 
-The functions here read at most the first 28 bytes of a file. `cntkio.formats.htk.frames` reads frames.
+The functions here read at most the first 28 bytes of a file. `cntkio.formats.htk.lists` reads frames.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from cntkio import _core
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import other_than
-from cntkio.formats.input_file import open_to_read, system_number
+from cntkio.formats.text_input import open_to_read, system_number
 
 _BASE_KINDS = "WAVEFORM LPC LPREFC LPCEPSTRA LPDELCEP IREFC MFCC FBANK MELSPEC USER DISCRETE PLP"
 KINDS = {name: code for code, name in enumerate(_BASE_KINDS.split())}

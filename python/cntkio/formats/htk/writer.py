@@ -21,8 +21,8 @@ from cntkio.formats.htk.header import (
     QUANTIZED,
     parse_kind,
 )
-from cntkio.formats.numbers import as_numbers, in_precision
 from cntkio.formats.output_file import write_whole, written_whole
+from cntkio.formats.table import as_numbers, in_precision
 
 _SMALLEST_SPAN = 2e-34  # the scales of a smaller range of values overflow
 _CHECK_MODULUS = 36897

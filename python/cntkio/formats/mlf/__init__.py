@@ -1,8 +1,7 @@
 """HTK labels: master label files (MLF), text and binary, and mapping files. (docs/formats/htk.md)"""
 
 from cntkio.formats.mlf.corpus import HTKMLFBinaryDeserializer, HTKMLFDeserializer
-from cntkio.formats.mlf.entries import FRAME_PERIOD
-from cntkio.formats.mlf.mapping import Targets, infer_labels, read_mapping, read_targets
+from cntkio.formats.mlf.entries import FRAME_PERIOD, Targets, infer_labels, read_mapping, read_targets
 from cntkio.formats.mlf.writer import write_binary_mlf, write_mapping, write_mlf
 
 __all__ = [

@@ -23,14 +23,13 @@ from cntkio.formats.ctf.corpus import CTFFormat, OpenText
 from cntkio.formats.ctf.findings import WORDS, Finding, Findings
 from cntkio.formats.ctf.index import FirstPass, TextIndex
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
-from cntkio.formats.input_file import changed_in_use
 from cntkio.formats.joined_index import KeysOf, check_keys_of
 from cntkio.formats.names import is_remote
 from cntkio.formats.open_input import open_input, presumed_sizes, text_sizes
 from cntkio.formats.passes import announced_together
 from cntkio.formats.remote import Remote, default_remote, located
 from cntkio.formats.svmlight.scan import Facts, ScanSettings, base_of, scanned, usual_options
-from cntkio.formats.text_input import TextInput
+from cntkio.formats.text_input import TextInput, changed_in_use
 from cntkio.hints import suggests_keywords
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs, StreamInformation
 

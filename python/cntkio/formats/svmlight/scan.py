@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.errors import FormatError
-from cntkio.formats.columns import CountedKeys, compact_lengths, joined_lengths, stored_keys
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.index import (
     MOST_EXAMPLES,
@@ -25,11 +24,10 @@ from cntkio.formats.ctf.index import (
 from cntkio.formats.ctf.lines import find_start
 from cntkio.formats.ctf.places import Block, Places
 from cntkio.formats.detect import other_in
-from cntkio.formats.input_file import Locator, content_sum
 from cntkio.formats.open_input import Beginning, open_stored
 from cntkio.formats.passes import announced, passed
-from cntkio.formats.table import SequenceTable
-from cntkio.formats.text_input import TextInput, explained
+from cntkio.formats.table import CountedKeys, SequenceTable, compact_lengths, joined_lengths, stored_keys
+from cntkio.formats.text_input import Locator, TextInput, content_sum, explained
 
 _NO_INDEX = 2**64 - 1
 _HEAD = 1 << 16

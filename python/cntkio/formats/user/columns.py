@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import CorpusError
-from cntkio.formats.columns import span_at
+from cntkio.formats.table import span_at
 from cntkio.streams import StreamInformation
 
 _LARGEST_OFFSET = 2**32 - 1
