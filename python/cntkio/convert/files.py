@@ -27,7 +27,7 @@ from cntkio.corpora import CHUNK_SIZE
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFDeserializer, Layout
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
-from cntkio.formats.detect import detect
+from cntkio.formats.detect import KINDS, detect
 from cntkio.formats.file_lists import FileNames
 from cntkio.formats.joined_index import KeysOf
 from cntkio.formats.output_file import AnyPath
@@ -147,18 +147,7 @@ def divided(num_sequences: int, shares: Sequence[float | int], seed: int) -> lis
 
 FileFormat = Literal["ctf", "cbf", "svmlight", "parquet", "arrow"]
 _BY_EXTENSION: dict[str, FileFormat] = {
-    ".ctf": "ctf",
-    ".txt": "ctf",
-    ".cbf": "cbf",
-    ".bin": "cbf",
-    ".svm": "svmlight",
-    ".svmlight": "svmlight",
-    ".libsvm": "svmlight",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
+    extension: form for form in get_args(FileFormat) for extension in KINDS[form].extensions
 }
 
 

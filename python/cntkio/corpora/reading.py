@@ -24,7 +24,7 @@ from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Opening
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
-from cntkio.formats.detect import FileKind, detect
+from cntkio.formats.detect import KINDS, FileKind, detect
 from cntkio.formats.file_lists import FileNames, in_one_text, listed_files, shown_files, sizes_of
 from cntkio.formats.htk import CHUNK_FRAMES, HTKFeatureDeserializer, first_header
 from cntkio.formats.joined_index import KeysOf
@@ -48,7 +48,6 @@ from cntkio.streams import StreamDef, StreamDefs
 STANDARD_INPUT = "-"
 _READ = 1 << 20
 _TABLES = ("parquet", "arrow", "arrow stream")
-_CONCATENATED = ("ctf", "svmlight", "cbf", "scp", "mlf", "binary mlf")
 
 
 class Input(NamedTuple):
@@ -164,7 +163,7 @@ def _several(shown: str, files: tuple[str, ...]) -> Input:
             f"{files[0]} is {kind.noun}; {kind.use(files[0])}: among several files, only texts may be compressed",
             key="file",
         )
-    if kind.form not in _CONCATENATED:
+    if not kind.are_joined:
         raise ConfigError(
             f"{files[0]} is {kind.noun}; several files are one corpus only in CNTK's formats and as svmlight texts",
             key="file",
@@ -198,16 +197,6 @@ def _write(target: Path, pieces: Iterable[bytes], doing: str) -> None:
             passed(file.write(piece))
 
 
-# The options that each kind of file takes. A configuration contains all of them itself.
-_TAKES = {
-    "ctf": {"streams", "max_errors", "skip_sequence_ids", "strict", "chunk_size_in_bytes", "keys", "dtype"},
-    "svmlight": {"max_errors", "strict", "chunk_size_in_bytes", "keys"},
-    "cbf": {"streams", "strict"},
-    "scp": {"streams", "prefix", "strict", "labels"},
-    "mlf": {"mapping"},
-    "binary mlf": {"mapping"},
-    **{form: {"streams", "one_hot"} for form in _TABLES},
-}
 CHUNK_SIZE = 32 << 20
 """Bytes of a chunk of a text."""
 SURVEYED_AT_ONCE = 4 << 20
@@ -267,11 +256,11 @@ class Reading(NamedTuple):
             ConfigError: No file takes one of the options.
         """
         taken = {"key"} if self.labels is None else {"key", "mapping"}  # the key is a column that is read or written
-        taken = taken.union(*(_TAKES.get(file.kind.form, set()) for file in files))
+        taken = taken.union(*(file.kind.options for file in files))
         for name, value in self._asdict().items():
             if value not in (None, False, {}) and name not in taken:
-                formats = ", ".join(form for form in ("ctf", "svmlight", "cbf", "scp", "mlf") if name in _TAKES[form])
-                formats = formats or "Parquet and Arrow"
+                takers = (kind.form for kind in KINDS.values() if kind.deserializer and name in kind.options)
+                formats = ", ".join(takers) or "Parquet and Arrow"
                 raise ConfigError(
                     f"{wording().flag(name)} applies only to {formats} files; {files[0].name} is {files[0].kind.noun}",
                     key=name,

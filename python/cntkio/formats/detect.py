@@ -49,12 +49,27 @@ class FileKind(NamedTuple):
         title: Name for messages.
         call: The call of the deserializer that reads it, with `{path}` for the file; empty: no deserializer reads it.
         advice: Advice on a file that no deserializer reads, with `{path}` for the file, quoted for a shell.
+        magic: First bytes, each of which shows the kind.
+        first_line: Pattern of the first line of a text that is neither empty nor a comment. The first kind that fits
+            counts.
+        is_text: Whether a zero byte shows that a file is of another kind.
+        is_read_packed: Whether files that are compressed with gzip or zstd are read where they are.
+        are_joined: Whether several files are one corpus.
+        options: The options of `cntkio.corpora.Reading` that apply to it.
+        extensions: Extensions of names that ask the writers for this kind.
     """
 
     form: str
     title: str
     call: str = ""
     advice: str = ""
+    magic: tuple[bytes, ...] = ()
+    first_line: re.Pattern[bytes] | None = None
+    is_text: bool = False
+    is_read_packed: bool = False
+    are_joined: bool = False
+    options: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
 
     @property
     def deserializer(self) -> str | None:
@@ -90,50 +105,107 @@ class FileKind(NamedTuple):
 
 
 def _packed(form: str, command: str) -> FileKind:
-    return FileKind(form, f"file compressed with {form}", advice=f"unpack it ({command} {{path}})")
+    magic = tuple(magic for magic, packing in PACKED_MAGIC.items() if packing == form)
+    return FileKind(form, f"file compressed with {form}", advice=f"unpack it ({command} {{path}})", magic=magic)
 
 
-_TABLE_ADVICE = "cntkio convert, or cntkio.arrow.read, takes it"
+def _table(form: str, title: str, magic: bytes, *extensions: str) -> FileKind:
+    advice = "cntkio convert, or cntkio.arrow.read, takes it"
+    return FileKind(form, title, "", advice, (magic,), options=("streams", "one_hot"), extensions=extensions)
+
+
+_NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _ARRAY_ADVICE = "cntkio.write_ctf(path, {{name: array}}) writes its arrays as a corpus"
 KINDS = {
     kind.form: kind
     for kind in (
-        FileKind("ctf", "CNTK text format (CTF)", "CTFDeserializer({path!r}, StreamDefs(...))"),
-        FileKind("cbf", "CNTK binary format (CBF)", "CBFDeserializer({path!r})"),
+        FileKind(
+            "ctf",
+            "CNTK text format (CTF)",
+            "CTFDeserializer({path!r}, StreamDefs(...))",
+            first_line=re.compile(rb"[^|\0]*\|\s*[^\s|].*", re.DOTALL),
+            is_text=True,
+            is_read_packed=True,
+            are_joined=True,
+            options=("streams", "max_errors", "skip_sequence_ids", "strict", "chunk_size_in_bytes", "keys", "dtype"),
+            extensions=(".ctf", ".txt"),
+        ),
+        FileKind(
+            "svmlight",
+            "SVMlight text (libsvm)",
+            "SvmlightDeserializer({path!r})",
+            first_line=re.compile(rb"%s(,%s)*\s+(qid:\d+\s+)?(\d+:%s\s*)+(#.*)?" % ((_NUMBER,) * 3)),
+            is_text=True,
+            is_read_packed=True,
+            are_joined=True,
+            options=("max_errors", "strict", "chunk_size_in_bytes", "keys"),
+            extensions=(".svm", ".svmlight", ".libsvm"),
+        ),
+        FileKind(
+            "cbf",
+            "CNTK binary format (CBF)",
+            "CBFDeserializer({path!r})",
+            magic=(CBF_MAGIC, CBF_DOCUMENTED),
+            are_joined=True,
+            options=("streams", "strict"),
+            extensions=(".cbf", ".bin"),
+        ),
         FileKind(
             "scp",
             "list of HTK features (scp)",
             "HTKFeatureDeserializer(StreamDefs(features=StreamDef(scp={path!r}, shape=...)))",
+            first_line=re.compile(rb"\S.*\[\d+,\d+\]\s*"),
+            is_text=True,
+            are_joined=True,
+            options=("streams", "prefix", "strict", "labels"),
         ),
         FileKind("htk", "HTK feature file", advice="name it in a list (scp), which HTKFeatureDeserializer reads"),
         FileKind(
             "mlf",
             "HTK label file (MLF)",
             "HTKMLFDeserializer(mapping, StreamDefs(labels=StreamDef(mlf={path!r}, shape=...)))",
+            is_text=True,
+            are_joined=True,
+            options=("mapping",),
         ),
         FileKind(
             "binary mlf",
             "binary HTK label file (MLF)",
             "HTKMLFBinaryDeserializer(StreamDefs(labels=StreamDef(mlf={path!r}, shape=...)))",
+            magic=(b"MLF\1\0", b"MLF\2\0"),
+            are_joined=True,
+            options=("mapping",),
         ),
-        FileKind("configuration", "CNTK configuration", advice="MinibatchSource.from_config opens its reader"),
-        FileKind("parquet", "Parquet file", advice=_TABLE_ADVICE),
-        FileKind("arrow", "Arrow file", advice=_TABLE_ADVICE),
-        FileKind("arrow stream", "Arrow stream", advice=_TABLE_ADVICE),
+        FileKind(
+            "configuration",
+            "CNTK configuration",
+            advice="MinibatchSource.from_config opens its reader",
+            first_line=re.compile(rb"[A-Za-z_][\w.]*\s*(=|\[).*", re.DOTALL),
+            is_text=True,
+        ),
+        _table("parquet", "Parquet file", b"PAR1", ".parquet", ".pq"),
+        _table("arrow", "Arrow file", b"ARROW1", ".arrow", ".feather", ".ipc"),
+        _table("arrow stream", "Arrow stream", b"\xff\xff\xff\xff"),
         _packed("gzip", "gzip -dk"),
         _packed("bzip2", "bzip2 -dk"),
         _packed("xz", "xz -dk"),
         _packed("zstd", "zstd -dk"),
-        FileKind("zip", "zip archive", advice="unpack it (unzip {path})"),
-        FileKind("sound", "sound file (WAV)", advice="HCopy of HTK makes features of it"),
-        FileKind("image", "image", advice="cntkio reads no images: torchvision.io.decode_image does"),
-        FileKind("npy", "NumPy array", advice=_ARRAY_ADVICE),
+        FileKind("zip", "zip archive", advice="unpack it (unzip {path})", magic=(b"PK\3\4",)),
+        FileKind("sound", "sound file (WAV)", advice="HCopy of HTK makes features of it", magic=(b"RIFF",)),
+        FileKind(
+            "image",
+            "image",
+            advice="cntkio reads no images: torchvision.io.decode_image does",
+            magic=(b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8"),
+        ),
+        FileKind("npy", "NumPy array", advice=_ARRAY_ADVICE, magic=(b"\x93NUMPY",)),
         FileKind("npz", "NumPy archive", advice=_ARRAY_ADVICE),
-        FileKind("hdf5", "HDF5 file", advice=f"h5py reads it, and {_ARRAY_ADVICE}"),
+        FileKind("hdf5", "HDF5 file", advice=f"h5py reads it, and {_ARRAY_ADVICE}", magic=(b"\x89HDF\r\n\x1a\n",)),
         FileKind(
             "utf-16",
             "text in UTF-16",
             advice="expected bytes of ASCII or UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {path}",
+            magic=(b"\xff\xfe", b"\xfe\xff"),
         ),
         FileKind(
             "csv",
@@ -141,40 +213,16 @@ KINDS = {
             advice="cntkio convert uci2ctf converts columns of numbers (--delimiter names their separator, "
             "--skip-header skips a line of names), and txt2ctf columns of tokens",
         ),
-        FileKind("json", "JSON text", advice=f"json.load reads it, and {_ARRAY_ADVICE}"),
-        FileKind("svmlight", "SVMlight text (libsvm)", "SvmlightDeserializer({path!r})"),
+        FileKind(
+            "json",
+            "JSON text",
+            advice=f"json.load reads it, and {_ARRAY_ADVICE}",
+            first_line=re.compile(rb"\{\s*([\"'}].*)?|\[\s*([\[{\"\d].*)?|\[\s*-\d.*"),
+        ),
     )
 }
 """The kinds, by form."""
 
-_MAGIC: dict[bytes, str] = {
-    CBF_MAGIC: "cbf",
-    CBF_DOCUMENTED: "cbf",
-    b"PAR1": "parquet",
-    b"ARROW1": "arrow",
-    b"\xff\xff\xff\xff": "arrow stream",
-    b"MLF\1\0": "binary mlf",
-    b"MLF\2\0": "binary mlf",
-    **PACKED_MAGIC,
-    b"\x93NUMPY": "npy",
-    b"\x89HDF\r\n\x1a\n": "hdf5",
-    b"PK\3\4": "zip",
-    b"RIFF": "sound",
-    b"\x89PNG\r\n\x1a\n": "image",
-    b"\xff\xd8\xff": "image",
-    b"GIF8": "image",
-    b"\xff\xfe": "utf-16",
-    b"\xfe\xff": "utf-16",
-}
-_NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-# Patterns of the first line of a text that is not empty, in the order in which they are tried.
-_FIRST_LINES = {
-    "ctf": re.compile(rb"[^|\0]*\|\s*[^\s|].*", re.DOTALL),
-    "scp": re.compile(rb"\S.*\[\d+,\d+\]\s*"),
-    "json": re.compile(rb"\{\s*([\"'}].*)?|\[\s*([\[{\"\d].*)?|\[\s*-\d.*"),
-    "configuration": re.compile(rb"[A-Za-z_][\w.]*\s*(=|\[).*", re.DOTALL),
-    "svmlight": re.compile(rb"%s(,%s)*\s+(qid:\d+\s+)?(\d+:%s\s*)+(#.*)?" % ((_NUMBER,) * 3)),
-}
 _MOST_ARROW_METADATA = 1 << 28
 _SEPARATORS = b",\t;"
 _CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f]")
@@ -249,14 +297,17 @@ def _said(form: str, begin: Beginning, path: str, before: str) -> str:
         # After lines of the expected form, a zero byte is an error in the text, not a sign of another format.
         lines = begin.head[: begin.head.find(b"\0")].rpartition(b"\n")[0]
         is_text = b"\0" not in begin.head or (not _CONTROLS.search(lines) and _form_of_text(lines) == form)
-        return f"{before}this is not a text, for it has zero bytes" if not is_text and form in _TEXTS else ""
+        return (
+            f"{before}this is not a text, for it has zero bytes"
+            if not is_text and form in KINDS and KINDS[form].is_text
+            else ""
+        )
     kind = KINDS[found]
     return f"{before}this is {kind.noun}: {kind.use(path)}"
 
 
 # Pairs of an expected form and a form that looks like it: a list without ranges (`u1=a.mfc`) is like a configuration.
 _ALIKE = {("scp", "configuration")}
-_TEXTS = ("ctf", "svmlight", "scp", "mlf", "configuration")
 
 
 def _beginning(path: str | os.PathLike[str]) -> Beginning:
@@ -270,8 +321,7 @@ def _beginning(path: str | os.PathLike[str]) -> Beginning:
 def _form_of(begin: Beginning, suffix: str, text: str) -> str | None:
     """Return the form of a file, or None if nothing shows it.
 
-    Text in the CNTK text format or the svmlight format is read where it is, compressed or not. For other compressed
-    content, the result is the compression.
+    For compressed content of a kind that is not read where it is, the result is the compression.
 
     Args:
         begin: The first bytes.
@@ -281,12 +331,12 @@ def _form_of(begin: Beginning, suffix: str, text: str) -> str | None:
     if begin.compression is None:
         return _form(begin.head, begin.size, suffix)
     found = _form(begin.head, 0, "") or text
-    return found if found in ("ctf", "svmlight") else begin.compression
+    return found if found in KINDS and KINDS[found].is_read_packed else begin.compression
 
 
 def _form(head: bytes, size: int, suffix: str) -> str | None:
     """Return the form of a file, or None if nothing shows it."""
-    form = next((form for magic, form in _MAGIC.items() if head.startswith(magic)), None)
+    form = next((kind.form for kind in KINDS.values() if kind.magic and head.startswith(kind.magic)), None)
     if form == "arrow stream" and not 0 < int.from_bytes(head[4:8], "little") < _MOST_ARROW_METADATA:
         form = None  # after the mark, a message of Arrow has the size of its metadata
     if form == "zip" and b".npy" in head[:256]:
@@ -316,9 +366,9 @@ def _form_of_text(text: bytes) -> str | None:
         return None
     if b"\n" not in text.strip() and len(text) > _LONG_LINE:
         lines[0] = lines[0].rpartition(b" ")[0]  # the last field may be cut off
-    for form, pattern in _FIRST_LINES.items():
-        if pattern.fullmatch(lines[0]):
-            return form
+    for kind in KINDS.values():
+        if kind.first_line is not None and kind.first_line.fullmatch(lines[0]):
+            return kind.form
     whole = lines[:-1] or lines  # the last line may be cut off
     for separator in _SEPARATORS:
         counts = {line.count(separator) for line in whole}

@@ -1,7 +1,7 @@
 """Choice of the class that reads the bytes of a text, and the content of compressed files of any format.
 
-A text that is compressed with gzip or zstd is read where it is, in any order (`compressed`). Everything else is unpacked
-once, from the beginning to the end. The first bytes, not the name of a file, show its compression.
+A text that is compressed with gzip or zstd is read where it is, in any order (`compressed`). Everything else is
+unpacked once, from the beginning to the end. The first bytes, not the name of a file, show its compression.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
                       of pyarrow     pyarrow
 
 Each kind of store has one class. Of the schemes, only HTTP has code of its own, which checks the ranges of answers. A
-class makes single requests; `RemoteObject` repeats them after temporary errors, limits them, makes them in parallel, and
-notices changes::
+class makes single requests; `RemoteObject` repeats them after temporary errors, limits them, makes them in parallel,
+and notices changes::
 
     read_into(buffer, offset)      4 MB │ 4 MB │ 4 MB │ ...       a request for each, on threads of their own
                                           │
