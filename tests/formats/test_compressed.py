@@ -31,7 +31,7 @@ from cntkio.convert import compression
 from cntkio.formats import block_cache, compressed, htk
 from cntkio.formats.ctf import tuning
 from cntkio.formats.open_input import open_input, text_sizes
-from cntkio.formats.text_input import InputFile, Locator, has_byte
+from cntkio.formats.text_input import InputFile, Locator, has_byte, windows_of
 from cntkio.hints import COMMAND, CONFIGURATION, PYTHON, Wording, advising
 from support.packers import PACKERS, frames, member_of_blocks, one_frame, written_by_us
 
@@ -127,7 +127,7 @@ def test_every_part_of_a_compressed_text_is_read(packer: str, tmp_path: Path, mo
             buffer = np.zeros(size, np.uint8)
             count = file.read_into(buffer, begin)
             assert buffer[:count].tobytes() == text[begin : begin + size]
-        windows = [window.text.read(window.begin, 1 << 20) for window in file.windows(0)]
+        windows = [window.text.read(window.begin, 1 << 20) for window in windows_of(file, 0)]
         assert b"".join(windows) == text
         file.close()
 

@@ -1,7 +1,6 @@
 """Texts that the compiled core cannot read by itself: the same results as from a local file, in bounded memory."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 from cntkio import CntkIoError, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs, infer_streams
 from cntkio.formats.ctf import corpus, infer, tuning
-from cntkio.formats.text_input import CoreText, InputFile, Storage, TextInMemory, Window, windows_of_lines
+from cntkio.formats.text_input import CoreText, InputFile, Storage, TextInMemory, windows_of_lines
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), y=StreamDef(field="y", shape=9, is_sparse=True))
 
@@ -17,9 +16,7 @@ STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), y=StreamDef(field="y", sha
 class Elsewhere:
     """A text that is not a local file for its readers. It records the largest number of bytes requested at once."""
 
-    window = 64
     reach = 64
-    least_gap = stamp = None
 
     def __init__(self, path: str) -> None:
         self.path = "store://a.ctf"
@@ -42,9 +39,6 @@ class Elsewhere:
         return buffer, begin
 
     source_to_parse = source
-
-    def windows(self, first: int) -> Iterator[Window]:
-        return windows_of_lines(self, first, self.window)
 
 
 def random_text(random: random.Random) -> bytes:
@@ -98,7 +92,6 @@ def test_a_text_elsewhere_equals_a_local_text(seed: int, tmp_path: Path, monkeyp
     }
     expected, expected_streams = outcome(path, **options), streams_of(path)
     monkeypatch.setattr(tuning, "BLOCK", random_of_test.choice((7, 50, 1 << 20)))
-    monkeypatch.setattr(Elsewhere, "window", random_of_test.choice((5, 64, 1000, 1 << 20)))
     monkeypatch.setattr(Elsewhere, "reach", random_of_test.choice((5, 64, 1 << 20)))
     for module in (corpus, infer):
         monkeypatch.setattr(module, "open_input", lambda path, _=None, **options: Elsewhere(path))

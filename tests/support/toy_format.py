@@ -44,7 +44,8 @@ class OpenLines:
 
     def __init__(self, text: TextInput) -> None:
         self.text, self.locator = text, Locator(text)
-        self.size, self.stamp, self.companions, self.close = text.size, text.stamp, text.storage.companions, text.close
+        self.size, self.close = text.size, text.close
+        self.stamp, self.companions = text.storage.stamp, text.storage.companions
 
 
 class ToyFormat:

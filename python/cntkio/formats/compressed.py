@@ -36,11 +36,9 @@ from cntkio.formats.text_input import (
     CoreText,
     PackedText,
     TextInput,
-    Window,
     explained,
     filled,
     raise_damage,
-    windows_of_lines,
 )
 
 ENDINGS = (".gz", ".bgz", ".zst")
@@ -101,23 +99,23 @@ class CompressedText:
         guide: Points | None,
         points_cache: Path | None = None,
     ) -> None:
-        self.path, self.stamp, self.close = stored.path, stored.stamp, stored.close
+        self.path = stored.path
         self.size = int(points.texts[-1])
         self._stored, self._points, self._compression = stored, points, compression
         self._decoders = _core.Decoders(num_threads(), points.sums)
         self._recent: tuple[int, Bytes] = (-1, np.empty(0, np.uint8))
         largest = int(np.diff(points.texts).max(initial=0))
         self._in_order = InOrder(stored, compression, points) if largest > LARGEST_SEGMENT else None
+        # From a local file, the core reads only the wanted bytes by itself.
+        gap = None if self._in_order is not None else stored.storage.least_gap
         self.storage = stored.storage._replace(
             compression=compression,
             only_in_order=None if self._in_order is None else f"a frame with {largest:,} bytes of text",
             guide=guide,
             points_cache=points_cache,
+            least_gap=None if gap is None else max(2 * largest, gap),
         )
         self._kept: CachedObject | None = None
-        # From a local file, the core reads only the wanted bytes by itself.
-        leaves_gaps = self._in_order is None and stored.least_gap is not None
-        self.least_gap = max(2 * largest, stored.least_gap or 0) if leaves_gaps else None
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         return {**self._stored.facts(verify=verify), "compression": self._compression}
@@ -127,6 +125,9 @@ class CompressedText:
 
     def require_unchanged(self) -> None:
         self._stored.require_unchanged()
+
+    def close(self) -> None:
+        self._stored.close()
 
     def read(self, offset: int, size: int) -> bytes:
         return self._text(offset, offset + size).tobytes()
@@ -147,9 +148,6 @@ class CompressedText:
         if self._in_order is not None or begin >= end:
             return self.source(begin, end)
         return self._segments(begin, min(end, self.size))
-
-    def windows(self, first: int) -> Iterator[Window]:
-        return windows_of_lines(self, first)
 
     def _text(self, begin: int, end: int) -> Bytes:
         """Return the text from `begin` up to `end`, or up to the end of the text.

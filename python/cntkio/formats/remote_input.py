@@ -6,13 +6,12 @@ pass that makes the index, samples of the content, whose checksum is part of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.block_cache import BlockCache, CachedObject, ObjectReader, cache_folder
 from cntkio.formats.remote import Remote, default_remote
-from cntkio.formats.stores import PART, Facts, RemoteObject, open_object, stored_object, write_object
+from cntkio.formats.stores import PART, RemoteObject, open_object, stored_object, write_object
 from cntkio.formats.text_input import (
     LOADS_AT_ONCE,
     SAMPLE_SIZE,
@@ -20,11 +19,9 @@ from cntkio.formats.text_input import (
     Bytes,
     CoreText,
     Storage,
-    Window,
     content_sum,
     filled,
     sample_offsets,
-    windows_of_lines,
 )
 
 HEAD = 64 << 10
@@ -97,10 +94,14 @@ class RemoteInput:
         self._object = open_object(path, remote)
         self._reader = open_reader(self._object, remote)
         self.path = self._object.name
-        self.storage = Storage(self._object.identity, companions=RemoteCompanions(path, remote))
+        self.storage = Storage(
+            self._object.identity,
+            companions=RemoteCompanions(path, remote),
+            stamp=self._object.facts,
+            least_gap=LEAST_GAP if remote.cache is None else None,
+        )
         self.size = self._object.facts.size
         self._num_requests = remote.num_requests
-        self.least_gap = LEAST_GAP if remote.cache is None else None
         self._head = b""
         self._content = ""
         self._samples: dict[int, bytes | None] = dict.fromkeys(sample_offsets(self.size))
@@ -134,17 +135,10 @@ class RemoteInput:
 
     source_to_parse = source
 
-    def windows(self, first: int) -> Iterator[Window]:
-        return windows_of_lines(self, first)
-
     def loads_at_once(self, chunk_size: int) -> int:
         """Return a number that keeps the maximum number of requests under way while other chunks are parsed."""
         parts_of_chunk = max(min(chunk_size, self.size) // PART, 1)
         return LOADS_AT_ONCE + 2 * self._num_requests // parts_of_chunk
-
-    @property
-    def stamp(self) -> Facts:
-        return self._object.facts
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         """Return size and version, as the store reports them now; without a version, also a checksum of samples."""

@@ -2,10 +2,13 @@
 
 ::
 
-    TextInput     read, read_into      bytes of the text, from any thread, in any order
-                  source               the same for the compiled core, which reads a local file by itself
-                  windows              the whole text in order, in parts of whole lines
-                  facts                facts that show whether the text is still the same
+    ReadableText     read, read_into      bytes, from any thread, in any order
+    └─ TextInput     source               the same for the compiled core, which reads a local file by itself
+                     facts                facts that show whether the text is still the same
+                     storage              all that does not change while it is open
+
+    a local file (InputFile)  ──┐
+    an object (RemoteInput)   ──┴─ as it is, or under a CompressedText with its access points
 
 All offsets and sizes count bytes of the text; if the file is compressed, of the decompressed text. So the index, the
 chunks, the order and the places of errors are the same, however a text is stored.
@@ -130,6 +133,9 @@ class Storage(NamedTuple):
             order.
         guide: Value with which `open_input` opens the text again without another pass over it; None: it needs none.
         points_cache: The index cache with the access points of a compressed text; None: there is none.
+        stamp: Facts about the stored bytes when they were opened: quick to get, and different after a change.
+        least_gap: Least bytes of a gap between two wanted ranges that is worth a `read_into` for each range. None:
+            `source` is best, because the core skips gaps by itself, or because a cache keeps all bytes.
     """
 
     identity: str
@@ -139,6 +145,8 @@ class Storage(NamedTuple):
     only_in_order: str | None = None
     guide: object = None
     points_cache: Path | None = None
+    stamp: object = None
+    least_gap: int | None = None
 
 
 class TextInput(ReadableText, Protocol):
@@ -154,19 +162,8 @@ class TextInput(ReadableText, Protocol):
     def source_to_parse(self, begin: int, end: int) -> CoreText | PackedText:
         """Return the source from which the parser reads the bytes of a chunk."""
 
-    @property
-    def least_gap(self) -> int | None:
-        """Least bytes of a gap between two wanted ranges that is worth a `read_into` for each range.
-
-        None: `source` is best, because the core skips gaps by itself, or because a cache keeps all bytes.
-        """
-
     def loads_at_once(self, chunk_size: int) -> int:
         """Return the number of chunks of this size in bytes to load at once: more if reading waits for a network."""
-
-    @property
-    def stamp(self) -> object:
-        """Facts about the stored bytes when they were opened: quick to get, and different after a change."""
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         """Return facts that identify the stored bytes, as they are now: size and times, or an ETag; JSON-able.
@@ -177,9 +174,6 @@ class TextInput(ReadableText, Protocol):
         Args:
             verify: Whether to include a checksum of all bytes where the other facts are less reliable.
         """
-
-    def windows(self, first: int) -> Iterator[Window]:
-        """Yield windows of the text, in order and without gaps, from the line at an offset to the end."""
 
     def require_unchanged(self) -> None:
         """Refuse a text that was changed since it was opened: its index no longer matches.
@@ -273,7 +267,16 @@ class TextInMemory:
         return self._part(begin, end - begin), begin
 
 
-def windows_of_lines(text: ReadableText, first: int, size: int = WINDOW) -> Iterator[Window]:
+def windows_of(text: ReadableText, first: int) -> Iterator[Window]:
+    """Yield windows of a text, in order and without gaps, from the line at an offset to the end."""
+    if text.reach < sys.maxsize:
+        yield from windows_of_lines(text, first, text.reach)
+        return
+    for begin in range(first, text.size, WINDOW_OF_FILE):
+        yield Window(text, first, begin, min(begin + WINDOW_OF_FILE, text.size))
+
+
+def windows_of_lines(text: ReadableText, first: int, size: int) -> Iterator[Window]:
     """Yield windows in memory, each of about `size` bytes and of whole lines; the next window is read ahead.
 
     Args:
@@ -484,17 +487,19 @@ class InputFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.storage = Storage(os.path.abspath(path), Path(path))  # noqa: PTH100 - no links
         self._descriptor = open_to_read(path)
-        self.close = weakref.finalize(self, os.close, self._descriptor)
+        self._close = weakref.finalize(self, os.close, self._descriptor)
         self.number = system_number(self._descriptor)
         status = os.fstat(self._descriptor)
         self.size = status.st_size
-        self._time_ns = status.st_mtime_ns
+        stamp = status.st_size, status.st_mtime_ns
+        self.storage = Storage(os.path.abspath(path), Path(path), stamp=stamp)  # noqa: PTH100 - no links
 
     # The core reads the file itself, in small parts, and skips gaps.
     reach = sys.maxsize
-    least_gap = None
+
+    def close(self) -> None:
+        self._close()
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         """Return size, times of change and a checksum of samples of the content."""
@@ -511,11 +516,6 @@ class InputFile:
 
     def loads_at_once(self, chunk_size: int) -> int:
         return LOADS_AT_ONCE
-
-    @property
-    def stamp(self) -> tuple[int, int]:
-        """Size and time of the last change when the file was opened."""
-        return self.size, self._time_ns
 
     @property
     def handle(self) -> tuple[int, int]:
@@ -535,10 +535,6 @@ class InputFile:
 
     source_to_parse = source
 
-    def windows(self, first: int) -> Iterator[Window]:
-        for begin in range(first, self.size, WINDOW_OF_FILE):
-            yield Window(self, first, begin, min(begin + WINDOW_OF_FILE, self.size))
-
     def require_unchanged(self) -> None:
         """Refuse a file that was changed since it was opened: its index no longer matches.
 
@@ -546,7 +542,7 @@ class InputFile:
             CorpusError: The file was changed.
         """
         now = os.fstat(self._descriptor)
-        if (now.st_size, now.st_mtime_ns) != (self.size, self._time_ns):
+        if (now.st_size, now.st_mtime_ns) != self.storage.stamp:
             raise changed_in_use(self.path, self.size, now.st_size)
 
 

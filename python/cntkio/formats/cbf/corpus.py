@@ -142,7 +142,7 @@ class _OpenFile:
 
     def __init__(self, path: str) -> None:
         self.text = InputFile(path)
-        self.size, self.stamp, self.close = self.text.size, self.text.stamp, self.text.close
+        self.size, self.stamp, self.close = self.text.size, self.text.storage.stamp, self.text.close
         try:
             self.binary = _core.BinaryFile(self.text.number, in_utf8(path))
         except BaseException:
@@ -195,7 +195,7 @@ class CBFFormat:
             self._has_spare = True
         layout = CBFLayout(header, schema)
         # The keys are ordinal numbers, so, like CNTK, accept this corpus in the first place only.
-        index = Index(text.path, streams, NO_SEQUENCES, "", layout, text.stamp, text.size, joins="first")
+        index = Index(text.path, streams, NO_SEQUENCES, "", layout, text.storage.stamp, text.size, joins="first")
         index = index._replace(table=self._table(file, index))
         return index._replace(fingerprint=file_fingerprint(text, index.table), num_lines=index.table.num_sequences), []
 

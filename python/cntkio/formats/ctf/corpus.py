@@ -230,7 +230,8 @@ class OpenText:
     def __init__(self, text: TextInput) -> None:
         self.text = text
         self.locator = Locator(text)
-        self.size, self.stamp, self.companions, self.close = text.size, text.stamp, text.storage.companions, text.close
+        self.size, self.close = text.size, text.close
+        self.stamp, self.companions = text.storage.stamp, text.storage.companions
 
 
 class CTFFormat:
@@ -321,7 +322,7 @@ class CTFFormat:
             made.table,
             file_fingerprint(text, made.table, made.content),
             CTFLayout(made.places, made.remarks, text.storage.guide, made.cache, made.num_pure),
-            text.stamp,
+            text.storage.stamp,
             text.size,
             made.num_lines,
             "" if made.table.num_sequences else self.why_empty(text),
@@ -560,7 +561,7 @@ def bounds_of(index: Index, sequence_index: int) -> tuple[int, int]:
 
 def _source(text: TextInput, places: ChunkPlaces, *, is_part: bool) -> CoreText | PackedText:
     """Return the source from which the core reads sequences. Large gaps in a part are left as zeros, not read."""
-    size, least_gap = places.end - places.begin, text.least_gap if is_part else None
+    size, least_gap = places.end - places.begin, text.storage.least_gap if is_part else None
     ranges = [] if least_gap is None else places.ranges(least_gap)
     if least_gap is None or sum(end - begin for begin, end in ranges) > size - least_gap:
         return text.source_to_parse(places.begin, places.end)

@@ -54,7 +54,7 @@ from cntkio.formats.table import (
     same_lengths,
     stored_keys,
 )
-from cntkio.formats.text_input import Locator, TextInput, content_sum, explained
+from cntkio.formats.text_input import Locator, TextInput, content_sum, explained, windows_of
 
 _LARGEST_CHUNK = 2**63
 _PASS = "indexing"  # the name of the pass
@@ -401,7 +401,7 @@ def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool,
     """Find the sequences from an offset on, and add each window to the pass."""
     parts: list[Part] = []
     with explained(file):
-        for text, first_line, begin, end in file.windows(first):
+        for text, first_line, begin, end in windows_of(file, first):
             source = text.source(begin, end)
             step = end - begin if add is None else tuning.WATCHED
             for at in range(begin, end, step):

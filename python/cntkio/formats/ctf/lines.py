@@ -13,7 +13,7 @@ from cntkio.errors import FormatError
 from cntkio.formats.ctf import tuning
 from cntkio.formats.detect import other_in
 from cntkio.formats.passes import announced, passed
-from cntkio.formats.text_input import ReadableText, TextInput, Window
+from cntkio.formats.text_input import ReadableText, TextInput, Window, windows_of
 
 _T = TypeVar("_T")
 _Bytes = npt.NDArray[np.uint8]
@@ -96,11 +96,11 @@ def map_lines(file: TextInput, first: int, work: Callable[[_Bytes], _T], doing: 
     results = []
     with announced(doing, file.size - first):
         if file.size - first <= tuning.BLOCK:
-            results = [work_on(window, window.begin) for window in file.windows(first)]
+            results = [work_on(window, window.begin) for window in windows_of(file, first)]
             passed(file.size - first)
         else:
             with Workers(num_threads(), "cntkio-lines") as workers:
-                for window in file.windows(first):
+                for window in windows_of(file, first):
                     begins = range(window.begin, window.end, tuning.BLOCK)
                     for begin, job in [(at, workers.do(work_on, window, at)) for at in begins]:
                         results.append(job.result())

@@ -247,7 +247,7 @@ class _SvmlightFormat(CTFFormat):
 
     def make_index(self, file: TextInput, first_pass: FirstPass) -> TextIndex:
         scan = self._scans[file.path]
-        if file.stamp != scan.stamp:
+        if file.storage.stamp != scan.stamp:
             raise changed_in_use(file.path, file.size, file.size)
         return scan.made._replace(writer=None)
 

@@ -27,7 +27,7 @@ from cntkio.formats.detect import other_in
 from cntkio.formats.open_input import Beginning, open_stored
 from cntkio.formats.passes import announced, passed
 from cntkio.formats.table import CountedKeys, SequenceTable, compact_lengths, joined_lengths, stored_keys
-from cntkio.formats.text_input import Locator, TextInput, content_sum, explained
+from cntkio.formats.text_input import Locator, TextInput, content_sum, explained, windows_of
 
 _NO_INDEX = 2**64 - 1
 _HEAD = 1 << 16
@@ -98,7 +98,7 @@ def _scan(file: TextInput, settings: ScanSettings) -> TextIndex:
     parts: list[Part] = []
     facts = Facts(_NO_INDEX, 0, 0)
     with announced("indexing", file.size - start.offset) as add, explained(file):
-        for text, first_line, begin, end in file.windows(start.offset):
+        for text, first_line, begin, end in windows_of(file, start.offset):
             source = text.source(begin, end)
             step = end - begin if add is None else tuning.WATCHED
             for at in range(begin, end, step):
