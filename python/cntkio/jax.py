@@ -217,7 +217,6 @@ def _allowed(name: str, value: Any) -> tuple[int, ...] | None:
 
 
 def _smallest_sufficient(allowed: Sequence[int] | None, needed: int, subject: str, key: str) -> int:
-    """Return the smallest allowed size that is at least `needed`."""
     if allowed is None:
         return needed
     for size in allowed:

@@ -106,7 +106,6 @@ class CTFSource(DataSource):  # type: ignore[misc]
     def _opened(
         self, path: FileNames, streams: StreamDefs | None, options: dict[str, Any], columns: object
     ) -> tuple[CorpusChunks, list[Path]]:
-        """Return the chunks, and the index caches."""
         definitions = infer_streams(path, remote=options.get("remote")) if streams is None else streams
         if columns is not None:
             definitions = StreamDefs({name: definitions[name] for name in _chosen(columns, definitions)})

@@ -334,7 +334,6 @@ class _Columns:
 
 
 def _chosen(option: str, names: Collection[str] | Literal[False], known: Sequence[str]) -> frozenset[str]:
-    """Return the streams that an option names."""
     if isinstance(names, str) or not (names is False or isinstance(names, Collection)):
         example = names if isinstance(names, str) else known[0]
         raise ConfigError(f"{option} is {names!r}; expected a list of names, such as [{example!r}]", key=option)

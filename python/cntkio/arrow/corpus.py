@@ -421,7 +421,6 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def _number_of_entries(field: pa.Field, innermost: pa.StructType) -> pa.DataType:
-    """Return the type of the values of sparse samples."""
     entries = {entry.name: unlisted(entry.type) for entry in innermost}
     is_sparse = entries.keys() == {"indices", "values"} and all(len(kinds) == 2 for kinds in entries.values())
     if not is_sparse or len(unlisted(field.type)) > 2 or not pa.types.is_integer(entries["indices"][1]):
@@ -668,7 +667,6 @@ def _class_labels(schema: pa.Schema, without: Collection[str | None]) -> dict[st
 
 
 def _with_metadata(schema: pa.Schema, described: pa.Schema) -> pa.Schema:
-    """Return a schema with the metadata of another schema's columns."""
     fields = [
         field.with_metadata(described.field(field.name).metadata) if field.name in described.names else field
         for field in schema

@@ -132,7 +132,6 @@ def _keywords(section: Section, options: Iterable[keys.Option[Any]]) -> list[tup
 
 
 def _precision(context: StreamContext) -> list[tuple[str, Any]]:
-    """Return the keyword of a deserializer that says the type of values."""
     return [("dtype", "float64")] if context.precision == "double" else []
 
 
@@ -320,7 +319,6 @@ def keeps_data_in_memory(reader: Section) -> bool:
 
 
 def _target(section: Section) -> type[CntkOptions]:
-    """Return the class of a deserializer, from its ``type``."""
     name = section.text("type")
     known = keys.DESERIALIZERS.get(name)
     if known is None:

@@ -187,7 +187,6 @@ def _included(
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
-    """Read a configuration file, and return its lines with their numbers."""
     if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):  # noqa: PTH112, PTH116 - any bytes
         raise ConfigError(f"{path} is not a regular file", path=path)
     with open(path, "rb") as file:

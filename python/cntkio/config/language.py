@@ -525,7 +525,6 @@ class Section:
             self._enter(token)
 
     def _enter(self, token: Value) -> None:
-        """Split a token into key and value, and enter them."""
         text, begin, end, _ = token.as_own_text() if token.was_quoted else token
         string = text.string
         match = _KEY_END.search(string, begin, end)
@@ -683,7 +682,6 @@ class Section:
         return entry.resolved
 
     def _replace_variables(self, value: Value, entry: Entry, chain: tuple[str, ...]) -> Value:
-        """Remove comments, and replace variables by their values."""
         text, begin, end, _ = value
         if text.string.find("#", begin, end) < 0 and text.string.find("$", begin, end) < 0:
             return value
@@ -889,7 +887,6 @@ def _require_variables(value: Value, key: str, path: str) -> None:
 
 
 def _merged(entry: Entry) -> Value:
-    """Join the sections of an entry into a single text."""
     first = entry.values[0]
     if not first.is_section:
         raise entry.position.error(

@@ -197,7 +197,6 @@ def _attempt(top: Section, section: str) -> Attempt:
 
 
 def _why_none(top: Section) -> str:
-    """Return the reason why no action has a reader."""
     names = ", ".join(map(repr, _actions_of(top)))
     if not top.has("command"):
         return f"the file has no 'command', and no section {names} with a reader"
@@ -322,7 +321,6 @@ class _Asked:
         return self.action == "write" or self.section.text("action", "").lower() == "write"
 
     def context(self, *, frame_mode: bool = False, takes_targets: bool = False) -> StreamContext:
-        """Return the settings of the reader that its deserializers depend on."""
         return StreamContext(self.section, self.precision, frame_mode, takes_targets)
 
     def config(self, calls: Iterable[Call], window: Window | None, *, has_seed: bool, **options: Any) -> ReaderConfig:
@@ -421,14 +419,12 @@ def _packing(section: Section, frame_mode: keys.Option[bool], *, is_write: bool,
 
 
 def _warn_of_truncation(section: Section, packing: Packing) -> None:
-    """Warn of own keys of truncation in a reader that does not truncate."""
     for option in (keys.TRUNCATION_LENGTH, keys.RIGHT_SPLICE):
         if packing != "truncated" and section.has(option.key, own=True) and option.of(section):
             section.warn(option.key, f"{option.key} has no effect without truncated = true")
 
 
 def _is_randomized(asked: _Asked) -> bool:
-    """Return ``randomize`` of the readers that take a truth value."""
     section = asked.section
     if asked.action == "write" or (asked.action in ("test", "eval") and not section.has("randomize")):
         return False
@@ -512,7 +508,6 @@ def _htk_reader(asked: _Asked) -> ReaderConfig:
 
 
 def _old_htk_reader(asked: _Asked) -> ReaderConfig:
-    """Read the section of an HTKMLFReader."""
     section = asked.section
     method = section.word("readMethod", "blockRandomize", _OLD_METHODS)
     is_write = asked.is_write()

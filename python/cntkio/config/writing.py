@@ -132,7 +132,6 @@ _ARGUMENTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
 
 
 def _precision(deserializer: Any) -> tuple[tuple[str, Any], ...]:
-    """Return the keywords that say the precision of a deserializer."""
     if type(deserializer) is not CBFDeserializer:
         return (("dtype", "float64"),) if np.dtype(deserializer.dtype) == np.float64 else ()
     precisions = {str(np.dtype(deserializer.dtype))}
@@ -286,7 +285,6 @@ def _window(config: ReaderConfig) -> list[str]:
 
 
 def _file(call: Call) -> list[str]:
-    """Return the entries of a deserializer of one file."""
     path, *streams = call.arguments
     lines = [_entry("file", ";".join(paths_of(path))), *_keywords(call)]
     groups = []
@@ -301,7 +299,6 @@ def _file(call: Call) -> list[str]:
 
 
 def _stream(call: Call) -> list[str]:
-    """Return the section of the stream of a deserializer of HTK."""
     ((name, stream),) = call.arguments[-1].items()
     lines = _features(stream) if call.target is HTKFeatureDeserializer else _labels(name, stream, call)
     return _group(_quotable(name), [*lines, *_keywords(call)])

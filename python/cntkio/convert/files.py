@@ -58,7 +58,6 @@ class Selected:
 
     @contextlib.contextmanager
     def pieces(self) -> Iterator[Pieces]:
-        """Open the sequences. Each call begins anew."""
         if self._source is not None and self._state is not None:
             self._source.load_state_dict(self._state)  # a source continues where the last call ended
         with pieces_of(self._data) as pieces:
@@ -95,7 +94,6 @@ class Merged:
 
     @contextlib.contextmanager
     def pieces(self) -> Iterator[Pieces]:
-        """Open the sequences. Each call begins anew."""
         with ExitStack() as stack:
             opened = [stack.enter_context(pieces_of(corpus)) for corpus in self._corpora]
             for other in opened[1:]:

@@ -375,7 +375,6 @@ def described(file: Input, reading: Reading) -> list[Described]:
 
 
 def _forgiving(call: Call) -> Call:
-    """Return the call of a deserializer, changed to forgive all errors of a text."""
     if call.target is not CTFDeserializer:
         return call
     return dataclasses.replace(call, keywords=tuple({**dict(call.keywords), "max_errors": -1}.items()))

@@ -70,7 +70,6 @@ class _Kept(NamedTuple):
 
 
 def _begins_block(content: bytes, name: str) -> bool:
-    """Return whether a content begins with the header of the block of this name."""
     if not content.startswith(_MAGIC) or len(content) < _HEADER:
         return False
     tag, number, _, _ = _FACTS.unpack(content[len(_MAGIC) : _HEADER])
@@ -199,7 +198,6 @@ class CacheFolder:
         return total
 
     def _files(self) -> Iterator[_Kept]:
-        """Yield the files that have the name of a block."""
         with contextlib.suppress(OSError), os.scandir(self._place) as files:
             for file in files:
                 with contextlib.suppress(OSError):

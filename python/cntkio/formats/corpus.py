@@ -142,7 +142,6 @@ class FileCorpus(Corpus):
     # ------------------------------------------------------------------------------------------------------------- data
 
     def load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
-        """Read and parse a chunk, or some of its sequences: their indices in it. Worker threads call this."""
         kept = None if self._kept is None else self._kept.get(chunk_id)
         if kept is not None:
             return kept
@@ -161,28 +160,16 @@ class FileCorpus(Corpus):
         return number, chunk_id - int(self._first_chunks[number])
 
     def account_for(self, loaded: Loaded) -> None:
-        """Count the errors of a chunk before its first use. Called in the order of use, once each time it was loaded.
-
-        Raises:
-            FormatError: The errors exceed the budget.
-        """
         if loaded.findings is not None:
             number, own_id = self._chunk_at(loaded.chunk_id)
             with self._use(number) as file:
                 self._format.account(file, self._indexes[number], dataclasses.replace(loaded, chunk_id=own_id))
 
     def take_parsed(self) -> dict[int, Loaded]:
-        """Return the chunks that were parsed while the corpus was opened. A second call returns none."""
         parsed, self._parsed = self._parsed, {}
         return parsed
 
     def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
-        """Return the places of sequences of the table. Counts the lines of a text up to the last of these sequences.
-
-        Raises:
-            OSError: A file cannot be read.
-            FormatError: The header of a file breaks its format.
-        """
         if len(self._paths) == 1:
             return self._place_of(0, sequences)
         file_of = span_at(self._first_sequences, sequences)
@@ -198,7 +185,6 @@ class FileCorpus(Corpus):
         return PlacesInFiles([index.name for index in self._indexes], file_of, begins, lines)
 
     def _place_of(self, number: int, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
-        """Return the places of sequences of a file."""
         with self._use(number) as file:
             return self._format.place(file, self._indexes[number], sequences)
 
@@ -278,7 +264,6 @@ class FileCorpus(Corpus):
         self._close_all(files)
 
     def close(self) -> None:
-        """Log totals and close files. Nothing can be loaded afterwards."""
         self.report.log_totals()
         self._close_files()
         if self._kept is not None:

@@ -400,7 +400,6 @@ def _is_utf_16(head: bytes) -> bool:
 
 
 def _is_htk(head: bytes, size: int) -> bool:
-    """Return whether a header of HTK fits the size of the file, in either byte order."""
     if len(head) < struct.calcsize(">iIHH"):
         return False
     for order in "><":
@@ -450,7 +449,6 @@ def can_be_opened(described: Any) -> bool:
 
 
 def _advice(path: str) -> str:
-    """Return advice on a path in place of a deserializer."""
     try:
         kind = detect(path)
     except OSError:
@@ -479,5 +477,4 @@ class _ForeignDeserializer:
 
 
 def _keywords(method: Any) -> set[str]:
-    """Return the names of a method's parameters."""
     return set(inspect.signature(method).parameters)

@@ -133,7 +133,6 @@ def _keys_of_a_file(number: int, indexes: Sequence[Index], place_of: PlaceOf) ->
 
 
 def _error_at(number: int, sequence_index: int, what: str, indexes: Sequence[Index], place_of: PlaceOf) -> FormatError:
-    """Return the error about a sequence of a file."""
     places = place_of(number, np.array([sequence_index]))
     byte, line = (None if column is None else int(column[0]) for column in (places.bytes, places.lines))
     return FormatError(

@@ -274,7 +274,6 @@ class _FileSystem:
             raise ConfigError(f"{shown(self._url)}: fsspec cannot open this URL: {error}") from error
 
     def get(self) -> tuple[Any, str]:
-        """Return the file system, and the path in it."""
         if self._process != os.getpid():
             made = self._make()
             self._made, self._process = made, os.getpid()

@@ -303,7 +303,6 @@ class ListedFiles:
         self._paths, self._files = paths, files
 
     def of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles:
-        """Return the files of some sequences."""
         files, which = np.unique(self._files[sequences], return_inverse=True)
         return np.array([os.fsdecode(self._paths[file]) for file in files.tolist()], np.str_), which
 
@@ -325,7 +324,6 @@ class FileSpans:
         self._paths, self._starts = paths, starts
 
     def of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles:
-        """Return the files of some sequences."""
         return ListedFiles(self._paths, span_at(self._starts, sequences)).of(np.arange(len(sequences)))
 
 

@@ -95,7 +95,6 @@ class CBFDeserializer(CntkOptions):
     cntk_options = BINARY
 
     def __post_init__(self) -> None:
-        """Check all options that can be checked without the file."""
         self.filename = path_texts("filename", self.filename)
         check_fields(self)
         self.streams = StreamDefs(self.streams)

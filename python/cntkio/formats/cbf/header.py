@@ -82,12 +82,10 @@ class _Fields:
 
     @property
     def offset(self) -> int:
-        """Offset of the next field in the file."""
         return self._begin + self._num_read
 
     @property
     def num_left(self) -> int:
-        """Number of bytes that are left."""
         return len(self._content) - self._num_read
 
     def error(self, what: str, distance: int = 0) -> FormatError:

@@ -119,7 +119,6 @@ class CTFDeserializer(CntkOptions):
     cntk_options = TEXT
 
     def __post_init__(self) -> None:
-        """Check all options that can be checked without the file."""
         self.filename, self.remote = located("filename", self.filename, self.remote)
         check_keys_of(self.keys)
         check_fields(self, words={"cache_index": "verify"})
@@ -445,7 +444,6 @@ class CTFFormat:
                 self.report.log(kind, error, stands_for=left if is_last else 1)
 
     def _last_error(self, file: OpenText, index: Index, findings: Findings, finding: Finding) -> FormatError:
-        """Return the error that exceeds the budget, with advice."""
         budget = self.report.budget
         more = f" (error {budget + 1}, and {self.wording.option('max_errors')} is {budget})" if budget else ""
         other = other_in(self.form, file.text) or old_line_ends(file.text)

@@ -269,7 +269,6 @@ def kept_index(
 
 
 def _stored(index: TextIndex) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Return the facts and arrays that the cache keeps."""
     keys, lengths = stored_keys(index.table.keys), index.table.lengths
     facts: dict[str, Any] = {
         "remarks": index.remarks, "first_key": None, "length": None, "content": index.content,

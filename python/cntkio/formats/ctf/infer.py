@@ -227,7 +227,6 @@ def _add(total: dict[bytes, _Seen], streams: Mapping[bytes, _Seen]) -> None:
 
 
 def _streams_from(file: TextInput, offset: int) -> dict[bytes, _Seen]:
-    """Return the streams of all lines from an offset on, by name."""
     total: dict[bytes, _Seen] = {}
     for first, block in map_lines(file, offset, _core.ctf_infer, _PASS):
         if block is None or len(total) > _MOST_NAMES:

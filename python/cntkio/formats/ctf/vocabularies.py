@@ -110,7 +110,6 @@ def _vocabularies(counts: Counter[tuple[bytes, bytes, bytes]]) -> dict[str, Voca
 
 
 def _count_words(file: TextInput, counts: Counter[tuple[bytes, bytes, bytes]]) -> None:
-    """Count the words of a file, by stream, index and word."""
     offset = 0
     rest: list[bytes] = []  # pieces of a line whose end has not been read yet
     with announced(_PASS, file.size):

@@ -126,7 +126,6 @@ class HTKFeatureDeserializer(UtteranceOptions):
     cntk_options = FEATURES
 
     def __post_init__(self) -> None:
-        """Check all options that can be checked without the files."""
         self.streams = self.check_common(self.streams)
         if not self.streams:
             raise ConfigError("HTKFeatureDeserializer: no feature streams found", key="streams")

@@ -119,7 +119,6 @@ class LabelSettings:
     dtype: np.dtype[Any]
 
     def __post_init__(self) -> None:
-        """Refuse options that are impossible or contradict each other."""
         if self.times not in TIMES:
             raise ConfigError(f"times is {self.times!r}; expected '100ns', 'frames' or 'auto'", key="times")
         if not self.frame_period > 0:
@@ -257,7 +256,6 @@ class HTKMLFDeserializer(UtteranceOptions):
     cntk_options = LABELS
 
     def __post_init__(self) -> None:
-        """Check all options that can be checked without the files."""
         if isinstance(self.label_mapping_file, Mapping):
             raise ConfigError(
                 f"label_mapping_file is {self.label_mapping_file!r}; expected the mapping file first, then the streams",
@@ -350,7 +348,6 @@ class HTKMLFBinaryDeserializer(UtteranceOptions):
     cntk_options = BINARY_LABELS
 
     def __post_init__(self) -> None:
-        """Check all options that can be checked without the files."""
         self.streams = self.check_common(self.streams)
         settings_of(self, {})
 
