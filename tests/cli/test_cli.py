@@ -19,7 +19,7 @@ import pytest
 from cntkio.cli import main, show
 from cntkio.cli.arguments import parser
 from cntkio.formats import htk, index_cache, mlf
-from cntkio.formats.passes import announced, watched
+from cntkio.formats.report import announced, watched
 from support import ROOT
 
 CORPUS_VERBS = ("inspect", "head", "bench", "index")

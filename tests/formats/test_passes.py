@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from cntkio import CTFDeserializer, StreamDef, StreamDefs, infer_streams, read_vocabularies
 from cntkio.formats.contract import Opening
-from cntkio.formats.ctf import tuning, vocabularies
-from cntkio.formats.passes import Show, announced, announced_together, passed, watched
+from cntkio.formats.ctf import infer, tuning
+from cntkio.formats.report import Show, announced, announced_together, passed, watched
 
 TEXT = "".join(f"{line // 3} |x {line % 10}:1 |# word{line % 10}\n" for line in range(600))
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=10, is_sparse=True))
@@ -34,7 +34,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tuning, "WATCHED", 997)
     monkeypatch.setattr(tuning, "BLOCK", 997)
-    monkeypatch.setattr(vocabularies, "BLOCK", 997)
+    monkeypatch.setattr(infer, "BLOCK_OF_WORDS", 997)
 
 
 def opened(path: Any, **options: Any) -> dict[str, Any]:

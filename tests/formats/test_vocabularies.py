@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cntkio import read_ctf, read_vocabularies
 from cntkio.cli import main
-from cntkio.formats.ctf import vocabularies
+from cntkio.formats.ctf import infer
 from cntkio.streams import StreamDef, StreamDefs
 
 
@@ -26,7 +26,7 @@ TEXT = (
 
 @pytest.mark.parametrize("block", [16, 64, 1 << 20])
 def test_words_are_the_comments_after_one_hot_samples(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vocabularies, "BLOCK", block)
+    monkeypatch.setattr(infer, "BLOCK_OF_WORDS", block)
     Path("a.ctf").write_text(TEXT, newline="")
     found = read_vocabularies("a.ctf")
     assert found.keys() == {"S0", "S1"}

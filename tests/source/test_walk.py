@@ -7,7 +7,7 @@ from types import FrameType
 import cntkio
 from cntkio import CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
 
-ELSEWHERE = {"block_cache", "compressed", "joined_index", "remote", "remote_input", "stores"}
+ELSEWHERE = {"block_cache", "compressed", "joined_index", "remote", "stores"}
 """Modules of `cntkio.formats` about compressed texts, remote stores and several files."""
 MOST = 35
 

@@ -13,7 +13,7 @@ from cntkio.cli import main
 from cntkio.displays import columns_of
 from cntkio.formats.cbf.header import Fault
 from cntkio.formats.ctf.findings import REMARKS as TEXT_REMARKS
-from cntkio.formats.mlf.entries import REMARKS as LABEL_REMARKS
+from cntkio.formats.mlf.entries import REMARKS_ON_LABELS as LABEL_REMARKS
 from cntkio.survey.rules import RULES, code_of
 from support import ROOT
 from support.damaged_texts import DAMAGE, NUM_SEQUENCES, STREAMS, edited, sound_lines, write

@@ -32,7 +32,7 @@ from cntkio.formats.ctf import guessed_streams
 from cntkio.formats.names import is_remote
 from cntkio.formats.open_input import is_compressed
 from cntkio.formats.output_file import written_whole
-from cntkio.formats.passes import Watcher
+from cntkio.formats.report import Watcher
 from cntkio.formats.table import SequenceTable
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from cntkio.config import keys
 from cntkio.config.keys import Precision
-from cntkio.config.language import Section, folded
+from cntkio.config.language import Section, folded_key
 from cntkio.config.reader_config import Call
 from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFDeserializer
@@ -66,10 +66,10 @@ def warn_of_unknown_keys(section: Section, known: Mapping[str, str], streams: It
         known: A table of `cntkio.config.keys`.
         streams: The keys that are names of streams.
     """
-    named = {folded(name) for name in streams}
+    named = {folded_key(name) for name in streams}
     section.use_all()
     for key in section.keys:
-        name = folded(key)
+        name = folded_key(key)
         if name in known or name in named or name in keys.WITHOUT_WARNING:
             continue
         entry = section.entry(key, own=True)
@@ -125,7 +125,7 @@ def _dimension(stream: Section, key: str, *, own: bool = False, most: int = LARG
     return dim
 
 
-def _keywords(section: Section, options: Iterable[keys.Option[Any]]) -> list[tuple[str, Any]]:
+def _keywords(section: Section, options: Iterable[keys.ConfigOption[Any]]) -> list[tuple[str, Any]]:
     """Read keywords of a deserializer, without those at their default."""
     values = [(option, option.of(section)) for option in options]
     return [(option.name, value) for option, value in values if value != option.default]
@@ -285,7 +285,7 @@ def stream_deserializers(context: StreamContext) -> list[Call]:
             labels.append(stream)
         elif stream.has("phoneFile", own=True) or stream.has("denlatTocFile", own=True):
             raise reader.error(name, f"{name!r} describes sequence training (HMMs or lattices), which is not supported")
-        elif folded(name) not in keys.HTK_READER:
+        elif folded_key(name) not in keys.HTK_READER:
             reader.warn(name, f"{name!r} has neither scpFile nor mlfFile nor mlfFileList, and is not read")
     warn_of_unknown_keys(reader, keys.HTK_READER, names)
     if not features:

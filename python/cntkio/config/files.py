@@ -19,7 +19,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from cntkio.config.language import BLANKS, Origin, Position, Section, Text, Value, folded, logger, without_comment
+from cntkio.config.language import BLANKS, Origin, Position, Section, Text, Value, folded_key, logger, without_comment
 from cntkio.errors import ConfigError
 from cntkio.hints import did_you_mean
 
@@ -84,7 +84,7 @@ def configuration(arguments: Iterable[str]) -> Section:
 def _key_of(argument: str) -> tuple[str, str]:
     """Return the folded key with which an argument begins, and the text after it; without a key, "" and any text."""
     key, equals, rest = argument.partition("=")
-    return (folded(key.strip(BLANKS)) if equals else ""), rest
+    return (folded_key(key.strip(BLANKS)) if equals else ""), rest
 
 
 def warn_of_unused(top: Section, arguments: Sequence[str]) -> None:
@@ -100,7 +100,7 @@ def warn_of_unused(top: Section, arguments: Sequence[str]) -> None:
     others = [entry.key for entry in top.entries if entry.position.path is not None]
     for path, position in _unused(overrides, top.used):
         key = path.partition("/")[0]
-        hint = "" if folded(key) in map(folded, others) else did_you_mean(key, others)
+        hint = "" if folded_key(key) in map(folded_key, others) else did_you_mean(key, others)
         logger.warning("%s: no reader that was read uses %r, so it has no effect%s", position, path, hint)
 
 

@@ -1,6 +1,6 @@
 """Keys of CNTK's reader sections, and the options here that they set. (docs/configuration.md, "Readers")
 
-Each kind of section has a table, for both reading and writing of configurations: reading asks an `Option` for its
+Each kind of section has a table, for both reading and writing of configurations: reading asks an `ConfigOption` for its
 value in a section, writing puts the value that differs from its default under its key.
 
 Names of options that deserializers know themselves come from their tables (`cntkio.formats.cntk_options`).
@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
-from cntkio.config.language import Section, folded
+from cntkio.config.language import Section, folded_key
 from cntkio.errors import ConfigError
 from cntkio.formats import cntk_options
 from cntkio.formats.cbf import CBFDeserializer
@@ -105,7 +105,7 @@ INSTEAD = REPLACEMENTS | {name: advice for names, advice in _ADVICE.items() for 
 
 
 @dataclasses.dataclass(frozen=True)
-class Option(Generic[_T]):
+class ConfigOption(Generic[_T]):
     """A key that sets an option here.
 
     Attributes:
@@ -134,11 +134,11 @@ class Option(Generic[_T]):
         return self.read(section, self.key, self.default)
 
 
-def _keyword(target: type[CntkOptions], key: str, read: Callable[[Section, str, Any], Any]) -> Option[Any]:
+def _keyword(target: type[CntkOptions], key: str, read: Callable[[Section, str, Any], Any]) -> ConfigOption[Any]:
     """Return an option that a deserializer knows itself, with the name and the default that it has there."""
     shared = cntk_options.find_option(target.cntk_options, key)
     assert shared is not None and shared.field is not None
-    return Option(key, shared.field, read, cntk_options.defaults_of(target)[shared.field])
+    return ConfigOption(key, shared.field, read, cntk_options.defaults_of(target)[shared.field])
 
 
 def _optional_file(section: Section, key: str, _: str | None) -> str | None:
@@ -162,7 +162,7 @@ def _remote(section: Section, key: str, _: Remote | None) -> Remote | None:
     if not section.has(key):
         return None
     inner = section.section(key)
-    unknown = [name for name in inner.keys if folded(name) not in {folded(option.key) for option in REMOTE}]
+    unknown = [name for name in inner.keys if folded_key(name) not in {folded_key(option.key) for option in REMOTE}]
     if unknown:
         known = [option.key for option in REMOTE]
         raise inner.error(unknown[0], f"unknown key {unknown[0]!r}; expected {', '.join(known)}", own=True)
@@ -180,22 +180,22 @@ def _optional_text(section: Section, key: str, _: str | None) -> str | None:
 
 # Options in the section of remote stores. Options of a store, such as credentials, are in fsspec's configuration.
 _REMOTE = Remote()
-REMOTE: tuple[Option[Any], ...] = (
-    Option("cache", "cache", _optional_file, None),
-    Option("cacheLimit", "cache_limit", _optional_text, None),
-    Option("numRequests", "num_requests", Section.size, _REMOTE.num_requests),
-    Option("numRetries", "num_retries", Section.size, _REMOTE.num_retries),
-    Option("timeoutInSeconds", "timeout_in_seconds", Section.size, _REMOTE.timeout_in_seconds),
+REMOTE: tuple[ConfigOption[Any], ...] = (
+    ConfigOption("cache", "cache", _optional_file, None),
+    ConfigOption("cacheLimit", "cache_limit", _optional_text, None),
+    ConfigOption("numRequests", "num_requests", Section.size, _REMOTE.num_requests),
+    ConfigOption("numRetries", "num_retries", Section.size, _REMOTE.num_retries),
+    ConfigOption("timeoutInSeconds", "timeout_in_seconds", Section.size, _REMOTE.timeout_in_seconds),
 )
 # Options of deserializers.
-CHUNK_SIZE: Option[int] = _keyword(CTFDeserializer, "chunkSizeInBytes", Section.size)
+CHUNK_SIZE: ConfigOption[int] = _keyword(CTFDeserializer, "chunkSizeInBytes", Section.size)
 TARGETS = (
-    Option("labelToTargetMappingFile", "labelToTargetMappingFile", _optional_file, None),
-    Option("targetDim", "targetDim", _optional_size, None),
+    ConfigOption("labelToTargetMappingFile", "labelToTargetMappingFile", _optional_file, None),
+    ConfigOption("targetDim", "targetDim", _optional_size, None),
 )
-PHONE_BOUNDARIES = Option("phoneBoundaries", "phoneBoundaries", Section.boolean, False)
+PHONE_BOUNDARIES = ConfigOption("phoneBoundaries", "phoneBoundaries", Section.boolean, False)
 # Keywords of a deserializer, in the order in which they are written.
-KEYWORDS: dict[type, tuple[Option[Any], ...]] = {
+KEYWORDS: dict[type, tuple[ConfigOption[Any], ...]] = {
     CTFDeserializer: (
         _keyword(CTFDeserializer, "skipSequenceIds", Section.boolean),
         _keyword(CTFDeserializer, "maxErrors", Section.integer),
@@ -206,7 +206,7 @@ KEYWORDS: dict[type, tuple[Option[Any], ...]] = {
     ),
     CBFDeserializer: (),
     HTKFeatureDeserializer: (
-        Option("prefixPathInSCP", "prefix", Section.file_name, ""),
+        ConfigOption("prefixPathInSCP", "prefix", Section.file_name, ""),
         _keyword(HTKFeatureDeserializer, "maxSequenceSize", _size_or_unlimited),
     ),
     HTKMLFDeserializer: (PHONE_BOUNDARIES, _keyword(HTKMLFDeserializer, "cacheIndex", Section.boolean), *TARGETS),
@@ -214,24 +214,26 @@ KEYWORDS: dict[type, tuple[Option[Any], ...]] = {
 }
 
 # Options of readers.
-SEED = Option("randomizationSeed", "randomization_seed", Section.size, 0)
-KEEP_DATA = Option("keepDataInMemory", "keep_data_in_memory", Section.boolean, False)
-FRAME_MODE = Option("frameMode", "frame_mode", Section.boolean, False)
-HTK_FRAME_MODE = Option("frameMode", "frame_mode", Section.boolean, True)
-TRUNCATED = Option("truncated", "truncated", Section.boolean, False)
-TRUNCATION_LENGTH = Option("truncationLength", "truncation_length", Section.size, 0)
-RIGHT_SPLICE = Option("rightSplice", "right_splice", Section.size, 0)
-LOCAL_TIMELINE = Option("localTimeline", "local_timeline", Section.boolean, True)
-MAX_ERRORS = Option("maxErrors", "max_errors", Section.size, 0)
-COUNTS: Option[tuple[int, ...]] = Option(
+SEED = ConfigOption("randomizationSeed", "randomization_seed", Section.size, 0)
+KEEP_DATA = ConfigOption("keepDataInMemory", "keep_data_in_memory", Section.boolean, False)
+FRAME_MODE = ConfigOption("frameMode", "frame_mode", Section.boolean, False)
+HTK_FRAME_MODE = ConfigOption("frameMode", "frame_mode", Section.boolean, True)
+TRUNCATED = ConfigOption("truncated", "truncated", Section.boolean, False)
+TRUNCATION_LENGTH = ConfigOption("truncationLength", "truncation_length", Section.size, 0)
+RIGHT_SPLICE = ConfigOption("rightSplice", "right_splice", Section.size, 0)
+LOCAL_TIMELINE = ConfigOption("localTimeline", "local_timeline", Section.boolean, True)
+MAX_ERRORS = ConfigOption("maxErrors", "max_errors", Section.size, 0)
+COUNTS: ConfigOption[tuple[int, ...]] = ConfigOption(
     "nbruttsineachrecurrentiter", "utterances_per_minibatch", Section.integers, (1,)
 )
-LONGEST_UTTERANCE = Option("maxUtteranceLength", "max_utterance_length", Section.integer, DEFAULT_MAX_UTTERANCE_LENGTH)
-MINIBATCH_MODE = Option("minibatchMode", "minibatch_mode", Section.text, "partial")
-PAGE_FILE_PATH = Option("pageFilePath", "page_file_path", Section.text, "")
-TRACE_LEVEL = Option("traceLevel", "trace_level", Section.integer, 1)
+LONGEST_UTTERANCE = ConfigOption(
+    "maxUtteranceLength", "max_utterance_length", Section.integer, DEFAULT_MAX_UTTERANCE_LENGTH
+)
+MINIBATCH_MODE = ConfigOption("minibatchMode", "minibatch_mode", Section.text, "partial")
+PAGE_FILE_PATH = ConfigOption("pageFilePath", "page_file_path", Section.text, "")
+TRACE_LEVEL = ConfigOption("traceLevel", "trace_level", Section.integer, 1)
 # Attributes of a `ReaderConfig` that a reader's section sets, without window, precision and deserializers.
-ATTRIBUTES: dict[Kind, tuple[Option[Any], ...]] = {
+ATTRIBUTES: dict[Kind, tuple[ConfigOption[Any], ...]] = {
     "CNTKTextFormatReader": (SEED, KEEP_DATA, FRAME_MODE),
     "CNTKBinaryReader": (SEED, KEEP_DATA),
     "HTKDeserializers": (SEED, KEEP_DATA, HTK_FRAME_MODE, TRUNCATED, TRUNCATION_LENGTH, COUNTS),
@@ -254,9 +256,9 @@ ATTRIBUTES: dict[Kind, tuple[Option[Any], ...]] = {
 _RANDOMIZATION = "randomize randomizationWindow sampleBasedRandomizationWindow randomizationSeed "
 
 
-def _known(keys: str, *tables: Iterable[Option[Any] | cntk_options.Option]) -> dict[str, str]:
+def _known(keys: str, *tables: Iterable[ConfigOption[Any] | cntk_options.Option]) -> dict[str, str]:
     """Return the spelling of each folded key, from a list of keys and from tables."""
-    return {folded(key): key for key in [*keys.split(), *(option.key for table in tables for option in table)]}
+    return {folded_key(key): key for key in [*keys.split(), *(option.key for table in tables for option in table)]}
 
 
 TEXT_READER = _known("readerType verbosity " + _RANDOMIZATION, ATTRIBUTES["CNTKTextFormatReader"], TEXT)

@@ -52,7 +52,7 @@ logger = logging.getLogger("cntkio")
 
 BLANKS = " \t"
 CLOSING = {"[": "]", "{": "}", "(": ")"}
-OPENING = '[{("'
+OPENING_BRACKETS = '[{("'
 DEEPEST = 100  # levels of brackets; a network description has about ten
 INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")
 
@@ -236,7 +236,7 @@ def tokens(value: Value, separator: str) -> Iterator[Value]:
     string, closing = text.string, text.closing
     between, word_end = _patterns(separator)
     while (offset := _skip(between, string, offset, end)) < end:
-        if string[offset] not in OPENING:
+        if string[offset] not in OPENING_BRACKETS:
             stop = _stop_of_word(word_end, text, offset, end)
             yield Value(text, offset, stop)
             offset = stop
@@ -263,7 +263,7 @@ def _tokens_inside(text: Text, opening: int, close: int, separator: str) -> Iter
             stop = closing[offset] + 1
             yield Value(text, offset + 1, stop - 1, was_quoted=True)
         else:
-            stop = closing[offset] + 1 if character in OPENING else _stop_of_word(word_end, text, offset, end)
+            stop = closing[offset] + 1 if character in OPENING_BRACKETS else _stop_of_word(word_end, text, offset, end)
             yield Value(text, offset, stop)
         offset = stop
 
@@ -281,7 +281,7 @@ def _stop_of_word(word_end: re.Pattern[str], text: Text, offset: int, end: int) 
     if match is None:
         return end
     stop = match.start()
-    return text.closing[stop] + 1 if text.string[stop] in OPENING else stop
+    return text.closing[stop] + 1 if text.string[stop] in OPENING_BRACKETS else stop
 
 
 def elements(value: Value) -> list[Value]:
@@ -324,11 +324,11 @@ _LONGEST_CHAIN = 100  # variables in variables
 _MOST_GROWTH = 64 << 20  # characters that variables may add to a text
 
 
-def folded(name: str) -> str:
+def folded_key(name: str) -> str:
     """Return a key as CNTK compares it: ASCII letters in lower case.
 
     Example:
-        >>> folded("RandomizationSeed")
+        >>> folded_key("RandomizationSeed")
         'randomizationseed'
     """
     return name.lower() if name.isascii() else "".join(c.lower() if c.isascii() else c for c in name)
@@ -336,7 +336,7 @@ def folded(name: str) -> str:
 
 def by_name(name: str) -> bytes:
     """Return the sort key of CNTK's order of names: by bytes, ASCII letters in lower case."""
-    return folded(name).encode("utf-8", "surrogateescape")
+    return folded_key(name).encode("utf-8", "surrogateescape")
 
 
 # Numbers such as 1k or 2M.
@@ -543,7 +543,7 @@ class Section:
                 f'and an empty value is written ""',
                 self.name or None,
             )
-        if string[offset] not in OPENING:
+        if string[offset] not in OPENING_BRACKETS:
             self._add(key, (text, begin), Value(text, offset, end).trimmed())
             return
         close = text.closing[offset]
@@ -559,7 +559,7 @@ class Section:
         """Enter a value: sections in [ ] are merged with an earlier entry of that key; anything else replaces it."""
         if not key:
             return
-        name = folded(key)
+        name = folded_key(key)
         earlier = self._entries.get(name)
         if earlier is None:
             self._entries[name] = Entry(key, key_at, value)
@@ -601,7 +601,7 @@ class Section:
     def _find(self, key: str, own: bool) -> tuple[Entry, Section] | None:
         """Find an entry, and the section that has it: this section or (unless `own`) the nearest around it."""
         section: Section | None = self
-        name = folded(key)
+        name = folded_key(key)
         while section is not None:
             entry = section._entries.get(name)
             if entry is not None:

@@ -271,7 +271,7 @@ class ReaderConfig:
             options["trace_level"] = self.trace_level
         return options
 
-    def set_options(self) -> Iterator[tuple[keys.Option[Any], Any]]:
+    def set_options(self) -> Iterator[tuple[keys.ConfigOption[Any], Any]]:
         """Yield the keys of the reader's section whose values are not at their default, and these values."""
         for option in keys.ATTRIBUTES[self.kind]:
             value = getattr(self, option.name)

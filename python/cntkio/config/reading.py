@@ -33,7 +33,7 @@ from cntkio.config.deserializers import (
 )
 from cntkio.config.files import configuration, warn_of_unused
 from cntkio.config.keys import Kind, Precision
-from cntkio.config.language import Section, folded, missing_together, traced
+from cntkio.config.language import Section, folded_key, missing_together, traced
 from cntkio.config.reader_config import Call, MinibatchMode, Packing, ReaderConfig
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
@@ -266,7 +266,7 @@ def with_readers(top: Section) -> list[str]:
     for entry in top.entries:
         with contextlib.suppress(ConfigError):
             inner = top.section(entry.key, own=True)
-            if any(folded(key).endswith("reader") for key in [entry.key, *inner.keys]):
+            if any(folded_key(key).endswith("reader") for key in [entry.key, *inner.keys]):
                 names.append(entry.key)
     return names
 
@@ -280,9 +280,9 @@ def _default_path(top: Section) -> Sequence[str]:
 
 
 def _looks_like_a_reader(section: Section) -> bool:
-    if folded(section.name).endswith("reader"):
+    if folded_key(section.name).endswith("reader"):
         return True
-    own = {folded(key) for key in section.keys}
+    own = {folded_key(key) for key in section.keys}
     return bool(own & {"readertype", "deserializers", "input"}) and "reader" not in own
 
 
@@ -294,7 +294,7 @@ def _actions_of(top: Section) -> tuple[str, ...]:
 def _action_of(section: Section) -> str:
     """Return the kind of an action's section, such as ``"test"``."""
     actions = section.texts("action", ("train",))
-    return folded(actions[0]) if actions else "train"
+    return folded_key(actions[0]) if actions else "train"
 
 
 # -------------------------------------------------------------------------------------------------------- any reader
@@ -408,7 +408,7 @@ def _with_sizes(config: ReaderConfig, around: Section | None, action: str) -> Re
     return dataclasses.replace(config, minibatch_sizes=sizes, epoch_size=epoch_size, max_epochs=max_epochs)
 
 
-def _packing(section: Section, frame_mode: keys.Option[bool], *, is_write: bool, hint: str = "") -> Packing:
+def _packing(section: Section, frame_mode: keys.ConfigOption[bool], *, is_write: bool, hint: str = "") -> Packing:
     """Return the packing of a reader that also has ``truncated``. An action that writes needs whole sequences."""
     has_frames, is_truncated = frame_mode.of(section), keys.TRUNCATED.of(section)
     if is_write:

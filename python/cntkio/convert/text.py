@@ -28,7 +28,7 @@ from cntkio.streams import StreamInformation
 
 
 @contextlib.contextmanager
-def keys_of(corpus: Pieces, renumber: bool, keys_file: AnyPath | None) -> Iterator[Keys]:
+def keys_of(corpus: Pieces, renumber: bool, keys_file: AnyPath | None) -> Iterator[WrittenKeys]:
     """Open the keys of a corpus, and the file that lists them, which appears when the block ends.
 
     Raises:
@@ -36,13 +36,13 @@ def keys_of(corpus: Pieces, renumber: bool, keys_file: AnyPath | None) -> Iterat
         OSError: The file cannot be written.
     """
     if keys_file is None:
-        yield Keys(corpus, renumber or corpus.repeats_keys, None)
+        yield WrittenKeys(corpus, renumber or corpus.repeats_keys, None)
         return
     with written_whole(keys_file) as listed:
-        yield Keys(corpus, True, listed)
+        yield WrittenKeys(corpus, True, listed)
 
 
-class Keys:
+class WrittenKeys:
     """The keys with which sequences are written, piece after piece.
 
     Args:

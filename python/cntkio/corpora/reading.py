@@ -37,9 +37,8 @@ from cntkio.formats.mlf import (
 from cntkio.formats.names import as_url, is_remote
 from cntkio.formats.names import shown as shown_url
 from cntkio.formats.open_input import PACKED_ENDINGS, PACKINGS, content_of, open_stored
-from cntkio.formats.passes import announced, passed
 from cntkio.formats.remote import default_remote
-from cntkio.formats.report import NUM_IN_FULL
+from cntkio.formats.report import NUM_IN_FULL, announced, passed
 from cntkio.formats.svmlight import svmlight_of
 from cntkio.hints import wording
 from cntkio.source import MinibatchSource

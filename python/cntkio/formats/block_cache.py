@@ -40,7 +40,7 @@ from cntkio.errors import ConfigError
 from cntkio.formats.contract import Ahead
 from cntkio.formats.index_cache import is_believed, opened_without_waiting, sum_of
 from cntkio.formats.output_file import written_whole
-from cntkio.formats.stores import Facts
+from cntkio.formats.stores import ObjectFacts
 from cntkio.formats.table import SequenceTable
 
 logger = logging.getLogger("cntkio")
@@ -226,7 +226,7 @@ def num_bytes_in_cache(num_bytes: int) -> int:
     return num_bytes + -(-num_bytes // BLOCK) * _HEADER
 
 
-def require_room(
+def require_room_in_cache(
     limit: int | str | None, ahead: Ahead, table: SequenceTable, chunk_size: int, num_bytes: int | None = None
 ) -> None:
     """Refuse a limit that is so low that the chunks of a window would push each other out of the cache.
@@ -308,7 +308,7 @@ class ObjectReader(Protocol):
         """Name used in messages."""
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> ObjectFacts:
         """Size and version when it was opened."""
 
     def require_unchanged(self) -> None:

@@ -46,14 +46,14 @@ def truth(value: Any) -> bool:
     raise ValueError("expected a truth value: true, True, TRUE, t, T, 1 or false, False, FALSE, f, F, 0")
 
 
-def whole(value: Any) -> int:
+def whole_value(value: Any) -> int:
     """Read a whole number.
 
     Raises:
         ValueError: The value is not a whole number.
 
     Example:
-        >>> whole(" 17 "), whole(3)
+        >>> whole_value(" 17 "), whole_value(3)
         (17, 3)
     """
     text = str(value).strip() if isinstance(value, int | str | np.integer) and not isinstance(value, bool) else ""
@@ -105,8 +105,8 @@ TEXT = (
     Option("file", "filename"),
     Option("input", "streams"),
     Option("skipSequenceIds", "skip_sequence_ids", truth),
-    Option("maxErrors", "max_errors", whole),
-    Option("chunkSizeInBytes", "chunk_size_in_bytes", whole),
+    Option("maxErrors", "max_errors", whole_value),
+    Option("chunkSizeInBytes", "chunk_size_in_bytes", whole_value),
     Option("cacheIndex", "cache_index", truth),
     Option("keys", "keys", _as_it_is),
     Option("remote", "remote", _as_it_is),
@@ -126,7 +126,7 @@ BINARY = (
 FEATURES = (
     Option("input", "streams"),
     Option("definesMBSize", "defines_mb_size", truth),
-    Option("maxSequenceSize", "max_sequence_length", whole),
+    Option("maxSequenceSize", "max_sequence_length", whole_value),
     Option("precision", "dtype", _precision, _shown_precision),
     *_without_effect("chunkSizeInBytes frameMode cacheIndex type module"),
 )

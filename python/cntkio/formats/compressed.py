@@ -25,16 +25,16 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import ForkLock, num_threads
 from cntkio.formats.block_cache import BlockCache, CachedObject, CacheFolder, num_bytes_in_cache
-from cntkio.formats.index_cache import Arrays, DamagedCacheError, IndexCache, Remaking, StoredArrays, StoredColumn
-from cntkio.formats.passes import announced, passed
-from cntkio.formats.stores import Facts
-from cntkio.formats.table import Column, span_at
+from cntkio.formats.index_cache import CachedArrays, DamagedCacheError, IndexCache, Remaking, StoredArrays, StoredColumn
+from cntkio.formats.report import announced, passed
+from cntkio.formats.stores import ObjectFacts
+from cntkio.formats.table import SlicedNumbers, span_at
 from cntkio.formats.text_input import (
     WINDOW,
     Bytes,
-    Compression,
     CoreText,
     PackedText,
+    TextCompression,
     TextInput,
     explained,
     filled,
@@ -70,7 +70,7 @@ class Points(NamedTuple):
     texts: npt.NDArray[np.uint64]
     places: npt.NDArray[np.uint64]
     window_bounds: npt.NDArray[np.uint64]
-    windows: Column
+    windows: SlicedNumbers
     sums: _core.FrameSums | None = None
 
     def segment_at(self, offset: int) -> int:
@@ -94,7 +94,7 @@ class CompressedText:
     def __init__(
         self,
         stored: TextInput,
-        compression: Compression,
+        compression: TextCompression,
         points: Points,
         guide: Points | None,
         points_cache: Path | None = None,
@@ -188,7 +188,7 @@ class CompressedText:
         version = json.dumps(["text", self._stored.facts()], sort_keys=True)
         blocks = BlockCache(folder, self.storage.identity, self.size, version)
         self._kept = CachedObject(
-            _Whole(self.path, Facts(self.size, version), self._in_order, self.require_unchanged), blocks
+            _Whole(self.path, ObjectFacts(self.size, version), self._in_order, self.require_unchanged), blocks
         )
         self.storage = self.storage._replace(only_in_order=None)
 
@@ -212,7 +212,7 @@ class CompressedText:
 class InOrder:
     """Decompression in order. It keeps the most recent text for readers that come a little later."""
 
-    def __init__(self, stored: TextInput, compression: Compression, points: Points) -> None:
+    def __init__(self, stored: TextInput, compression: TextCompression, points: Points) -> None:
         self._stored, self._compression, self._points = stored, compression, points
         self._lock = ForkLock()
         self._process = -1
@@ -270,7 +270,7 @@ class _Whole(NamedTuple):
     """A text that can only be decompressed in order; an `ObjectReader` for `CachedObject`."""
 
     name: str
-    facts: Facts
+    facts: ObjectFacts
     text: InOrder
     require_unchanged: Callable[[], None]
 
@@ -279,7 +279,7 @@ class _Whole(NamedTuple):
 
 
 def open_compressed(
-    stored: TextInput, compression: Compression, cache_index: bool | str, guide: object = None
+    stored: TextInput, compression: TextCompression, cache_index: bool | str, guide: object = None
 ) -> CompressedText:
     """Find the access points of a compressed file: from the seek table, from the cache, or by a pass over the file.
 
@@ -303,7 +303,7 @@ def open_compressed(
     return CompressedText(stored, compression, points, points)
 
 
-def first_text(stored: TextInput, compression: Compression, size: int) -> bytes:
+def first_text(stored: TextInput, compression: TextCompression, size: int) -> bytes:
     """Return up to `size` bytes from the beginning of a compressed text; fewer if the data after them are damaged."""
     out = np.empty(size, np.uint8)
     end = min(_PASS, stored.size)
@@ -311,7 +311,7 @@ def first_text(stored: TextInput, compression: Compression, size: int) -> bytes:
     return out[:count].tobytes()
 
 
-def pieces_of(stored: TextInput, compression: Compression, size: int) -> Iterator[bytes]:
+def text_pieces(stored: TextInput, compression: TextCompression, size: int) -> Iterator[bytes]:
     """Yield the whole text of a compressed file, in pieces of at most `size` bytes.
 
     Raises:
@@ -333,16 +333,16 @@ def pieces_of(stored: TextInput, compression: Compression, size: int) -> Iterato
     _require_end(stored, compression, stream)
 
 
-def _require_end(stored: TextInput, compression: Compression, stream: _core.CompressedStream) -> None:
+def _require_end(stored: TextInput, compression: TextCompression, stream: _core.CompressedStream) -> None:
     if not stream.is_between or stream.position[0] != stored.size:
         raise_damage(stored, compression, (*stream.position, "the file ends early; it was cut off"))
 
 
-def _cached(stored: TextInput, compression: Compression, verify: bool) -> tuple[Points, Path | None]:
+def _cached(stored: TextInput, compression: TextCompression, verify: bool) -> tuple[Points, Path | None]:
     """Return the access points and their cache. If there is no cache, a pass over the file makes it."""
     cache = IndexCache(stored, {"format": f"access points of {compression}", "spacing": SPACING}, verify=verify)
 
-    def made_again() -> tuple[Arrays, Path | None]:
+    def made_again() -> tuple[CachedArrays, Path | None]:
         stored.require_unchanged()
         points = pass_over(stored, compression)
         arrays = {
@@ -371,7 +371,7 @@ def _cached(stored: TextInput, compression: Compression, verify: bool) -> tuple[
     return found
 
 
-def pass_over(stored: TextInput, compression: Compression) -> Points:
+def pass_over(stored: TextInput, compression: TextCompression) -> Points:
     """Decompress the whole file once, record access points, and verify all checksums."""
     stream = _core.CompressedStream(compression, spacing=SPACING)
     nothing = np.empty(0, np.uint8)

@@ -38,7 +38,7 @@ from cntkio.formats.text_input import Companions, ReadableText, TextInput, conte
 
 logger = logging.getLogger("cntkio")
 _T = TypeVar("_T")
-Arrays = Mapping[str, npt.NDArray[Any]]
+CachedArrays = Mapping[str, npt.NDArray[Any]]
 
 _MAGIC = b"cntkio index 3\n\0"
 _SIZE_AND_SUM = struct.Struct("<QQ")
@@ -177,13 +177,13 @@ class Remaking:
         make: Makes the arrays; called at most once.
     """
 
-    def __init__(self, path: Path, make: Callable[[], Arrays]) -> None:
+    def __init__(self, path: Path, make: Callable[[], CachedArrays]) -> None:
         self._path = path
         self._make = make
         self._lock = ForkLock()
-        self.made: Arrays | None = None
+        self.made: CachedArrays | None = None
 
-    def __call__(self, problem: DamagedCacheError) -> Arrays:
+    def __call__(self, problem: DamagedCacheError) -> CachedArrays:
         with self._lock.inner:
             if self.made is None:
                 logger.warning("%s: the index cache is damaged: %s; the index is made again", self._path, problem)
@@ -310,7 +310,7 @@ class IndexCache:
                 "it has no checksum of the whole corpus" if whole is None else "the corpus has changed"
             )
 
-    def write(self, facts: Mapping[str, Any], arrays: Arrays) -> Written:
+    def write(self, facts: Mapping[str, Any], arrays: CachedArrays) -> Written:
         """Write the cache to the first path that allows it.
 
         Args:

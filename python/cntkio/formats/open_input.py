@@ -1,4 +1,7 @@
-"""Choice of the class that reads the bytes of a text, and the content of compressed files of any format.
+"""Choice of the class that reads the bytes of a text; texts in remote stores; the content of compressed files.
+
+Each request to a store waits, so bytes that several steps of opening need are kept: the first bytes and, from the pass
+that makes the index, samples of the content, whose checksum is part of the fingerprint.
 
 A text that is compressed with gzip or zstd is read where it is, in any order (`compressed`). Everything else is
 unpacked once, from the beginning to the end. The first bytes, not the name of a file, show its compression.
@@ -15,15 +18,161 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 
-from cntkio.errors import FormatError
+from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats import compressed
-from cntkio.formats.block_cache import cache_folder
+from cntkio.formats.block_cache import BlockCache, CachedObject, ObjectReader, cache_folder
 from cntkio.formats.compressed import ENDINGS, first_text, open_compressed
 from cntkio.formats.file_lists import sizes_of
 from cntkio.formats.names import as_url, is_remote
 from cntkio.formats.remote import Remote, default_remote
-from cntkio.formats.remote_input import RemoteInput
-from cntkio.formats.text_input import Compression, InputFile, TextInput, compression_of, open_to_read
+from cntkio.formats.stores import PART, RemoteObject, open_object, stored_object, write_object
+from cntkio.formats.text_input import (
+    LOADS_AT_ONCE,
+    SAMPLE_SIZE,
+    WINDOW,
+    Bytes,
+    CoreText,
+    InputFile,
+    Storage,
+    TextCompression,
+    TextInput,
+    compression_in,
+    content_sum,
+    filled,
+    open_to_read,
+    sample_offsets,
+)
+
+HEAD = 64 << 10
+"""Bytes at the beginning that are kept, because several steps of opening read them."""
+LEAST_GAP = 1 << 20
+"""Number of bytes that take about as long to read as a request waits for its answer."""
+
+
+def open_reader(found: RemoteObject, remote: Remote) -> ObjectReader:
+    """Return an object that is read through a cache if the options name one.
+
+    Raises:
+        ConfigError: The object cannot be cached.
+        OSError: The folder of the cache cannot be created.
+    """
+    if remote.cache is None:
+        return found
+    if not found.facts.version:
+        raise ConfigError(
+            f"{found.name}: the store reports neither a version nor a time of the last change, so a cache would not "
+            "notice changes; read without a cache",
+            key="cache",
+        )
+    folder = cache_folder(str(remote.cache), remote.cache_limit)
+    return CachedObject(found, BlockCache(folder, found.identity, found.facts.size, found.facts.version))
+
+
+class RemoteCompanions:
+    """The objects next to an object; `Companions` of its text.
+
+    Args:
+        path: The object: a URL, or a path in the store of `remote`.
+        remote: How to read it.
+    """
+
+    def __init__(self, path: str, remote: Remote) -> None:
+        self._path, self._remote = path, remote
+
+    def read(self, ending: str) -> bytes | None:
+        try:
+            found = open_object(self._path + ending, self._remote)
+            content = found.read(0, found.facts.size)
+            found.require_unchanged()
+        except (OSError, CorpusError):
+            return None
+        return content
+
+    def write(self, ending: str, content: bytes) -> str:
+        found = stored_object(self._path + ending, self._remote)
+        write_object(found, content)
+        return found.name
+
+
+class RemoteInput:
+    """A text in a remote store, a `TextInput`.
+
+    Args:
+        path: A URL, or a path in the store of `remote`.
+        remote: How to read it.
+
+    Raises:
+        ConfigError: The library for the store is not installed, or the options do not fit the store.
+        OSError: The object does not exist, or cannot be read.
+    """
+
+    reach = WINDOW
+
+    def __init__(self, path: str, remote: Remote | None = None) -> None:
+        remote = remote or default_remote()
+        self._object = open_object(path, remote)
+        self._reader = open_reader(self._object, remote)
+        self.path = self._object.name
+        self.storage = Storage(
+            self._object.identity,
+            companions=RemoteCompanions(path, remote),
+            stamp=self._object.facts,
+            least_gap=LEAST_GAP if remote.cache is None else None,
+        )
+        self.size = self._object.facts.size
+        self._num_requests = remote.num_requests
+        self._head = b""
+        self._content = ""
+        self._samples: dict[int, bytes | None] = dict.fromkeys(sample_offsets(self.size))
+
+    def read(self, offset: int, size: int) -> bytes:
+        end = min(offset + size, self.size)
+        if offset >= end:
+            return b""
+        if end <= HEAD:
+            if not self._head:
+                self._head = filled(self._fetch_into, 0, min(HEAD, self.size)).tobytes()
+            return self._head[offset:end]
+        sample = self._samples.pop(offset, None) if size == SAMPLE_SIZE else None
+        return filled(self._fetch_into, offset, end).tobytes() if sample is None else sample
+
+    def read_into(self, buffer: Bytes, offset: int) -> int:
+        size = max(min(len(buffer), self.size - offset), 0)
+        if size:
+            self._fetch_into(buffer[:size], offset)
+        return size
+
+    def _fetch_into(self, buffer: Bytes, begin: int) -> None:
+        """Fill a buffer, and keep the samples that it contains."""
+        self._reader.read_into(buffer, begin)
+        for offset, sample in list(self._samples.items()):
+            if sample is None and begin <= offset and offset + SAMPLE_SIZE <= begin + len(buffer):
+                self._samples[offset] = buffer[offset - begin :][:SAMPLE_SIZE].tobytes()
+
+    def source(self, begin: int, end: int) -> CoreText:
+        return filled(self.read_into, begin, max(begin, min(end, self.size))), begin
+
+    source_to_parse = source
+
+    def loads_at_once(self, chunk_size: int) -> int:
+        """Return a number that keeps the maximum number of requests under way while other chunks are parsed."""
+        parts_of_chunk = max(min(chunk_size, self.size) // PART, 1)
+        return LOADS_AT_ONCE + 2 * self._num_requests // parts_of_chunk
+
+    def facts(self, *, verify: bool = False) -> dict[str, Any]:
+        """Return size and version, as the store reports them now; without a version, also a checksum of samples."""
+        self._object.require_unchanged()
+        found = {"size": self.size, "version": self._object.facts.version}
+        if not found["version"]:
+            self._content = found["content"] = self._content or content_sum(self)
+        return found
+
+    def require_unchanged(self) -> None:
+        self._reader.require_unchanged()
+
+    def close(self) -> None:
+        self._samples.clear()
+
 
 _MAGIC_SIZE = 4
 
@@ -50,7 +199,7 @@ def open_input(
     """
     stored = open_stored(path, remote)
     try:
-        compression = compression_of(stored.read(0, _MAGIC_SIZE))
+        compression = compression_in(stored.read(0, _MAGIC_SIZE))
         if compression is None:
             return stored
         text = open_compressed(stored, compression, cache_index, guide)
@@ -90,7 +239,7 @@ def is_compressed(path: str) -> bool:
     except OSError:  # `open_input` will say why
         return False
     try:
-        return compression_of(os.read(descriptor, _MAGIC_SIZE)) is not None
+        return compression_in(os.read(descriptor, _MAGIC_SIZE)) is not None
     finally:
         os.close(descriptor)
 
@@ -112,22 +261,22 @@ class Beginning(NamedTuple):
     def of(cls, stored: TextInput, size: int) -> Beginning:
         """Return up to `size` bytes from the beginning of a file as it is stored."""
         head = stored.read(0, size)
-        compression: Compression | None = compression_of(head)
+        compression: TextCompression | None = compression_in(head)
         if compression is not None:
             head = first_text(stored, compression, size)
         return cls(head, stored.size, compression)
 
 
-Packing = Literal["gzip", "zstd", "bzip2", "xz"]
-PACKINGS: tuple[str, ...] = get_args(Packing)
-PACKED_MAGIC: dict[bytes, Packing] = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
+FileCompression = Literal["gzip", "zstd", "bzip2", "xz"]
+PACKINGS: tuple[str, ...] = get_args(FileCompression)
+PACKED_MAGIC: dict[bytes, FileCompression] = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
 """First bytes of the compressions that have to be unpacked."""
 PACKED_ENDINGS = (*ENDINGS, ".bz2", ".xz")
 """Usual extensions of compressed files."""
 
 _PACKED_MAGIC_SIZE = 6
 _BUFFER = 1 << 20
-_OPENERS: dict[Packing, Callable[[Any], Any]] = {"bzip2": bz2.open, "xz": lzma.open}
+_OPENERS: dict[FileCompression, Callable[[Any], Any]] = {"bzip2": bz2.open, "xz": lzma.open}
 
 
 def content_of(path: str, remote: Remote | None = None, *, size: int = 1 << 20) -> Generator[bytes]:
@@ -156,18 +305,18 @@ def content_of(path: str, remote: Remote | None = None, *, size: int = 1 << 20) 
         elif packing in _OPENERS:
             yield from _unpacked(stored, packing, size)
         else:
-            yield from compressed.pieces_of(stored, cast(Compression, packing), size)
+            yield from compressed.text_pieces(stored, cast(TextCompression, packing), size)
     finally:
         stored.close()
 
 
-def packing_of(stored: TextInput) -> Packing | None:
+def packing_of(stored: TextInput) -> FileCompression | None:
     """Return the compression of a file; None: it is not compressed."""
     head = stored.read(0, _PACKED_MAGIC_SIZE)
-    return compression_of(head) or next((name for magic, name in PACKED_MAGIC.items() if head.startswith(magic)), None)
+    return compression_in(head) or next((name for magic, name in PACKED_MAGIC.items() if head.startswith(magic)), None)
 
 
-def _unpacked(stored: TextInput, packing: Packing, size: int) -> Generator[bytes]:
+def _unpacked(stored: TextInput, packing: FileCompression, size: int) -> Generator[bytes]:
     file = _OPENERS[packing](io.BufferedReader(_Stored(stored), _BUFFER))
     try:
         while piece := file.read(size):

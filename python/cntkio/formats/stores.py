@@ -48,9 +48,8 @@ import numpy.typing as npt
 
 from cntkio._threads import ForkLock, Job, Workers
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, without_secrets
-from cntkio.formats.identities import OF_PROCESS, identity_of, without_access
 from cntkio.formats.names import shown, shown_pattern
-from cntkio.formats.remote import Remote, default_remote
+from cntkio.formats.remote import OF_PROCESS, Remote, default_remote, identity_of, without_access
 from cntkio.formats.text_input import filled
 
 # The names under which stores report values that change with the content; the most reliable come first.
@@ -60,7 +59,7 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(?:\d+|\*)", re.IGNORECASE)
 _TIMES = ("lastmodified", "mtime", "modified", "updated", "created")
 
 
-class Facts(NamedTuple):
+class ObjectFacts(NamedTuple):
     """Facts about an object.
 
     Attributes:
@@ -82,7 +81,7 @@ class StoredObject(Protocol):
 
     @property
     def identity(self) -> str:
-        """The object for caches; see `cntkio.formats.identities`."""
+        """The object for caches; see `cntkio.formats.remote`."""
 
     @property
     def is_conditional(self) -> bool:
@@ -92,7 +91,7 @@ class StoredObject(Protocol):
     def is_secret(self) -> bool:
         """True if the object's URL contains a password or a signature, which the errors of its library may show."""
 
-    def facts(self) -> Facts:
+    def facts(self) -> ObjectFacts:
         """Ask the store for the facts."""
 
     def read(self, begin: int, end: int, version: str) -> bytes | memoryview:
@@ -312,14 +311,14 @@ class _OfFsspec:
         method = getattr(system, f"_{name}")
         return sync(system.loop, method, path, *args, timeout=self._remote.timeout_in_seconds, **kwargs)
 
-    def facts(self) -> Facts:
+    def facts(self) -> ObjectFacts:
         self._system.get()[0].invalidate_cache()
         info = self._call("info")
         if info.get("type") == "directory":
             raise IsADirectoryError(f"{self.name} is a folder")
         if not isinstance(info.get("size"), int):
             raise ConfigError(f"{self.name}: the store does not report the size; copy the file to a local disk")
-        return Facts(info["size"], version_in(info))
+        return ObjectFacts(info["size"], version_in(info))
 
     def read(self, begin: int, end: int, version: str) -> bytes:
         system, path = self._system.get()
@@ -409,10 +408,10 @@ class _OfObstore:
     def identity(self) -> str:
         return identity_of(self._store, [self.name], self._own)
 
-    def facts(self) -> Facts:
+    def facts(self) -> ObjectFacts:
         _require_no_fork(self._process)
         found = self._store.head(self.name)
-        return Facts(found["size"], version_in(found))
+        return ObjectFacts(found["size"], version_in(found))
 
     def read(self, begin: int, end: int, version: str) -> memoryview:
         _require_no_fork(self._process)
@@ -448,7 +447,7 @@ class _OfPyarrow:
     def identity(self) -> str:
         return identity_of(self._store, [self.name], self._own)
 
-    def facts(self) -> Facts:
+    def facts(self) -> ObjectFacts:
         from pyarrow.fs import FileType
 
         found = self._store.get_file_info(self.name)
@@ -456,7 +455,7 @@ class _OfPyarrow:
             raise FileNotFoundError(self.name)
         if found.type == FileType.Directory:
             raise IsADirectoryError(f"{self.name} is a folder")
-        return Facts(found.size, version_in({"mtime": found.mtime_ns}))
+        return ObjectFacts(found.size, version_in({"mtime": found.mtime_ns}))
 
     def read(self, begin: int, end: int, version: str) -> memoryview:
         if self._file is None:
@@ -618,7 +617,7 @@ class RemoteObject:
 
     Attributes:
         name: Name used in messages.
-        identity: The object for caches; see `cntkio.formats.identities`.
+        identity: The object for caches; see `cntkio.formats.remote`.
         facts: Size and version when it was opened.
 
     Raises:
@@ -716,7 +715,7 @@ class RemoteObject:
         with self._lock.inner:
             self._num_sound = max(self._num_sound, num_made)
 
-    def _ask_for_facts(self) -> Facts:
+    def _ask_for_facts(self) -> ObjectFacts:
         return self._ask("its facts", self._stored.facts, contextlib.nullcontext(), threading.Event())
 
     def _ask(

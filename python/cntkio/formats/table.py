@@ -22,7 +22,7 @@ from cntkio.errors import CorpusError
 Lengths: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
 
-class Column(Protocol):
+class SlicedNumbers(Protocol):
     """Numbers that are read in slices."""
 
     @property
@@ -100,7 +100,7 @@ class NumberKeys(_Numbers):
         column: The keys, of 32 or 64 bits.
     """
 
-    def __init__(self, column: Column) -> None:
+    def __init__(self, column: SlicedNumbers) -> None:
         self._column = column
         self._array: npt.NDArray[Any] | None = None
 

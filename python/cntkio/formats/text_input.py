@@ -52,12 +52,12 @@ PackedText: TypeAlias = tuple[
     _core.Decoders,
 ]
 """A compressed text as the parser takes it: the compression, the compressed data, and their access points."""
-Compression = Literal["gzip", "zstd"]
+TextCompression = Literal["gzip", "zstd"]
 LOADS_AT_ONCE = 2
 """Chunks of a corpus of local files that are loaded at the same time: one is parsed, and the next one is read."""
 WINDOW = 32 << 20
 """Bytes of a window of a text that the core cannot read by itself."""
-_MAGIC: tuple[tuple[Compression, re.Pattern[bytes]], ...] = (
+_MAGIC: tuple[tuple[TextCompression, re.Pattern[bytes]], ...] = (
     ("gzip", re.compile(rb"\x1f\x8b\x08", re.DOTALL)),
     # A frame, or a skippable frame.
     ("zstd", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", re.DOTALL)),
@@ -125,7 +125,7 @@ class Storage(NamedTuple):
     """Facts about the storage of a text.
 
     Attributes:
-        identity: The text for caches: the absolute path of a local file; see `cntkio.formats.identities` for others.
+        identity: The text for caches: the absolute path of a local file; see `cntkio.formats.remote` for others.
         local_path: The file, whose index cache may be next to it; None: it is not in the local file system.
         companions: The objects next to the text, which may contain its index; None: the text is a local file.
         compression: The kind of compression; None: the text is stored as it is.
@@ -141,7 +141,7 @@ class Storage(NamedTuple):
     identity: str
     local_path: Path | None = None
     companions: Companions | None = None
-    compression: Compression | None = None
+    compression: TextCompression | None = None
     only_in_order: str | None = None
     guide: object = None
     points_cache: Path | None = None
@@ -183,11 +183,11 @@ class TextInput(ReadableText, Protocol):
         """
 
 
-def compression_of(head: bytes) -> Compression | None:
+def compression_in(head: bytes) -> TextCompression | None:
     """Return the compression of a file with these first bytes; None: it is not compressed.
 
     Example:
-        >>> compression_of(b"\\x1f\\x8b\\x08\\0"), compression_of(b"|x 1")
+        >>> compression_in(b"\\x1f\\x8b\\x08\\0"), compression_in(b"|x 1")
         ('gzip', None)
     """
     return next((name for name, magic in _MAGIC if magic.match(head)), None)

@@ -35,7 +35,7 @@ _MOST_SPARE = 256 << 20
 _MOST_SAMPLES_PER_BYTE = 2
 
 
-class StreamSchema(NamedTuple):
+class ColumnSchema(NamedTuple):
     """A stream as the parser sees it.
 
     Attributes:
@@ -131,7 +131,7 @@ class CBFLayout(NamedTuple):
     """
 
     header: Header
-    schema: list[StreamSchema]
+    schema: list[ColumnSchema]
 
 
 class _OpenFile:
@@ -185,7 +185,7 @@ class CBFFormat:
         header = read_header(text)
         streams = self._streams(text.path, header)
         schema = [
-            StreamSchema(stream.is_sparse, stream.dim, stream.is_double, info.dtype == np.float64)
+            ColumnSchema(stream.is_sparse, stream.dim, stream.is_double, info.dtype == np.float64)
             for stream, info in zip(header.streams, streams, strict=True)
         ]
         if not self._has_spare:  # the files share the memory for their chunks

@@ -6,8 +6,7 @@
     index         the sequences and chunks, from a pass over the text or from the cache
     places        the places of sequences in the text
     findings      errors and warnings of the parser, and the words for them
-    infer         the streams that a text has
-    vocabularies  words from comments
+    infer         the streams that a text has, and the words in its comments
     tuning        how the work is divided
     corpus        options, the opened corpus, its errors
 
@@ -16,8 +15,15 @@ an error means, and which error exceeds the budget. Nothing here loops over line
 """
 
 from cntkio.formats.ctf.corpus import CTFDeserializer, bounds_of, num_pure
-from cntkio.formats.ctf.infer import guessed_streams, has_other_streams, infer_streams, infer_usual_streams
-from cntkio.formats.ctf.vocabularies import Vocabulary, read_vocabularies, vocabularies_in
+from cntkio.formats.ctf.infer import (
+    Vocabulary,
+    guessed_streams,
+    has_other_streams,
+    infer_streams,
+    infer_usual_streams,
+    read_vocabularies,
+    vocabularies_in,
+)
 
 __all__ = [
     "CTFDeserializer", "Vocabulary", "bounds_of", "guessed_streams", "has_other_streams", "infer_streams",

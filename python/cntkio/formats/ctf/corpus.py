@@ -19,13 +19,13 @@ from cntkio._threads import num_threads, piece_size
 from cntkio.arguments import check_fields, float_type
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.block_cache import require_room
+from cntkio.formats.block_cache import require_room_in_cache
 from cntkio.formats.cntk_options import TEXT, CntkOptions
 from cntkio.formats.contract import NOTHING_AHEAD, OPENING, Ahead, Deserializer, Index, Loaded, Opening, PlacesInFiles
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import (
-    KINDS,
+    KINDS_OF_FINDINGS,
     KINDS_OF_GAPS,
     KINDS_OF_MISFITS,
     KINDS_OF_VALUES,
@@ -54,9 +54,8 @@ from cntkio.formats.index_cache import LEAST_CACHED, CacheFiles, file_fingerprin
 from cntkio.formats.joined_index import KeysOf, check_keys_of
 from cntkio.formats.names import is_remote
 from cntkio.formats.open_input import open_input, presumed_sizes, text_sizes
-from cntkio.formats.passes import announced_together
 from cntkio.formats.remote import Remote, default_remote, located
-from cntkio.formats.report import UNKNOWN_NAME
+from cntkio.formats.report import UNKNOWN_NAME, announced_together
 from cntkio.formats.table import key_value, span_at
 from cntkio.formats.text_input import CoreText, Locator, PackedText, TextInput, explained
 from cntkio.hints import did_you_mean, suggests_keywords, wording
@@ -191,7 +190,7 @@ class CTFDeserializer(CntkOptions):
             if any(is_remote(path, self.remote) for path in paths):
                 limit = (self.remote or default_remote()).cache_limit
                 num_bytes = None if are_several else corpus.index.num_bytes
-                require_room(limit, ahead, corpus.table, self.chunk_size_in_bytes, num_bytes)
+                require_room_in_cache(limit, ahead, corpus.table, self.chunk_size_in_bytes, num_bytes)
         except BaseException:
             corpus.close()
             raise
@@ -297,7 +296,7 @@ class CTFFormat:
         )
         self.spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, largest))
         self.wording = wording()
-        self.num_error_kinds = len(KINDS) if options.strict else _core.CTF_NUM_ERROR_KINDS
+        self.num_error_kinds = len(KINDS_OF_FINDINGS) if options.strict else _core.CTF_NUM_ERROR_KINDS
 
     def open(self, path: str, index: Index | None) -> OpenText:
         options, guide = self.options, None if index is None else index.layout.guide
@@ -427,11 +426,11 @@ class CTFFormat:
                 _, findings = self._parse(file, index, loaded.chunk_id, left, loaded.sequences)
             assert findings.last_straw is not None
             raise self._last_error(file, index, findings, findings.last_straw)
-        for number, (kind, count) in enumerate(zip(KINDS, findings.counts, strict=True)):
+        for number, (kind, count) in enumerate(zip(KINDS_OF_FINDINGS, findings.counts, strict=True)):
             if count:
                 self.report.count(kind, count, is_error=number < self.num_error_kinds)
         for finding in findings.first:
-            self.report.log(KINDS[finding.kind], partial(self._error, file, index, findings, finding))
+            self.report.log(KINDS_OF_FINDINGS[finding.kind], partial(self._error, file, index, findings, finding))
 
     def _log_remarks(self, file: OpenText, index: Index) -> None:
         for kind, remark in index.layout.remarks.items():
@@ -461,7 +460,7 @@ class CTFFormat:
 
     def advice(self, file: OpenText, index: Index, findings: Findings, finding: Finding) -> str:
         """Return advice about the last error, as the end of its message."""
-        if KINDS[finding.kind] not in KINDS_OF_MISFITS:
+        if KINDS_OF_FINDINGS[finding.kind] not in KINDS_OF_MISFITS:
             return ""
         asked = self.schema if finding.stream is None else [self.schema[finding.stream]]
         fits = partial(self._fits, file, index)
@@ -471,7 +470,7 @@ class CTFFormat:
 
     def _advice_on_gap(self, file: OpenText, index: Index, findings: Findings, finding: Finding) -> str:
         """Return advice about a line or a sequence that has only other streams."""
-        kind = KINDS[finding.kind]
+        kind = KINDS_OF_FINDINGS[finding.kind]
         if kind not in KINDS_OF_GAPS:
             return ""
         begin = findings.first_byte + finding.offset
@@ -494,7 +493,7 @@ class CTFFormat:
         schema = _core.CTFSchema([definition], has_words=self.text_keys)
         for chunk_id in range(index.table.num_chunks):
             _, findings = self._parse(file, index, chunk_id, 2**64 - 1, schema=schema)
-            counts = zip(KINDS, findings.counts, strict=True)
+            counts = zip(KINDS_OF_FINDINGS, findings.counts, strict=True)
             if any(count for kind, count in counts if kind in KINDS_OF_VALUES):
                 return False
         return True
@@ -503,7 +502,7 @@ class CTFFormat:
         sequence_index = findings.sequence_index(finding)
         offset = findings.first_byte + finding.offset
         dim = 0 if finding.stream is None else self.schema[finding.stream].dim
-        what = self.words(KINDS[finding.kind], finding.stream).format(
+        what = self.words(KINDS_OF_FINDINGS[finding.kind], finding.stream).format(
             byte=byte_text(file.text.read(offset, 1)),
             found=finding.found,
             dim=dim,
@@ -514,10 +513,10 @@ class CTFFormat:
         )
         return file.locator.error(
             offset,
-            what + self.advice_on_word(KINDS[finding.kind], file.text.read(offset, LONGEST_WORD)) + more,
+            what + self.advice_on_word(KINDS_OF_FINDINGS[finding.kind], file.text.read(offset, LONGEST_WORD)) + more,
             sequence=key_value(index.table.keys[sequence_index]),
             stream=None if finding.stream is None else self.streams[finding.stream].name,
-            kind=KINDS[finding.kind],
+            kind=KINDS_OF_FINDINGS[finding.kind],
         )
 
     def place(self, file: OpenText, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:

@@ -32,7 +32,7 @@ WORDS = {
 }
 """Templates of the messages, by kind: what was found (`{found}`, also as `{values}` or `{samples}`; `{byte}`), the
 stream's dimension (`{dim}`) and largest index (`{last}`), and the number of lines of the sequence (`{lines}`)."""
-KINDS: tuple[str, ...] = _core.CTF_KINDS
+KINDS_OF_FINDINGS: tuple[str, ...] = _core.CTF_KINDS
 """The kinds, in the order of the core. The first CTF_NUM_ERROR_KINDS are errors, the others warnings."""
 # Kinds that a wrong name, form or dimension of a stream causes.
 KINDS_OF_MISFITS = {
@@ -57,7 +57,7 @@ class Finding(NamedTuple):
     """An error or a warning that the core found.
 
     Attributes:
-        kind: Its index in `KINDS`.
+        kind: Its index in `KINDS_OF_FINDINGS`.
         offset: Its byte, counted from the first byte of the chunk.
         sequence: Its sequence, counted from the first sequence that was parsed.
         stream: Its stream, if it has one.

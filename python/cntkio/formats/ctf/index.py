@@ -31,7 +31,7 @@ from cntkio.formats.ctf.lines import Start, find_start, map_lines
 from cntkio.formats.ctf.places import Block, Places
 from cntkio.formats.detect import other_in
 from cntkio.formats.index_cache import (
-    Arrays,
+    CachedArrays,
     CacheWriter,
     DamagedCacheError,
     IndexCache,
@@ -39,7 +39,7 @@ from cntkio.formats.index_cache import (
     StoredArrays,
     StoredColumn,
 )
-from cntkio.formats.passes import Add, announced, passed
+from cntkio.formats.report import Add, announced, passed
 from cntkio.formats.table import (
     CountedKeys,
     Keys,
@@ -253,7 +253,7 @@ def kept_index(
     """
     cache = IndexCache(file, kept, verify=verify)
 
-    def make_again() -> Arrays:
+    def make_again() -> CachedArrays:
         file.require_unchanged()
         facts, arrays = _stored(make(True))
         cache.write(facts, arrays)

@@ -12,7 +12,7 @@ from cntkio._threads import Workers, num_threads
 from cntkio.errors import FormatError
 from cntkio.formats.ctf import tuning
 from cntkio.formats.detect import other_in
-from cntkio.formats.passes import announced, passed
+from cntkio.formats.report import announced, passed
 from cntkio.formats.text_input import ReadableText, TextInput, Window, windows_of
 
 _T = TypeVar("_T")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.formats.index_cache import DamagedCacheError, Remaking, StoredArrays, StoredColumn
-from cntkio.formats.table import Column, joined_and_freed, span_at
+from cntkio.formats.table import SlicedNumbers, joined_and_freed, span_at
 
 
 class ChunkPlaces(NamedTuple):
@@ -97,7 +97,11 @@ class Places:
     """
 
     def __init__(
-        self, begins: npt.NDArray[np.uint64], ends: npt.NDArray[np.uint64], starts: Column, sizes: Column | None
+        self,
+        begins: npt.NDArray[np.uint64],
+        ends: npt.NDArray[np.uint64],
+        starts: SlicedNumbers,
+        sizes: SlicedNumbers | None,
     ) -> None:
         self._begins, self._ends, self._starts, self._sizes = begins, ends, starts, sizes
 

@@ -52,6 +52,7 @@ from cntkio.formats.htk.lists import (
     GatheredFrames,
     Listed,
     Ranges,
+    decoded,
     first_same,
     first_sound,
     in_its_list,
@@ -59,7 +60,6 @@ from cntkio.formats.htk.lists import (
     place_in_lists,
     read_list,
     runs_of,
-    shown,
 )
 from cntkio.formats.htk.options import (
     FeatureSettings,
@@ -241,7 +241,7 @@ class HTKFormat:
         if settings.is_broadcast and (lengths != 1).any():
             longer = np.argmax(lengths != 1)
             raise CorpusError(
-                f"{self.report.name}: utterance {shown(keys[longer])} has {lengths[longer]} frames; "
+                f"{self.report.name}: utterance {decoded(keys[longer])} has {lengths[longer]} frames; "
                 f"an utterance of a broadcast stream has one"
             )
         first_of_list = np.searchsorted(listed.files, first_paths).tolist()
@@ -308,7 +308,7 @@ class HTKFormat:
                 f"{other} has this utterance, too (utterances in several lists: {len(common)}); expected keys that "
                 "differ",
                 path=self._lists[list_of[index]],
-                sequence=shown(listed.keys[index]),
+                sequence=decoded(listed.keys[index]),
                 stream=self._settings.name,
                 kind="repeated utterance",
             )
@@ -316,7 +316,7 @@ class HTKFormat:
     def _warn(self, kind: str, keys: npt.NDArray[np.bytes_], what: str) -> None:
         if not len(keys):
             return
-        message = f"{self.report.name}: {len(keys)} utterances are {what}: {first_few(map(shown, keys), len(keys))}"
+        message = f"{self.report.name}: {len(keys)} utterances are {what}: {first_few(map(decoded, keys), len(keys))}"
         if self._settings.strict:
             raise CorpusError(message)
         self.report.log_together(kind, len(keys), message)
@@ -343,7 +343,12 @@ class HTKFormat:
         settings, path, key = self._settings, listed.path_of(sequence_index), listed.keys[sequence_index]
         place = place_in_lists(self._lists, key, path, prefix=settings.prefix, compatible=settings.compatible)
         return FormatError(
-            f"{what} ({place})", path=os.fsdecode(path), byte=byte, sequence=shown(key), stream=settings.name, kind=kind
+            f"{what} ({place})",
+            path=os.fsdecode(path),
+            byte=byte,
+            sequence=decoded(key),
+            stream=settings.name,
+            kind=kind,
         )
 
     def _check_range(self, listed: Listed, header: Header, utterances: npt.NDArray[np.int64]) -> None:

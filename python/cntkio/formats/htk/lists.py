@@ -40,7 +40,7 @@ def first_same(keys: npt.NDArray[np.bytes_]) -> npt.NDArray[np.uint32]:
     return _core.first_same(np.ascontiguousarray(keys).view(np.uint8), keys.dtype.itemsize)
 
 
-def shown(text: bytes) -> str:
+def decoded(text: bytes) -> str:
     """Return a text from a file, such as a key, for a message."""
     return bytes(text).decode(errors="replace")
 
@@ -133,7 +133,7 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
     scanned = _scanned(text, name, prefix, compatible)
     if isinstance(scanned, _core.HTKListError):
         kind = _core.LIST_FAULTS[scanned.fault]
-        line = shown(text[scanned.byte :].split(b"\n", 1)[0][:100]).strip()
+        line = decoded(text[scanned.byte :].split(b"\n", 1)[0][:100]).strip()
         what = f"{_FAULT_WORDS[kind]}: {line!r}{other_than('scp', path)}"
         raise FormatError(what, path=path, line=scanned.line, column=1, byte=scanned.byte, kind=kind)
     paths, files, first, last = scanned.paths, scanned.files, scanned.first_frames, scanned.last_frames
@@ -150,7 +150,7 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
                 try:
                     counts[number] = _num_frames(opened, paths[file])
                 except _IncompleteFileError as error:
-                    key = shown(keys[np.argmax(files == file)])
+                    key = decoded(keys[np.argmax(files == file)])
                     where = os.fsdecode(paths[file])
                     raise FormatError(str(error), path=where, byte=0, sequence=key, kind="incomplete file") from None
                 except OSError as error:
@@ -200,7 +200,7 @@ def in_its_list(
     """
     where = place_in_lists(lists, key, path, prefix=prefix, compatible=compatible)
     with_prefix = f", with the prefix {prefix!r}" if prefix else ""
-    what = f"{error.strerror} (utterance {shown(key)} of {where}{with_prefix})" if where else error.strerror
+    what = f"{error.strerror} (utterance {decoded(key)} of {where}{with_prefix})" if where else error.strerror
     return type(error)(error.errno, what, error.filename)
 
 

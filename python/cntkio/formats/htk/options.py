@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from cntkio.arguments import check_fields, float_type
 from cntkio.errors import ConfigError
-from cntkio.formats.cntk_options import CntkOptions, whole
+from cntkio.formats.cntk_options import CntkOptions, whole_value
 from cntkio.hints import folded
 from cntkio.streams import DEFAULT_MAX_SEQUENCE_LENGTH, StreamDefs, num_values
 
@@ -126,7 +126,7 @@ def longest_of(name: str, stream: Mapping[str, Any], *, compatible: bool) -> int
     Raises:
         ConfigError: The limit is not possible.
     """
-    longest = read_entry(name, stream, "max_sequence_length", whole, None)
+    longest = read_entry(name, stream, "max_sequence_length", whole_value, None)
     return None if compatible or longest == DEFAULT_MAX_SEQUENCE_LENGTH else longest
 
 

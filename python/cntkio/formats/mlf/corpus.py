@@ -41,7 +41,7 @@ from cntkio.formats.contract import (
 )
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.file_lists import listed_files, shown_files
-from cntkio.formats.htk.lists import first_same, shown
+from cntkio.formats.htk.lists import decoded, first_same
 from cntkio.formats.htk.options import (
     Unequal,
     UtteranceOptions,
@@ -56,7 +56,7 @@ from cntkio.formats.mlf.entries import (
     FAULT_WORDS,
     FRAME_PERIOD,
     LAST_INVALID,
-    REMARKS,
+    REMARKS_ON_LABELS,
     TIMES,
     CompactIntegers,
     Entries,
@@ -430,7 +430,7 @@ class MLFLayout(NamedTuple):
         """Return the error about a byte of an entry."""
         path = self.entry(sequence_index)[0].path
         details: dict[str, Any] = {
-            "sequence": shown(self.keys[sequence_index]),
+            "sequence": decoded(self.keys[sequence_index]),
             "stream": self.settings.name,
             "kind": kind,
         }
@@ -448,11 +448,11 @@ class MLFLayout(NamedTuple):
         if self.settings.is_text and fault != "no frames":
             with Path(file.path).open("rb") as text:
                 text.seek(byte)
-                row = shown(text.readline(200).rstrip(b"\r\n"))
+                row = decoded(text.readline(200).rstrip(b"\r\n"))
             what += f": {row!r}"
         if fault == "unknown label" and self.settings.mapping_file is not None:
             names = read_mapping(self.settings.mapping_file)
-            listed = first_few((repr(shown(name)) for name in names), len(names))
+            listed = first_few((repr(decoded(name)) for name in names), len(names))
             what += f"; the file has {listed}" if names else "; the file is empty"
         return self.error(sequence_index, byte, what, fault)
 
@@ -536,7 +536,7 @@ class MLFFormat:
 
     def _warn_of_remarks(self, files: Sequence[Entries]) -> None:
         for file in files:
-            for (kind, words), (count, offsets) in zip(REMARKS, file.remarks, strict=True):
+            for (kind, words), (count, offsets) in zip(REMARKS_ON_LABELS, file.remarks, strict=True):
                 if count:
                     self.report.count(kind, count)
                 for left, byte in zip(range(count, 0, -1), offsets, strict=False):

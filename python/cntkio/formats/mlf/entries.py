@@ -27,7 +27,7 @@ from cntkio._threads import num_threads
 from cntkio.displays import counted
 from cntkio.errors import FormatError
 from cntkio.formats.detect import other_than
-from cntkio.formats.htk.lists import shown, text_rows
+from cntkio.formats.htk.lists import decoded, text_rows
 from cntkio.formats.index_cache import IndexCache
 from cntkio.formats.text_input import InputFile, Locator, all_bytes, explained
 
@@ -60,7 +60,7 @@ _REMARK_WORDS = {
     "entry cut off": "the file ends within this entry, which is left out",
     "pattern": "a wildcard after the beginning of a key; it matches no utterance",
 }
-REMARKS = tuple((name, _REMARK_WORDS[name]) for name in _core.MLF_REMARKS)
+REMARKS_ON_LABELS = tuple((name, _REMARK_WORDS[name]) for name in _core.MLF_REMARKS)
 # The words for the reasons that end a scan, by name.
 _STOP_WORDS = {
     "no header": "expected #!MLF!# at the beginning",
@@ -114,7 +114,7 @@ class Entries(NamedTuple):
         run_ends: End of each entry's runs in `starts` and `classes`.
         starts: First frame of each run.
         classes: Class of each run.
-        remarks: For each of `REMARKS`, the number of cases and the bytes of the first cases.
+        remarks: For each of `REMARKS_ON_LABELS`, the number of cases and the bytes of the first cases.
     """
 
     path: str
@@ -159,7 +159,7 @@ class Entries(NamedTuple):
         if sizes != {num_runs} or (count and (int(ends[-1]) != num_runs or np.any(ends[1:] < ends[:-1]))):
             raise ValueError("its runs do not fit each other")
         remarks = [(int(times), [int(byte) for byte in offsets]) for times, offsets in facts["remarks"]]
-        if len(remarks) != len(REMARKS):
+        if len(remarks) != len(REMARKS_ON_LABELS):
             raise ValueError("its remarks are damaged")
         is_pattern = np.zeros(count, np.bool_)
         is_pattern[arrays["patterns"]] = True
@@ -288,7 +288,7 @@ def read_mapping(path: str | os.PathLike[str]) -> list[bytes]:
     line_of: dict[bytes, int] = {}
     for line, name in enumerate(_LINE_END.split(data), 1):
         if line_of.setdefault(name, line) != line and name:
-            what = f"the name {shown(name)!r} is already on line {line_of[name]}; expected each name once"
+            what = f"the name {decoded(name)!r} is already on line {line_of[name]}; expected each name once"
             raise FormatError(what, path=path, line=line)
     return [*filter(None, line_of)]
 
@@ -338,12 +338,12 @@ def read_targets(
         dim = len(bits) if dim is None else dim
         if not name or bits.strip(b"01"):
             raise FormatError(
-                f"{shown(text)!r}; expected a name, a blank, and a text of 0s and 1s", path=path, line=line
+                f"{decoded(text)!r}; expected a name, a blank, and a text of 0s and 1s", path=path, line=line
             )
         if len(bits) != dim:
             raise FormatError(f"{counted(len(bits), 'value')}; expected {dim}", path=path, line=line)
         if names is not None and len(rows) < expected and name.strip() != names[len(rows)]:
-            what = f"the label {shown(name)!r}; the mapping file has {shown(names[len(rows)])!r} here"
+            what = f"the label {decoded(name)!r}; the mapping file has {decoded(names[len(rows)])!r} here"
             raise FormatError(what, path=path, line=line)
         rows.append(bits)
     if len(rows) != expected:

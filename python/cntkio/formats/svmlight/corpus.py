@@ -15,7 +15,7 @@ from cntkio import _core
 from cntkio._threads import Workers, num_threads
 from cntkio.arguments import check_fields, float_type
 from cntkio.errors import ConfigError
-from cntkio.formats.block_cache import require_room
+from cntkio.formats.block_cache import require_room_in_cache
 from cntkio.formats.contract import OPENING, Deserializer, Index, Opening
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import CTFDeserializer
@@ -26,8 +26,8 @@ from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.joined_index import KeysOf, check_keys_of
 from cntkio.formats.names import is_remote
 from cntkio.formats.open_input import open_input, presumed_sizes, text_sizes
-from cntkio.formats.passes import announced_together
 from cntkio.formats.remote import Remote, default_remote, located
+from cntkio.formats.report import announced_together
 from cntkio.formats.svmlight.scan import Facts, ScanSettings, base_of, scanned, usual_options
 from cntkio.formats.text_input import TextInput, changed_in_use
 from cntkio.hints import suggests_keywords
@@ -140,7 +140,7 @@ class SvmlightDeserializer:
             if any(is_remote(path, self.remote) for path in paths):
                 limit = (self.remote or default_remote()).cache_limit
                 num_bytes = None if are_several else corpus.index.num_bytes
-                require_room(limit, opening.ahead, corpus.table, self.chunk_size_in_bytes, num_bytes)
+                require_room_in_cache(limit, opening.ahead, corpus.table, self.chunk_size_in_bytes, num_bytes)
         except BaseException:
             corpus.close()
             raise

@@ -25,7 +25,7 @@ from cntkio.formats.ctf.lines import find_start
 from cntkio.formats.ctf.places import Block, Places
 from cntkio.formats.detect import other_in
 from cntkio.formats.open_input import Beginning, open_stored
-from cntkio.formats.passes import announced, passed
+from cntkio.formats.report import announced, passed
 from cntkio.formats.table import CountedKeys, SequenceTable, compact_lengths, joined_lengths, stored_keys
 from cntkio.formats.text_input import Locator, TextInput, content_sum, explained, windows_of
 

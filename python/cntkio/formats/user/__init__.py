@@ -1,7 +1,14 @@
 """Formats written in Python: a base class, and the checks of what its methods return. (docs/user-defined.md)"""
 
-from cntkio.formats.user.columns import Column, chunk_of, column, joined_columns
-from cntkio.formats.user.corpus import MainTimelineCorpus, UserDeserializer, UserTimelineCorpus
+from cntkio.formats.user.corpus import (
+    Column,
+    MainTimelineCorpus,
+    UserDeserializer,
+    UserTimelineCorpus,
+    chunk_of,
+    column,
+    joined_columns,
+)
 
 __all__ = [
     "Column",
