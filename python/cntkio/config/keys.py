@@ -311,112 +311,101 @@ class WithoutEffect(NamedTuple):
     is_inherited: bool = False
 
 
-def _keys_without_effect(are_numbers: bool, reason: str) -> tuple[WithoutEffect, ...]:
-    return (
-        WithoutEffect("checkData", True, "streams are always checked", True),
-        WithoutEffect("useNumericSequenceKeys", are_numbers, reason, True),
-        WithoutEffect("hashSequenceKeys", False, "keys are compared as they are", True),
-    )
-
-
-TEXT_KEYS_WITHOUT_EFFECT = _keys_without_effect(False, "keys are compared as text, numbers by their digits")
-"""Options without effect for corpora whose keys are words, as in HTK's formats."""
-NUMERIC_KEYS_WITHOUT_EFFECT = _keys_without_effect(True, "keys that are numbers are always compared as numbers")
-
-
-def _all_without_effect(reason: str, **usual: bool | str | None) -> tuple[WithoutEffect, ...]:
+def _rows(reason: str, *, is_inherited: bool = False, **usual: bool | str | None) -> tuple[WithoutEffect, ...]:
     """Return keys that change nothing for the same reason, with the usual value of each."""
-    return tuple(WithoutEffect(key, value, reason) for key, value in usual.items())
+    return tuple(WithoutEffect(key, value, reason, is_inherited) for key, value in usual.items())
 
 
+_OF_ALL_KEYS = (
+    *_rows("streams are always checked", checkData=True, is_inherited=True),
+    *_rows("keys are compared as they are", hashSequenceKeys=False, is_inherited=True),
+)
+TEXT_KEYS_WITHOUT_EFFECT = (
+    *_OF_ALL_KEYS,
+    *_rows("keys are compared as text, numbers by their digits", useNumericSequenceKeys=False, is_inherited=True),
+)
+"""Options without effect for corpora whose keys are words, as in HTK's formats."""
+NUMERIC_KEYS_WITHOUT_EFFECT = (
+    *_OF_ALL_KEYS,
+    *_rows("keys that are numbers are always compared as numbers", useNumericSequenceKeys=True, is_inherited=True),
+)
+_VERBOSITY = _rows("traceLevel says what is logged", verbosity="0")
+_LOCAL_TIMELINE = _rows("only the composite reader has it", localTimeline=False)
+_OF_COMPOSITE = (*_rows("only the composite reader has it", rightSplice="0", maxErrors="0"), *_LOCAL_TIMELINE)
 _OF_SPEECH = (
-    *_all_without_effect(
-        "only the readers of HTK have it", readMethod="blockRandomize", nbruttsineachrecurrentiter="1"
-    ),
-    *_all_without_effect(
-        "only HTKMLFReader has it", minibatchMode="partial", maxUtteranceLength=None, pageFilePath=None
-    ),
+    *_rows("only the readers of HTK have it", readMethod="blockRandomize", nbruttsineachrecurrentiter="1"),
+    *_rows("only HTKMLFReader has it", minibatchMode="partial", maxUtteranceLength=None, pageFilePath=None),
 )
-_OF_TRUNCATION = _all_without_effect(
-    "the composite reader truncates sequences", truncated=False, truncationLength="0", rightSplice="0"
-)
-_LOCAL_TIMELINE = WithoutEffect("localTimeline", False, "only the composite reader has it")
-_OF_COMPOSITE = (
-    WithoutEffect("rightSplice", "0", "only the composite reader has it"),
-    _LOCAL_TIMELINE,
-    WithoutEffect("maxErrors", "0", "only the composite reader has it"),
+_OF_FILES = (
+    *_VERBOSITY,
+    *_OF_SPEECH,
+    *_rows("the composite reader truncates sequences", truncated=False, truncationLength="0", rightSplice="0"),
+    *_LOCAL_TIMELINE,
 )
 _IN_BINARY_FILES = (
-    WithoutEffect("maxErrors", "0", "no error in a binary file is forgiven"),
-    WithoutEffect("skipSequenceIds", False, "a binary file has no ids"),
-    WithoutEffect("chunkSizeInBytes", None, "a binary file has its own chunks"),
-    WithoutEffect("cacheIndex", False, "a binary file holds its index"),
+    *_rows("no error in a binary file is forgiven", maxErrors="0"),
+    *_rows("a binary file has no ids", skipSequenceIds=False),
+    *_rows("a binary file has its own chunks", chunkSizeInBytes=None),
+    *_rows("a binary file holds its index", cacheIndex=False),
 )
-_WINDOW_IS_RANDOMIZE = (
-    WithoutEffect("randomizationWindow", None, "the window is the value of randomize"),
-    WithoutEffect("sampleBasedRandomizationWindow", None, "the window is the value of randomize, in samples"),
+_OF_HTK = (
+    *_VERBOSITY,
+    *TEXT_KEYS_WITHOUT_EFFECT,
+    *_rows("the window is the value of randomize", randomizationWindow=None),
+    *_rows("the window is the value of randomize, in samples", sampleBasedRandomizationWindow=None),
+    *_OF_COMPOSITE,
 )
-_OF_DESERIALIZERS = _all_without_effect(
-    "it belongs in the section of a deserializer", file=None, input=None, skipSequenceIds=False, cacheIndex=False
-)
-_VERBOSITY = WithoutEffect("verbosity", "0", "traceLevel says what is logged")
 READER_WITHOUT_EFFECT: dict[Kind, tuple[WithoutEffect, ...]] = {
-    "CNTKTextFormatReader": (_VERBOSITY, *_OF_SPEECH, *_OF_TRUNCATION, _LOCAL_TIMELINE),
-    "CNTKBinaryReader": (
-        _VERBOSITY,
-        *_OF_SPEECH,
-        *_OF_TRUNCATION,
-        _LOCAL_TIMELINE,
-        *_IN_BINARY_FILES,
-        WithoutEffect("frameMode", False, "the composite reader has it"),
-    ),
+    "CNTKTextFormatReader": _OF_FILES,
+    "CNTKBinaryReader": (*_OF_FILES, *_IN_BINARY_FILES, *_rows("the composite reader has it", frameMode=False)),
     "HTKDeserializers": (
-        _VERBOSITY,
-        *TEXT_KEYS_WITHOUT_EFFECT,
-        *_WINDOW_IS_RANDOMIZE,
-        WithoutEffect("minibatchMode", "partial", "only HTKMLFReader has it", True),
-        WithoutEffect("maxUtteranceLength", None, "only HTKMLFReader has it; streams have maxSequenceSize"),
-        WithoutEffect("pageFilePath", None, "only HTKMLFReader has it"),
-        *_OF_COMPOSITE,
+        *_OF_HTK,
+        *_rows("only HTKMLFReader has it", minibatchMode="partial", is_inherited=True),
+        *_rows("only HTKMLFReader has it; streams have maxSequenceSize", maxUtteranceLength=None),
+        *_rows("only HTKMLFReader has it", pageFilePath=None),
     ),
     "HTKMLFReader": (
-        _VERBOSITY,
-        *TEXT_KEYS_WITHOUT_EFFECT,
-        *_WINDOW_IS_RANDOMIZE,
-        WithoutEffect(
-            "useMersenneTwisterRand", True, "the random numbers are always drawn with the Mersenne twister", True
+        *_OF_HTK,
+        *_rows(
+            "the random numbers are always drawn with the Mersenne twister",
+            useMersenneTwisterRand=True,
+            is_inherited=True,
         ),
-        WithoutEffect("randomizationSeed", "0", "sweep k is shuffled with k", True),
-        WithoutEffect("truncationLength", "0", "the minibatch size is the truncation length", True),
-        WithoutEffect("keepDataInMemory", False, "the other readers have it"),
-        *_OF_COMPOSITE,
+        *_rows("sweep k is shuffled with k", randomizationSeed="0", is_inherited=True),
+        *_rows("the minibatch size is the truncation length", truncationLength="0", is_inherited=True),
+        *_rows("the other readers have it", keepDataInMemory=False),
     ),
-    "composite": (_VERBOSITY, *_OF_SPEECH, *_OF_DESERIALIZERS),
+    "composite": (
+        *_VERBOSITY,
+        *_OF_SPEECH,
+        *_rows(
+            "it belongs in the section of a deserializer",
+            file=None,
+            input=None,
+            skipSequenceIds=False,
+            cacheIndex=False,
+        ),
+    ),
 }
 """For each reader, the keys that other readers have and this reader does not."""
 
-_BY_THE_READER = _all_without_effect(
-    "the section of the reader sets it",
-    randomize=True,
-    randomizationWindow=None,
-    sampleBasedRandomizationWindow=None,
-    randomizationSeed="0",
-    frameMode=False,
-    precision="float",
-    truncated=False,
-    truncationLength="0",
+_OF_OTHERS = (
+    *_OF_SPEECH,
+    *_rows("the section of the reader sets it", randomize=True, randomizationWindow=None, randomizationSeed="0"),
+    *_rows("the section of the reader sets it", sampleBasedRandomizationWindow=None, frameMode=False, truncated=False),
+    *_rows("the section of the reader sets it", precision="float", truncationLength="0"),
 )
 _IN_SPEECH_FILES = (
-    WithoutEffect("maxErrors", "0", "the section of the reader says how many utterances may be invalid"),
-    WithoutEffect("skipSequenceIds", False, "utterances are joined by key"),
-    WithoutEffect("chunkSizeInBytes", None, "chunks have 15 minutes of frames"),
+    *_OF_OTHERS,
+    *_rows("the section of the reader says how many utterances may be invalid", maxErrors="0"),
+    *_rows("utterances are joined by key", skipSequenceIds=False),
+    *_rows("chunks have 15 minutes of frames", chunkSizeInBytes=None),
 )
-_OF_OTHERS = (*_OF_SPEECH, *_BY_THE_READER)
 DESERIALIZER_WITHOUT_EFFECT: dict[type[CntkOptions], tuple[WithoutEffect, ...]] = {
     CTFDeserializer: _OF_OTHERS,
     CBFDeserializer: (*_OF_OTHERS, *_IN_BINARY_FILES),
-    HTKFeatureDeserializer: (*_OF_OTHERS, *_IN_SPEECH_FILES),
-    HTKMLFDeserializer: (*_OF_OTHERS, *_IN_SPEECH_FILES),
-    HTKMLFBinaryDeserializer: (*_OF_OTHERS, *_IN_SPEECH_FILES),
+    HTKFeatureDeserializer: _IN_SPEECH_FILES,
+    HTKMLFDeserializer: _IN_SPEECH_FILES,
+    HTKMLFBinaryDeserializer: _IN_SPEECH_FILES,
 }
 """The same for each deserializer of the composite reader. A value that the reader also has causes no warning."""
