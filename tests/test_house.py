@@ -19,6 +19,7 @@ from support import ROOT, house
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 LONGEST_CLASS = 400
 LONGEST_PRIVATE_CLASS = 300
+MOST_MEMBERS = 8
 VAGUE_NAMES = {"utils", "util", "base", "manager", "common", "helpers", "helper", "misc"}
 
 # -- exceptions, one a line: the room, and its violation ---------------------------------------------------------------
@@ -32,6 +33,7 @@ QUESTIONS_OF_TYPE = {
     "htkmlf_reader isinstance HTKFeatureDeserializer",
 }
 LONG_CLASSES: set[str] = set()
+LARGE_PROTOCOLS = {"AnyTimeline"}
 RUST_MODULES_IN_CIRCLES: set[str] = set()
 PRIVATE_NAMES_IN_TESTS: set[str] = set()
 
@@ -130,6 +132,11 @@ def test_classes_are_small() -> None:
         if one.lines > (LONGEST_PRIVATE_CLASS if house.is_private(one.name) else LONGEST_CLASS)
     }
     exactly(long, LONG_CLASSES, f"classes of more than {LONGEST_CLASS} lines, or {LONGEST_PRIVATE_CLASS} if private")
+
+
+def test_protocols_are_small() -> None:
+    large = {name for name, members in house.protocols() if len(members) > MOST_MEMBERS}
+    exactly(large, LARGE_PROTOCOLS, f"protocols of more than {MOST_MEMBERS} members")
 
 
 def test_no_module_has_a_vague_name() -> None:

@@ -185,6 +185,22 @@ def functions() -> list[Size]:
     return sizes((ast.FunctionDef, ast.AsyncFunctionDef))
 
 
+def protocols() -> Iterator[tuple[str, list[str]]]:
+    """Yield each protocol, and the members that an implementer has to write, without those of its own protocols."""
+    for path in modules().values():
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef) and "Protocol" in map(_name_of, node.bases):
+                yield node.name, [*_members(node)]
+
+
+def _members(protocol: ast.ClassDef) -> Iterator[str]:
+    for member in protocol.body:
+        if isinstance(member, ast.FunctionDef) and all(isinstance(line, ast.Expr) for line in member.body):
+            yield member.name
+        elif isinstance(member, ast.AnnAssign):
+            yield ast.unparse(member.target)
+
+
 # -- Rust --------------------------------------------------------------------------------------------------------------
 
 
