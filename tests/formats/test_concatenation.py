@@ -27,8 +27,9 @@ from cntkio import (
     write_cbf,
 )
 from cntkio.formats import corpus as file_corpus
-from cntkio.formats import htk, joined_index, mlf
+from cntkio.formats import htk, mlf
 from cntkio.formats.contract import Ahead, Opening
+from cntkio.formats.corpus import differences_of_files
 from cntkio.formats.ctf import corpus as ctf_corpus
 from cntkio.minibatch import Minibatch
 from hypothesis import HealthCheck, given, settings
@@ -367,7 +368,7 @@ def test_a_refused_state_says_that_the_order_of_files_changed(tmp_path: Path) ->
         (tmp_path / "part-000.ctf").rename(tmp_path / "part-x00.ctf")
 
     assert "part-x00.ctf is new, part-000.ctf is missing" in states_differ(tmp_path, change)
-    assert joined_index.differences_of_files("2 files 0\na 1\nb 2", "2 files 1\nb 2\na 1") == (
+    assert differences_of_files("2 files 0\na 1\nb 2", "2 files 1\nb 2\na 1") == (
         "the same files in another order"
     )
 

@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(htk.corpus, "CHUNK_FRAMES", 20)
-    monkeypatch.setattr(htk.frames, "SMALLEST_MAP", 24)  # so that some runs are read and others mapped
+    monkeypatch.setattr(htk.lists, "SMALLEST_MAP", 24)  # so that some runs are read and others mapped
 
 
 def text(path: Path, lengths: list[int], names: str, keys: list[int] | None = None, **options: Any) -> CTFDeserializer:

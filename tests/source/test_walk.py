@@ -7,8 +7,8 @@ from types import FrameType
 import cntkio
 from cntkio import CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
 
-ELSEWHERE = {"block_cache", "compressed", "joined_index", "remote", "stores"}
-"""Modules of `cntkio.formats` about compressed texts, remote stores and several files."""
+ELSEWHERE = {"block_cache", "compressed", "remote", "stores"}
+"""Modules of `cntkio.formats` about compressed texts and remote stores."""
 MOST = 35
 
 

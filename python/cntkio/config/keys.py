@@ -19,9 +19,9 @@ from cntkio.errors import ConfigError
 from cntkio.formats import cntk_options
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.cntk_options import BINARY, FEATURE_STREAM, FEATURES, LABEL_STREAM, LABELS, TEXT, CntkOptions
+from cntkio.formats.corpus import KeysOf
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer
-from cntkio.formats.joined_index import KeysOf
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
 from cntkio.formats.remote import Remote
 from cntkio.htkmlf_reader import DEFAULT_MAX_UTTERANCE_LENGTH

@@ -26,10 +26,10 @@ from cntkio.convert.text import write_cbf, write_ctf
 from cntkio.corpora import CHUNK_SIZE
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFDeserializer, Layout
+from cntkio.formats.corpus import KeysOf
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import KINDS, detect
 from cntkio.formats.file_lists import FileNames
-from cntkio.formats.joined_index import KeysOf
 from cntkio.formats.output_file import AnyPath
 from cntkio.formats.text_input import all_bytes
 from cntkio.hints import suggests_keywords, wording

@@ -22,12 +22,11 @@ from cntkio.config.reading import readers_asked_for
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Opening
-from cntkio.formats.corpus import FileCorpus
+from cntkio.formats.corpus import FileCorpus, KeysOf
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import KINDS, FileKind, detect
 from cntkio.formats.file_lists import FileNames, in_one_text, listed_files, shown_files, sizes_of
 from cntkio.formats.htk import CHUNK_FRAMES, HTKFeatureDeserializer, first_header
-from cntkio.formats.joined_index import KeysOf
 from cntkio.formats.mlf import (
     HTKMLFBinaryDeserializer,
     HTKMLFDeserializer,

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from cntkio.arguments import whole_number
 from cntkio.errors import CheckpointError
 from cntkio.formats.contract import Corpus
-from cntkio.formats.joined_index import differences_of_files
+from cntkio.formats.corpus import differences_of_files
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.options import SourceOptions
 from cntkio.source.pipeline import Epoch, Pipeline

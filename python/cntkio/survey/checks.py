@@ -29,9 +29,9 @@ from cntkio.corpora import IN_ORDER, SURVEYED_AT_ONCE, Described, Input, Reading
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import Corpus, Deserializer, Loaded, Opening
+from cntkio.formats.corpus import KeysOf
 from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams, num_pure
 from cntkio.formats.file_lists import FileNames
-from cntkio.formats.joined_index import KeysOf
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote, remote_by_default
 from cntkio.formats.report import UNKNOWN_NAME, first_few

@@ -22,7 +22,7 @@ from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.block_cache import require_room_in_cache
 from cntkio.formats.cntk_options import TEXT, CntkOptions
 from cntkio.formats.contract import NOTHING_AHEAD, OPENING, Ahead, Deserializer, Index, Loaded, Opening, PlacesInFiles
-from cntkio.formats.corpus import FileCorpus
+from cntkio.formats.corpus import FileCorpus, KeysOf, check_keys_of
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import (
     KINDS_OF_FINDINGS,
@@ -51,7 +51,6 @@ from cntkio.formats.ctf.places import ChunkPlaces, Places
 from cntkio.formats.detect import old_line_ends, other_in
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import LEAST_CACHED, CacheFiles, file_fingerprint
-from cntkio.formats.joined_index import KeysOf, check_keys_of
 from cntkio.formats.names import is_remote
 from cntkio.formats.open_input import open_input, presumed_sizes, text_sizes
 from cntkio.formats.remote import Remote, default_remote, located

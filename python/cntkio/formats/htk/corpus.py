@@ -39,7 +39,7 @@ from cntkio.formats.contract import (
     PlacesInFiles,
     Utterances,
 )
-from cntkio.formats.corpus import FileCorpus
+from cntkio.formats.corpus import FileCorpus, fingerprint_of_files
 from cntkio.formats.file_lists import listed_files, shown_files
 from cntkio.formats.htk.header import (
     HEADER_SIZE,
@@ -71,7 +71,6 @@ from cntkio.formats.htk.options import (
     size_of,
     window_of,
 )
-from cntkio.formats.joined_index import fingerprint_of_files
 from cntkio.formats.report import first_few
 from cntkio.formats.table import ListedFiles, SequenceTable, span_at
 from cntkio.hints import suggests_keywords, wording

@@ -39,7 +39,7 @@ from cntkio.formats.contract import (
     PlacesInFiles,
     Utterances,
 )
-from cntkio.formats.corpus import FileCorpus
+from cntkio.formats.corpus import FileCorpus, fingerprint_of_files
 from cntkio.formats.file_lists import listed_files, shown_files
 from cntkio.formats.htk.lists import decoded, first_same
 from cntkio.formats.htk.options import (
@@ -51,7 +51,6 @@ from cntkio.formats.htk.options import (
     read_entry,
     size_of,
 )
-from cntkio.formats.joined_index import fingerprint_of_files
 from cntkio.formats.mlf.entries import (
     FAULT_WORDS,
     FRAME_PERIOD,

@@ -17,13 +17,12 @@ from cntkio.arguments import check_fields, float_type
 from cntkio.errors import ConfigError
 from cntkio.formats.block_cache import require_room_in_cache
 from cntkio.formats.contract import OPENING, Deserializer, Index, Opening
-from cntkio.formats.corpus import FileCorpus
+from cntkio.formats.corpus import FileCorpus, KeysOf, check_keys_of
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.ctf.corpus import CTFFormat, OpenText
 from cntkio.formats.ctf.findings import WORDS, Finding, Findings
 from cntkio.formats.ctf.index import FirstPass, TextIndex
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
-from cntkio.formats.joined_index import KeysOf, check_keys_of
 from cntkio.formats.names import is_remote
 from cntkio.formats.open_input import open_input, presumed_sizes, text_sizes
 from cntkio.formats.remote import Remote, default_remote, located
