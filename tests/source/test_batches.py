@@ -41,6 +41,7 @@ BUDGETS = [
     Budget(padded=24, pool=60, pool_unit="samples", buckets=(3, 6)),
     Budget(padded=24, samples=18, quadratic=9, oversize="alone", pool=9),
     Budget(padded=15, oversize="drop", pool=9),
+    Budget(rows=4, row_length=7, pool=20),
 ]
 
 Found = list[tuple[list[int], bool]]

@@ -10,6 +10,7 @@ from cntkio import (
     Budget,
     ConfigError,
     CTFDeserializer,
+    GlobalPartition,
     MinibatchSource,
     StreamDef,
     StreamDefs,
@@ -87,6 +88,21 @@ def test_balanced_ranks_have_rows_of_their_own(folder: Path) -> None:
                 assert packed(minibatch, 16, rows=2).segment_ids.shape == (2, 16)
                 counts[-1] += 1
     assert counts[0] == counts[1] > 5
+
+
+def test_global_ranks_share_the_rows_of_a_single_reader(folder: Path) -> None:
+    budget = Budget(rows=4, row_length=16, pool=50)
+    lengths = np.random.default_rng(2).integers(1, 9, 100).tolist()
+    with make(folder, lengths) as source:
+        whole = [packed(minibatch, 16, rows=4) for minibatch in source.minibatches(budget)]
+    for index in range(2):
+        with make(folder, lengths) as source:
+            for rows in whole:
+                minibatch = source.read(budget, GlobalPartition(index, 2))
+                assert minibatch is not None
+                own = packed(minibatch, 16, rows=2)
+                assert own.values["x"].tolist() == rows.values["x"][index::2].tolist()
+            assert source.read(budget, GlobalPartition(index, 2)) is None
 
 
 def test_what_does_not_fit_rows_is_refused(folder: Path) -> None:

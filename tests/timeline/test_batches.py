@@ -12,7 +12,7 @@ from cntkio import BalancedPartition, Budget, CheckpointError, ConfigError, Glob
 from cntkio.timeline import Selection, Timeline, Window
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from slow.batches import keeps, sweep_of_batches
+from slow.batches import filled_rows, keeps, sweep_of_batches
 from slow.timeline import sweep_order
 from support.rounds import rounds
 from support.twister import WORD
@@ -25,9 +25,9 @@ some_seeds = st.sampled_from([0, 1, 7, 2**64 - 1])
 
 
 @st.composite
-def some_budgets(draw: st.DrawFn, count: int = 1, oversize: str | None = None, has_rows: bool = True) -> Budget:
+def some_budgets(draw: st.DrawFn, count: int = 1, oversize: str | None = None) -> Budget:
     limits: dict[str, Any] = {}
-    if oversize is None and has_rows and draw(st.integers(0, 4)) == 0:
+    if oversize is None and draw(st.integers(0, 4)) == 0:
         rows = count * draw(st.integers(1, 3))
         return Budget(rows=rows, row_length=draw(st.integers(1, 20)), pool=draw(st.integers(1, 30)), oversize="drop")
     if draw(st.booleans()):
@@ -58,6 +58,14 @@ def read_all(timeline: Timeline, budget: Budget, partition: Partition, most: int
             for (first, last), end in zip(itertools.pairwise(reads.bounds), reads.ends_of_sweep, strict=True)
         ]
     return found
+
+
+def rows_of(chunks: Chunks, batch: list[int], budget: Budget) -> list[list[int]]:
+    """The sequences of each row of a minibatch."""
+    lengths = [length for chunk in chunks for length in chunk]
+    rest = iter(batch)
+    rows = filled_rows([lengths[sequence] for sequence in batch], budget.row_length or 0)
+    return [list(itertools.islice(rest, len(row))) for row in rows]
 
 
 def window_for(budget: Budget, chunks: Chunks, is_random: bool) -> Window | None:
@@ -124,7 +132,7 @@ def test_each_sequence_comes_once_in_a_small_window(
 def test_a_state_continues_in_a_new_timeline(
     chunks: Chunks, seed: int, count: int, kind: str, data: st.DataObject
 ) -> None:
-    budget = data.draw(some_budgets(count, has_rows=kind in "cb"))
+    budget = data.draw(some_budgets(count))
     index = data.draw(st.integers(0, count - 1))
     if not is_possible(chunks, budget, count):
         return
@@ -218,7 +226,7 @@ def test_balanced_partitions_have_equally_many_minibatches_within_their_budget(
 def test_global_partitions_share_the_minibatches_of_a_single_reader(
     chunks: Chunks, seed: int, count: int, data: st.DataObject
 ) -> None:
-    budget = data.draw(some_budgets(has_rows=False))
+    budget = data.draw(some_budgets())
     if not is_possible(chunks, budget):
         return
     options: dict[str, Any] = {
@@ -236,6 +244,11 @@ def test_global_partitions_share_the_minibatches_of_a_single_reader(
     for number, (batch, flag) in enumerate(whole):
         assert sorted(sequence for share in shares for sequence in share[number][0]) == sorted(batch)
         assert {share[number][1] for share in shares} == {flag}
+        if budget.rows is not None:  # the ranks take whole rows in turn
+            rows = [rows_of(chunks, share[number][0], budget) for share in shares]
+            dealt = [rows[at % count][at // count] for at in range(sum(map(len, rows)))]
+            assert dealt == rows_of(chunks, batch, budget)
+            assert max(map(len, rows)) <= -(-budget.rows // count)
 
 
 @properties
@@ -243,7 +256,7 @@ def test_global_partitions_share_the_minibatches_of_a_single_reader(
 def test_a_global_state_continues_on_another_number_of_ranks(
     chunks: Chunks, seed: int, counts: list[int], data: st.DataObject
 ) -> None:
-    budget = data.draw(some_budgets(has_rows=False))
+    budget = data.draw(some_budgets())
     if not is_possible(chunks, budget):
         return
     window = window_for(budget, chunks, data.draw(st.booleans()))
@@ -368,12 +381,6 @@ def test_an_impossible_budget_is_refused(options: dict[str, Any], text: str) -> 
         ({"window": None, "truncation_length": 2}, Budget(samples=9), Partition(), "fixed number of steps"),
         ({"window": Window(2, "chunks")}, Budget(samples=9, pool=2), GlobalPartition(0, 2, "chunk"), "deal='chunk'"),
         ({"window": None}, Budget(samples=9), GlobalPartition(0, 2, "length", "merge"), "remainder='merge'"),
-        (
-            {"window": Window(2, "chunks")},
-            Budget(rows=2, row_length=9, pool=2),
-            GlobalPartition(0, 2),
-            "rows and global partitions",
-        ),
         ({"window": None}, Budget(samples=9, sequences=1), Partition(0, 2), "sequences=1 in a Budget for 2 partitions"),
     ],
 )

@@ -37,7 +37,20 @@ impl Budget {
         let pool = (pool > 0).then_some(Pool { size: pool, counts_sequences, rows, row_length, buckets });
         Ok(Self { limits, pool })
     }
+
+    /// The minibatches of consecutive sequences: with a pool, of one pool, in an order that the seed decides. Returns the
+    /// index of each sequence in delivered order, and the first sequence of each minibatch and, last, their number.
+    fn batches<'py>(&self, py: Python<'py>, lengths: PyReadonlyArray1<'py, u32>, seed: u64) -> PyResult<Batches<'py>> {
+        let lengths = lengths.as_slice()?;
+        let (order, bounds) = py.detach(|| match &self.pool {
+            None => ((0..lengths.len() as u32).collect(), timeline::cut(lengths, self.limits)),
+            Some(pool) => timeline::batches(lengths, self.limits, pool, seed, &mut || true).expect("nothing stops it"),
+        });
+        Ok((order.into_pyarray(py), bounds))
+    }
 }
+
+type Batches<'py> = (Bound<'py, PyArray1<u32>>, Vec<usize>);
 
 /// The first cell of each sequence if consecutive sequences fill rows of a length one after the other.
 #[pyfunction]

@@ -526,7 +526,7 @@ fn shuffled(py: Python<'_>, count: u32, seed: u64) -> PyResult<Bound<'_, PyArray
 
 /// A rank's share of several global minibatches: the kept sequences, and the first of each minibatch among them.
 ///
-/// `bounds` ascend from 0 to the number of sequences.
+/// `bounds` ascend from 0 to the number of sequences. With `row_length` above 0, whole rows are dealt.
 #[pyfunction]
 fn deal<'py>(
     py: Python<'py>,
@@ -535,13 +535,17 @@ fn deal<'py>(
     num_ranks: u64,
     rank: u64,
     by_padded_area: bool,
+    row_length: u32,
 ) -> PyResult<(Bound<'py, PyArray1<u32>>, Vec<usize>)> {
     let lengths = lengths.as_slice()?;
     if bounds.first() != Some(&0) || bounds.last() != Some(&lengths.len()) || !bounds.is_sorted() {
         return Err(PyValueError::new_err("not the bounds of minibatches"));
     }
     let load = if by_padded_area { Load::PaddedArea } else { Load::Samples };
-    let (kept, kept_bounds) = detached(py, || timeline::deal(lengths, &bounds, num_ranks, rank, load))?;
+    let (kept, kept_bounds) = detached(py, || match row_length {
+        0 => timeline::deal(lengths, &bounds, num_ranks, rank, load),
+        _ => timeline::deal_rows(lengths, &bounds, row_length, num_ranks, rank),
+    })?;
     Ok((kept.into_pyarray(py), kept_bounds))
 }
 

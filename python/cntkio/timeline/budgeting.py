@@ -54,14 +54,8 @@ class Budgets:
                     "sequences in the pool that belong to other partitions; use deal='length'",
                     key="deal",
                 )
-        if budget.rows is not None and partition.is_dealt:
-            raise ConfigError(
-                "rows and global partitions exclude each other: sequences that are dealt to ranks fit other rows; use "
-                "balanced partitions",
-                key="rows",
-            )
         share = budget.share(partition.num_shares)
-        self._check_longest(reader.lengths, share)
+        self.check_longest(reader.lengths, share)
         return WholeSequences(
             reader,
             NO_LIMIT,
@@ -91,7 +85,7 @@ class Budgets:
         Raises:
             ConfigError: A pool is unfinished.
         """
-        batch = reader.cursor[5]
+        *_, batch = reader.cursor
         if settings is not None and batch and not is_same_deal(settings, size, partition):
             raise ConfigError(
                 f"size or partition change after {batch} of the {reader.num_batches} minibatches of a pool, which have "
@@ -137,7 +131,12 @@ class Budgets:
                 key="pool",
             )
 
-    def _check_longest(self, lengths: npt.NDArray[np.unsignedinteger[Any]], share: Budget) -> None:
+    def check_longest(self, lengths: npt.NDArray[np.unsignedinteger[Any]], share: Budget) -> None:
+        """Refuse sequences that exceed a budget by themselves, or warn about them, as its `oversize` says.
+
+        Raises:
+            ConfigError: They are an error, or nothing would be left to deliver.
+        """
         longest = share.longest
         if share.oversize == "alone" or int(lengths.max()) <= longest:
             return

@@ -25,17 +25,26 @@ class DealtMinibatches:
 
     Args:
         mode: Reads global minibatches; with ``deal="chunk"`` the partition's share of them.
-        reader: The core's reader, over the whole data.
+        chunk_starts: First sequence of each chunk and, last, the number of sequences.
         partition: The partition, and the worker in it.
+        row_length: Samples of a row, if whole rows are dealt; 0: sequences are dealt.
 
     Attributes:
         rounds_to_pass: Global minibatches of other workers before the next of this worker.
     """
 
-    def __init__(self, mode: ReadMode, reader: TimelineReader, partition: GlobalPartition) -> None:
+    def __init__(
+        self,
+        mode: ReadMode,
+        chunk_starts: npt.NDArray[np.int64],
+        partition: GlobalPartition,
+        *,
+        row_length: int = 0,
+    ) -> None:
         self._mode = mode
-        self._chunk_starts = reader.chunk_starts
+        self._chunk_starts = chunk_starts
         self._partition = partition
+        self._row_length = row_length
         self._is_shared = partition.count > 1 and partition.deal != "chunk"  # the core's reader gives the chunks' share
         self.rounds_to_pass = partition.worker
 
@@ -59,7 +68,8 @@ class DealtMinibatches:
             own = self._slots(selection)
             return delivery._replace(selection=own, bounds=[0, len(own.sequences)])
         assert selection.lengths is not None
-        kept, kept_bounds = _core.deal(selection.lengths, bounds, count, index, self._partition.deal == "area")
+        by_padded_area = self._partition.deal == "area"
+        kept, kept_bounds = _core.deal(selection.lengths, bounds, count, index, by_padded_area, self._row_length)
         sequences = selection.sequences[kept]
         refs = ChunkRefs(*_core.find_chunks(sequences, None, self._chunk_starts))
         own = dataclasses.replace(
@@ -284,10 +294,10 @@ class BalancedRounds:
             if sum(len(delivery.ends_of_sweep) for delivery in deliveries) == count:
                 if drops and not end_of_sweep:
                     end_of_sweep = self._pass_remainder()
-                return _part(deliveries, index, end_of_sweep, self._reader.cursor[0])
+                return part_of_round(deliveries, index, end_of_sweep, self._reader.cursor[0])
             num_left = sum(len(delivery.selection.sequences) for delivery in deliveries)
             if num_left >= count or (num_left and not drops):
-                sequences, chunks = self._cut(deliveries)[index]
+                sequences, chunks = cut_for_all(deliveries, count)[index]
                 return Selection(sequences, chunks, end_of_sweep, self._reader.cursor[0])
             if not end_of_sweep:
                 return None
@@ -324,22 +334,6 @@ class BalancedRounds:
         """Number of sequences in the sweep from the reader's position, or from the beginning of its pool."""
         return len(self._reader.lengths) - self._reader.cursor[2]
 
-    def _cut(self, deliveries: list[Delivery]) -> list[npt.NDArray[np.int64]]:
-        """Cut the last minibatches of a sweep so that each partition gets one: rows of sequences and their chunks."""
-        count = self._partition.count
-        minibatches: list[npt.NDArray[np.int64]] = []
-        for selection, bounds, *_ in deliveries:
-            minibatches += np.split(np.stack([selection.sequences, selection.chunks]), bounds[1:-1], axis=1)
-        num_left = sum(minibatch.shape[1] for minibatch in minibatches)
-        if num_left < count:
-            left = np.concatenate(minibatches, axis=1)
-            return [left[:, [index % num_left]] for index in range(count)]
-        while len(minibatches) < count:
-            longest = max(range(len(minibatches)), key=lambda index: minibatches[index].shape[1])
-            half = (minibatches[longest].shape[1] + 1) // 2
-            minibatches[longest : longest + 1] = [minibatches[longest][:, :half], minibatches[longest][:, half:]]
-        return minibatches
-
     def _pass_remainder(self) -> bool:
         """Skip the remainder of the sweep, if nothing else is left; return whether this ended the sweep."""
         if self._num_left >= self._num_certain:
@@ -353,7 +347,27 @@ class BalancedRounds:
         return False
 
 
-def _part(deliveries: list[Delivery], index: int, end_of_sweep: bool, position: int) -> Selection:
+def cut_for_all(deliveries: list[Delivery], count: int) -> list[npt.NDArray[np.int64]]:
+    """Cut the last minibatches of a sweep so that each of `count` partitions gets one.
+
+    Returns:
+        For each partition an array with two rows: sequences and their chunks.
+    """
+    minibatches: list[npt.NDArray[np.int64]] = []
+    for selection, bounds, *_ in deliveries:
+        minibatches += np.split(np.stack([selection.sequences, selection.chunks]), bounds[1:-1], axis=1)
+    num_left = sum(minibatch.shape[1] for minibatch in minibatches)
+    if num_left < count:
+        left = np.concatenate(minibatches, axis=1)
+        return [left[:, [index % num_left]] for index in range(count)]
+    while len(minibatches) < count:
+        longest = max(range(len(minibatches)), key=lambda index: minibatches[index].shape[1])
+        half = (minibatches[longest].shape[1] + 1) // 2
+        minibatches[longest : longest + 1] = [minibatches[longest][:, :half], minibatches[longest][:, half:]]
+    return minibatches
+
+
+def part_of_round(deliveries: list[Delivery], index: int, end_of_sweep: bool, position: int) -> Selection:
     """Return one of the minibatches of several deliveries."""
     for selection, bounds, *_ in deliveries:
         if index >= len(bounds) - 1:

@@ -381,7 +381,8 @@ class Timeline:
 
     def _dealt(self, mode: ReadMode, size: Size, partition: GlobalPartition) -> DealtMinibatches | DealtAhead:
         if has_pool(size) or not (self._loads_parts and partition.is_dealt) or self._is_truncated:
-            return DealtMinibatches(mode, self._reader, partition)
+            row_length = size.row_length or 0 if isinstance(size, Budget) else 0
+            return DealtMinibatches(mode, self._reader.chunk_starts, partition, row_length=row_length)
         self._ahead = DealtAhead(mode, self._reader, partition)
         return self._ahead
 

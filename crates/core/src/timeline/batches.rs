@@ -139,6 +139,23 @@ pub fn batches(
     in_random_order(&arranged, &starts, seed, pause)
 }
 
+/// The first sequence of each minibatch of consecutive sequences and, last, the number of sequences.
+#[must_use]
+pub fn cut(lengths: &[u32], limits: Limits) -> Vec<usize> {
+    let (mut bounds, mut tally) = (vec![0], Tally::new(limits));
+    for (at, &length) in lengths.iter().enumerate() {
+        if !tally.fits(length, length) {
+            bounds.push(at);
+            tally = Tally::new(limits);
+        }
+        tally.take(length, length);
+    }
+    if !lengths.is_empty() {
+        bounds.push(lengths.len());
+    }
+    bounds
+}
+
 /// Pack sequences into rows, the longest first, each into the row with the least room in which it fits. Returns the
 /// sequences row by row, and the first of each row.
 fn in_rows(lengths: &[u32], row_length: u32) -> (Vec<u32>, Vec<usize>) {

@@ -2,6 +2,7 @@
 //!
 //! Every rank deals the same minibatches in the same way, and keeps its own share.
 
+use super::batches::cells_in_rows;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -152,6 +153,29 @@ pub fn deal(lengths: &[u32], bounds: &[usize], num_ranks: u64, rank: u64, load: 
     } else {
         deal_with(lengths, bounds, take_turns::<u128>(num_ranks, rank, load))
     }
+}
+
+/// The share of one of `num_ranks` ranks of minibatches that fill rows; the result is that of [`deal`].
+///
+/// The ranks take the rows of a minibatch in turn, so a rank gets at most its part of the rows, rounded up. The first
+/// sequence of a row fits in none of the rows before, so the kept sequences fill the same rows again.
+#[must_use]
+pub fn deal_rows(
+    lengths: &[u32],
+    bounds: &[usize],
+    row_length: u32,
+    num_ranks: u64,
+    rank: u64,
+) -> (Vec<u32>, Vec<usize>) {
+    let (mut kept, mut kept_bounds) = (Vec::new(), vec![0]);
+    for bounds in bounds.windows(2) {
+        let cells = cells_in_rows(&lengths[bounds[0]..bounds[1]], row_length);
+        let rows = cells.iter().map(|&cell| cell as u64 / u64::from(row_length.max(1)));
+        let numbers = (bounds[0] as u32..).zip(rows);
+        kept.extend(numbers.filter(|(_, row)| row % num_ranks == rank).map(|(number, _)| number));
+        kept_bounds.push(kept.len());
+    }
+    (kept, kept_bounds)
 }
 
 /// [`deal`] with a function that finds the turns of the rank.
@@ -365,6 +389,14 @@ mod tests {
                 assert_eq!(all, (whole[0] as u32..whole[1] as u32).collect::<Vec<u32>>());
             }
         }
+    }
+
+    #[test]
+    fn rows_are_dealt_in_turn() {
+        // Rows of 6: 5 | 4 2 | 3 3 | 1; then 6.
+        let lengths = [5, 4, 2, 3, 3, 1, 6];
+        let shares: Vec<_> = (0..2).map(|rank| deal_rows(&lengths, &[0, 6, 7], 6, 2, rank)).collect();
+        assert_eq!(shares, [(vec![0, 3, 4, 6], vec![0, 3, 4]), (vec![1, 2, 5], vec![0, 3, 3])]);
     }
 
     proptest! {

@@ -31,8 +31,8 @@ mod shuffle;
 mod slots;
 
 use crate::lengths::Lengths;
-pub use batches::{Limits, Pool, batches, cells_in_rows};
-pub use deal::{Load, deal};
+pub use batches::{Limits, Pool, batches, cells_in_rows, cut};
+pub use deal::{Load, deal, deal_rows};
 pub use plan::{Randomization, Window, chunk_order};
 pub use reader::{Cursor, Delivered, Outcome, Reader, Request};
 pub use shares::{Kept, PartRefs, Sequences, Shares};
