@@ -55,7 +55,7 @@ from cntkio.io import (
     transforms,
 )
 from cntkio.minibatch import Minibatch, TruncatedMinibatchData
-from cntkio.mixture import Mixture
+from cntkio.mixture import Mixture, SequenceMixture
 from cntkio.rows import PackedRows, packed
 from cntkio.source import ExplainedStep, PlannedSteps, SourcePlan
 from cntkio.survey import Finding, Findings, check
@@ -101,6 +101,7 @@ __all__ = [
     "Remote",
     "SourcePlan",
     "StreamConfiguration",
+    "SequenceMixture",
     "StreamDef",
     "StreamDefs",
     "StreamInformation",

@@ -545,6 +545,28 @@ def _named_files(names: npt.NDArray[np.str_], which: npt.NDArray[np.int64]) -> _
     return names, which
 
 
+SourceNames: TypeAlias = str | npt.NDArray[np.str_] | None
+"""In a mixture, the name of the part, or the name of the part of each sequence; None: the source is not a mixture."""
+
+
+def sources_of(names: SourceNames, num_sequences: int) -> npt.NDArray[np.str_]:
+    """Return the name of the part of a mixture that each sequence of a minibatch comes from.
+
+    Raises:
+        ConfigError: The minibatch does not come from a mixture.
+    """
+    if names is None:
+        raise ConfigError("the minibatch does not come from a Mixture")
+    return np.full(num_sequences, names) if isinstance(names, str) else names
+
+
+def indices_in_table(minibatch: Minibatch) -> npt.NDArray[np.int64]:
+    """Return the index of each sequence in the table of the source that has just read a minibatch."""
+    assert minibatch._files is not None  # the source knows its sequences before it reads them
+    _, sequences, first, last = minibatch._files
+    return sequences[first:last]
+
+
 class Minibatch(Displayed, dict[str, MinibatchData]):
     """The streams of a minibatch by name; empty when the data have ended.
 
@@ -574,7 +596,7 @@ class Minibatch(Displayed, dict[str, MinibatchData]):
         super().__init__(streams)
         self._keys = keys
         self._files = files
-        self.source: str | None = None  # its name in a mixture
+        self.source: SourceNames = None
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """Keep keys and files as arrays: the functions that find them belong to the source."""
@@ -651,9 +673,7 @@ class Minibatch(Displayed, dict[str, MinibatchData]):
         Raises:
             ConfigError: The minibatch does not come from a mixture.
         """
-        if self.source is None:
-            raise ConfigError("the minibatch does not come from a Mixture")
-        return np.full(self.num_sequences, self.source)
+        return sources_of(self.source, self.num_sequences)
 
     @property
     def num_sequences(self) -> int:

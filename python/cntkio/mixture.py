@@ -1,14 +1,27 @@
-"""`Mixture`: minibatches of several sources, in exact proportions. (docs/batches.md)
+"""`Mixture` and `SequenceMixture`: several sources in exact proportions. (docs/batches.md)
+
+::
+
+    Mixture           a a b a a b ...               each minibatch comes from one part
+    SequenceMixture   a a b a | b a a b | ...       each sequence comes from one part
 
 Step number n reads from the part ``turns[n % 1000]``. The turns contain each part as often as its weight says, evenly
 spread, so every 1,000 consecutive steps contain exactly these numbers. Each part is a source of its own, with its own
-order and position. So a mixture keeps only the number of the step and the states of its parts.
+order and position. So a `Mixture` keeps only the number of the step and the states of its parts.
+
+A `SequenceMixture` is a source of one corpus, which has the chunks of all parts, with the timeline that mixes theirs
+(`cntkio.timeline.mixed`). Its recipe makes both; the rest of the source does not know of parts.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Literal
 
 import numpy as np
@@ -17,13 +30,22 @@ import numpy.typing as npt
 from cntkio.arguments import check_word, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError
-from cntkio.formats.contract import Deserializer
-from cntkio.minibatch import Minibatch
+from cntkio.formats.columns import joined_keys, joined_lengths, span_at
+from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Index, Loaded, Opening, PlacesInFiles
+from cntkio.formats.foreign import as_deserializer
+from cntkio.formats.joined_index import fingerprint_of_files
+from cntkio.formats.report import Report
+from cntkio.formats.table import NamedFiles, SequenceTable
+from cntkio.minibatch import Minibatch, indices_in_table
 from cntkio.source import MinibatchSource
+from cntkio.source.arrangement import Arrangement
+from cntkio.source.options import SourceOptions
+from cntkio.source.recipe import Recipe
 from cntkio.streams import StreamInformation, StreamsByName
-from cntkio.timeline import Partition, Size
+from cntkio.timeline import INFINITELY_REPEAT, AnyTimeline, Partition, Size, Timeline
+from cntkio.timeline.mixed import NUM_TURNS as _NUM_TURNS
+from cntkio.timeline.mixed import MixedTimeline, Weights, turns_of
 
-_NUM_TURNS = 1000
 _STATE_VERSION = 1
 _WHOLE = Partition()
 
@@ -66,14 +88,17 @@ class Mixture(Displayed, StreamsByName):
         self.stop = stop
         self._counts = _counts({name: weight for name, (_, weight) in parts.items()})
         self._turns = _turns(self._counts)
-        self.sources = {
-            name: source if isinstance(source, MinibatchSource) else MinibatchSource(source)
-            for name, (source, _) in parts.items()
-        }
+        self.sources: dict[str, MinibatchSource] = {}
         self._step = 0
         self._first_step = 0  # of the current weights
-        self._num_sweeps = dict.fromkeys(self.sources, 0)
-        self._check_sources()
+        with ExitStack() as opened:
+            for name, (source, _) in parts.items():
+                self.sources[name] = source if isinstance(source, MinibatchSource) else MinibatchSource(source)
+                if self.sources[name] is not source:
+                    opened.callback(self.sources[name].close)
+            self._num_sweeps = dict.fromkeys(self.sources, 0)
+            self._check_sources()
+            opened.pop_all()
 
     def _check_sources(self) -> None:
         (first, of_first), *others = ((name, source.stream_infos()) for name, source in self.sources.items())
@@ -263,8 +288,367 @@ def _counts(weights: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _turns(counts: Mapping[str, int]) -> list[str]:
-    """Spread the turns of each part evenly: turn number k of n is due at (k + 1/2) / n, earlier parts first."""
     names = list(counts)
-    due: npt.NDArray[np.float64] = np.concatenate([(np.arange(counts[name]) + 0.5) / counts[name] for name in names])
-    parts = np.repeat(np.arange(len(names)), list(counts.values()))
-    return [names[part] for part in parts[np.argsort(due, kind="stable")].tolist()]
+    return [names[part] for part in turns_of(tuple(counts.values())).tolist()]
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The corpus of a mixture of sequences: the chunks of all parts, one part after the other.
+
+
+class _Reports(Report):
+    """The reports of all parts together."""
+
+    def __init__(self, name: str, reports: Sequence[Report]) -> None:
+        super().__init__(name)
+        self._reports = reports
+
+    @property
+    def errors(self) -> dict[str, int]:
+        return dict(sum((Counter(report.errors) for report in self._reports), Counter()))
+
+    @property
+    def warnings(self) -> dict[str, int]:
+        return dict(sum((Counter(report.warnings) for report in self._reports), Counter()))
+
+    def log_totals(self) -> None:
+        for report in self._reports:
+            report.log_totals()
+
+
+class _Together(Corpus):
+    """The corpora of all parts as one corpus.
+
+    Args:
+        names: Names of the parts.
+        corpora: Their corpora.
+
+    Attributes:
+        first_sequences: First sequence of each part and, last, the number of sequences.
+        first_chunks: First chunk of each part and, last, the number of chunks.
+    """
+
+    def __init__(self, names: Sequence[str], corpora: Sequence[Corpus]) -> None:
+        self.corpora = corpora
+        tables = [corpus.table for corpus in corpora]
+        self.first_sequences = np.cumsum([0, *(table.num_sequences for table in tables)])
+        self.first_chunks = np.cumsum([0, *(table.num_chunks for table in tables)])
+        starts = [first + table.chunk_starts[1:] for first, table in zip(self.first_sequences, tables, strict=False)]
+        table = SequenceTable(
+            joined_keys([table.keys for table in tables]),
+            joined_lengths([table.lengths for table in tables]),
+            np.concatenate([np.zeros(1, np.int64), *starts]),
+            options={name: dict(table.options) for name, table in zip(names, tables, strict=True)},
+            files=self,
+        )
+        name = f"mixture of {', '.join(names)}"
+        fingerprint = fingerprint_of_files(names, [corpus.index.fingerprint for corpus in corpora])
+        indexes = [corpus.index for corpus in corpora]
+        self.index = Index(
+            name,
+            indexes[0].streams,
+            table,
+            fingerprint,
+            loads_parts=all(index.loads_parts for index in indexes),
+            loads_at_once=max(index.loads_at_once for index in indexes),
+        )
+        self.report = _Reports(name, [corpus.report for corpus in corpora])
+
+    def load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
+        number = int(span_at(self.first_chunks, chunk_id))
+        loaded = self.corpora[number].load(chunk_id - int(self.first_chunks[number]), sequences)
+        return dataclasses.replace(loaded, chunk_id=chunk_id)
+
+    def account_for(self, loaded: Loaded) -> None:
+        number = int(span_at(self.first_chunks, loaded.chunk_id))
+        own_id = loaded.chunk_id - int(self.first_chunks[number])
+        self.corpora[number].account_for(dataclasses.replace(loaded, chunk_id=own_id))
+
+    def take_parsed(self) -> dict[int, Loaded]:
+        return {
+            int(first) + own_id: dataclasses.replace(loaded, chunk_id=int(first) + own_id)
+            for first, corpus in zip(self.first_chunks, self.corpora, strict=False)
+            for own_id, loaded in corpus.take_parsed().items()
+        }
+
+    def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+        paths: list[str] = []
+        path_indices, begins, lines = np.zeros((3, len(sequences)), np.int64)
+        has_bytes = has_lines = True
+        part_of = span_at(self.first_sequences, sequences)
+        for number in np.unique(part_of).tolist():
+            own = part_of == number
+            found = self.corpora[number].places(sequences[own] - self.first_sequences[number])
+            path_indices[own] = len(paths) + found.path_indices
+            paths += found.paths or [self.corpora[number].name]
+            has_bytes, has_lines = has_bytes and found.bytes is not None, has_lines and found.lines is not None
+            begins[own] = 0 if found.bytes is None else found.bytes
+            lines[own] = 0 if found.lines is None else found.lines
+        return PlacesInFiles(paths, path_indices, begins if has_bytes else None, lines if has_lines else None)
+
+    def of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles:
+        """Return the files of some sequences."""
+        names: list[str] = []
+        which = np.zeros(len(sequences), np.int64)
+        part_of = span_at(self.first_sequences, sequences)
+        for number in np.unique(part_of).tolist():
+            own = part_of == number
+            corpus = self.corpora[number]
+            of_part: NamedFiles = (np.array([corpus.name]), np.zeros(int(own.sum()), np.int64))
+            if corpus.table.files is not None:
+                of_part = corpus.table.files.of(sequences[own] - self.first_sequences[number])
+            which[own] = len(names) + of_part[1]
+            names += of_part[0].tolist()
+        return np.array(names, np.str_), which
+
+    def close(self) -> None:
+        for corpus in self.corpora:
+            corpus.close()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Parts(Deserializer):
+    """The deserializers of all parts, and the options of their sources."""
+
+    options: Mapping[str, SourceOptions]
+
+    @property
+    def has_text_keys(self) -> bool:
+        return any(options.described[0].has_text_keys for options in self.options.values())
+
+    def parts(self) -> Sequence[Deserializer]:
+        return [self]
+
+    def open(self, opening: Opening = OPENING) -> Corpus:
+        plain = dataclasses.replace(opening, ahead=Ahead(0))
+        corpora: list[Corpus] = []
+        with ExitStack() as opened:
+            for name, options in self.options.items():
+                corpora.append(as_deserializer(options.described[0]).open(plain))
+                opened.callback(corpora[-1].close)
+                self._check(name, corpora)
+            together = _Together(list(self.options), corpora)
+            opened.pop_all()
+        return together
+
+    def _check(self, name: str, corpora: Sequence[Corpus]) -> None:
+        first, index = corpora[0].index, corpora[-1].index
+        if index.streams != first.streams:
+            texts = [
+                ", ".join(f"{info.name}: {info.form}" for info in infos) for infos in (first.streams, index.streams)
+            ]
+            raise ConfigError(
+                f"the parts of a mixture have the same streams, but {next(iter(self.options))!r} has {texts[0]}, and "
+                f"{name!r} has {texts[1]}",
+                key="parts",
+            )
+        traits = index.utterances
+        if index.joins == "alone" or (traits is not None and not (traits.invalid is None and traits.broken is None)):
+            raise ConfigError(
+                f"part {name!r} has sequences that are known only when they are reached; mix it by minibatch (Mixture)",
+                key="parts",
+            )
+        kinds = {corpus.table.keys.dtype.kind in "ui" for corpus in corpora}
+        if len(kinds) > 1:
+            raise ConfigError(f"the keys of part {name!r} and of the first part are not of one kind", key="parts")
+
+
+class _MixedRecipe(Recipe):
+    """The decisions of a mixture of sequences. A plan makes several timelines, each with its own position."""
+
+    def __init__(self, options: Mapping[str, SourceOptions], counts: Mapping[str, int], stop: str) -> None:
+        self.part_options, self.counts, self.stop = options, counts, stop
+        self.first_sequences: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+
+    def open(self, deserializer: Deserializer, opening: Opening) -> Corpus:
+        corpus = deserializer.open(opening)
+        assert isinstance(corpus, _Together)
+        self.first_sequences = corpus.first_sequences
+        return corpus
+
+    def timeline(
+        self,
+        options: SourceOptions,
+        corpora: Sequence[Corpus],
+        arrangement: Arrangement,
+        lengths_in_chunk: Callable[[int], npt.NDArray[np.uint32]],
+        *,
+        loads_parts: bool = False,
+    ) -> AnyTimeline:
+        together = corpora[0]
+        assert isinstance(together, _Together)
+        new = [
+            functools.partial(
+                Timeline,
+                corpus.table.lengths,
+                corpus.table.chunk_starts,
+                **{
+                    **self.for_timeline(of_part),
+                    "counts_sequences": True,
+                    "crosses_sweeps": True,
+                    "size_counts": "own",
+                },
+            )
+            for corpus, of_part in zip(together.corpora, self.part_options.values(), strict=True)
+        ]
+        zeros = (0,) * len(new)
+        return MixedTimeline(
+            new,
+            arrangement.lengths,
+            together.first_sequences.tolist(),
+            together.first_chunks.tolist(),
+            arrangement.chunk_starts,
+            Weights(0, tuple(self.counts.values()), zeros),
+            seed=options.randomization_seed,
+            stop=self.stop,
+        )
+
+    def for_checkpoint(self, options: SourceOptions) -> dict[str, Any]:
+        return {"stop": self.stop, **{name: part.for_checkpoint for name, part in self.part_options.items()}}
+
+    def arguments(self, options: SourceOptions) -> dict[str, Any]:
+        return {**options.arguments, "recipe": self}
+
+
+def _part_options(name: str, source: MinibatchSource | Deserializer) -> SourceOptions:
+    """Return the options of a part of a mixture of sequences.
+
+    Raises:
+        ConfigError: The part cannot be mixed by sequence.
+    """
+    arguments: dict[str, Any] = {"deserializers": source}
+    if isinstance(source, MinibatchSource):
+        if type(source) is not MinibatchSource:
+            raise ConfigError(
+                f"part {name!r} of a mixture is a {type(source).__name__}; expected a MinibatchSource", key="parts"
+            )
+        arguments = source.arguments
+    defaults = {"frame_mode": False, "truncation_length": 0, "max_samples": INFINITELY_REPEAT}
+    parameters = inspect.signature(MinibatchSource).parameters
+    fields = [field.name for field in dataclasses.fields(SourceOptions)]
+    options = SourceOptions(**{**{field: parameters[field].default for field in fields}, **arguments})
+    for key, value in {**defaults, "max_sweeps": INFINITELY_REPEAT}.items():
+        if getattr(options, key) != value:
+            raise ConfigError(
+                f"part {name!r} of a mixture has {key}={getattr(options, key)}; leave it out, because the mixture "
+                "decides where the data end, and has whole sequences",
+                key=key,
+            )
+    if len(options.described) > 1:
+        raise ConfigError(
+            f"part {name!r} joins {len(options.described)} deserializers; a mixture of sequences takes one for each "
+            "part: write the joined data to one file, or mix by minibatch (Mixture)",
+            key="parts",
+        )
+    return options
+
+
+class SequenceMixture(MinibatchSource):
+    """A source that mixes the sequences of several others in exact proportions. (docs/batches.md)
+
+    Every 1,000 consecutive sequences of its order contain each part exactly as often as its weight says, evenly spread.
+    It has all that a `MinibatchSource` has: budgets, partitions, plans, states, and `cntkio.torch.MinibatchDataset`
+    takes it. Its positions count sequences. A sweep of a part ends with ``minibatch.end_of_sweep``.
+
+    Args:
+        parts: For each name a deserializer, or a source of one deserializer without limits, and its weight, above 0.
+            Each part keeps the window and the seed of its source, and its own sweeps. Its streams are those of the
+            others. A source that is passed is closed, and begins at its beginning.
+        stop: When the data end: ``"first"``: with the first sweep of a part. ``"all"``: when the last part has finished
+            its first sweep; other parts have then begun further sweeps. ``"forever"``: never.
+
+    Raises:
+        ConfigError: `parts` is empty, a weight is not possible, a part has several deserializers or a limit, or streams
+            differ.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from cntkio import CTFDeserializer, StreamDef, StreamDefs
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> for name in ("old", "new"):
+        ...     _ = (folder / name).write_text("|x 1\\n|x 2\\n|x 3\\n")
+        >>> streams = StreamDefs(x=StreamDef(field="x", shape=1))
+        >>> old, new = (CTFDeserializer(folder / name, streams) for name in ("old", "new"))
+        >>> with SequenceMixture({"old": (old, 2), "new": (new, 1)}, stop="forever") as mixture:
+        ...     mixture.read(6).source_of_sequences.tolist()
+        ['old', 'new', 'old', 'old', 'new', 'old']
+    """
+
+    def __init__(
+        self,
+        parts: Mapping[str, tuple[MinibatchSource | Deserializer, float]],
+        *,
+        stop: Literal["first", "all", "forever"] = "first",
+    ) -> None:
+        check_word("stop", stop, "first", "all", "forever")
+        if not parts:
+            raise ConfigError("a mixture has no parts; expected a name for each source and its weight", key="parts")
+        counts = _counts({name: weight for name, (_, weight) in parts.items()})
+        options = {name: _part_options(name, source) for name, (source, _) in parts.items()}
+        for source, _ in parts.values():
+            if isinstance(source, MinibatchSource):
+                source.close()
+        self._names = np.array(list(parts), np.str_)
+        self._mixed = _MixedRecipe(options, counts, stop)
+        super().__init__(
+            _Parts(options),
+            max_sweeps=INFINITELY_REPEAT if stop == "forever" else 1,
+            keep_data_in_memory=any(part.keep_data_in_memory for part in options.values()),
+            read_ahead_in_bytes=max(part.read_ahead_in_bytes for part in options.values()),
+            trace_level=max(part.trace_level for part in options.values()),
+            recipe=self._mixed,
+        )
+
+    def read(self, minibatch_size_in_samples: Size, partition: Partition = _WHOLE) -> Minibatch | None:
+        """Return the next minibatch of a partition, or None when the data have ended.
+
+        Its `source_of_sequences` names the part of each sequence. Arguments and errors as for `MinibatchSource.read`.
+        """
+        minibatch = super().read(minibatch_size_in_samples, partition)
+        if minibatch is not None:
+            minibatch.source = self._names[span_at(self._mixed.first_sequences, indices_in_table(minibatch))]
+        return minibatch
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each part at the source's position."""
+        _, counts, _ = self._weights_here(self.state_dict()["timeline"])
+        return {name: count / _NUM_TURNS for name, count in zip(self._names.tolist(), counts, strict=True)}
+
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Change the weights of all parts from the next sequence on; in a pool, from the next pool on.
+
+        Raises:
+            ConfigError: A part has no weight, there is no such part, or a weight is not possible; or the source is
+                inside a pool of samples, whose end depends on what follows.
+        """
+        names = self._names.tolist()
+        if set(weights) != set(names):
+            raise ConfigError(
+                f"weights are for {sorted(weights)}; expected a weight for each of {sorted(names)}", key="weights"
+            )
+        counts = _counts({name: weights[name] for name in names})
+        state = self.state_dict()
+        timeline = state["timeline"]
+        first = timeline["position"]
+        if "batch" in timeline:
+            if "pool_unit" in timeline["minibatch_size"]:
+                raise ConfigError(
+                    "the source is inside a pool of samples; change the weights where the pool ends", key="weights"
+                )
+            first = timeline["pool_end"]
+        taken = Weights(*self._weights_here(timeline)).taken_at(first)
+        kept = [of_time for of_time in timeline["weights"] if of_time[0] < first]
+        changed = [*kept, [first, list(counts.values()), list(taken)]]
+        self.load_state_dict({**state, "timeline": {**timeline, "weights": changed}})
+
+    @staticmethod
+    def _weights_here(timeline: Mapping[str, Any]) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+        found = [of_time for of_time in timeline["weights"] if of_time[0] <= timeline["position"]]
+        first, counts, taken = found[-1]
+        return first, tuple(counts), tuple(taken)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._mixed = state["arguments"]["recipe"]
+        self._names = np.array(list(self._mixed.counts), np.str_)
+        super().__setstate__(state)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -13,11 +14,14 @@ from cntkio import (  # noqa: E402
     CheckpointError,
     ConfigError,
     CTFDeserializer,
+    MinibatchData,
     MinibatchSource,
+    SequenceMixture,
     StreamDef,
     StreamDefs,
+    packed,
 )
-from cntkio.torch import MinibatchDataset  # noqa: E402
+from cntkio.torch import MinibatchDataset, convert  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=1))
@@ -83,3 +87,66 @@ def test_joined_minibatches_are_refused_with_a_budget(tmp_path: Path) -> None:
     dataset = make(tmp_path, partition="global", remainder="merge", rank=0, world_size=2)
     with pytest.raises(ConfigError, match="remainder='merge' and a Budget"):
         next(iter(dataset))
+
+
+def mixed(folder: Path, budget: Any = POOLED, stop: Any = "all", **options: Any) -> MinibatchDataset:
+    for name, first in (("a", 0), ("b", 1000)):
+        lines = (f"{first + key} |x {key}\n" for key in range(40 + first // 50) for _ in range(1 + key * key % 8))
+        if not (folder / name).exists():
+            (folder / name).write_text("".join(lines))
+    parts = {
+        name: (CTFDeserializer(folder / name, STREAMS, chunk_size_in_bytes=200), weight)
+        for name, weight in (("a", 2), ("b", 1))
+    }
+    return MinibatchDataset(SequenceMixture(parts, stop=stop), budget, layout="ragged", **options)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_mixture_of_sequences_is_shared_by_ranks_and_workers(tmp_path: Path, num_workers: int) -> None:
+    whole = keys(mixed(tmp_path))
+    ranks = [
+        keys(DataLoader(mixed(tmp_path, rank=rank, world_size=2), None, num_workers=num_workers)) for rank in range(2)
+    ]
+    assert [sorted(sum(batches, [])) for batches in zip(*ranks, strict=True)] == [sorted(batch) for batch in whole]
+
+
+def test_a_mixture_resumes_on_more_ranks_and_in_the_next_epoch(tmp_path: Path) -> None:
+    dataset = mixed(tmp_path, partition="global")
+    first = keys(dataset)
+    dataset.set_epoch(1)
+    second = keys(dataset)
+    assert first != second and sum(map(len, first)) == sum(map(len, second))
+    minibatch = next(iter(DataLoader(dataset, None, num_workers=1)))
+    expected = ["b" if key >= 1000 else "a" for key in minibatch.keys_of_sequences.tolist()]
+    assert minibatch.source_of_sequences.tolist() == expected
+    dataset.set_epoch(1)
+    loader = iter(DataLoader(dataset, None, num_workers=2))
+    assert [next(loader).keys_of_sequences.tolist() for _ in range(3)] == second[:3]
+    state = json.loads(json.dumps(dataset.state_dict()))
+    resumed = [mixed(tmp_path, rank=rank, world_size=3) for rank in range(3)]
+    for of_rank in resumed:
+        of_rank.load_state_dict(state)
+    found = [sorted(sum(batches, [])) for batches in zip(*map(keys, resumed), strict=True)]
+    assert found == [sorted(batch) for batch in second[3:]]
+
+
+def test_rows_and_padded_batches_arrive_without_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = Budget(rows=4, row_length=16, pool=50)
+    minibatch = make(tmp_path, budget).source.read(budget)
+    rows = packed(minibatch, 16, rows=4)
+    arrays = [*rows.values.values(), *rows.of_sequences.values(), rows.segment_ids, rows.position_ids, rows.cu_seqlens]
+    arrays += [minibatch["x"].values, minibatch["x"].lengths]
+    for array in arrays:
+        assert torch.from_numpy(array).data_ptr() == array.__array_interface__["data"][0]
+    padded: list[np.ndarray[Any, Any]] = []
+    asarray = MinibatchData.asarray
+
+    def noted(data: MinibatchData) -> np.ndarray[Any, Any]:
+        padded.append(asarray(data))
+        return padded[-1]
+
+    monkeypatch.setattr(MinibatchData, "asarray", noted)
+    values = convert(minibatch, layout="padded")["x"].values
+    assert values.data_ptr() == padded[0].__array_interface__["data"][0]
+    values = convert(minibatch, layout="ragged")["x"].values
+    assert values.data_ptr() == minibatch["x"].values.__array_interface__["data"][0]

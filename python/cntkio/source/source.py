@@ -205,6 +205,11 @@ class MinibatchSource(Displayed, StreamsByName):
         return self._options.is_infinite
 
     @property
+    def arguments(self) -> dict[str, Any]:
+        """Keywords with which the constructor makes this source again."""
+        return self._recipe.arguments(self._progress.options)
+
+    @property
     def has_text_keys(self) -> bool:
         """True if the keys of sequences are texts, not numbers."""
         return self._timeline.names_sequences or self._has_text_keys
@@ -432,7 +437,7 @@ class MinibatchSource(Displayed, StreamsByName):
     # --------------------------------------------------------------------------------------------------- life
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"arguments": self._recipe.arguments(self._progress.options), "state": self.state_dict()}
+        return {"arguments": self.arguments, "state": self.state_dict()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         MinibatchSource.__init__(self, **state["arguments"])

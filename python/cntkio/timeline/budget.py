@@ -243,6 +243,11 @@ def has_pool(size: Size) -> bool:
     return isinstance(size, Budget) and size.pool is not None
 
 
+def row_length_of(size: Size) -> int:
+    """Return the length of the rows into which minibatches of this size are packed; 0: they are not packed."""
+    return size.row_length or 0 if isinstance(size, Budget) else 0
+
+
 def whole_size(size: Size, why: str) -> int:
     """Return a size that is a number of samples.
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from cntkio._core import TimelineReader
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
-from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, whole_size
+from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, row_length_of, whole_size
 from cntkio.timeline.budgeting import Budgets
 from cntkio.timeline.dealing import (
     BalancedRounds,
@@ -381,8 +381,7 @@ class Timeline:
 
     def _dealt(self, mode: ReadMode, size: Size, partition: GlobalPartition) -> DealtMinibatches | DealtAhead:
         if has_pool(size) or not (self._loads_parts and partition.is_dealt) or self._is_truncated:
-            row_length = size.row_length or 0 if isinstance(size, Budget) else 0
-            return DealtMinibatches(mode, self._reader.chunk_starts, partition, row_length=row_length)
+            return DealtMinibatches(mode, self._reader.chunk_starts, partition, row_length=row_length_of(size))
         self._ahead = DealtAhead(mode, self._reader, partition)
         return self._ahead
 

@@ -16,7 +16,15 @@ import torch
 from cntkio.displays import Description, Displayed, counted, shape_text
 from cntkio.errors import ConfigError
 from cntkio.layouts import check_layout, class_ids
-from cntkio.minibatch import Data, Minibatch, MinibatchData, TruncatedMinibatchData, checked_minibatch
+from cntkio.minibatch import (
+    Data,
+    Minibatch,
+    MinibatchData,
+    SourceNames,
+    TruncatedMinibatchData,
+    checked_minibatch,
+    sources_of,
+)
 from cntkio.streams import StreamInformation
 
 Layout = Literal["ragged", "padded", "nested", "csr", "ids", "ragged_ids", "padded_ids", "nested_ids"]
@@ -229,6 +237,15 @@ class TensorMinibatch(Displayed, Generic[Tensors]):
         """The key of each sequence, in delivered order: uint64, or text."""
         return self._minibatch.keys_of_sequences
 
+    @property
+    def source_of_sequences(self) -> npt.NDArray[np.str_]:
+        """The name of the part of a mixture that each sequence comes from.
+
+        Raises:
+            ConfigError: The minibatch does not come from a mixture.
+        """
+        return sources_of(self._minibatch.source, self.num_sequences)
+
     def to(self, device: Any, non_blocking: bool = True) -> TensorMinibatch[Tensors]:
         """Return the minibatch with its tensors on a device."""
         return self._changed(lambda tensor: tensor.to(device, non_blocking=non_blocking))
@@ -244,7 +261,8 @@ class TensorMinibatch(Displayed, Generic[Tensors]):
     def __reduce__(self) -> tuple[Callable[..., TensorMinibatch[Any]], tuple[Any, ...]]:
         # Tensors of a worker reach the main process in shared memory; arrays would be copied.
         pieces = {name: _pieces_of(tensors) for name, tensors in self.items()}
-        return _finished, (pieces, self.keys_of_sequences, self.num_sequences, self.end_of_sweep, self.passed)
+        facts = self.keys_of_sequences, self.num_sequences, self.end_of_sweep, self.passed, self._minibatch.source
+        return _finished, (pieces, *facts)
 
 
 class _Finished(dict[str, Any]):
@@ -253,6 +271,7 @@ class _Finished(dict[str, Any]):
     keys_of_sequences: npt.NDArray[Any]
     num_sequences: int
     end_of_sweep: bool
+    source: SourceNames
 
 
 def _finished(
@@ -261,11 +280,12 @@ def _finished(
     num_sequences: int,
     end_of_sweep: bool,
     passed: object = None,
+    source: SourceNames = None,
 ) -> TensorMinibatch[Any]:
     """Put a minibatch together from the arguments that `TensorMinibatch.__reduce__` returns."""
     minibatch = _Finished({name: _built(piece) for name, piece in pieces.items()})
     minibatch.keys_of_sequences, minibatch.num_sequences = keys, num_sequences
-    minibatch.end_of_sweep = end_of_sweep
+    minibatch.end_of_sweep, minibatch.source = end_of_sweep, source
     tensors: TensorMinibatch[Any] = TensorMinibatch(minibatch)
     tensors.passed = passed
     return tensors

@@ -1,0 +1,664 @@
+"""`MixedTimeline`: the sequences of several tables in exact proportions, each table in its own order. (docs/batches.md)
+
+::
+
+    turns        a b a a b a | a b a a b a | ...      1,000 turns, in which each part has as many as its weight says
+    part a       5   2 9   1   7   3 8   0            its own timeline: sweeps, window and seed
+    part b         4     6       5     7
+    mixed        5 4 2 9 6 1   7 5 3 8 7 0            position n has the next sequence of the part with turn n
+
+Positions count sequences of the mixed order. Which sequences come before a position follows from the turns alone, so a
+state needs the position and the weights, and nothing of the parts. The mixed order is computed in runs of consecutive
+positions, as arrays, and cut into minibatches in the core.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio.errors import CheckpointError, ConfigError
+from cntkio.timeline.budget import Budget, Size, has_pool, row_length_of
+from cntkio.timeline.budgeting import Budgets
+from cntkio.timeline.dealing import DealtMinibatches, cut_for_all, is_same_deal, part_of_round
+from cntkio.timeline.modes import Cursor, Delivery
+from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
+from cntkio.timeline.selection import Plan, Reads, Selection
+from cntkio.timeline.state import (
+    LARGEST_WORD,
+    Limits,
+    State,
+    below,
+    check_request,
+    damaged,
+    items,
+    refused,
+    whole,
+    wholes,
+)
+from cntkio.timeline.timeline import Timeline
+
+NUM_TURNS = 1000
+"""Number of consecutive turns in which each part has exactly its share."""
+_LEAST_RUN = 2048
+_POSITION = "minibatchSourcePosition"
+_Integers = npt.NDArray[np.int64]
+
+
+@functools.lru_cache(maxsize=64)
+def turns_of(counts: tuple[int, ...]) -> _Integers:
+    """Return the part of each turn, if each part has a number of turns that are spread evenly.
+
+    Turn number k of n is due at (k + 1/2) / n; earlier parts come first.
+
+    Example:
+        >>> turns_of((2, 1)).tolist()
+        [0, 1, 0]
+    """
+    due: npt.NDArray[np.float64] = np.concatenate([(np.arange(count) + 0.5) / count for count in counts])
+    turns: _Integers = np.repeat(np.arange(len(counts)), counts)[np.argsort(due, kind="stable")]
+    turns.flags.writeable = False
+    return turns
+
+
+class Weights(NamedTuple):
+    """The weights from a position on.
+
+    Attributes:
+        first: The position.
+        counts: Turns of each part, 1,000 together.
+        taken: Sequences of each part before the position.
+    """
+
+    first: int
+    counts: tuple[int, ...]
+    taken: tuple[int, ...]
+
+    def parts(self, begin: int, end: int) -> _Integers:
+        """Return the part of each position from `begin` to before `end`."""
+        return turns_of(self.counts)[(np.arange(begin, end) - self.first) % NUM_TURNS]
+
+    def taken_at(self, position: int) -> tuple[int, ...]:
+        """Return how many sequences of each part come before a position."""
+        rounds, rest = divmod(position - self.first, NUM_TURNS)
+        of_rest = np.bincount(turns_of(self.counts)[:rest], minlength=len(self.counts)).tolist()
+        return tuple(
+            taken + rounds * count + more for taken, count, more in zip(self.taken, self.counts, of_rest, strict=True)
+        )
+
+    def position_after(self, part: int, count: int) -> int:
+        """Return the position after sequence number `count` of a part, counted from 1 at the beginning of the data."""
+        rounds, rest = divmod(count - self.taken[part] - 1, self.counts[part])
+        places = np.flatnonzero(turns_of(self.counts) == part)
+        return self.first + rounds * NUM_TURNS + int(places[rest]) + 1
+
+
+class _Run(NamedTuple):
+    """Consecutive sequences of the mixed order.
+
+    Attributes:
+        first: Position of the first.
+        sequences: Their indices in the joined table.
+        chunks: The chunk of each, in the joined table.
+        lengths: Samples of each.
+        ends: Whether a part ends a sweep with the sequence.
+    """
+
+    first: int
+    sequences: _Integers
+    chunks: _Integers
+    lengths: npt.NDArray[np.uint32]
+    ends: npt.NDArray[np.bool_]
+
+    @property
+    def end(self) -> int:
+        """The position after the last."""
+        return self.first + len(self.sequences)
+
+    def after(self, position: int) -> _Run:
+        """Return the sequences from a position on."""
+        skipped = position - self.first
+        return _Run(position, *(column[skipped:] for column in self[1:]))
+
+    def then(self, other: _Run) -> _Run:
+        """Return the sequences of both runs."""
+        columns = zip(self[1:], other[1:], strict=True)
+        return _Run(self.first, *(np.concatenate(pair) for pair in columns))
+
+
+class _Page(NamedTuple):
+    """Minibatches that were cut at once: a pool, or all whole minibatches of a run.
+
+    Attributes:
+        order: Index of each sequence in the run from the first position of the page on, in delivered order.
+        bounds: First sequence of each minibatch and, last, the number of sequences.
+        cursors: The cursor before each minibatch and, last, after all.
+        ends: For each minibatch whether a part ends a sweep in it.
+    """
+
+    order: npt.NDArray[np.intp]
+    bounds: list[int]
+    cursors: list[Cursor]
+    ends: list[bool]
+
+
+def _kept(run: _Run, budget: Budget) -> npt.NDArray[np.intp]:
+    """Return the indices of the sequences that the budget does not drop."""
+    if budget.oversize != "drop":
+        return np.arange(len(run.lengths))
+    return np.flatnonzero(run.lengths <= budget.longest)
+
+
+class _Bookmark(NamedTuple):
+    """Position of the timeline, and the other values that the next read needs."""
+
+    settings: tuple[Size, Partition] | None
+    cursor: Cursor
+    rounds_to_pass: int
+    weights: tuple[Weights, ...]
+    epoch_end: int | None
+
+
+def _cursor(position: int, batch: int = 0, pool_end: int = 0) -> Cursor:
+    return position, 0, pool_end, 0, 0, batch
+
+
+class _PartOfOrder:
+    """A part of the mixed order, at any of its sequences.
+
+    Args:
+        new: Makes its timeline.
+        first_sequence: Index of its first sequence in the joined table.
+        first_chunk: Index of its first chunk.
+    """
+
+    def __init__(self, new: Callable[[], Timeline], first_sequence: int, first_chunk: int) -> None:
+        self.timeline = new()
+        self.first_sequence, self.first_chunk = first_sequence, first_chunk
+        self.num_sequences = self.timeline.num_sequences
+
+    def go_to(self, number: int) -> None:
+        """Go to a sequence, counted over sweeps."""
+        sweep, rest = divmod(number, self.num_sequences)
+        self.timeline.go_to(sweep * self.timeline.num_samples)
+        if rest and not self.timeline.pass_over(rest, WHOLE, 1, LARGEST_WORD):
+            self.read(rest)
+
+    def read(self, count: int) -> tuple[_Integers, _Integers]:
+        """Read sequences: their indices and their chunks in the joined table."""
+        columns: list[tuple[_Integers, _Integers]] = []
+        while count:
+            selection = self.timeline.read(count)
+            assert selection is not None  # a part has no end
+            columns.append((selection.sequences, selection.chunks))
+            count -= len(selection.sequences)
+        sequences, chunks = (np.concatenate(column) for column in zip(*columns, strict=True))
+        return sequences + self.first_sequence, chunks + self.first_chunk
+
+
+class MixedTimeline:
+    """The mixed order of several timelines. `cntkio.timeline.AnyTimeline` documents its methods.
+
+    Args:
+        timelines: For each part a function that makes its timeline, which has no end and counts sequences.
+        lengths: Samples of all sequences of all parts.
+        first_sequences: First sequence of each part and, last, the number of sequences.
+        first_chunks: First chunk of each part and, last, the number of chunks.
+        chunk_starts: First sequence of each chunk and, last, the number of sequences.
+        weights: The weights from position 0 on.
+        seed: Seed of the order of a pool's minibatches.
+        stop: Whether the data end with the first part that has delivered a sweep, with the last, or never.
+    """
+
+    names_sequences = False
+
+    def __init__(
+        self,
+        timelines: Sequence[Callable[[], Timeline]],
+        lengths: npt.NDArray[np.unsignedinteger[Any]],
+        first_sequences: Sequence[int],
+        first_chunks: Sequence[int],
+        chunk_starts: npt.NDArray[np.int64],
+        weights: Weights,
+        *,
+        seed: int = 0,
+        stop: str = "forever",
+    ) -> None:
+        self.checkpoint_settings: Mapping[str, Any] = {}
+        self._make_parts = lambda: [
+            _PartOfOrder(*part) for part in zip(timelines, first_sequences, first_chunks, strict=False)
+        ]
+        self._parts = self._make_parts()
+        self._lengths, self._chunk_starts = lengths, np.ascontiguousarray(chunk_starts, np.int64)
+        self._weights: tuple[Weights, ...] = (weights,)
+        self._seed, self._stop = seed, stop
+        self._budgets = Budgets(None)
+        self._epoch_end: int | None = None
+        self._settings: tuple[Size, Partition] | None = None
+        self._mode: _Minibatches | _InTurn | DealtMinibatches | None = None
+        self._budget: Budget | None = None  # of a minibatch
+        self._at = _cursor(0)
+        self._run: _Run | None = None  # None: the parts are elsewhere
+        self._page: _Page | None = None
+        self._held = 0
+        self._plan = Plan([], 0)
+        self._planned: _Run | None = None
+
+    @property
+    def num_samples(self) -> int:
+        return sum(part.timeline.num_samples for part in self._parts)
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self._lengths)
+
+    @property
+    def num_chunks(self) -> int:
+        return len(self._chunk_starts) - 1
+
+    @property
+    def end(self) -> int | None:
+        return self._epoch_end if self._epoch_end is not None else self._end_of(self._weights)
+
+    def _end_of(self, weights: tuple[Weights, ...]) -> int | None:
+        """Return the position at which the data end; None: they do not end."""
+        if self._stop == "forever":
+            return None
+        ends = [self._end_of_sweep(weights, index, part.num_sequences) for index, part in enumerate(self._parts)]
+        return min(ends) if self._stop == "first" else max(ends)
+
+    @staticmethod
+    def _end_of_sweep(weights: tuple[Weights, ...], part: int, num_sequences: int) -> int:
+        """Return the position at which a part has delivered its first sweep."""
+        of_time = next(of_time for of_time in reversed(weights) if of_time.taken[part] < num_sequences)
+        return of_time.position_after(part, num_sequences)
+
+    # ------------------------------------------------------------------------------------------ the mixed order
+
+    def _weights_at(self, position: int) -> Weights:
+        return next(of_time for of_time in reversed(self._weights) if of_time.first <= position)
+
+    def _parts_between(self, begin: int, end: int) -> _Integers:
+        """Return the part of each position."""
+        found, until = [], end
+        for of_time in reversed(self._weights):
+            first = max(begin, of_time.first)
+            if first < until:
+                found.append(of_time.parts(first, until))
+                until = first
+        return np.concatenate(found[::-1]) if found else np.empty(0, np.int64)
+
+    def part_of(self, position: int) -> int:
+        """Return the index of the part with the turn at a position."""
+        return int(self._parts_between(position, position + 1)[0])
+
+    def _prepared(self) -> _Run:
+        """Return the run that was computed; after a move, an empty run at the position."""
+        position = self._at[0]
+        if self._run is None or not self._run.first <= position <= self._run.end:
+            taken = self._weights_at(position).taken_at(position)
+            for part, number in zip(self._parts, taken, strict=True):
+                part.go_to(number)
+            empty = np.empty(0, np.int64)
+            self._run = _Run(position, empty, empty, empty.astype(np.uint32), empty.astype(np.bool_))
+            self._page = None
+        return self._run
+
+    def run(self, first: int, count: int) -> tuple[_Run, bool]:
+        """Return at least `count` sequences from a position on, fewer only if the data end, and whether they end."""
+        run, end = self._prepared(), self.end
+        until = first + count if end is None else min(first + count, end)
+        if run.end < until:
+            more = max(until, run.end + _LEAST_RUN)
+            following = self._following(run.end, more if end is None else min(more, end))
+            run = self._run = run.after(max(min(self._held, first), run.first)).then(following)
+        if end is not None and run.end > end:  # an epoch that ends earlier
+            run = _Run(run.first, *(column[: end - run.first] for column in run[1:]))
+        return run.after(first), run.end == end
+
+    def _following(self, begin: int, end: int) -> _Run:
+        parts = self._parts_between(begin, end)
+        by_part = np.argsort(parts, kind="stable")
+        counts = np.bincount(parts, minlength=len(self._parts)).tolist()
+        taken = self._weights_at(begin).taken_at(begin)
+        sequences, chunks = np.empty((2, len(parts)), np.int64)
+        ends = np.zeros(len(parts), np.bool_)
+        first = 0
+        for part, before, count in zip(self._parts, taken, counts, strict=True):
+            if count:
+                places = by_part[first : first + count]
+                sequences[places], chunks[places] = part.read(count)
+                ends[places] = np.arange(before + 1, before + count + 1) % part.num_sequences == 0
+                first += count
+        return _Run(begin, sequences, chunks, self._lengths[sequences].astype(np.uint32), ends)
+
+    # ----------------------------------------------------------------------------------------------- minibatches
+
+    def page(self) -> tuple[_Page, int, _Run] | None:
+        """Return minibatches, the number of the next of them, and the sequences that they index; None at the end."""
+        assert self._budget is not None
+        while True:
+            position = self._at[0]
+            self._prepared()
+            page = self._page
+            if page is None or self._at not in page.cursors[:-1]:
+                if self.end is not None and position >= self.end:
+                    return None
+                page = self._page = self._cut(position, self._budget)
+            if len(page.bounds) > 1:
+                first = page.cursors[0][0]
+                number = page.cursors.index(self._at)
+                assert self._run is not None
+                return page, number, self._run.after(first)
+            self._at = page.cursors[-1]  # everything in it was left out
+
+    def _cut(self, position: int, budget: Budget) -> _Page:
+        """Cut the next page."""
+        core = budget.for_core()
+        if budget.pool is None:
+            count = _LEAST_RUN
+            while True:
+                run, is_end = self.run(position, count)
+                kept = _kept(run, budget)
+                order, bounds = core.batches(run.lengths[kept], 0)
+                if is_end or len(bounds) > 2:
+                    break
+                count = 2 * max(len(run.lengths), 1)  # the only minibatch may go on
+            after = position + len(run.lengths)
+            if not is_end:
+                bounds = bounds[:-1]
+                after = position + int(kept[bounds[-1]])
+            cursors = [_cursor(position + first) for first in kept[bounds[:-1]].tolist()]
+            cursors[:1] = [_cursor(position)] * bool(cursors)
+        else:
+            run = self._pool(position, budget, budget.pool)
+            kept = _kept(run, budget)
+            order, bounds = core.batches(run.lengths[kept], (self._seed + position) % 2**64)
+            after = run.end
+            cursors = [_cursor(position, batch, after * bool(batch)) for batch in range(len(bounds) - 1)]
+        indices = kept[order[: bounds[-1]]]
+        ends = np.logical_or.reduceat(run.ends[indices], bounds[:-1]).tolist() if cursors else []
+        return _Page(indices, bounds, [*cursors, _cursor(after)], ends)
+
+    def _pool(self, position: int, budget: Budget, size: int) -> _Run:
+        """Return the sequences of a pool. It ends before the sequence that would exceed its size."""
+        count = min(size, 1 << 20) + 1
+        while True:
+            run, is_end = self.run(position, count)
+            kept = _kept(run, budget)
+            amounts = np.cumsum(run.lengths[kept] if budget.pool_unit == "samples" else np.ones(len(kept), np.int64))
+            num_in_pool = max(int(np.searchsorted(amounts, size, side="right")), 1)
+            if num_in_pool < len(kept):
+                return _Run(run.first, *(column[: kept[num_in_pool]] for column in run[1:]))
+            if is_end:
+                return run
+            count = 2 * len(run.lengths)
+
+    def move(self, cursor: Cursor) -> None:
+        """Go to a cursor of a page."""
+        self._at = cursor
+
+    def _mode_for(self, size: Size, partition: Partition) -> _Minibatches | _InTurn | DealtMinibatches:
+        if self._mode is None or (size, partition) != self._settings:
+            check_request(size if not isinstance(size, Budget) else 1, Limits())
+            self._check_change(size, partition)
+            is_global = isinstance(partition, GlobalPartition)
+            if is_global and (partition.deal == "chunk" or partition.remainder == "merge"):
+                raise ConfigError(
+                    "a mixture of sequences takes neither deal='chunk' nor remainder='merge'; use deal='length' and "
+                    "remainder='empty'",
+                    key="deal" if partition.deal == "chunk" else "remainder",
+                )
+            budget = size if isinstance(size, Budget) else Budget(samples=size, oversize="alone")
+            if not isinstance(size, Budget) and partition.num_shares > 1:
+                budget = Budget(samples=max(size // partition.num_shares, 1), oversize="alone")
+            elif isinstance(size, Budget):
+                budget = budget.share(partition.num_shares)
+            self._budgets.check_longest(self._lengths, budget)
+            turns = self._rounds_to_pass()
+            continues = self._settings is not None and self._settings[1].of_workers == partition.of_workers
+            mode: _Minibatches | _InTurn | DealtMinibatches = _Minibatches(self)
+            if isinstance(partition, GlobalPartition):
+                mode = DealtMinibatches(mode, self._chunk_starts, partition, row_length=row_length_of(budget))
+                if continues:
+                    mode.rounds_to_pass = turns
+            elif partition.count > 1 or partition.is_balanced:
+                mode = _InTurn(mode, partition)
+            self._settings, self._mode = (size, partition), mode
+            if budget != self._budget:
+                self._budget, self._page = budget, None
+        return self._mode
+
+    def _check_change(self, size: Size, partition: Partition) -> None:
+        *_, batch = self._at
+        if self._settings is not None and batch and not is_same_deal(self._settings, size, partition):
+            raise ConfigError(
+                f"size or partition change after {batch} minibatches of a pool, which have no position of their own; "
+                "change them where a pool ends, or go to a position first",
+                key="pool",
+            )
+
+    def _rounds_to_pass(self) -> int:
+        return 0 if self._mode is None else self._mode.rounds_to_pass
+
+    def read(self, minibatch_size_in_samples: Size, partition: Partition = WHOLE) -> Selection | None:
+        """Deliver the next sequences: a single read of `read_several`."""
+        reads = self.read_several(minibatch_size_in_samples, partition, 1)
+        return None if reads is None else reads.selection
+
+    def read_several(self, minibatch_size_in_samples: Size, partition: Partition, most: int) -> Reads | None:
+        mode = self._mode_for(minibatch_size_in_samples, partition)
+        delivery = mode.read(most)
+        if delivery is None:
+            return None
+        selection, bounds, ends_of_sweep, cursors = delivery
+        here = self.bookmark()
+        bookmarks = [here._replace(cursor=cursor) for cursor in cursors]
+        return Reads(selection, bounds, ends_of_sweep, bookmarks)
+
+    def pass_over(self, minibatch_size_in_samples: Size, partition: Partition, most: int, until: int) -> int:
+        return 0
+
+    # ------------------------------------------------------------------------------------------------- chunks
+
+    def needed_chunks(self, partition: Partition = WHOLE) -> Plan:
+        run = self._prepared()
+        if run is not self._planned:
+            self._planned = run
+            chunks, firsts = np.unique(run.chunks, return_index=True)
+            in_order = chunks[np.argsort(firsts)].tolist()
+            for part in self._parts:
+                in_order += [part.first_chunk + chunk for chunk in part.timeline.needed_chunks().chunks]
+            self._plan = Plan(list(dict.fromkeys(in_order)), self._plan.version + 1)
+        return self._plan
+
+    def chunks_ahead(self, partition: Partition = WHOLE) -> Iterator[int]:
+        run = self._prepared()
+        counts = self._weights_at(run.end).counts
+
+        def ahead(index: int, part: _PartOfOrder) -> Iterator[tuple[float, int]]:
+            due = 0.0
+            for chunk in part.timeline.chunks_ahead():
+                chunk_id = part.first_chunk + chunk
+                yield due, chunk_id
+                due += float(self._chunk_starts[chunk_id + 1] - self._chunk_starts[chunk_id]) / counts[index]
+
+        for _, chunk_id in heapq.merge(*(ahead(index, part) for index, part in enumerate(self._parts))):
+            yield chunk_id
+
+    # ------------------------------------------------------------------------------------- going back, epochs
+
+    def bookmark(self) -> _Bookmark:
+        return _Bookmark(self._settings, self._at, self._rounds_to_pass(), self._weights, self._epoch_end)
+
+    def go_back(self, bookmark: _Bookmark, *, in_child: bool = False) -> None:
+        if in_child:
+            self._parts, self._run = self._make_parts(), None
+        if (bookmark.weights, bookmark.epoch_end) != (self._weights, self._epoch_end):
+            self._run = None
+        self._weights, self._epoch_end = bookmark.weights, bookmark.epoch_end
+        self._go_to(bookmark.cursor, bookmark.settings, bookmark.rounds_to_pass)
+
+    def _go_to(self, cursor: Cursor, settings: tuple[Size, Partition] | None, rounds_to_pass: int) -> None:
+        self._at, self._settings, self._mode, self._page = cursor, None, None, None
+        if settings is not None:
+            self._mode_for(*settings).rounds_to_pass = rounds_to_pass
+
+    def hold(self, bookmark: _Bookmark) -> None:
+        self._held = bookmark.cursor[0]
+
+    def begin_epoch(
+        self, begin: int, end: int, truncation_length: int | None = None, num_rows: int | None = None
+    ) -> None:
+        self._go_to_position(begin)
+        self._epoch_end = end
+
+    def ends_at(self, bookmark: _Bookmark) -> bool:
+        end = bookmark.epoch_end if bookmark.epoch_end is not None else self._end_of(bookmark.weights)
+        return end is not None and bookmark.cursor[0] >= end
+
+    # -------------------------------------------------------------------------------------------- checkpoints
+
+    def _go_to_position(self, position: int) -> None:
+        if not 0 <= position < 2**62:
+            raise CheckpointError(
+                f"position {position} is outside 0..2^62 - 1 (sequences of a mixture)", saved=position
+            )
+        self._go_to(_cursor(position), None, 0)
+
+    def checkpoint(self, bookmark: _Bookmark | None = None) -> dict[str, int]:
+        return {_POSITION: (bookmark or self.bookmark()).cursor[0]}
+
+    def restore(self, checkpoint: Mapping[str, Any]) -> None:
+        self._go_to_position(whole(_POSITION, checkpoint.get(_POSITION)))
+
+    def state(self, bookmark: _Bookmark | None = None) -> dict[str, Any]:
+        bookmark = bookmark or self.bookmark()
+        position, _, pool_end, *_, batch = bookmark.cursor
+        state = State(position, bookmark.settings, None, None, bookmark.rounds_to_pass, 0, batch).to_json()
+        if batch:
+            state["pool_end"] = pool_end
+        return {**state, "weights": [[first, list(counts), list(taken)] for first, counts, taken in bookmark.weights]}
+
+    def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
+        position, settings, _, _, rounds_to_pass, _, batch = State.from_json(state)
+        weights = tuple(self._weights_of(entry) for entry in items("weights", state.get("weights")))
+        firsts = [of_time.first for of_time in weights]
+        if firsts[:1] != [0] or any(one >= other for one, other in itertools.pairwise(firsts)):
+            raise damaged("weights", state.get("weights"), "weights from position 0 on, in ascending order")
+        before = self.bookmark()
+        try:
+            if weights != self._weights:
+                self._weights, self._run = weights, None
+            self._go_to_position(position)
+            self._go_to(_cursor(position), settings, rounds_to_pass)
+            if batch:
+                pool = self.page() if settings is not None and has_pool(settings[0]) else None
+                below("batch", batch, 0 if pool is None else len(pool[0].cursors) - 1)
+                assert pool is not None
+                self._at = pool[0].cursors[batch]
+        except ConfigError as error:
+            self.go_back(before)
+            raise refused(state, error) from error
+        except CheckpointError:
+            self.go_back(before)
+            raise
+
+    def _weights_of(self, entry: Any) -> Weights:
+        """Read the weights of a state."""
+        columns = items("weights", entry)
+        if len(columns) != 3:
+            raise damaged("weights", entry, "a position, turns, and sequences before the position")
+        first = whole("weights", columns[0], 2**62)
+        counts = tuple(wholes("weights", columns[1], len(self._parts), least=[1] * len(self._parts)))
+        taken = tuple(wholes("weights", columns[2], len(self._parts), least=[0] * len(self._parts)))
+        if sum(counts) != NUM_TURNS or sum(taken) != first:
+            raise damaged("weights", entry, f"{NUM_TURNS} turns, and as many sequences as the position")
+        return Weights(first, counts, taken)
+
+
+class _Minibatches:
+    """Deliver minibatches of the mixed order.
+
+    Args:
+        timeline: The mixed order.
+    """
+
+    rounds_to_pass = 0
+
+    def __init__(self, timeline: MixedTimeline) -> None:
+        self._timeline = timeline
+
+    def read(self, most: int) -> Delivery | None:
+        found = self._timeline.page()
+        if found is None:
+            return None
+        page, first, run = found
+        last = min(first + most, len(page.ends))
+        begin, end = page.bounds[first], page.bounds[last]
+        order, cursors, ends = page.order[begin:end], page.cursors[first + 1 : last + 1], page.ends[first:last]
+        selection = Selection(
+            run.sequences[order], run.chunks[order], ends[-1], cursors[-1][0], lengths=run.lengths[order]
+        )
+        self._timeline.move(cursors[-1])
+        return Delivery(selection, [bound - begin for bound in page.bounds[first : last + 1]], ends, cursors)
+
+    def pass_over(self, most: int, until: int) -> int:
+        return 0
+
+
+class _InTurn:
+    """Deliver one of each round of minibatches, with as many minibatches as there are partitions.
+
+    Args:
+        mode: Reads minibatches of a partition's share.
+        partition: A partition or a balanced partition, and the worker in it.
+
+    Attributes:
+        rounds_to_pass: Rounds of other workers before the next round of this worker.
+    """
+
+    def __init__(self, mode: _Minibatches, partition: Partition) -> None:
+        self._mode, self._partition = mode, partition
+        is_balanced = isinstance(partition, BalancedPartition)
+        self._worker, self._num_workers = (partition.worker, partition.num_workers) if is_balanced else (0, 1)
+        self._drops = is_balanced and partition.remainder == "drop"
+        self.rounds_to_pass = self._worker
+
+    def read(self, most: int) -> Delivery | None:
+        while True:
+            selection, cursor = self._round()
+            if selection is None or cursor is None:
+                return None
+            if not self.rounds_to_pass:
+                self.rounds_to_pass = self._num_workers - 1
+                return Delivery(selection, [0, len(selection.sequences)], [selection.end_of_sweep], [cursor])
+            self.rounds_to_pass -= 1
+
+    def pass_over(self, most: int, until: int) -> int:
+        return 0
+
+    def _round(self) -> tuple[Selection | None, Cursor | None]:
+        index, count = self._partition.index, self._partition.count
+        deliveries: list[Delivery] = []
+        num_read = 0
+        while num_read < count and (delivery := self._mode.read(count - num_read)) is not None:
+            deliveries.append(delivery)
+            num_read += len(delivery.cursors)
+        if not deliveries:
+            return None, None
+        cursor = deliveries[-1].cursors[-1]
+        end_of_sweep = any(flag for delivery in deliveries for flag in delivery.ends_of_sweep)
+        if num_read == count or (not self._partition.is_balanced and index < num_read):
+            return part_of_round(deliveries, index, end_of_sweep, cursor[0]), cursor
+        num_left = sum(len(delivery.selection.sequences) for delivery in deliveries)
+        if not self._partition.is_balanced or (num_left < count and self._drops):
+            return None, None
+        sequences, chunks = cut_for_all(deliveries, count)[index]
+        return Selection(sequences, chunks, end_of_sweep, cursor[0]), cursor

@@ -1,0 +1,56 @@
+"""Mixtures of sequences, slow and obvious: one sequence at a time. (docs/batches.md)"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from slow.timeline import sweep_order
+
+NUM_TURNS = 1000
+
+
+def turns(counts: list[int]) -> list[int]:
+    """Spread the turns of each part evenly: number k of n is due at (k + 1/2) / n, and earlier parts come first."""
+    due = [(Fraction(2 * k + 1, 2 * count), part) for part, count in enumerate(counts) for k in range(count)]
+    return [part for _, part in sorted(due)]
+
+
+class SlowMixture:
+    """The mixed order of tables, which are lists of chunks of lengths. Sequences are numbered over all tables.
+
+    `weights` are pairs: a position, and the turns of each part from there on.
+    """
+
+    def __init__(self, tables: list[list[list[int]]], weights: list[tuple[int, list[int]]], seeds: list[int]) -> None:
+        self.tables, self.weights, self.seeds = tables, weights, seeds
+        self.sizes = [sum(map(len, table)) for table in tables]
+        self.lengths = [length for table in tables for chunk in table for length in chunk]
+
+    def part_of(self, position: int) -> int:
+        first, counts = [of_time for of_time in self.weights if of_time[0] <= position][-1]
+        return turns(counts)[(position - first) % NUM_TURNS]
+
+    def order(self, end: int) -> tuple[list[int], list[bool]]:
+        """Return the sequences up to a position, and whether a part ends a sweep with them."""
+        taken = [0] * len(self.tables)
+        sequences, ends = [], []
+        for position in range(end):
+            part = self.part_of(position)
+            sweep, number = divmod(taken[part], self.sizes[part])
+            chunks = self.tables[part]
+            order = sweep_order(chunks, len(chunks), "chunks", self.seeds[part] + sweep)
+            sequences.append(sum(self.sizes[:part]) + order[number][1])
+            ends.append(number == self.sizes[part] - 1)
+            taken[part] += 1
+        return sequences, ends
+
+    def end(self, stop: str) -> int:
+        """Return the position at which the first part, or the last, has delivered a sweep."""
+        taken = [0] * len(self.tables)
+        position = 0
+        while True:
+            taken[self.part_of(position)] += 1
+            position += 1
+            finished = [count >= size for count, size in zip(taken, self.sizes, strict=True)]
+            if any(finished) if stop == "first" else all(finished):
+                return position

@@ -1,0 +1,225 @@
+"""The mixed order of several tables. (docs/batches.md)"""
+
+import functools
+import itertools
+import json
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from cntkio import BalancedPartition, Budget, CheckpointError, ConfigError, GlobalPartition, Partition
+from cntkio.timeline import Selection, Timeline, Window
+from cntkio.timeline.mixed import MixedTimeline, Weights
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from slow.batches import keeps, sweep_of_batches
+from slow.mixtures import SlowMixture
+from support.rounds import rounds
+
+properties = settings(max_examples=rounds(30), suppress_health_check=list(HealthCheck), deadline=None)
+Tables = list[list[list[int]]]
+
+some_chunks = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=6), min_size=1, max_size=4)
+some_tables = st.lists(some_chunks, min_size=1, max_size=3)
+
+
+@st.composite
+def some_counts(draw: st.DrawFn, num_parts: int) -> tuple[int, ...]:
+    shares = [draw(st.integers(1, 9)) for _ in range(num_parts)]
+    counts = [1000 * share // sum(shares) for share in shares]
+    return (*counts[:-1], 1000 - sum(counts[:-1]))
+
+
+@st.composite
+def some_sizes(draw: st.DrawFn, count: int = 1) -> Budget:
+    limits: dict[str, Any] = {draw(st.sampled_from(["samples", "padded"])): count * draw(st.integers(1, 40))}
+    if draw(st.booleans()):
+        limits = {"rows": count * draw(st.integers(1, 3)), "row_length": draw(st.integers(9, 20)), "pool": 30}
+    elif draw(st.booleans()):
+        limits["pool"] = draw(st.integers(1, 60))
+        limits["pool_unit"] = draw(st.sampled_from(["sequences", "samples"]))
+    return Budget(**limits, oversize="drop" if "rows" in limits else draw(st.sampled_from(["alone", "drop"])))
+
+
+def make(tables: Tables, counts: tuple[int, ...], stop: str = "all") -> MixedTimeline:
+    timelines, chunks = [], [chunk for table in tables for chunk in table]
+    for number, table in enumerate(tables):
+        own = np.array([length for chunk in table for length in chunk], np.uint32)
+        starts = np.cumsum([0, *map(len, table)])
+        options: dict[str, Any] = {"window": Window(len(table), "chunks"), "seed": number, "counts_sequences": True}
+        timelines.append(functools.partial(Timeline, own, starts, **options))
+    sizes = [sum(map(len, table)) for table in tables]
+    return MixedTimeline(
+        timelines,
+        np.array([length for chunk in chunks for length in chunk], np.uint32),
+        np.cumsum([0, *sizes]).tolist(),
+        np.cumsum([0, *map(len, tables)]).tolist(),
+        np.cumsum([0, *map(len, chunks)]),
+        Weights(0, counts, (0,) * len(tables)),
+        stop=stop,
+    )
+
+
+def slow(tables: Tables, counts: tuple[int, ...]) -> SlowMixture:
+    return SlowMixture(tables, [(0, list(counts))], list(range(len(tables))))
+
+
+def read(timeline: MixedTimeline, size: Any, partition: Partition, most: int = 1) -> list[tuple[list[int], bool]]:
+    found: list[tuple[list[int], bool]] = []
+    while (reads := timeline.read_several(size, partition, most)) is not None:
+        found += [
+            (reads.selection.sequences[first:last].tolist(), end)
+            for (first, last), end in zip(itertools.pairwise(reads.bounds), reads.ends_of_sweep, strict=True)
+        ]
+    return found
+
+
+def is_possible(tables: Tables, budget: Budget) -> bool:
+    """Return whether the budget leaves something to deliver."""
+    longest = budget.longest if budget.oversize == "drop" else 9
+    return any(length <= longest for table in tables for chunk in table for length in chunk)
+
+
+@properties
+@given(tables=some_tables, stop=st.sampled_from(["first", "all"]), most=st.integers(1, 5), data=st.data())
+def test_minibatches_equal_the_slow_ones(tables: Tables, stop: str, most: int, data: st.DataObject) -> None:
+    counts = data.draw(some_counts(len(tables)))
+    budget = data.draw(some_sizes())
+    if not is_possible(tables, budget):
+        return
+    expected = slow(tables, counts)
+    order, ends = expected.order(expected.end(stop))
+    timeline = make(tables, counts, stop)
+    assert timeline.end == len(order)
+    found = read(timeline, budget, Partition(), most)
+    batches = sweep_of_batches(budget, expected.lengths, order, [True] * len(order), 0)
+    assert [batch for batch, _ in found] == batches
+    of_order = zip(order, ends, strict=True)
+    kept = [
+        end for sequence, end in of_order if budget.oversize != "drop" or keeps(budget, [expected.lengths[sequence]])
+    ]
+    if budget.pool is None:
+        flags = iter(kept)
+        assert [end for _, end in found] == [any(list(itertools.islice(flags, len(batch)))) for batch in batches]
+
+
+@properties
+@given(tables=some_tables, first=st.integers(0, 3000), data=st.data())
+def test_every_window_of_a_thousand_sequences_has_the_exact_proportions(
+    tables: Tables, first: int, data: st.DataObject
+) -> None:
+    counts = data.draw(some_counts(len(tables)))
+    timeline = make(tables, counts, "forever")
+    timeline.restore({"minibatchSourcePosition": first})
+    selection = timeline.read(Budget(sequences=1000), Partition())
+    assert selection is not None
+    starts = np.cumsum([sum(map(len, table)) for table in tables])
+    parts = Counter(np.searchsorted(starts, selection.sequences, side="right").tolist())
+    assert parts == dict(enumerate(counts))
+    assert timeline.part_of(first) == slow(tables, counts).part_of(first)
+
+
+@properties
+@given(tables=some_tables, count=st.integers(1, 3), kind=st.sampled_from("cbgw"), data=st.data())
+def test_a_state_continues_in_a_new_timeline(tables: Tables, count: int, kind: str, data: st.DataObject) -> None:
+    counts, budget = data.draw(some_counts(len(tables))), data.draw(some_sizes(count))
+    index = data.draw(st.integers(0, count - 1))
+    partition: Partition = {
+        "c": Partition(index, count),
+        "b": BalancedPartition(index, count, data.draw(st.sampled_from(["drop", "repeat"]))),
+        "g": GlobalPartition(index, count, data.draw(st.sampled_from(["length", "area"]))),
+        "w": GlobalPartition(index, count, "length", "empty", data.draw(st.integers(0, 1)), 2),
+    }[kind]
+    if not is_possible(tables, budget.share(partition.num_shares)):
+        return
+    timeline = make(tables, counts)
+    steps: list[Selection] = []
+    states, bookmarks = [], []
+    while (selection := timeline.read(budget, partition)) is not None:
+        steps.append(selection)
+        states.append(json.loads(json.dumps(timeline.state())))
+        bookmarks.append(timeline.bookmark())
+    whole = [(step.sequences.tolist(), step.end_of_sweep) for step in steps]
+    for at in data.draw(st.sets(st.integers(0, max(len(states) - 1, 0)), max_size=3)) if states else ():
+        again = make(tables, counts)
+        again.load_state(states[at])
+        assert again.state() == states[at]
+        assert read(again, budget, partition) == whole[at + 1 :]
+        timeline.go_back(bookmarks[at], in_child=data.draw(st.booleans()))
+        assert read(timeline, budget, partition, 3) == whole[at + 1 :]
+
+
+@properties
+@given(tables=some_tables, ranks=st.lists(st.integers(1, 4), min_size=2, max_size=4), data=st.data())
+def test_a_global_state_continues_on_another_number_of_ranks(
+    tables: Tables, ranks: list[int], data: st.DataObject
+) -> None:
+    counts, budget = data.draw(some_counts(len(tables))), data.draw(some_sizes())
+    if not is_possible(tables, budget):
+        return
+    whole = read(make(tables, counts), budget, Partition())
+    state, number = None, 0
+    for count in ranks:
+        timelines = [make(tables, counts) for _ in range(count)]
+        for timeline in timelines if state is not None else ():
+            timeline.load_state(state)
+        for _ in range(3):
+            found = [timeline.read(budget, GlobalPartition(index, count)) for index, timeline in enumerate(timelines)]
+            sequences = sorted(sequence for step in found if step for sequence in step.sequences.tolist())
+            assert sequences == (sorted(whole[number][0]) if number < len(whole) else [])
+            number += 1
+        states = [json.dumps(timeline.state()) for timeline in timelines]
+        assert len(set(states)) == 1
+        state = json.loads(states[0])
+
+
+@properties
+@given(tables=some_tables, count=st.integers(1, 4), data=st.data())
+def test_balanced_partitions_have_equally_many_minibatches(tables: Tables, count: int, data: st.DataObject) -> None:
+    counts, budget = data.draw(some_counts(len(tables))), data.draw(some_sizes(count))
+    share = budget.share(count)
+    if not is_possible(tables, share):
+        return
+    found = [read(make(tables, counts), budget, BalancedPartition(index, count)) for index in range(count)]
+    plain = [read(make(tables, counts), budget, Partition(index, count)) for index in range(count)]
+    assert len({len(of_one) for of_one in found}) == 1
+    lengths = [length for table in tables for chunk in table for length in chunk]
+    for batch, _ in itertools.chain(*found, *plain):
+        assert batch and (len(batch) == 1 or keeps(share, [lengths[sequence] for sequence in batch]))
+    single = read(make(tables, counts), share, Partition())
+    assert sorted(batch for of_one in plain for batch, _ in of_one) == sorted(batch for batch, _ in single)
+
+
+@properties
+@given(tables=some_tables, data=st.data())
+def test_needed_chunks_hold_what_is_delivered(tables: Tables, data: st.DataObject) -> None:
+    counts, budget = data.draw(some_counts(len(tables))), data.draw(some_sizes())
+    if not is_possible(tables, budget):
+        return
+    timeline = make(tables, counts)
+    while True:
+        known = {*timeline.needed_chunks().chunks, *itertools.islice(timeline.chunks_ahead(), 100)}
+        selection = timeline.read(budget, Partition())
+        if selection is None:
+            break
+        assert set(selection.chunks.tolist()) <= known
+
+
+def test_what_a_mixture_of_sequences_cannot_do_is_refused() -> None:
+    timeline = make([[[1, 2, 3]], [[4, 5, 6]]], (500, 500))
+    with pytest.raises(ConfigError, match="neither deal='chunk'"):
+        timeline.read(4, GlobalPartition(0, 2, "chunk"))
+    with pytest.raises(ConfigError, match="remainder='merge'"):
+        timeline.read(4, GlobalPartition(0, 2, "length", "merge"))
+    timeline.read(Budget(sequences=1, pool=4), Partition())
+    with pytest.raises(ConfigError, match="after 1 minibatches of a pool"):
+        timeline.read(4, Partition())
+    state = timeline.state()
+    for damage in (
+        {"batch": 9}, {"position": -1}, {"weights": []}, {"weights": [[0, [1, 999], [0, 1]]]},
+        {"weights": [[0, [1, 1], [0, 0]]]}, {"weights": [[5, [500, 500], [2, 3]]]}, {"weights": [[0, [500, 500]]]},
+    ):  # fmt: skip
+        with pytest.raises(CheckpointError):
+            timeline.load_state({**state, **damage})
+        assert timeline.state() == state
