@@ -56,7 +56,7 @@ from cntkio.io import (
 )
 from cntkio.minibatch import Minibatch, TruncatedMinibatchData
 from cntkio.mixture import Mixture, SequenceMixture
-from cntkio.rows import PackedRows, packed
+from cntkio.rows import PackedRows, SplitRows, packed
 from cntkio.source import ExplainedStep, PlannedSteps, SourcePlan
 from cntkio.survey import Finding, Findings, check
 from cntkio.timeline import BalancedPartition, Budget, GlobalPartition, Partition
@@ -99,9 +99,10 @@ __all__ = [
     "ReaderConfig",
     "Record",
     "Remote",
-    "SourcePlan",
-    "StreamConfiguration",
     "SequenceMixture",
+    "SourcePlan",
+    "SplitRows",
+    "StreamConfiguration",
     "StreamDef",
     "StreamDefs",
     "StreamInformation",

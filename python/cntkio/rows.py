@@ -1,4 +1,4 @@
-"""`packed`: the sequences of a minibatch in rows of a fixed length, without padding between them. (docs/batches.md)
+"""`packed` and `SplitRows`: sequences in rows of a fixed length, without padding between them. (docs/batches.md)
 
 ::
 
@@ -11,7 +11,8 @@ A `cntkio.Budget` with `rows` chooses the sequences of a minibatch so that they 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +20,12 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.arguments import flag, whole_number
 from cntkio.displays import counted
-from cntkio.errors import ConfigError
+from cntkio.errors import CheckpointError, ConfigError
 from cntkio.layouts import class_ids
 from cntkio.minibatch import Minibatch
+from cntkio.timeline import WHOLE, Budget, Partition, Size
+
+_STATE_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,9 +75,8 @@ def packed(minibatch: Minibatch, length: int, *, rows: int | None = None, split:
     """
     whole_number("length", length, least=1)
     flag("split", split)
-    if not minibatch:
-        raise ConfigError("the minibatch is empty; expected a minibatch with streams", key="minibatch")
-    lengths = next(iter(minibatch.values())).lengths
+    samples = _samples_of(minibatch)
+    lengths = samples.lengths
     begins = np.cumsum(lengths) - lengths
     if not split:
         if len(lengths) and lengths.max() > length:
@@ -92,8 +95,80 @@ def packed(minibatch: Minibatch, length: int, *, rows: int | None = None, split:
             f"Budget(rows={rows}, row_length={length}, pool=...)",
             key="rows",
         )
+    return _filled(samples, begins, rows, length)
+
+
+class _Samples(NamedTuple):
+    """Consecutive samples of sequences.
+
+    Attributes:
+        lengths: Number of samples of each sequence.
+        first: Samples of the first sequence before these.
+        values: For each stream with these lengths, its samples.
+        of_sequences: For each stream with one sample for each sequence, these samples.
+    """
+
+    lengths: npt.NDArray[np.int64]
+    first: int
+    values: dict[str, npt.NDArray[Any]]
+    of_sequences: dict[str, npt.NDArray[Any]]
+
+    def cut(self, count: int) -> tuple[_Samples, _Samples]:
+        """Return the first samples, and the others. A sequence of which samples are in both is in both."""
+        ends = np.cumsum(self.lengths)
+        at = int(np.searchsorted(ends, count))  # the sequence with the last of the first samples
+        rest = int(ends[at]) - count
+        parts = []
+        for lengths, first, samples, sequences in (
+            (np.append(self.lengths[:at], self.lengths[at] - rest), self.first, slice(count), slice(at + 1)),
+            (
+                np.append(rest, self.lengths[at + 1 :])[rest == 0 :],
+                (int(self.lengths[at]) - rest + self.first * (at == 0)) * (rest > 0),
+                slice(count, None),
+                slice(at + (rest == 0), None),
+            ),
+        ):
+            values = {name: value[samples] for name, value in self.values.items()}
+            of_sequences = {name: value[sequences] for name, value in self.of_sequences.items()}
+            parts.append(_Samples(lengths, first, values, of_sequences))
+        return parts[0], parts[1]
+
+    @classmethod
+    def joined(cls, parts: Sequence[_Samples]) -> _Samples:
+        """Return the samples of several parts, of the streams that are in all of them."""
+        columns: list[dict[str, npt.NDArray[Any]]] = []
+        for mappings in ([part.values for part in parts], [part.of_sequences for part in parts]):
+            names = [name for name in mappings[0] if all(name in mapping for mapping in mappings)]
+            columns.append({name: np.concatenate([mapping[name] for mapping in mappings]) for name in names})
+        return cls(np.concatenate([part.lengths for part in parts]), parts[0].first, *columns)
+
+
+def _samples_of(minibatch: Minibatch) -> _Samples:
+    if not minibatch:
+        raise ConfigError("the minibatch is empty; expected a minibatch with streams", key="minibatch")
+    lengths = next(iter(minibatch.values())).lengths
+    found = _Samples(lengths, 0, {}, {})
+    for name, data in minibatch.items():
+        samples = class_ids(data) if data.is_sparse else data.values
+        if np.array_equal(data.lengths, lengths):
+            found.values[name] = samples
+        if (data.lengths == 1).all():
+            found.of_sequences[name] = samples
+        elif name not in found.values:
+            raise ConfigError(
+                f"stream {name!r} has neither the lengths of the first stream nor one sample for each sequence; leave "
+                "it out",
+                key="minibatch",
+            )
+    return found
+
+
+def _filled(samples: _Samples, begins: npt.NDArray[np.int64], rows: int, length: int) -> PackedRows:
+    """Put each sequence into the cells from its `begins` on."""
+    lengths = samples.lengths
     in_sequence = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     cells = np.repeat(begins, lengths) + in_sequence
+    in_sequence[: lengths[:1].sum()] += samples.first
     num_cells = rows * length
     begins_segment = np.zeros(num_cells + 1, np.bool_)
     begins_segment[::length] = True
@@ -102,21 +177,138 @@ def packed(minibatch: Minibatch, length: int, *, rows: int | None = None, split:
     segment_ids, position_ids = np.zeros(num_cells, np.int32), np.zeros(num_cells, np.int32)
     segment_ids[cells] = np.repeat(np.arange(1, len(lengths) + 1), lengths)
     position_ids[cells] = in_sequence
-    values, of_sequences = {}, {}
-    for name, data in minibatch.items():
-        samples = class_ids(data) if data.is_sparse else data.values
-        if np.array_equal(data.lengths, lengths):
-            filled = np.zeros((num_cells, *samples.shape[1:]), samples.dtype)
-            filled[cells] = samples
-            values[name] = filled.reshape(rows, length, *samples.shape[1:])
-        if (data.lengths == 1).all():
-            of_sequences[name] = samples
-        elif name not in values:
-            raise ConfigError(
-                f"stream {name!r} has neither the lengths of the first stream nor one sample for each sequence; leave "
-                "it out",
-                key="minibatch",
-            )
+    values = {}
+    for name, of_stream in samples.values.items():
+        filled = np.zeros((num_cells, *of_stream.shape[1:]), of_stream.dtype)
+        filled[cells] = of_stream
+        values[name] = filled.reshape(rows, length, *of_stream.shape[1:])
     shape = rows, length
     cu_seqlens = np.flatnonzero(begins_segment).astype(np.int32)
-    return PackedRows(values, of_sequences, segment_ids.reshape(shape), position_ids.reshape(shape), cu_seqlens)
+    return PackedRows(values, samples.of_sequences, segment_ids.reshape(shape), position_ids.reshape(shape), cu_seqlens)
+
+
+class Readable(Protocol):
+    """A source, or a mixture of sources."""
+
+    def read(self, minibatch_size_in_samples: Size, partition: Partition = ..., /) -> Minibatch | None:
+        """Return the next minibatch, or None when the data have ended."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that is needed to continue after the last minibatch."""
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
+        """Continue where a state was taken."""
+
+
+class SplitRows:
+    """Rows without empty cells: a sequence continues in the next row, also in the next rows that are read.
+
+    In rows that begin inside a sequence, `position_ids` begin above 0, and `of_sequences` has that sequence again.
+
+    Args:
+        source: Source or mixture to read. From now on only this object may read it.
+        length: Cells of a row.
+        rows: Number of rows of each result.
+        size: Size of the minibatches that are read; None: the samples of the rows. A pool or an order of any kind can
+            be asked for with a `Budget`.
+        partition: The share to read. The shares of several partitions may fill different numbers of rows.
+
+    Raises:
+        ConfigError: `length` or `rows` is not possible.
+
+    Example:
+        >>> from cntkio import CTFDeserializer, MinibatchSource, infer_streams
+        >>> path = "examples/alice/train.ctf"
+        >>> source = MinibatchSource(CTFDeserializer(path, infer_streams(path)), max_sweeps=1)
+        >>> rows = SplitRows(source, 512, rows=4)
+        >>> found = list(rows)
+        >>> sum(int((of_one.segment_ids > 0).sum()) for of_one in found) == source.num_samples
+        True
+        >>> bool((found[0].segment_ids > 0).all()), int(found[1].position_ids[0, 0]) > 0
+        (True, True)
+    """
+
+    def __init__(
+        self,
+        source: Readable,
+        length: int,
+        *,
+        rows: int,
+        size: Size | None = None,
+        partition: Partition = WHOLE,
+    ) -> None:
+        self.length, self.rows = whole_number("length", length, least=1), whole_number("rows", rows, least=1)
+        self.size: Size = Budget(samples=rows * length, oversize="alone") if size is None else size
+        self._source, self._partition = source, partition
+        self._begin()
+
+    def _begin(self) -> None:
+        # The minibatch with the next sample: the source's state before it, and how many of its samples were delivered.
+        self._before = self._source.state_dict()
+        self._num_delivered = 0
+        self._rest: _Samples | None = None
+
+    def read(self) -> PackedRows | None:
+        """Return the next rows, or None when the data have ended. The last rows may have empty cells at their end."""
+        num_cells = self.rows * self.length
+        parts = [] if self._rest is None else [self._rest]
+        num_samples = sum(int(part.lengths.sum()) for part in parts)
+        before, num_delivered = self._before, self._num_delivered
+        while num_samples < num_cells:
+            state = self._source.state_dict()
+            minibatch = self._source.read(self.size, self._partition)
+            if minibatch is None:
+                before, num_delivered = state, 0
+                break
+            if minibatch.num_sequences:
+                parts.append(_samples_of(minibatch))
+                before, num_delivered = state, 0
+                num_samples += int(parts[-1].lengths.sum())
+        rest = None
+        if num_samples > num_cells:
+            *_, last = parts
+            kept = int(last.lengths.sum()) - (num_samples - num_cells)
+            parts[-1], rest = last.cut(kept)
+            num_delivered += kept
+        elif num_samples == num_cells:
+            before, num_delivered = self._source.state_dict(), 0
+        self._before, self._num_delivered, self._rest = before, num_delivered, rest
+        if not parts:
+            return None
+        samples = _Samples.joined(parts)
+        return _filled(samples, np.cumsum(samples.lengths) - samples.lengths, self.rows, self.length)
+
+    def __iter__(self) -> Iterator[PackedRows]:
+        while (found := self.read()) is not None:
+            yield found
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that is needed to continue here: a small dict for JSON."""
+        return {"version": _STATE_VERSION, "num_delivered": self._num_delivered, "source": self._before}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where a `state_dict` was taken, also with other rows, but with the same size and partition.
+
+        Raises:
+            CheckpointError: The state does not fit the source, or is damaged.
+        """
+        if not isinstance(state, Mapping) or state.get("version") != _STATE_VERSION or "source" not in state:
+            raise CheckpointError("not the state of SplitRows; expected a result of its state_dict()", saved=state)
+        num_delivered = state.get("num_delivered")
+        if type(num_delivered) is not int or num_delivered < 0:
+            raise CheckpointError(f"the state's 'num_delivered' is {num_delivered!r}", saved=num_delivered)
+        self._source.load_state_dict(state["source"])
+        self._begin()
+        if not num_delivered:
+            return
+        minibatch = self._source.read(self.size, self._partition)
+        while minibatch is not None and not minibatch.num_sequences:
+            minibatch = self._source.read(self.size, self._partition)
+        samples = None if minibatch is None else _samples_of(minibatch)
+        if samples is None or int(samples.lengths.sum()) <= num_delivered:
+            raise CheckpointError(
+                f"the state's 'num_delivered' is {num_delivered}, but the next minibatch has fewer samples; was it "
+                "read with another size or partition?",
+                saved=num_delivered,
+            )
+        self._rest, self._num_delivered = samples.cut(num_delivered)[1], num_delivered

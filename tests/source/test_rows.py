@@ -1,17 +1,21 @@
 """Minibatches in rows of a fixed length. (docs/batches.md)"""
 
 import itertools
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from cntkio import (
     BalancedPartition,
     Budget,
+    CheckpointError,
     ConfigError,
     CTFDeserializer,
     GlobalPartition,
     MinibatchSource,
+    SplitRows,
     StreamDef,
     StreamDefs,
     packed,
@@ -103,6 +107,58 @@ def test_global_ranks_share_the_rows_of_a_single_reader(folder: Path) -> None:
                 own = packed(minibatch, 16, rows=2)
                 assert own.values["x"].tolist() == rows.values["x"][index::2].tolist()
             assert source.read(budget, GlobalPartition(index, 2)) is None
+
+
+@settings(max_examples=rounds(40), suppress_health_check=list(HealthCheck))
+@given(
+    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=30), length=st.integers(1, 20), rows=st.integers(1, 4),
+    size=st.sampled_from([None, 1, 17, Budget(padded=40, pool=12, oversize="alone")]), at=st.integers(0, 50),
+)  # fmt: skip
+def test_split_rows_continue_sequences_across_minibatches_and_states(
+    folder: Path, lengths: list[int], length: int, rows: int, size: Any, at: int
+) -> None:
+    def split(source: MinibatchSource) -> SplitRows:
+        return SplitRows(source, length, rows=rows, size=size)
+
+    with make(folder, lengths) as source:
+        own = size or Budget(samples=rows * length, oversize="alone")
+        expected = [
+            (key, step) for minibatch in source.minibatches(own) for key, step in minibatch["x"].values.tolist()
+        ]
+    found, states = [], []
+    with make(folder, lengths) as source:
+        reader = split(source)
+        while (packed_rows := reader.read()) is not None:
+            found.append(packed_rows)
+            states.append(json.loads(json.dumps(reader.state_dict())))
+    cells = np.concatenate([of_one.values["x"].reshape(-1, 2) for of_one in found])
+    assert [tuple(cell) for cell in cells[: len(expected)].tolist()] == expected
+    assert len(found) == -(-len(expected) // (rows * length)) and not cells[len(expected) :].any()
+    for of_one in found:
+        is_filled = of_one.segment_ids > 0
+        assert of_one.position_ids[is_filled].tolist() == of_one.values["x"][is_filled][:, 1].tolist()
+        of_samples = of_one.of_sequences["y"][of_one.segment_ids[is_filled] - 1, 0]
+        assert of_samples.tolist() == of_one.values["x"][is_filled][:, 0].tolist()
+        assert {*range(0, rows * length + 1, length)} <= set(of_one.cu_seqlens.tolist())
+    at = min(at, len(states) - 1)
+    with make(folder, lengths) as source:
+        reader = split(source)
+        reader.load_state_dict(states[at])
+        assert reader.state_dict() == states[at]
+        rest = list(reader)
+    assert [of_one.values["x"].tolist() for of_one in rest] == [
+        of_one.values["x"].tolist() for of_one in found[at + 1 :]
+    ]
+
+
+def test_a_state_of_split_rows_that_does_not_fit_is_refused(folder: Path) -> None:
+    with make(folder, [5, 7, 9]) as source:
+        rows = SplitRows(source, 4, rows=1)
+        rows.read()
+        state = rows.state_dict()
+        for damage in ({"version": 2}, {"num_delivered": -1}, {"num_delivered": 10**6}, {"source": {}}):
+            with pytest.raises(CheckpointError):
+                rows.load_state_dict({**state, **damage})
 
 
 def test_what_does_not_fit_rows_is_refused(folder: Path) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import CheckpointError, ConfigError
-from cntkio.timeline.budget import Budget, Size, has_pool, row_length_of
+from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, row_length_of
 from cntkio.timeline.budgeting import Budgets
 from cntkio.timeline.dealing import DealtMinibatches, cut_for_all, is_same_deal, part_of_round
 from cntkio.timeline.modes import Cursor, Delivery
@@ -121,15 +121,20 @@ class _Run(NamedTuple):
         """The position after the last."""
         return self.first + len(self.sequences)
 
-    def after(self, position: int) -> _Run:
-        """Return the sequences from a position on."""
-        skipped = position - self.first
-        return _Run(position, *(column[skipped:] for column in self[1:]))
+    def between(self, begin: int, end: int) -> _Run:
+        """Return the sequences from a position to before another."""
+        part = slice(begin - self.first, end - self.first)
+        return _Run(begin, self.sequences[part], self.chunks[part], self.lengths[part], self.ends[part])
 
     def then(self, other: _Run) -> _Run:
         """Return the sequences of both runs."""
-        columns = zip(self[1:], other[1:], strict=True)
-        return _Run(self.first, *(np.concatenate(pair) for pair in columns))
+        return _Run(
+            self.first,
+            np.concatenate([self.sequences, other.sequences]),
+            np.concatenate([self.chunks, other.chunks]),
+            np.concatenate([self.lengths, other.lengths]),
+            np.concatenate([self.ends, other.ends]),
+        )
 
 
 class _Page(NamedTuple):
@@ -231,10 +236,8 @@ class MixedTimeline:
         stop: str = "forever",
     ) -> None:
         self.checkpoint_settings: Mapping[str, Any] = {}
-        self._make_parts = lambda: [
-            _PartOfOrder(*part) for part in zip(timelines, first_sequences, first_chunks, strict=False)
-        ]
-        self._parts = self._make_parts()
+        self._new_parts = [*zip(timelines, first_sequences, first_chunks, strict=False)]
+        self._parts = [_PartOfOrder(*part) for part in self._new_parts]
         self._lengths, self._chunk_starts = lengths, np.ascontiguousarray(chunk_starts, np.int64)
         self._weights: tuple[Weights, ...] = (weights,)
         self._seed, self._stop = seed, stop
@@ -317,10 +320,9 @@ class MixedTimeline:
         if run.end < until:
             more = max(until, run.end + _LEAST_RUN)
             following = self._following(run.end, more if end is None else min(more, end))
-            run = self._run = run.after(max(min(self._held, first), run.first)).then(following)
-        if end is not None and run.end > end:  # an epoch that ends earlier
-            run = _Run(run.first, *(column[: end - run.first] for column in run[1:]))
-        return run.after(first), run.end == end
+            run = self._run = run.between(max(min(self._held, first), run.first), run.end).then(following)
+        until = run.end if end is None else min(run.end, end)  # an epoch may end earlier
+        return run.between(first, until), until == end
 
     def _following(self, begin: int, end: int) -> _Run:
         parts = self._parts_between(begin, end)
@@ -355,7 +357,7 @@ class MixedTimeline:
                 first = page.cursors[0][0]
                 number = page.cursors.index(self._at)
                 assert self._run is not None
-                return page, number, self._run.after(first)
+                return page, number, self._run.between(first, self._run.end)
             self._at = page.cursors[-1]  # everything in it was left out
 
     def _cut(self, position: int, budget: Budget) -> _Page:
@@ -395,7 +397,7 @@ class MixedTimeline:
             amounts = np.cumsum(run.lengths[kept] if budget.pool_unit == "samples" else np.ones(len(kept), np.int64))
             num_in_pool = max(int(np.searchsorted(amounts, size, side="right")), 1)
             if num_in_pool < len(kept):
-                return _Run(run.first, *(column[: kept[num_in_pool]] for column in run[1:]))
+                return run.between(position, position + int(kept[num_in_pool]))
             if is_end:
                 return run
             count = 2 * len(run.lengths)
@@ -406,30 +408,25 @@ class MixedTimeline:
 
     def _mode_for(self, size: Size, partition: Partition) -> _Minibatches | _InTurn | DealtMinibatches:
         if self._mode is None or (size, partition) != self._settings:
-            check_request(size if not isinstance(size, Budget) else 1, Limits())
+            check_request(about_samples(size), Limits())
             self._check_change(size, partition)
-            is_global = isinstance(partition, GlobalPartition)
-            if is_global and (partition.deal == "chunk" or partition.remainder == "merge"):
-                raise ConfigError(
-                    "a mixture of sequences takes neither deal='chunk' nor remainder='merge'; use deal='length' and "
-                    "remainder='empty'",
-                    key="deal" if partition.deal == "chunk" else "remainder",
-                )
-            budget = size if isinstance(size, Budget) else Budget(samples=size, oversize="alone")
-            if not isinstance(size, Budget) and partition.num_shares > 1:
-                budget = Budget(samples=max(size // partition.num_shares, 1), oversize="alone")
-            elif isinstance(size, Budget):
-                budget = budget.share(partition.num_shares)
+            num_shares = partition.num_shares
+            if isinstance(size, Budget):
+                budget = size.share(num_shares)
+            else:
+                budget = Budget(samples=max(size // num_shares, 1), oversize="alone")
             self._budgets.check_longest(self._lengths, budget)
             turns = self._rounds_to_pass()
             continues = self._settings is not None and self._settings[1].of_workers == partition.of_workers
-            mode: _Minibatches | _InTurn | DealtMinibatches = _Minibatches(self)
+            minibatches = _Minibatches(self)
+            mode: _Minibatches | _InTurn | DealtMinibatches = minibatches
             if isinstance(partition, GlobalPartition):
-                mode = DealtMinibatches(mode, self._chunk_starts, partition, row_length=row_length_of(budget))
+                _check_deal(partition)
+                mode = DealtMinibatches(minibatches, self._chunk_starts, partition, row_length=row_length_of(budget))
                 if continues:
                     mode.rounds_to_pass = turns
             elif partition.count > 1 or partition.is_balanced:
-                mode = _InTurn(mode, partition)
+                mode = _InTurn(minibatches, partition)
             self._settings, self._mode = (size, partition), mode
             if budget != self._budget:
                 self._budget, self._page = budget, None
@@ -499,7 +496,7 @@ class MixedTimeline:
 
     def go_back(self, bookmark: _Bookmark, *, in_child: bool = False) -> None:
         if in_child:
-            self._parts, self._run = self._make_parts(), None
+            self._parts, self._run = [_PartOfOrder(*part) for part in self._new_parts], None
         if (bookmark.weights, bookmark.epoch_end) != (self._weights, self._epoch_end):
             self._run = None
         self._weights, self._epoch_end = bookmark.weights, bookmark.epoch_end
@@ -583,6 +580,15 @@ class MixedTimeline:
         return Weights(first, counts, taken)
 
 
+def _check_deal(partition: GlobalPartition) -> None:
+    if partition.deal == "chunk" or partition.remainder == "merge":
+        raise ConfigError(
+            "a mixture of sequences takes neither deal='chunk' nor remainder='merge'; use deal='length' and "
+            "remainder='empty'",
+            key="deal" if partition.deal == "chunk" else "remainder",
+        )
+
+
 class _Minibatches:
     """Deliver minibatches of the mixed order.
 
@@ -626,10 +632,10 @@ class _InTurn:
 
     def __init__(self, mode: _Minibatches, partition: Partition) -> None:
         self._mode, self._partition = mode, partition
-        is_balanced = isinstance(partition, BalancedPartition)
-        self._worker, self._num_workers = (partition.worker, partition.num_workers) if is_balanced else (0, 1)
-        self._drops = is_balanced and partition.remainder == "drop"
-        self.rounds_to_pass = self._worker
+        self._num_workers, self.rounds_to_pass, self._drops = 1, 0, False
+        if isinstance(partition, BalancedPartition):
+            self._num_workers, self.rounds_to_pass = partition.num_workers, partition.worker
+            self._drops = partition.remainder == "drop"
 
     def read(self, most: int) -> Delivery | None:
         while True:
