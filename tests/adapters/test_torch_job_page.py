@@ -1,4 +1,4 @@
-"""The job of docs/job.md runs on two ranks, is killed, and resumes on three; it prints what the page shows."""
+"""The jobs of docs/job.md and docs/training.md run on two ranks, are killed, and resume on three, as printed."""
 
 import os
 import re
@@ -12,8 +12,7 @@ from support import ROOT
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-PAGE = (ROOT / "docs" / "job.md").read_text(encoding="utf-8")
-JOB = Path("examples/alice/job.py")
+FOLDER = Path("examples/alice")
 
 
 def run(folder: Path, command: str) -> tuple[int, str]:
@@ -23,16 +22,18 @@ def run(folder: Path, command: str) -> tuple[int, str]:
     return ran.returncode, ran.stdout
 
 
-def test_the_job_of_the_page_resumes_on_another_number_of_ranks(tmp_path: Path) -> None:
-    commands = re.findall(r"^```sh\n(.*)\n```$", PAGE, re.MULTILINE)
-    printed = re.findall(r"^```text\n(.*?)```$", PAGE, re.MULTILINE | re.DOTALL)
-    shutil.copytree(ROOT / JOB.parent, tmp_path / JOB.parent)
-    program = (tmp_path / JOB).read_text(encoding="utf-8")
+@pytest.mark.parametrize(("name", "job"), [("job.md", FOLDER / "job.py"), ("training.md", FOLDER / "transformer.py")])
+def test_the_job_of_a_page_resumes_on_another_number_of_ranks(name: str, job: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    commands = re.findall(r"^```sh\n(.*)\n```$", page, re.MULTILINE)
+    printed = re.findall(r"^```text\n(.*?)```$", page, re.MULTILINE | re.DOTALL)
+    shutil.copytree(ROOT / FOLDER, tmp_path / FOLDER)
+    program = (tmp_path / job).read_text(encoding="utf-8")
     line = "    optimizer.step()\n"
     failure = f"{line}    if step == 12:\n        import os\n        os.kill(os.getpid(), 9)\n"
     failing = program.replace(line, failure)
-    (tmp_path / JOB).write_text(failing, encoding="utf-8")
+    (tmp_path / job).write_text(failing, encoding="utf-8")
     status, first = run(tmp_path, commands[0])
     assert status != 0 and first == printed[0]
-    (tmp_path / JOB).write_text(program, encoding="utf-8")
+    (tmp_path / job).write_text(program, encoding="utf-8")
     assert run(tmp_path, commands[1]) == (0, printed[1])
