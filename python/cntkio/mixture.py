@@ -30,12 +30,11 @@ import numpy.typing as npt
 from cntkio.arguments import check_word, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError
-from cntkio.formats.columns import joined_keys, joined_lengths, span_at
 from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Index, Loaded, Opening, PlacesInFiles
-from cntkio.formats.foreign import as_deserializer
-from cntkio.formats.joined_index import fingerprint_of_files
+from cntkio.formats.corpus import fingerprint_of_files
+from cntkio.formats.detect import as_deserializer
 from cntkio.formats.report import Report
-from cntkio.formats.table import NamedFiles, SequenceTable
+from cntkio.formats.table import NamedFiles, SequenceTable, joined_keys, joined_lengths, span_at
 from cntkio.minibatch import Minibatch, indices_in_table
 from cntkio.source import MinibatchSource
 from cntkio.source.arrangement import Arrangement

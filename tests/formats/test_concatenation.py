@@ -368,9 +368,7 @@ def test_a_refused_state_says_that_the_order_of_files_changed(tmp_path: Path) ->
         (tmp_path / "part-000.ctf").rename(tmp_path / "part-x00.ctf")
 
     assert "part-x00.ctf is new, part-000.ctf is missing" in states_differ(tmp_path, change)
-    assert differences_of_files("2 files 0\na 1\nb 2", "2 files 1\nb 2\na 1") == (
-        "the same files in another order"
-    )
+    assert differences_of_files("2 files 0\na 1\nb 2", "2 files 1\nb 2\na 1") == ("the same files in another order")
 
 
 def test_a_corpus_may_move_to_another_folder(tmp_path: Path) -> None:
