@@ -39,6 +39,7 @@ from cntkio.minibatch import Minibatch, indices_in_table
 from cntkio.source import MinibatchSource
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.options import SourceOptions
+from cntkio.source.plan import ExplainedStep, PlannedSteps, SourcePlan
 from cntkio.source.recipe import Recipe
 from cntkio.streams import StreamInformation, StreamsByName
 from cntkio.timeline import INFINITELY_REPEAT, AnyTimeline, Partition, Size, Timeline
@@ -158,6 +159,23 @@ class Mixture(Displayed, StreamsByName):
         while (minibatch := self.read(minibatch_size_in_samples, partition)) is not None:
             yield minibatch
 
+    def plan(self, minibatch_size_in_samples: Size, partition: Partition = _WHOLE) -> MixturePlan:
+        """Return a plan of the next reads of one size with the current weights, from the index alone. (docs/plan.md)
+
+        The mixture does not move, and no data are read. Steps are counted from the mixture's position.
+
+        Raises:
+            ConfigError: The order of a source is not known without its data.
+        """
+        plans = {
+            name: source.plan(minibatch_size_in_samples, partition, from_here=True)
+            for name, source in self.sources.items()
+        }
+        shift = (self._step - self._first_step) % _NUM_TURNS
+        turns = np.roll(turns_of(tuple(self._counts.values())), -shift)
+        is_finished = np.array([count > 0 for count in self._num_sweeps.values()])
+        return MixturePlan(plans, turns, is_finished, self.stop)
+
     def set_weights(self, weights: Mapping[str, float]) -> None:
         """Change the weights of all parts from the next step on.
 
@@ -264,6 +282,75 @@ class Mixture(Displayed, StreamsByName):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class MixturePlan(Displayed):
+    """The next steps of a `Mixture`; see `Mixture.plan`. Steps are numbered from 0.
+
+    Args:
+        plans: For each part a plan from its position.
+        turns: The part of each of the next 1,000 steps, which repeat.
+        is_finished: For each part whether it has finished a sweep.
+        stop: When the data end.
+    """
+
+    def __init__(
+        self,
+        plans: Mapping[str, SourcePlan],
+        turns: npt.NDArray[np.int64],
+        is_finished: npt.NDArray[np.bool_],
+        stop: str,
+    ) -> None:
+        self._plans, self._turns, self._is_finished, self._stop = plans, turns, is_finished, stop
+
+    def _description(self) -> Description:
+        counts = np.bincount(self._turns, minlength=len(self._plans)).tolist()
+        rows = [(name, f"{count / _NUM_TURNS:.1%}") for name, count in zip(self._plans, counts, strict=True)]
+        return Description("MixturePlan", ("part", "weight"), rows, has_head=True)
+
+    def _parts(self, num_steps: int) -> npt.NDArray[np.int64]:
+        return self._turns[np.arange(num_steps) % _NUM_TURNS]
+
+    def steps(self, num_steps: int) -> PlannedSteps:
+        """Return the first steps: `num_steps`, or fewer if the data end. Positions are those of the steps' parts.
+
+        Raises:
+            CorpusError: An error that a source raises in one of these steps.
+        """
+        parts = self._parts(whole_number("num_steps", num_steps, least=0))
+        order = np.argsort(np.argsort(parts, kind="stable"))
+        counts = np.bincount(parts, minlength=len(self._plans)).tolist()
+        of_parts = [plan.steps(count) for plan, count in zip(self._plans.values(), counts, strict=True)]
+        names = [field.name for field in dataclasses.fields(PlannedSteps)]
+        columns = {name: np.concatenate([getattr(steps, name) for steps in of_parts])[order] for name in names}
+        end = self._end(parts, columns["ends_of_sweep"])
+        return PlannedSteps(**{name: column[:end] for name, column in columns.items()})
+
+    def _end(self, parts: npt.NDArray[np.int64], ends_of_sweep: npt.NDArray[np.bool_]) -> int:
+        """Return the number of steps until the data end."""
+        if self._stop == "forever":
+            return len(parts)
+        finishing = np.where(self._is_finished, 0, len(parts) + 1)
+        ended, steps = np.unique(parts[ends_of_sweep], return_index=True)
+        finishing[ended] = np.minimum(finishing[ended], np.flatnonzero(ends_of_sweep)[steps] + 1)
+        return min(int(finishing.min() if self._stop == "first" else finishing.max()), len(parts))
+
+    def explain(self, step: int) -> ExplainedStep:
+        """Return the sequences of a step. It has the number of the step in its part, and the position in its part.
+
+        Raises:
+            ConfigError: The data end before the step.
+            CorpusError: An error that a source raises up to this step.
+        """
+        parts = self._parts(whole_number("step", step, least=0) + 1)
+        if self._stop != "forever" and step >= len(self.steps(step + 1)):
+            raise ConfigError(f"the data end before step {step}", key="step")
+        number = int(np.count_nonzero(parts[:-1] == parts[-1]))
+        return list(self._plans.values())[parts[-1]].explain(number)
+
+    def part_of(self, step: int) -> str:
+        """Return the name of the part that a step reads."""
+        return list(self._plans)[self._turns[whole_number("step", step, least=0) % _NUM_TURNS]]
 
 
 def _counts(weights: Mapping[str, Any]) -> dict[str, int]:

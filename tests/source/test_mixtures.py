@@ -110,6 +110,26 @@ def test_a_mixture_stops_when_its_parts_have_finished_a_sweep(folder: Path, stop
         assert all({keys for of_one, batch in found if of_one == name for keys in batch} for name in "abc")
 
 
+@pytest.mark.parametrize("stop", ["first", "all", "forever"])
+@pytest.mark.parametrize("first", [0, 13])
+def test_the_plan_of_a_mixture_agrees_with_its_minibatches(folder: Path, stop: str, first: int) -> None:
+    with make(folder, stop=stop) as mixture:
+        read(mixture, first)
+        plan = mixture.plan(POOLED)
+        steps = plan.steps(200)
+        found = [
+            (minibatch.source, minibatch.keys_of_sequences.tolist(), minibatch.end_of_sweep)
+            for minibatch in itertools.islice(mixture.minibatches(POOLED), 200)
+        ]
+    assert steps.num_sequences.tolist() == [len(keys) for _, keys, _ in found]
+    assert steps.ends_of_sweep.tolist() == [end for *_, end in found]
+    for number in {0, min(7, len(found) - 1), len(found) - 1} if found else ():
+        assert (plan.part_of(number), plan.explain(number).keys.tolist()) == found[number][:2]
+    if stop != "forever":
+        with pytest.raises(ConfigError, match="the data end before step"):
+            plan.explain(len(found))
+
+
 def test_weights_change_from_a_step_on(folder: Path) -> None:
     with make(folder, {"a": 1, "b": 1}) as mixture:
         read(mixture, 7)
