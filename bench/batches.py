@@ -3,9 +3,10 @@
     python bench/batches.py [--sequences 100000] [--planned 10000000]
 
 The lengths are drawn from a log-normal distribution with the median 60. The first table has the share of padding in
-padded minibatches of about 32 sequences, and the time for each minibatch that a source delivers, as a ratio of the
-time with a number of samples: the shortest of several sweeps each, in turn. The second table has the seconds until a
-timeline of many sequences delivers its first minibatch, and the time to go to a state in the middle of its sweep.
+padded minibatches of about 32 sequences, and the processor time for each minibatch that a source delivers, of all
+threads together, as a ratio of the time with a number of samples: the least of several sweeps each, in turn. The
+second table has the seconds until a timeline of many sequences delivers its first minibatch, and the time to go to a
+state in the middle of its sweep.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def sizes_for(lengths: npt.NDArray[np.uint32]) -> dict[str, Size]:
 
 
 def sweep(source: MinibatchSource, size: Size) -> tuple[float, int, float]:
-    """Return the seconds of a sweep, its number of minibatches, and its share of padding."""
+    """Return the seconds of processor time of a sweep, its number of minibatches, and its share of padding."""
     source.restore_from_checkpoint({"minibatchSourcePosition": 0})
     start, count, area = time.process_time(), 0, 0
     while (minibatch := source.read(size)) is not None:

@@ -455,8 +455,8 @@ class MixedTimeline:
         if delivery is None:
             return None
         selection, bounds, ends_of_sweep, cursors = delivery
-        here = self.bookmark()
-        bookmarks = [here._replace(cursor=cursor) for cursor in cursors]
+        settings, _, rounds_to_pass, weights, epoch_end = self.bookmark()
+        bookmarks = [_Bookmark(settings, cursor, rounds_to_pass, weights, epoch_end) for cursor in cursors]
         return Reads(selection, bounds, ends_of_sweep, bookmarks)
 
     def pass_over(self, minibatch_size_in_samples: Size, partition: Partition, most: int, until: int) -> int:
