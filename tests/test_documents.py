@@ -38,6 +38,7 @@ from typing import Any
 import pytest
 from cntkio.cli import main
 from support import ROOT, house
+from support.programs import run_together
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 DATA_LANGUAGES = {"", "text", "ctf", "ebnf", "toml", "rust"}
@@ -55,6 +56,7 @@ OPTIONAL_PACKAGES = {
     "pyspark",
     "dask",
 }
+HOSTILE_TO_FORKS = OPTIONAL_PACKAGES - {"torch", "fsspec"}
 OPTIONAL_MODULES = ("arrow", "jax", "ray", "spark", "torch")
 CLUSTERS = {"ray", "spark"}  # starting them takes many seconds: their pages belong to `make test-ray` and `test-spark`
 IS_MISSING = 77  # exit status
@@ -184,7 +186,7 @@ def run_examples(examples: doctest.DocTest) -> None:
 def run_command(command: str, shown: str, place: str) -> None:
     """Run a command of a console block; compare its output, or, where none is shown, its exit status."""
     is_plain = command.startswith("cntkio ") and not set(command) & set("|&;<>$")
-    if is_plain and not OPTIONAL_PACKAGES & sys.modules.keys():
+    if is_plain and not HOSTILE_TO_FORKS & sys.modules.keys():
         status, printed = run_in_fork(shlex.split(command)[1:])
     else:
         status, printed = run_in_bash(command)
@@ -272,11 +274,10 @@ def docstring_examples(module: str) -> list[doctest.DocTest]:
 
 def in_a_process(kind: str, what: str, folder: Path) -> None:
     """Run this file as a program, for a page or for a module's docstrings."""
-    command = [sys.executable, __file__, kind, what]
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
-    if ran.returncode == IS_MISSING:
-        pytest.skip(ran.stdout.strip())
-    assert ran.returncode == 0, f"{ran.stdout}{ran.stderr}"
+    (ran,) = run_together(__file__, [kind, what], folder=folder)
+    if ran.status == IS_MISSING:
+        pytest.skip(ran.printed.strip())
+    assert ran.status == 0, f"{ran.printed}{ran.complaints}"
 
 
 def as_program(kind: str, what: str) -> int:

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import pickle
 import re
 import signal
@@ -31,6 +30,7 @@ from cntkio import (
 from cntkio.formats import htk, mlf
 from cntkio.minibatch import Minibatch
 from support import ROOT, builders
+from support.programs import run_together
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -370,8 +370,8 @@ def test_a_data_set_delivers_each_epoch_of_an_htkmlf_reader(options: dict[str, A
     ("context", "partition"),
     [
         *(("fork", partition) for partition in ("cntk", "balanced", "global")),
-        *(pytest.param("spawn", partition, marks=pytest.mark.thorough) for partition in ("cntk", "balanced")),
-        ("spawn", "global"),
+        ("forkserver", "global"),
+        *(pytest.param("spawn", partition, marks=pytest.mark.thorough) for partition in ("cntk", "balanced", "global")),
     ],
 )
 def test_with_two_workers_every_sequence_is_seen_once_a_sweep(corpus: Path, context: str, partition: Any) -> None:
@@ -418,16 +418,11 @@ def free_address() -> str:
 def test_two_distributed_processes_see_every_sequence_once_a_sweep(
     corpus: Path, partition: str, remainder: str, workers: int
 ) -> None:
-    address = free_address()
-    program = [sys.executable, "-W", "error", str(Path(__file__).parent / "torch_ranks.py"), address]
-    settings = [str(corpus), partition, remainder, str(workers)]
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    ranks = [
-        subprocess.Popen([*program, str(rank), "2", *settings], stdout=subprocess.PIPE, text=True, env=environment)
-        for rank in range(2)
-    ]
-    found = [json.loads(rank.communicate(timeout=120)[0]) for rank in ranks]
-    assert all(rank.returncode == 0 for rank in ranks)
+    program = Path(__file__).with_name("torch_ranks.py")
+    address, settings = free_address(), [corpus, partition, remainder, workers]
+    ranks = run_together(program, *([address, rank, 2, *settings] for rank in range(2)))
+    assert [rank.status for rank in ranks] == [0, 0]
+    found = [json.loads(rank.printed) for rank in ranks]
     assert Counter(key for rank in found for keys in rank for key in keys) == EACH_ONCE
     assert all(found)
     if partition == "balanced":
@@ -590,8 +585,9 @@ def test_a_state_is_exact_with_the_workers_of_a_loader(corpus: Path, partition: 
     assert [shown(minibatch) for minibatch in resumed] == expected
 
 
-def test_spawned_workers_continue_from_the_state_of_workers(corpus: Path) -> None:
-    options = {"batch_size": None, "num_workers": 2, "multiprocessing_context": "spawn"}
+@pytest.mark.parametrize("context", ["forkserver", pytest.param("spawn", marks=pytest.mark.thorough)])
+def test_started_workers_continue_from_the_state_of_workers(corpus: Path, context: str) -> None:
+    options = {"batch_size": None, "num_workers": 2, "multiprocessing_context": context}
     dataset = MinibatchDataset(make(corpus), 20)
     running = iter(torch.utils.data.DataLoader(dataset, **options))
     for _ in range(3):

@@ -4,7 +4,6 @@ import itertools
 import json
 import signal
 import socket
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from cntkio import CheckpointError, ConfigError
 from support import builders
+from support.programs import run_together
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -352,17 +352,10 @@ def agree(corpus: Path, *ranks: dict[str, Any]) -> list[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    jobs = [
-        subprocess.Popen(
-            [sys.executable, str(AGREEMENT), address, str(rank), str(len(ranks)), str(corpus), json.dumps(told)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank, told in enumerate(ranks)
-    ]
-    printed = [job.communicate(timeout=300)[0] for job in jobs]
-    assert [job.returncode for job in jobs] == [0] * len(ranks)
-    return printed
+    calls = ([address, rank, len(ranks), corpus, json.dumps(told)] for rank, told in enumerate(ranks))
+    ended = run_together(AGREEMENT, *calls)
+    assert [rank.status for rank in ended] == [0] * len(ranks)
+    return [rank.printed for rank in ended]
 
 
 @pytest.mark.parametrize(
@@ -402,16 +395,11 @@ def run(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    arguments = [str(corpus), str(checkpoint), partition, kind, str(steps)]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(JOB), address, str(rank), str(world_size), *arguments], stdout=subprocess.PIPE
-        )
-        for rank in range(world_size)
-    ]
-    printed = [process.communicate(timeout=300)[0] for process in ranks]
-    assert [process.returncode for process in ranks] == [-signal.SIGKILL if steps else 0] * world_size
-    return [json.loads(text) for text in printed]
+    arguments = [corpus, checkpoint, partition, kind, steps]
+    calls = ([address, rank, world_size, *arguments] for rank in range(world_size))
+    ended = run_together(JOB, *calls)
+    assert [rank.status for rank in ended] == [-signal.SIGKILL if steps else 0] * world_size
+    return [json.loads(rank.printed) for rank in ended]
 
 
 @pytest.mark.thorough

@@ -5,6 +5,7 @@ python tests/adapters/torch_ranks.py ADDRESS RANK WORLD_SIZE CORPUS PARTITION RE
 
 import json
 import sys
+import warnings
 
 import cntkio
 import torch
@@ -34,4 +35,5 @@ def main(address: str, rank: str, world_size: str, path: str, partition: str, re
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("error")
     main(*sys.argv[1:])

@@ -344,7 +344,7 @@ PIECES = [
 ANY_TEXT = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
 
 
-@settings(max_examples=rounds(1500))
+@settings(max_examples=1500 // step(8))
 @given(st.lists(ANY_TEXT, min_size=1, max_size=3))
 def test_any_text_gives_a_tree_or_a_configuration_error(texts: list[str]) -> None:
     texts = [re.sub(r"(?i)^\s*(configfile|currentdirectory)\s*=", "x=", text) for text in texts]

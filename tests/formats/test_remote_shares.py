@@ -66,7 +66,7 @@ def test_ranks_that_share_all_chunks_leave_out_long_gaps(
 ) -> None:
     monkeypatch.setattr(open_input, "LEAST_GAP", 2048)
     monkeypatch.setattr(compressed, "SPACING", 1 << 13)
-    text = corpus(600, 1500)
+    text = corpus(300, 1500)
     content = text if compress is None else compressed_in_frames(text, compress)
     name = "a.ctf" if compress is None else "a.ctf.gz"
     with range_server(**{name: content}) as server:

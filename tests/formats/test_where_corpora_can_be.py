@@ -180,7 +180,7 @@ class Outcome:
         return self.minibatches, states, self.counts, place, error.what
 
 
-@pytest.mark.parametrize("seed", range(rounds(9)))
+@pytest.mark.parametrize("seed", range(rounds(6)))
 def test_a_corpus_is_the_same_wherever_it_is(
     seed: int, tmp_path: Path, server: RangeServer, small_parts: random.Random
 ) -> None:

@@ -45,12 +45,13 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
-@pytest.mark.parametrize("name", ATTEMPTS)
-def test_a_request_that_is_too_large_raises_a_memory_error(path: Path, name: str) -> None:
-    ran = run(ATTEMPTS[name], path)
+def test_a_request_that_is_too_large_raises_a_memory_error(path: Path) -> None:
+    ran = run("\n".join(ATTEMPTS.values()), path)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.startswith("MemoryError: ")
-    assert any(character.isdigit() for character in ran.stdout)
+    errors = ran.stdout.splitlines()
+    assert len(errors) == len(ATTEMPTS)
+    for error in errors:
+        assert error.startswith("MemoryError: ") and any(character.isdigit() for character in error)
 
 
 @pytest.mark.parametrize("timeline", ["main", "user-defined"])
@@ -100,7 +101,7 @@ from support.builders import peak_memory
 
 folder, kind = sys.argv[1:]
 peaks = []
-for count in (3_000_000, 9_000_000):
+for count in (1_000_000, 3_000_000):
     path = f"{folder}/{count}.ctf"
     with open(path, "wb") as file:
         for first in range(0, count, 100_000):
@@ -112,7 +113,7 @@ for count in (3_000_000, 9_000_000):
     corpus.close()
     del corpus
     peaks.append(peak_memory())
-print((peaks[1] - peaks[0]) / 6_000_000)
+print((peaks[1] - peaks[0]) / 2_000_000)
 """
 
 

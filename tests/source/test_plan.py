@@ -93,7 +93,7 @@ def check(source: MinibatchSource, size: int, partition: Partition, *, from_here
         plan.explain(len(minibatches))
 
 
-@pytest.mark.parametrize("size", [1, 5, 40])
+@pytest.mark.parametrize("size", [5, *(pytest.param(size, marks=pytest.mark.thorough) for size in (1, 40))])
 @pytest.mark.parametrize("name", PLANNED)
 def test_a_plan_agrees_with_the_delivered_minibatches(name: str, size: int, folder: Path) -> None:
     with KINDS[name].make(folder) as source:
