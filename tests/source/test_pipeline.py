@@ -121,6 +121,9 @@ class Fakes:
         assert isinstance(minibatch, Numbered) and minibatch.is_packed
         return minibatch.number
 
+    def close(self) -> None:
+        self.pipeline.close()
+
     def rest(self) -> list[int]:
         return list(iter(self.read, None))  # type: ignore[arg-type]
 
@@ -323,6 +326,32 @@ def test_several_threads_share_the_delivered_minibatches(fakes: Fakes) -> None:
     for thread in threads:
         thread.join(60)
     assert sorted(seen) == list(range(END))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [Fakes.read, lambda fakes: fakes.pipeline.move(Epoch), lambda fakes: fakes.pipeline.where(), Fakes.close],
+    ids=["read", "move", "where", "close"],
+)
+def test_every_call_waits_until_a_move_of_another_thread_ends(fakes: Fakes, call: Callable[[Fakes], object]) -> None:
+    is_moving, may_end = threading.Event(), threading.Event()
+
+    def move() -> Epoch:
+        is_moving.set()
+        assert may_end.wait(60)
+        return Epoch()
+
+    mover = threading.Thread(target=fakes.pipeline.move, args=[move])
+    caller = threading.Thread(target=call, args=[fakes])
+    mover.start()
+    assert is_moving.wait(60)
+    caller.start()
+    caller.join(0.1)
+    has_waited = caller.is_alive()
+    may_end.set()
+    mover.join(60)
+    caller.join(60)
+    assert has_waited
 
 
 def test_a_closed_pipeline_has_no_threads(fakes: Fakes) -> None:
