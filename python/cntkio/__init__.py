@@ -8,7 +8,16 @@ from cntkio import _start as _start  # first: it handles Ctrl-C while the rest i
 from cntkio import io
 from cntkio._core import __version__
 from cntkio.config import ReaderConfig, read_config
-from cntkio.convert import CommentedMinibatch, read_ctf, read_svmlight, write_cbf, write_ctf, write_svmlight
+from cntkio.convert import (
+    CommentedMinibatch,
+    read_ctf,
+    read_kaldi,
+    read_svmlight,
+    write_cbf,
+    write_ctf,
+    write_kaldi,
+    write_svmlight,
+)
 from cntkio.errors import (
     CheckpointError,
     CntkIoError,
@@ -21,6 +30,7 @@ from cntkio.errors import (
 from cntkio.formats.ctf import Vocabulary, infer_streams, read_vocabularies
 from cntkio.formats.htk import write_archive as write_htk_archive
 from cntkio.formats.htk import write_features as write_htk_features
+from cntkio.formats.kaldi import KaldiDeserializer
 from cntkio.formats.mlf import write_binary_mlf, write_mlf
 from cntkio.formats.mlf import write_mapping as write_label_mapping
 from cntkio.formats.remote import Remote
@@ -86,6 +96,7 @@ __all__ = [
     "HTKMLFDeserializer",
     "HTKMLFReader",
     "ImageDeserializer",
+    "KaldiDeserializer",
     "LatticeDeserializer",
     "Minibatch",
     "MinibatchData",
@@ -121,6 +132,7 @@ __all__ = [
     "packed",
     "read_config",
     "read_ctf",
+    "read_kaldi",
     "read_svmlight",
     "read_vocabularies",
     "sequence_to_cntk_text_format",
@@ -130,6 +142,7 @@ __all__ = [
     "write_ctf",
     "write_htk_archive",
     "write_htk_features",
+    "write_kaldi",
     "write_label_mapping",
     "write_mlf",
     "write_svmlight",

@@ -12,6 +12,9 @@ THREAD_LIMITS: str
 CTF_NUM_ERROR_KINDS: int
 # Names of numbered results; a name's index is the result's number.
 CTF_KINDS: tuple[str, ...]
+KALDI_FAULTS: tuple[str, ...]
+KALDI_KINDS: tuple[str, ...]
+KALDI_LINE_FAULTS: tuple[str, ...]
 LIST_FAULTS: tuple[str, ...]
 MLF_FAULTS: tuple[str, ...]
 MLF_REMARKS: tuple[str, ...]
@@ -376,6 +379,65 @@ def runs_chunk(
     marks_starts: bool,
     targets: tuple[int, bytes] | None = None,
 ) -> Chunk: ...
+
+_KaldiObjects = tuple[
+    npt.NDArray[np.uint8],
+    npt.NDArray[np.uint32],
+    npt.NDArray[np.uint32],
+    npt.NDArray[np.uint64],
+    npt.NDArray[np.uint64],
+]
+
+def kaldi_scan(
+    text: _Text, begin: int, total: int
+) -> tuple[tuple[npt.NDArray[np.uint8], int], npt.NDArray[np.uint64], _KaldiObjects, int, tuple[int, int] | None]: ...
+def kaldi_objects(
+    text: _Text, offsets: npt.NDArray[np.uint64], total: int
+) -> tuple[_KaldiObjects, tuple[int, int] | None]: ...
+def kaldi_read(
+    text: _Text,
+    objects: _KaldiObjects,
+    parts: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], npt.NDArray[np.uint32]],
+    num_cols: int,
+    bytes: FileBytes | None,
+    num_threads: int,
+) -> tuple[npt.NDArray[np.float64], tuple[int, int, int] | None]: ...
+def kaldi_integers(
+    text: _Text, objects: _KaldiObjects
+) -> tuple[npt.NDArray[np.int32], tuple[int, int, int] | None]: ...
+def kaldi_windows(
+    values: npt.NDArray[np.float64], lengths: npt.NDArray[np.uint32], dim: int, left: int, right: int
+) -> npt.NDArray[np.float64]: ...
+def kaldi_write(
+    chunk: Chunk, keys: npt.NDArray[np.uint8], width: int, column: int, is_text: bool
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64], int | None]: ...
+
+@final
+class KaldiList:
+    @property
+    def keys(self) -> tuple[npt.NDArray[np.uint8], int]: ...
+    @property
+    def names(self) -> list[bytes]: ...
+    @property
+    def name_of(self) -> npt.NDArray[np.uint32]: ...
+    @property
+    def lines(self) -> npt.NDArray[np.uint64]: ...
+    @property
+    def offsets(self) -> npt.NDArray[np.uint64]: ...
+    @property
+    def ranges(self) -> list[npt.NDArray[np.uint32]]: ...
+
+@final
+class KaldiListError:
+    @property
+    def line(self) -> int: ...
+    @property
+    def byte(self) -> int: ...
+    @property
+    def fault(self) -> int: ...
+
+def kaldi_list(text: bytes) -> KaldiList | KaldiListError: ...
+def kaldi_map(text: bytes) -> KaldiList | KaldiListError: ...
 def mlf_scan(
     file: tuple[int, int],
     is_compatible: bool,

@@ -96,7 +96,7 @@ def test_several_tables_are_refused(folder: Path, capsys: pytest.CaptureFixture[
     for name in ("a.parquet", "b.parquet"):
         (folder / name).write_bytes(b"PAR1")
     assert (
-        "several files are one corpus only in CNTK's formats and as svmlight texts"
+        "several files are one corpus only in the formats of CNTK and Kaldi and as svmlight texts"
         in run(capsys, "inspect", "*.parquet")[1]
     )
 

@@ -442,7 +442,7 @@ def test_damaged_compressed_files_are_named(capsys: pytest.CaptureFixture[str]) 
     [
         (["cntkio", "in"], ["inspect", "index"]),
         (["cntkio", "inspect", "--sk"], ["--skip-sequence-ids"]),
-        (["cntkio", "convert", "--to", ""], ["ctf", "cbf", "svmlight", "parquet", "arrow"]),
+        (["cntkio", "convert", "--to", ""], ["ctf", "cbf", "svmlight", "kaldi", "parquet", "arrow"]),
         (["cntkio", "completion", "z"], ["zsh"]),
         (["cntkio", "rule", "bad-n"], ["bad-number"]),
         (["cntkio", "check", "--ignore", "unk"], ["unknown-name", "unknown-label"]),

@@ -79,6 +79,11 @@ def written(path: Path, content: bytes) -> Path:
         ("a.txt", b"1 3:0.5 7:1\n-1 2:1\n", "svmlight"),
         ("a.txt", b"# scores\n2 qid:1 3:0.5 # d\n", "svmlight"),
         ("a.txt", b"1,5 3:-1e-3\n", "svmlight"),
+        ("a.ark", b"u1 \0BFM \4\1\0\0\0\4\1\0\0\0\0\0\0\0", "kaldi"),
+        ("a.scp", b"u1 a.ark:3\n", "kaldi"),
+        ("a.txt", b"u1 a.ark:3[0:9]\n", "kaldi"),
+        ("a.txt", b"u1  [\n  1 2\n  3 4 ]\n", "kaldi"),
+        ("a.txt", b"u1  [ 1 2 ]\n", "kaldi"),
         ("a.bin", struct.pack("<qqii", 7, 1, 1, 1) + b"x" + bytes(40), "cbf"),
     ],
 )
@@ -155,6 +160,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "read_ctf": cntkio.read_ctf,
     "cbf": lambda path: CBFDeserializer(path).open(),
     "svmlight": cntkio.read_svmlight,
+    "kaldi": cntkio.read_kaldi,
     "scp": open_list,
     "mlf": open_labels,
     "binary mlf": open_binary_labels,
@@ -177,6 +183,7 @@ OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "csv": (lambda path: path.write_text("1,2\n3,4\n"), "table of columns .* uci2ctf"),
     "json": (lambda path: path.write_text('{"x": 1}\n'), "a JSON text: json.load"),
     "svmlight": (lambda path: path.write_text("1 3:1\n"), "SVMlight text .* use SvmlightDeserializer"),
+    "kaldi": (lambda path: cntkio.write_kaldi(path, {"x": ARRAY["x"]}), "Kaldi archive .* use KaldiDeserializer"),
     "utf-16": (lambda path: path.write_text("|x 1\n", encoding="utf-16"), "iconv -f UTF-16"),
 }
 

@@ -17,6 +17,7 @@ from cntkio import (
     CTFDeserializer,
     HTKFeatureDeserializer,
     HTKMLFDeserializer,
+    KaldiDeserializer,
     StreamDef,
     StreamDefs,
     write_cbf,
@@ -65,6 +66,12 @@ def write_labels(path: Path, keys: list[int]) -> None:
     path.write_text("#!MLF!#\n" + "".join(entries))
 
 
+def write_archive(path: Path, keys: list[int]) -> None:
+    """Two frames of two values for each key."""
+    header = b" \0BFM \4\2\0\0\0\4\2\0\0\0"
+    path.write_bytes(b"".join(b"u%d%s" % (key, header) + struct.pack("<4f", key, 1, key, 2) for key in keys))
+
+
 def write_toy(path: Path, keys: list[int]) -> None:
     path.write_text("".join(f"{key} {key}.5 2\n" for key in keys))
 
@@ -83,6 +90,7 @@ KINDS = {
             str(first_of(names).with_name("states")), StreamDefs(L=StreamDef(mlf=names, shape=2))
         ),
     ),
+    "kaldi": Kind(write_archive, lambda names: KaldiDeserializer(names, chunk_size_in_bytes=40)),
     "toy": Kind(write_toy, ToyDeserializer, is_text=True),
 }
 KEYS = [3, 1, 4, 15, 9, 2, 6, 5]

@@ -27,7 +27,7 @@ from fuzz.targets import TARGETS
 
 FINDINGS = Path(__file__).with_name("findings")
 LONGEST = 4096
-RUST = ("ctf", "ctf_fast", "svmlight", "cbf", "htk", "mlf", "compressed")
+RUST = ("ctf", "ctf_fast", "svmlight", "kaldi", "cbf", "htk", "mlf", "compressed")
 
 
 def files(area: str, *endings: str) -> list[bytes]:
@@ -65,6 +65,13 @@ def svmlight_texts() -> Iterator[bytes]:
     yield b"\x08" + b"1 2:1 1:1\n1 99999999999:1\nx 1:1\n1 1:1\n"
 
 
+def archives() -> Iterator[bytes]:
+    """The recorded archives, lists and maps of Kaldi."""
+    for path in sorted((Path(__file__).parents[1] / "data" / "kaldi").iterdir()):
+        if path.suffix != ".npz":
+            yield path.read_bytes()
+
+
 def parquet() -> Iterator[bytes]:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -93,6 +100,8 @@ def rust(target: str) -> Iterator[bytes]:
             yield bytes([number * 37 % 256]) + text
     elif target == "svmlight":
         yield from svmlight_texts()
+    elif target == "kaldi":
+        yield from archives()
     elif target == "cbf":
         yield from cbf_chunks()
     elif target == "htk":
@@ -116,6 +125,8 @@ def python(target: str) -> Iterator[bytes]:
         yield from files("ctf", ".ctf", ".txt")
     elif target == "svmlight":
         yield from svmlight_texts()
+    elif target == "kaldi":
+        yield from archives()
     elif target in ("ctf_cache", "mlf_cache"):
         for place in (0, 12, 16, 24, 100, 300, 500, 700, 900, 1100, 1300):
             yield struct.pack("<H", place) + bytes([255, 0])

@@ -19,6 +19,7 @@ from cntkio import (
     HTKFeatureDeserializer,
     HTKMLFBinaryDeserializer,
     HTKMLFDeserializer,
+    KaldiDeserializer,
     MinibatchSource,
     StreamDef,
     StreamDefs,
@@ -208,6 +209,19 @@ def svmlight(folder: Path) -> Target:
     return run
 
 
+def kaldi(folder: Path) -> Target:
+    """An archive, a list or a map, in chunks of any size."""
+    path = folder / "a.ark"
+
+    def run(data: bytes) -> None:
+        path.write_bytes(data)
+        for content in (None, "classes", "map"):
+            with our_errors():
+                loaded(KaldiDeserializer(path, content=content, chunk_size_in_bytes=64))  # type: ignore[arg-type]
+
+    return run
+
+
 def state(folder: Path) -> Target:
     """A state: it is refused, or reading continues; a refused state changes nothing."""
     (folder / "a.ctf").write_text(TEXT)
@@ -314,7 +328,8 @@ def partner(key: bytes, others: list[bytes], stars: list[bool]) -> int | None:
 TARGETS: dict[str, Callable[[Path], Target]] = {
     target.__name__: target
     for target in (
-        config, ctf, ctf_cache, svmlight, mlf_cache, cbf, htk_header, htk_list, labels, state, tables, converters,
+        config, ctf, ctf_cache, svmlight, kaldi, mlf_cache, cbf, htk_header, htk_list, labels, state, tables,
+        converters,
         joins,
     )
 }  # fmt: skip

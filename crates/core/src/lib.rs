@@ -7,6 +7,7 @@
 //! | [`cbf`] | the bytes of a binary chunk into columns, and columns into bytes |
 //! | [`find`] | sequences and frames of utterances into the chunks that hold them |
 //! | [`htk`] | lists of utterances into columns |
+//! | [`kaldi`] | archives, lists and maps of Kaldi into values and columns |
 //! | [`keys`] | keys of any lengths into rows of one width |
 //! | [`mlf`] | label files into runs of classes |
 //! | [`number`] | the digits of a number into its correctly rounded value |
@@ -31,6 +32,7 @@ pub mod convert;
 pub mod ctf;
 pub mod find;
 pub mod htk;
+pub mod kaldi;
 pub mod keys;
 pub mod lengths;
 pub mod line_numbers;

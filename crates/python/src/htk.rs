@@ -18,10 +18,10 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-type Rows<'py> = (Bound<'py, PyArray1<u8>>, usize);
+pub(crate) type Rows<'py> = (Bound<'py, PyArray1<u8>>, usize);
 
 /// Texts padded with zeros to a common width, and that width.
-fn rows<'py>(py: Python<'py>, texts: &[u8], ends: &[usize]) -> Rows<'py> {
+pub(crate) fn rows<'py>(py: Python<'py>, texts: &[u8], ends: &[usize]) -> Rows<'py> {
     let (rows, width) = keys::padded(texts, ends);
     (rows.into_pyarray(py), width)
 }
@@ -186,11 +186,11 @@ pub(crate) struct FileBytes {
 }
 
 impl FileBytes {
-    fn take(&self) -> (Vec<u8>, Vec<file::FileBytes>) {
+    pub(crate) fn take(&self) -> (Vec<u8>, Vec<file::FileBytes>) {
         std::mem::take(&mut *self.blocks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn put(&self, blocks: (Vec<u8>, Vec<file::FileBytes>)) {
+    pub(crate) fn put(&self, blocks: (Vec<u8>, Vec<file::FileBytes>)) {
         *self.blocks.lock().unwrap_or_else(PoisonError::into_inner) = blocks;
     }
 }

@@ -16,6 +16,7 @@ mod compressed;
 mod ctf;
 mod file;
 mod htk;
+mod kaldi;
 mod lengths;
 mod order;
 mod packed;
@@ -81,6 +82,12 @@ mod _core {
         htk_chunk_starts, htk_scan_list, mlf_names, mlf_scan, mlf_scan_binary, rolling_order, runs_chunk,
     };
 
+    #[pymodule_export]
+    use super::kaldi::{
+        KaldiList, KaldiListError, kaldi_integers, kaldi_list, kaldi_map, kaldi_objects, kaldi_read, kaldi_scan,
+        kaldi_windows, kaldi_write,
+    };
+
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         cntkio_simd::Kernel::from_environment().map_err(pyo3::exceptions::PyValueError::new_err)?;
@@ -93,6 +100,9 @@ mod _core {
         // The names of numbered results; a name's index is the result's number.
         for (name, names) in [
             ("CTF_KINDS", cntkio_core::ctf::Kind::NAMES),
+            ("KALDI_KINDS", cntkio_core::kaldi::Kind::NAMES),
+            ("KALDI_FAULTS", cntkio_core::kaldi::Fault::NAMES),
+            ("KALDI_LINE_FAULTS", cntkio_core::kaldi::LineFault::NAMES),
             ("LIST_FAULTS", cntkio_core::htk::ListFault::NAMES),
             ("MLF_FAULTS", cntkio_core::mlf::Fault::NAMES),
             ("MLF_REMARKS", cntkio_core::mlf::Remark::NAMES),

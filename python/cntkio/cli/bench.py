@@ -117,6 +117,7 @@ def index(options: Namespace) -> int:
 _NO_CACHE = {
     "cbf": "none; the file has its own",
     "scp": "none; the list is read at each start",
+    "kaldi": "none; the headers are read at each start",
     "mlf": "none by this command; a program keeps one with StreamDef(..., cache_index=True)",
     "binary mlf": "none; the file is read at each start",
 }

@@ -10,6 +10,7 @@
     chunks          some chunks of a corpus, as a small value
     arrays          read_ctf: a whole corpus as arrays
     text            write_ctf, write_cbf, sequence_to_cntk_text_format
+    kaldi           read_kaldi, write_kaldi
     svmlight        read_svmlight, write_svmlight
     compression     text that is compressed while it is written
     files           convert_file: from one file to another of any format, or a selection of it; header files
@@ -35,6 +36,7 @@ from cntkio.convert.files import (
     read_header_file,
     write_file,
 )
+from cntkio.convert.kaldi import read_kaldi, write_kaldi
 from cntkio.convert.pieces import Piece, Pieces, Progress, Writable, is_table, joined
 from cntkio.convert.scripts import LabelType, txt_to_ctf, uci_to_ctf
 from cntkio.convert.svmlight import read_svmlight, write_svmlight
@@ -65,6 +67,7 @@ __all__ = [
     "pieces_of",
     "read_ctf",
     "read_header_file",
+    "read_kaldi",
     "read_svmlight",
     "sequence_to_cntk_text_format",
     "txt_to_ctf",
@@ -72,5 +75,6 @@ __all__ = [
     "write_cbf",
     "write_ctf",
     "write_file",
+    "write_kaldi",
     "write_svmlight",
 ]

@@ -20,6 +20,7 @@ from cntkio import corpora
 from cntkio.arguments import path_texts
 from cntkio.convert.array_streams import pieces_of
 from cntkio.convert.compression import Compression, compression_of
+from cntkio.convert.kaldi import write_kaldi
 from cntkio.convert.pieces import Classes, Piece, Pieces, Progress
 from cntkio.convert.svmlight import write_svmlight
 from cntkio.convert.text import write_cbf, write_ctf
@@ -143,7 +144,7 @@ def divided(num_sequences: int, shares: Sequence[float | int], seed: int) -> lis
     return [(first <= rank) & (rank < last) for first, last in pairwise(cuts)]
 
 
-FileFormat = Literal["ctf", "cbf", "svmlight", "parquet", "arrow"]
+FileFormat = Literal["ctf", "cbf", "svmlight", "kaldi", "parquet", "arrow"]
 _BY_EXTENSION: dict[str, FileFormat] = {
     extension: form for form in get_args(FileFormat) for extension in KINDS[form].extensions
 }
@@ -219,7 +220,7 @@ def format_of_name(path: AnyPath) -> FileFormat:
         known = ", ".join(_BY_EXTENSION)
         raise ConfigError(
             f"{os.fspath(path)}: no format to write has the extension {extension!r}; expected one of {known}, or "
-            "the format: ctf, cbf, svmlight, parquet or arrow",
+            "the format: ctf, cbf, svmlight, kaldi, parquet or arrow",
             key="to",
         )
     return _BY_EXTENSION[extension]
@@ -240,14 +241,14 @@ def convert_file(
     progress: Progress | None = None,
     **reading: Unpack[Reading],
 ) -> None:
-    """Convert a file of any format to text (CTF), a binary corpus (CBF), a svmlight text, Parquet or Arrow.
+    """Convert a file of any format to text (CTF), a binary corpus (CBF), svmlight, Kaldi, Parquet or Arrow.
 
     Args:
-        source: A text (CTF or svmlight), a binary corpus, a list of HTK features (scp), Parquet or Arrow; its content
-            decides. Several files of one kind except for the last two are one corpus: a pattern or a list.
+        source: A text (CTF or svmlight), a binary corpus, a list of HTK features (scp), Kaldi, Parquet or Arrow; its
+            content decides. Several files of one kind except for the last two are one corpus: a pattern or a list.
         target: The file to write.
         to: Its format; None: by its extension: ``.ctf``, ``.txt``, ``.cbf``, ``.bin``, ``.svm``, ``.svmlight``,
-            ``.libsvm``, ``.parquet``, ``.pq``, ``.arrow``, ``.feather`` or ``.ipc``.
+            ``.libsvm``, ``.ark``, ``.parquet``, ``.pq``, ``.arrow``, ``.feather`` or ``.ipc``.
         streams: The streams to read from a text or a binary corpus; for Parquet and Arrow the dimensions of columns
             whose types do not imply them; None: as the file shows them.
         flat: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
@@ -334,6 +335,8 @@ def write_file(
         write_cbf(target, data, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout, order=order, progress=progress)
     elif form == "svmlight":
         write_svmlight(target, data, compress=compress, progress=progress)
+    elif form == "kaldi":
+        write_kaldi(target, data, progress=progress)
     else:
         from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 

@@ -27,6 +27,7 @@ from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import KINDS, FileKind, detect
 from cntkio.formats.file_lists import FileNames, in_one_text, listed_files, shown_files, sizes_of
 from cntkio.formats.htk import CHUNK_FRAMES, HTKFeatureDeserializer, first_header
+from cntkio.formats.kaldi import KaldiDeserializer
 from cntkio.formats.mlf import (
     HTKMLFBinaryDeserializer,
     HTKMLFDeserializer,
@@ -163,7 +164,8 @@ def _several(shown: str, files: tuple[str, ...]) -> Input:
         )
     if not kind.are_joined:
         raise ConfigError(
-            f"{files[0]} is {kind.noun}; several files are one corpus only in CNTK's formats and as svmlight texts",
+            f"{files[0]} is {kind.noun}; several files are one corpus only in the formats of CNTK and "
+            "Kaldi and as svmlight texts",
             key="file",
         )
     return Input(shown, Path(files[0]), kind, sum(_sizes_of(files)), files)
@@ -415,6 +417,16 @@ def _svmlight(file: Input, reading: Reading) -> Described:
     return Described(file, [deserializer], chunk_sizes=chunk_sizes, forgives_errors=bool(reading.max_errors))
 
 
+def _kaldi(file: Input, reading: Reading) -> Described:
+    size = reading.chunk_size_in_bytes or CHUNK_SIZE
+    both: list[Any] = [KaldiDeserializer(file.names, chunk_size_in_bytes=size)]
+    names: Sequence[bytes] | None = None
+    if reading.labels is not None:
+        labels, names = labels_of(reading.labels, reading.mapping)
+        both.append(labels)
+    return Described(file, both, chunk_sizes=f" of about {size:,} bytes", label_names=names)
+
+
 def _binary(file: Input, reading: Reading) -> Described:
     deserializer = CBFDeserializer(file.names, StreamDefs(reading.streams), strict=reading.strict)
     return Described(file, [deserializer], written=[deserializer], has_precisions=True)
@@ -455,6 +467,7 @@ def _table(file: Input, reading: Reading) -> Described:
 _DESCRIBED: dict[str, Callable[[Input, Reading], Described]] = {
     "ctf": _text,
     "svmlight": _svmlight,
+    "kaldi": _kaldi,
     "cbf": _binary,
     "scp": _features,
     "mlf": _labels,

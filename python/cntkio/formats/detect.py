@@ -116,9 +116,24 @@ def _table(form: str, title: str, magic: bytes, *extensions: str) -> FileKind:
 
 _NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _ARRAY_ADVICE = "cntkio.write_ctf(path, {{name: array}}) writes its arrays as a corpus"
+_KALDI_LINE = re.compile(
+    rb"[^\s=|]+[ \t]+((?!qid:)(?=[^\s:]*[A-Za-z/_])[^\s=|]+:\d+(\[[\d:,]*\])?|\[(\s*%s)+\s*\])\s*" % _NUMBER
+)
+_KALDI_OBJECT = re.compile(rb"\S+[ \t]\0B(\x04|[FD][MV] |CM[23]? )")
+_KALDI_MATRIX = re.compile(rb"[^\s=|]+[ \t]+\[\s*\n(\s*%s)+\s" % _NUMBER)
 KINDS = {
     kind.form: kind
     for kind in (
+        FileKind(
+            "kaldi",
+            "Kaldi archive or list",
+            "KaldiDeserializer({path!r})",
+            first_line=_KALDI_LINE,
+            is_read_packed=True,
+            are_joined=True,
+            options=("chunk_size_in_bytes", "labels"),
+            extensions=(".ark",),
+        ),
         FileKind(
             "ctf",
             "CNTK text format (CTF)",
@@ -346,8 +361,10 @@ def _form(head: bytes, size: int, suffix: str) -> str | None:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text.startswith(b"#!MLF!#"):
         return "mlf"
+    if _KALDI_OBJECT.match(head):
+        return "kaldi"
     if suffix == ".scp":
-        return "scp"
+        return "kaldi" if _KALDI_LINE.match(text.split(b"\n", 1)[0]) else "scp"
     if suffix in _CONFIGURATION_NAMES:
         return "configuration"
     if _is_htk(head, size):
@@ -366,6 +383,8 @@ def _form_of_text(text: bytes) -> str | None:
         return None
     if b"\n" not in text.strip() and len(text) > _LONG_LINE:
         lines[0] = lines[0].rpartition(b" ")[0]  # the last field may be cut off
+    if _KALDI_MATRIX.match(text):
+        return "kaldi"
     for kind in KINDS.values():
         if kind.first_line is not None and kind.first_line.fullmatch(lines[0]):
             return kind.form

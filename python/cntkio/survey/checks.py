@@ -58,7 +58,7 @@ _GAPS = {"stream without a sample", "line without a sample", "too few samples"}
 _OF_MISFITS = ("bad-number", "bad-index", "index-too-large", "too-many-values", "too-few-values")
 _ENDS_VALUES = "byte above 0x7F"
 _LABELS = ("mlf", "binary mlf")
-_SPEECH = ("scp", *_LABELS)
+_SPEECH = ("scp", "kaldi", *_LABELS)
 _TABLES = ("parquet", "arrow", "arrow stream")
 
 
@@ -472,7 +472,7 @@ def _check_input(call: _Call, file: Input) -> list[list[_Checked]]:
     except (FormatError, CorpusError) as error:
         call.findings.add(Finding.of(None, error, str(file.path)))
     except OSError as error:  # the file itself was opened before
-        if file.kind.form != "scp":
+        if file.kind.form not in ("scp", "kaldi"):
             raise
         call.findings.add(Finding.of(None, error, str(file.path)))
     except ConfigError as error:

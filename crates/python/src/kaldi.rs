@@ -1,0 +1,280 @@
+//! Archives, lists and maps of Kaldi.
+
+use crate::chunk::{Chunk, plain};
+use crate::file::{TextArgument, os_error};
+use crate::htk::{FileBytes, Rows, rows};
+use crate::pool::{attached, detached, pool};
+use cntkio_core::kaldi::{self, Broken, Kind, LineError, List, Object, Wanted};
+use cntkio_core::memory::{collected, reserve, resize, with_room};
+use cntkio_core::text::Text;
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyList};
+
+/// Objects of an archive: kinds as indices in `KALDI_KINDS`, rows, columns, and begins and ends of their values.
+type ObjectArrays<'py> = (
+    Bound<'py, PyArray1<u8>>,
+    Bound<'py, PyArray1<u32>>,
+    Bound<'py, PyArray1<u32>>,
+    Bound<'py, PyArray1<u64>>,
+    Bound<'py, PyArray1<u64>>,
+);
+/// The same as arguments.
+type ObjectColumns<'py> = (
+    PyReadonlyArray1<'py, u8>,
+    PyReadonlyArray1<'py, u32>,
+    PyReadonlyArray1<'py, u32>,
+    PyReadonlyArray1<'py, u64>,
+    PyReadonlyArray1<'py, u64>,
+);
+/// The byte of a fault, and its index in `KALDI_FAULTS`.
+type FaultNumbers = Option<(usize, u8)>;
+/// The object with a fault, and the fault.
+type FaultOfObject = Option<(usize, usize, u8)>;
+
+fn arrays<'py>(py: Python<'py>, objects: &[Object]) -> PyResult<ObjectArrays<'py>> {
+    attached(|| {
+        (
+            collected(objects.iter().map(|object| object.kind as u8)).into_pyarray(py),
+            collected(objects.iter().map(|object| object.rows)).into_pyarray(py),
+            collected(objects.iter().map(|object| object.cols)).into_pyarray(py),
+            collected(objects.iter().map(|object| object.begin as u64)).into_pyarray(py),
+            collected(objects.iter().map(|object| object.end as u64)).into_pyarray(py),
+        )
+    })
+}
+
+fn numbers(fault: Option<Broken>) -> FaultNumbers {
+    fault.map(|fault| (fault.at, fault.fault as u8))
+}
+
+fn numbers_of_object(fault: Option<(usize, Broken)>) -> FaultOfObject {
+    fault.map(|(object, fault)| (object, fault.at, fault.fault as u8))
+}
+
+/// The objects that arrays describe.
+fn objects_of(columns: &ObjectColumns<'_>) -> PyResult<Vec<Object>> {
+    let (kinds, rows, cols) = (columns.0.as_slice()?, columns.1.as_slice()?, columns.2.as_slice()?);
+    let (begins, ends) = (columns.3.as_slice()?, columns.4.as_slice()?);
+    let mut objects = attached(|| with_room(kinds.len()))?;
+    for (((&kind, &rows), &cols), (&begin, &end)) in kinds.iter().zip(rows).zip(cols).zip(begins.iter().zip(ends)) {
+        let kind = *Kind::ALL.get(kind as usize).ok_or_else(|| PyValueError::new_err("not a kind of object"))?;
+        objects.push(Object { kind, rows, cols, begin: begin as usize, end: end as usize });
+    }
+    Ok(objects)
+}
+
+/// Find the objects of an archive of `total` bytes that begin from `begin` on, in the text or the part of it.
+///
+/// Returns keys, offsets, objects, the byte after the last object, and the fault that ends the pass.
+#[pyfunction]
+#[allow(clippy::type_complexity)]
+pub(crate) fn kaldi_scan<'py>(
+    py: Python<'py>,
+    text: TextArgument<'py>,
+    begin: usize,
+    total: usize,
+) -> PyResult<(Rows<'py>, Bound<'py, PyArray1<u64>>, ObjectArrays<'py>, usize, FaultNumbers)> {
+    let source = text.source()?;
+    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
+    let text = Text { size: source.end() as usize, read: &read };
+    let (scan, fault) = detached(py, || kaldi::scan(text, begin, total))?.map_err(os_error)?;
+    let keys = rows(py, &scan.keys, &scan.key_ends);
+    Ok((keys, scan.offsets.into_pyarray(py), arrays(py, &scan.objects)?, scan.next, numbers(fault)))
+}
+
+/// Read the headers of objects at offsets. Returns the objects that the part of the text has, and the next one's fault.
+#[pyfunction]
+pub(crate) fn kaldi_objects<'py>(
+    py: Python<'py>,
+    text: TextArgument<'py>,
+    offsets: PyReadonlyArray1<'py, u64>,
+    total: usize,
+) -> PyResult<(ObjectArrays<'py>, FaultNumbers)> {
+    let (source, offsets) = (text.source()?, offsets.as_slice()?);
+    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
+    let text = Text { size: source.end() as usize, read: &read };
+    let (objects, fault) = detached(py, || kaldi::objects(text, offsets, total))?.map_err(os_error)?;
+    Ok((arrays(py, &objects)?, numbers(fault)))
+}
+
+/// Read rows of objects: for each its first row, number of rows and first column, and of all `num_cols` columns.
+///
+/// Appends the values in single precision to `bytes`; without it, returns them in double precision. Returns also the
+/// first object with a fault.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn kaldi_read<'py>(
+    py: Python<'py>,
+    text: TextArgument<'py>,
+    objects: ObjectColumns<'py>,
+    parts: (PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>),
+    num_cols: usize,
+    bytes: Option<&FileBytes>,
+    num_threads: usize,
+) -> PyResult<(Bound<'py, PyArray1<f64>>, FaultOfObject)> {
+    let source = text.source()?;
+    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
+    let text = Text { size: source.end() as usize, read: &read };
+    let objects = objects_of(&objects)?;
+    let (first_rows, num_rows, first_cols) = (parts.0.as_slice()?, parts.1.as_slice()?, parts.2.as_slice()?);
+    if [first_rows.len(), num_rows.len(), first_cols.len()] != [objects.len(); 3] {
+        return Err(PyValueError::new_err("parts that do not fit the objects"));
+    }
+    let parts = objects.iter().zip(first_rows).zip(num_rows).zip(first_cols);
+    let wanted =
+        parts.map(|(((&object, &first_row), &num_rows), &first_col)| Wanted { object, first_row, num_rows, first_col });
+    let wanted = attached(|| collected(wanted))?;
+    let num_values =
+        num_rows.iter().try_fold(0usize, |sum, &rows| sum.checked_add(num_cols.checked_mul(rows as usize)?));
+    let num_values = num_values.ok_or_else(|| PyValueError::new_err("too many values"))?;
+    let pool = pool(num_threads)?;
+    let (doubles, fault) = match bytes {
+        Some(bytes) => {
+            let mut blocks = bytes.take();
+            let decoded = detached(py, || {
+                let begin = blocks.0.len();
+                reserve(&mut blocks.0, 4 * num_values);
+                resize(&mut blocks.0, begin + 4 * num_values, 0);
+                pool.install(|| kaldi::decode(text, &wanted, num_cols, blocks.0[begin..].as_chunks_mut::<4>().0))
+            });
+            bytes.put(blocks);
+            (Vec::new(), decoded?)
+        }
+        None => {
+            let mut doubles = Vec::new();
+            let decoded = detached(py, || {
+                resize(&mut doubles, num_values, 0.0);
+                pool.install(|| kaldi::decode(text, &wanted, num_cols, &mut doubles[..]))
+            });
+            (doubles, decoded?)
+        }
+    };
+    Ok((doubles.into_pyarray(py), numbers_of_object(fault.map_err(os_error)?)))
+}
+
+/// Read vectors of whole numbers, one after the other. Returns also the first vector with a fault.
+#[pyfunction]
+pub(crate) fn kaldi_integers<'py>(
+    py: Python<'py>,
+    text: TextArgument<'py>,
+    objects: ObjectColumns<'py>,
+) -> PyResult<(Bound<'py, PyArray1<i32>>, FaultOfObject)> {
+    let source = text.source()?;
+    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
+    let text = Text { size: source.end() as usize, read: &read };
+    let objects = objects_of(&objects)?;
+    let num_values = objects.iter().map(|object| object.rows as usize).sum();
+    let mut values = Vec::new();
+    let read = || {
+        resize(&mut values, num_values, 0);
+        kaldi::integers(text, &objects, &mut values)
+    };
+    let fault = detached(py, read)?.map_err(os_error)?;
+    Ok((values.into_pyarray(py), numbers_of_object(fault)))
+}
+
+/// Rows of `dim` values with their neighbours.
+#[pyfunction]
+pub(crate) fn kaldi_windows<'py>(
+    py: Python<'py>,
+    values: PyReadonlyArray1<'py, f64>,
+    lengths: PyReadonlyArray1<'py, u32>,
+    dim: usize,
+    left: usize,
+    right: usize,
+) -> PyResult<Bound<'py, PyArray1<f64>>> {
+    let (values, lengths) = (values.as_slice()?, lengths.as_slice()?);
+    let num_rows: usize = lengths.iter().map(|&length| length as usize).sum();
+    if num_rows.checked_mul(dim) != Some(values.len()) {
+        return Err(PyValueError::new_err("lengths that do not fit the values"));
+    }
+    Ok(detached(py, || kaldi::windows(values, lengths, dim, left, right))?.into_pyarray(py))
+}
+
+/// The lines of a list or of a map.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct KaldiList {
+    /// Keys padded with zeros, and the width of a key.
+    keys: (Py<PyArray1<u8>>, usize),
+    /// Files or values, each once.
+    names: Py<PyList>,
+    /// The file or the value of each line.
+    name_of: Py<PyArray1<u32>>,
+    /// The first byte of each line.
+    lines: Py<PyArray1<u64>>,
+    /// The first byte of each object.
+    offsets: Py<PyArray1<u64>>,
+    /// First and last row, first and last column of each line.
+    ranges: Vec<Py<PyArray1<u32>>>,
+}
+
+/// A line that cannot be read.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct KaldiListError {
+    /// The line, from 1.
+    line: u64,
+    /// Its first byte.
+    byte: usize,
+    /// Index in `KALDI_LINE_FAULTS`.
+    fault: u8,
+}
+
+/// The outcome of reading lines.
+#[derive(IntoPyObject)]
+pub(crate) enum Listed {
+    List(KaldiList),
+    Error(KaldiListError),
+}
+
+/// Read a list of objects in archives.
+#[pyfunction]
+pub(crate) fn kaldi_list(py: Python<'_>, text: PyBackedBytes) -> PyResult<Listed> {
+    listed(py, detached(py, || kaldi::scan_list(&text))?)
+}
+
+/// Read a map from keys to values.
+#[pyfunction]
+pub(crate) fn kaldi_map(py: Python<'_>, text: PyBackedBytes) -> PyResult<Listed> {
+    listed(py, detached(py, || kaldi::scan_map(&text))?)
+}
+
+fn listed(py: Python<'_>, list: Result<List, LineError>) -> PyResult<Listed> {
+    Ok(match list {
+        Err(error) => Listed::Error(KaldiListError { line: error.line, byte: error.at, fault: error.fault as u8 }),
+        Ok(list) => {
+            let (keys, width) = rows(py, &list.keys, &list.key_ends);
+            Listed::List(KaldiList {
+                keys: (keys.unbind(), width),
+                names: PyList::new(py, list.names.iter().map(|name| PyBytes::new(py, name)))?.unbind(),
+                name_of: list.name_of.into_pyarray(py).unbind(),
+                lines: list.lines.into_pyarray(py).unbind(),
+                offsets: list.offsets.into_pyarray(py).unbind(),
+                ranges: list.ranges.into_iter().map(|column| column.into_pyarray(py).unbind()).collect(),
+            })
+        }
+    })
+}
+
+/// The bytes of an archive and the offsets of its objects; or the number of a sequence that cannot be written.
+type WrittenArrays<'py> = (Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<u64>>, Option<usize>);
+
+/// Write a stream of a chunk, whose columns are in full width. `keys`: rows of `width` bytes, padded with zeros.
+#[pyfunction]
+pub(crate) fn kaldi_write<'py>(
+    py: Python<'py>,
+    chunk: Py<Chunk>,
+    keys: PyReadonlyArray1<'py, u8>,
+    width: usize,
+    column: usize,
+    is_text: bool,
+) -> PyResult<WrittenArrays<'py>> {
+    let (chunk, keys) = (&plain(&chunk.get().inner)?, keys.as_slice()?);
+    let (written, number) = match detached(py, || kaldi::write(chunk, keys, width, column, is_text))? {
+        Ok(written) => (written, None),
+        Err(number) => (kaldi::Written::default(), Some(number)),
+    };
+    Ok((written.bytes.into_pyarray(py), written.offsets.into_pyarray(py), number))
+}

@@ -1,0 +1,501 @@
+"""The options of Kaldi's files, and the opened corpus."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio._threads import num_threads
+from cntkio.arguments import check_fields, float_type
+from cntkio.errors import ConfigError, CorpusError
+from cntkio.formats.contract import (
+    NOT_KEPT_OPEN,
+    OPENING,
+    Ahead,
+    Deserializer,
+    Index,
+    Loaded,
+    OpenedFile,
+    Opening,
+    PlacesInFiles,
+    Utterances,
+)
+from cntkio.formats.corpus import FileCorpus
+from cntkio.formats.file_lists import FileNames, listed_files, shown_files
+from cntkio.formats.htk import window_of
+from cntkio.formats.htk.lists import first_same
+from cntkio.formats.htk.options import Unequal
+from cntkio.formats.kaldi.objects import (
+    CLASSES,
+    MAP,
+    VECTORS,
+    Content,
+    Files,
+    Objects,
+    fault_words,
+    found_in,
+    joined,
+    refuse_content,
+)
+from cntkio.formats.mlf import read_mapping
+from cntkio.formats.names import shown
+from cntkio.formats.remote import Remote, located
+from cntkio.formats.report import first_few
+from cntkio.formats.table import ListedFiles, SequenceTable
+from cntkio.formats.text_input import TextInput, explained
+from cntkio.hints import suggests_keywords
+from cntkio.streams import LARGEST_DIM, StreamInformation
+
+_LARGEST_GAP = 1 << 20  # bytes between two objects that are not requested from a store or decompressed
+
+
+@suggests_keywords
+@dataclasses.dataclass(eq=False)
+class KaldiDeserializer:
+    """Matrices, vectors, alignments or maps of Kaldi: an archive (ark), a list (scp), or a text such as utt2spk.
+
+    Each object is a sequence, whose key is the utterance. The corpus joins with others by it.
+
+    Args:
+        filename: The archive, list or map; or several files that are one corpus: a pattern or a list; also URLs
+            (docs/where-corpora-can-be.md).
+        stream: Name of the stream.
+        content: ``"frames"``: a row of a matrix is a frame, a number of a vector is a frame of one value;
+            ``"vectors"``: a vector is the only frame of its utterance; ``"classes"``: whole numbers are the classes of
+            frames; ``"map"``: a word is the class of an utterance. None: what the files show; a map never is.
+        shape: Values of a frame, or number of classes; None: as the files have it.
+        context: Frames to the left and to the right of each frame, ``(left, right)``, or an odd total.
+        broadcast: Whether the only frame of an utterance stands for all frames of its partner.
+        mapping: For a map: a file with the words in the order of their classes; None: in the order of the map.
+        as_class_ids: Deliver the class of each frame (int32, shape ``()``) instead of a sparse vector.
+        unequal_lengths: As for `HTKFeatureDeserializer`; None: an utterance of classes must be as long as its partner,
+            others are kept as they are.
+        max_sequence_length: Leave out longer utterances; None: leave out none.
+        defines_mb_size: Whether minibatch sizes count the samples of this stream.
+        dtype: Type of the delivered values, float32 or float64; class ids are always int32.
+        chunk_size_in_bytes: Bytes of values that are read together, roughly.
+        remote: As for `CTFDeserializer`.
+
+    Raises:
+        ConfigError: An option is not possible.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from cntkio import MinibatchSource
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.ark")
+        >>> _ = path.write_text("u1  [\\n  1 2\\n  3 4 ]\\nu2  [\\n  5 6 ]\\n")
+        >>> with MinibatchSource(KaldiDeserializer(path), randomize=False, max_sweeps=1) as source:
+        ...     minibatch = source.next_minibatch(9)
+        >>> minibatch["features"].values.tolist(), minibatch.keys_of_sequences.tolist()
+        ([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], [b'u1', b'u2'])
+    """
+
+    filename: FileNames
+    _: dataclasses.KW_ONLY
+    stream: str | None = None
+    content: Content | None = None
+    shape: int | None = None
+    context: Any = (0, 0)
+    broadcast: bool = False
+    mapping: str | os.PathLike[str] | None = None
+    as_class_ids: bool = False
+    unequal_lengths: Unequal | None = None
+    max_sequence_length: int | None = None
+    defines_mb_size: bool = False
+    dtype: npt.DTypeLike = np.float32
+    chunk_size_in_bytes: int = 32 << 20
+    remote: Remote | None = None
+    has_text_keys = True
+
+    def __post_init__(self) -> None:
+        """Check all options that can be checked without the files."""
+        self.filename, self.remote = located("filename", self.filename, self.remote)
+        check_fields(self)
+        self.dtype = float_type("dtype", self.dtype)
+        refuse_content(self.content)
+        self.context = window_of(self.context)
+        if self.shape is not None and not 1 <= self.shape <= LARGEST_DIM:
+            raise ConfigError(f"shape is {self.shape}; expected 1 to {LARGEST_DIM}", key="shape")
+        if self.chunk_size_in_bytes < 1:
+            raise ConfigError(
+                f"chunk_size_in_bytes is {self.chunk_size_in_bytes}; expected at least 1", key="chunk_size_in_bytes"
+            )
+        if self.unequal_lengths not in (None, "error", "drop", "keep"):
+            raise ConfigError(
+                f"unequal_lengths is {self.unequal_lengths!r}; expected 'error', 'drop', 'keep' or None",
+                key="unequal_lengths",
+            )
+        if self.broadcast and (any(self.context) or self.dtype == np.float64):
+            raise ConfigError("broadcast excludes a context, and float64", key="broadcast")
+
+    @property
+    def label(self) -> str:
+        """Name of the files in messages."""
+        return shown_files(self.filename)
+
+    def parts(self) -> Sequence[Deserializer]:
+        """The deserializer itself."""
+        return (self,)
+
+    def open(self, opening: Opening = OPENING) -> FileCorpus:
+        """Find the objects in the files; no values are read, except for text.
+
+        Raises:
+            OSError: A file cannot be read, or no file matches a pattern.
+            FormatError: A file breaks its format, or has an utterance twice.
+            ConfigError: The options do not fit the files.
+        """
+        return FileCorpus(_KaldiFormat(self, opening))
+
+
+class _Layout(NamedTuple):
+    """The format's own facts.
+
+    Attributes:
+        objects: The utterances.
+        content: What they are.
+        dim: Values of a frame, or number of classes.
+    """
+
+    objects: Objects
+    content: Content
+    dim: int
+
+
+class _KaldiFormat:
+    """Reads a stream of Kaldi's files; a `Format`.
+
+    All files are one file of the corpus, because lists name archives, and share them. The archives are open only while
+    a chunk is read, as the feature files of HTK are.
+    """
+
+    def __init__(self, options: KaldiDeserializer, opening: Opening) -> None:
+        self._options = options
+        self._paths = listed_files(options.filename, remote=options.remote)
+        self._files = Files(options.remote)
+        self.report = opening.report(shown_files(self._paths))
+
+    def open(self, path: str, index: Index | None) -> OpenedFile:
+        return NOT_KEPT_OPEN
+
+    def index(self, file: OpenedFile, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
+        options = self._options
+        objects = joined(
+            [found_in(self._files, path, options.content, self._stream("features")) for path in self._paths]
+        )
+        content = self._content(objects)
+        if content == "frames":
+            is_vector = np.isin(objects.kinds, VECTORS)
+            if is_vector.any():  # a vector is a row in its file
+                rows, cols = objects.rows, objects.cols
+                lengths, dims = (
+                    np.where(is_vector, one, other) for one, other in ((cols, objects.lengths), (rows, objects.dims))
+                )
+                rows, cols = np.where(is_vector, cols, rows), np.where(is_vector, rows, cols)
+                objects = objects._replace(rows=rows, cols=cols, lengths=lengths, dims=dims)
+        self._require_frames(objects)
+        objects = self._without_long(objects)
+        self._refuse_repeated(objects)
+        is_class = content in ("classes", "map")
+        dim = self._num_classes(objects, content) if is_class else self._frame_dim(objects)
+        left, right = options.context
+        if is_class and (left or right or options.broadcast):
+            raise ConfigError("context and broadcast are for frames and vectors", key="context")
+        if not is_class and options.as_class_ids:
+            raise ConfigError("as_class_ids is for classes and maps", key="as_class_ids")
+        if options.broadcast and (objects.lengths != 1).any():
+            index_of_longer = int(np.argmax(objects.lengths != 1))
+            what = f"{objects.lengths[index_of_longer]} frames; an utterance of a broadcast stream has one"
+            raise objects.error(index_of_longer, what, stream=self._stream(content))
+        form, dtype, shape = "dense", options.dtype, dim * (1 + left + right)
+        if is_class:
+            form, dtype, shape = ("dense", np.int32, ()) if options.as_class_ids else ("sparse", options.dtype, dim)
+        size = 8 if is_class else dim * np.dtype(options.dtype).itemsize
+        lengths = np.ascontiguousarray(objects.lengths)
+        table = SequenceTable(
+            objects.keys,
+            lengths,
+            _core.htk_chunk_starts(lengths, max(1, options.chunk_size_in_bytes // size)),
+            options={"content": content, "max_sequence_length": options.max_sequence_length},
+            files=ListedFiles(objects.paths, objects.files),
+        )
+        index = Index(
+            self.report.name,
+            (StreamInformation(self._stream(content), 0, form, dtype, shape, options.defines_mb_size),),
+            table,
+            _fingerprint(objects),
+            _Layout(objects, content, dim),
+            num_bytes=int((objects.ends - objects.begins).sum(dtype=np.uint64)),
+            utterances=Utterances(
+                can_lead=not options.broadcast,
+                is_broadcast=options.broadcast,
+                unequal_lengths=options.unequal_lengths or ("error" if content == "classes" else "keep"),
+                refuses_frame_mode="a map has one sample for each utterance" if content == "map" else None,
+            ),
+        )
+        return index, []
+
+    def _stream(self, content: str) -> str:
+        return self._options.stream or ("labels" if content in ("classes", "map") else "features")
+
+    def _content(self, objects: Objects) -> Content:
+        """Return what the objects are, and refuse objects that are something else."""
+        is_class, is_vector, is_map = (np.isin(objects.kinds, kinds) for kinds in (CLASSES, VECTORS, [MAP]))
+        shows: Content = "frames"
+        for content, are in (("map", is_map), ("classes", is_class), ("vectors", is_vector)):
+            if are[0]:
+                shows = content  # type: ignore[assignment]
+        wanted = self._options.content or shows
+        fits = {"map": is_map, "classes": is_class, "vectors": is_vector, "frames": ~(is_map | is_class)}[wanted]
+        if self._options.content is None and shows == "frames":
+            fits = fits & ~is_vector
+        if not fits.all():
+            index = int(np.argmin(fits))
+            code = int(objects.kinds[index])
+            kind = "a line of a map" if code == MAP else f"a {_core.KALDI_KINDS[code]}"
+            expected = {"map": "lines of a map", "classes": "whole numbers", "vectors": "vectors"}.get(
+                wanted, "matrices"
+            )
+            because = "" if self._options.content else ", as the first object"
+            what = f"{kind}; expected {expected}{because} (content={wanted!r})"
+            raise objects.error(index, what, stream=self._stream(wanted), kind="other content")
+        return wanted
+
+    def _require_frames(self, objects: Objects) -> None:
+        is_empty = (objects.lengths == 0) | (objects.dims == 0)
+        if is_empty.any():
+            what = f"no frames ({int(is_empty.sum())} such utterances); expected at least one"
+            stream = self._stream("features")
+            raise objects.error(int(np.argmax(is_empty)), what, stream=stream, kind="no frames")
+
+    def _without_long(self, objects: Objects) -> Objects:
+        longest = self._options.max_sequence_length
+        if longest is None:
+            return objects
+        is_long = objects.lengths > longest
+        if is_long.any():
+            keys = objects.keys[is_long]
+            named = first_few(map(shown, keys), len(keys))
+            self.report.log_together(
+                "utterance too long",
+                len(keys),
+                f"{self.report.name}: {len(keys)} utterances are longer than {longest} frames, and left out: {named}",
+            )
+        if is_long.all():
+            raise CorpusError(f"{self.report.name}: no utterance is left to read")
+        return objects.only(~is_long)
+
+    def _refuse_repeated(self, objects: Objects) -> None:
+        first = first_same(objects.keys)
+        again = np.flatnonzero(first != np.arange(len(first)))
+        if len(again):
+            other = objects.paths[int(objects.files[first[again[0]]])]
+            what = f"a second object of this utterance ({len(again)} in all), the first is in {other}; expected one"
+            raise objects.error(int(again[0]), what, stream=self._stream("features"), kind="repeated utterance")
+
+    def _frame_dim(self, objects: Objects) -> int:
+        dim = int(objects.dims[0])
+        if (objects.dims != dim).any():
+            index = int(np.argmax(objects.dims != dim))
+            what = f"frames of {objects.dims[index]} values, but the first utterance has frames of {dim}"
+            raise objects.error(index, what, stream=self._stream("features"), kind="other dimension")
+        if dim > LARGEST_DIM:
+            raise objects.error(0, f"frames of {dim} values; expected at most {LARGEST_DIM}", stream=self._stream("f"))
+        if self._options.shape not in (None, dim):
+            raise ConfigError(
+                f"shape is {self._options.shape}, but the frames of {self.report.name} have {dim} values; expected "
+                f"shape={dim}",
+                key="shape",
+            )
+        return dim
+
+    def _num_classes(self, objects: Objects, content: Content) -> int:
+        """Return the number of classes; without `shape`, read all alignments for the largest."""
+        options = self._options
+        if content == "map":
+            known = len(objects.names) if options.mapping is None else len(read_mapping(options.mapping))
+            self._classes_of_map(objects)
+            return options.shape or max(known, 1)
+        if options.shape is not None:
+            return options.shape
+        largest, step = 0, max(1, options.chunk_size_in_bytes // 8)
+        starts = _core.htk_chunk_starts(np.ascontiguousarray(objects.lengths), step).tolist()
+        for begin, end in itertools.pairwise(starts):
+            largest = max(largest, int(self._integers(objects.only(slice(begin, end)), LARGEST_DIM).max(initial=0)))
+        return largest + 1
+
+    def _classes_of_map(self, objects: Objects) -> npt.NDArray[np.uint32]:
+        options = self._options
+        if options.mapping is None:
+            classes, known = objects.classes, options.shape or len(objects.names)
+        else:
+            numbers = {name: number for number, name in enumerate(read_mapping(options.mapping))}
+            known = options.shape or len(numbers)
+            unknown = max(known, len(numbers))
+            classes = np.array([numbers.get(name, unknown) for name in objects.names], np.uint32)[objects.classes]
+        if (classes >= known).any():
+            index = int(np.argmax(classes >= known))
+            name = shown(objects.names[objects.classes[index]])
+            where = "shape" if options.mapping is None else str(options.mapping)
+            what = f"{name!r} is not among the {known} classes of {where}"
+            raise objects.error(index, what, stream=self._stream("map"), kind="unknown label")
+        return classes
+
+    # ----------------------------------------------------------------------------------------------------------- data
+
+    def parse(self, file: OpenedFile, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
+        layout: _Layout = index.layout
+        begin, end = index.table.bounds_of(chunk_id)
+        which = slice(begin, end) if sequences is None else begin + sequences.astype(np.int64)
+        objects = layout.objects.only(which)
+        if layout.content == "map":
+            chunk = self._runs(objects, self._classes_of_map(objects), layout.dim)
+        elif layout.content == "classes":
+            chunk = self._runs(objects, self._integers(objects, layout.dim), layout.dim)
+        elif self._options.dtype == np.float64:
+            chunk = self._doubles(objects, layout.dim)
+        else:
+            chunk = self._frames(objects, layout.dim)
+        return Loaded(chunk_id, chunk, sequences=sequences)
+
+    def _frames(self, objects: Objects, dim: int) -> _core.Chunk:
+        count = len(objects.keys)
+        order, starts = _in_files(objects)
+        block = _core.FileBytes(0)
+        self._read(objects, order, functools.partial(self._read_rows, dim=dim, block=block))
+        offsets = np.empty(count, np.uint64)
+        offsets[order] = (starts[:-1] * (4 * dim)).astype(np.uint64)
+        zeros = np.zeros(count, np.uint32)
+        left, right = self._options.context
+        return _core.frames_chunk(
+            block, zeros, [(False, None)], zeros, offsets, np.ascontiguousarray(objects.lengths), dim, left, right,
+            self._options.broadcast,
+        )  # fmt: skip
+
+    def _doubles(self, objects: Objects, dim: int) -> _core.Chunk:
+        order, starts = _in_files(objects)
+        parts = self._read(objects, order, functools.partial(self._read_rows, dim=dim, block=None))
+        values = _in_order(np.concatenate(parts).reshape(-1, dim), objects, order, starts).ravel()
+        lengths, (left, right) = np.ascontiguousarray(objects.lengths), self._options.context
+        if left or right:
+            values = _core.kaldi_windows(values, lengths, dim, left, right)
+        offsets = np.append(0, np.cumsum(lengths, dtype=np.uint64)).astype(np.uint32)
+        return _core.Chunk.from_columns(len(lengths), [(offsets, values, dim * (1 + left + right), None)])
+
+    def _read_rows(
+        self, text: TextInput, source: Any, part: Objects, *, dim: int, block: _core.FileBytes | None
+    ) -> tuple[npt.NDArray[Any], tuple[int, int, int] | None]:
+        rows = tuple(map(np.ascontiguousarray, (part.first_rows, part.lengths, part.first_cols)))
+        return _core.kaldi_read(source, part.columns(), rows, dim, block, num_threads())
+
+    def _integers(self, objects: Objects, num_classes: int) -> npt.NDArray[np.int32]:
+        """Return the whole numbers of vectors, one vector after the other; refuse numbers that are not classes."""
+        order, starts = _in_files(objects)
+
+        def read(text: TextInput, source: Any, part: Objects) -> Any:
+            return _core.kaldi_integers(source, part.columns())
+
+        parts = self._read(objects, order, read)
+        values = _in_order(np.concatenate(parts).reshape(-1, 1), objects, order, starts).ravel()
+        is_wrong = (values < 0) | (values >= num_classes)
+        if is_wrong.any():
+            place = int(np.argmax(is_wrong))
+            ends = np.cumsum(objects.lengths, dtype=np.int64)
+            index = int(np.searchsorted(ends, place, side="right"))
+            frame = place - int(ends[index] - objects.lengths[index])
+            what = f"class {values[place]} of frame {frame}; expected 0 to {num_classes - 1}, or a larger shape"
+            raise objects.error(index, what, stream=self._stream("classes"), kind="large class")
+        return values
+
+    def _read(
+        self, objects: Objects, order: npt.NDArray[np.int64], read: Callable[[TextInput, Any, Objects], Any]
+    ) -> list[npt.NDArray[Any]]:
+        """Read objects, file by file, in the order of their offsets."""
+        results: list[npt.NDArray[Any]] = []
+        files = objects.files[order]
+        bounds = [0, *(np.flatnonzero(files[1:] != files[:-1]) + 1).tolist(), len(order)]
+        for begin, end in itertools.pairwise(bounds):
+            number = int(files[begin])
+            path = objects.paths[number]
+            with closing(self._files.open(path, objects.stamps[number])) as text, explained(text):
+                for which in _together(text, objects, order[begin:end]):
+                    part = objects.only(which)
+                    first, last = int(part.begins.min()), int(part.ends.max())
+                    values, fault = read(text, text.source(first, last), part)
+                    if fault is not None:
+                        index, byte, code = fault
+                        kind, words = fault_words(code)
+                        raise part.error(index, words, byte=byte, stream=self._stream("features"), kind=kind)
+                    results.append(values)
+                text.require_unchanged()
+        return results
+
+    def _runs(self, objects: Objects, classes: npt.NDArray[Any], dim: int) -> _core.Chunk:
+        """Return a chunk of the classes of all frames, in runs of one class."""
+        lengths = np.ascontiguousarray(objects.lengths)
+        ends = np.cumsum(lengths, dtype=np.int64)
+        begins = ends - lengths
+        is_start = np.ones(len(classes), np.bool_)
+        is_start[1:] = classes[1:] != classes[:-1]
+        is_start[begins] = True
+        places = np.flatnonzero(is_start)
+        offsets = np.searchsorted(places, np.append(begins, ends[-1:])).astype(np.uint32)
+        starts = (places - np.repeat(begins, np.diff(offsets))).astype(np.uint32)
+        return _core.runs_chunk(lengths, offsets, starts, classes[places].astype(np.uint32), dim, False)
+
+    def account(self, file: OpenedFile, index: Index, loaded: Loaded | None) -> None:
+        """Do nothing: every fault is an error."""
+
+    def place(self, file: OpenedFile, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+        objects: Objects = index.layout.objects
+        files, which = np.unique(objects.files[sequences], return_inverse=True)
+        return PlacesInFiles(
+            [objects.paths[file] for file in files.tolist()], which, objects.offsets[sequences].astype(np.int64)
+        )
+
+
+def _in_files(objects: Objects) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the order of objects in their files; and in that order their first rows and, last, the number of rows."""
+    order = np.lexsort((objects.begins, objects.files))
+    return order, np.append(0, np.cumsum(objects.lengths[order], dtype=np.int64))
+
+
+def _in_order(
+    values: npt.NDArray[Any], objects: Objects, order: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
+) -> npt.NDArray[Any]:
+    """Bring rows from the order of the files into the order of the utterances."""
+    if (order[1:] > order[:-1]).all():
+        return values
+    first = np.empty(len(order), np.int64)
+    first[order] = starts[:-1]
+    lengths = objects.lengths.astype(np.int64)
+    begins = np.cumsum(lengths) - lengths
+    return values[np.repeat(first - begins, lengths) + np.arange(len(values))]
+
+
+def _together(text: TextInput, objects: Objects, which: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Divide objects of a file into parts without large gaps, each of which a store is asked for in one piece."""
+    if text.reach > text.size:
+        yield which
+        return
+    reached = np.maximum.accumulate(objects.ends[which])
+    gaps = objects.begins[which][1:] > reached[:-1] + np.uint64(_LARGEST_GAP)
+    yield from np.split(which, np.flatnonzero(gaps) + 1)
+
+
+def _fingerprint(objects: Objects) -> str:
+    digest = hashlib.blake2b("\n".join(objects.sums).encode(), digest_size=16)
+    columns = (objects.keys, objects.files, objects.offsets, objects.first_rows, objects.lengths, objects.first_cols)
+    for column in columns:
+        digest.update(np.ascontiguousarray(column).data.cast("B"))
+    return f"{len(objects.keys)}:{digest.hexdigest()}"

@@ -1,0 +1,401 @@
+"""Where the objects of Kaldi's files are: archives by a pass over their headers, lists by the offsets in them.
+
+::
+
+    a.ark     u1 \\0BFM <rows> <columns> <values> u2 …      the pass skips the values
+    a.scp     u1 a.ark:3                                   the header is at the offset
+              u2 b.ark:9[0:99,5:10]                        some rows and columns
+    utt2spk   u1 anna                                      a class for each value
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio.errors import ConfigError, FormatError
+from cntkio.formats.detect import other_in
+from cntkio.formats.htk.lists import text_rows
+from cntkio.formats.names import is_remote, shown
+from cntkio.formats.open_input import open_input
+from cntkio.formats.remote import Remote
+from cntkio.formats.report import announced, passed
+from cntkio.formats.text_input import WINDOW, Locator, TextInput, changed_in_use, content_sum, explained
+
+Content = Literal["frames", "vectors", "classes", "map"]
+
+_KINDS = {name: code for code, name in enumerate(_core.KALDI_KINDS)}
+VECTORS = [_KINDS[name] for name in ("float vector", "double vector", "text vector")]
+"""Kinds of vectors of numbers."""
+CLASSES = [_KINDS[name] for name in ("vector of integers", "line of integers")]
+"""Kinds of vectors of whole numbers."""
+MAP = 255
+"""The kind of a line of a map."""
+_WHOLE = 2**32 - 1  # the core's last row or column of a range that has none
+_ROWS_BEYOND = 3  # Kaldi cuts a range that ends so few rows beyond its matrix
+_HEAD = 1 << 16
+_FAULT_WORDS = {
+    "no key": "a zero byte in a key; expected a key, a blank and an object",
+    "long key": "a key of more than 4096 bytes; expected a key, a blank and an object",
+    "truncated": "the file ends within the object; expected all its values",
+    "unknown type": "an object of an unknown type; expected a matrix (FM, DM, CM, CM2, CM3), a vector (FV, DV) or "
+    "int32 numbers",
+    "bad size": "a number that is not of 4 bytes in the header of the object; expected the byte 4 before it",
+    "negative": "a negative number in the header of the object; expected a number of rows, columns or values",
+    "ragged rows": "a row of the matrix has another number of values than the rows before it; expected as many"
+    " in each row",
+    "bad number": "text that is not a number; expected numbers with blanks between them",
+}
+_LINE_FAULT_WORDS = {
+    "bad key": "a key of more than 4096 bytes, or a zero byte; expected a key, a blank and a value",
+    "no value": "nothing after the key; expected a key, a blank and a value",
+    "command": "a command, which cntkio does not run; expected file:offset (Kaldi's copy-feats scp:{name} "
+    "ark,scp:new.ark,new.scp writes that)",
+    "bad range": "a range that is not [first:last] or [first:last,first:last]; expected numbers, and first <= last",
+    "several values": "several values for a key; expected one",
+}
+_INTEGERS = re.compile(rb"[^\s|,;=]+([ \t]+-?\d+)+[ \t]*\r?\n?")
+_PLACE = re.compile(rb"\S+[ \t]+\S.*?(:\d+(\[[\d:,]*\])?|\||\.ark|/[^/\s]*)[ \t]*\r?\n?")
+
+
+class Objects(NamedTuple):
+    """Utterances in archives, or the lines of maps; a column has an item for each utterance.
+
+    Attributes:
+        paths: The files that have the values.
+        stamps: Facts of these files, which change with them.
+        sums: Checksum of each file's content, or its size; for fingerprints.
+        names: The values of maps, each once.
+        keys: Keys.
+        files: Index in `paths`.
+        offsets: First byte of the object; of a map, of the line.
+        kinds: Index in the core's `KALDI_KINDS`.
+        rows: Rows of the object.
+        cols: Columns of the object.
+        begins: First byte of the values.
+        ends: Byte after the values.
+        first_rows: First row of the utterance.
+        lengths: Rows of the utterance.
+        first_cols: First column of the utterance.
+        dims: Columns of the utterance.
+        lines: First byte of the line of a list or of a map; -1: it is in no list.
+        classes: Index of a map's value in `names`.
+    """
+
+    paths: list[str]
+    stamps: list[object]
+    sums: list[str]
+    names: list[bytes]
+    keys: npt.NDArray[np.bytes_]
+    files: npt.NDArray[np.uint32]
+    offsets: npt.NDArray[np.uint64]
+    kinds: npt.NDArray[np.uint8]
+    rows: npt.NDArray[np.uint32]
+    cols: npt.NDArray[np.uint32]
+    begins: npt.NDArray[np.uint64]
+    ends: npt.NDArray[np.uint64]
+    first_rows: npt.NDArray[np.uint32]
+    lengths: npt.NDArray[np.uint32]
+    first_cols: npt.NDArray[np.uint32]
+    dims: npt.NDArray[np.uint32]
+    lines: npt.NDArray[np.int64]
+    classes: npt.NDArray[np.uint32]
+
+    def only(self, which: Any) -> Objects:
+        """Return the utterances that a mask, indices or a slice select."""
+        return self._make([*self[:4], *(column[which] for column in self[4:])])
+
+    def columns(self) -> tuple[Any, ...]:
+        """Return the columns that describe objects for the core."""
+        return tuple(map(np.ascontiguousarray, (self.kinds, self.rows, self.cols, self.begins, self.ends)))
+
+    def error(
+        self, index: int, what: str, *, byte: int | None = None, stream: str, kind: str | None = None
+    ) -> FormatError:
+        """Return the error about an utterance, or about a byte of it."""
+        path = self.paths[int(self.files[index])]
+        at = int(self.offsets[index]) if byte is None else byte
+        return FormatError(what, path=path, byte=at, sequence=shown(self.keys[index]), stream=stream, kind=kind)
+
+
+def joined(parts: Sequence[Objects]) -> Objects:
+    """Join the utterances of several files, one file after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    counts = np.cumsum([0, *(len(part.paths) for part in parts)]).astype(np.uint32)
+    numbers: dict[bytes, int] = {}
+    moved = []
+    for part, before in zip(parts, counts, strict=False):
+        classes = np.array([numbers.setdefault(name, len(numbers)) for name in part.names] or [0], np.uint32)
+        moved.append(part._replace(files=part.files + before, classes=classes[part.classes]))
+    paths, stamps, sums = ([item for part in parts for item in part[number]] for number in range(3))
+    columns = (np.concatenate([part[number] for part in moved]) for number in range(4, len(moved[0])))
+    return Objects(paths, stamps, sums, [*numbers], *columns)
+
+
+class Files:
+    """Opens the files of a corpus. A compressed file is opened again without another pass over it.
+
+    Args:
+        remote: How remote stores are read.
+    """
+
+    def __init__(self, remote: Remote | None) -> None:
+        self._remote = remote
+        self._guides: dict[str, object] = {}
+
+    def open(self, path: str, stamp: object = None) -> TextInput:
+        """Open a file; refuse it if it has changed since it had this stamp.
+
+        Raises:
+            OSError: The file cannot be read.
+            CorpusError: The file has changed.
+        """
+        text = open_input(path, self._remote, guide=self._guides.get(path))
+        try:
+            self._guides[path] = text.storage.guide
+            if stamp is not None and text.storage.stamp != stamp:
+                raise changed_in_use(path, text.size, text.size)
+        except BaseException:
+            text.close()
+            raise
+        return text
+
+    def is_remote(self, path: str) -> bool:
+        """Return whether a path is a URL."""
+        return is_remote(path, self._remote)
+
+
+def found_in(files: Files, path: str, content: Content | None, stream: str) -> Objects:
+    """Return the utterances of an archive, of a list or of a map.
+
+    Args:
+        files: Opens files.
+        path: The file.
+        content: What it contains; None: what its first bytes show.
+        stream: The stream, for messages.
+
+    Raises:
+        OSError: The file, or an archive that it names, cannot be read.
+        FormatError: A file breaks its format.
+    """
+    with closing(files.open(path)) as text, explained(text):
+        form = _form_of(text, path, content)
+        if form == "ark":
+            return _archive(text, stream)
+        with announced("indexing", text.size):
+            content_of = text.read(0, text.size)
+            passed(text.size)
+            listed = (_core.kaldi_map if form == "map" else _core.kaldi_list)(content_of)
+        if isinstance(listed, _core.KaldiListError):
+            kind = _core.KALDI_LINE_FAULTS[listed.fault]
+            line = shown(content_of[listed.byte :].split(b"\n", 1)[0][:100]).strip()
+            what = f"{_LINE_FAULT_WORDS[kind].format(name=path)}: {line!r}{other_in('kaldi', text)}"
+            raise FormatError(what, path=path, line=listed.line, column=1, byte=listed.byte, stream=stream, kind=kind)
+        if not len(listed.lines):
+            raise FormatError("no line; expected a key, a blank and a value on each line", path=path, byte=0)
+        if form == "map":
+            return _map(text, listed)
+        text.require_unchanged()
+    return _in_archives(files, path, listed, stream)
+
+
+def _form_of(text: TextInput, path: str, content: Content | None) -> Literal["ark", "scp", "map"]:
+    head = text.read(0, _HEAD)
+    first = head.lstrip().split(b"\n", 1)[0] + b"\n"
+    if content == "map":
+        return "map"
+    if b"\0" in first or re.match(rb"\S+[ \t]+\[", first):
+        return "ark"
+    if not head.strip():
+        raise FormatError("the file is empty; expected an archive (ark), a list (scp) or a map", path=path, byte=0)
+    if content is None and _INTEGERS.fullmatch(first):
+        return "ark"
+    is_list = path.lower().endswith(".scp") or _PLACE.fullmatch(first) is not None
+    other = "" if is_list and content is not None else other_in("kaldi", text, before="")
+    if is_list and not other:
+        return "scp"
+    if content is not None:
+        return "ark"
+    what = other or "neither an archive (ark) nor a list (scp); a map such as utt2spk needs content='map'"
+    raise FormatError(f"{what}; the file begins with {shown(first[:60]).strip()!r}", path=path, byte=0)
+
+
+def _archive(text: TextInput, stream: str) -> Objects:
+    """Scan an archive, in windows that a remote or a compressed file needs."""
+    keys: list[npt.NDArray[np.bytes_]] = []
+    parts: list[tuple[npt.NDArray[Any], ...]] = []
+    at, window = 0, WINDOW
+    with announced("indexing", text.size):
+        while at < text.size:
+            end = _end(text, at, window)
+            rows, offsets, columns, then, fault = _core.kaldi_scan(text.source(at, end), at, text.size)
+            keys.append(text_rows(rows))
+            parts.append((offsets, *columns))
+            if fault is not None:
+                kind = _core.KALDI_FAULTS[fault[1]]
+                what = _FAULT_WORDS[kind] + (other_in("kaldi", text) if not any(map(len, keys)) else "")
+                key = _key_at(text, then)
+                raise FormatError(what, path=text.path, byte=fault[0], sequence=key, stream=stream, kind=kind)
+            if then == at and end < text.size:
+                window *= 2  # an object of text is longer than the window
+            elif then == at:
+                break
+            else:
+                window = WINDOW
+            passed(then - at)
+            at = then
+    text.require_unchanged()
+    columns_of_all = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    if not columns_of_all or not len(columns_of_all[0]):
+        raise FormatError("no object; expected a key, a blank and an object", path=text.path, byte=0)
+    offsets, kinds, rows_of, cols, begins, ends = columns_of_all
+    count = len(offsets)
+    zeros = np.zeros(count, np.uint32)
+    width = max(column.dtype.itemsize for column in keys)
+    return Objects(
+        [text.path], [text.storage.stamp], [f"{text.size}:{content_sum(text)}"], [],
+        np.concatenate([column.astype(f"S{width}", copy=False) for column in keys]), zeros, offsets, kinds, rows_of,
+        cols, begins, ends, zeros, rows_of, zeros, cols, np.full(count, -1, np.int64), zeros,
+    )  # fmt: skip
+
+
+def _end(text: TextInput, begin: int, window: int) -> int:
+    """Return the end of the next part of a file; the core reads a local file by itself."""
+    return text.size if text.reach > text.size else min(begin + window, text.size)
+
+
+def _key_at(text: TextInput, byte: int) -> str | None:
+    """Return the key that an object has which begins here; None: there is no key."""
+    fields = text.read(byte, 200).split(maxsplit=1)
+    return shown(fields[0][:100]) if fields else None
+
+
+def _map(text: TextInput, listed: _core.KaldiList) -> Objects:
+    count = len(listed.lines)
+    zeros, ones = np.zeros(count, np.uint32), np.ones(count, np.uint32)
+    return Objects(
+        [text.path], [text.storage.stamp], [f"{text.size}:{content_sum(text)}"], listed.names, text_rows(listed.keys),
+        zeros, listed.lines, np.full(count, MAP, np.uint8), ones, ones, listed.lines, listed.lines, zeros, ones, zeros, ones,
+        listed.lines.astype(np.int64), listed.name_of,
+    )  # fmt: skip
+
+
+def _in_archives(files: Files, path: str, listed: _core.KaldiList, stream: str) -> Objects:
+    """Read the headers of the objects of a list: file by file, in the order of their offsets."""
+    keys, file_of, offsets = text_rows(listed.keys), listed.name_of, listed.offsets
+    names = [os.fsdecode(name) for name in listed.names]
+    count = len(offsets)
+    columns = [np.empty(count, dtype) for dtype in (np.uint8, np.uint32, np.uint32, np.uint64, np.uint64)]
+    stamps: list[object] = []
+    sums: list[str] = []
+    order = np.lexsort((offsets, file_of))
+    bounds = np.searchsorted(file_of[order], np.arange(len(names) + 1))
+    with announced("indexing", count):
+        for number, name in enumerate(names):
+            mine = order[bounds[number] : bounds[number + 1]]
+            where = functools.partial(_line_of, files, path, listed.lines)
+            try:
+                text = files.open(name)
+            except OSError as error:
+                what = f"{error.strerror} (utterance {shown(keys[mine[0]])} of {path}, line {where(int(mine.min()))})"
+                raise type(error)(error.errno, what, error.filename) from None
+            with closing(text), explained(text):
+                for part, objects, fault in _headers(text, offsets[mine]):
+                    for column, values in zip(columns, objects, strict=True):
+                        column[mine[part]] = values
+                    if fault is not None:
+                        index = int(mine[part.stop])
+                        kind = _core.KALDI_FAULTS[fault[1]]
+                        what = f"{_FAULT_WORDS[kind]} ({path}, line {where(index)}){other_in('kaldi', text)}"
+                        key = shown(keys[index])
+                        raise FormatError(what, path=name, byte=fault[0], sequence=key, stream=stream, kind=kind)
+                stamps.append(text.storage.stamp)
+                sums.append(str(text.size))
+            passed(len(mine))
+    kinds, rows, cols, begins, ends = columns
+    found = Objects(
+        names, stamps, sums, [], keys, file_of, offsets, kinds, rows, cols, begins, ends, listed.ranges[0], rows,
+        listed.ranges[2], cols, listed.lines.astype(np.int64), np.zeros(count, np.uint32),
+    )  # fmt: skip
+    return _cut(files, path, found, listed.ranges[1], listed.ranges[3], stream)
+
+
+def _headers(
+    text: TextInput, offsets: npt.NDArray[np.uint64]
+) -> Iterator[tuple[slice, tuple[npt.NDArray[Any], ...], tuple[int, int] | None]]:
+    """Read headers at offsets that ascend, in windows that a remote or a compressed file needs."""
+    done, window = 0, WINDOW
+    while done < len(offsets):
+        begin = min(int(offsets[done]), text.size)
+        end = _end(text, begin, window)
+        objects, fault = _core.kaldi_objects(text.source(begin, end), offsets[done:], text.size)
+        part = slice(done, done + len(objects[0]))
+        yield part, objects, fault
+        window = 2 * window if part.stop == done else WINDOW
+        done = part.stop
+        if fault is not None:
+            return
+
+
+def _cut(
+    files: Files,
+    path: str,
+    found: Objects,
+    last_rows: npt.NDArray[np.uint32],
+    last_cols: npt.NDArray[np.uint32],
+    stream: str,
+) -> Objects:
+    """Apply the ranges of a list."""
+    has_rows, has_cols = last_rows != _WHOLE, last_cols != _WHOLE
+    if not (has_rows | has_cols).any():
+        return found
+    last = [np.where(has, bound, size - np.uint32(1)).astype(np.int64) for has, bound, size in (
+        (has_rows, last_rows, found.rows), (has_cols, last_cols, found.cols))]  # fmt: skip
+    beyond = (found.first_rows >= found.rows) | (last[0] >= found.rows.astype(np.int64) + _ROWS_BEYOND)
+    beyond |= (found.first_cols >= found.cols) | (last[1] >= found.cols)
+    for wrong, words in (
+        ((has_rows | has_cols) & np.isin(found.kinds, [*VECTORS, *CLASSES]), "a range of a vector; expected a matrix"),
+        ((has_rows | has_cols) & beyond, "a range beyond the matrix of {rows} rows and {cols} columns"),
+    ):
+        if wrong.any():
+            index = int(np.argmax(wrong))
+            what = words.format(rows=found.rows[index], cols=found.cols[index])
+            line = _line_of(files, path, found.lines, index)
+            raise found.error(index, f"{what} ({path}, line {line})", stream=stream, kind="range beyond the matrix")
+    ends = np.minimum(last[0], found.rows.astype(np.int64) - 1)
+    return found._replace(
+        lengths=(ends - found.first_rows + 1).astype(np.uint32),
+        dims=(last[1] - found.first_cols + 1).astype(np.uint32),
+    )
+
+
+def _line_of(files: Files, path: str, lines: npt.NDArray[Any], index: int) -> int:
+    with closing(files.open(path)) as text:
+        return int(Locator(text).lines_of(lines[index : index + 1].astype(np.int64))[0])
+
+
+def refuse_content(content: str | None) -> None:
+    """Refuse a value of the option `content` that is not known.
+
+    Raises:
+        ConfigError: The value is not possible.
+    """
+    if content not in (None, "frames", "vectors", "classes", "map"):
+        raise ConfigError(
+            f"content is {content!r}; expected 'frames', 'vectors', 'classes', 'map' or None", key="content"
+        )
+
+
+def fault_words(fault: int) -> tuple[str, str]:
+    """Return the name of a fault of the core, and words for it."""
+    kind = _core.KALDI_FAULTS[fault]
+    return kind, _FAULT_WORDS[kind]
