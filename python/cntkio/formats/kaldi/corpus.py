@@ -54,7 +54,7 @@ from cntkio.formats.report import first_few
 from cntkio.formats.table import ListedFiles, SequenceTable
 from cntkio.formats.text_input import TextInput, explained
 from cntkio.hints import suggests_keywords
-from cntkio.streams import LARGEST_DIM, StreamInformation
+from cntkio.streams import LARGEST_DIM, StorageFormat, StreamInformation
 
 _LARGEST_GAP = 1 << 20  # bytes between two objects that are not requested from a store or decompressed
 
@@ -217,9 +217,9 @@ class _KaldiFormat:
             index_of_longer = int(np.argmax(objects.lengths != 1))
             what = f"{objects.lengths[index_of_longer]} frames; an utterance of a broadcast stream has one"
             raise objects.error(index_of_longer, what, stream=self._stream(content))
-        form, dtype, shape = "dense", options.dtype, dim * (1 + left + right)
-        if is_class:
-            form, dtype, shape = ("dense", np.int32, ()) if options.as_class_ids else ("sparse", options.dtype, dim)
+        form: StorageFormat = "sparse" if is_class and not options.as_class_ids else "dense"
+        dtype = np.int32 if options.as_class_ids else options.dtype
+        shape = () if options.as_class_ids else dim if is_class else dim * (1 + left + right)
         size = 8 if is_class else dim * np.dtype(options.dtype).itemsize
         lengths = np.ascontiguousarray(objects.lengths)
         table = SequenceTable(
@@ -395,8 +395,9 @@ class _KaldiFormat:
     def _read_rows(
         self, text: TextInput, source: Any, part: Objects, *, dim: int, block: _core.FileBytes | None
     ) -> tuple[npt.NDArray[Any], tuple[int, int, int] | None]:
-        rows = tuple(map(np.ascontiguousarray, (part.first_rows, part.lengths, part.first_cols)))
-        return _core.kaldi_read(source, part.columns(), rows, dim, block, num_threads())
+        first_rows, lengths, first_cols = map(np.ascontiguousarray, (part.first_rows, part.lengths, part.first_cols))
+        parts = (first_rows, lengths, first_cols)
+        return _core.kaldi_read(source, part.columns(), parts, dim, block, num_threads())
 
     def _integers(self, objects: Objects, num_classes: int) -> npt.NDArray[np.int32]:
         """Return the whole numbers of vectors, one vector after the other; refuse numbers that are not classes."""

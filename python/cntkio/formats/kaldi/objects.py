@@ -111,7 +111,7 @@ class Objects(NamedTuple):
 
     def only(self, which: Any) -> Objects:
         """Return the utterances that a mask, indices or a slice select."""
-        return self._make([*self[:4], *(column[which] for column in self[4:])])
+        return Objects(*self[:4], *(column[which] for column in self[4:]))
 
     def columns(self) -> tuple[Any, ...]:
         """Return the columns that describe objects for the core."""
@@ -136,9 +136,10 @@ def joined(parts: Sequence[Objects]) -> Objects:
     for part, before in zip(parts, counts, strict=False):
         classes = np.array([numbers.setdefault(name, len(numbers)) for name in part.names] or [0], np.uint32)
         moved.append(part._replace(files=part.files + before, classes=classes[part.classes]))
-    paths, stamps, sums = ([item for part in parts for item in part[number]] for number in range(3))
+    every: list[Any] = [[item for part in parts for item in part[number]] for number in range(3)]
     columns = (np.concatenate([part[number] for part in moved]) for number in range(4, len(moved[0])))
-    return Objects(paths, stamps, sums, [*numbers], *columns)
+    every += [[*numbers], *columns]
+    return Objects(*every)
 
 
 class Files:
@@ -294,7 +295,9 @@ def _in_archives(files: Files, path: str, listed: _core.KaldiList, stream: str) 
     keys, file_of, offsets = text_rows(listed.keys), listed.name_of, listed.offsets
     names = [os.fsdecode(name) for name in listed.names]
     count = len(offsets)
-    columns = [np.empty(count, dtype) for dtype in (np.uint8, np.uint32, np.uint32, np.uint64, np.uint64)]
+    columns: list[npt.NDArray[Any]] = [
+        np.empty(count, dtype) for dtype in (np.uint8, np.uint32, np.uint32, np.uint64, np.uint64)
+    ]
     stamps: list[object] = []
     sums: list[str] = []
     order = np.lexsort((offsets, file_of))
