@@ -3,7 +3,8 @@
     python bench/kaldi.py [--mb 64] [--repeat 3] [--folder FOLDER]
 
 Each reader gets all matrices of an archive of utterances of 40 values a frame. Figures are CPU time, the best of
---repeat turns in this process; MB are 10^6 bytes of values in float32. The values are compared bit for bit. Needs kaldi_native_io.
+--repeat turns in this process; MB are 10^6 bytes of values in float32. The values are compared bit for bit. Needs
+kaldi_native_io.
 """
 
 from __future__ import annotations
