@@ -346,11 +346,11 @@ class MixturePlan(Displayed):
         if self._stop != "forever" and step >= len(self.steps(step + 1)):
             raise ConfigError(f"the data end before step {step}", key="step")
         number = int(np.count_nonzero(parts[:-1] == parts[-1]))
-        return list(self._plans.values())[parts[-1]].explain(number)
+        return list(self._plans.values())[int(parts[-1])].explain(number)
 
     def part_of(self, step: int) -> str:
         """Return the name of the part that a step reads."""
-        return list(self._plans)[self._turns[whole_number("step", step, least=0) % _NUM_TURNS]]
+        return list(self._plans)[int(self._turns[whole_number("step", step, least=0) % _NUM_TURNS])]
 
 
 def _counts(weights: Mapping[str, Any]) -> dict[str, int]:
