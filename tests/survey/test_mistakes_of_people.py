@@ -1,4 +1,4 @@
-"""The check finds mistakes that people make, with the line and the column."""
+"""The check finds mistakes that people make, with the place, and its help leads to a sound file."""
 
 import gzip
 import re
@@ -29,14 +29,14 @@ def sound() -> bytes:
     return "".join(lines).encode()
 
 
-def on_line(pattern: str, replacement: str) -> Edit:
+def on_line(pattern: str, replacement: str, line: int = LINE) -> Edit:
     """Return a function that replaces a pattern in one line."""
 
     def edit(text: bytes) -> bytes:
         lines = text.splitlines(keepends=True)
-        changed = re.sub(pattern.encode(), replacement.encode(), lines[LINE - 1], count=1)
-        assert changed != lines[LINE - 1]
-        return b"".join([*lines[: LINE - 1], changed, *lines[LINE:]])
+        changed = re.sub(pattern.encode(), replacement.encode(), lines[line - 1], count=1)
+        assert changed != lines[line - 1]
+        return b"".join([*lines[: line - 1], changed, *lines[line:]])
 
     return edit
 
@@ -45,59 +45,115 @@ def everywhere(pattern: str, replacement: str) -> Edit:
     return lambda text: re.sub(pattern.encode(), replacement.encode(), text)
 
 
-# The mistake, what makes it, and the code, the line and a part of the help of the finding.
-MISTAKES: dict[str, tuple[Edit, str, int | None, str]] = {
-    "a value too many": (on_line(r" \|y", " 5 |y"), "too-many-values", LINE, "remove the values"),
-    "a value too few": (on_line(r" \S+ \|y", " |y"), "too-few-values", LINE, "add the missing values"),
-    "a decimal comma": (on_line(r"\.", ","), "bad-number", LINE, "write "),
-    "decimal commas": (everywhere(r"(\d)\.(\d)", r"\1,\2"), "bad-number", 1, "write "),
-    "a number without a zero": (on_line(r"\|x \S+", "|x .5"), "bad-number", LINE, "write 0.5 for .5"),
-    "a Unicode minus": (on_line(r"\|x \S+", "|x \u22125.0"), "stray-text", LINE, "write -5.0"),
-    "a quoted number": (on_line(r"\|x (\S+)", r'|x "\1"'), "bad-number", LINE, "write "),
-    "a missing value": (on_line(r"\|x \S+", "|x NA"), "bad-number", LINE, "write a number for NA"),
-    "nan": (on_line(r"\|x \S+", "|x nan"), "bad-number", LINE, "write a number for nan"),
-    "a word for a number": (on_line(r"\|x \S+", "|x high"), "bad-number", LINE, "write |high"),
-    "letter O": (on_line(r"\|x \S+", "|x 1O.5"), "bad-number", LINE, "write "),
-    "a hexadecimal number": (on_line(r"\|x \S+", "|x 0x1F"), "bad-number", LINE, "write "),
-    "a thousands separator": (on_line(r"\|x \S+", "|x 1'000"), "bad-number", LINE, "write "),
-    "a semicolon": (on_line(r"(\|x \S+)", r"\1;"), "bad-number", LINE, "write "),
-    "an index for a dense stream": (on_line(r"\|x \S+", "|x 0:1.5"), "bad-number", LINE, "sparse"),
-    "an index without a value": (on_line(r"\|w \d+:1", "|w 7"), "bad-index", LINE, "index:value"),
-    "an equals sign": (on_line(r"\|w (\d+):1", r"|w \1=1"), "bad-index", LINE, "write 0:1 for 0=1"),
-    "a word for an index": (on_line(r"\|w \d+", "|w cat"), "bad-index", LINE, "index:value"),
-    "a space after the colon": (on_line(r"\|w (\d+):", r"|w \1: "), "bad-number", LINE, ""),
-    "a negative index": (on_line(r"\|w \d+", "|w -1"), "bad-index", LINE, "index:value"),
-    "an outlier": (on_line(r"\|w \d+", "|w 9999999"), "index-outlier", LINE, "correct the index"),
-    "indices from 1": (everywhere(r"\|w 0:1", "|w 10:1"), "one-based-indices", 1, "subtract 1"),
-    "two ones": (on_line(r"\|y . . .", "|y 1 1 0"), "not-one-hot", LINE, "single 1"),
-    "no label": (on_line(r"\|y . . .", "|y 0 0 0"), "not-one-hot", LINE, "single 1"),
-    "infinity": (on_line(r"\|x \S+", "|x 1e99"), "not-finite", LINE, "correct or remove"),
-    "a missing stream": (on_line(r"\|w \S+", ""), "missing-sample", LINE, "add the sample"),
-    "a stream twice": (on_line(r"(\|w \S+)", r"\1 \1"), "extra-sample", LINE, "line of its own"),
-    "a misspelled name": (on_line(r"\|w", "|v"), "missing-sample", LINE, "correct the name to w"),
-    "a pipe alone": (on_line(r"\|y", "| |y"), "stray-text", LINE, "pipe and the name"),
-    "a colon for a pipe": (on_line(r"\|x", ":x"), "stray-text", LINE, "pipe and the name"),
-    "a comment without a pipe": (on_line(r"$", " #good"), "bad-index", LINE, "write |#good"),
-    "an umlaut in Windows-1252": (lambda text: text.replace(b"20 |x", b"20 K\xf6ln |x"), "stray-text", LINE, "pipe"),
-    "an empty line": (on_line(r"^", "\n"), "", None, ""),
-    "a repeated id": (on_line(r"^\d+", "3"), "repeated-id", LINE, "its own id"),
-    "a line that is lost": (on_line(r".*\n", ""), "ids-not-consecutive", LINE, "part of the corpus"),
-    "another line end": (on_line(r"\n", "\r\n"), "mixed-line-ends", LINE, "dos2unix"),
-    "CR LF in all lines": (everywhere(r"\n", "\r\n"), "", None, ""),
-    "a byte order mark": (lambda text: b"\xef\xbb\xbf" + text, "", None, ""),
-    "tabs": (everywhere(" ", "\t"), "", None, ""),
-    "a copy": (lambda text: text + b"60 " + text.splitlines()[4][2:] + b"\n", "equal-sequences", 61, "the copies"),
-    "a constant column": (everywhere(r"\|x \S+", "|x 0.5"), "constant-values", 1, "leave the stream or the column out"),
-    "a cut last line": (lambda text: text[:-5], "broken-file", 60, "copy the file again"),
+def as_written(finding: cntkio.Finding) -> Edit:
+    """Return the edit that a help such as "write 0.5 for .5" names."""
+    found = re.match(r"write (?P<new>.+) for (?P<old>[^,]+(,\d+)*)|write \|(?P<word>\S+) if", finding.help)
+    assert found and finding.line
+    new, old = found["new"] or f"|{found['word']}", found["old"] or found["word"]
+    return on_line(re.escape(old), new, finding.line)
+
+
+def anew(_: bytes) -> bytes:
+    return sound()
+
+
+LITERALLY = None  # apply `as_written`
+# The mistake, what makes it, the code, the line and a part of the help of the finding, and the edit that it asks for.
+MISTAKES: dict[str, tuple[Edit, str, int | None, str, Edit | None]] = {
+    "a value too many": (
+        on_line(r" \|y", " 5 |y"), "too-many-values", LINE, "remove the values", on_line(r" 5 \|y", " |y"),
+    ),
+    "a value too few": (
+        on_line(r" \S+ \|y", " |y"), "too-few-values", LINE, "add the missing values", on_line(r" \|y", " 0.123 |y"),
+    ),
+    "a decimal comma": (on_line(r"\.", ","), "bad-number", LINE, "write ", LITERALLY),
+    "decimal commas": (
+        everywhere(r"(\d)\.(\d)", r"\1,\2"), "bad-number", 1, "write ", everywhere(r"(\d),(\d)", r"\1.\2"),
+    ),
+    "a number without a zero": (on_line(r"\|x \S+", "|x .5"), "bad-number", LINE, "write 0.5 for .5", LITERALLY),
+    "a Unicode minus": (on_line(r"\|x \S+", "|x \u22125.0"), "stray-text", LINE, "write -5.0", LITERALLY),
+    "a quoted number": (on_line(r"\|x (\S+)", r'|x "\1"'), "bad-number", LINE, "write ", LITERALLY),
+    "a missing value": (
+        on_line(r"\|x \S+", "|x NA"), "bad-number", LINE, "write a number for NA", on_line("NA", "0.25"),
+    ),
+    "nan": (on_line(r"\|x \S+", "|x nan"), "bad-number", LINE, "write a number for nan", on_line("nan", "0.25")),
+    "a word for a number": (on_line(r"\|x \S+", "|x high"), "bad-number", LINE, "write |high", on_line("high", "0.75")),
+    "letter O": (on_line(r"\|x \S+", "|x 1O.5"), "bad-number", LINE, "write ", on_line("1O.5", "10.5")),
+    "a hexadecimal number": (on_line(r"\|x \S+", "|x 0x1F"), "bad-number", LINE, "write ", on_line("0x1F", "31")),
+    "a thousands separator": (on_line(r"\|x \S+", "|x 1'000"), "bad-number", LINE, "write ", LITERALLY),
+    "a semicolon": (on_line(r"(\|x \S+)", r"\1;"), "bad-number", LINE, "write ", LITERALLY),
+    "an index for a dense stream": (
+        on_line(r"\|x \S+", "|x 0:1.5"), "bad-number", LINE, "sparse", on_line("0:1.5", "1.5"),
+    ),
+    "an index without a value": (
+        on_line(r"\|w \d+:1", "|w 7"), "bad-index", LINE, "index:value", on_line(r"\|w 7", "|w 7:1"),
+    ),
+    "an equals sign": (on_line(r"\|w (\d+):1", r"|w \1=1"), "bad-index", LINE, "write 0:1 for 0=1", LITERALLY),
+    "a word for an index": (on_line(r"\|w \d+", "|w cat"), "bad-index", LINE, "index:value", on_line("cat", "4")),
+    "a space after the colon": (on_line(r"\|w (\d+):", r"|w \1: "), "bad-number", LINE, "write 0:1", LITERALLY),
+    "a negative index": (on_line(r"\|w \d+", "|w -1"), "bad-index", LINE, "count from 0", on_line("-1:", "1:")),
+    "an outlier": (
+        on_line(r"\|w \d+", "|w 9999999"), "index-outlier", LINE, "correct the index", on_line("9999999", "9"),
+    ),
+    "indices from 1": (
+        everywhere(r"\|w 0:1", "|w 10:1"), "one-based-indices", 1, "subtract 1",
+        lambda text: re.sub(rb"(?<=w )\d+", lambda found: b"%d" % (int(found[0]) - 1), text),
+    ),
+    "two ones": (on_line(r"\|y . . .", "|y 1 1 0"), "not-one-hot", LINE, "single 1", on_line("1 1 0", "1 0 0")),
+    "no label": (on_line(r"\|y . . .", "|y 0 0 0"), "not-one-hot", LINE, "single 1", on_line("0 0 0", "1 0 0")),
+    "infinity": (on_line(r"\|x \S+", "|x 1e99"), "not-finite", LINE, "correct or remove", on_line("1e99", "1e9")),
+    "a missing stream": (
+        on_line(r"\|w \S+", ""), "missing-sample", LINE, "add the sample", on_line(r"\n", " |w 3:1\n"),
+    ),
+    "a stream twice": (
+        on_line(r"(\|w \S+)", r"\1 \1"), "extra-sample", LINE, "line of its own", on_line(r"(\|w \S+) \|w \S+", r"\1"),
+    ),
+    "a misspelled name": (
+        on_line(r"\|w", "|v"), "missing-sample", LINE, "correct the name to w", on_line(r"\|v", "|w"),
+    ),
+    "a pipe alone": (on_line(r"\|y", "| |y"), "stray-text", LINE, "pipe and the name", on_line(r"\| \|y", "|y")),
+    "a colon for a pipe": (on_line(r"\|x", ":x"), "stray-text", LINE, "pipe and the name", on_line(":x", "|x")),
+    "a comment without a pipe": (on_line(r"$", " #good"), "bad-index", LINE, "write |#good", LITERALLY),
+    "an umlaut in Windows-1252": (
+        lambda text: text.replace(b"20 |x", b"20 K\xf6ln |x"), "stray-text", LINE, "pipe",
+        lambda text: text.replace(b"K\xf6ln", b"|# K\xf6ln"),
+    ),
+    "an empty line": (on_line(r"^", "\n"), "", None, "", LITERALLY),
+    "a repeated id": (on_line(r"^\d+", "3"), "repeated-id", LINE, "its own id", on_line(r"^3 ", "20 ")),
+    "a line that is lost": (on_line(r".*\n", ""), "ids-not-consecutive", LINE, "part of the corpus", anew),
+    "another line end": (on_line(r"\n", "\r\n"), "mixed-line-ends", LINE, "dos2unix", everywhere(r"\r\n", "\n")),
+    "CR LF in all lines": (everywhere(r"\n", "\r\n"), "", None, "", LITERALLY),
+    "a byte order mark": (lambda text: b"\xef\xbb\xbf" + text, "", None, "", LITERALLY),
+    "tabs": (everywhere(" ", "\t"), "", None, "", LITERALLY),
+    "a copy": (
+        lambda text: text + b"60 " + text.splitlines()[4][2:] + b"\n", "equal-sequences", 61, "the copies",
+        lambda text: b"".join(text.splitlines(keepends=True)[:60]),
+    ),
+    "a constant column": (
+        everywhere(r"\|x \S+", "|x 0.5"), "constant-values", 1, "leave the stream or the column out",
+        everywhere(r"\|x 0.5", "|x"),
+    ),
+    "an exponent of Fortran": (on_line(r"\|x \S+", "|x 1.5D+2"), "bad-number", LINE, "write 1.5e+2", LITERALLY),
+    "a bracket": (on_line(r"\|x \S+", "|x [1.5"), "bad-number", LINE, "write 1.5", LITERALLY),
+    "commas between values": (on_line(r"\|y (.) (.) (.)", r"|y \1,\2,\3"), "bad-number", LINE, "write ", LITERALLY),
+    "a sign twice": (on_line(r"\|x \S+", "|x --1.5"), "bad-number", LINE, "write numbers", on_line("--", "-")),
+    "a name in capitals": (
+        on_line(r"\|y", "|Y"), "missing-sample", LINE, "correct the name to y", on_line(r"\|Y", "|y"),
+    ),
+    "a header": (
+        lambda text: b"id |x ten numbers |y label\n" + text, "broken-file", 1, "remove the line if it is a header",
+        lambda text: text.partition(b"\n")[2],
+    ),
+    "a comment above the first line": (lambda text: b"# 2017\n" + text, "broken-file", 1, "write |# for #", LITERALLY),
+    "a cut last line": (lambda text: text[:-5], "broken-file", 60, "copy the file again", anew),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_in_a_text_is_found_at_its_line_with_help(mistake: str) -> None:
-    edit, code, line, advice = MISTAKES[mistake]
-    Path("a.ctf").write_bytes(sound())
-    assert not cntkio.check("a.ctf")
-    Path("a.ctf").write_bytes(edit(sound()))
+def test_a_mistake_in_a_text_is_found_and_its_help_mends_it(mistake: str) -> None:
+    edit, code, line, advice, mend = MISTAKES[mistake]
+    damaged = edit(sound())
+    Path("a.ctf").write_bytes(damaged)
     findings = cntkio.check("a.ctf")
     if not code:
         assert not findings
@@ -105,6 +161,10 @@ def test_a_mistake_in_a_text_is_found_at_its_line_with_help(mistake: str) -> Non
     (finding,) = findings
     assert (finding.code, finding.line) == (code, line)
     assert advice in finding.help
+    mended = (mend or as_written(finding))(damaged)
+    assert mended != damaged
+    Path("a.ctf").write_bytes(mended)
+    assert not cntkio.check("a.ctf")
 
 
 def speech(rows: str = "0 200000 a\n200000 400000 b\n", frames: str = "[0,3]", name: str = "u1.mfc") -> list[str]:
@@ -129,27 +189,55 @@ def written(content: bytes, path: str = "a.ctf") -> list[str]:
     return [path]
 
 
-CORPORA: dict[str, tuple[Callable[[], list[str]], str, str]] = {
-    "a cut gzip file": (lambda: written(gzip.compress(sound())[:-50], "a.ctf.gz"), "broken-file", "the file again"),
-    "an empty file": (lambda: written(b""), "broken-file", "copy the file again"),
-    "train and test overlap": (
-        lambda: written(sound(), "train.ctf") + written(sound()[-900:].partition(b"\n")[2], "test.ctf"),
-        "overlap", "remove",
+def overlapping(num_common: int) -> list[str]:
+    lines = sound().splitlines(keepends=True)
+    return written(b"".join(lines[: 50 + num_common]), "train.ctf") + written(b"".join(lines[50:]), "test.ctf")
+
+
+def with_label_c(names: str) -> list[str]:
+    files = speech("0 400000 c\n")
+    Path("names").write_text(names)
+    return files
+
+
+# The mistake, what makes it, the code and a part of the help of the finding, and what the help asks for.
+CORPORA: dict[str, tuple[Callable[[], list[str]], str, str, Callable[[], list[str]]]] = {
+    "a cut gzip file": (
+        lambda: written(gzip.compress(sound())[:-50], "a.ctf.gz"), "broken-file", "the file again",
+        lambda: written(gzip.compress(sound()), "a.ctf.gz"),
     ),
-    "swapped bytes": (swapped, "broken-file", "copy the file again"),
-    "labels too short": (lambda: speech("0 300000 a\n"), "unequal-lengths", "write a sample for each frame"),
-    "an unknown phone": (lambda: speech("0 400000 c\n"), "unknown-label", "add the label"),
-    "times with a gap": (lambda: speech("0 200000 a\n300000 400000 b\n"), "bad-times", "begin each row where"),
-    "a reversed range": (lambda: speech(frames="[3,0]"), "bad-range", "counted from 0"),
-    "a range beyond the file": (lambda: speech("0 1000000 a\n", frames="[0,9]"), "bad-range", "counted from 0"),
-    "a missing file": (lambda: speech(name="u2.mfc"), "missing-file", "correct the path"),
+    "an empty file": (lambda: written(b""), "broken-file", "copy the file again", lambda: written(sound())),
+    "train and test overlap": (lambda: overlapping(10), "overlap", "remove", lambda: overlapping(0)),
+    "swapped bytes": (swapped, "broken-file", "write it again with the program", lambda: speech()[:1]),
+    "labels too short": (
+        lambda: speech("0 300000 a\n"), "unequal-lengths", "write a sample for each frame",
+        lambda: speech("0 400000 a\n"),
+    ),
+    "an unknown phone": (
+        lambda: with_label_c("a\nb\n"), "unknown-label", "add the label", lambda: with_label_c("a\nb\nc\n"),
+    ),
+    "times with a gap": (
+        lambda: speech("0 200000 a\n300000 400000 b\n"), "bad-times", "begin each row where",
+        lambda: speech("0 200000 a\n200000 400000 b\n"),
+    ),
+    "a reversed range": (lambda: speech(frames="[3,0]"), "bad-range", "counted from 0", speech),
+    "a range beyond the file": (
+        lambda: speech("0 1000000 a\n", frames="[0,9]"), "bad-range", "counted from 0",
+        lambda: speech("0 400000 a\n", frames="[0,3]"),
+    ),
+    "a missing file": (lambda: speech(name="u2.mfc"), "missing-file", "correct the path", speech),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("mistake", CORPORA)
-def test_a_mistake_in_a_corpus_is_found_with_help(mistake: str) -> None:
-    make, code, advice = CORPORA[mistake]
+def test_a_mistake_in_a_corpus_is_found_and_its_help_mends_it(mistake: str) -> None:
+    make, code, advice, mend = CORPORA[mistake]
+
+    def check(files: list[str]) -> cntkio.Findings:
+        return cntkio.check(*files, join="a.mlf" in files, mapping="names" if "a.mlf" in files else None)
+
     files = make()
-    findings = cntkio.check(*files, join="a.mlf" in files, mapping="names" if "a.mlf" in files else None)
-    assert [finding.code for finding in findings] == [code]
-    assert advice in findings[0].help and findings[0].path in " ".join([*files, "u1.mfc", "u2.mfc"])
+    (finding,) = check(files)
+    assert finding.code == code and advice in finding.help
+    assert finding.path in " ".join([*files, "u1.mfc", "u2.mfc"])
+    assert not check(mend())

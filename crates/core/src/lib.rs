@@ -15,7 +15,7 @@
 //! | [`lengths`] | lengths of sequences, in as few bytes as they take |
 //! | [`line_numbers`] | bytes of a text into the numbers of their lines |
 //! | [`chunk`] | columns of every kind, which parsers make and the packer takes |
-//! | [`survey`] | values of sequences into their hashes and their range |
+//! | [`survey`] | chunks into hashes of their sequences and figures of their streams |
 //! | [`text`] | a text that is read into blocks of whole lines |
 //! | [`timeline`] | lengths, a window and a seed into the order of a sweep, and into what each read delivers |
 //! | [`pack`] | a selection of sequences out of chunks into one minibatch's arrays; whole chunks into whole arrays |

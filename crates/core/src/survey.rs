@@ -1,8 +1,40 @@
-//! Figures of the values of sequences: a hash of the values of each sequence, and the range of all values.
+//! Figures of the streams of a chunk: a hash of each sequence, ranges, columns that do not change, and classes.
+//!
+//! ```text
+//! chunk ─┬─ part 0: some sequences of a block ── stream by stream, a cacheful at a time ─┬─ hashes of its sequences
+//!        ├─ part 1                                                                       └─ figures, one per stream
+//!        └─ ...                                   the figures of all parts are merged, in order
+//! ```
+//!
+//! Values and indices are examined in the form in which the parser left them, mostly in a byte or two: widening them would
+//! cost more than everything else here. Invariant: the form does not change a figure. A sequence of small numbers in full
+//! width has the hash of the same sequence in small form.
 
+use crate::chunk::{Block, Chunk, Column, Error, Samples, Values};
 use crate::memory;
+use crate::pack::in_full_width;
+use cntkio_memory::small::Widens;
 use rayon::prelude::*;
+use std::ops::Range as Span;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// A stream to examine, and what its caller wants to know about it.
+#[derive(Debug, Clone)]
+pub struct Wanted<'a> {
+    /// The stream, counted in the chunk.
+    pub stream: usize,
+    /// Of a dense stream: a sample, and the columns in which other samples may have its values; `None`: the chunk's first
+    /// sample, and all columns.
+    pub constant: Option<(&'a [f64], &'a [u32])>,
+    /// True to look for samples that are not one-hot.
+    pub one_hot: bool,
+    /// Count the indices of a sparse stream if all are below this number; 0: count none.
+    pub most_classes: usize,
+    /// Look for the second-highest index of a sparse stream only if its highest is above this one; -1: in any case.
+    pub beyond: i32,
+    /// True to look for two samples of a sparse stream that differ in their indices.
+    pub forms: bool,
+}
 
 /// The range of some values.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -27,27 +59,526 @@ impl Range {
     }
 }
 
-/// A type of values.
-pub trait Value: Copy + Sync {
-    /// The range of some values.
-    fn range(values: &[Self]) -> Range;
+/// Figures of a stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figures {
+    /// Number of samples.
+    pub num_samples: usize,
+    /// Number of values: of all of a dense stream, or of the entries.
+    pub num_values: usize,
+    /// The range of the values.
+    pub range: Range,
+    /// Of a dense stream: the sample that is compared with the others.
+    pub first_row: Vec<f64>,
+    /// Of a dense stream: the columns in which all samples have the values of `first_row`.
+    pub constant: Vec<u32>,
+    /// Of a dense stream: the values of the chunk's first samples.
+    pub tried: Tried,
+    /// Of a sparse stream: the lowest index, `i32::MAX` without entries.
+    pub first: i32,
+    /// Of a sparse stream: the highest index, -1 without entries.
+    pub last: i32,
+    /// Of a sparse stream: the highest index but for `last`, if `last` is above [`Wanted::beyond`]; -1: there is none.
+    pub second: i32,
+    /// Of a sparse stream: the indices of the first sample, and of the first one that has others.
+    pub forms: Vec<Vec<i32>>,
+    /// The samples that are not one-hot, counted in the chunk; `None`: so many of the first that the stream is not.
+    pub not_one_hot: Option<Vec<u32>>,
+    /// Number of samples of each class: with a value other than 0 in a column, or with an index.
+    pub counts: Vec<i64>,
 }
 
-impl Value for i32 {
-    fn range(values: &[i32]) -> Range {
-        let range = values.iter().fold((i32::MAX, i32::MIN), |(low, high), &value| (low.min(value), high.max(value)));
-        if values.is_empty() {
-            return Range::NOTHING;
-        }
-        Range { lowest: range.0.into(), highest: range.1.into(), is_finite: true }
+/// The values of the first samples of a dense stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tried {
+    /// Number of values.
+    pub num_values: usize,
+    /// Number of values that are 0.
+    pub num_zeros: usize,
+    /// True if all are whole numbers.
+    pub are_whole: bool,
+}
+
+/// Samples whose values are tried.
+const NUM_TRIED: usize = 64;
+/// Samples that show whether a dense stream may be one-hot: it is not if more than a tenth of them are not.
+const NUM_TRIED_FOR_CLASSES: usize = 512;
+/// Bytes that are examined at a time, so that they stay in the cache.
+const BYTES_AT_ONCE: usize = 64 << 10;
+/// Bytes that are worth a thread's turn.
+const BYTES_OF_A_PART: usize = 1 << 20;
+/// Seeds differ between the forms of numbers, in which the same bytes have different meanings.
+const FULL_WIDTH: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The hash of each sequence over the wanted streams, one stream after the other, and the figures of each stream, on all
+/// threads of the current pool.
+///
+/// # Errors
+/// The chunk lacks a stream or a column, or its file has changed.
+pub fn survey(chunk: &Chunk, wanted: &[Wanted]) -> Result<(Vec<u64>, Vec<Figures>), Error> {
+    let has_all = |block: &Block| wanted.iter().all(|one| one.stream < block.columns.len());
+    if !chunk.blocks().iter().all(has_all) {
+        return Err(Error::Missing);
     }
+    let is_direct = |block: &Block| wanted.iter().all(|one| view(&block.columns[one.stream]).is_some());
+    if !chunk.blocks().iter().all(is_direct) {
+        return survey_views(&in_full_width(chunk, None)?, wanted);
+    }
+    survey_views(chunk, wanted)
+}
+
+fn survey_views(chunk: &Chunk, wanted: &[Wanted]) -> Result<(Vec<u64>, Vec<Figures>), Error> {
+    let streams: Vec<Stream> =
+        wanted.iter().map(|one| Stream::of(chunk, one)).collect::<Option<_>>().ok_or(Error::Missing)?;
+    let parts = parts(chunk);
+    let of_part = |part: &Part| {
+        let mut hashes = memory::with_room(part.sequences.len());
+        hashes.resize(part.sequences.len(), 0);
+        let mut buffer = Vec::new();
+        let figures = streams.iter().zip(wanted);
+        let figures: Vec<Figures> =
+            figures.map(|(stream, one)| stream.figures(one, part, &mut hashes, &mut buffer)).collect();
+        (hashes, figures)
+    };
+    let found: Vec<(Vec<u64>, Vec<Figures>)> = parts.par_iter().map(of_part).collect();
+    let mut hashes = memory::with_room(chunk.num_sequences());
+    let mut figures: Vec<Figures> = streams.into_iter().map(|stream| stream.start).collect();
+    for (of_part, more) in found {
+        hashes.extend(of_part);
+        figures.iter_mut().zip(more).for_each(|(all, more)| all.add(more));
+    }
+    Ok((hashes, figures))
+}
+
+/// Some sequences of a block.
+struct Part {
+    block: usize,
+    sequences: Span<usize>,
+}
+
+fn parts(chunk: &Chunk) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let bytes_of_a_sequence = chunk.num_bytes() / chunk.num_sequences().max(1) + 1;
+    let size = (BYTES_OF_A_PART / bytes_of_a_sequence).max(1);
+    for (block, of_block) in chunk.blocks().iter().enumerate() {
+        let count = of_block.num_sequences;
+        let each = count.div_ceil((count / size).max(1)).max(1);
+        parts.extend((0..count).step_by(each).map(|first| Part { block, sequences: first..count.min(first + each) }));
+    }
+    parts
+}
+
+/// The column of a block, in one of its forms.
+enum View<'a> {
+    F32(Rows<'a, f32, i32>),
+    F64(Rows<'a, f64, i32>),
+    Small(Rows<'a, u8, u16>),
+}
+
+/// Run the same code on the rows of any form.
+macro_rules! in_any_form {
+    ($view:expr, $rows:ident => $code:expr) => {
+        match $view {
+            View::F32($rows) => $code,
+            View::F64($rows) => $code,
+            View::Small($rows) => $code,
+        }
+    };
+}
+
+/// The samples of a column.
+struct Rows<'a, T, I> {
+    sequence_offsets: &'a [u32],
+    dim: usize,
+    values: &'a [T],
+    /// Of a sparse column: the first entry of each sample, and the indices; without offsets each sample has one entry.
+    entries: Option<(Option<&'a [u32]>, &'a [I])>,
+}
+
+type WideEntries<'a> = Option<(Option<&'a [u32]>, &'a [i32])>;
+
+fn wide<'a>(sequence_offsets: &'a [u32], dim: usize, values: &'a Values, entries: WideEntries<'a>) -> View<'a> {
+    match values {
+        Values::F32(values) => View::F32(Rows { sequence_offsets, dim, values, entries }),
+        Values::F64(values) => View::F64(Rows { sequence_offsets, dim, values, entries }),
+    }
+}
+
+fn view(column: &Column) -> Option<View<'_>> {
+    let sequence_offsets = &column.sequence_offsets[..];
+    match &column.samples {
+        Samples::Dense { dim, values } => Some(wide(sequence_offsets, *dim, values, None)),
+        Samples::Sparse { dim, sample_offsets, indices, values } => {
+            Some(wide(sequence_offsets, *dim, values, Some((Some(&sample_offsets[..]), &indices[..]))))
+        }
+        Samples::Small(small) => {
+            let entries = small.entries.as_ref();
+            let entries = entries.map(|entries| (entries.sample_offsets.as_deref(), &entries.indices[..]));
+            Some(View::Small(Rows { sequence_offsets, dim: small.dim, values: &small.values, entries }))
+        }
+        _ => None,
+    }
+}
+
+impl<T: Number, I: Index> Rows<'_, T, I> {
+    fn num_samples(&self) -> usize {
+        self.sequence_offsets.last().map_or(0, |&end| end as usize)
+    }
+
+    /// The values of some samples.
+    #[inline]
+    fn range(&self, samples: Span<usize>) -> Span<usize> {
+        match self.entries {
+            None => samples.start * self.dim..samples.end * self.dim,
+            Some((None, _)) => samples,
+            Some((Some(offsets), _)) => offsets[samples.start] as usize..offsets[samples.end] as usize,
+        }
+    }
+
+    fn sample(&self, sample: usize) -> &[T] {
+        &self.values[self.range(sample..sample + 1)]
+    }
+
+    fn indices_of(&self, samples: Span<usize>) -> &[I] {
+        self.entries.map_or(&[], |(_, indices)| &indices[self.range(samples)])
+    }
+
+    /// True if a sample has a single 1, and nothing else.
+    #[inline]
+    fn is_one_hot(&self, sample: usize) -> bool {
+        let values = self.sample(sample);
+        if self.entries.is_some() {
+            return values.len() == 1 && values[0].is_one();
+        }
+        let (mut num_others, mut num_ones) = (0u32, 0u32);
+        for value in values {
+            num_others += u32::from(!value.is_zero());
+            num_ones += u32::from(value.is_one());
+        }
+        (num_others, num_ones) == (1, 1)
+    }
+}
+
+/// A stream in all blocks.
+struct Stream<'a> {
+    views: Vec<View<'a>>,
+    /// The first sample of each block.
+    first_samples: Vec<usize>,
+    /// The figures of no sequences.
+    start: Figures,
+}
+
+impl<'a> Stream<'a> {
+    fn of(chunk: &'a Chunk, wanted: &Wanted) -> Option<Stream<'a>> {
+        let columns = || chunk.blocks().iter().map(|block| &block.columns[wanted.stream]);
+        let views: Vec<View> = columns().map(view).collect::<Option<_>>()?;
+        let mut first_samples = vec![0];
+        columns().for_each(|column| first_samples.push(first_samples[first_samples.len() - 1] + column.num_samples()));
+        let num_samples = first_samples[views.len()];
+        let is_sparse = views.first().is_some_and(|view| in_any_form!(view, rows => rows.entries.is_some()));
+        let mut stream = Stream { views, first_samples, start: Figures::nothing() };
+        if num_samples == 0 {
+            return Some(stream);
+        }
+        if is_sparse {
+            if wanted.forms {
+                stream.start.forms = stream.forms();
+            }
+        } else {
+            stream.start.tried = stream.tried();
+            (stream.start.first_row, stream.start.constant) = match wanted.constant {
+                Some((row, columns)) => {
+                    let dim =
+                        stream.views.first().map_or(0, |view| in_any_form!(view, rows => rows.dim)).min(row.len());
+                    if columns.iter().any(|&column| column as usize >= dim) {
+                        return None;
+                    }
+                    (row.to_vec(), columns.to_vec())
+                }
+                None => {
+                    let row: Vec<f64> = stream.each_row(1, |row| row.to_vec()).into_iter().flatten().collect();
+                    let columns = (0..row.len() as u32).collect();
+                    (row, columns)
+                }
+            };
+        }
+        let is_clearly_not = || {
+            let num_tried = if is_sparse { 0 } else { num_samples.min(NUM_TRIED_FOR_CLASSES) };
+            let num_others = stream
+                .places()
+                .take(num_tried)
+                .filter(|&(block, sample)| in_any_form!(&stream.views[block], rows => !rows.is_one_hot(sample)));
+            10 * num_others.count() > num_tried
+        };
+        stream.start.not_one_hot = (wanted.one_hot && !is_clearly_not()).then(Vec::new);
+        Some(stream)
+    }
+
+    /// All samples: their block, and their number in it.
+    fn places(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let num_samples = |view: &View| in_any_form!(view, rows => rows.num_samples());
+        self.views.iter().enumerate().flat_map(move |(block, view)| (0..num_samples(view)).map(move |at| (block, at)))
+    }
+
+    fn each_row<R>(&self, count: usize, mut take: impl FnMut(&[f64]) -> R) -> Vec<R> {
+        let wide = |(block, sample): (usize, usize)| -> Vec<f64> {
+            in_any_form!(&self.views[block], rows => rows.sample(sample).iter().map(|value| value.wide()).collect())
+        };
+        self.places().take(count).map(|place| take(&wide(place))).collect()
+    }
+
+    fn tried(&self) -> Tried {
+        let mut tried = Tried { are_whole: true, ..Tried::default() };
+        self.each_row(NUM_TRIED, |row| {
+            tried.num_values += row.len();
+            tried.num_zeros += row.iter().filter(|&&value| value == 0.0).count();
+            tried.are_whole &= row.iter().all(|&value| value == value.floor());
+        });
+        tried
+    }
+
+    fn forms(&self) -> Vec<Vec<i32>> {
+        let indices = |(block, sample): (usize, usize)| -> Vec<i32> {
+            let wide = |index: &i32| *index;
+            match &self.views[block] {
+                View::F32(rows) => rows.indices_of(sample..sample + 1).iter().map(wide).collect(),
+                View::F64(rows) => rows.indices_of(sample..sample + 1).iter().map(wide).collect(),
+                View::Small(rows) => rows.indices_of(sample..sample + 1).iter().map(|&index| index.into()).collect(),
+            }
+        };
+        let mut places = self.places();
+        let mut forms: Vec<Vec<i32>> = places.next().map(indices).into_iter().collect();
+        let other = places.map(indices).find(|form| forms.first() != Some(form));
+        forms.extend(other);
+        forms
+    }
+
+    fn figures(&self, wanted: &Wanted, part: &Part, hashes: &mut [u64], buffer: &mut Vec<u8>) -> Figures {
+        let first_sample = self.first_samples[part.block];
+        in_any_form!(&self.views[part.block], rows => rows.figures(wanted, part, first_sample, &self.start, hashes, buffer))
+    }
+}
+
+impl<T: Number, I: Index> Rows<'_, T, I> {
+    fn figures(
+        &self,
+        wanted: &Wanted,
+        part: &Part,
+        first_sample: usize,
+        start: &Figures,
+        hashes: &mut [u64],
+        buffer: &mut Vec<u8>,
+    ) -> Figures {
+        let mut found = Figures { num_samples: 0, num_values: 0, counts: Vec::new(), ..start.clone() };
+        let Span { start: mut sequence, end } = part.sequences;
+        let first = sequence;
+        while sequence < end {
+            // As many sequences as fit the cache, at least one.
+            let from = self.sequence_offsets[sequence] as usize;
+            let begin = self.range(from..from).start;
+            let mut next = sequence;
+            let mut values = begin..begin;
+            let mut samples = from..from;
+            while next < end && (next == sequence || size_of_val(&self.values[values.clone()]) < BYTES_AT_ONCE) {
+                let sample = self.sequence_offsets[next + 1] as usize;
+                let span = samples.end..sample;
+                let own = self.range(span.clone());
+                let seed = T::hash(&self.values[own], hashes[next - first], buffer);
+                hashes[next - first] =
+                    if self.entries.is_none() { seed } else { I::hash(self.indices_of(span), seed, buffer) };
+                values.end = self.range(sample..sample).start;
+                samples.end = sample;
+                next += 1;
+            }
+            found.num_samples += samples.len();
+            found.num_values += values.len();
+            let range = T::range(&self.values[values]);
+            found.range = found.range.with(range);
+            if self.entries.is_some() {
+                self.add_indices(wanted, samples.clone(), &mut found);
+            } else {
+                self.retain_constant(samples.clone(), &mut found);
+            }
+            if let Some(mut others) = found.not_one_hot.take() {
+                let all_are = self.entries.is_some_and(|(offsets, _)| offsets.is_none());
+                if !all_are || (range.lowest, range.highest) != (1.0, 1.0) {
+                    let wrong = samples.clone().filter(|&sample| !self.is_one_hot(sample));
+                    others.extend(wrong.map(|sample| (first_sample + sample) as u32));
+                }
+                if self.entries.is_none() {
+                    self.count_columns(samples, &mut found);
+                }
+                found.not_one_hot = Some(others);
+            }
+            sequence = next;
+        }
+        found
+    }
+
+    fn retain_constant(&self, samples: Span<usize>, found: &mut Figures) {
+        let first_row = &found.first_row;
+        for sample in samples {
+            if found.constant.is_empty() {
+                return;
+            }
+            let row = self.sample(sample);
+            found.constant.retain(|&column| row[column as usize].wide() == first_row[column as usize]);
+        }
+    }
+
+    fn count_columns(&self, samples: Span<usize>, found: &mut Figures) {
+        found.counts.resize(self.dim, 0);
+        for sample in samples {
+            for (count, value) in found.counts.iter_mut().zip(self.sample(sample)) {
+                *count += i64::from(!value.is_zero());
+            }
+        }
+    }
+
+    fn add_indices(&self, wanted: &Wanted, samples: Span<usize>, found: &mut Figures) {
+        let indices = self.indices_of(samples);
+        let Some((first, last)) = I::range(indices) else { return };
+        found.first = found.first.min(first);
+        let below = match last > wanted.beyond && last >= found.last {
+            true => indices.iter().map(|index| index.wide()).filter(|&index| index < last).fold(-1, i32::max),
+            false => -1,
+        };
+        (found.last, found.second) = two_highest([found.last, found.second, last, below]);
+        if (last as usize) < wanted.most_classes && found.last < wanted.most_classes as i32 {
+            if found.counts.len() <= last as usize {
+                found.counts.resize(last as usize + 1, 0);
+            }
+            indices.iter().for_each(|index| found.counts[index.wide() as usize] += 1);
+        }
+    }
+}
+
+/// The two highest of some indices that differ; -1 stands for none.
+fn two_highest(indices: [i32; 4]) -> (i32, i32) {
+    let last = indices.into_iter().fold(-1, i32::max);
+    (last, indices.into_iter().filter(|&index| index < last).fold(-1, i32::max))
+}
+
+impl Figures {
+    fn nothing() -> Figures {
+        Figures {
+            num_samples: 0,
+            num_values: 0,
+            range: Range::NOTHING,
+            first_row: Vec::new(),
+            constant: Vec::new(),
+            tried: Tried { are_whole: true, ..Tried::default() },
+            first: i32::MAX,
+            last: -1,
+            second: -1,
+            forms: Vec::new(),
+            not_one_hot: None,
+            counts: Vec::new(),
+        }
+    }
+
+    /// Add the figures of the next part.
+    fn add(&mut self, more: Figures) {
+        self.num_samples += more.num_samples;
+        self.num_values += more.num_values;
+        self.range = self.range.with(more.range);
+        if self.constant.len() > more.constant.len() || self.constant != more.constant {
+            self.constant.retain(|column| more.constant.binary_search(column).is_ok());
+        }
+        self.first = self.first.min(more.first);
+        (self.last, self.second) = two_highest([self.last, self.second, more.last, more.second]);
+        if let (Some(all), Some(more)) = (&mut self.not_one_hot, more.not_one_hot) {
+            all.extend(more);
+        }
+        if self.counts.len() < more.counts.len() {
+            self.counts.resize(more.counts.len(), 0);
+        }
+        self.counts.iter_mut().zip(more.counts).for_each(|(all, more)| *all += more);
+    }
+}
+
+/// Values in any form.
+trait Number: Copy + Sync {
+    fn hash(values: &[Self], seed: u64, buffer: &mut Vec<u8>) -> u64;
+    fn range(values: &[Self]) -> Range;
+    fn wide(self) -> f64;
+    fn is_zero(self) -> bool;
+    fn is_one(self) -> bool;
+}
+
+/// Indices in any form.
+trait Index: Copy + Sync {
+    fn hash(indices: &[Self], seed: u64, buffer: &mut Vec<u8>) -> u64;
+    /// The lowest and the highest; `None` if there are none.
+    fn range(indices: &[Self]) -> Option<(i32, i32)>;
+    fn wide(self) -> i32;
+}
+
+impl Number for u8 {
+    #[inline]
+    fn hash(values: &[u8], seed: u64, _: &mut Vec<u8>) -> u64 {
+        xxh3_64_with_seed(values, seed)
+    }
+
+    fn range(values: &[u8]) -> Range {
+        let (low, high) =
+            values.iter().fold((u8::MAX, u8::MIN), |(low, high), &value| (low.min(value), high.max(value)));
+        if values.is_empty() {
+            Range::NOTHING
+        } else {
+            Range { lowest: low.into(), highest: high.into(), is_finite: true }
+        }
+    }
+
+    #[inline]
+    fn wide(self) -> f64 {
+        self.into()
+    }
+
+    #[inline]
+    fn is_zero(self) -> bool {
+        self == 0
+    }
+
+    #[inline]
+    fn is_one(self) -> bool {
+        self == 1
+    }
+}
+
+/// The hash of numbers in full width that are not all small.
+#[inline]
+fn hash_of<const SIZE: usize, T: Copy>(
+    numbers: &[T],
+    seed: u64,
+    buffer: &mut Vec<u8>,
+    bytes: impl Fn(T) -> [u8; SIZE],
+) -> u64 {
+    let size = SIZE * numbers.len();
+    if buffer.len() < size {
+        memory::resize(buffer, size, 0);
+    }
+    let all = &mut buffer[..size];
+    all.as_chunks_mut().0.iter_mut().zip(numbers).for_each(|(out, &number)| *out = bytes(number));
+    xxh3_64_with_seed(all, seed ^ FULL_WIDTH)
 }
 
 const NUM_LANES: usize = 16;
 
 macro_rules! float {
     ($float:ty) => {
-        impl Value for $float {
+        impl Number for $float {
+            fn hash(values: &[$float], seed: u64, buffer: &mut Vec<u8>) -> u64 {
+                let may_be_small = values.first().is_none_or(|&first| <$float>::from(first as u8) == first);
+                if may_be_small {
+                    buffer.clear();
+                    if <$float>::narrow(values, buffer) {
+                        return xxh3_64_with_seed(buffer, seed);
+                    }
+                }
+                hash_of(values, seed, buffer, <$float>::to_le_bytes)
+            }
+
             /// Lanes, because the compiler must not change the order in which floating-point numbers are compared.
             fn range(values: &[$float]) -> Range {
                 let (mut low, mut high) = ([<$float>::INFINITY; NUM_LANES], [<$float>::NEG_INFINITY; NUM_LANES]);
@@ -68,71 +599,179 @@ macro_rules! float {
                     is_finite: nothing.iter().all(|&sum| sum == 0.0),
                 }
             }
+
+            #[inline]
+            fn wide(self) -> f64 {
+                self.into()
+            }
+
+            #[inline]
+            fn is_zero(self) -> bool {
+                self == 0.0
+            }
+
+            #[inline]
+            fn is_one(self) -> bool {
+                self == 1.0
+            }
         }
     };
 }
 float!(f32);
 float!(f64);
 
-/// Bytes that a thread takes at a time, so that values are in the cache when their range is computed.
-const BYTES_AT_ONCE: usize = 64 << 10;
+impl Index for i32 {
+    fn hash(indices: &[i32], seed: u64, buffer: &mut Vec<u8>) -> u64 {
+        let are_small = indices.iter().all(|&index| u16::try_from(index).is_ok());
+        if are_small {
+            return hash_of(indices, seed, buffer, |index| (index as u16).to_le_bytes());
+        }
+        hash_of(indices, !seed, buffer, i32::to_le_bytes)
+    }
 
-/// The hash of the values of each sequence, and the range of all values, on all threads of the current pool.
+    fn range(indices: &[i32]) -> Option<(i32, i32)> {
+        let range = |(low, high): (i32, i32), &index: &i32| (low.min(index), high.max(index));
+        (!indices.is_empty()).then(|| indices.iter().fold((i32::MAX, i32::MIN), range))
+    }
+
+    #[inline]
+    fn wide(self) -> i32 {
+        self
+    }
+}
+
+impl Index for u16 {
+    #[inline]
+    fn hash(indices: &[u16], seed: u64, buffer: &mut Vec<u8>) -> u64 {
+        hash_of(indices, seed, buffer, u16::to_le_bytes)
+    }
+
+    fn range(indices: &[u16]) -> Option<(i32, i32)> {
+        let range = |(low, high): (u16, u16), &index: &u16| (low.min(index), high.max(index));
+        let (low, high) = indices.iter().fold((u16::MAX, u16::MIN), range);
+        (!indices.is_empty()).then_some((low.into(), high.into()))
+    }
+
+    #[inline]
+    fn wide(self) -> i32 {
+        self.into()
+    }
+}
+
+/// The hash of each of some sequences of numbers, whose bytes are `bytes`, on all threads of the current pool.
 ///
-/// `bytes` are the bytes of the values. Sequences end where the next one begins, and the last bound ends the last one.
-/// `seeds` has a number for each sequence, such as its hash in another stream. `None` if the bounds do not ascend, or do not
-/// fit the values, the bytes or the seeds.
+/// Sequences end where the next one begins, and the last bound ends the last one; bounds count numbers of `size` bytes.
+/// `seeds` has a number for each sequence, such as its hash in another stream. `None` if the bounds do not ascend, or do
+/// not fit the bytes or the seeds.
 #[must_use]
-pub fn survey<T: Value>(values: &[T], bytes: &[u8], bounds: &[i64], seeds: &[u64]) -> Option<(Vec<u64>, Range)> {
-    if bounds.len() != seeds.len() + 1 || size_of_val(values) != bytes.len() {
+pub fn hashes(bytes: &[u8], size: usize, bounds: &[i64], seeds: &[u64]) -> Option<Vec<u64>> {
+    if bounds.len() != seeds.len() + 1 {
         return None;
     }
-    let at_once = (BYTES_AT_ONCE * seeds.len() / bytes.len().max(1)).max(1);
-    let of_some = |(group, seeds): (usize, &[u64])| {
-        let bounds = &bounds[group * at_once..][..=seeds.len()];
-        let hash = |(pair, &seed): (&[i64], &u64)| {
-            let range =
-                usize::try_from(pair[0]).ok()? * size_of::<T>()..usize::try_from(pair[1]).ok()? * size_of::<T>();
-            Some(xxh3_64_with_seed(bytes.get(range)?, seed))
-        };
-        let hashes: Option<Vec<u64>> = bounds.windows(2).zip(seeds).map(hash).collect();
-        let (first, last) = (usize::try_from(bounds[0]).ok()?, usize::try_from(bounds[seeds.len()]).ok()?);
-        Some((hashes?, T::range(values.get(first..last)?)))
+    let hash = |(pair, &seed): (&[i64], &u64)| {
+        let range = usize::try_from(pair[0]).ok()? * size..usize::try_from(pair[1]).ok()? * size;
+        Some(xxh3_64_with_seed(bytes.get(range)?, seed))
     };
-    let groups: Option<Vec<_>> = seeds.par_chunks(at_once).enumerate().map(of_some).collect();
-    let (mut hashes, mut range) = (memory::with_room(seeds.len()), Range::NOTHING);
-    for (some, of_group) in groups? {
-        hashes.extend(some);
-        range = range.with(of_group);
-    }
-    Some((hashes, range))
+    let at_once = (BYTES_AT_ONCE * seeds.len() / bytes.len().max(1)).max(1);
+    bounds.par_windows(2).zip(seeds).with_min_len(at_once).map(hash).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(values: &[f32], bounds: &[i64], seeds: &[u64]) -> Option<(Vec<u64>, Range)> {
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        survey(values, &bytes, bounds, seeds)
+    const DENSE: Wanted =
+        Wanted { stream: 0, constant: None, one_hot: true, most_classes: 0, beyond: -1, forms: false };
+    const SPARSE: Wanted =
+        Wanted { stream: 0, constant: None, one_hot: true, most_classes: 1 << 16, beyond: -1, forms: true };
+
+    fn block(offsets: &[u32], samples: Samples) -> Block {
+        let column = Column { sequence_offsets: offsets.to_vec(), samples };
+        column.check(offsets.len() - 1).expect("a sound column");
+        Block { num_sequences: offsets.len() - 1, columns: vec![column] }
+    }
+
+    fn dense(offsets: &[u32], dim: usize, values: &[f32]) -> Block {
+        block(offsets, Samples::Dense { dim, values: Values::F32(values.to_vec()) })
+    }
+
+    fn sparse(offsets: &[u32], sample_offsets: &[u32], entries: &[(i32, f32)]) -> Block {
+        let (indices, values): (Vec<i32>, Vec<f32>) = entries.iter().copied().unzip();
+        let (sample_offsets, values) = (sample_offsets.to_vec(), Values::F32(values));
+        block(offsets, Samples::Sparse { dim: 1 << 20, sample_offsets, indices, values })
+    }
+
+    /// The same block in small form.
+    fn small(block: &Block) -> Block {
+        let column = &block.columns[0];
+        let (dim, values, entries) = column.samples.wide().expect("full width");
+        let samples = crate::chunk::Small::of(dim, values, entries, None).expect("small numbers");
+        let column = Column { sequence_offsets: column.sequence_offsets.clone(), samples: Samples::Small(samples) };
+        Block { num_sequences: block.num_sequences, columns: vec![column] }
+    }
+
+    fn figures(blocks: &[Block], wanted: &Wanted) -> (Vec<u64>, Figures) {
+        let (hashes, mut figures) =
+            survey(&Chunk::new(blocks.to_vec()), std::slice::from_ref(wanted)).expect("a sound chunk");
+        (hashes, figures.remove(0))
     }
 
     #[test]
-    fn equal_sequences_with_equal_seeds_have_equal_hashes() {
-        let values = [1.0, 2.0, 1.0, 2.0, 1.0, 3.0];
-        let (hashes, range) = of(&values, &[0, 2, 4, 6], &[1, 1, 1]).expect("good bounds");
-        assert!(hashes[0] == hashes[1] && hashes[1] != hashes[2]);
-        assert_eq!(range, Range { lowest: 1.0, highest: 3.0, is_finite: true });
-        assert_ne!(of(&values, &[0, 2], &[2]).expect("good bounds").0[0], hashes[0]);
-        assert!([&[0, 7][..], &[2, 1], &[-1, 2], &[0]].iter().all(|bounds| of(&values, bounds, &[1]).is_none()));
+    fn the_form_of_a_column_changes_no_figure() {
+        let one_hot = dense(&[0, 1, 3], 3, &[1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
+        let words = sparse(&[0, 2, 3], &[0, 1, 3, 4], &[(7, 1.0), (9, 1.0), (3, 2.0), (7, 1.0)]);
+        for (block, wanted) in [(one_hot, DENSE), (words, SPARSE)] {
+            assert_eq!(figures(std::slice::from_ref(&block), &wanted), figures(&[small(&block)], &wanted));
+            let (hashes, both) = figures(&[block.clone(), small(&block)], &wanted);
+            assert_eq!((hashes[0], hashes[1], hashes[0] != hashes[1]), (hashes[2], hashes[3], true));
+            assert_eq!(both.num_samples, 6);
+        }
     }
 
     #[test]
-    fn groups_of_sequences_together_have_all_values() {
-        let values: Vec<f32> = (0..100_000).map(|at| (at % 501) as f32).collect();
-        let bounds: Vec<i64> = (0..=1000).map(|at| at * 100).collect();
-        let (hashes, range) = of(&values, &bounds, &[0; 1000]).expect("good bounds");
-        assert_eq!((hashes.len(), range.lowest, range.highest), (1000, 0.0, 500.0));
+    fn equal_sequences_have_equal_hashes_next_to_numbers_of_any_size() {
+        let (hashes, _) = figures(&[dense(&[0, 1, 2, 3, 4], 1, &[1.0, 0.5, 1.0, 300.0])], &DENSE);
+        assert!(hashes[0] == hashes[2] && hashes[0] != hashes[1] && hashes[1] != hashes[3]);
+        let wide = sparse(&[0, 1, 2, 3], &[0, 1, 2, 3], &[(7, 1.0), (70_000, 1.0), (7, 0.5)]);
+        let (all, _) = figures(&[small(&sparse(&[0, 1], &[0, 1], &[(7, 1.0)])), wide], &SPARSE);
+        assert!(all[0] == all[1] && all[1] != all[2] && all[1] != all[3]);
+    }
+
+    #[test]
+    fn a_dense_stream_has_its_range_its_constant_columns_and_its_classes() {
+        let (_, found) = figures(&[dense(&[0, 1], 2, &[0.0, 1.0]), dense(&[0, 2], 2, &[1.0, 1.0, 0.5, 1.0])], &DENSE);
+        assert_eq!((found.range.lowest, found.range.highest, found.num_values), (0.0, 1.0, 6));
+        assert_eq!((found.first_row, found.constant, found.not_one_hot), (vec![0.0, 1.0], vec![1], None));
+        assert_eq!(found.tried, Tried { num_values: 6, num_zeros: 1, are_whole: false });
+        let mut rows = [0.0, 1.0].repeat(20);
+        rows[0] = 1.0;
+        let (_, found) = figures(&[dense(&(0..=20).collect::<Vec<_>>(), 2, &rows)], &DENSE);
+        assert_eq!((found.not_one_hot, found.counts), (Some(vec![0]), vec![1, 20]));
+        let known = Wanted { constant: Some((&[0.0, 1.0], &[1])), one_hot: false, ..DENSE };
+        assert_eq!(figures(&[dense(&[0, 1], 2, &[5.0, 2.0])], &known).1.constant, []);
+    }
+
+    #[test]
+    fn a_sparse_stream_has_its_two_highest_indices_its_forms_and_its_classes() {
+        let blocks = [
+            sparse(&[0, 2], &[0, 1, 2], &[(4, 1.0), (4, 1.0)]),
+            sparse(&[0, 1, 2], &[0, 2, 3], &[(9, 1.0), (2, 1.0), (9, 3.0)]),
+        ];
+        let (_, found) = figures(&blocks, &SPARSE);
+        assert_eq!((found.first, found.last, found.second, found.num_values), (2, 9, 4, 5));
+        assert_eq!((found.forms, found.not_one_hot), (vec![vec![4], vec![9, 2]], Some(vec![2, 3])));
+        assert_eq!((found.counts[2], found.counts[4], found.counts[9]), (1, 2, 2));
+        let nothing = figures(&[sparse(&[0, 1], &[0, 0], &[])], &SPARSE).1;
+        assert_eq!((nothing.first, nothing.last, nothing.range), (i32::MAX, -1, Range::NOTHING));
+    }
+
+    #[test]
+    fn large_chunks_have_the_figures_of_their_parts() {
+        let values: Vec<f32> = (0..1_000_000).map(|at| (at % 501) as f32).collect();
+        let offsets: Vec<u32> = (0..=1000).map(|at| at * 100).collect();
+        let (hashes, found) = figures(&[dense(&offsets, 10, &values)], &DENSE);
+        assert_eq!((hashes.len(), found.range.lowest, found.range.highest), (1000, 0.0, 500.0));
+        assert_eq!((found.num_samples, found.num_values), (100_000, 1_000_000));
         assert!(hashes[0] != hashes[1] && hashes[0] == hashes[501]);
     }
 
@@ -142,10 +781,18 @@ mod tests {
             for at in 0..40 {
                 let mut values = vec![3.0; 40];
                 (values[20], values[at]) = (4.0, strange);
-                assert!(!of(&values, &[0, 40], &[0]).expect("good bounds").1.is_finite, "{strange} at {at}");
+                assert!(!f32::range(&values).is_finite, "{strange} at {at}");
             }
         }
-        assert_eq!(of(&[], &[0], &[]).expect("good bounds").1, Range::NOTHING);
-        assert_eq!(i32::range(&[5, -2]), Range { lowest: -2.0, highest: 5.0, is_finite: true });
+        assert_eq!(f32::range(&[]), Range::NOTHING);
+    }
+
+    #[test]
+    fn hashes_of_arrays_depend_on_bytes_and_seeds() {
+        let bytes = [1, 2, 1, 2, 1, 3];
+        let found = hashes(&bytes, 2, &[0, 1, 2, 3], &[1, 1, 1]).expect("good bounds");
+        assert!(found[0] == found[1] && found[1] != found[2]);
+        assert_ne!(hashes(&bytes, 2, &[0, 1], &[2]).expect("good bounds")[0], found[0]);
+        assert!([&[0, 4][..], &[2, 1], &[-1, 2], &[0]].iter().all(|bounds| hashes(&bytes, 2, bounds, &[1]).is_none()));
     }
 }

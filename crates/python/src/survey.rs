@@ -1,41 +1,102 @@
-//! Figures of the values of sequences.
+//! Figures of the streams of chunks, and hashes of the values of sequences.
 
+use crate::chunk::{Chunk, refused};
 use crate::pool::{detached, pool};
-use cntkio_core::survey::{Range, survey as survey_of};
-use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use cntkio_core::survey::{Figures, Wanted, hashes as hashes_of, survey as survey_of};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Hashes, the lowest and the highest value, and whether all values are finite.
-type Figures<'py> = (Bound<'py, PyArray1<u64>>, f64, f64, bool);
+/// Figures of a stream of a chunk: see `survey::Figures`.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct StreamFigures {
+    num_samples: usize,
+    num_values: usize,
+    lowest: f64,
+    highest: f64,
+    is_finite: bool,
+    first_row: Py<PyArray1<f64>>,
+    constant: Py<PyArray1<u32>>,
+    num_tried: usize,
+    num_zeros: usize,
+    are_whole: bool,
+    first: i32,
+    last: i32,
+    second: i32,
+    forms: Vec<Vec<i32>>,
+    not_one_hot: Option<Py<PyArray1<u32>>>,
+    counts: Py<PyArray1<i64>>,
+}
 
-/// The hash of the values of each sequence, and the range of all values: see `survey::survey`. The values are float32,
-/// float64 or int32.
+impl StreamFigures {
+    fn of(py: Python<'_>, found: Figures) -> StreamFigures {
+        StreamFigures {
+            num_samples: found.num_samples,
+            num_values: found.num_values,
+            lowest: found.range.lowest,
+            highest: found.range.highest,
+            is_finite: found.range.is_finite,
+            first_row: found.first_row.into_pyarray(py).unbind(),
+            constant: found.constant.into_pyarray(py).unbind(),
+            num_tried: found.tried.num_values,
+            num_zeros: found.tried.num_zeros,
+            are_whole: found.tried.are_whole,
+            first: found.first,
+            last: found.last,
+            second: found.second,
+            forms: found.forms,
+            not_one_hot: found.not_one_hot.map(|samples| samples.into_pyarray(py).unbind()),
+            counts: found.counts.into_pyarray(py).unbind(),
+        }
+    }
+}
+
+/// The fields of `survey::Wanted`.
+type Asked<'py> = (usize, Option<(PyReadonlyArray1<'py, f64>, PyReadonlyArray1<'py, u32>)>, bool, usize, i32, bool);
+
+/// The hash of each sequence over the streams, and the figures of each stream.
+type Found<'py> = (Bound<'py, PyArray1<u64>>, Vec<StreamFigures>);
+
+/// The hash of each sequence of a chunk over some streams, and the figures of each of them: see `survey::survey`.
 #[pyfunction]
 pub(crate) fn survey<'py>(
     py: Python<'py>,
-    values: &Bound<'py, PyAny>,
+    chunk: Py<Chunk>,
+    streams: Vec<Asked<'py>>,
+    num_threads: usize,
+) -> PyResult<Found<'py>> {
+    let wanted = streams.iter().map(|(stream, constant, one_hot, most_classes, beyond, forms)| {
+        let constant = match constant {
+            Some((row, columns)) => Some((row.as_slice()?, columns.as_slice()?)),
+            None => None,
+        };
+        Ok(Wanted {
+            stream: *stream,
+            constant,
+            one_hot: *one_hot,
+            most_classes: *most_classes,
+            beyond: *beyond,
+            forms: *forms,
+        })
+    });
+    let (wanted, pool) = (wanted.collect::<PyResult<Vec<Wanted>>>()?, pool(num_threads)?);
+    let chunk = &chunk.get().inner;
+    let (hashes, figures) = detached(py, || pool.install(|| survey_of(chunk, &wanted)))?.map_err(refused)?;
+    Ok((hashes.into_pyarray(py), figures.into_iter().map(|found| StreamFigures::of(py, found)).collect()))
+}
+
+/// The hash of each of some sequences of numbers of a size in bytes: see `survey::hashes`.
+#[pyfunction]
+pub(crate) fn hashes<'py>(
+    py: Python<'py>,
     bytes: PyReadonlyArray1<'py, u8>,
+    size: usize,
     bounds: PyReadonlyArray1<'py, i64>,
     seeds: PyReadonlyArray1<'py, u64>,
     num_threads: usize,
-) -> PyResult<Figures<'py>> {
+) -> PyResult<Bound<'py, PyArray1<u64>>> {
     let (bytes, bounds, seeds, pool) = (bytes.as_slice()?, bounds.as_slice()?, seeds.as_slice()?, pool(num_threads)?);
-    let found: Option<(Vec<u64>, Range)> = if let Ok(values) = values.cast::<PyArray1<f32>>() {
-        let (array, survey) = (values.readonly(), survey_of::<f32>);
-        let values = array.as_slice()?;
-        detached(py, || pool.install(|| survey(values, bytes, bounds, seeds)))?
-    } else if let Ok(values) = values.cast::<PyArray1<f64>>() {
-        let (array, survey) = (values.readonly(), survey_of::<f64>);
-        let values = array.as_slice()?;
-        detached(py, || pool.install(|| survey(values, bytes, bounds, seeds)))?
-    } else if let Ok(values) = values.cast::<PyArray1<i32>>() {
-        let (array, survey) = (values.readonly(), survey_of::<i32>);
-        let values = array.as_slice()?;
-        detached(py, || pool.install(|| survey(values, bytes, bounds, seeds)))?
-    } else {
-        return Err(PyTypeError::new_err("values must be a float32, float64 or int32 array"));
-    };
-    let (hashes, range) = found.ok_or_else(|| PyValueError::new_err("the bounds do not fit the values"))?;
-    Ok((hashes.into_pyarray(py), range.lowest, range.highest, range.is_finite))
+    let found = detached(py, || pool.install(|| hashes_of(bytes, size, bounds, seeds)))?;
+    let found = found.ok_or_else(|| PyValueError::new_err("the bounds do not fit the bytes"))?;
+    Ok(found.into_pyarray(py))
 }

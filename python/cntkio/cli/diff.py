@@ -131,8 +131,7 @@ def _hashed(
     values: npt.NDArray[Any], bounds: npt.NDArray[np.int64], seeds: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.uint64]:
     flat = np.ascontiguousarray(values).reshape(-1)
-    hashes, *_ = _core.survey(flat, flat.view(np.uint8), bounds, seeds, num_threads())
-    return hashes
+    return _core.hashes(flat.view(np.uint8), flat.itemsize, bounds, seeds, num_threads())
 
 
 def _compare(

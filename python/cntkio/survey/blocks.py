@@ -43,7 +43,7 @@ class Block:
         """The data of each stream, by name. The arrays are made on first use."""
         return in_arrays(self.infos, self.num_sequences, [self.loaded.chunk], end_of_sweep=False)
 
-    @property
+    @cached_property
     def lengths(self) -> list[npt.NDArray[np.uint32]]:
         """The number of samples of each sequence, for each stream."""
         return [self.loaded.chunk.lengths(index) for index in range(len(self.infos))]

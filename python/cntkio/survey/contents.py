@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio._core import StreamFigures
 from cntkio._threads import num_threads
 from cntkio.displays import counted
 from cntkio.formats.table import key_value
@@ -29,7 +30,6 @@ _MOST_EXCEPTIONS = 0.01
 _MOST_STEPS = 3  # that differ from 1 if two neighbours change places
 # If more than this share of a block's samples break a rule, the rule does not apply to the stream.
 _CLEARLY_NOT = 0.1
-_NUM_TRIED, _NUM_OF_EACH_BLOCK = 512, 64
 _NUM_PLACES = 3
 _MOST_CLASSES = 1 << 16
 _LEAST_OF_A_CLASS = 10
@@ -41,6 +41,7 @@ _BITS_OF_A_VALUE, _BITS_OF_A_NUMBER = 8, 2
 _MOST_BY_CHANCE = 0.1
 
 _U64 = npt.NDArray[np.uint64]
+_Wanted = tuple[int, tuple[npt.NDArray[np.float64], npt.NDArray[np.uint32]] | None, bool, int, int, bool]
 
 
 class Placed(Protocol):
@@ -114,10 +115,10 @@ class _StreamCheck:
         self._has_steps = False
         self._lowest, self._highest = np.inf, -np.inf
         self._nan, self._infinite, self._not_one_hot = _Exceptions(), _Exceptions(), _Exceptions()
-        self._may_be_one_hot = info.shape != ()
-        # Of a dense stream.
-        self._first_row: npt.NDArray[Any] | None = None
-        self._constant: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self._may_be_one_hot = info.shape != () and (info.is_sparse or info.dim > 1)
+        # Of a dense stream: a sample, and the columns in which all samples have its values.
+        self._first_row: npt.NDArray[np.float64] | None = None if info.dim <= _MOST_COLUMNS else np.zeros(0)
+        self._constant: npt.NDArray[np.uint32] = np.zeros(0, np.uint32)
         self._num_tried, self._num_zeros = 0, 0
         self._are_whole = True
         # Of a sparse stream: its entries, the first two forms of a sample, and its indices.
@@ -127,34 +128,35 @@ class _StreamCheck:
         self._last: _Exceptions = _Exceptions()
         self._counts = np.zeros(0, np.int64)
 
-    def add(self, block: Block, data: MinibatchData, corpus: Placed, hashes: _U64) -> _U64:
-        """Examine a block, and add the stream to the hash of each sequence."""
-        values = data.values
-        if not data.num_samples:
-            return hashes
-        bounds = np.asarray(data.offsets, np.int64)
-        bounds = bounds * (values.size // len(values)) if data.indptr is None else np.asarray(data.indptr)[bounds]
-        hashes, lowest, highest, is_finite = _surveyed(values, bounds, hashes)
-        if not values.size:
-            lowest = highest = 0.0
-        self._num_samples += data.num_samples
-        self._has_steps = self._has_steps or data.num_samples > data.num_sequences
-        if not is_finite:
+    def wanted(self, stream_index: int) -> _Wanted:
+        """Return what the core has to find out about the next block."""
+        constant = None if self._first_row is None else (self._first_row, self._constant)
+        # Without an index 0, indices may count from 1; a class may be missing if samples are one-hot.
+        has_classes = self._last_index < _MOST_CLASSES and (self._first_index > 0 or self._may_be_one_hot)
+        most_classes = _MOST_CLASSES if has_classes else 0
+        return stream_index, constant, self._may_be_one_hot, most_classes, self._last_index, len(self._forms) < 2
+
+    def add(self, block: Block, stream_index: int, found: StreamFigures, corpus: Placed) -> None:
+        """Examine a block."""
+        if not found.num_samples:
+            return
+        lowest, highest = (found.lowest, found.highest) if found.num_values else (0.0, 0.0)
+        self._num_samples += found.num_samples
+        self._has_steps = self._has_steps or found.num_samples > block.num_sequences
+        if not found.is_finite:
+            data = block.streams[self._info.name]
             self._add_strange(block, data, corpus)
-            finite = values[np.isfinite(values)]
+            finite = data.values[np.isfinite(data.values)]
             lowest, highest = (float(finite.min()), float(finite.max())) if finite.size else (np.inf, -np.inf)
         self._lowest, self._highest = min(self._lowest, lowest), max(self._highest, highest)
-        if data.indptr is None or data.indices is None:
-            self._add_columns(values.reshape(data.num_samples, -1))
+        if not self._info.is_sparse:
+            self._add_columns(found)
         else:
-            hashes, first, last, _ = _surveyed(data.indices, bounds, hashes)
-            if len(self._forms) < 2:
-                self._add_forms(data.indptr, data.indices)
-            if len(data.indices):
-                self._add_indices(block, data, data.indptr, data.indices, int(first), int(last), corpus)
+            self._forms.update(map(tuple, found.forms))
+            if found.num_values:
+                self._add_indices(block, found, corpus)
         if self._may_be_one_hot:
-            self._add_one_hot(block, data, lowest, highest, corpus)
-        return hashes
+            self._add_one_hot(block, stream_index, found, lowest, corpus)
 
     def _add_strange(self, block: Block, data: MinibatchData, corpus: Placed) -> None:
         for exceptions, is_strange in ((self._nan, np.isnan), (self._infinite, np.isinf)):
@@ -163,84 +165,53 @@ class _StreamCheck:
                 samples = np.flatnonzero(flags.reshape(data.num_samples, -1).any(1))
             else:
                 samples = np.unique(np.searchsorted(data.indptr, np.flatnonzero(flags), "right") - 1)
-            exceptions.add(data.num_samples, *_in_sequences(data, samples), block, corpus)
+            exceptions.add(data.num_samples, *_in_sequences(data.offsets, samples), block, corpus)
 
-    def _add_columns(self, rows: npt.NDArray[Any]) -> None:
+    def _add_columns(self, found: StreamFigures) -> None:
+        self._are_whole = self._are_whole and found.are_whole
+        if self._first_row is None or len(self._constant):
+            self._num_tried += found.num_tried
+            self._num_zeros += found.num_zeros
         if self._first_row is None:
-            self._first_row = rows[0].copy()
-            self._constant = np.arange(len(self._first_row) if len(self._first_row) <= _MOST_COLUMNS else 0)
-        tried = rows[:_NUM_OF_EACH_BLOCK]
-        if self._are_whole:
-            self._are_whole = bool((tried == np.floor(tried)).all())
-        if not len(self._constant):
-            return
-        self._num_tried += tried.size
-        self._num_zeros += tried.size - int(np.count_nonzero(tried))
-        for part in (tried, rows[len(tried) :]):  # most columns differ within the first rows
-            if len(part) and len(self._constant):
-                differs = (part[:, self._constant] != self._first_row[self._constant]).any(0)
-                self._constant = self._constant[~differs]
+            self._first_row = found.first_row
+        self._constant = found.constant
 
-    def _add_indices(
-        self,
-        block: Block,
-        data: MinibatchData,
-        indptr: npt.NDArray[np.int64],
-        indices: npt.NDArray[np.int32],
-        first: int,
-        last: int,
-        corpus: Placed,
-    ) -> None:
-        self._num_entries += len(indices)
-        self._first_index = min(self._first_index, first)
+    def _add_indices(self, block: Block, found: StreamFigures, corpus: Placed) -> None:
+        self._num_entries += found.num_values
+        self._first_index = min(self._first_index, found.first)
+        last = found.last
         if last > self._last_index:
-            others = indices[indices < last]
-            second = int(others.max()) if len(others) else -1
-            self._second_last, self._last_index = max(self._last_index, second), last
+            self._second_last, self._last_index = max(self._last_index, found.second), last
             self._last = _Exceptions()
         elif last < self._last_index:
             self._second_last = max(self._second_last, last)
         if last == self._last_index and last >= max(_LEAST_OUTLIER, _OUTLIER * (self._second_last + 1)):
-            samples = np.searchsorted(indptr, np.flatnonzero(indices == last), "right") - 1
-            self._last.add(len(indices), *_in_sequences(data, samples), block, corpus)
-        # Without an index 0, indices may count from 1; a class may be missing if samples are one-hot.
+            data = block.streams[self._info.name]
+            assert data.indptr is not None and data.indices is not None
+            samples = np.searchsorted(data.indptr, np.flatnonzero(data.indices == last), "right") - 1
+            self._last.add(found.num_values, *_in_sequences(data.offsets, samples), block, corpus)
         if self._last_index < _MOST_CLASSES and (self._first_index or self._may_be_one_hot):
-            counts = np.bincount(indices, minlength=len(self._counts))
-            counts[: len(self._counts)] += self._counts
-            self._counts = counts
+            self._add_counts(found.counts)
 
-    def _add_forms(self, indptr: npt.NDArray[np.int64], indices: npt.NDArray[np.int32]) -> None:
-        """Add two different samples, if there are two: the first, and one that differs from it."""
-        counts = np.diff(indptr)
-        different = np.flatnonzero(counts != counts[0])
-        if not len(different) and counts[0]:
-            rows = indices[indptr[0] :].reshape(-1, counts[0])
-            different = np.flatnonzero((rows != rows[0]).any(1))
-        for sample in (0, *different[:1].tolist()):
-            self._forms.add(tuple(indices[indptr[sample] : indptr[sample + 1]].tolist()))
+    def _add_counts(self, counts: npt.NDArray[np.int64]) -> None:
+        shorter, longer = sorted((self._counts, counts), key=len)
+        longer[: len(shorter)] += shorter
+        self._counts = longer
 
-    def _add_one_hot(self, block: Block, data: MinibatchData, lowest: float, highest: float, corpus: Placed) -> None:
-        if data.indptr is not None:
-            counts = np.diff(data.indptr)
-            is_other = counts != 1
-            if (lowest, highest) != (1, 1):
-                rows = np.flatnonzero(~is_other)
-                is_other[rows[data.values[data.indptr[rows]] != 1]] = True
-        else:
-            dense = data.values.reshape(data.num_samples, -1)
-            if dense.shape[1] == 1 or lowest < 0 or _is_other(dense[:_NUM_TRIED]).mean() > _CLEARLY_NOT:
-                self._may_be_one_hot = False
-                return
-            is_other = _is_other(dense)
-            self._counts = self._counts + (dense != 0).sum(axis=0) if len(self._counts) else (dense != 0).sum(axis=0)
-        if is_other.any():
-            if is_other.mean() > _CLEARLY_NOT and data.num_samples >= _ENOUGH:
-                self._may_be_one_hot = False
-                return
-            others = np.flatnonzero(is_other)
-            self._not_one_hot.add(data.num_samples, *_in_sequences(data, others), block, corpus)
-        else:
-            self._not_one_hot.num_seen += data.num_samples
+    def _add_one_hot(
+        self, block: Block, stream_index: int, found: StreamFigures, lowest: float, corpus: Placed
+    ) -> None:
+        others, num_samples = found.not_one_hot, found.num_samples
+        if others is None or (not self._info.is_sparse and lowest < 0):
+            self._may_be_one_hot = False
+            return
+        if not self._info.is_sparse:
+            self._add_counts(found.counts)
+        if len(others) > _CLEARLY_NOT * num_samples and num_samples >= _ENOUGH:
+            self._may_be_one_hot = False
+            return
+        offsets = np.append(0, np.cumsum(block.lengths[stream_index], dtype=np.int64)) if len(others) else others
+        self._not_one_hot.add(num_samples, *_in_sequences(offsets, others), block, corpus)
 
     @property
     def bits(self) -> tuple[float, float]:
@@ -327,16 +298,12 @@ class _StreamCheck:
         return None
 
 
-def _is_other(rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return which dense samples are not one-hot."""
-    is_other: npt.NDArray[np.bool_] = (np.count_nonzero(rows, axis=1) != 1) | (rows.max(axis=1) != 1)
-    return is_other
-
-
-def _in_sequences(data: MinibatchData, samples: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _in_sequences(offsets: npt.NDArray[Any], samples: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return the sequences of samples, and the samples counted from the beginning of their sequence."""
-    sequences = np.searchsorted(data.offsets, samples, "right") - 1
-    return sequences, samples - data.offsets[sequences]
+    if not len(samples):
+        return samples, samples
+    sequences = np.searchsorted(offsets, samples, "right") - 1
+    return sequences, samples - offsets[sequences]
 
 
 class _LengthCheck:
@@ -392,10 +359,12 @@ class Contents:
     def add(self, block: Block, unsound: Set[int | str | None]) -> None:
         """Examine a block of the corpus. The sequences with these keys have errors."""
         first, corpus = self._corpora[-1]
-        hashes = np.zeros(block.num_sequences, np.uint64)
-        with np.errstate(invalid="ignore"):  # a NaN can be a signal
-            for name, check in sorted(self._streams.items()):
-                hashes = check.add(block, block.streams[name], corpus, hashes)
+        indices = {info.name: index for index, info in enumerate(block.infos)}
+        checks = [(indices[name], check) for name, check in sorted(self._streams.items())]
+        wanted = [check.wanted(index) for index, check in checks]
+        hashes, figures = _core.survey(block.loaded.chunk, wanted, num_threads())
+        for (index, check), found in zip(checks, figures, strict=True):
+            check.add(block, index, found, corpus)
         self._hashed.append((first + block.sequences, hashes, reduce(np.maximum, block.lengths)))
         self._lengths.add(block, corpus, unsound)
 
@@ -410,14 +379,10 @@ class Contents:
         bits = np.array([stream.bits for stream in self._streams.values()]).reshape(-1, 2).sum(0)
         all_hashes, all_lengths = np.zeros(self._num_sequences, np.uint64), np.zeros(self._num_sequences, np.uint32)
         for sequences, hashes, lengths in self._hashed:
-            all_hashes[sequences], all_lengths[sequences] = hashes, lengths
+            are_neighbours = len(sequences) and sequences[-1] - sequences[0] == len(sequences) - 1
+            at = slice(int(sequences[0]), int(sequences[-1]) + 1) if are_neighbours else sequences
+            all_hashes[at], all_lengths[at] = hashes, lengths
         return Sequences(all_hashes, np.outer(all_lengths, bits), self._corpora)
-
-
-def _surveyed(values: npt.NDArray[Any], bounds: npt.NDArray[np.int64], seeds: _U64) -> tuple[_U64, float, float, bool]:
-    """Return the hash of the values of each sequence, the lowest and the highest value, and whether all are finite."""
-    flat = np.ascontiguousarray(values).reshape(-1)
-    return _core.survey(flat, flat.view(np.uint8), bounds, seeds, num_threads())
 
 
 class Sequences(NamedTuple):
@@ -444,18 +409,17 @@ class Sequences(NamedTuple):
 
     def _judged(self) -> npt.NDArray[np.int64]:
         """Return the sequences that are hardly equal by chance."""
-        return np.flatnonzero((self.bits @ np.ones(2) >= _LEAST_BITS) & (self.hashes != 0))
+        return np.flatnonzero((self.bits[:, 0] + self.bits[:, 1] >= _LEAST_BITS) & (self.hashes != 0))
 
     def report(self, findings: Findings) -> None:
         """Report sequences that are equal."""
         judged = self._judged()
-        # Almost always, a quick look shows that all are different: many halves of hashes can be sorted at once.
-        halves = (self.hashes[judged] >> np.uint64(32)).astype(np.uint32)
-        ordered = np.sort(halves)
+        # Sorting the hashes alone takes little time, and almost always shows that all differ.
+        ordered = np.sort(self.hashes if len(judged) == len(self.hashes) else self.hashes[judged])
         repeated = ordered[1:][ordered[1:] == ordered[:-1]]
         if not len(repeated):
             return
-        judged = judged[np.isin(halves, repeated)]
+        judged = judged[np.isin(self.hashes[judged], repeated)]
         order = judged[np.argsort(self.hashes[judged], kind="stable")]
         is_equal = self.hashes[order[1:]] == self.hashes[order[:-1]]
         copies = np.sort(order[1:][is_equal])

@@ -22,7 +22,8 @@ _AROUND = 400  # bytes of a line to keep on each side of a place
 _OF_A_CASE = re.compile(r"\d+(\.\d+)?( (value|sample|line)s?)?|: ['\"].*")
 _TIMES = re.compile(r"'\d\S*\s+\d\S*\s")
 _TOKEN = re.compile(r"\|?[^\s|]+")
-_CORRECTIONS = str.maketrans(",\u2212\u2013\u2014", ".---", "'\"\u00a0_")
+_CORRECTIONS = str.maketrans(",\u2212\u2013\u2014", ".---", "'\"\u00a0_[]()")
+_EXPONENT = re.compile(r"(?<=\d)[dD](?=[+-]?\d)")  # of Fortran
 _NUMBER = re.compile(r"[+-]?\d+\.?\d*([eE][+-]?\d+)?")
 
 
@@ -134,6 +135,8 @@ class Finding(NamedTuple):
 
     def with_excerpt(self, text: TextInput) -> Finding:
         """Return this finding with the line of the text around its place, its column in characters, and advice."""
+        if self.line == 1 and self.column is None:  # an error of the whole first line
+            return self._replace(byte=0, column=1).with_excerpt(text)
         if self.line is None or self.byte is None or self.column is None:
             return self
         begin = self.byte - self.column + 1
@@ -150,20 +153,31 @@ class Finding(NamedTuple):
 
 
 def _advice(finding: Finding) -> str:
-    """Return the change that makes a number of a word; empty if there is none."""
+    """Return the change of a word that mends the text; empty if the word does not show it."""
     assert finding.excerpt is not None
-    word = finding.excerpt.word
-    number = word.rstrip(";").translate(_CORRECTIONS)
+    word, is_ctf = finding.excerpt.word, "|" in finding.excerpt.text
+    if finding.code == "broken-file" and finding.line == 1 and word.startswith("#"):
+        return "write |# for #, because a comment begins with a pipe"
+    if finding.code == "broken-file" and finding.line == 1 and is_ctf:
+        return "remove the line if it is a header; otherwise, begin it with a number as its id, or with a pipe"
+    number = _EXPONENT.sub("e", word.rstrip(";").translate(_CORRECTIONS))
     number = re.sub(r"^([+-]?)\.", r"\g<1>0.", number)
     if finding.code in ("bad-number", "bad-index") and word.startswith("#"):
         return f"write |{word} if a comment begins here"
     if finding.code == "bad-index" and re.fullmatch(r"\d+=\d\S*", word):
         return f"write {word.replace('=', ':')} for {word}"
+    if finding.code == "bad-index" and (negative := re.match(r"-\d+", word)):
+        return f"write an index for {negative[0]}; indices count from 0"
     if finding.code not in ("bad-number", "stray-text"):
         return ""
     if number != word and _NUMBER.fullmatch(number):
         return f"write {number} for {word}"
-    is_ctf = "|" in finding.excerpt.text
+    if re.fullmatch(r"[\d.]+(,[\d.]+){2,}", word):
+        return f"write {word.replace(',', ' ')} for {word}"
+    index = re.search(r"\d+:\s*$", finding.excerpt.text[: finding.excerpt.caret + 1])
+    value = re.match(r"\s+([^\s|]+)", finding.excerpt.text[finding.excerpt.caret :])
+    if is_ctf and index and value:
+        return f"write {index[0].rstrip()}{value[1]} for {index[0].rstrip()}{value[0]}"
     if is_ctf and finding.code == "bad-number" and re.fullmatch(r"\d+:\S+", word):
         return "write the values without indices, or define the stream as sparse (--stream NAME:DIM:sparse)"
     if word.lower().lstrip("+-") in ("nan", "inf", "null", "na", "none"):
