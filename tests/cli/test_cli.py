@@ -601,7 +601,10 @@ def test_a_written_configuration_reads_features_and_labels(
             "does not number its labels; with --mapping, name the file that does",
         ),
         (["a.mlf", "--write-config", "a.cntk"], "needs the features: cntkio inspect LIST.scp --labels a.mlf"),
-        (["--labels", "a.mlf", str(ROOT / "examples" / "iris" / "iris.ctf")], "--labels applies only to scp files"),
+        (
+            ["--labels", "a.mlf", str(ROOT / "examples" / "iris" / "iris.ctf")],
+            "applies only to kaldi, scp files",
+        ),
     ):
         assert main(["inspect", *wrong]) == 2
         assert message in capsys.readouterr().err

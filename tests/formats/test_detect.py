@@ -227,3 +227,10 @@ def test_a_mapping_file_is_a_text(tmp_path: Path) -> None:
     (tmp_path / "states.list").write_bytes(gzip.compress(b"sil\naa\n"))
     with pytest.raises(FormatError, match="compressed with gzip: unpack it"):
         mlf.read_mapping(tmp_path / "states.list")
+
+
+def test_long_numbers_in_brackets_take_no_more_steps_than_characters(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    for begin in (b"utt [\n", b"utt [ "):
+        path.write_bytes(begin + b"1" * 2000 + b"x\n" + b"1 " * 500)
+        assert detect(path) is None

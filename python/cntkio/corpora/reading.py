@@ -259,8 +259,8 @@ class Reading(NamedTuple):
         taken = taken.union(*(file.kind.options for file in files))
         for name, value in self._asdict().items():
             if value not in (None, False, {}) and name not in taken:
-                takers = (kind.form for kind in KINDS.values() if kind.deserializer and name in kind.options)
-                formats = ", ".join(takers) or "Parquet and Arrow"
+                takers = [kind.form for kind in KINDS.values() if kind.deserializer and name in kind.options]
+                formats = ", ".join(form for form in takers if form != "binary mlf") or "Parquet and Arrow"
                 raise ConfigError(
                     f"{wording().flag(name)} applies only to {formats} files; {files[0].name} is {files[0].kind.noun}",
                     key=name,

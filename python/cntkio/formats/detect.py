@@ -117,10 +117,10 @@ def _table(form: str, title: str, magic: bytes, *extensions: str) -> FileKind:
 _NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _ARRAY_ADVICE = "cntkio.write_ctf(path, {{name: array}}) writes its arrays as a corpus"
 _KALDI_LINE = re.compile(
-    rb"[^\s=|]+[ \t]+((?!qid:)(?=[^\s:]*[A-Za-z/_])[^\s=|]+:\d+(\[[\d:,]*\])?|\[(\s*%s)+\s*\])\s*" % _NUMBER
+    rb"[^\s=|]+[ \t]+((?!qid:)(?=[^\s:]*[A-Za-z/_])[^\s=|]+:\d+(\[[\d:,]*\])?|\[(\s+%s)+\s*\])\s*" % _NUMBER
 )
 _KALDI_OBJECT = re.compile(rb"\S+[ \t]\0B(\x04|[FD][MV] |CM[23]? )")
-_KALDI_MATRIX = re.compile(rb"[^\s=|]+[ \t]+\[\s*\n(\s*%s)+\s" % _NUMBER)
+_KALDI_MATRIX = re.compile(rb"[^\s=|]+[ \t]+\[[ \t\r]*\n\s*%s\s" % _NUMBER)
 KINDS = {
     kind.form: kind
     for kind in (

@@ -33,7 +33,7 @@ from cntkio.formats.contract import (
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.htk import window_of
-from cntkio.formats.htk.lists import first_same
+from cntkio.formats.htk.lists import decoded, first_same
 from cntkio.formats.htk.options import Unequal
 from cntkio.formats.kaldi.objects import (
     CLASSES,
@@ -48,7 +48,6 @@ from cntkio.formats.kaldi.objects import (
     refuse_content,
 )
 from cntkio.formats.mlf import read_mapping
-from cntkio.formats.names import shown
 from cntkio.formats.remote import Remote, located
 from cntkio.formats.report import first_few
 from cntkio.formats.table import ListedFiles, SequenceTable
@@ -285,7 +284,7 @@ class _KaldiFormat:
         is_long = objects.lengths > longest
         if is_long.any():
             keys = objects.keys[is_long]
-            named = first_few(map(shown, keys), len(keys))
+            named = first_few(map(decoded, keys), len(keys))
             self.report.log_together(
                 "utterance too long",
                 len(keys),
@@ -345,7 +344,7 @@ class _KaldiFormat:
             classes = np.array([numbers.get(name, unknown) for name in objects.names], np.uint32)[objects.classes]
         if (classes >= known).any():
             index = int(np.argmax(classes >= known))
-            name = shown(objects.names[objects.classes[index]])
+            name = decoded(objects.names[objects.classes[index]])
             where = "shape" if options.mapping is None else str(options.mapping)
             what = f"{name!r} is not among the {known} classes of {where}"
             raise objects.error(index, what, stream=self._stream("map"), kind="unknown label")

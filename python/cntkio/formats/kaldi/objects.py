@@ -23,8 +23,8 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import other_in
-from cntkio.formats.htk.lists import text_rows
-from cntkio.formats.names import is_remote, shown
+from cntkio.formats.htk.lists import decoded, text_rows
+from cntkio.formats.names import is_remote
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote
 from cntkio.formats.report import announced, passed
@@ -123,7 +123,7 @@ class Objects(NamedTuple):
         """Return the error about an utterance, or about a byte of it."""
         path = self.paths[int(self.files[index])]
         at = int(self.offsets[index]) if byte is None else byte
-        return FormatError(what, path=path, byte=at, sequence=shown(self.keys[index]), stream=stream, kind=kind)
+        return FormatError(what, path=path, byte=at, sequence=decoded(self.keys[index]), stream=stream, kind=kind)
 
 
 def joined(parts: Sequence[Objects]) -> Objects:
@@ -198,7 +198,7 @@ def found_in(files: Files, path: str, content: Content | None, stream: str) -> O
             listed = (_core.kaldi_map if form == "map" else _core.kaldi_list)(content_of)
         if isinstance(listed, _core.KaldiListError):
             kind = _core.KALDI_LINE_FAULTS[listed.fault]
-            line = shown(content_of[listed.byte :].split(b"\n", 1)[0][:100]).strip()
+            line = decoded(content_of[listed.byte :].split(b"\n", 1)[0][:100]).strip()
             what = f"{_LINE_FAULT_WORDS[kind].format(name=path)}: {line!r}{other_in('kaldi', text)}"
             raise FormatError(what, path=path, line=listed.line, column=1, byte=listed.byte, stream=stream, kind=kind)
         if not len(listed.lines):
@@ -227,7 +227,7 @@ def _form_of(text: TextInput, path: str, content: Content | None) -> Literal["ar
     if content is not None:
         return "ark"
     what = other or "neither an archive (ark) nor a list (scp); a map such as utt2spk needs content='map'"
-    raise FormatError(f"{what}; the file begins with {shown(first[:60]).strip()!r}", path=path, byte=0)
+    raise FormatError(f"{what}; the file begins with {decoded(first[:60]).strip()!r}", path=path, byte=0)
 
 
 def _archive(text: TextInput, stream: str) -> Objects:
@@ -277,7 +277,7 @@ def _end(text: TextInput, begin: int, window: int) -> int:
 def _key_at(text: TextInput, byte: int) -> str | None:
     """Return the key that an object has which begins here; None: there is no key."""
     fields = text.read(byte, 200).split(maxsplit=1)
-    return shown(fields[0][:100]) if fields else None
+    return decoded(fields[0][:100]) if fields else None
 
 
 def _map(text: TextInput, listed: _core.KaldiList) -> Objects:
@@ -285,8 +285,8 @@ def _map(text: TextInput, listed: _core.KaldiList) -> Objects:
     zeros, ones = np.zeros(count, np.uint32), np.ones(count, np.uint32)
     return Objects(
         [text.path], [text.storage.stamp], [f"{text.size}:{content_sum(text)}"], listed.names, text_rows(listed.keys),
-        zeros, listed.lines, np.full(count, MAP, np.uint8), ones, ones, listed.lines, listed.lines, zeros, ones, zeros, ones,
-        listed.lines.astype(np.int64), listed.name_of,
+        zeros, listed.lines, np.full(count, MAP, np.uint8), ones, ones, listed.lines, listed.lines, zeros, ones,
+        zeros, ones, listed.lines.astype(np.int64), listed.name_of,
     )  # fmt: skip
 
 
@@ -309,7 +309,7 @@ def _in_archives(files: Files, path: str, listed: _core.KaldiList, stream: str) 
             try:
                 text = files.open(name)
             except OSError as error:
-                what = f"{error.strerror} (utterance {shown(keys[mine[0]])} of {path}, line {where(int(mine.min()))})"
+                what = f"{error.strerror} (utterance {decoded(keys[mine[0]])} of {path}, line {where(int(mine.min()))})"
                 raise type(error)(error.errno, what, error.filename) from None
             with closing(text), explained(text):
                 for part, objects, fault in _headers(text, offsets[mine]):
@@ -319,7 +319,7 @@ def _in_archives(files: Files, path: str, listed: _core.KaldiList, stream: str) 
                         index = int(mine[part.stop])
                         kind = _core.KALDI_FAULTS[fault[1]]
                         what = f"{_FAULT_WORDS[kind]} ({path}, line {where(index)}){other_in('kaldi', text)}"
-                        key = shown(keys[index])
+                        key = decoded(keys[index])
                         raise FormatError(what, path=name, byte=fault[0], sequence=key, stream=stream, kind=kind)
                 stamps.append(text.storage.stamp)
                 sums.append(str(text.size))
