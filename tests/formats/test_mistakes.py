@@ -70,7 +70,10 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             lambda: read(features(written("m.scp", "u0=a.ark[0:3]\n"))),
             r"not two numbers; expected \[first,last\] with a comma: 'u0=a.ark\[0:3\]'",
         ),
-        (lambda: read(features(written("k.scp", "utt1 /data/f.ark:12\n"))), "k.scp, line 1: a line of a Kaldi list"),
+        (
+            lambda: read(features(written("k.scp", "utt1 /data/f.ark:12\n"))),
+            "this is a Kaldi archive or list: use KaldiDeserializer",
+        ),
         (
             lambda: read(features(written("w.scp", f"u0={written('x.wav', b'RIFF$...WAVEfmt ' + bytes(60))}\n"))),
             r"this is a sound file \(WAV\): HCopy",
