@@ -229,8 +229,17 @@ def test_a_mapping_file_is_a_text(tmp_path: Path) -> None:
         mlf.read_mapping(tmp_path / "states.list")
 
 
-def test_long_numbers_in_brackets_take_no_more_steps_than_characters(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "form"),
+    [
+        (b"utt [\n" + b"1" * 2000 + b"x", "configuration"),
+        (b"utt [ " + b"1" * 2000 + b"x", "configuration"),
+        (b"utt [ " + b"22 " * 500 + b"x", "configuration"),  # each number could be matched in two ways
+        (b"1 " + b"1:22 " * 500 + b"x", "ctf"),
+    ],
+)
+def test_a_line_that_almost_fits_a_pattern_is_refused_at_once(line: bytes, form: str, tmp_path: Path) -> None:
     path = tmp_path / "a"
-    for begin in (b"utt [\n", b"utt [ "):
-        path.write_bytes(begin + b"1" * 2000 + b"x\n" + b"1 " * 500)
-        assert detect(path) == KINDS["configuration"]
+    path.write_bytes(line + b"\n" + b"1 " * 500)
+    found = detect(path)
+    assert found is not None and found.form == form

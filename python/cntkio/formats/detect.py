@@ -114,7 +114,7 @@ def _table(form: str, title: str, magic: bytes, *extensions: str) -> FileKind:
     return FileKind(form, title, "", advice, (magic,), options=("streams", "one_hot"), extensions=extensions)
 
 
-_NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_NUMBER = rb"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 _ARRAY_ADVICE = "cntkio.write_ctf(path, {{name: array}}) writes its arrays as a corpus"
 _KALDI_LINE = re.compile(
     rb"[^\s=|]+[ \t]+((?!qid:)(?=[^\s:]*[A-Za-z/_])[^\s=|]+:\d+(\[[\d:,]*\])?|\[(\s+%s)+\s*\])\s*" % _NUMBER
