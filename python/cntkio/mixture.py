@@ -82,11 +82,7 @@ class Mixture(Displayed, StreamsByName):
         *,
         stop: Literal["first", "all", "forever"] = "first",
     ) -> None:
-        check_word("stop", stop, "first", "all", "forever")
-        if not parts:
-            raise ConfigError("a Mixture has no parts; expected a name for each source and its weight", key="parts")
-        self.stop = stop
-        self._counts = _counts({name: weight for name, (_, weight) in parts.items()})
+        self.stop, self._counts = stop, _checked_counts(parts, stop)
         self._turns = _turns(self._counts)
         self.sources: dict[str, MinibatchSource] = {}
         self._step = 0
@@ -103,13 +99,7 @@ class Mixture(Displayed, StreamsByName):
     def _check_sources(self) -> None:
         (first, of_first), *others = ((name, source.stream_infos()) for name, source in self.sources.items())
         for name, streams in others:
-            if streams != of_first:
-                texts = [", ".join(f"{info.name}: {info.form}" for info in infos) for infos in (of_first, streams)]
-                raise ConfigError(
-                    f"the parts of a Mixture have the same streams, but {first!r} has {texts[0]}, and {name!r} has "
-                    f"{texts[1]}",
-                    key="parts",
-                )
+            _require_same_streams(first, of_first, name, streams)
         for name, source in self.sources.items():
             if not source.is_infinite():
                 raise ConfigError(
@@ -312,7 +302,7 @@ class MixturePlan(Displayed):
         return self._turns[np.arange(num_steps) % _NUM_TURNS]
 
     def steps(self, num_steps: int) -> PlannedSteps:
-        """Return the first steps: `num_steps`, or fewer if the data end. Positions are those of the steps' parts.
+        """Return the first steps: `num_steps`, or fewer if the data end. Each step has its position in its part.
 
         Raises:
             CorpusError: An error that a source raises in one of these steps.
@@ -351,6 +341,25 @@ class MixturePlan(Displayed):
     def part_of(self, step: int) -> str:
         """Return the name of the part that a step reads."""
         return list(self._plans)[int(self._turns[whole_number("step", step, least=0) % _NUM_TURNS])]
+
+
+def _checked_counts(parts: Mapping[str, tuple[object, float]], stop: str) -> dict[str, int]:
+    """Check the arguments of a mixture, and return how many of 1,000 turns each part has."""
+    check_word("stop", stop, "first", "all", "forever")
+    if not parts:
+        raise ConfigError("a mixture has no parts; expected a name for each source and its weight", key="parts")
+    return _counts({name: weight for name, (_, weight) in parts.items()})
+
+
+def _require_same_streams(
+    first: str, of_first: Sequence[StreamInformation], name: str, streams: Sequence[StreamInformation]
+) -> None:
+    if streams != of_first:
+        texts = [", ".join(f"{info.name}: {info.form}" for info in infos) for infos in (of_first, streams)]
+        raise ConfigError(
+            f"the parts of a mixture have the same streams, but {first!r} has {texts[0]}, and {name!r} has {texts[1]}",
+            key="parts",
+        )
 
 
 def _counts(weights: Mapping[str, Any]) -> dict[str, int]:
@@ -519,15 +528,7 @@ class _Parts(Deserializer):
 
     def _check(self, name: str, corpora: Sequence[Corpus]) -> None:
         first, index = corpora[0].index, corpora[-1].index
-        if index.streams != first.streams:
-            texts = [
-                ", ".join(f"{info.name}: {info.form}" for info in infos) for infos in (first.streams, index.streams)
-            ]
-            raise ConfigError(
-                f"the parts of a mixture have the same streams, but {next(iter(self.options))!r} has {texts[0]}, and "
-                f"{name!r} has {texts[1]}",
-                key="parts",
-            )
+        _require_same_streams(next(iter(self.options)), first.streams, name, index.streams)
         traits = index.utterances
         if index.joins == "alone" or (traits is not None and not (traits.invalid is None and traits.broken is None)):
             raise ConfigError(
@@ -638,8 +639,8 @@ class SequenceMixture(MinibatchSource):
 
     Args:
         parts: For each name a deserializer, or a source of one deserializer without limits, and its weight, above 0.
-            Each part keeps the window and the seed of its source, and its own sweeps. Its streams are those of the
-            others. A source that is passed is closed, and begins at its beginning.
+            Each part keeps the window and the seed of its source, and its own sweeps. All parts have equal
+            streams. A source that is passed is closed, and begins at its beginning.
         stop: When the data end: ``"first"``: with the first sweep of a part. ``"all"``: when the last part has finished
             its first sweep; other parts have then begun further sweeps. ``"forever"``: never.
 
@@ -666,10 +667,7 @@ class SequenceMixture(MinibatchSource):
         *,
         stop: Literal["first", "all", "forever"] = "first",
     ) -> None:
-        check_word("stop", stop, "first", "all", "forever")
-        if not parts:
-            raise ConfigError("a mixture has no parts; expected a name for each source and its weight", key="parts")
-        counts = _counts({name: weight for name, (_, weight) in parts.items()})
+        counts = _checked_counts(parts, stop)
         options = {name: _part_options(name, source) for name, (source, _) in parts.items()}
         for source, _ in parts.values():
             if isinstance(source, MinibatchSource):

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slow.batches import filled_rows, keeps, sweep_of_batches
 from slow.timeline import sweep_order
+from support.elastic import require_same_minibatches
 from support.rounds import rounds
 from support.twister import WORD
 
@@ -261,19 +262,7 @@ def test_a_global_state_continues_on_another_number_of_ranks(
         return
     window = window_for(budget, chunks, data.draw(st.booleans()))
     whole = read_all(make(chunks, window, seed=seed, max_sweeps=2), budget, Partition())
-    state, number = None, 0
-    for count in counts:
-        timelines = [make(chunks, window, seed=seed, max_sweeps=2) for _ in range(count)]
-        for timeline in timelines if state is not None else ():
-            timeline.load_state(state)
-        for _ in range(3):
-            reads = [timeline.read(budget, GlobalPartition(index, count)) for index, timeline in enumerate(timelines)]
-            sequences = sorted(sequence for read in reads if read for sequence in read.sequences.tolist())
-            assert sequences == (sorted(whole[number][0]) if number < len(whole) else [])
-            number += 1
-        states = [json.dumps(timeline.state()) for timeline in timelines]
-        assert len(set(states)) == 1
-        state = json.loads(states[0])
+    require_same_minibatches(lambda: make(chunks, window, seed=seed, max_sweeps=2), budget, counts, whole)
 
 
 @properties

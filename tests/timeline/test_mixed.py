@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slow.batches import keeps, sweep_of_batches
 from slow.mixtures import SlowMixture
+from support.elastic import require_same_minibatches
 from support.rounds import rounds
 
 properties = settings(max_examples=rounds(30), suppress_health_check=list(HealthCheck), deadline=None)
@@ -159,19 +160,7 @@ def test_a_global_state_continues_on_another_number_of_ranks(
     if not is_possible(tables, budget):
         return
     whole = read(make(tables, counts), budget, Partition())
-    state, number = None, 0
-    for count in ranks:
-        timelines = [make(tables, counts) for _ in range(count)]
-        for timeline in timelines if state is not None else ():
-            timeline.load_state(state)
-        for _ in range(3):
-            found = [timeline.read(budget, GlobalPartition(index, count)) for index, timeline in enumerate(timelines)]
-            sequences = sorted(sequence for step in found if step for sequence in step.sequences.tolist())
-            assert sequences == (sorted(whole[number][0]) if number < len(whole) else [])
-            number += 1
-        states = [json.dumps(timeline.state()) for timeline in timelines]
-        assert len(set(states)) == 1
-        state = json.loads(states[0])
+    require_same_minibatches(lambda: make(tables, counts), budget, ranks, whole)
 
 
 @properties

@@ -8,11 +8,10 @@
 //! its number.
 
 use crate::keys::cut_extension;
-use crate::lines::Lines;
+use crate::lines::{Lines, Names};
 use crate::memory;
 use crate::named::named;
 use memchr::{memchr, memmem, memrchr};
-use std::collections::HashMap;
 
 // ----------------------------------------------------------------------------------------------------- lists
 
@@ -92,7 +91,7 @@ struct Line<'a> {
 /// Read a list.
 pub fn scan_list(text: &[u8], rules: &ListRules) -> Result<List, ListError> {
     let mut list = List::default();
-    let mut numbers: HashMap<Vec<u8>, u32> = HashMap::new();
+    let mut paths = Names::default();
     // CNTK's older reader also accepted lines that end with a carriage return alone.
     let lines = if rules.is_compatible { Lines::new(text) } else { Lines::of_any_end(text) };
     for ((at, line), number) in lines.zip(1..) {
@@ -110,21 +109,12 @@ pub fn scan_list(text: &[u8], rules: &ListRules) -> Result<List, ListError> {
             }
             memory::append(&mut list.keys, key);
             memory::push(&mut list.key_ends, list.keys.len());
-            let file = match numbers.get(&path) {
-                Some(&file) => file,
-                None => {
-                    let file = list.paths.len() as u32;
-                    memory::push(&mut list.paths, path.clone());
-                    memory::require(numbers.try_reserve(1), path.len());
-                    numbers.insert(path, file);
-                    file
-                }
-            };
-            memory::push(&mut list.files, file);
+            memory::push(&mut list.files, paths.number(path));
             memory::push(&mut list.first, first);
             memory::push(&mut list.last, last);
         }
     }
+    list.paths = paths.into_names();
     Ok(list)
 }
 

@@ -10,13 +10,12 @@
 
 use crate::chunk::{PlainChunk, PlainColumn, Values};
 use crate::htk::LONGEST_KEY;
-use crate::lines::Lines;
+use crate::lines::{Lines, Names};
 use crate::memory;
 use crate::named::named;
 use crate::text::Text;
 use memchr::{memchr, memrchr};
 use rayon::prelude::*;
-use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 
@@ -798,7 +797,7 @@ fn scan_lines(
     mut read: impl FnMut(&mut List, &[u8]) -> Result<Vec<u8>, LineFault>,
 ) -> Result<List, LineError> {
     let mut list = List::default();
-    let mut numbers: HashMap<Vec<u8>, u32> = HashMap::new();
+    let mut names = Names::default();
     for ((at, line), number) in Lines::new(text).zip(1..) {
         let refuse = |fault| LineError { line: number, at, fault };
         let line = line.trim_ascii();
@@ -817,15 +816,9 @@ fn scan_lines(
         memory::append(&mut list.keys, key);
         memory::push(&mut list.key_ends, list.keys.len());
         memory::push(&mut list.lines, at as u64);
-        let next = list.names.len() as u32;
-        let known = numbers.get(&name).copied();
-        if known.is_none() {
-            memory::push(&mut list.names, name.clone());
-            memory::require(numbers.try_reserve(1), name.len());
-            numbers.insert(name, next);
-        }
-        memory::push(&mut list.name_of, known.unwrap_or(next));
+        memory::push(&mut list.name_of, names.number(name));
     }
+    list.names = names.into_names();
     Ok(list)
 }
 

@@ -1,6 +1,8 @@
 //! The lines of a text in memory, with their offsets.
 
+use crate::memory;
 use memchr::memchr;
+use std::collections::HashMap;
 
 /// The lines of a text: each with its offset, and without its end.
 pub(crate) struct Lines<'a> {
@@ -37,6 +39,32 @@ impl<'a> Iterator for Lines<'a> {
         let start = self.at;
         self.at += end + 1;
         Some((start, &rest[..end]))
+    }
+}
+
+/// The different names in the lines of a list, numbered in the order in which they first occur.
+#[derive(Default)]
+pub(crate) struct Names {
+    names: Vec<Vec<u8>>,
+    numbers: HashMap<Vec<u8>, u32>,
+}
+
+impl Names {
+    /// Return the number of a name.
+    pub(crate) fn number(&mut self, name: Vec<u8>) -> u32 {
+        if let Some(&number) = self.numbers.get(&name) {
+            return number;
+        }
+        let number = self.names.len() as u32;
+        memory::push(&mut self.names, name.clone());
+        memory::require(self.numbers.try_reserve(1), name.len());
+        self.numbers.insert(name, number);
+        number
+    }
+
+    /// Return the names, by number.
+    pub(crate) fn into_names(self) -> Vec<Vec<u8>> {
+        self.names
     }
 }
 

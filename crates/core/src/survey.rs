@@ -30,7 +30,7 @@ pub struct Wanted<'a> {
     pub one_hot: bool,
     /// Count the indices of a sparse stream if all are below this number; 0: count none.
     pub most_classes: usize,
-    /// Look for the second-highest index of a sparse stream only if its highest is above this one; -1: in any case.
+    /// Look for the second-highest index of a sparse stream only if the highest is above this number; -1: in any case.
     pub beyond: i32,
     /// True to look for two samples of a sparse stream that differ in their indices.
     pub forms: bool,
@@ -78,7 +78,7 @@ pub struct Figures {
     pub first: i32,
     /// Of a sparse stream: the highest index, -1 without entries.
     pub last: i32,
-    /// Of a sparse stream: the highest index but for `last`, if `last` is above [`Wanted::beyond`]; -1: there is none.
+    /// Of a sparse stream: the highest index below `last`, if `last` is above [`Wanted::beyond`]; -1: none was found.
     pub second: i32,
     /// Of a sparse stream: the indices of the first sample, and of the first one that has others.
     pub forms: Vec<Vec<i32>>,
@@ -701,7 +701,7 @@ mod tests {
         block(offsets, Samples::Sparse { dim: 1 << 20, sample_offsets, indices, values })
     }
 
-    /// The same block in small form.
+    /// Store the values of a block in small form.
     fn small(block: &Block) -> Block {
         let column = &block.columns[0];
         let (dim, values, entries) = column.samples.wide().expect("full width");

@@ -21,7 +21,7 @@ type ObjectArrays<'py> = (
     Bound<'py, PyArray1<u64>>,
     Bound<'py, PyArray1<u64>>,
 );
-/// The same as arguments.
+/// Columns of objects, as arguments.
 type ObjectColumns<'py> = (
     PyReadonlyArray1<'py, u8>,
     PyReadonlyArray1<'py, u32>,

@@ -145,12 +145,14 @@ class _Page(NamedTuple):
         bounds: First sequence of each minibatch and, last, the number of sequences.
         cursors: The cursor before each minibatch and, last, after all.
         ends: For each minibatch whether a part ends a sweep in it.
+        numbers: Number of the minibatch that begins at a cursor.
     """
 
     order: npt.NDArray[np.intp]
     bounds: list[int]
     cursors: list[Cursor]
     ends: list[bool]
+    numbers: dict[Cursor, int]
 
 
 def _kept(run: _Run, budget: Budget) -> npt.NDArray[np.intp]:
@@ -349,13 +351,13 @@ class MixedTimeline:
             position = self._at[0]
             self._prepared()
             page = self._page
-            if page is None or self._at not in page.cursors[:-1]:
+            if page is None or self._at not in page.numbers:
                 if self.end is not None and position >= self.end:
                     return None
                 page = self._page = self._cut(position, self._budget)
             if len(page.bounds) > 1:
                 first = page.cursors[0][0]
-                number = page.cursors.index(self._at)
+                number = page.numbers[self._at]
                 assert self._run is not None
                 return page, number, self._run.between(first, self._run.end)
             self._at = page.cursors[-1]  # everything in it was left out
@@ -371,7 +373,7 @@ class MixedTimeline:
                 order, bounds = core.batches(run.lengths[kept], 0)
                 if is_end or len(bounds) > 2:
                     break
-                count = 2 * max(len(run.lengths), 1)  # the only minibatch may go on
+                count = 2 * max(len(run.lengths), 1)  # the only minibatch may continue
             after = position + len(run.lengths)
             if not is_end:
                 bounds = bounds[:-1]
@@ -386,7 +388,8 @@ class MixedTimeline:
             cursors = [_cursor(position, batch, after * bool(batch)) for batch in range(len(bounds) - 1)]
         indices = kept[order[: bounds[-1]]]
         ends = np.logical_or.reduceat(run.ends[indices], bounds[:-1]).tolist() if cursors else []
-        return _Page(indices, bounds, [*cursors, _cursor(after)], ends)
+        numbers = {cursor: number for number, cursor in enumerate(cursors)}
+        return _Page(indices, bounds, [*cursors, _cursor(after)], ends, numbers)
 
     def _pool(self, position: int, budget: Budget, size: int) -> _Run:
         """Return the sequences of a pool. It ends before the sequence that would exceed its size."""
@@ -620,7 +623,7 @@ class _Minibatches:
 
 
 class _InTurn:
-    """Deliver one of each round of minibatches, with as many minibatches as there are partitions.
+    """Deliver one minibatch of each round, which has a minibatch for each partition.
 
     Args:
         mode: Reads minibatches of a partition's share.

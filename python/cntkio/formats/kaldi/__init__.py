@@ -5,7 +5,7 @@
     objects    where the matrices, vectors and lines of the files are, by their headers
     corpus     options, the opened corpus
 
-Values become frames as those of HTK do, and whole numbers become runs of classes as those of label files do.
+Values become frames as in HTK's files, and whole numbers become runs of classes as in label files.
 """
 
 from cntkio.formats.kaldi.corpus import KaldiDeserializer

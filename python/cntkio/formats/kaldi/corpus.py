@@ -162,7 +162,7 @@ class _Layout(NamedTuple):
 
     Attributes:
         objects: The utterances.
-        content: What they are.
+        content: The content of the files: that asked for, or that found.
         dim: Values of a frame, or number of classes.
     """
 
@@ -206,7 +206,11 @@ class _KaldiFormat:
         objects = self._without_long(objects)
         self._refuse_repeated(objects)
         is_class = content in ("classes", "map")
-        dim = self._num_classes(objects, content) if is_class else self._frame_dim(objects)
+        if content == "map":
+            classes, dim = self._classes_of_map(objects)
+            objects = objects._replace(classes=classes)
+        else:
+            dim = self._num_classes(objects) if is_class else self._frame_dim(objects)
         left, right = options.context
         if is_class and (left or right or options.broadcast):
             raise ConfigError("context and broadcast are for frames and vectors", key="context")
@@ -318,13 +322,9 @@ class _KaldiFormat:
             )
         return dim
 
-    def _num_classes(self, objects: Objects, content: Content) -> int:
+    def _num_classes(self, objects: Objects) -> int:
         """Return the number of classes; without `shape`, read all alignments for the largest."""
         options = self._options
-        if content == "map":
-            known = len(objects.names) if options.mapping is None else len(read_mapping(options.mapping))
-            self._classes_of_map(objects)
-            return options.shape or max(known, 1)
         if options.shape is not None:
             return options.shape
         largest, step = 0, max(1, options.chunk_size_in_bytes // 8)
@@ -333,7 +333,8 @@ class _KaldiFormat:
             largest = max(largest, int(self._integers(objects.only(slice(begin, end)), LARGEST_DIM).max(initial=0)))
         return largest + 1
 
-    def _classes_of_map(self, objects: Objects) -> npt.NDArray[np.uint32]:
+    def _classes_of_map(self, objects: Objects) -> tuple[npt.NDArray[np.uint32], int]:
+        """Return the class of each line of a map, and the number of classes."""
         options = self._options
         if options.mapping is None:
             classes, known = objects.classes, options.shape or len(objects.names)
@@ -348,7 +349,7 @@ class _KaldiFormat:
             where = "shape" if options.mapping is None else str(options.mapping)
             what = f"{name!r} is not among the {known} classes of {where}"
             raise objects.error(index, what, stream=self._stream("map"), kind="unknown label")
-        return classes
+        return classes, known
 
     # ----------------------------------------------------------------------------------------------------------- data
 
@@ -358,7 +359,7 @@ class _KaldiFormat:
         which = slice(begin, end) if sequences is None else begin + sequences.astype(np.int64)
         objects = layout.objects.only(which)
         if layout.content == "map":
-            chunk = self._runs(objects, self._classes_of_map(objects), layout.dim)
+            chunk = self._runs(objects, objects.classes, layout.dim)
         elif layout.content == "classes":
             chunk = self._runs(objects, self._integers(objects, layout.dim), layout.dim)
         elif self._options.dtype == np.float64:

@@ -1,4 +1,4 @@
-"""Where the objects of Kaldi's files are: archives by a pass over their headers, lists by the offsets in them.
+"""Places of the objects in Kaldi's files: archives by a pass over their headers, lists by the offsets in them.
 
 ::
 
@@ -24,7 +24,6 @@ from cntkio import _core
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import other_in
 from cntkio.formats.htk.lists import decoded, text_rows
-from cntkio.formats.names import is_remote
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote
 from cntkio.formats.report import announced, passed
@@ -170,10 +169,6 @@ class Files:
             raise
         return text
 
-    def is_remote(self, path: str) -> bool:
-        """Return whether a path is a URL."""
-        return is_remote(path, self._remote)
-
 
 def found_in(files: Files, path: str, content: Content | None, stream: str) -> Objects:
     """Return the utterances of an archive, of a list or of a map.
@@ -275,7 +270,7 @@ def _end(text: TextInput, begin: int, window: int) -> int:
 
 
 def _key_at(text: TextInput, byte: int) -> str | None:
-    """Return the key that an object has which begins here; None: there is no key."""
+    """Return the key of the object that begins here; None: nothing is left but blanks."""
     fields = text.read(byte, 200).split(maxsplit=1)
     return decoded(fields[0][:100]) if fields else None
 
