@@ -13,7 +13,7 @@ ROWS, LENGTH, HEADS, WIDTH = 6, 256, 4, 32
 
 
 class Transformer(nn.Module):
-    """One layer of attention. Words attend to the words of their own paragraph only."""
+    """A layer of attention, in which words attend to the words of their own paragraph only."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -186,7 +186,7 @@ def functions() -> list[Size]:
 
 
 def protocols() -> Iterator[tuple[str, list[str]]]:
-    """Yield each protocol, and the members that an implementer has to write, without those of its own protocols."""
+    """Yield each protocol, and the members that an implementer has to write, without members that it inherits."""
     for path in modules().values():
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef) and "Protocol" in map(_name_of, node.bases):

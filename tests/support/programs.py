@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-# What is not installed is left out.
+# The server leaves out packages that are not installed.
 _CONTEXT.set_forkserver_preload(["pytest", "cntkio.cli", "torch.distributed", "torch.utils.data", "cntkio.torch"])
 
 
 class Ended(NamedTuple):
-    """How a program ended.
+    """The end of a program, and its output.
 
     Attributes:
         status: Exit status; negative: the number of the signal that killed the program.

@@ -221,7 +221,7 @@ def _add_first(
 def _difference(first: MinibatchData, second: MinibatchData) -> tuple[int | None, int | None, list[str]] | None:
     """Return the first sample of a sequence that differs, its value if the stream is dense, and the texts of both.
 
-    The sample is None if the sequences differ in length.
+    If the sequences differ in length, no sample is named.
     """
     both = (first, second)
     if first.num_samples != second.num_samples:

@@ -69,7 +69,7 @@ def check_keys_of(keys: KeysOf) -> None:
 
 
 def refuse_other_streams(index: Index, first: Index) -> None:
-    """Refuse a file whose streams are not those of the first file.
+    """Refuse a file with other streams than the first file.
 
     Raises:
         ConfigError: The streams differ.

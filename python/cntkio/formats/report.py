@@ -1,4 +1,4 @@
-"""What a caller learns about a corpus: its errors and warnings, and the progress of passes over whole files.
+"""Errors and warnings about a corpus, and the progress of passes over whole files, for the caller.
 
 Errors and warnings are counted by kind. The first ten of each kind are logged in full; totals, once.
 

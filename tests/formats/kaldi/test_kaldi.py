@@ -1,4 +1,4 @@
-"""Kaldi's files: values of every kind against recorded ones, joins, windows, errors with their places, and writing."""
+"""Kaldi's files: values of every kind against recorded values, joins, windows, errors with places, and writing."""
 
 import gzip
 import random
