@@ -484,6 +484,7 @@ def test_a_closed_pipe_is_not_an_error() -> None:
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, "sequence 0\n", "")
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_while_the_command_starts_prints_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"
