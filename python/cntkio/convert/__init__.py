@@ -8,10 +8,8 @@
     pieces          the seam: sequences piece by piece, from anything that can be written; chunks, loaded ahead
     array_streams   pieces of arrays, SciPy matrices, minibatches, corpora and sources
     chunks          some chunks of a corpus, as a small value
-    arrays          read_ctf: a whole corpus as arrays
-    text            write_ctf, write_cbf, sequence_to_cntk_text_format
-    kaldi           read_kaldi, write_kaldi
-    svmlight        read_svmlight, write_svmlight
+    arrays          whole corpora as arrays: read_ctf, read_kaldi, read_svmlight
+    writers         write_ctf, write_cbf, write_kaldi, write_svmlight, sequence_to_cntk_text_format
     compression     text that is compressed while it is written
     files           convert_file: from one file to another of any format, or a selection of it; header files
     scripts         CNTK's scripts txt2ctf.py and uci2ctf.py
@@ -22,7 +20,7 @@ name when it is complete. An input that the target format cannot express is an e
 """
 
 from cntkio.convert.array_streams import ArrayStream, pieces_of
-from cntkio.convert.arrays import CommentedMinibatch, read_ctf
+from cntkio.convert.arrays import CommentedMinibatch, read_ctf, read_kaldi, read_svmlight
 from cntkio.convert.chunks import CorpusChunks, corpus_chunks
 from cntkio.convert.files import (
     FileFormat,
@@ -36,45 +34,15 @@ from cntkio.convert.files import (
     read_header_file,
     write_file,
 )
-from cntkio.convert.kaldi import read_kaldi, write_kaldi
 from cntkio.convert.pieces import Piece, Pieces, Progress, Writable, is_table, joined
 from cntkio.convert.scripts import LabelType, txt_to_ctf, uci_to_ctf
-from cntkio.convert.svmlight import read_svmlight, write_svmlight
-from cntkio.convert.text import sequence_to_cntk_text_format, write_cbf, write_ctf
+from cntkio.convert.writers import sequence_to_cntk_text_format, write_cbf, write_ctf, write_kaldi, write_svmlight
 from cntkio.formats.output_file import AnyPath
 
 __all__ = [
-    "AnyPath",
-    "ArrayStream",
-    "CommentedMinibatch",
-    "CorpusChunks",
-    "FileFormat",
-    "LabelType",
-    "Piece",
-    "Pieces",
-    "Progress",
-    "Reading",
-    "Writable",
-    "cbf_to_ctf",
-    "convert_file",
-    "corpus_chunks",
-    "corpus_of",
-    "ctf_to_cbf",
-    "format_of",
-    "format_of_name",
-    "is_table",
-    "joined",
-    "pieces_of",
-    "read_ctf",
-    "read_header_file",
-    "read_kaldi",
-    "read_svmlight",
-    "sequence_to_cntk_text_format",
-    "txt_to_ctf",
-    "uci_to_ctf",
-    "write_cbf",
-    "write_ctf",
-    "write_file",
-    "write_kaldi",
-    "write_svmlight",
-]
+    "AnyPath", "ArrayStream", "CommentedMinibatch", "CorpusChunks", "FileFormat", "LabelType", "Piece", "Pieces",
+    "Progress", "Reading", "Writable", "cbf_to_ctf", "convert_file", "corpus_chunks", "corpus_of", "ctf_to_cbf",
+    "format_of", "format_of_name", "is_table", "joined", "pieces_of", "read_ctf", "read_header_file", "read_kaldi",
+    "read_svmlight", "sequence_to_cntk_text_format", "txt_to_ctf", "uci_to_ctf", "write_cbf", "write_ctf",
+    "write_file", "write_kaldi", "write_svmlight",
+]  # fmt: skip

@@ -20,10 +20,8 @@ from cntkio import corpora
 from cntkio.arguments import path_texts
 from cntkio.convert.array_streams import pieces_of
 from cntkio.convert.compression import Compression, compression_of
-from cntkio.convert.kaldi import write_kaldi
 from cntkio.convert.pieces import Classes, Piece, Pieces, Progress
-from cntkio.convert.svmlight import write_svmlight
-from cntkio.convert.text import write_cbf, write_ctf
+from cntkio.convert.writers import write_cbf, write_ctf, write_kaldi, write_svmlight
 from cntkio.corpora import CHUNK_SIZE
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFDeserializer, Layout

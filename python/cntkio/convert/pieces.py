@@ -14,7 +14,7 @@ from cntkio import _core
 from cntkio._core import Chunk
 from cntkio._threads import Job, Workers, num_threads
 from cntkio.convert import tuning
-from cntkio.errors import CntkIoError, ConfigError
+from cntkio.errors import CntkIoError, ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamInformation, packed_columns
@@ -68,6 +68,19 @@ class Pieces(NamedTuple):
             yield piece
             if progress is not None:
                 progress(num_done, self.total)
+
+    def written(self, progress: Progress | None) -> Iterator[tuple[int, Piece]]:
+        """Yield the pieces as `reported` does, each with the number of sequences before it.
+
+        Raises:
+            CorpusError: There was no sequence.
+        """
+        first = 0
+        for piece in self.reported(progress):
+            yield first, piece
+            first += piece.chunk.num_sequences
+        if not first:
+            raise CorpusError(f"{self.name}: no sequence to write")
 
 
 @runtime_checkable

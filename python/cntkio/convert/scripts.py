@@ -9,7 +9,8 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO, Literal, NamedTuple
+from functools import partial
+from typing import BinaryIO, Literal
 
 from cntkio import _core
 from cntkio._core import Dictionary
@@ -17,82 +18,69 @@ from cntkio.arguments import check_word
 from cntkio.convert import tuning
 from cntkio.convert.compression import Compression, Sink, compressed, compression_of
 from cntkio.convert.pieces import Progress
-from cntkio.convert.text import text_name
+from cntkio.convert.writers import text_name
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.names import as_url
 from cntkio.formats.open_input import content_of, open_stored, packing_of
 from cntkio.formats.output_file import AnyPath, written_whole
 from cntkio.hints import wording
 
-# --------------------------------------------------------------------------------------------------------------
-# Input and output of the script converters: blocks of whole lines, from files that may be packed.
 
-
-class Inputs:
-    """Files that are read one after the other.
+def _inputs(
+    sources: AnyPath | Sequence[AnyPath] | BinaryIO, progress: Progress | None
+) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Yield each file: its name for messages, and its blocks of whole lines.
 
     Args:
         sources: Files, unpacked if they are compressed; or an open file of bytes.
         progress: Function that is called with the number of bytes done, and their total.
+
+    Raises:
+        FormatError: When blocks are read: a line is longer than `tuning.LONGEST_LINE`, or a packed file is damaged.
+        OSError: A file cannot be read.
     """
+    done = 0
 
-    def __init__(self, sources: AnyPath | Sequence[AnyPath] | BinaryIO, progress: Progress | None) -> None:
-        self._paths: list[AnyPath] = []
-        self._open_file: BinaryIO | None = None
-        if isinstance(sources, str | os.PathLike):
-            self._paths = [sources]
-        elif isinstance(sources, Sequence):
-            self._paths = list(sources)
-        else:
-            self._open_file = sources
-        self._progress = progress
-        self._done = 0
-        self._total = 0 if progress is None else sum(map(_known_size, self._paths))
+    def counted(blocks: Iterator[bytes]) -> Iterator[bytes]:
+        nonlocal done
+        for block in blocks:
+            yield block
+            done += len(block)
+            if progress is not None:
+                progress(done, total)
 
-    def files(self) -> Iterator[tuple[str, Iterator[bytes]]]:
-        """Yield each file: its name for messages, and its blocks of whole lines.
-
-        Raises:
-            FormatError: When blocks are read: a line is longer than `tuning.LONGEST_LINE`, or a packed file is damaged.
-            OSError: A file cannot be read.
-        """
-        if self._open_file is not None:
-            file = self._open_file
-            yield "standard input", self._blocks("standard input", iter(lambda: file.read(tuning.BLOCK), b""))
-        for path in self._paths:
-            name = as_url(os.fspath(path))
+    if isinstance(sources, str | os.PathLike | Sequence):
+        names = [as_url(os.fspath(path)) for path in ([sources] if isinstance(sources, str | os.PathLike) else sources)]
+        total = 0 if progress is None else sum(map(_known_size, names))
+        for name in names:
             with contextlib.closing(content_of(name, size=tuning.BLOCK)) as pieces:
-                yield name, self._blocks(name, pieces)
-
-    def _blocks(self, name: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        rest: list[bytes] = []  # of a line whose end is not read yet
-        size = 0
-        for block in pieces:
-            end = block.rfind(b"\n") + 1
-            if end:
-                lines = b"".join([*rest, block[:end]])
-                yield lines
-                self._count(len(lines))
-                rest, size = [], 0
-            rest.append(block[end:])
-            size += len(rest[-1])
-            if size > tuning.LONGEST_LINE:
-                raise FormatError(
-                    f"a line of more than {tuning.LONGEST_LINE:,} bytes, which is the limit; is this a text?", path=name
-                )
-        if size:
-            yield b"".join(rest)
-            self._count(size)
-
-    def _count(self, num_bytes: int) -> None:
-        self._done += num_bytes
-        if self._progress is not None:
-            self._progress(self._done, self._total)
+                yield name, counted(_whole_lines(name, pieces))
+    else:
+        name, total = "standard input", 0
+        yield name, counted(_whole_lines(name, iter(partial(sources.read, tuning.BLOCK), b"")))
 
 
-def _known_size(path: AnyPath) -> int:
+def _whole_lines(name: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    rest: list[bytes] = []  # of a line whose end is not read yet
+    size = 0
+    for block in pieces:
+        end = block.rfind(b"\n") + 1
+        if end:
+            yield b"".join([*rest, block[:end]])
+            rest, size = [], 0
+        rest.append(block[end:])
+        size += len(rest[-1])
+        if size > tuning.LONGEST_LINE:
+            raise FormatError(
+                f"a line of more than {tuning.LONGEST_LINE:,} bytes, which is the limit; is this a text?", path=name
+            )
+    if size:
+        yield b"".join(rest)
+
+
+def _known_size(path: str) -> int:
     """Return the number of bytes that will be read; 0 if it is not known."""
-    with contextlib.closing(open_stored(os.fspath(path))) as file:
+    with contextlib.closing(open_stored(path)) as file:
         return file.size if packing_of(file) is None else 0
 
 
@@ -185,24 +173,29 @@ def txt_to_ctf(
     """
     stream_names = _stream_names(names, len(dictionaries))
     tokens = [read_dictionary(path) for path in dictionaries]
-    empty = _EmptyColumns(is_strict=strict)
-    num_sequences = 0
+    num_sequences = num_empty = 0
+    first_empty: FormatError | None = None  # the first column without a token
     with output(target, compress) as out:
-        for path, blocks in Inputs(sources, progress).files():
+        for path, blocks in _inputs(sources, progress):
             num_lines = 0
             for block in blocks:
-                text, lines, num_empty, first_empty, fault = _core.text_tokens(
+                text, lines, empty, line_of_empty, fault = _core.text_tokens(
                     block, num_sequences, tokens, stream_names, unknown, annotated
                 )
                 if fault is not None:
                     expected = f"{len(tokens)}, one for each dictionary"
                     raise _line_error(path, num_lines, fault, expected, "is not in the column's dictionary")
-                if first_empty is not None:
-                    empty.count(num_empty, path, num_lines + first_empty + 1)
+                num_empty += empty
+                if line_of_empty is not None and first_empty is None:
+                    what = "a column without a token: its stream has no sample in the sequence, so CNTK refuses it"
+                    first_empty = FormatError(what, path=path, line=num_lines + line_of_empty + 1)
+                    if strict:
+                        raise first_empty
                 out.write(text.data)
                 num_lines += lines
                 num_sequences += lines
-    empty.log()
+    if first_empty is not None:
+        logger.warning("%s (%d of them)", first_empty, num_empty)
     return num_sequences
 
 
@@ -218,28 +211,6 @@ def _stream_names(names: Sequence[str] | None, num_columns: int) -> list[bytes]:
     if len(set(checked)) < len(checked):
         raise ConfigError(f"two columns have the same name: {checked}", key="names")
     return in_bytes
-
-
-class _EmptyColumns:
-    """Columns without a token: an error if strict, or else a single warning for all of them."""
-
-    def __init__(self, *, is_strict: bool) -> None:
-        self._is_strict = is_strict
-        self._first: FormatError | None = None
-        self._num_columns = 0
-
-    def count(self, num_columns: int, path: str, line: int) -> None:
-        """Count columns without a token, the first of which is on this line."""
-        self._num_columns += num_columns
-        if self._first is None:
-            what = "a column without a token: its stream has no sample in the sequence, which CNTK therefore refuses"
-            self._first = FormatError(what, path=path, line=line)
-            if self._is_strict:
-                raise self._first
-
-    def log(self) -> None:
-        if self._first is not None:
-            logger.warning("%s (%d of them)", self._first, self._num_columns)
 
 
 def uci_to_ctf(
@@ -310,20 +281,20 @@ def uci_to_ctf(
         begin, end = max(features_start, start), min(features_start + features_dim, start + dim)
         if begin < end:
             raise ConfigError(f"columns {begin} to {end - 1} are both labels and features", key="labels_start")
-        labels = _Labels(start, dim, categories)
+        labels = (start, dim, categories)
         num_columns = max(num_columns, start + dim)
     if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii()):
         raise ConfigError(f"delimiter is {delimiter!r}; expected one ASCII character", key="delimiter")
     separator = None if delimiter is None else ord(delimiter)
     num_lines = 0
     with output(target, compress) as out:
-        for path, blocks in Inputs(source, progress).files():
+        for path, blocks in _inputs(source, progress):
             for number, block in enumerate(blocks):
                 rows = block.partition(b"\n")[2] if skip_header and not number else block
                 text, lines, fault = _core.text_numbers(rows, features, labels, separator)
                 if fault is not None:
                     unknown = _NOT_A_NUMBER
-                    if labels and labels.categories and fault[2] and fault[2][0] == labels.start:
+                    if label_type == "Category" and fault[2] and fault[2][0] == labels_start:
                         unknown = "is not a category"
                     if not (num_lines or fault[0] or skip_header):
                         unknown += f"; if the first line is a header, set {wording().setting('skip_header', True)}"
@@ -334,22 +305,6 @@ def uci_to_ctf(
 
 
 _NOT_A_NUMBER = "is not a number of the text format, such as -0.5 or 1e-3"
-
-
-class _Categories(NamedTuple):
-    """The names of categories, the dimension of their vector, and whether it is written as index:1."""
-
-    names: _core.Dictionary
-    dim: int
-    is_sparse: bool
-
-
-class _Labels(NamedTuple):
-    """The first column of labels, their number of columns, and the categories; None: values are copied."""
-
-    start: int
-    dim: int
-    categories: _Categories | None
 
 
 def _label_columns(label_type: LabelType, start: int | None, dim: int) -> tuple[int, int]:
@@ -364,7 +319,8 @@ def _label_columns(label_type: LabelType, start: int | None, dim: int) -> tuple[
 
 def _categories(
     label_type: LabelType, dim: int, num_labels: int | None, mapping_file: AnyPath | None, is_sparse: bool
-) -> _Categories | None:
+) -> tuple[_core.Dictionary, int, bool] | None:
+    """Return the names of categories, the dimension of their vector, and whether it is written as index:1."""
     if label_type == "Regression":
         if num_labels is not None and num_labels > dim:
             raise ConfigError(f"num_labels={num_labels} is more than labels_dim={dim}", key="num_labels")
@@ -377,7 +333,7 @@ def _categories(
         names = _core.Dictionary("\n".join(map(str, range(num_labels))))
     else:
         names = read_dictionary(mapping_file)
-    return _Categories(names, max(num_labels, len(names)), is_sparse)
+    return names, max(num_labels, len(names)), is_sparse
 
 
 def _line_error(

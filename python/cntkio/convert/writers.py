@@ -1,8 +1,9 @@
-"""Files in the CNTK text format from anything that can be written, and single sequences as text."""
+"""Files of CNTK's formats, svmlight texts and archives of Kaldi from anything that can be written."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
@@ -20,84 +21,61 @@ from cntkio.convert.pieces import Classes, Piece, Pieces, Progress
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFWriter, Layout
 from cntkio.formats.output_file import AnyPath, written_whole
-from cntkio.hints import did_you_mean, suggests_keywords, wording
+from cntkio.formats.table import key_value
+from cntkio.hints import suggests_keywords, there_are, wording
 from cntkio.streams import StreamInformation
 
-# --------------------------------------------------------------------------------------------------------------
-# Keys of sequences on their way to a file: kept, or numbered from 0 and listed in a file of their own.
 
-
-@contextlib.contextmanager
-def keys_of(corpus: Pieces, renumber: bool, keys_file: AnyPath | None) -> Iterator[WrittenKeys]:
-    """Open the keys of a corpus, and the file that lists them, which appears when the block ends.
-
-    Raises:
-        CorpusError: The sequences have no keys to list.
-        OSError: The file cannot be written.
-    """
-    if keys_file is None:
-        yield WrittenKeys(corpus, renumber or corpus.repeats_keys, None)
-        return
-    with written_whole(keys_file) as listed:
-        yield WrittenKeys(corpus, True, listed)
-
-
-class WrittenKeys:
-    """The keys with which sequences are written, piece after piece.
+def _with_keys(
+    corpus: Pieces, renumber: bool, listed: BinaryIO | None, progress: Progress | None
+) -> Iterator[tuple[Piece, npt.NDArray[np.uint64]]]:
+    """Yield the pieces, and the numbers with which their sequences are written: their keys, or from 0 on.
 
     Args:
         corpus: The sequences.
         renumber: Number the sequences from 0.
         listed: A file for the keys that the sequences had, one on each line; None: none.
+        progress: As for `write_cbf`.
+
+    Raises:
+        CorpusError: The sequences have no keys to list, a key is not a whole number from 0, or two neighbouring
+            sequences have the same key.
     """
-
-    def __init__(self, corpus: Pieces, renumber: bool, listed: BinaryIO | None) -> None:
-        self._corpus = corpus
-        self._renumber = renumber
-        self._listed = listed
-        self._last: int | None = None
-        self.num_sequences = 0
-
-    def of(self, piece: Piece) -> npt.NDArray[np.uint64]:
-        """Return the numbers with which the sequences of the next piece are written.
-
-        Raises:
-            CorpusError: A key is not a whole number from 0, or two neighbouring sequences have the same key.
-        """
-        first, count = self.num_sequences, piece.chunk.num_sequences
-        self.num_sequences += count
-        if self._listed is not None:
-            self._list(piece)
-        if piece.keys is None or self._renumber:
-            return np.arange(first, first + count, dtype=np.uint64)
-        keys = self._numbers(piece.keys)
-        if (count and keys[0] == self._last) or bool(np.any(keys[1:] == keys[:-1])):
+    last: int | None = None
+    for first, piece in corpus.written(progress):
+        count = piece.chunk.num_sequences
+        if listed is not None:
+            if piece.keys is None:
+                option = wording().flag("keys_file")
+                raise CorpusError(f"{corpus.name}: the sequences have no keys to list in {option}")
+            listed.write(b"".join(key + b"\n" for key in _texts(piece.keys).tolist()))
+        if piece.keys is None or renumber or corpus.repeats_keys or listed is not None:
+            yield piece, np.arange(first, first + count, dtype=np.uint64)
+            continue
+        keys = _numbers(corpus, piece.keys)
+        if (count and keys[0] == last) or bool(np.any(keys[1:] == keys[:-1])):
             raise CorpusError(
-                f"{self._corpus.name}: two neighbouring sequences have the same key, so the text would join "
-                f"them; expected different keys, or {wording().setting('renumber', True)} to number the sequences"
+                f"{corpus.name}: two neighbouring sequences have the same key, so the text would join them; expected "
+                f"different keys, or {wording().setting('renumber', True)} to number the sequences"
             )
-        self._last = int(keys[-1]) if count else self._last
-        return keys
+        last = int(keys[-1]) if count else last
+        yield piece, keys
 
-    def _numbers(self, keys: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-        wrong = keys[keys < 0] if keys.dtype.kind == "i" else keys[: 0 if keys.dtype.kind == "u" else 1]
-        if len(wrong):
-            key = wrong.tolist()[0] if wrong.dtype.kind != "S" else wrong[0].decode("utf-8", "backslashreplace")
-            listed, renumbered = wording().setting("keys_file", "FILE"), wording().setting("renumber", True)
-            raise CorpusError(
-                f"{self._corpus.name}: the key {key!r} is not a whole number from 0, as a line of text "
-                f"needs; expected {listed} to number the sequences and list their keys, or {renumbered}"
-            )
-        return keys.astype(np.uint64)
 
-    def _list(self, piece: Piece) -> None:
-        assert self._listed is not None
-        if piece.keys is None:
-            raise CorpusError(
-                f"{self._corpus.name}: the sequences have no keys to list in {wording().flag('keys_file')}"
-            )
-        texts = piece.keys if piece.keys.dtype.kind == "S" else np.strings.encode(piece.keys.astype(np.str_), "utf-8")
-        self._listed.write(b"".join(key + b"\n" for key in texts.tolist()))
+def _numbers(corpus: Pieces, keys: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    wrong = keys[keys < 0] if keys.dtype.kind == "i" else keys[: 0 if keys.dtype.kind == "u" else 1]
+    if len(wrong):
+        key = wrong.tolist()[0] if wrong.dtype.kind != "S" else wrong[0].decode("utf-8", "backslashreplace")
+        listed, renumbered = wording().setting("keys_file", "FILE"), wording().setting("renumber", True)
+        raise CorpusError(
+            f"{corpus.name}: the key {key!r} is not a whole number from 0, as a line of text needs; expected {listed} "
+            f"to number the sequences and list their keys, or {renumbered}"
+        )
+    return keys.astype(np.uint64)
+
+
+def _texts(keys: npt.NDArray[Any]) -> npt.NDArray[np.bytes_]:
+    return keys if keys.dtype.kind == "S" else np.strings.encode(keys.astype(np.str_), "utf-8")
 
 
 @suggests_keywords
@@ -161,14 +139,14 @@ def columns_in_order(corpus: Pieces, order: Sequence[str] | None) -> list[int]:
     Raises:
         ConfigError: No stream has one of these names.
     """
+    return [*range(len(corpus.streams))] if order is None else [_column(corpus, name, "order") for name in order]
+
+
+def _column(corpus: Pieces, name: str, key: str) -> int:
     names = [info.name for info in corpus.streams]
-    for name in order or ():
-        if name not in names:
-            there = ", ".join(map(repr, names))
-            raise ConfigError(
-                f"{corpus.name} has no stream {name!r}; it has: {there}{did_you_mean(name, names)}", key="order"
-            )
-    return list(range(len(names))) if order is None else [names.index(name) for name in order]
+    if name not in names:
+        raise ConfigError(f"{corpus.name} has no stream {name!r}{there_are(name, names)}", key=key)
+    return names.index(name)
 
 
 def _in_precision(corpus: Pieces, info: StreamInformation, dtype: npt.DTypeLike | None) -> StreamInformation:
@@ -236,11 +214,10 @@ def write_ctf(
         pieces_of(data, one_hot=one_hot) as corpus,
         written_whole(path) as whole,
         compressed(whole, compression) as file,
-        keys_of(corpus, renumber, keys_file) as all_keys,
+        contextlib.nullcontext() if keys_file is None else written_whole(keys_file) as listed,
     ):
         streams = [(column, text_name(corpus.streams[column].name)) for column in columns_in_order(corpus, order)]
-        for piece in corpus.reported(progress):
-            keys = all_keys.of(piece)
+        for piece, keys in _with_keys(corpus, renumber, listed, progress):
             texts, unwritable = _core.text_write(
                 piece.chunk, 0, keys, streams, num_threads(), tuning.SEQUENCES_PER_CORE
             )
@@ -248,8 +225,6 @@ def write_ctf(
                 raise _unwritable_error(corpus, streams, keys, unwritable)
             for text in texts:
                 file.write(text.data)
-        if all_keys.num_sequences == 0:
-            raise CorpusError(f"{corpus.name}: no sequence to write")
 
 
 def _unwritable_error(
@@ -279,6 +254,146 @@ def text_name(name: str) -> bytes:
             key=name,
         )
     return name.encode("ascii")
+
+
+@suggests_keywords
+def write_svmlight(
+    path: AnyPath,
+    data: Any,
+    *,
+    features: str = "features",
+    label: str = "label",
+    query: str | None = "qid",
+    by_query: bool = False,
+    zero_based: bool = False,
+    compress: Compression | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Write a svmlight (libsvm) text, with bounded memory. The file appears under its name when it is complete.
+
+    Each sample is a line. Numbers are the shortest that read back to the same bits. Zeros of dense features are left
+    out.
+
+    Args:
+        path: The file.
+        data: As for `write_cbf`.
+        features: The stream of the features, sparse or dense.
+        label: The stream of the labels: one value a sample; or sparse with values of 1, several labels.
+        query: The stream of the queries, whole numbers, written as ``qid:``; None, or no such stream: none.
+        by_query: Whether to write the key of each sequence as the query of its lines.
+        zero_based: Whether the first feature gets the index 0; otherwise 1, as the format has it.
+        compress: As for `write_ctf`.
+        progress: As for `write_cbf`.
+
+    Raises:
+        ConfigError: The data have no such streams.
+        CorpusError: The data have no sequence, or keys that are not whole numbers from 0.
+        FormatError: A sequence has no features, or not a label for each; a query is not a whole number.
+        OSError: A file cannot be read or written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> import numpy as np
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.svm")
+        >>> write_svmlight(path, {"features": np.float32([[0, 0.1], [2, 0]]), "label": np.float32([1, -1])})
+        >>> path.read_text().splitlines()
+        ['1 2:0.1', '-1 1:2']
+    """
+    compression = compression_of(path, compress)
+    with pieces_of(data) as corpus, written_whole(path) as whole, compressed(whole, compression) as file:
+        has_queries = not by_query and any(info.name == query for info in corpus.streams)
+        of_queries = _column(corpus, str(query), "query") if has_queries else None
+        columns = _column(corpus, features, "features"), _column(corpus, label, "label"), of_queries
+        names = [features, label, query]
+        for first, piece in corpus.written(progress):
+            keys = np.empty(0, np.uint64)
+            if by_query:
+                if piece.keys is None or piece.keys.dtype.kind not in "ui":
+                    raise CorpusError(f"{corpus.name}: the keys are not whole numbers; expected them for by_query=True")
+                keys = piece.keys.astype(np.uint64)
+            texts, unwritable = _core.svmlight_write(
+                piece.chunk, keys, columns, int(not zero_based), num_threads(), tuning.SEQUENCES_PER_CORE
+            )
+            if unwritable is not None:
+                raise _unwritable_line(corpus, names, first, unwritable)
+            for text in texts:
+                file.write(text.data)
+
+
+def _unwritable_line(
+    corpus: Pieces, names: Sequence[str | None], num_before: int, unwritable: tuple[int, tuple[int, float] | None]
+) -> FormatError:
+    sequence, found = unwritable
+    if found is None:
+        what = f"a sequence without {names[0]!r}, or with another number of other samples; expected as many of each"
+        return FormatError(what, path=corpus.name, sequence=num_before + sequence)
+    stream, value = found
+    what = (
+        f"the feature {value:.0f} is not above the feature before it; expected ascending indices",
+        f"a label with the value {value}; expected 1 for each of several labels",
+        f"the query {value}; expected a whole number of at most 2^53",
+    )[stream]
+    return FormatError(what, path=corpus.name, sequence=num_before + sequence, stream=names[stream])
+
+
+@suggests_keywords
+def write_kaldi(
+    path: AnyPath,
+    data: Any,
+    *,
+    scp: AnyPath | None = None,
+    stream: str | None = None,
+    text: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Write an archive of Kaldi, with bounded memory. The file appears under its name when it is complete.
+
+    Dense samples become matrices, in float64 if they are float64; one-hot samples become vectors of whole numbers.
+
+    Args:
+        path: The archive.
+        data: As for `write_cbf`.
+        scp: The list to write with it; it names the archive by `path`. None: no list.
+        stream: The stream to write; None: the only one.
+        text: Whether to write text, in which numbers are the shortest that read back to the same bits.
+        progress: As for `write_cbf`.
+
+    Raises:
+        ConfigError: The data have no such stream, or several.
+        CorpusError: The data have no sequence.
+        FormatError: A sparse sample is not one-hot, or a key is empty or has blanks.
+        OSError: A file cannot be read or written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> write_kaldi(folder / "a.ark", {"x": np.float32([[1, 2], [3, 4]])}, text=True)
+        >>> (folder / "a.ark").read_text().splitlines()
+        ['0  [', '  1.0 2.0 ]', '1  [', '  3.0 4.0 ]']
+    """
+    name, size = os.fsencode(path), 0
+    with pieces_of(data) as corpus, contextlib.ExitStack() as stack:
+        names = [info.name for info in corpus.streams]
+        if stream is None and len(names) != 1:
+            what = f"{corpus.name} has {len(names)} streams, and an archive has one{there_are('stream', names)}"
+            raise ConfigError(what, key="stream")
+        column = _column(corpus, stream or names[0], "stream")
+        listed = None if scp is None else stack.enter_context(written_whole(scp))
+        archive = stack.enter_context(written_whole(path))  # it appears before the list that names it
+        for first, piece in corpus.written(progress):
+            count = piece.chunk.num_sequences
+            keys = _texts(np.arange(first, first + count) if piece.keys is None else piece.keys)
+            rows = np.ascontiguousarray(keys).view(np.uint8)
+            written, offsets, wrong = _core.kaldi_write(piece.chunk, rows, keys.dtype.itemsize, column, text)
+            if wrong is not None:
+                what = "a sample that is not one-hot, or a key that is empty or has blanks; expected neither"
+                raise FormatError(what, path=corpus.name, sequence=key_value(keys[wrong]))
+            archive.write(written.data)
+            if listed is not None and count:
+                places = np.char.mod(b"%d", offsets.astype(np.int64) + size)
+                lines = np.char.add(np.char.add(keys, b" " + name + b":"), places)
+                listed.write(b"\n".join(lines.tolist()) + b"\n")
+            size += len(written)
 
 
 def sequence_to_cntk_text_format(seq_idx: int, alias_tensor_map: Mapping[str, Any]) -> str:
