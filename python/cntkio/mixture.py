@@ -570,7 +570,7 @@ class _MixedRecipe(Recipe):
                 corpus.table.lengths,
                 corpus.table.chunk_starts,
                 **{
-                    **self.for_timeline(of_part),
+                    **of_part.for_timeline,
                     "counts_sequences": True,
                     "crosses_sweeps": True,
                     "size_counts": "own",
@@ -612,8 +612,7 @@ def _part_options(name: str, source: MinibatchSource | Deserializer) -> SourceOp
         arguments = source.arguments
     defaults = {"frame_mode": False, "truncation_length": 0, "max_samples": INFINITELY_REPEAT}
     parameters = inspect.signature(MinibatchSource).parameters
-    fields = [field.name for field in dataclasses.fields(SourceOptions)]
-    options = SourceOptions(**{**{field: parameters[field].default for field in fields}, **arguments})
+    options = SourceOptions.of({name: parameter.default for name, parameter in parameters.items()} | arguments)
     for key, value in {**defaults, "max_sweeps": INFINITELY_REPEAT}.items():
         if getattr(options, key) != value:
             raise ConfigError(

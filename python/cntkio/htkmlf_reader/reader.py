@@ -12,7 +12,6 @@ minibatch size counts.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,109 +35,6 @@ from cntkio.source.recipe import Recipe
 from cntkio.timeline import INFINITELY_REPEAT, WHOLE_DATA, AnyTimeline, Partition, Size, Timeline, Window
 from cntkio.timeline.budget import whole_size
 
-# --------------------------------------------------------------------------------------------------------------
-# `HTKMLFRecipe`: the decisions in which an HTKMLFReader differs from a plain source.
-
-
-class HTKMLFRecipe(Recipe):
-    """The decisions of one reader.
-
-    Attributes:
-        skipping: The rule for utterances to skip.
-        skipped: Number of skipped utterances, by kind.
-    """
-
-    def __init__(self, options: HTKMLFOptions) -> None:
-        self._own = options
-        self.skipping = Skipping(options.longest)
-        self.skipped: Mapping[str, int] = {}
-        self._paged: list[PagedFeatures] = []
-        self._num_bytes = 0
-
-    def open(self, deserializer: Deserializer, opening: Opening) -> Corpus:
-        if self._own.read_method != "rollingWindow" or not isinstance(deserializer, HTKFeatureDeserializer):
-            return super().open(deserializer, opening)
-        features = PagedFeatures(deserializer.settings(), opening, self._own.page_folder)
-        corpus = FileCorpus(features)
-        self._paged.append(features)
-        self._num_bytes += corpus.index.num_bytes
-        return corpus
-
-    def keeps_data_in_memory(self, options: SourceOptions) -> bool:
-        """Return whether features stay in memory, because they are few; else they wait in a page file."""
-        if not self._paged:
-            return options.keep_data_in_memory
-        is_small = self._num_bytes <= self._own.page_limit_in_bytes
-        for features in self._paged:
-            features.is_paged = not is_small
-        return is_small
-
-    def timeline(
-        self,
-        options: SourceOptions,
-        corpora: Sequence[Corpus],
-        arrangement: Arrangement,
-        lengths_in_chunk: Callable[[int], npt.NDArray[np.uint32]],
-        *,
-        loads_parts: bool = False,
-    ) -> AnyTimeline:
-        self.skipped = arrangement.skipped
-        own = self._own
-        keywords = {
-            **self.for_timeline(options),
-            "only_full": own.only_full and own.frame_mode,
-            "num_rows": self.num_rows(0) or 0,
-            "counts_sequences": not own.frame_mode and not own.truncated,
-        }
-        if own.read_method == "rollingWindow" and own.window is not None:
-            window = own.window.size
-            return RollingTimeline(arrangement.lengths, arrangement.chunk_starts, rolling_window=window, **keywords)
-        keywords["loads_parts"] = loads_parts and not self._paged  # a page file keeps whole chunks
-        return Timeline(arrangement.lengths, arrangement.chunk_starts, **keywords)
-
-    def for_checkpoint(self, options: SourceOptions) -> dict[str, Any]:
-        own = self._own
-        return {
-            **super().for_checkpoint(options),
-            "truncation_length": own.truncation_length or ("minibatch size" if own.truncated else 0),
-            "read_method": own.read_method,
-            "only_full": own.only_full,
-            "nbruttsineachrecurrentiter": list(own.counts),
-            "longest_utterance": own.longest,
-        }
-
-    def arguments(self, options: SourceOptions) -> dict[str, Any]:
-        shared = (
-            "deserializers", "randomization_seed", "max_samples", "max_sweeps", "max_errors", "read_ahead_in_bytes",
-            "trace_level",
-        )  # fmt: skip
-        return {**self._own.arguments, **{name: getattr(options, name) for name in shared}}
-
-    def request(self, size: Size, partition: Partition, epoch_number: int) -> Request:
-        size = whole_size(size, "an HTKMLFReader takes a number of frames")
-        return Request(size, self._own.size(size, epoch_number), partition)
-
-    def check_truncation(self, options: SourceOptions, truncation_length: int | None) -> None:
-        if truncation_length is not None:
-            raise ConfigError(
-                "an HTKMLFReader takes no truncation_length for an epoch; its truncationLength or the minibatch size "
-                "gives the steps",
-                key="truncation_length",
-            )
-
-    def num_rows(self, epoch_number: int) -> int | None:
-        return self._own.count(epoch_number) if self._own.steps_by_size else None
-
-    def epoch_state(self, epoch_number: int) -> dict[str, Any]:
-        return {"epoch_number": epoch_number}
-
-    def epoch_number(self, state: Mapping[str, Any]) -> int:
-        number = state.get("epoch_number")
-        if type(number) is not int or number < 0:
-            raise CheckpointError(f"the state has no 'epoch_number' of an HTKMLFReader; it is {number!r}", saved=number)
-        return number
-
-
 ReadMethod = Literal["blockRandomize", "rollingWindow", "none"]
 READ_METHODS: tuple[ReadMethod, ...] = get_args(ReadMethod)
 _ALL_OR_NONE: tuple[Literal["auto", "none"], ...] = ("auto", "none")
@@ -149,60 +45,67 @@ DEFAULT_MAX_UTTERANCE_LENGTH = 10_000
 _Word = TypeVar("_Word", bound=str)
 
 
-@dataclasses.dataclass(frozen=True)
-class HTKMLFOptions:
-    """The parameters that `cntkio.htkmlf_reader.HTKMLFReader` has and other sources do not.
+def _word(name: str, value: object, words: Sequence[_Word]) -> _Word:
+    for word in words:
+        if isinstance(value, str) and value.lower() == word.lower():
+            return word
+    raise ConfigError(f"{name} is {value!r}; expected {' or '.join(map(repr, words))}", key=name)
+
+
+def _whole_number(name: str, value: object, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value < 2**63:
+        raise ConfigError(f"{name} is {value!r}; expected a whole number from {least}", key=name)
+    return int(value)
+
+
+def _randomize(value: object) -> int | Literal["auto", "none"]:
+    if isinstance(value, bool):
+        return "auto" if value else "none"
+    if isinstance(value, str):
+        return _word("randomize", value, _ALL_OR_NONE)
+    return _whole_number("randomize", value, 0)
+
+
+class HTKMLFRecipe(Recipe):
+    """The parameters that `HTKMLFReader` has and other sources do not, and the decisions that follow from them.
+
+    Args:
+        given: The parameters by the names that the reader has. Words may be in upper or lower case.
+
+    Attributes:
+        skipping: The rule for utterances to skip.
+        skipped: Number of skipped utterances, by kind.
 
     Raises:
-        ConfigError: Two parameters exclude each other.
+        ConfigError: A parameter is invalid, or two exclude each other.
     """
 
-    read_method: ReadMethod
-    randomize: int | Literal["auto", "none"]
-    only_full: bool
-    frame_mode: bool
-    truncated: bool
-    truncation_length: int
-    counts: tuple[int, ...]
-    max_utterance_length: int
-    page_folder: str | None
-    page_limit_in_bytes: int
-
-    @classmethod
-    def of(
-        cls,
-        *,
-        read_method: str,
-        randomize: int | str,
-        minibatch_mode: str,
-        frame_mode: bool,
-        truncated: bool,
-        truncation_length: int,
-        counts: int | Sequence[int],
-        max_utterance_length: int,
-        page_folder: str | os.PathLike[str] | None,
-        page_limit_in_bytes: int,
-    ) -> HTKMLFOptions:
-        """Check the parameters, each by itself. Words may be in upper or lower case.
-
-        Raises:
-            ConfigError: A parameter is invalid, or two exclude each other.
-        """
-        listed = counts if isinstance(counts, Sequence) else [counts]
-        return cls(
-            read_method=_word("readMethod", read_method, READ_METHODS),
-            randomize=_randomize(randomize),
-            only_full=_word("minibatchMode", minibatch_mode, ("partial", "full")) == "full",
-            frame_mode=flag("frameMode", frame_mode),
-            truncated=flag("truncated", truncated),
-            truncation_length=_whole_number("truncationLength", truncation_length, 0),
-            counts=tuple(_whole_number("nbruttsineachrecurrentiter", count, 1) for count in listed),
-            max_utterance_length=_whole_number("maxUtteranceLength", max_utterance_length, 1),
-            page_folder=None if page_folder is None else os.fspath(page_folder),
-            page_limit_in_bytes=_whole_number("page_limit_in_bytes", page_limit_in_bytes, 0),
+    def __init__(self, **given: Any) -> None:
+        counts = given["nbruttsineachrecurrentiter"]
+        self.read_method = _word("readMethod", given["readMethod"], READ_METHODS)
+        self.randomize = _randomize(given["randomize"])
+        self.only_full = _word("minibatchMode", given["minibatchMode"], ("partial", "full")) == "full"
+        self.frame_mode = flag("frameMode", given["frameMode"])
+        self.truncated = flag("truncated", given["truncated"])
+        self.truncation_length = _whole_number("truncationLength", given["truncationLength"], 0)
+        self.counts = tuple(
+            _whole_number("nbruttsineachrecurrentiter", count, 1)
+            for count in (counts if isinstance(counts, Sequence) else [counts])
         )
+        longest = _whole_number("maxUtteranceLength", given["maxUtteranceLength"], 1)
+        self.page_folder = None if given["pageFilePath"] is None else os.fspath(given["pageFilePath"])
+        self.page_limit_in_bytes = _whole_number("page_limit_in_bytes", given["page_limit_in_bytes"], 0)
+        self._given = {**given, "nbruttsineachrecurrentiter": self.counts, "pageFilePath": self.page_folder}
+        self._check()
+        is_limited = not self.frame_mode and not self.truncated
+        self._longest = min(longest, LONGEST_UTTERANCE) if is_limited else LONGEST_UTTERANCE
+        self.skipping = Skipping(self._longest)
+        self.skipped: Mapping[str, int] = {}
+        self._paged: list[PagedFeatures] = []
+        self._num_bytes = 0
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
+        """Refuse parameters that exclude each other."""
         if self.truncated and self.frame_mode:
             raise ConfigError(
                 "truncated and frameMode exclude each other; frameMode is true by default", key="truncated"
@@ -252,64 +155,96 @@ class HTKMLFOptions:
         is_still = self.randomize == 0 or (self.randomize == 1 and self.read_method == "rollingWindow")
         return None if is_still else Window(self.randomize, "samples")
 
-    @property
-    def steps_by_size(self) -> bool:
-        """True if the minibatch size gives the steps of a truncated minibatch."""
-        return self.truncated and not self.truncation_length
-
-    @property
-    def longest(self) -> int:
-        """Frames of the longest utterance that is not skipped."""
-        is_limited = not self.frame_mode and not self.truncated
-        return min(self.max_utterance_length, LONGEST_UTTERANCE) if is_limited else LONGEST_UTTERANCE
-
-    def count(self, epoch: int) -> int:
+    def _count(self, epoch: int) -> int:
         """Return the number of parallel utterances in an epoch."""
         return self.counts[min(epoch, len(self.counts) - 1)]
 
-    def size(self, minibatch_size: int, epoch: int) -> int:
-        """Return a minibatch size as the timeline counts it: in frames, utterances, or cells of all rows."""
-        if self.frame_mode or minibatch_size < 1:
-            return minibatch_size
-        count = self.count(epoch)
-        return count * (self.truncation_length or minibatch_size) if self.truncated else count
+    # ------------------------------------------------------------------------------------ the decisions of a recipe
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The parameters as keywords of `HTKMLFReader`."""
+    def open(self, deserializer: Deserializer, opening: Opening) -> Corpus:
+        if self.read_method != "rollingWindow" or not isinstance(deserializer, HTKFeatureDeserializer):
+            return super().open(deserializer, opening)
+        features = PagedFeatures(deserializer.settings(), opening, self.page_folder)
+        corpus = FileCorpus(features)
+        self._paged.append(features)
+        self._num_bytes += corpus.index.num_bytes
+        return corpus
+
+    def keeps_data_in_memory(self, options: SourceOptions) -> bool:
+        """Return whether features stay in memory, because they are few; else they wait in a page file."""
+        is_small = self._num_bytes <= self.page_limit_in_bytes
+        for features in self._paged:
+            features.is_paged = not is_small
+        return is_small if self._paged else options.keep_data_in_memory
+
+    def timeline(
+        self,
+        options: SourceOptions,
+        corpora: Sequence[Corpus],
+        arrangement: Arrangement,
+        lengths_in_chunk: Callable[[int], npt.NDArray[np.uint32]],
+        *,
+        loads_parts: bool = False,
+    ) -> AnyTimeline:
+        self.skipped = arrangement.skipped
+        keywords = {
+            **options.for_timeline,
+            "only_full": self.only_full and self.frame_mode,
+            "num_rows": self.num_rows(0) or 0,
+            "counts_sequences": not self.frame_mode and not self.truncated,
+        }
+        if self.read_method == "rollingWindow" and self.window is not None:
+            window = self.window.size
+            return RollingTimeline(arrangement.lengths, arrangement.chunk_starts, rolling_window=window, **keywords)
+        keywords["loads_parts"] = loads_parts and not self._paged  # a page file keeps whole chunks
+        return Timeline(arrangement.lengths, arrangement.chunk_starts, **keywords)
+
+    def for_checkpoint(self, options: SourceOptions) -> dict[str, Any]:
         return {
-            "readMethod": self.read_method,
-            "randomize": self.randomize,
-            "minibatchMode": "full" if self.only_full else "partial",
-            "frameMode": self.frame_mode,
-            "truncated": self.truncated,
-            "truncationLength": self.truncation_length,
-            "nbruttsineachrecurrentiter": self.counts,
-            "maxUtteranceLength": self.max_utterance_length,
-            "pageFilePath": self.page_folder,
-            "page_limit_in_bytes": self.page_limit_in_bytes,
+            **super().for_checkpoint(options),
+            "truncation_length": self.truncation_length or ("minibatch size" if self.truncated else 0),
+            "read_method": self.read_method,
+            "only_full": self.only_full,
+            "nbruttsineachrecurrentiter": list(self.counts),
+            "longest_utterance": self._longest,
         }
 
+    def arguments(self, options: SourceOptions) -> dict[str, Any]:
+        shared = (
+            "deserializers", "randomization_seed", "max_samples", "max_sweeps", "max_errors", "read_ahead_in_bytes",
+            "trace_level",
+        )  # fmt: skip
+        return {**self._given, **{name: getattr(options, name) for name in shared}}
 
-def _word(name: str, value: object, words: Sequence[_Word]) -> _Word:
-    for word in words:
-        if isinstance(value, str) and value.lower() == word.lower():
-            return word
-    raise ConfigError(f"{name} is {value!r}; expected {' or '.join(map(repr, words))}", key=name)
+    def request(self, size: Size, partition: Partition, epoch_number: int) -> Request:
+        """Count the size as the timeline does: in frames, utterances, or cells of all rows."""
+        asked = counted = whole_size(size, "an HTKMLFReader takes a number of frames")
+        if not self.frame_mode and asked >= 1:
+            counted = self._count(epoch_number)
+            if self.truncated:
+                counted *= self.truncation_length or asked
+        return Request(asked, counted, partition)
 
+    def check_truncation(self, options: SourceOptions, truncation_length: int | None) -> None:
+        if truncation_length is not None:
+            raise ConfigError(
+                "an HTKMLFReader takes no truncation_length for an epoch; its truncationLength or the minibatch size "
+                "gives the steps",
+                key="truncation_length",
+            )
 
-def _whole_number(name: str, value: object, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value < 2**63:
-        raise ConfigError(f"{name} is {value!r}; expected a whole number from {least}", key=name)
-    return int(value)
+    def num_rows(self, epoch_number: int) -> int | None:
+        """Return the parallel utterances of an epoch if the minibatch size gives the steps."""
+        return self._count(epoch_number) if self.truncated and not self.truncation_length else None
 
+    def epoch_state(self, epoch_number: int) -> dict[str, Any]:
+        return {"epoch_number": epoch_number}
 
-def _randomize(value: object) -> int | Literal["auto", "none"]:
-    if isinstance(value, bool):
-        return "auto" if value else "none"
-    if isinstance(value, str):
-        return _word("randomize", value, _ALL_OR_NONE)
-    return _whole_number("randomize", value, 0)
+    def epoch_number(self, state: Mapping[str, Any]) -> int:
+        number = state.get("epoch_number")
+        if type(number) is not int or number < 0:
+            raise CheckpointError(f"the state has no 'epoch_number' of an HTKMLFReader; it is {number!r}", saved=number)
+        return number
 
 
 class HTKMLFReader(MinibatchSource):
@@ -401,20 +336,13 @@ class HTKMLFReader(MinibatchSource):
                 f"the first deserializer is of the type {type(listed[0]).__name__}; expected an HTKFeatureDeserializer",
                 key="deserializers",
             )
-        options = HTKMLFOptions.of(
-            read_method=readMethod,
-            randomize=randomize,
-            minibatch_mode=minibatchMode,
-            frame_mode=frameMode,
-            truncated=truncated,
-            truncation_length=truncationLength,
-            counts=nbruttsineachrecurrentiter,
-            max_utterance_length=maxUtteranceLength,
-            page_folder=pageFilePath,
-            page_limit_in_bytes=page_limit_in_bytes,
-        )
-        window = options.window
-        recipe = HTKMLFRecipe(options)
+        recipe = HTKMLFRecipe(
+            readMethod=readMethod, randomize=randomize, minibatchMode=minibatchMode, frameMode=frameMode,
+            truncated=truncated, truncationLength=truncationLength,
+            nbruttsineachrecurrentiter=nbruttsineachrecurrentiter, maxUtteranceLength=maxUtteranceLength,
+            pageFilePath=pageFilePath, page_limit_in_bytes=page_limit_in_bytes,
+        )  # fmt: skip
+        window = recipe.window
         super().__init__(
             listed,
             max_samples=max_samples,
@@ -422,15 +350,15 @@ class HTKMLFReader(MinibatchSource):
             randomization_window_in_chunks=0,
             randomization_window_in_samples=0 if window is None else window.size,
             randomization_seed=randomization_seed,
-            frame_mode=options.frame_mode,
-            truncation_length=(options.truncation_length or 1) if options.truncated else 0,
+            frame_mode=recipe.frame_mode,
+            truncation_length=(recipe.truncation_length or 1) if recipe.truncated else 0,
             randomize=window is not None,
             max_errors=max_errors,
             read_ahead_in_bytes=read_ahead_in_bytes,
             trace_level=trace_level,
             crosses_sweeps=False,
             # A size in frames counts all partitions; parallel utterances are divided among the partitions.
-            local_timeline=not options.frame_mode,
+            local_timeline=not recipe.frame_mode,
             recipe=recipe,
         )
         self.skipped = dict(recipe.skipped)

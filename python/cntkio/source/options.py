@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -47,7 +47,7 @@ class SourceOptions:
     right_splice: int
     crosses_sweeps: bool
     local_timeline: bool
-    trace_level: int = 1
+    trace_level: int
 
     def __post_init__(self) -> None:
         if not self.described:
@@ -90,35 +90,45 @@ class SourceOptions:
     def ahead(self) -> Ahead:
         """Data to parse while indexing. In order: the first chunks. Shuffled: all data, if one window spans them."""
         window = self.window
-        size = 1 if window is None else window.size
-        in_samples = window is not None and window.unit == "samples"
-        return dataclasses.replace(
-            self._parsed_ahead,
-            window_in_chunks=1 if in_samples else size,
-            window_in_samples=size if in_samples else 0,
-            is_shuffled=window is not None,
-        )
-
-    @property
-    def _parsed_ahead(self) -> Ahead:
-        window = self.window
-        if len(self.described) > 1:
-            return Ahead(0)
-        if window is None:
-            return Ahead(self.read_ahead_in_bytes)
-        is_in_chunks = window.unit == "chunks" and self.read_ahead_in_bytes > 0
-        return Ahead(_MOST_PARSED_AHEAD, window.size // 2) if is_in_chunks else Ahead(0)
+        num_bytes, num_chunks = 0, None
+        if len(self.described) == 1 and window is None:
+            num_bytes = self.read_ahead_in_bytes
+        elif len(self.described) == 1 and window is not None and window.unit == "chunks" and self.read_ahead_in_bytes:
+            num_bytes, num_chunks = _MOST_PARSED_AHEAD, window.size // 2
+        in_chunks = 1 if window is None or window.unit == "samples" else window.size
+        in_samples = window.size if window is not None and window.unit == "samples" else 0
+        return Ahead(num_bytes, num_chunks, True, in_chunks, in_samples, window is not None)
 
     @property
     def for_timeline(self) -> dict[str, Any]:
-        """The options that every timeline takes, by its own names."""
+        """The options of the order, by the names of `Timeline`."""
         return {
             "window": self.window,
             "seed": self.randomization_seed,
             "max_samples": self.max_samples,
             "max_sweeps": self.max_sweeps,
             "truncation_length": self.truncation_length,
+            "right_splice": self.right_splice,
+            "crosses_sweeps": self.crosses_sweeps,
+            "size_counts": "own" if self.local_timeline else "all",
         }
+
+    @property
+    def for_user_timeline(self) -> dict[str, Any]:
+        """The options of the order, for the timeline of a user-defined deserializer, which has fewer.
+
+        Raises:
+            ConfigError: An option that this timeline does not have is set.
+        """
+        for name, default in (("right_splice", 0), ("crosses_sweeps", True), ("local_timeline", True)):
+            if getattr(self, name) != default:
+                raise ConfigError(
+                    "user-defined deserializers take neither right_splice nor crosses_sweeps=False nor "
+                    "local_timeline=False",
+                    key=name,
+                )
+        own = ("window", "seed", "max_samples", "max_sweeps", "truncation_length")
+        return {name: value for name, value in self.for_timeline.items() if name in own}
 
     @property
     def for_checkpoint(self) -> dict[str, Any]:
@@ -133,6 +143,11 @@ class SourceOptions:
             "crosses_sweeps": bool(self.crosses_sweeps),
             "local_timeline": bool(self.local_timeline),
         }
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> SourceOptions:
+        """Take the options out of the arguments of a constructor, by name."""
+        return cls(**{field.name: arguments[field.name] for field in dataclasses.fields(cls)})
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -63,26 +63,9 @@ class Recipe:
         Raises:
             ConfigError: An option is not possible with these corpora.
         """
-        if corpora[0].index.joins != "alone":
-            table = arrangement.lengths, arrangement.chunk_starts
-            return Timeline(*table, **self.for_timeline(options), loads_parts=loads_parts)
-        for name, default in (("right_splice", 0), ("crosses_sweeps", True), ("local_timeline", True)):
-            if getattr(options, name) != default:
-                raise ConfigError(
-                    "user-defined deserializers take neither right_splice nor crosses_sweeps=False nor "
-                    "local_timeline=False",
-                    key=name,
-                )
-        return UserTimeline(corpora[0].table.num_chunks, lengths_in_chunk, **options.for_timeline)
-
-    def for_timeline(self, options: SourceOptions) -> dict[str, Any]:
-        """Return the options of the timeline over tables."""
-        return {
-            **options.for_timeline,
-            "right_splice": options.right_splice,
-            "crosses_sweeps": options.crosses_sweeps,
-            "size_counts": "own" if options.local_timeline else "all",
-        }
+        if corpora[0].index.joins == "alone":
+            return UserTimeline(corpora[0].table.num_chunks, lengths_in_chunk, **options.for_user_timeline)
+        return Timeline(arrangement.lengths, arrangement.chunk_starts, **options.for_timeline, loads_parts=loads_parts)
 
     def for_checkpoint(self, options: SourceOptions) -> dict[str, Any]:
         """Return the settings that a checkpoint compares."""

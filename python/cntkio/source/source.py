@@ -136,11 +136,7 @@ class MinibatchSource(Displayed, StreamsByName):
         local_timeline: bool = True,
         recipe: Recipe | None = None,
     ) -> None:
-        options = SourceOptions(
-            deserializers, max_samples, max_sweeps, randomization_window_in_chunks, randomization_window_in_samples,
-            randomization_seed, frame_mode, truncation_length, randomize, max_errors, strict, keep_data_in_memory,
-            read_ahead_in_bytes, right_splice, crosses_sweeps, local_timeline, trace_level,
-        )  # fmt: skip
+        options = SourceOptions.of(locals())  # the first statement: the only names are those of the arguments
         self._options = options
         self._recipe = recipe or Recipe()
         assembly = Assembly.of(options, self._recipe)
