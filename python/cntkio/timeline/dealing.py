@@ -15,53 +15,31 @@ from cntkio import _core
 from cntkio._core import TimelineReader
 from cntkio.errors import ConfigError
 from cntkio.timeline.budget import Budget, Size
-from cntkio.timeline.modes import Cursor, Delivery, ReadMode, WholeSequences
+from cntkio.timeline.modes import Cursor, Delivery, InTurn, ReadMode, WholeSequences
 from cntkio.timeline.partition import BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import ChunkPart, ChunkRefs, Selection
 
 
 class DealtMinibatches:
-    """Deliver a partition's share of each global minibatch that falls to this worker.
+    """Deliver a partition's share of each global minibatch.
 
     Args:
-        mode: Reads global minibatches; with ``deal="chunk"`` the partition's share of them.
+        mode: Reads global minibatches.
         chunk_starts: First sequence of each chunk and, last, the number of sequences.
-        partition: The partition, and the worker in it.
+        partition: The partition.
         row_length: Samples of a row, if whole rows are dealt; 0: sequences are dealt.
-
-    Attributes:
-        rounds_to_pass: Global minibatches of other workers before the next of this worker.
     """
 
     def __init__(
-        self,
-        mode: ReadMode,
-        chunk_starts: npt.NDArray[np.int64],
-        partition: GlobalPartition,
-        *,
-        row_length: int = 0,
+        self, mode: ReadMode, chunk_starts: npt.NDArray[np.int64], partition: GlobalPartition, *, row_length: int = 0
     ) -> None:
-        self._mode = mode
-        self._chunk_starts = chunk_starts
-        self._partition = partition
-        self._row_length = row_length
-        self._is_shared = partition.count > 1 and partition.deal != "chunk"  # the core's reader gives the chunks' share
-        self.rounds_to_pass = partition.worker
+        self._mode, self._chunk_starts, self._partition, self._row_length = mode, chunk_starts, partition, row_length
+        self.pass_over = mode.pass_over
 
     def read(self, most: int) -> Delivery | None:
-        while True:
-            delivery = self._mode.read(most if self._partition.num_workers == 1 else 1)
-            if delivery is None:
-                return None
-            if not self.rounds_to_pass:
-                self.rounds_to_pass = self._partition.num_workers - 1
-                return self._share(delivery) if self._is_shared else delivery
-            self.rounds_to_pass -= 1
-
-    def pass_over(self, most: int, until: int) -> int:
-        return self._mode.pass_over(most, until) if self._partition.num_workers == 1 else 0
-
-    def _share(self, delivery: Delivery) -> Delivery:
+        delivery = self._mode.read(most)
+        if delivery is None:
+            return None
         selection, bounds, _, _ = delivery
         index, count = self._partition.index, self._partition.count
         if selection.parts is not None:
@@ -88,7 +66,7 @@ class DealtMinibatches:
         return dataclasses.replace(own, parts=parts)
 
 
-class MergedMinibatches:
+class MergedMinibatches(ReadMode):
     """Join minibatches that have too few sequences with the minibatch before them, or the first with the second.
 
     Consecutive small minibatches that together have enough sequences become a minibatch of their own, so that a read
@@ -124,9 +102,6 @@ class MergedMinibatches:
             end = self._reader.cursor
         self._reader.rewind(end)
         return delivery if small is None else _joined(delivery, small)
-
-    def pass_over(self, most: int, until: int) -> int:
-        return 0
 
     def _are_enough(self, delivery: Delivery) -> bool:
         return len(delivery.selection.sequences) >= self._least
@@ -185,22 +160,19 @@ def is_same_deal(settings: tuple[Size, Partition] | None, size: Size, partition:
 _LARGEST_SHARE = 2**63 - 1
 
 
-class BalancedRounds:
-    """Deliver a partition's minibatch of each round that falls to this worker.
+class BalancedRounds(ReadMode):
+    """Deliver a partition's minibatch of each round.
 
     Args:
         reader: The core's reader, over the whole data.
         modes: Reads of a larger and of a smaller minibatch.
         num_larger: Number of partitions that get a larger minibatch.
-        partition: The partition, and the worker in it.
+        partition: The partition.
         num_dropped: Number of sequences that are not delivered.
         num_in_pool: Largest number of sequences in a pool of the order; 0: the order has no pools.
 
     Raises:
         ConfigError: Remainders are dropped, and the whole sweep is a remainder.
-
-    Attributes:
-        rounds_to_pass: Rounds of other workers before the next round of this worker.
     """
 
     def __init__(
@@ -227,7 +199,6 @@ class BalancedRounds:
         self._partition = partition
         # With at least this many sequences left in the sweep, enough for another round are left.
         self._num_certain = partition.count + num_dropped + num_in_pool
-        self.rounds_to_pass = partition.worker
 
     @classmethod
     def of_size(
@@ -244,7 +215,7 @@ class BalancedRounds:
         begun: list[Delivery] = []
         # The same number of reads as without partitions, so that no more chunks are needed at the same time.
         num_rounds = min(most // self._partition.count, self._num_reads_in_the_sweep() // self._partition.count - 1)
-        if num_rounds > 1 and not self._num_larger and self._partition.num_workers == 1:
+        if num_rounds > 1 and not self._num_larger:
             before = self._reader.cursor
             delivery = self._smaller.read(num_rounds * self._partition.count)
             if self._smaller.budget is not None and (delivery is None or self._is_near_end(delivery)):
@@ -253,20 +224,8 @@ class BalancedRounds:
                 return self._own_of_rounds(delivery)
             else:
                 begun = [] if delivery is None else [delivery]
-        while True:
-            selection = self._round(begun)
-            begun = []
-            if selection is None:
-                return None
-            if not self.rounds_to_pass:
-                self.rounds_to_pass = self._partition.num_workers - 1
-                return Delivery(
-                    selection, [0, len(selection.sequences)], [selection.end_of_sweep], [self._reader.cursor]
-                )
-            self.rounds_to_pass -= 1
-
-    def pass_over(self, most: int, until: int) -> int:
-        return 0
+        selection = self._round(begun)
+        return None if selection is None else Delivery.of(selection, self._reader.cursor)
 
     def _own_of_rounds(self, delivery: Delivery) -> Delivery:
         """Return this partition's minibatches of the whole rounds of a delivery, and go back to the end of the last."""
@@ -426,19 +385,18 @@ class DealtAhead:
     """Deliver a partition's share of global minibatches, and know its share of a chunk before the chunk is needed.
 
     Args:
-        mode: Reads global minibatches.
+        mode: Reads the global minibatches of this worker.
         reader: The core's reader, over the whole data. Nothing else moves it while this object is in use.
-        partition: The partition, and the worker in it.
+        partition: The partition.
 
     Attributes:
         rounds_to_pass: Global minibatches of other workers between the last delivered one and the next of this worker.
     """
 
-    def __init__(self, mode: ReadMode, reader: TimelineReader, partition: GlobalPartition) -> None:
+    def __init__(self, mode: InTurn, reader: TimelineReader, partition: GlobalPartition) -> None:
         self._mode, self._reader, self._partition = mode, reader, partition
         self._num_chunks = len(reader.chunk_starts) - 1
-        self.rounds_to_pass = partition.worker
-        self._turns: int | None = None  # as `rounds_to_pass`, but after the last dealt minibatch
+        self.rounds_to_pass = mode.rounds_to_pass
         self._shares = _core.Shares(reader.num_samples, self._num_chunks)
         self._groups: deque[_Group] = deque()
         self._next = (0, 0)  # the group and the read to deliver
@@ -464,7 +422,7 @@ class DealtAhead:
     def read(self, most: int) -> Delivery | None:
         number, first = self._next
         if number == len(self._groups) and not self._deal():
-            self._cursor, self.rounds_to_pass = self._reader.cursor, self._turns or 0
+            self._cursor, self.rounds_to_pass = self._reader.cursor, self._mode.rounds_to_pass
             return None
         group = self._groups[number]
         last = min(first + most, len(group.cursors))
@@ -482,8 +440,7 @@ class DealtAhead:
 
     def pass_over(self, most: int, until: int) -> int:
         # The reader has run ahead as soon as anything is dealt.
-        can_pass = self._partition.num_workers == 1 and not self._groups and self._cursor is None
-        return self._mode.pass_over(most, until) if can_pass else 0
+        return self._mode.pass_over(most, until) if not self._groups and self._cursor is None else 0
 
     def go_back(self, cursor: Cursor, rounds_to_pass: int) -> bool:
         """Go back to where a delivered read began or ended; return False if that is no longer known."""
@@ -562,13 +519,9 @@ class DealtAhead:
         if self._complete == _END:
             return False
         self._is_sound = False  # in case an exception comes before the end
-        before, num_workers = self._reader.cursor, self._partition.num_workers
+        before = self._reader.cursor
         self._cursor = self._cursor or before  # a plan may deal before the first read
-        turns = self.rounds_to_pass if self._turns is None else self._turns
-        delivery = self._mode.read(1 if num_workers > 1 else _READS_AT_ONCE)
-        while delivery is not None and turns:
-            delivery, turns = self._mode.read(1), turns - 1
-        self._turns = turns if delivery is None else num_workers - 1
+        delivery = self._mode.read(_READS_AT_ONCE)
         if delivery is not None:
             self._groups.append(self._dealt(before, delivery))
         where = None if delivery is None else self._reader.rank

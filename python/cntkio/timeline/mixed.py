@@ -27,7 +27,7 @@ from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, row_length_of
 from cntkio.timeline.budgeting import Budgets
 from cntkio.timeline.dealing import DealtMinibatches, cut_for_all, is_same_deal, part_of_round
-from cntkio.timeline.modes import Cursor, Delivery
+from cntkio.timeline.modes import Cursor, Delivery, InTurn, ReadMode
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import Plan, Reads, Selection
 from cntkio.timeline.state import (
@@ -246,7 +246,8 @@ class MixedTimeline:
         self._budgets = Budgets(None)
         self._epoch_end: int | None = None
         self._settings: tuple[Size, Partition] | None = None
-        self._mode: _Minibatches | _InTurn | DealtMinibatches | None = None
+        self._mode: ReadMode | None = None
+        self._turns: InTurn | None = None  # the part of the mode that knows the turns of workers
         self._budget: Budget | None = None  # of a minibatch
         self._at = _cursor(0)
         self._run: _Run | None = None  # None: the parts are elsewhere
@@ -409,7 +410,7 @@ class MixedTimeline:
         """Go to a cursor of a page."""
         self._at = cursor
 
-    def _mode_for(self, size: Size, partition: Partition) -> _Minibatches | _InTurn | DealtMinibatches:
+    def _mode_for(self, size: Size, partition: Partition, rounds_to_pass: int | None = None) -> ReadMode:
         if self._mode is None or (size, partition) != self._settings:
             check_request(about_samples(size), Limits())
             self._check_change(size, partition)
@@ -419,18 +420,19 @@ class MixedTimeline:
             else:
                 budget = Budget(samples=max(size // num_shares, 1), oversize="alone")
             self._budgets.check_longest(self._lengths, budget)
-            turns = self._rounds_to_pass()
-            continues = self._settings is not None and self._settings[1].of_workers == partition.of_workers
-            minibatches = _Minibatches(self)
-            mode: _Minibatches | _InTurn | DealtMinibatches = minibatches
+            mode: ReadMode = _Minibatches(self)
+            turns: InTurn | None = None
             if isinstance(partition, GlobalPartition):
                 _check_deal(partition)
-                mode = DealtMinibatches(minibatches, self._chunk_starts, partition, row_length=row_length_of(budget))
-                if continues:
-                    mode.rounds_to_pass = turns
+                if rounds_to_pass is None and self._settings and self._settings[1].of_workers == partition.of_workers:
+                    rounds_to_pass = self._rounds_to_pass()
             elif partition.count > 1 or partition.is_balanced:
-                mode = _InTurn(minibatches, partition)
-            self._settings, self._mode = (size, partition), mode
+                mode = _Rounds(mode, partition)
+            if isinstance(partition, BalancedPartition | GlobalPartition):
+                mode = turns = InTurn(mode, partition, rounds_to_pass)
+            if isinstance(partition, GlobalPartition) and partition.count > 1:
+                mode = DealtMinibatches(mode, self._chunk_starts, partition, row_length=row_length_of(budget))
+            self._settings, self._mode, self._turns = (size, partition), mode, turns
             if budget != self._budget:
                 self._budget, self._page = budget, None
         return self._mode
@@ -445,7 +447,7 @@ class MixedTimeline:
             )
 
     def _rounds_to_pass(self) -> int:
-        return 0 if self._mode is None else self._mode.rounds_to_pass
+        return 0 if self._turns is None else self._turns.rounds_to_pass
 
     def read(self, minibatch_size_in_samples: Size, partition: Partition = WHOLE) -> Selection | None:
         """Deliver the next sequences: a single read of `read_several`."""
@@ -506,9 +508,10 @@ class MixedTimeline:
         self._go_to(bookmark.cursor, bookmark.settings, bookmark.rounds_to_pass)
 
     def _go_to(self, cursor: Cursor, settings: tuple[Size, Partition] | None, rounds_to_pass: int) -> None:
-        self._at, self._settings, self._mode, self._page = cursor, None, None, None
+        self._at, self._settings, self._page = cursor, None, None
+        self._mode = self._turns = None
         if settings is not None:
-            self._mode_for(*settings).rounds_to_pass = rounds_to_pass
+            self._mode_for(*settings, rounds_to_pass)
 
     def hold(self, bookmark: _Bookmark) -> None:
         self._held = bookmark.cursor[0]
@@ -592,14 +595,12 @@ def _check_deal(partition: GlobalPartition) -> None:
         )
 
 
-class _Minibatches:
+class _Minibatches(ReadMode):
     """Deliver minibatches of the mixed order.
 
     Args:
         timeline: The mixed order.
     """
-
-    rounds_to_pass = 0
 
     def __init__(self, timeline: MixedTimeline) -> None:
         self._timeline = timeline
@@ -618,42 +619,19 @@ class _Minibatches:
         self._timeline.move(cursors[-1])
         return Delivery(selection, [bound - begin for bound in page.bounds[first : last + 1]], ends, cursors)
 
-    def pass_over(self, most: int, until: int) -> int:
-        return 0
 
-
-class _InTurn:
-    """Deliver one minibatch of each round, which has a minibatch for each partition.
+class _Rounds(ReadMode):
+    """Deliver a partition's minibatch of each round, which has a minibatch for each partition.
 
     Args:
         mode: Reads minibatches of a partition's share.
-        partition: A partition or a balanced partition, and the worker in it.
-
-    Attributes:
-        rounds_to_pass: Rounds of other workers before the next round of this worker.
+        partition: A partition or a balanced partition.
     """
 
-    def __init__(self, mode: _Minibatches, partition: Partition) -> None:
+    def __init__(self, mode: ReadMode, partition: Partition) -> None:
         self._mode, self._partition = mode, partition
-        self._num_workers, self.rounds_to_pass, self._drops = 1, 0, False
-        if isinstance(partition, BalancedPartition):
-            self._num_workers, self.rounds_to_pass = partition.num_workers, partition.worker
-            self._drops = partition.remainder == "drop"
 
     def read(self, most: int) -> Delivery | None:
-        while True:
-            selection, cursor = self._round()
-            if selection is None or cursor is None:
-                return None
-            if not self.rounds_to_pass:
-                self.rounds_to_pass = self._num_workers - 1
-                return Delivery(selection, [0, len(selection.sequences)], [selection.end_of_sweep], [cursor])
-            self.rounds_to_pass -= 1
-
-    def pass_over(self, most: int, until: int) -> int:
-        return 0
-
-    def _round(self) -> tuple[Selection | None, Cursor | None]:
         index, count = self._partition.index, self._partition.count
         deliveries: list[Delivery] = []
         num_read = 0
@@ -661,13 +639,14 @@ class _InTurn:
             deliveries.append(delivery)
             num_read += len(delivery.cursors)
         if not deliveries:
-            return None, None
+            return None
         cursor = deliveries[-1].cursors[-1]
         end_of_sweep = any(flag for delivery in deliveries for flag in delivery.ends_of_sweep)
         if num_read == count or (not self._partition.is_balanced and index < num_read):
-            return part_of_round(deliveries, index, end_of_sweep, cursor[0]), cursor
+            return Delivery.of(part_of_round(deliveries, index, end_of_sweep, cursor[0]), cursor)
         num_left = sum(len(delivery.selection.sequences) for delivery in deliveries)
-        if not self._partition.is_balanced or (num_left < count and self._drops):
-            return None, None
+        drops = isinstance(self._partition, BalancedPartition) and self._partition.remainder == "drop"
+        if not self._partition.is_balanced or (num_left < count and drops):
+            return None
         sequences, chunks = cut_for_all(deliveries, count)[index]
-        return Selection(sequences, chunks, end_of_sweep, cursor[0]), cursor
+        return Delivery.of(Selection(sequences, chunks, end_of_sweep, cursor[0]), cursor)

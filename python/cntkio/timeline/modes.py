@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio._core import Budget, TimelineReader
-from cntkio.timeline.partition import WHOLE, Partition
+from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import ChunkRefs, Parts, Selection
 from cntkio.timeline.state import LARGEST_WORD
 
@@ -30,6 +30,11 @@ class Delivery(NamedTuple):
     ends_of_sweep: list[bool]
     cursors: list[Cursor]
 
+    @classmethod
+    def of(cls, selection: Selection, cursor: Cursor) -> Delivery:
+        """Wrap the result of a single read."""
+        return cls(selection, [0, len(selection.sequences)], [selection.end_of_sweep], [cursor])
+
 
 class ReadMode(Protocol):
     """A way of reading."""
@@ -43,6 +48,39 @@ class ReadMode(Protocol):
         Returns:
             The number of reads, at most `most`. All of them end at position `until` or before.
         """
+        return 0
+
+
+class InTurn(ReadMode):
+    """Deliver the reads of this worker, which are every n-th: the workers of a partition take them in turn.
+
+    Args:
+        mode: Makes the reads of all workers.
+        partition: The partition, and the worker in it.
+        rounds_to_pass: As below, where the turns of the worker continue; None: they begin.
+
+    Attributes:
+        rounds_to_pass: Reads of other workers before the next of this worker.
+    """
+
+    def __init__(
+        self, mode: ReadMode, partition: BalancedPartition | GlobalPartition, rounds_to_pass: int | None = None
+    ) -> None:
+        self._mode, self._num_workers = mode, partition.num_workers
+        self.rounds_to_pass = partition.worker if rounds_to_pass is None else rounds_to_pass
+
+    def read(self, most: int) -> Delivery | None:
+        if self._num_workers == 1:
+            return self._mode.read(most)
+        while (delivery := self._mode.read(1)) is not None:
+            if not self.rounds_to_pass:
+                self.rounds_to_pass = self._num_workers - 1
+                break
+            self.rounds_to_pass -= 1
+        return delivery
+
+    def pass_over(self, most: int, until: int) -> int:
+        return self._mode.pass_over(most, until) if self._num_workers == 1 else 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,7 +160,7 @@ class TruncatedSequences:
         lengths = self.lengths[sequences].astype(np.uint32)
         parts = Parts(slot, first_sample, num_samples, step, continues, lengths, self.num_slots, self.num_steps)
         selection = Selection(sequences, chunks, end_of_sweep, position, parts)
-        return Delivery(selection, [0, len(sequences)], [end_of_sweep], [self.reader.cursor])
+        return Delivery.of(selection, self.reader.cursor)
 
     def pass_over(self, most: int, until: int) -> int:
         if until < LARGEST_WORD:
@@ -132,7 +170,7 @@ class TruncatedSequences:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class OnlyFull:
+class OnlyFull(ReadMode):
     """Skip reads that pass fewer samples than the size: the reads at the end of a sweep.
 
     Attributes:
@@ -151,6 +189,3 @@ class OnlyFull:
             delivery = self.mode.read(1)
             if delivery is None or delivery.selection.position - before >= self.size:
                 return delivery
-
-    def pass_over(self, most: int, until: int) -> int:
-        return 0

@@ -25,7 +25,7 @@ from cntkio.timeline.dealing import (
     check_deal,
     is_same_deal,
 )
-from cntkio.timeline.modes import Cursor, OnlyFull, ReadMode, TruncatedSequences, WholeSequences
+from cntkio.timeline.modes import Cursor, InTurn, OnlyFull, ReadMode, TruncatedSequences, WholeSequences
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import Plan, Reads, Selection
 from cntkio.timeline.state import (
@@ -177,14 +177,6 @@ def _check_end(course: _Course) -> None:
         )
 
 
-def _not_balanced(course: _Course) -> ConfigError:
-    return ConfigError(
-        f"truncation_length={course.truncation_length} and balanced partitions exclude each other: the slots of "
-        "truncated minibatches are shared out evenly anyway",
-        key="truncation_length",
-    )
-
-
 class Timeline:
     """The order of a table of sequences: CNTK's timeline.
 
@@ -293,7 +285,7 @@ class Timeline:
         # The current size and partition, and the mode of reading for them.
         self._settings: tuple[Size, Partition] | None = None
         self._mode: ReadMode | None = None
-        self._rounds: BalancedRounds | DealtMinibatches | DealtAhead | None = None
+        self._turns: InTurn | DealtAhead | None = None  # the part of the mode that knows the turns of workers
         self._ahead: DealtAhead | None = None  # the mode of reading, if it makes the core's reader run ahead
         self._needs = Needs(self._reader, self.num_chunks)
 
@@ -350,18 +342,21 @@ class Timeline:
             self._take_up(size, partition)
         return self._mode
 
-    def _take_up(self, size: Size, partition: Partition) -> None:
-        """Choose the mode of reading for a size and a partition: at the first read, and after a restore or a change."""
+    def _take_up(self, size: Size, partition: Partition, rounds_to_pass: int | None = None) -> None:
+        """Choose the mode of reading for a size and a partition: at the first read, and after a restore or a change.
+
+        `rounds_to_pass` is of a bookmark or a state; None: the turns of the same worker continue, or begin.
+        """
         check_request(about_samples(size), self._course.limits)
         self._leave_ahead()
         self._budgets.check_change(self._settings, size, partition, self._reader)
         if self._is_randomized:
             _check_end(self._course)
         rows = 0
-        rounds: BalancedRounds | DealtMinibatches | DealtAhead | None = None
+        turns: InTurn | None = None
         mode: ReadMode
         if isinstance(partition, BalancedPartition):
-            mode = rounds = self._balanced(size, partition)
+            mode = self._balanced(size, partition)
         elif self._is_truncated:
             mode, rows = self._truncated(size, partition)
         else:
@@ -372,18 +367,18 @@ class Timeline:
             check_deal(partition, size, is_randomized=self._is_randomized, is_truncated=self._is_truncated)
             if partition.remainder == "merge":
                 mode = MergedMinibatches(mode, self._reader, partition.count)
-            mode = rounds = self._dealt(mode, size, partition)
-            if self._settings is not None and self._settings[1].of_workers == partition.of_workers:
-                rounds.rounds_to_pass = self._rounds_to_pass()  # the turns of the same worker continue
+            if rounds_to_pass is None and self._settings and self._settings[1].of_workers == partition.of_workers:
+                rounds_to_pass = self._rounds_to_pass()
+        if isinstance(partition, BalancedPartition | GlobalPartition):
+            mode = turns = InTurn(mode, partition, rounds_to_pass)
+        if isinstance(partition, GlobalPartition) and turns is not None:
+            if self._loads_parts and partition.is_dealt and not self._is_truncated and not has_pool(size):
+                mode = self._ahead = DealtAhead(turns, self._reader, partition)
+            elif partition.count > 1 and partition.deal != "chunk":  # the core's reader gives the share of chunks
+                mode = DealtMinibatches(mode, self._reader.chunk_starts, partition, row_length=row_length_of(size))
         if not is_same_deal(self._settings, size, partition):
             self._reader.change_partition(partition.of_reads.index, partition.of_reads.count, rows)
-        self._settings, self._mode, self._rounds = (size, partition), mode, rounds
-
-    def _dealt(self, mode: ReadMode, size: Size, partition: GlobalPartition) -> DealtMinibatches | DealtAhead:
-        if has_pool(size) or not (self._loads_parts and partition.is_dealt) or self._is_truncated:
-            return DealtMinibatches(mode, self._reader.chunk_starts, partition, row_length=row_length_of(size))
-        self._ahead = DealtAhead(mode, self._reader, partition)
-        return self._ahead
+        self._settings, self._mode, self._turns = (size, partition), mode, self._ahead or turns
 
     def _leave_ahead(self) -> None:
         """Bring the core's reader back to where the last read ended."""
@@ -418,7 +413,11 @@ class Timeline:
 
     def _balanced(self, size: Size, partition: BalancedPartition) -> BalancedRounds:
         if self._is_truncated:
-            raise _not_balanced(self._course)
+            raise ConfigError(
+                f"truncation_length={self._course.truncation_length} and balanced partitions exclude each other: the "
+                "slots of truncated minibatches are shared out evenly anyway",
+                key="truncation_length",
+            )
         if isinstance(size, Budget):
             return self._budgets.rounds(self._reader, size, partition)
         size = min(size, _LARGEST_POSITION)
@@ -439,7 +438,7 @@ class Timeline:
         return num_slots(*bookmark.settings, self._steps(bookmark.settings[0]))
 
     def _rounds_to_pass(self) -> int:
-        return 0 if self._rounds is None else self._rounds.rounds_to_pass
+        return 0 if self._turns is None else self._turns.rounds_to_pass
 
     def bookmark(self) -> _Bookmark:
         return _Bookmark(self._settings, self._cursor, self._slots(), self._rounds_to_pass(), self._course)
@@ -460,17 +459,12 @@ class Timeline:
             return
         self._leave_ahead()
         self._set_course(bookmark.course)
-        self._settings = self._rounds = None
+        self._settings = self._turns = None
         if bookmark.settings is not None:
-            self._take_up_again(bookmark.settings, bookmark.rounds_to_pass)
+            self._take_up(*bookmark.settings, bookmark.rounds_to_pass)
         self._reader.rewind(bookmark.cursor)
         if bookmark.settings is not None and self._is_truncated:
             self._reader.restore_pending(bookmark.slots)
-
-    def _take_up_again(self, settings: tuple[Size, Partition], rounds_to_pass: int) -> None:
-        self._take_up(*settings)
-        if self._rounds is not None:
-            self._rounds.rounds_to_pass = rounds_to_pass
 
     def hold(self, bookmark: _Bookmark) -> None:
         self._reader.hold(bookmark.cursor)
@@ -502,7 +496,7 @@ class Timeline:
             raise CheckpointError(f"position {position} is outside 0..2^64 - 1", saved=position)
         self._leave_ahead()
         self._reader.set_position(position)
-        self._settings = self._rounds = None
+        self._settings = self._turns = None
 
     def checkpoint(self, bookmark: _Bookmark | None = None) -> dict[str, int]:
         return {_POSITION: self.position if bookmark is None else bookmark.cursor[0]}
@@ -559,7 +553,7 @@ class Timeline:
                 # A partition without chunks is at the end, and a sequence need not start there.
                 self._reader.rewind((position, LARGEST_WORD, 0, 0, 0, 0))
             if settings is not None:
-                self._take_up_again(settings, rounds_to_pass)
+                self._take_up(*settings, rounds_to_pass)
                 self._budgets.go_to_batch(self._reader, settings, batch)
         except ConfigError as error:
             raise refused(state, error) from error
