@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from cntkio import Remote
 from cntkio._core import Chunk
-from cntkio.formats.contract import OPENING, Ahead, Index, Loaded, Opening, PlacesInFiles
+from cntkio.formats.contract import OPENING, Ahead, Format, Index, Loaded, Opening, PlacesInFiles
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import file_fingerprint
@@ -48,7 +48,7 @@ class OpenLines:
         self.stamp, self.companions = text.storage.stamp, text.storage.companions
 
 
-class ToyFormat:
+class ToyFormat(Format):
     """Reads lines; a `Format`. The layout of an index has the first byte of each line and, last, the size."""
 
     def __init__(self, options: ToyDeserializer, opening: Opening) -> None:

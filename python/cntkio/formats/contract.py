@@ -254,14 +254,16 @@ NOT_KEPT_OPEN = _NotKeptOpen()
 
 
 class Format(Protocol):
-    """Reads files of one kind with one set of options. Any thread may call its functions."""
+    """Reads files of one kind with one set of options. Any thread may call its functions.
 
-    @property
-    def report(self) -> Report:
-        """Errors and warnings of all files."""
+    Attributes:
+        report: Errors and warnings of all files.
+    """
+
+    report: Report
 
     def open(self, path: str, index: Index | None) -> Any:
-        """Open a file.
+        """Open a file. By default, files are not kept open: the index needs all of a file, or each chunk opens its own.
 
         Args:
             path: The file.
@@ -270,6 +272,7 @@ class Format(Protocol):
         Raises:
             OSError: The file cannot be read.
         """
+        return NOT_KEPT_OPEN
 
     def index(self, file: Any, ahead: Ahead) -> tuple[Index, list[Chunk]]:
         """Make or load the index of a file.
@@ -281,15 +284,20 @@ class Format(Protocol):
             OSError, FormatError, ConfigError: The file cannot be read, breaks the format, or does not fit the options.
         """
 
+    def agreed(self, indexes: list[Index]) -> list[Index]:
+        """Return the indexes of all files, if only together they show the streams; by default as they are."""
+        return indexes
+
     def parse(self, file: Any, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         """Read and parse a chunk, or some of its sequences: their indices in it, ascending."""
 
     def account(self, file: Any, index: Index, loaded: Loaded | None) -> None:
-        """Count the errors and warnings of a chunk that has findings; None: the warnings of the index.
+        """Count the errors and warnings of a chunk that has findings; None: the warnings of the index. By default none.
 
         Raises:
             FormatError: The errors exceed the budget.
         """
+        return
 
     def place(self, file: Any, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         """Return the places of sequences of the index. Counts the lines of a text up to the last of these sequences.

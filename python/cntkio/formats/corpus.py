@@ -311,6 +311,7 @@ class FileCorpus(Corpus):
                 self._close_others()
             if not any(index.table.num_sequences for index in self._indexes) and self._indexes[0].why_empty:
                 raise CorpusError(self._indexes[0].why_empty)
+            self._indexes = form.agreed(self._indexes)
             self._first_chunks = np.cumsum([0, *(index.table.num_chunks for index in self._indexes)])
             self._first_sequences = np.cumsum([0, *(index.table.num_sequences for index in self._indexes)])
             self.index = self._indexes[0]

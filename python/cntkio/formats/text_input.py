@@ -313,7 +313,7 @@ def windows_of_lines(text: ReadableText, first: int, size: int) -> Iterator[Wind
                 rest.append(buffer[_ROOM:])
                 num_left += len(buffer) - _ROOM
                 if num_left > _LONGEST_LINE:
-                    raise FormatError("a line of 4 GiB or more; expected a shorter line", path=text.path, byte=begin)
+                    raise long_line_error(text.path, begin)
                 continue
             if num_left <= _ROOM:
                 buffer = buffer[_ROOM - num_left :]
@@ -328,6 +328,11 @@ def windows_of_lines(text: ReadableText, first: int, size: int) -> Iterator[Wind
             begin += num_whole
             rest, num_left = [buffer[num_whole:].copy()], len(buffer) - num_whole
             del buffer
+
+
+def long_line_error(path: str, byte: int) -> FormatError:
+    """Return the error about a line whose offsets would not fit 32 bits."""
+    return FormatError("a line of 4 GiB or more; expected a shorter line", path=path, byte=byte)
 
 
 def _move_into(buffer: Bytes, parts: list[Bytes]) -> None:

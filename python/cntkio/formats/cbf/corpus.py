@@ -16,7 +16,7 @@ from cntkio.arguments import check_fields, float_type, path_texts
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cbf.header import Fault, Header, StreamHeader, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
-from cntkio.formats.contract import OPENING, Ahead, Deserializer, Index, Loaded, Opening, PlacesInFiles
+from cntkio.formats.contract import OPENING, Ahead, Deserializer, Format, Index, Loaded, Opening, PlacesInFiles
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import file_fingerprint
@@ -149,7 +149,7 @@ class _OpenFile:
             raise
 
 
-class CBFFormat:
+class CBFFormat(Format):
     """Reads binary files; a `Format`.
 
     Args:

@@ -6,10 +6,10 @@ import contextlib
 import dataclasses
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,17 @@ from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.block_cache import require_room_in_cache
 from cntkio.formats.cntk_options import TEXT, CntkOptions
-from cntkio.formats.contract import NOTHING_AHEAD, OPENING, Ahead, Deserializer, Index, Loaded, Opening, PlacesInFiles
+from cntkio.formats.contract import (
+    NOTHING_AHEAD,
+    OPENING,
+    Ahead,
+    Deserializer,
+    Format,
+    Index,
+    Loaded,
+    Opening,
+    PlacesInFiles,
+)
 from cntkio.formats.corpus import FileCorpus, KeysOf, check_keys_of
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import (
@@ -40,14 +50,13 @@ from cntkio.formats.ctf.findings import (
 from cntkio.formats.ctf.index import (
     FirstPass,
     IndexSettings,
-    Remark,
     StreamSchema,
     TextIndex,
     cached_index,
     make_index,
 )
 from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start, streams_between
-from cntkio.formats.ctf.places import ChunkPlaces, Places
+from cntkio.formats.ctf.places import ChunkPlaces
 from cntkio.formats.detect import old_line_ends, other_in
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import LEAST_CACHED, CacheFiles, file_fingerprint
@@ -55,7 +64,7 @@ from cntkio.formats.names import is_remote
 from cntkio.formats.open_input import open_input, presumed_sizes, text_sizes
 from cntkio.formats.remote import Remote, default_remote, located
 from cntkio.formats.report import UNKNOWN_NAME, announced_together
-from cntkio.formats.table import key_value, span_at
+from cntkio.formats.table import NO_SEQUENCES, key_value, span_at
 from cntkio.formats.text_input import CoreText, Locator, PackedText, TextInput, explained
 from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import LARGEST_DIM, StreamDefs, StreamInformation, check_definers, named, num_values
@@ -177,23 +186,7 @@ class CTFDeserializer(CntkOptions):
                 same id.
             CorpusError: No sequence is left to read.
         """
-        paths, ahead = listed_files(self.filename, remote=self.remote), opening.ahead
-        are_several = len(paths) > 1
-        sizes = (presumed_sizes if are_several else text_sizes)(paths, self.remote)  # opens no file of several
-        largest = max(sizes) if all(sizes) else self.chunk_size_in_bytes
-        form = CTFFormat(self, opening, largest=largest, are_several=are_several)
-        aheads = ahead.shared(sizes, self.chunk_size_in_bytes) if are_several else [ahead]
-        with announced_together("indexing", sizes):
-            corpus = FileCorpus(form, paths, aheads, keys=self.keys)
-        try:
-            if any(is_remote(path, self.remote) for path in paths):
-                limit = (self.remote or default_remote()).cache_limit
-                num_bytes = None if are_several else corpus.index.num_bytes
-                require_room_in_cache(limit, ahead, corpus.table, self.chunk_size_in_bytes, num_bytes)
-        except BaseException:
-            corpus.close()
-            raise
-        return corpus
+        return opened_texts(self, partial(CTFFormat, self, opening), opening.ahead)
 
     def index_caches(self) -> list[Path]:
         """Make the missing index caches, of sequences and of access points, and return all of them. (docs/ray.md)
@@ -216,6 +209,32 @@ class CTFDeserializer(CntkOptions):
             return corpus.index_caches.paths()
 
 
+def opened_texts(options: CTFDeserializer, make: Callable[[int, bool], CTFFormat], ahead: Ahead) -> FileCorpus:
+    """Open the files of a text.
+
+    Args:
+        options: The deserializer.
+        make: Makes the format; called with the bytes of the largest file, and with whether there are several files.
+        ahead: The chunks that are needed immediately.
+    """
+    paths, remote = listed_files(options.filename, remote=options.remote), options.remote
+    are_several = len(paths) > 1
+    sizes = (presumed_sizes if are_several else text_sizes)(paths, remote)  # opens no file of several
+    form = make(max(sizes) if all(sizes) else options.chunk_size_in_bytes, are_several)
+    aheads = ahead.shared(sizes, options.chunk_size_in_bytes) if are_several else [ahead]
+    with announced_together("indexing", sizes):
+        corpus = FileCorpus(form, paths, aheads, keys=options.keys)
+    try:
+        if any(is_remote(path, remote) for path in paths):
+            limit = (remote or default_remote()).cache_limit
+            num_bytes = None if are_several else corpus.index.num_bytes
+            require_room_in_cache(limit, ahead, corpus.table, options.chunk_size_in_bytes, num_bytes)
+    except BaseException:
+        corpus.close()
+        raise
+    return corpus
+
+
 class OpenText:
     """A text that is open; an `OpenedFile`.
 
@@ -231,7 +250,7 @@ class OpenText:
         self.stamp, self.companions = text.storage.stamp, text.storage.companions
 
 
-class CTFFormat:
+class CTFFormat(Format):
     """Reads texts; a `Format`.
 
     Args:
@@ -256,11 +275,19 @@ class CTFFormat:
 
     form = "ctf"
 
-    def __init__(self, options: CTFDeserializer, opening: Opening, *, largest: int, are_several: bool) -> None:
-        self.options = options
+    def __init__(self, options: CTFDeserializer, opening: Opening, largest: int, are_several: bool) -> None:
+        self.options, self._opening = options, opening
         self.text_keys = opening.text_keys
         self._are_several = are_several
-        streams = named(options.streams)
+        self.report = opening.report(options.label, options.max_errors)
+        self.spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, largest))
+        self.wording = wording()
+        self.num_error_kinds = len(KINDS_OF_FINDINGS) if options.strict else _core.CTF_NUM_ERROR_KINDS
+        self.define(options.streams)
+
+    def define(self, definitions: Mapping[str, Any]) -> None:
+        """Set the streams, and the schema for the core."""
+        options, streams = self.options, named(definitions)
         self.streams = tuple(
             StreamInformation(
                 name,
@@ -283,19 +310,15 @@ class CTFFormat:
         ]
         self.names = {stream["stream_alias"].encode(): name for name, stream in streams}
         self.defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
-        self.report = opening.report(options.label, options.max_errors)
         self.core_schema = _core.CTFSchema(
             self.schema,
             defining=self.defining,
-            has_words=opening.text_keys,
-            is_compact=opening.ahead.is_packed,
+            has_words=self.text_keys,
+            is_compact=self._opening.ahead.is_packed,
             is_subset=options.subset,
             keeps_findings=self.report.is_observed,
             notes_unknown_names=self.report.asks_for(UNKNOWN_NAME),
         )
-        self.spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, largest))
-        self.wording = wording()
-        self.num_error_kinds = len(KINDS_OF_FINDINGS) if options.strict else _core.CTF_NUM_ERROR_KINDS
 
     def open(self, path: str, index: Index | None) -> OpenText:
         options, guide = self.options, None if index is None else index.layout.guide
@@ -318,7 +341,8 @@ class CTFFormat:
             self.streams,
             made.table,
             file_fingerprint(text, made.table, made.content),
-            CTFLayout(made.places, made.remarks, text.storage.guide, made.cache, made.num_pure),
+            # The corpus has the table, and may replace it, so the layout must not keep its arrays.
+            made._replace(table=NO_SEQUENCES, parsed=(), writer=None, guide=text.storage.guide),
             text.storage.stamp,
             text.size,
             made.num_lines,
@@ -326,7 +350,7 @@ class CTFFormat:
             CacheFiles.of((made.cache, text.storage.points_cache), made.writer),
             loads_at_once=text.loads_at_once(self.options.chunk_size_in_bytes),
         )
-        return index, made.parsed
+        return index, list(made.parsed)
 
     def why_empty(self, text: TextInput) -> str:
         """Return the reason why no sequence is left."""
@@ -523,27 +547,9 @@ class CTFFormat:
         return PlacesInFiles([index.name], np.zeros(len(begins), np.int64), begins, file.locator.lines_of(begins))
 
 
-class CTFLayout(NamedTuple):
-    """The format's own facts about a text.
-
-    Attributes:
-        places: Places of the sequences.
-        remarks: Sequences that are worth a warning, by kind of warning.
-        guide: `Storage.guide`.
-        cache: The index cache from which the index comes; None: it comes from the text.
-        num_pure: Bytes at the beginning that contain no carriage return, as far as is known.
-    """
-
-    places: Places
-    remarks: dict[str, Remark]
-    guide: object
-    cache: Path | None
-    num_pure: int = 0
-
-
 def num_pure(index: Index) -> int:
     """Return how many bytes at the beginning of a text contain no carriage return, as far as its observer knows."""
-    layout: CTFLayout = index.layout
+    layout: TextIndex = index.layout
     return layout.num_pure
 
 
@@ -551,7 +557,7 @@ def bounds_of(index: Index, sequence_index: int) -> tuple[int, int]:
     """Return the first byte of a sequence of a text, and the byte after it."""
     chunk_id = int(span_at(index.table.chunk_starts, sequence_index))
     first, last = index.table.bounds_of(chunk_id)
-    layout: CTFLayout = index.layout
+    layout: TextIndex = index.layout
     return layout.places.of_chunk(chunk_id, first, last).sequence(sequence_index - first)
 
 

@@ -14,7 +14,7 @@ The same pass can parse the first chunks (`FirstPass`), which saves reading them
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,7 +54,7 @@ from cntkio.formats.table import (
     same_lengths,
     stored_keys,
 )
-from cntkio.formats.text_input import Locator, TextInput, content_sum, explained, windows_of
+from cntkio.formats.text_input import CoreText, Locator, TextInput, content_sum, explained, long_line_error, windows_of
 
 _LARGEST_CHUNK = 2**63
 _PASS = "indexing"  # the name of the pass
@@ -153,18 +153,20 @@ class TextIndex(NamedTuple):
         numbers: Numbers that a format keeps with its index.
         cache: The cache file that the index comes from; None: it comes from the text.
         writer: Writes the cache; None: there is one, or none is wanted.
+        guide: `Storage.guide`.
     """
 
     table: SequenceTable
     places: Places
     remarks: dict[str, Remark]
-    parsed: list[_core.Chunk]
-    content: str
-    num_lines: int | None
+    parsed: Sequence[_core.Chunk] = ()
+    content: str = ""
+    num_lines: int | None = None
     num_pure: int = 0
     numbers: tuple[int, ...] = ()
     cache: Path | None = None
     writer: CacheWriter | None = None
+    guide: object = None
 
 
 class Part(NamedTuple):
@@ -313,7 +315,7 @@ def _from_cache(file: TextInput, arrays: StoredArrays, options: Mapping[str, Any
     if not remarks.keys() <= REMARKS.keys() or not all(0 <= offset < file.size for offset in offsets):
         raise DamagedCacheError("its remarks are of an unknown kind, or outside the file")
     table = SequenceTable(keys, lengths, chunk_starts, options=options)
-    return TextIndex(table, places, remarks, [], str(facts["content"]), num_lines, numbers=numbers, cache=arrays.path)
+    return TextIndex(table, places, remarks, (), str(facts["content"]), num_lines, numbers=numbers, cache=arrays.path)
 
 
 def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) -> TextIndex:
@@ -344,24 +346,14 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) 
     join_over_borders(parts)
     ends = ends_of_parts(file, start, parts)
     sizes, remarks = _leave_out(file, start, parts, ends, settings, in_lines)
-    blocks = [Block(part.begin, part.starts, of_part) for part, of_part in zip(parts, sizes, strict=True)]
-    lengths = compact_lengths(joined_lengths([part.lengths for part in parts]))
-    columns = [part.keys for part in parts if len(part.keys)]
-    parts.clear()  # so that each column is in memory once while its parts are joined
-    sizes.clear()
-    keys = keys_of_parts(columns) if columns else CountedKeys(start.num_lines, len(lengths))
-    places, chunk_starts = Places.of(blocks, ends, limit)
-    if not in_lines and not isinstance(keys, CountedKeys):
-        again = repeated(stored_keys(keys))
-        if len(again):
-            offsets = places.first_bytes(again[:MOST_EXAMPLES], chunk_starts)
-            remarks["repeated id"] = remark(len(again), offsets, keys[again[:MOST_EXAMPLES]])
+    first_key = start.num_lines if in_lines else None
+    index = joined_index(file, parts, ends, sizes, first_key, limit, settings.options)
     # If the file has changed during the pass, drop the parsed chunks; loading will report the change.
-    fits = chunk_starts[1 : len(ahead.chunks) + 1].tolist() == ahead.num_sequences
-    table = SequenceTable(keys, lengths, chunk_starts, options=settings.options)
+    fits = index.table.chunk_starts[1 : len(ahead.chunks) + 1].tolist() == ahead.num_sequences
     parsed = ahead.chunks if fits else []
     num_pure = ahead.end if parsed and not start.num_lines else 0
-    return TextIndex(table, places, remarks, parsed, content_sum(file), num_lines, num_pure)
+    remarks |= index.remarks
+    return index._replace(remarks=remarks, parsed=parsed, num_lines=num_lines, num_pure=num_pure)
 
 
 _WORDS_AS_IDS = "; ids that are words are read only in a join with others; otherwise, number the sequences"
@@ -400,24 +392,38 @@ def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool,
     """Find the sequences from an offset on, and add each window to the pass."""
     parts: list[Part] = []
     with explained(file):
-        for text, first_line, begin, end in windows_of(file, first):
-            source = text.source(begin, end)
-            step = end - begin if add is None else tuning.WATCHED
-            for at in range(begin, end, step):
-                bounds = at, min(at + step, end)
-                block = min(tuning.BLOCK, bounds[1] - at)  # fresh memory takes longer than a small file
-                scans, (bad_id, long_line) = _core.ctf_index(
-                    source, first_line, bounds, in_lines, settings.defining, block, num_threads()
-                )
-                if long_line is not None:
-                    what = "a line of 4 GiB or more; expected a shorter line"
-                    raise FormatError(what, path=file.path, byte=long_line)
-                if bad_id is not None:
-                    what = "a sequence id of 2^64 or more; expected at most 18446744073709551615"
-                    raise Locator(file).error(bad_id, what)
-                parts += map(Part.of, scans)
-                passed(bounds[1] - at)
+        for source, first_line, bounds, block in areas_of(file, first, add):
+            scans, (bad_id, long_line) = _core.ctf_index(
+                source, first_line, bounds, in_lines, settings.defining, block, num_threads()
+            )
+            if long_line is not None:
+                raise long_line_error(file.path, long_line)
+            if bad_id is not None:
+                what = "a sequence id of 2^64 or more; expected at most 18446744073709551615"
+                raise Locator(file).error(bad_id, what)
+            parts += map(Part.of, scans)
     return parts
+
+
+def areas_of(file: TextInput, first: int, add: Add | None) -> Iterator[tuple[CoreText, int, tuple[int, int], int]]:
+    """Divide a text, from an offset on, for the pass that makes the index, and add each area to the pass.
+
+    Args:
+        file: The text.
+        first: Offset of the first line.
+        add: Adds bytes to the pass; None: nobody watches it, so areas are large.
+
+    Returns:
+        For each area its source, the offset of a line that begins there or before, its bounds, and the bytes that a
+        thread takes at a time.
+    """
+    for text, first_line, begin, end in windows_of(file, first):
+        source = text.source(begin, end)
+        step = end - begin if add is None else tuning.WATCHED
+        for at in range(begin, end, step):
+            bounds = at, min(at + step, end)
+            yield source, first_line, bounds, min(tuning.BLOCK, bounds[1] - at)  # fresh memory costs time
+            passed(bounds[1] - at)
 
 
 def _word_parts(file: TextInput, first: int, settings: IndexSettings) -> list[Part]:
@@ -508,6 +514,43 @@ def ends_of_parts(file: TextInput, start: Start, parts: list[Part]) -> list[int]
     return ends
 
 
+def joined_index(
+    file: TextInput,
+    parts: list[Part],
+    ends: list[int],
+    sizes: list[npt.NDArray[np.uint32] | None],
+    first_key: int | None,
+    limit: int,
+    options: Mapping[str, Any],
+) -> TextIndex:
+    """Make the index of a text from its parts.
+
+    Args:
+        file: The text.
+        parts: The parts, joined over their borders. The list is emptied.
+        ends: The byte after each part.
+        sizes: For each part the bytes of its sequences, None: each ends where the next starts. The list is emptied.
+        first_key: The first key, if keys are counted; None: keys are ids, which may repeat.
+        limit: Bytes of a chunk.
+        options: The options of the table.
+    """
+    blocks = [Block(part.begin, part.starts, of_part) for part, of_part in zip(parts, sizes, strict=True)]
+    lengths = compact_lengths(joined_lengths([part.lengths for part in parts]))
+    columns = [part.keys for part in parts if len(part.keys)]
+    parts.clear()  # so that each column is in memory once while its parts are joined
+    sizes.clear()
+    keys = _keys_of_parts(columns) if columns else CountedKeys(first_key or 0, len(lengths))
+    places, chunk_starts = Places.of(blocks, ends, limit)
+    remarks = {}
+    if first_key is None and not isinstance(keys, CountedKeys):
+        again = _repeated(stored_keys(keys))
+        if len(again):
+            offsets = places.first_bytes(again[:MOST_EXAMPLES], chunk_starts)
+            remarks["repeated id"] = _remark(len(again), offsets, keys[again[:MOST_EXAMPLES]])
+    table = SequenceTable(keys, lengths, chunk_starts, options=options)
+    return TextIndex(table, places, remarks, content=content_sum(file))
+
+
 def _leave_out(
     file: TextInput, start: Start, parts: list[Part], ends: list[int], settings: IndexSettings, in_lines: bool
 ) -> tuple[list[npt.NDArray[np.uint32] | None], dict[str, Remark]]:
@@ -534,7 +577,7 @@ def _leave_out(
             which = np.flatnonzero(~is_kept)
             total += len(which)
             which = which[: MOST_EXAMPLES - len(examples)]
-            examples += remark(0, part.begin + part.starts[which].astype(np.int64), part.keys[which]).examples
+            examples += _remark(0, part.begin + part.starts[which].astype(np.int64), part.keys[which]).examples
         parts[number] = part.only(is_kept)
         sizes_of_parts.append(sizes[is_kept])
     if settings.defining is None and not any(len(part.starts) for part in parts):
@@ -568,7 +611,7 @@ def _are_nothing(file: TextInput, begins: npt.NDArray[np.uint64], ends: npt.NDAr
     return found
 
 
-def keys_of_parts(columns: list[npt.NDArray[Any]]) -> Keys:
+def _keys_of_parts(columns: list[npt.NDArray[Any]]) -> Keys:
     """Join keys in as few bytes as possible, and empty their list."""
     if columns[0].dtype.kind == "S":
         return np.concatenate(columns)
@@ -585,12 +628,12 @@ def _are_ascending(keys: npt.NDArray[Any]) -> bool:
     return bool(np.all(keys[1:] > keys[:-1]))
 
 
-def remark(total: int, offsets: npt.NDArray[np.int64], keys: npt.NDArray[Any]) -> Remark:
+def _remark(total: int, offsets: npt.NDArray[np.int64], keys: npt.NDArray[Any]) -> Remark:
     """Return a remark about a number of sequences, with examples."""
     return Remark(total, [Example(*example) for example in zip(offsets.tolist(), map(key_value, keys), strict=True)])
 
 
-def repeated(keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def _repeated(keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return the sequences whose key an earlier sequence has."""
     is_text = keys.dtype.kind == "S"
     if _are_ascending(keys) if is_text else _core.ctf_are_distinct(keys, num_threads()):

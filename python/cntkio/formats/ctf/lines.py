@@ -13,7 +13,7 @@ from cntkio.errors import FormatError
 from cntkio.formats.ctf import tuning
 from cntkio.formats.detect import other_in
 from cntkio.formats.report import announced, passed
-from cntkio.formats.text_input import ReadableText, TextInput, Window, windows_of
+from cntkio.formats.text_input import ReadableText, TextInput, Window, long_line_error, windows_of
 
 _T = TypeVar("_T")
 _Bytes = npt.NDArray[np.uint8]
@@ -132,9 +132,7 @@ def _read_lines(
         rest = rest[: rest.find(b"\n") + 1 or len(rest)]
         if size + len(rest) > len(buffer):
             if size > _LONGEST_LINE:
-                raise FormatError(
-                    "a line of 4 GiB or more; expected a shorter line", path=file.path, byte=begin + start
-                )
+                raise long_line_error(file.path, begin + start)
             grown = np.empty(2 * (size + len(rest)), np.uint8)
             grown[:size] = buffer[:size]
             buffer = grown

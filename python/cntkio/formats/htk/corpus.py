@@ -29,9 +29,9 @@ from cntkio.arguments import float_type
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
 from cntkio.formats.contract import (
-    NOT_KEPT_OPEN,
     OPENING,
     Ahead,
+    Format,
     Index,
     Loaded,
     OpenedFile,
@@ -205,7 +205,7 @@ class HTKLayout(NamedTuple):
         return len(np.unique(self.listed.files))
 
 
-class HTKFormat:
+class HTKFormat(Format):
     """Reads a stream of features; a `Format`.
 
     All lists are one file of the corpus, because the rule about an utterance in two lists concerns them together. The
@@ -221,9 +221,6 @@ class HTKFormat:
         self._settings = settings
         self._lists = listed_files(settings.lists, option="scp")
         self.report = opening.report(shown_files(self._lists))
-
-    def open(self, path: str, index: Index | None) -> OpenedFile:
-        return NOT_KEPT_OPEN
 
     def index(self, file: OpenedFile, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         settings = self._settings

@@ -19,10 +19,10 @@ from cntkio._threads import num_threads
 from cntkio.arguments import check_fields, float_type
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import (
-    NOT_KEPT_OPEN,
     OPENING,
     Ahead,
     Deserializer,
+    Format,
     Index,
     Loaded,
     OpenedFile,
@@ -171,7 +171,7 @@ class _Layout(NamedTuple):
     dim: int
 
 
-class _KaldiFormat:
+class _KaldiFormat(Format):
     """Reads a stream of Kaldi's files; a `Format`.
 
     All files are one file of the corpus, because lists name archives, and share them. The archives are open only while
@@ -183,9 +183,6 @@ class _KaldiFormat:
         self._paths = listed_files(options.filename, remote=options.remote)
         self._files = Files(options.remote)
         self.report = opening.report(shown_files(self._paths))
-
-    def open(self, path: str, index: Index | None) -> OpenedFile:
-        return NOT_KEPT_OPEN
 
     def index(self, file: OpenedFile, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         options = self._options
@@ -453,9 +450,6 @@ class _KaldiFormat:
         offsets = np.searchsorted(places, np.append(begins, ends[-1:])).astype(np.uint32)
         starts = (places - np.repeat(begins, np.diff(offsets))).astype(np.uint32)
         return _core.runs_chunk(lengths, offsets, starts, classes[places].astype(np.uint32), dim, False)
-
-    def account(self, file: OpenedFile, index: Index, loaded: Loaded | None) -> None:
-        """Do nothing: every fault is an error."""
 
     def place(self, file: OpenedFile, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         objects: Objects = index.layout.objects

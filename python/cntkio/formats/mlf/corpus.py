@@ -29,9 +29,9 @@ from cntkio.arguments import float_type
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cntk_options import BINARY_LABELS, LABEL_STREAM, LABELS, truth
 from cntkio.formats.contract import (
-    NOT_KEPT_OPEN,
     OPENING,
     Ahead,
+    Format,
     Index,
     Loaded,
     OpenedFile,
@@ -456,7 +456,7 @@ class MLFLayout(NamedTuple):
         return self.error(sequence_index, byte, what, fault)
 
 
-class MLFFormat:
+class MLFFormat(Format):
     """Reads labels; a `Format`. The index contains all labels, so no file stays open.
 
     All label files are one file of the corpus: their chunks may span files.
@@ -478,9 +478,6 @@ class MLFFormat:
         self._settings, self._read, self._targets = settings, read, targets
         self._paths = listed_files(settings.paths, option="mlf")
         self.report = opening.report(shown_files(self._paths))
-
-    def open(self, path: str, index: Index | None) -> OpenedFile:
-        return NOT_KEPT_OPEN
 
     def index(self, file: OpenedFile, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         settings, targets = self._settings, self._targets
@@ -578,9 +575,6 @@ class MLFFormat:
             self._settings.dim, self._settings.marks_starts, self._targets,
         )  # fmt: skip
         return Loaded(chunk_id, chunk, sequences=sequences)
-
-    def account(self, file: OpenedFile, index: Index, loaded: Loaded | None) -> None:
-        """Do nothing: all faults were found when the files were opened."""
 
     def place(self, file: OpenedFile, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         layout: MLFLayout = index.layout

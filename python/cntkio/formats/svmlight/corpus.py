@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-import contextvars
 import dataclasses
 from collections.abc import Sequence
-from contextlib import closing
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio._threads import Workers, num_threads
 from cntkio.arguments import check_fields, float_type
 from cntkio.errors import ConfigError
-from cntkio.formats.block_cache import require_room_in_cache
 from cntkio.formats.contract import OPENING, Deserializer, Index, Opening
 from cntkio.formats.corpus import FileCorpus, KeysOf, check_keys_of
 from cntkio.formats.ctf import CTFDeserializer
-from cntkio.formats.ctf.corpus import CTFFormat, OpenText
+from cntkio.formats.ctf.corpus import CTFFormat, OpenText, opened_texts
 from cntkio.formats.ctf.findings import WORDS, Finding, Findings
 from cntkio.formats.ctf.index import FirstPass, TextIndex
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
-from cntkio.formats.names import is_remote
-from cntkio.formats.open_input import open_input, presumed_sizes, text_sizes
-from cntkio.formats.remote import Remote, default_remote, located
-from cntkio.formats.report import announced_together
+from cntkio.formats.remote import Remote, located
 from cntkio.formats.svmlight.scan import Facts, ScanSettings, base_of, scanned, usual_options
-from cntkio.formats.text_input import TextInput, changed_in_use
+from cntkio.formats.text_input import TextInput
 from cntkio.hints import suggests_keywords
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs, StreamInformation
 
 _FEATURES, _LABEL, _QUERY = "features", "label", "qid"
-_LEAST_THREADS = 4  # reading waits for the disk
 
 
 @suggests_keywords
@@ -128,41 +121,29 @@ class SvmlightDeserializer:
             OSError: A file cannot be read, or no file matches a pattern.
             FormatError: A file has no sample, a line has no query with `by_query`, or two files have the same query.
         """
-        paths = listed_files(self.filename, remote=self.remote)
-        are_several = len(paths) > 1
-        sizes = (presumed_sizes if are_several else text_sizes)(paths, self.remote)  # opens no file of several
-        with announced_together("indexing", sizes):
-            scans = self._scans(paths)
-        largest = max(sizes) if all(sizes) else self.chunk_size_in_bytes
-        corpus = FileCorpus(_SvmlightFormat(self, scans, opening, largest), paths, keys=self.keys)
-        try:
-            if any(is_remote(path, self.remote) for path in paths):
-                limit = (self.remote or default_remote()).cache_limit
-                num_bytes = None if are_several else corpus.index.num_bytes
-                require_room_in_cache(limit, opening.ahead, corpus.table, self.chunk_size_in_bytes, num_bytes)
-        except BaseException:
-            corpus.close()
-            raise
-        return corpus
+        text = CTFDeserializer(
+            self.filename,
+            _streams(self, 1, 1),
+            max_errors=self.max_errors,
+            chunk_size_in_bytes=self.chunk_size_in_bytes,
+            cache_index=self.cache_index,
+            dtype=self.dtype,
+            strict=self.strict,
+            keys=self.keys,
+            remote=self.remote,
+        )
+        opening = dataclasses.replace(opening, text_keys=False)
+        return opened_texts(text, partial(_SvmlightFormat, self, text, opening), opening.ahead)
 
-    def _scans(self, paths: Sequence[str]) -> dict[str, _Scan]:
-        """Index all files: only together they show the streams."""
-        settings = ScanSettings(self.by_query, self.chunk_size_in_bytes)
 
-        def scan(path: str) -> _Scan:
-            with closing(OpenText(open_input(path, self.remote, cache_index=self.cache_index))) as file:
-                index = scanned(file.text, settings, cache_index=self.cache_index)
-                file.text.require_unchanged()
-                if index.writer is not None:
-                    index.writer.wait()  # it reads facts of the file
-                return _Scan(index, file.text.storage.guide, file.stamp)
-
-        if len(paths) == 1:
-            return {paths[0]: scan(paths[0])}
-        count = min(max(num_threads(), _LEAST_THREADS), len(paths))
-        with Workers(count, "cntkio-open") as workers:
-            jobs = [workers.do(contextvars.copy_context().run, scan, path) for path in paths]
-            return {path: job.result() for path, job in zip(paths, jobs, strict=True)}
+def _streams(options: SvmlightDeserializer, num_features: int, num_labels: int) -> StreamDefs:
+    streams = {
+        _FEATURES: StreamDef(_FEATURES, shape=num_features, is_sparse=True),
+        _LABEL: StreamDef(_LABEL, shape=num_labels if options.multilabel else 1, is_sparse=options.multilabel),
+    }
+    if options.query_id:
+        streams[_QUERY] = StreamDef(_QUERY, shape=1)
+    return StreamDefs(streams)
 
 
 def svmlight_of(filename: FileNames, **options: Any) -> SvmlightDeserializer:
@@ -189,66 +170,43 @@ def svmlight_of(filename: FileNames, **options: Any) -> SvmlightDeserializer:
     return dataclasses.replace(deserializer, multilabel=usual.multilabel, query_id=usual.query_id)
 
 
-class _Scan(NamedTuple):
-    """The index of a text, and what it takes to open the same text again."""
-
-    made: TextIndex
-    guide: object
-    stamp: object
-
-
 class _SvmlightFormat(CTFFormat):
     """Reads svmlight texts; a `Format`. See `CTFFormat`."""
 
     form = "svmlight"
 
-    def __init__(self, options: SvmlightDeserializer, scans: dict[str, _Scan], opening: Opening, largest: int) -> None:
-        facts = [Facts(*scan.made.numbers) for scan in scans.values()]
-        self._scans, self._base = scans, base_of(options.zero_based, facts)
+    def __init__(
+        self, options: SvmlightDeserializer, text: CTFDeserializer, opening: Opening, largest: int, are_several: bool
+    ) -> None:
+        self._own = options
+        super().__init__(text, opening, largest, are_several)
+
+    def make_index(self, file: TextInput, first_pass: FirstPass) -> TextIndex:
+        settings = ScanSettings(self._own.by_query, self._own.chunk_size_in_bytes)
+        made = scanned(file, settings, cache_index=self._own.cache_index)
+        file.require_unchanged()
+        return made
+
+    def agreed(self, indexes: list[Index]) -> list[Index]:
+        """Set the streams, whose dimensions only all files show."""
+        own, facts = self._own, [Facts(*index.layout.numbers) for index in indexes]
+        self._base = base_of(own.zero_based, facts)
         largest_index, largest_label = (max(each[number] for each in facts) for number in (1, 2))
         has_features = any(each.has_features for each in facts)
-        num_features = options.num_features or (largest_index - self._base + 1 if has_features else 1)
+        num_features = own.num_features or (largest_index - self._base + 1 if has_features else 1)
         # Larger indices are errors with a place.
-        shape, num_labels = min(num_features, LARGEST_DIM), min(options.num_labels or largest_label + 1, LARGEST_DIM)
-        streams = {
-            _FEATURES: StreamDef(_FEATURES, shape=max(shape, 1), is_sparse=True),
-            _LABEL: StreamDef(_LABEL, shape=num_labels if options.multilabel else 1, is_sparse=options.multilabel),
-        }
-        if options.query_id:
-            streams[_QUERY] = StreamDef(_QUERY, shape=1)
-        text = CTFDeserializer(
-            options.filename,
-            StreamDefs(streams),
-            max_errors=options.max_errors,
-            chunk_size_in_bytes=options.chunk_size_in_bytes,
-            cache_index=options.cache_index,
-            dtype=options.dtype,
-            strict=options.strict,
-            keys=options.keys,
-            remote=options.remote,
-        )
-        super().__init__(
-            text, dataclasses.replace(opening, text_keys=False), largest=largest, are_several=len(scans) > 1
-        )
-        if options.query_id:
+        num_labels = min(own.num_labels or largest_label + 1, LARGEST_DIM)
+        self.define(_streams(own, max(min(num_features, LARGEST_DIM), 1), num_labels))
+        if own.query_id:
             self.streams = (*self.streams[:-1], StreamInformation(_QUERY, 2, "dense", np.float64, 1))
             self.schema[-1] = self.schema[-1]._replace(is_double=True)
         self.core_schema = _core.CTFSchema(
             self.schema,
-            is_compact=opening.ahead.is_packed,
+            is_compact=self._opening.ahead.is_packed,
             keeps_findings=self.report.is_observed,
-            svmlight=(self._base, options.query_id, options.num_features is not None),
+            svmlight=(self._base, own.query_id, own.num_features is not None),
         )
-
-    def open(self, path: str, index: Index | None) -> OpenText:
-        guide = self._scans[path].guide
-        return OpenText(open_input(path, self.options.remote, cache_index=self.options.cache_index, guide=guide))
-
-    def make_index(self, file: TextInput, first_pass: FirstPass) -> TextIndex:
-        scan = self._scans[file.path]
-        if file.storage.stamp != scan.stamp:
-            raise changed_in_use(file.path, file.size, file.size)
-        return scan.made._replace(writer=None)
+        return [index._replace(streams=self.streams) for index in indexes]
 
     def words(self, kind: str, stream: int | None) -> str:
         first = self._base if stream == 0 else 0
@@ -265,14 +223,6 @@ class _SvmlightFormat(CTFFormat):
         return ""
 
     def advice(self, file: OpenText, index: Index, findings: Findings, finding: Finding) -> str:
-        if (
-            finding.stream == 1
-            and not self.schema[1].is_sparse
-            and file.text.read(self._at(findings, finding), 1) == b","
-        ):
-            return "; SvmlightDeserializer(..., multilabel=True) reads several labels"
-        return ""
-
-    @staticmethod
-    def _at(findings: Findings, finding: Finding) -> int:
-        return findings.first_byte + finding.offset
+        is_label = finding.stream == 1 and not self.schema[1].is_sparse
+        is_several = is_label and file.text.read(findings.first_byte + finding.offset, 1) == b","
+        return "; SvmlightDeserializer(..., multilabel=True) reads several labels" if is_several else ""

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.errors import FormatError
-from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.index import (
-    MOST_EXAMPLES,
     Part,
     TextIndex,
+    areas_of,
     ends_of_parts,
     join_over_borders,
+    joined_index,
     kept_index,
-    keys_of_parts,
-    remark,
-    repeated,
 )
 from cntkio.formats.ctf.lines import find_start
-from cntkio.formats.ctf.places import Block, Places
 from cntkio.formats.detect import other_in
 from cntkio.formats.open_input import Beginning, open_stored
-from cntkio.formats.report import announced, passed
-from cntkio.formats.table import CountedKeys, SequenceTable, compact_lengths, joined_lengths, stored_keys
-from cntkio.formats.text_input import Locator, TextInput, content_sum, explained, windows_of
+from cntkio.formats.report import announced
+from cntkio.formats.text_input import Locator, TextInput, explained, long_line_error
 
 _NO_INDEX = 2**64 - 1
 _HEAD = 1 << 16
@@ -98,46 +96,27 @@ def _scan(file: TextInput, settings: ScanSettings) -> TextIndex:
     parts: list[Part] = []
     facts = Facts(_NO_INDEX, 0, 0)
     with announced("indexing", file.size - start.offset) as add, explained(file):
-        for text, first_line, begin, end in windows_of(file, start.offset):
-            source = text.source(begin, end)
-            step = end - begin if add is None else tuning.WATCHED
-            for at in range(begin, end, step):
-                bounds = at, min(at + step, end)
-                block = min(tuning.BLOCK, bounds[1] - at)
-                scans, found, (no_query, long_line) = _core.svmlight_index(
-                    source, first_line, bounds, settings.by_query, block, num_threads()
-                )
-                if long_line is not None:
-                    what = "a line of 4 GiB or more; expected a shorter line"
-                    raise FormatError(what, path=file.path, byte=long_line)
-                if no_query is not None:
-                    what = (
-                        "a line without a query; expected qid: and a number below 2^64, because queries are sequences"
-                    )
-                    raise Locator(file).error(no_query, what + other_in("svmlight", file))
-                parts += map(Part.of, scans)
-                facts = Facts(min(facts[0], found[0]), max(facts[1], found[1]), max(facts[2], found[2]))
-                passed(bounds[1] - at)
+        for source, first_line, bounds, block in areas_of(file, start.offset, add):
+            scans, found, (no_query, long_line) = _core.svmlight_index(
+                source, first_line, bounds, settings.by_query, block, num_threads()
+            )
+            if long_line is not None:
+                raise long_line_error(file.path, long_line)
+            if no_query is not None:
+                what = "a line without a query; expected qid: and a number below 2^64, because queries are sequences"
+                raise Locator(file).error(no_query, what + other_in("svmlight", file))
+            parts += map(Part.of, scans)
+            facts = Facts(min(facts[0], found[0]), max(facts[1], found[1]), max(facts[2], found[2]))
     join_over_borders(parts)
     if not parts:
         what = "the file has only comments; expected lines such as '1 3:0.5 7:1'"
         raise FormatError(what, path=file.path, byte=start.offset)
     ends = ends_of_parts(file, start, parts)
-    blocks = [Block(part.begin, part.starts, None) for part in parts]
-    lengths = compact_lengths(joined_lengths([part.lengths for part in parts]))
-    columns = [part.keys for part in parts if len(part.keys)]
-    parts.clear()
-    keys = keys_of_parts(columns) if columns else CountedKeys(0, len(lengths))
-    places, chunk_starts = Places.of(blocks, ends, settings.chunk_size_in_bytes)
-    remarks: dict[str, Any] = {}
-    if not isinstance(keys, CountedKeys):
-        again = repeated(stored_keys(keys))
-        if len(again):
-            offsets = places.first_bytes(again[:MOST_EXAMPLES], chunk_starts)
-            remarks["repeated id"] = remark(len(again), offsets, keys[again[:MOST_EXAMPLES]])
-    table = SequenceTable(keys, lengths, chunk_starts, options=settings._asdict())
-    num_lines = None if settings.by_query else len(lengths)
-    return TextIndex(table, places, remarks, [], content_sum(file), num_lines, numbers=tuple(facts))
+    sizes: list[npt.NDArray[np.uint32] | None] = [None] * len(parts)
+    first_key = None if settings.by_query else 0
+    index = joined_index(file, parts, ends, sizes, first_key, settings.chunk_size_in_bytes, settings._asdict())
+    num_lines = None if settings.by_query else index.table.num_sequences
+    return index._replace(num_lines=num_lines, numbers=tuple(facts))
 
 
 class UsualOptions(NamedTuple):
