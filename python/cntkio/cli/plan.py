@@ -14,7 +14,7 @@ from cntkio.corpora import Described
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
 from cntkio.hints import did_you_mean
-from cntkio.source import ExplainedStep, MinibatchSource, SourcePlan
+from cntkio.source import ExplainedStep, MinibatchSource, SourcePlan, sweeps_of
 from cntkio.survey.orders import OrderFigures, RankSteps, order_figures
 from cntkio.survey.pictures import histogram_line, number, order_drawing, order_page
 from cntkio.timeline import INFINITELY_REPEAT, BalancedPartition, GlobalPartition, Partition
@@ -82,13 +82,13 @@ class Setting(NamedTuple):
         if not 1 <= self.ranks <= _MOST_RANKS:
             raise ConfigError(f"ranks={self.ranks}: expected 1 to {_MOST_RANKS}", key="ranks")
 
-    def open(self, one: Described) -> MinibatchSource:
+    def open(self, one: Described, max_sweeps: int = INFINITELY_REPEAT) -> MinibatchSource:
         """Open a source of a corpus."""
         options: dict[str, Any] = {"randomize": self.window != 0}
         if self.window:
             options["randomization_window_in_chunks"] = self.window
         return one.open(
-            max_sweeps=INFINITELY_REPEAT,
+            max_sweeps=max_sweeps,
             randomization_seed=self.seed,
             truncation_length=self.truncation_length,
             **options,
@@ -165,8 +165,8 @@ def _corpora(options: Namespace) -> Iterator[Described]:
 
 def _figures(setting: Setting, corpus: Described) -> tuple[OrderFigures, dict[str, int]]:
     """Return the figures of a sweep, and facts about the corpus."""
-    with setting.open(corpus) as source:
-        sweeps = [setting.plan(source, rank).sweep() for rank in range(setting.ranks)]
+    with setting.open(corpus, max_sweeps=1) as source:
+        sweeps = sweeps_of([setting.plan(source, rank) for rank in range(setting.ranks)])
         ranks = [
             RankSteps(
                 sweep.steps.num_samples, sweep.steps.padded_areas, sweep.steps.num_sequences, sweep.steps.num_chunks,

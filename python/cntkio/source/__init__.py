@@ -1,6 +1,6 @@
 """`MinibatchSource`: minibatches from deserializers, read ahead of need. (docs/timeline.md)"""
 
-from cntkio.source.plan import ExplainedStep, PlannedSteps, SourcePlan
+from cntkio.source.plan import ExplainedStep, PlannedSteps, SourcePlan, sweeps_of
 from cntkio.source.source import MinibatchSource, TraceLevel
 
-__all__ = ["ExplainedStep", "MinibatchSource", "PlannedSteps", "SourcePlan", "TraceLevel"]
+__all__ = ["ExplainedStep", "MinibatchSource", "PlannedSteps", "SourcePlan", "TraceLevel", "sweeps_of"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -31,6 +30,7 @@ from cntkio.timeline.state import LARGEST_WORD
 
 _SAMPLES_AT_ONCE = 1 << 18
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 16, 2048
+_KINDS = (np.uint64, np.int64, np.int64, np.int64, np.bool_, np.int64, np.int64)  # `PlannedSteps`, and chunks loaded
 
 
 class NoChunks:
@@ -220,7 +220,7 @@ class SourcePlan(Displayed):
         Raises:
             CorpusError: An error that the source raises in one of these steps.
         """
-        return self._walk(num_steps).steps
+        return self._walk(self._begin(), num_steps).steps
 
     def sweep(self) -> PlannedSweep:
         """Return the steps up to the first that reaches or crosses the end of a sweep, and their sequences.
@@ -228,34 +228,34 @@ class SourcePlan(Displayed):
         Raises:
             CorpusError: An error that the source raises in one of these steps.
         """
-        return self._walk(None)
+        return self._walk(self._begin(), None)
 
-    def _walk(self, num_steps: int | None) -> PlannedSweep:
-        """Walk through a number of steps; None: up to the end of a sweep."""
-        timeline, chunks = self._begin(), NoChunks()
-        rows: list[tuple[Any, ...]] = []
-        sequences: list[npt.NDArray[np.int64]] = []
-        for _, hand_over in self._hand_overs(timeline, chunks):
+    def _walk(self, timeline: AnyTimeline, num_steps: int | None, hold: Any = None) -> PlannedSweep:
+        """Walk through a number of steps; None: up to the end of a sweep. `hold` is as for `_hand_overs`."""
+        chunks, num_walked = NoChunks(), 0
+        columns: list[tuple[Any, ...]] = [tuple(np.zeros(0, kind) for kind in _KINDS)]
+        sequences = [np.zeros(0, np.int64)]
+        for _, hand_over in self._hand_overs(timeline, chunks, hold=hold):
             of_first = [order for order in hand_over.orders if order.corpus_index == 0]
             for order, counts in zip(of_first, chunks.counts[-len(of_first) :], strict=True):
-                _, lengths = self._samples(order)
                 sequences.append(self._sequences(order))
-                for index, (first, last) in enumerate(itertools.pairwise(order.bounds)):
-                    own = lengths[first:last]
-                    area = len(own) * int(own.max(initial=0))
-                    if order.parts is not None:
-                        area = order.parts.num_slots * order.parts.num_steps
-                    position = _position(timeline, hand_over, order.first + index)
-                    rows.append((position, len(own), int(own.sum()), area, order.ends_of_sweep[index], *counts))
-            ends = [number for number, row in enumerate(rows) if row[4]] if num_steps is None else [num_steps - 1]
-            if ends and len(rows) > ends[0]:
-                rows = rows[: ends[0] + 1]
+                _, lengths = self._samples(order, sequences[-1])
+                positions = [_position(timeline, hand_over, order.first + at) for at in range(len(order.minibatches))]
+                columns.append((positions, *_sums(order, lengths), order.ends_of_sweep, *counts))
+            num_walked += hand_over.num_minibatches
+            has_ended = any(any(order.ends_of_sweep) for order in of_first)
+            if has_ended if num_steps is None else num_walked >= num_steps:
                 break
-        *columns, num_loads = zip(*rows, strict=True) if rows else [()] * 7
-        kinds = (np.uint64, np.int64, np.int64, np.int64, np.bool_, np.int64)
-        steps = PlannedSteps(*(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)))
-        delivered = np.concatenate([np.zeros(0, np.int64), *sequences])[: int(steps.num_sequences.sum())]
-        return PlannedSweep(steps, delivered, num_loads[-1] if num_loads else 0)
+        whole = [
+            np.concatenate([np.broadcast_to(np.array(part[place], kind), len(part[0])) for part in columns])
+            for place, kind in enumerate(_KINDS)
+        ]
+        ends = np.flatnonzero(whole[4])
+        last = (int(ends[0]) + 1 if len(ends) else None) if num_steps is None else num_steps
+        *of_steps, num_loads = (column[:last] for column in whole)
+        steps = PlannedSteps(*of_steps)
+        delivered = np.concatenate(sequences)[: int(steps.num_sequences.sum())]
+        return PlannedSweep(steps, delivered, int(num_loads[-1]) if len(steps) else 0)
 
     def explain(self, step: int | None = None, *, position: int | None = None) -> ExplainedStep:
         """Return the sequences of a step: their keys, and where they are in the data.
@@ -285,7 +285,7 @@ class SourcePlan(Displayed):
             corpus = self._corpora[order.corpus_index]
             chunks = np.array(order.refs.chunk_ids, np.int64)[order.refs.chunk_indices[first:last]]
             origins.append(Origin(corpus.name, self._sequences(order)[first:last], chunks, corpus.places))
-        first_samples, num_samples = self._samples(order_of_first)
+        first_samples, num_samples = self._samples(order_of_first, self._sequences(order_of_first))
         return ExplainedStep(
             step,
             _position(timeline, hand_over, index),
@@ -368,15 +368,20 @@ class SourcePlan(Displayed):
         return num_passed
 
     def _hand_overs(
-        self, timeline: AnyTimeline, chunks: NoChunks, step: int = 0, most: int = _MOST_AT_ONCE
+        self,
+        timeline: AnyTimeline,
+        chunks: NoChunks,
+        step: int = 0,
+        most: int = _MOST_AT_ONCE,
+        hold: Any = None,
     ) -> Iterator[tuple[int, HandOver]]:
         """Yield hand-overs of at most `most` steps, each with the step of its first minibatch.
 
-        The timeline stands before `step`.
+        The timeline stands before `step`, and can go back to the bookmark `hold`; None: to the last hand-over.
         """
         selector = self._selector(timeline, chunks)
         while True:
-            hand_over = selector.select(self._request, min(self._at_once, most), selector.standing.bookmark)
+            hand_over = selector.select(self._request, min(self._at_once, most), hold or selector.standing.bookmark)
             last = hand_over.prepared[-1]
             if last.error is not None and not isinstance(last.error, CntkIoError):
                 raise last.error  # such as an interrupt in the middle of a step
@@ -422,8 +427,10 @@ class SourcePlan(Displayed):
         sequences: npt.NDArray[np.int64] = starts[order.refs.chunk_indices] + order.refs.indices_in_chunk
         return sequences
 
-    def _samples(self, order: PackOrder) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the first sample and the number of samples of each sequence of an order of the first corpus.
+    def _samples(
+        self, order: PackOrder, sequences: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the first sample and the number of samples of each of the sequences of an order of the first corpus.
 
         Samples are as the minibatch size counts them.
         """
@@ -432,10 +439,36 @@ class SourcePlan(Displayed):
         if order.samples is not None:
             first_samples, num_samples = order.samples
             return first_samples.astype(np.int64), num_samples.astype(np.int64)
-        sequences, partners = self._sequences(order), self._arrangement.partners
+        partners = self._arrangement.partners
         if partners is not None:  # the partners in the first table ascend
             sequences = np.searchsorted(partners[0], sequences)
         return np.zeros(len(sequences), np.int64), self._arrangement.table.lengths[sequences].astype(np.int64)
+
+
+def sweeps_of(plans: Sequence[SourcePlan]) -> list[PlannedSweep]:
+    """Return the sweep of each of some plans of one source, which compute the order of the sweep together.
+
+    Raises:
+        CorpusError: See `SourcePlan.sweep`.
+    """
+    timeline = plans[0]._begin()
+    begin = timeline.bookmark()
+    sweeps = []
+    for plan in plans:
+        timeline.go_back(begin)
+        sweeps.append(plan._walk(timeline, None, begin if len(plans) > 1 else None))
+    return sweeps
+
+
+def _sums(order: PackOrder, lengths: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
+    """Return the sequences, the samples and the padded area of each minibatch of an order."""
+    bounds = np.array(order.bounds)
+    num_sequences = np.diff(bounds)
+    num_samples = np.diff(np.append(0, np.cumsum(lengths))[bounds])
+    if order.parts is not None:
+        return num_sequences, num_samples, order.parts.num_slots * order.parts.num_steps
+    longest = np.maximum.reduceat(np.append(lengths, 0), bounds[:-1])  # of an empty minibatch: any number
+    return num_sequences, num_samples, num_sequences * longest
 
 
 def _texts(origin: Origin) -> list[str]:
