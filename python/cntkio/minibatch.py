@@ -45,9 +45,10 @@ class MinibatchData:
         end_of_sweep: True if the minibatch reaches or crosses the end of a sweep.
     """
 
-    __slots__ = ("__dict__", "_arrays", "_packed", "end_of_sweep", "stream")
+    __slots__ = ("__dict__", "_arrays", "_index", "_packed", "end_of_sweep", "stream")
     _arrays: Arrays | None  # None until the first access
-    _packed: tuple[_core.Packed, int] | None  # the packer's result and the index of this stream in it
+    _packed: _core.Packed | None  # the packer's result
+    _index: int  # of this stream in the packer's result
 
     @overload
     def __init__(
@@ -92,7 +93,7 @@ class MinibatchData:
     ) -> None:
         self.stream = stream
         self.end_of_sweep = end_of_sweep
-        self._packed = None
+        self._packed, self._index = None, 0
         self._arrays = Arrays(_in_shape(values, stream), offsets, indptr, indices)
 
     @classmethod
@@ -101,7 +102,8 @@ class MinibatchData:
         data = cls.__new__(cls)
         data.stream = stream
         data.end_of_sweep = end_of_sweep
-        data._packed = (packed, index)
+        data._packed = packed
+        data._index = index
         data._arrays = None
         return data
 
@@ -110,8 +112,7 @@ class MinibatchData:
         """`values`, `offsets`, `indptr` and `indices`. They are created together, on first access."""
         if self._arrays is None:
             assert self._packed is not None
-            packed, index = self._packed
-            values, offsets, entries = packed.arrays(index)
+            values, offsets, entries = self._packed.arrays(self._index)
             if entries is None:
                 self._arrays = Arrays(_in_shape(values, self.stream), offsets)
             elif self.stream.dtype == np.int32:  # class ids
@@ -146,8 +147,8 @@ class MinibatchData:
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """Keep the arrays alone, not the packer's result with the other streams."""
-        state = {"stream": self.stream, "end_of_sweep": self.end_of_sweep, "_arrays": self.arrays, "_packed": None}
-        return None, state
+        state = {"stream": self.stream, "end_of_sweep": self.end_of_sweep, "_arrays": self.arrays}
+        return None, {**state, "_packed": None, "_index": 0}
 
     def __repr__(self) -> str:
         counts = f"num_sequences={self.num_sequences}, num_samples={self.num_samples}"
@@ -167,12 +168,12 @@ class MinibatchData:
     @property
     def num_sequences(self) -> int:
         """Number of sequences."""
-        return len(self.offsets) - 1 if self._packed is None else self._packed[0].num_sequences
+        return len(self.offsets) - 1 if self._packed is None else self._packed.num_sequences
 
     @property
     def num_samples(self) -> int:
         """Number of samples of this stream."""
-        return int(self.offsets[-1]) if self._packed is None else self._packed[0].num_samples(self._packed[1])
+        return int(self.offsets[-1]) if self._packed is None else self._packed.num_samples(self._index)
 
     number_of_sequences = num_sequences
     number_of_samples = num_samples
@@ -535,14 +536,26 @@ def checked_minibatch(minibatch: Any) -> Minibatch:
 
 _NamedFiles: TypeAlias = tuple[npt.NDArray[np.str_], npt.NDArray[np.int64]]
 
-FilesOf: TypeAlias = tuple[Callable[[npt.NDArray[np.int64]], _NamedFiles], npt.NDArray[np.int64], int, int]
-"""Finds the files of a minibatch's sequences on request: a function that returns the names of files and, for each
-sequence, the index of its file; the sequences of several minibatches; and where this minibatch's sequences begin and
-end among them."""
+FilesOf: TypeAlias = Callable[[npt.NDArray[np.int64]], _NamedFiles]
+"""Returns the names of files and, for each sequence of the source's table, the index of its file."""
 
 
-def _named_files(names: npt.NDArray[np.str_], which: npt.NDArray[np.int64]) -> _NamedFiles:
-    return names, which
+class Origin(NamedTuple):
+    """The sequences of several minibatches of a source, which finds their keys and files on request.
+
+    Attributes:
+        keys: Returns the keys of sequences of the table.
+        sequences: The indices of the sequences in the table.
+        files: Finds their files; None: they are not known.
+    """
+
+    keys: Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]]
+    sequences: npt.NDArray[np.int64]
+    files: FilesOf | None
+
+
+def _constant(value: Any, _: object) -> Any:
+    return value
 
 
 SourceNames: TypeAlias = str | npt.NDArray[np.str_] | None
@@ -562,9 +575,7 @@ def sources_of(names: SourceNames, num_sequences: int) -> npt.NDArray[np.str_]:
 
 def indices_in_table(minibatch: Minibatch) -> npt.NDArray[np.int64]:
     """Return the index of each sequence in the table of the source that has just read a minibatch."""
-    assert minibatch._files is not None  # the source knows its sequences before it reads them
-    _, sequences, first, last = minibatch._files
-    return sequences[first:last]
+    return minibatch._sequences
 
 
 class Minibatch(Displayed, dict[str, MinibatchData]):
@@ -588,25 +599,46 @@ class Minibatch(Displayed, dict[str, MinibatchData]):
         True
     """
 
-    __slots__ = ("_files", "_keys", "source")
+    # Few objects, because Python's collection of garbage looks at each of them.
+    __slots__ = ("_first", "_last", "_origin", "source")
+    _origin: Origin
+    _first: int  # of the minibatch's sequences among those of the origin
+    _last: int
+    source: SourceNames
 
-    def __init__(
-        self, streams: Mapping[str, Any], keys: Callable[[], npt.NDArray[Any]], files: FilesOf | None = None
-    ) -> None:
+    def __init__(self, streams: Mapping[str, Any], keys: Callable[[], npt.NDArray[Any]]) -> None:
         super().__init__(streams)
-        self._keys = keys
-        self._files = files
-        self.source: SourceNames = None
+        self._origin = Origin(lambda _: keys(), np.empty(0, np.int64), None)
+        self._first = self._last = 0
+        self.source = None
+
+    @classmethod
+    def several(cls, origin: Origin, bounds: Iterable[int]) -> list[Minibatch]:
+        """Make minibatches without streams.
+
+        Args:
+            origin: Their sequences.
+            bounds: First sequence of each minibatch and, last, the number of sequences.
+        """
+        minibatches = []
+        for first, last in itertools.pairwise(bounds):
+            minibatch = cls.__new__(cls)
+            minibatch._origin, minibatch._first, minibatch._last = origin, first, last
+            minibatch.source = None
+            minibatches.append(minibatch)
+        return minibatches
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """Keep keys and files as arrays: the functions that find them belong to the source."""
-        found: FilesOf | None = None
-        if self._files is not None:
-            find, sequences, first, last = self._files
-            names, which = find(sequences[first:last])
-            found = functools.partial(_named_files, names), which, 0, len(which)
+        keys, find = self.keys_of_sequences, self._origin.files
+        found = None if find is None else functools.partial(_constant, find(self._sequences))
+        origin = Origin(functools.partial(_constant, keys), self._sequences, found)
         own: Any = super().__getstate__()  # a subclass may have further attributes
-        return None, {**own[1], "_keys": functools.partial(np.asarray, self.keys_of_sequences), "_files": found}
+        return None, {**own[1], "_origin": origin, "_first": 0, "_last": len(origin.sequences)}
+
+    @property
+    def _sequences(self) -> npt.NDArray[np.int64]:
+        return self._origin.sequences[self._first : self._last]
 
     if TYPE_CHECKING:
         # At run time a description goes through `__missing__`. In truncated mode data are `TruncatedMinibatchData`.
@@ -649,7 +681,7 @@ class Minibatch(Displayed, dict[str, MinibatchData]):
     @property
     def keys_of_sequences(self) -> npt.NDArray[Any]:
         """The key of each sequence, in delivered order: uint64, or text."""
-        return self._keys()
+        return self._origin.keys(self._sequences)
 
     @property
     def files_of_sequences(self) -> npt.NDArray[np.str_]:
@@ -658,12 +690,11 @@ class Minibatch(Displayed, dict[str, MinibatchData]):
         Raises:
             ConfigError: The minibatch does not come from a source of files.
         """
-        if self._files is None:
+        if self._origin.files is None:
             raise ConfigError(
                 "the files of these sequences are not known; expected a minibatch that a source of files has read"
             )
-        find, sequences, first, last = self._files
-        names, which = find(sequences[first:last])
+        names, which = self._origin.files(self._sequences)
         return names[which]
 
     @property

@@ -73,34 +73,35 @@ class Packer:
         error: BaseException | None = None
         all_packed = iter(packed)
         for order in hand_over.orders:
-            streams = self._layouts[order.corpus_index].streams
-            of_order = itertools.islice(all_packed, len(order.minibatches))
-            for index, (minibatch, end_of_sweep, packed_minibatch) in enumerate(
-                zip(order.minibatches, order.ends_of_sweep, of_order, strict=True), order.first
+            streams = [(info.name, info, index) for index, info in enumerate(self._layouts[order.corpus_index].streams)]
+            of_order = list(itertools.islice(all_packed, len(order.minibatches)))
+            for minibatch, end_of_sweep, of_minibatch in zip(
+                order.minibatches, order.ends_of_sweep, of_order, strict=True
             ):
-                try:
-                    self._fill(minibatch, streams, end_of_sweep, packed_minibatch)
-                except CorpusError as raised:
-                    if index < num_sound:
-                        num_sound, error = index, raised
-        return Packed(sum(packed_minibatch.num_bytes for packed_minibatch in packed), num_sound, error)
+                for name, info, index in streams:
+                    minibatch[name] = MinibatchData.of(info, of_minibatch, index, end_of_sweep)
+            if self._frame_mode:
+                sound = order.minibatches[: max(num_sound - order.first, 0)]
+                for number, (minibatch, of_minibatch) in enumerate(zip(sound, of_order, strict=False), order.first):
+                    error_here = self._misfit(minibatch, of_minibatch, streams)
+                    if error_here is not None:
+                        num_sound, error = number, error_here
+                        break
+        return Packed(sum(of_minibatch.num_bytes for of_minibatch in packed), num_sound, error)
 
-    def _fill(
-        self, minibatch: Minibatch, streams: Sequence[StreamInformation], end_of_sweep: bool, packed: _core.Packed
-    ) -> None:
-        """Add the streams of one corpus to a minibatch.
-
-        Raises:
-            CorpusError: A sequence does not fit frame mode.
-        """
-        for stream_index, info in enumerate(streams):
-            data = minibatch[info.name] = MinibatchData.of(info, packed, stream_index, end_of_sweep)
-            if self._frame_mode and packed.longest(stream_index) > 1:
-                key = minibatch.keys_of_sequences[int(data.lengths.argmax())]
-                raise CorpusError(
-                    f"sequence {key}, stream {info.name!r}: {packed.longest(stream_index)} samples; frame mode takes "
+    def _misfit(
+        self, minibatch: Minibatch, packed: _core.Packed, streams: Sequence[tuple[str, StreamInformation, int]]
+    ) -> CorpusError | None:
+        """Return an error if a sequence does not fit frame mode."""
+        for name, _, index in streams:
+            longest = packed.longest(index)
+            if longest > 1:
+                key = minibatch.keys_of_sequences[int(minibatch[name].lengths.argmax())]
+                return CorpusError(
+                    f"sequence {key}, stream {name!r}: {longest} samples; frame mode takes "
                     f"at most one ({self._wording.setting('frame_mode', False)} reads sequences)"
                 )
+        return None
 
     # ------------------------------------------------------------------------------------ truncated minibatches
 

@@ -15,9 +15,9 @@ Only one thread may use a selector at a time.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from cntkio.displays import counted
 from cntkio.errors import CntkIoError, CorpusError
 from cntkio.formats.contract import Corpus
 from cntkio.hints import wording
-from cntkio.minibatch import FilesOf, Minibatch
+from cntkio.minibatch import Minibatch, Origin
 from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located
 from cntkio.source.chunks import Pieces, Taken
 from cntkio.source.pipeline import HandOver, PackOrder, Prepared, Request, Standing
@@ -270,12 +270,7 @@ class Selector:
         taken = self._chunks.take(refs, reads.bounds)
         bounds = reads.bounds[: taken.num_sound + 1]
         ends_of_sweep = reads.ends_of_sweep[: taken.num_sound]
-        minibatches = [
-            Minibatch({}, self._keys_of(selection, located, first, last), files)
-            for (first, last), files in zip(
-                itertools.pairwise(bounds), self._files_of(selection, located, bounds), strict=False
-            )
-        ]
+        minibatches = Minibatch.several(self._origin_of(selection, located), bounds)
         parts = selection.parts
         for corpus_index, chunks in enumerate(taken.chunks if minibatches else ()):
             samples = None if parts is not None else self._samples_of(corpus_index, located)
@@ -293,10 +288,7 @@ class Selector:
             hand_over.orders.append(order)
         num_invalid = self._num_invalid
         hand_over.prepared.extend(
-            [
-                Prepared(minibatch, bookmark, num_invalid)
-                for minibatch, bookmark in zip(minibatches, reads.bookmarks, strict=False)
-            ]
+            map(Prepared._make, zip(minibatches, reads.bookmarks, repeat(num_invalid), repeat(None)))
         )
         if taken.error is not None:
             if taken.num_sound + 1 < len(reads.bookmarks):
@@ -328,15 +320,8 @@ class Selector:
         lengths = self._arrangement.tables[0].lengths[self._arrangement.partner(0, located.sequences)].astype(np.uint32)
         return np.zeros(len(lengths), np.uint32), lengths
 
-    def _files_of(self, selection: Selection, located: Located, bounds: Sequence[int]) -> Iterator[FilesOf | None]:
-        """Yield for each minibatch a function that finds the files of its sequences."""
-        if selection.keys is not None:
-            return itertools.repeat(None)
-        find, sequences = itertools.repeat(self._arrangement.files_of), itertools.repeat(located.sequences)
-        return zip(find, sequences, bounds, bounds[1:], strict=False)
-
-    def _keys_of(self, selection: Selection, located: Located, first: int, last: int) -> Callable[[], npt.NDArray[Any]]:
-        if selection.keys is not None:
-            return selection.keys
-        keys = self._arrangement.table.keys
-        return lambda: keys[located.sequences[first:last]]
+    def _origin_of(self, selection: Selection, located: Located) -> Origin:
+        keys = selection.keys
+        if keys is not None:
+            return Origin(lambda _: keys(), located.sequences, None)
+        return Origin(self._arrangement.table.keys.__getitem__, located.sequences, self._arrangement.files_of)

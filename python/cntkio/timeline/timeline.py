@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -325,9 +326,8 @@ class Timeline:
         if delivery is None:
             return None
         selection, bounds, ends_of_sweep, cursors = delivery
-        settings, slots, rounds_to_pass = self._settings, self._slots(), self._rounds_to_pass()
-        course = self._course
-        bookmarks = [_Bookmark(settings, cursor, slots, rounds_to_pass, course) for cursor in cursors]
+        same = map(repeat, (self._slots(), self._rounds_to_pass(), self._course))
+        bookmarks = list(map(_Bookmark._make, zip(repeat(self._settings), cursors, *same)))
         return Reads(selection, bounds, ends_of_sweep, bookmarks)
 
     def pass_over(self, minibatch_size_in_samples: Size, partition: Partition, most: int, until: int) -> int:
