@@ -38,13 +38,24 @@ from cntkio.formats.table import NamedFiles, SequenceTable, joined_keys, joined_
 from cntkio.minibatch import Minibatch, indices_in_table
 from cntkio.source import MinibatchSource
 from cntkio.source.arrangement import Arrangement
+from cntkio.source.checkpoint import changing
 from cntkio.source.options import SourceOptions
 from cntkio.source.plan import ExplainedStep, PlannedSteps, SourcePlan
 from cntkio.source.recipe import Recipe
 from cntkio.streams import StreamInformation, StreamsByName
-from cntkio.timeline import INFINITELY_REPEAT, AnyTimeline, Partition, Size, Timeline
+from cntkio.timeline import (
+    INFINITELY_REPEAT,
+    AnyTimeline,
+    BalancedPartition,
+    GlobalPartition,
+    Partition,
+    Size,
+    Timeline,
+)
 from cntkio.timeline.mixed import NUM_TURNS as _NUM_TURNS
 from cntkio.timeline.mixed import MixedTimeline, Weights, turns_of
+from cntkio.timeline.partition import checked_partition
+from cntkio.timeline.state import State, damaged, of_partition, whole, wholes
 
 _STATE_VERSION = 1
 _WHOLE = Partition()
@@ -87,6 +98,9 @@ class Mixture(Displayed, StreamsByName):
         self.sources: dict[str, MinibatchSource] = {}
         self._step = 0
         self._first_step = 0  # of the current weights
+        self._settings: tuple[Size, Partition] | None = None  # of the last read
+        self._share = _WHOLE  # the partition of the last read, with all its workers
+        self._steps_to_pass = 0  # steps of other workers before the next step of this worker
         with ExitStack() as opened:
             for name, (source, _) in parts.items():
                 self.sources[name] = source if isinstance(source, MinibatchSource) else MinibatchSource(source)
@@ -133,16 +147,31 @@ class Mixture(Displayed, StreamsByName):
     def read(self, minibatch_size_in_samples: Size, partition: Partition = _WHOLE) -> Minibatch | None:
         """Return the next minibatch of a partition, or None when the data have ended.
 
-        Its `source_of_sequences` names the part. Arguments and errors as for `MinibatchSource.read`.
+        Its `source_of_sequences` names the part. Arguments and errors as for `MinibatchSource.read`. The workers of a
+        balanced or global partition take steps in turn; each reads the minibatches of all of them, so that it knows
+        where the parts end a sweep.
         """
-        if self.has_ended:
-            return None
-        name = self.part_of(self._step)
-        minibatch = self.sources[name].read(minibatch_size_in_samples, partition)
-        assert minibatch is not None  # a source without limits does not end
-        minibatch.source = name
-        self._step, self._num_sweeps[name] = self._step + 1, self._num_sweeps[name] + minibatch.end_of_sweep
-        return minibatch
+        if self._settings is None or self._settings[1] is not partition:
+            self._take_up(minibatch_size_in_samples, checked_partition(partition))
+        while not self.has_ended:
+            name = self.part_of(self._step)
+            minibatch = self.sources[name].read(minibatch_size_in_samples, self._share)
+            assert minibatch is not None  # a source without limits does not end
+            self._settings = minibatch_size_in_samples, partition
+            self._step, self._num_sweeps[name] = self._step + 1, self._num_sweeps[name] + minibatch.end_of_sweep
+            if not self._steps_to_pass:
+                self._steps_to_pass = _turn_of(partition)[1] - 1
+                minibatch.source = name
+                return minibatch
+            self._steps_to_pass -= 1
+        return None
+
+    def _take_up(self, size: Size, partition: Partition) -> None:
+        """Note the partition of the next reads. The turns of the same worker continue."""
+        worker, num_workers, share = _turn_of(partition)
+        if self._settings is None or _turn_of(self._settings[1])[:2] != (worker, num_workers):
+            self._steps_to_pass = worker
+        self._settings, self._share = (size, partition), share
 
     def minibatches(self, minibatch_size_in_samples: Size, partition: Partition = _WHOLE) -> Iterator[Minibatch]:
         """Iterate over minibatches until the data end. Arguments as for `read`."""
@@ -155,8 +184,10 @@ class Mixture(Displayed, StreamsByName):
         The mixture does not move, and no data are read. Steps are counted from the mixture's position.
 
         Raises:
-            ConfigError: The order of a source is not known without its data.
+            ConfigError: The order of a source is not known without its data, or the partition has several workers.
         """
+        if _turn_of(partition)[1] > 1:
+            raise ConfigError("a Mixture plans for all workers together: leave out num_workers", key="partition")
         plans = {
             name: source.plan(minibatch_size_in_samples, partition, from_here=True)
             for name, source in self.sources.items()
@@ -184,6 +215,33 @@ class Mixture(Displayed, StreamsByName):
         """Return the streams, which are the same in all parts."""
         return next(iter(self.sources.values())).stream_infos()
 
+    def is_infinite(self) -> bool:
+        """Return whether the data never end."""
+        return self.stop == "forever"
+
+    span = None
+    """A mixture has no epochs, because the parts end their sweeps at different steps."""
+
+    @property
+    def is_randomized(self) -> bool:
+        """True if the sweeps of a part are shuffled."""
+        return any(source.is_randomized for source in self.sources.values())
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in a sweep of each part, together."""
+        return sum(source.num_samples for source in self.sources.values())
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences in a sweep of each part, together."""
+        return sum(source.num_sequences for source in self.sources.values())
+
+    @property
+    def num_chunks(self) -> int:
+        """Chunks of the part with the fewest: partitions share the chunks of each part."""
+        return min(source.num_chunks for source in self.sources.values())
+
     def _description(self) -> Description:
         rows = [
             (name, f"{count / _NUM_TURNS:.1%}", counted(self._num_sweeps[name], "sweep"))
@@ -196,14 +254,24 @@ class Mixture(Displayed, StreamsByName):
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to continue here: a small dict for JSON."""
+        states = {name: source.state_dict() for name, source in self.sources.items()}
+        orders = {name: state["order"] for name, state in states.items()}
         return {
             "version": _STATE_VERSION,
-            "stop": self.stop,
-            "step": self._step,
-            "first_step": self._first_step,
-            "turns": dict(self._counts),
-            "num_sweeps": dict(self._num_sweeps),
-            "parts": {name: source.state_dict() for name, source in self.sources.items()},
+            "settings": {"stop": self.stop, "parts": {name: state["settings"] for name, state in states.items()}},
+            "data": {name: state["data"] for name, state in states.items()},
+            "order": {
+                "digest": [order["digest"] for order in orders.values()],
+                "deserializers": [of_one for order in orders.values() for of_one in order["deserializers"]],
+                "parts": orders,
+            },
+            "timeline": {
+                **State(self._step, self._settings, rounds_to_pass=self._steps_to_pass).to_json(),
+                "first_step": self._first_step,
+                "turns": dict(self._counts),
+                "num_sweeps": dict(self._num_sweeps),
+                "parts": {name: {"version": state["version"], **changing(state)} for name, state in states.items()},
+            },
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -214,41 +282,77 @@ class Mixture(Displayed, StreamsByName):
         Raises:
             CheckpointError: The state has other parts, or a part has other data or settings.
         """
-        step, first_step, counts, num_sweeps = self._checked(state)
-        before = self.state_dict()
+        own, first_step, counts, num_sweeps, parts = self._checked(state)
+        before = self._checked(self.state_dict())[-1]
         try:
             for name, source in self.sources.items():
-                source.load_state_dict(state["parts"][name])
+                try:
+                    source.load_state_dict(parts[name])
+                except CheckpointError as error:
+                    text = str(error).removeprefix("the state does not fit this source: ")
+                    raise CheckpointError(
+                        f"the state does not fit this mixture: part {name!r}: {text}",
+                        saved=error.saved,
+                        current=error.current,
+                    ) from error
         except BaseException:
             for name, source in self.sources.items():
-                source.load_state_dict(before["parts"][name])
+                source.load_state_dict(before[name])
             raise
         self._counts, self._turns = counts, _turns(counts)
-        self._step, self._first_step, self._num_sweeps = step, first_step, num_sweeps
+        self._step, self._first_step, self._num_sweeps = own.position, first_step, num_sweeps
+        self._settings = None
+        if own.settings is not None:
+            self._take_up(*own.settings)
+            self._steps_to_pass = own.rounds_to_pass
 
-    def _checked(self, state: Mapping[str, Any]) -> tuple[int, int, dict[str, int], dict[str, int]]:
-        if not isinstance(state, Mapping) or state.get("version") != _STATE_VERSION or "turns" not in state:
+    def _checked(
+        self, state: Mapping[str, Any]
+    ) -> tuple[State, int, dict[str, int], dict[str, int], dict[str, dict[str, Any]]]:
+        """Return the position, the first step of the weights, turns, numbers of sweeps, and the states of the parts."""
+        timeline, settings = (
+            state.get(name) if isinstance(state, Mapping) else None for name in ("timeline", "settings")
+        )
+        if (
+            not isinstance(timeline, Mapping)
+            or not isinstance(settings, Mapping)
+            or state.get("version") != _STATE_VERSION
+            or "turns" not in timeline
+        ):
             raise CheckpointError("not the state of a Mixture; expected a result of its state_dict()", saved=state)
-        for field in ("turns", "num_sweeps", "parts"):
-            if not isinstance(state.get(field), Mapping) or list(state[field]) != list(self.sources):
-                found = state.get(field)
+        order = state.get("order")
+        of_parts: list[Any] = [timeline.get(name) for name in ("turns", "num_sweeps", "parts")]
+        order = order.get("parts") if isinstance(order, Mapping) else None
+        of_parts += [settings.get("parts"), state.get("data"), order]
+        for found in of_parts:
+            if not isinstance(found, Mapping) or set(found) != set(self.sources):
                 saved = list(found) if isinstance(found, Mapping) else found
                 raise CheckpointError(
                     f"the state does not fit this mixture: parts: saved {saved!r:.200}, here {list(self.sources)}",
                     saved=saved,
                     current=list(self.sources),
                 )
-        if state.get("stop") != self.stop:
+        if settings.get("stop") != self.stop:
             raise CheckpointError(
-                f"the state does not fit this mixture: stop: saved {state.get('stop')!r}, here {self.stop!r}",
-                saved=state.get("stop"),
+                f"the state does not fit this mixture: stop: saved {settings.get('stop')!r}, here {self.stop!r}",
+                saved=settings.get("stop"),
                 current=self.stop,
             )
-        numbers = [state.get("step"), state.get("first_step"), *state["turns"].values(), *state["num_sweeps"].values()]
-        is_sound = all(type(number) is int and number >= 0 for number in numbers) and numbers[0] >= numbers[1]
-        if not is_sound or sum(state["turns"].values()) != _NUM_TURNS or not all(state["turns"].values()):
-            raise CheckpointError("the state's 'step', 'turns' or 'num_sweeps' is damaged", saved=dict(state))
-        return numbers[0], numbers[1], dict(state["turns"]), dict(state["num_sweeps"])
+        turns, num_sweeps, changed, *constant = ({name: found[name] for name in self.sources} for found in of_parts)
+        own = State.from_json(timeline)
+        first_step = whole("first_step", timeline.get("first_step"), own.position)
+        wholes("num_sweeps", list(num_sweeps.values()), len(num_sweeps), least=[0] * len(num_sweeps))
+        counts = wholes("turns", list(turns.values()), len(turns), least=[1] * len(turns))
+        if sum(counts) != _NUM_TURNS:
+            raise damaged("turns", dict(turns), f"{_NUM_TURNS} turns")
+        parts = {}
+        for name, part in changed.items():
+            if not isinstance(part, Mapping) or not isinstance(part.get("timeline"), Mapping):
+                raise damaged("parts", part, "the states of the parts")
+            at = part["timeline"] if own.settings is None else of_partition(part["timeline"], own.settings[1].index)
+            fixed = zip(("settings", "data", "order"), constant, strict=True)
+            parts[name] = {**part, **{key: of[name] for key, of in fixed}, "timeline": at}
+        return own, first_step, turns, num_sweeps, parts
 
     # --------------------------------------------------------------------------------------------------- life
 
@@ -256,7 +360,7 @@ class Mixture(Displayed, StreamsByName):
         return {"stop": self.stop, "sources": self.sources, "state": self.state_dict()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        turns = state["state"]["turns"]
+        turns = state["state"]["timeline"]["turns"]
         Mixture.__init__(
             self, {name: (source, turns[name]) for name, source in state["sources"].items()}, stop=state["stop"]
         )
@@ -341,6 +445,14 @@ class MixturePlan(Displayed):
     def part_of(self, step: int) -> str:
         """Return the name of the part that a step reads."""
         return list(self._plans)[int(self._turns[whole_number("step", step, least=0) % _NUM_TURNS])]
+
+
+def _turn_of(partition: Partition) -> tuple[int, int, Partition]:
+    """Return the worker of a partition that reads, the number of its workers, and the partition of all of them."""
+    if isinstance(partition, BalancedPartition | GlobalPartition) and partition.num_workers > 1:
+        of_all = dataclasses.replace(partition, worker=0, num_workers=1)
+        return partition.worker, partition.num_workers, of_all
+    return 0, 1, partition
 
 
 def _checked_counts(parts: Mapping[str, tuple[object, float]], stop: str) -> dict[str, int]:

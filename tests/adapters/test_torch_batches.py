@@ -14,14 +14,16 @@ from cntkio import (  # noqa: E402
     CheckpointError,
     ConfigError,
     CTFDeserializer,
+    GlobalPartition,
     MinibatchData,
     MinibatchSource,
+    Mixture,
     SequenceMixture,
     StreamDef,
     StreamDefs,
     packed,
 )
-from cntkio.torch import MinibatchDataset, convert  # noqa: E402
+from cntkio.torch import MinibatchDataset, convert, joined_states  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=1))
@@ -89,7 +91,9 @@ def test_joined_minibatches_are_refused_with_a_budget(tmp_path: Path) -> None:
         next(iter(dataset))
 
 
-def mixed(folder: Path, budget: Any = POOLED, stop: Any = "all", **options: Any) -> MinibatchDataset:
+def mixed(
+    folder: Path, budget: Any = POOLED, stop: Any = "all", kind: Any = SequenceMixture, **options: Any
+) -> MinibatchDataset:
     for name, first in (("a", 0), ("b", 1000)):
         lines = (f"{first + key} |x {key}\n" for key in range(40 + first // 50) for _ in range(1 + key * key % 8))
         if not (folder / name).exists():
@@ -98,19 +102,66 @@ def mixed(folder: Path, budget: Any = POOLED, stop: Any = "all", **options: Any)
         name: (CTFDeserializer(folder / name, STREAMS, chunk_size_in_bytes=200), weight)
         for name, weight in (("a", 2), ("b", 1))
     }
-    return MinibatchDataset(SequenceMixture(parts, stop=stop), budget, layout="ragged", **options)
+    return MinibatchDataset(kind(parts, stop=stop), budget, layout="ragged", **options)
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_mixture_of_sequences_is_shared_by_ranks_and_workers(tmp_path: Path, num_workers: int) -> None:
-    whole = keys(mixed(tmp_path))
+@pytest.mark.parametrize("kind", [SequenceMixture, Mixture])
+def test_a_mixture_is_shared_by_ranks_and_workers(tmp_path: Path, num_workers: int, kind: Any) -> None:
+    whole = keys(mixed(tmp_path, kind=kind))
     ranks = [
-        keys(DataLoader(mixed(tmp_path, rank=rank, world_size=2), None, num_workers=num_workers)) for rank in range(2)
+        keys(DataLoader(mixed(tmp_path, kind=kind, rank=rank, world_size=2), None, num_workers=num_workers))
+        for rank in range(2)
     ]
     assert [sorted(sum(batches, [])) for batches in zip(*ranks, strict=True)] == [sorted(batch) for batch in whole]
 
 
-def test_a_mixture_resumes_on_more_ranks_and_in_the_next_epoch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_mixture_by_minibatch_resumes_on_more_ranks_and_other_workers(tmp_path: Path, num_workers: int) -> None:
+    whole = keys(mixed(tmp_path, kind=Mixture))
+    dataset = mixed(tmp_path, kind=Mixture, rank=1, world_size=2)
+    loader = iter(DataLoader(dataset, None, num_workers=num_workers))
+    for _ in range(4):
+        minibatch = next(loader)
+        expected = {"b" if key >= 1000 else "a" for key in minibatch.keys_of_sequences.tolist()}
+        assert set(minibatch.source_of_sequences.tolist()) == expected
+    state = json.loads(json.dumps(dataset.state_dict()))
+    resumed = [mixed(tmp_path, kind=Mixture, rank=rank, world_size=3) for rank in range(3)]
+    for of_rank in resumed:
+        of_rank.load_state_dict(state)
+    loaders = [DataLoader(of_rank, None, num_workers=2 - num_workers) for of_rank in resumed]
+    found = [sorted(sum(batches, [])) for batches in zip(*map(keys, loaders), strict=True)]
+    assert found == [sorted(batch) for batch in whole[4:]]
+
+
+@pytest.mark.parametrize("partition", ["cntk", "balanced"])
+def test_ranks_of_a_mixture_resume_from_the_states_of_a_job(tmp_path: Path, partition: Any) -> None:
+    def of_rank(rank: int) -> MinibatchDataset:
+        return mixed(tmp_path, kind=Mixture, partition=partition, rank=rank, world_size=2)
+
+    whole = [keys(DataLoader(of_rank(rank), None, num_workers=2)) for rank in range(2)]
+    states = []
+    for rank in range(2):
+        dataset = of_rank(rank)
+        loader = iter(DataLoader(dataset, None, num_workers=2))
+        assert [next(loader).keys_of_sequences.tolist() for _ in range(3)] == whole[rank][:3]
+        states.append(json.loads(json.dumps(dataset.state_dict())))
+    for rank in range(2):
+        dataset = of_rank(rank)
+        dataset.load_state_dict(joined_states(states) if partition == "cntk" else states[0])
+        assert keys(DataLoader(dataset, None, num_workers=2)) == whole[rank][3:]
+
+
+def test_a_mixture_by_minibatch_has_no_epochs_but_begins_again(tmp_path: Path) -> None:
+    dataset = mixed(tmp_path, kind=Mixture)
+    assert keys(dataset) == keys(dataset) != []
+    with pytest.raises(ConfigError, match="a Mixture has no epochs"):
+        dataset.set_epoch(1)
+    with mixed(tmp_path, kind=Mixture).source as mixture, pytest.raises(ConfigError, match="leave out num_workers"):
+        mixture.plan(POOLED, GlobalPartition(0, 1, worker=0, num_workers=2))
+
+
+def test_a_mixture_of_sequences_resumes_on_more_ranks_and_in_the_next_epoch(tmp_path: Path) -> None:
     dataset = mixed(tmp_path, partition="global")
     first = keys(dataset)
     dataset.set_epoch(1)

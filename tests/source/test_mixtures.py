@@ -22,6 +22,7 @@ from cntkio import (
     StreamDef,
     StreamDefs,
 )
+from cntkio.timeline.state import of_any_worker
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.rounds import rounds
@@ -102,7 +103,7 @@ def test_a_mixture_stops_when_its_parts_have_finished_a_sweep(folder: Path, stop
     with make(folder, stop=stop) as mixture:
         found = read(mixture, 10_000)
         assert mixture.has_ended and mixture.read(POOLED) is None
-        num_sweeps = mixture.state_dict()["num_sweeps"]
+        num_sweeps = mixture.state_dict()["timeline"]["num_sweeps"]
     assert sum(count > 0 for count in num_sweeps.values()) == finished
     last = found[-1][0]
     assert num_sweeps[last] == 1
@@ -128,6 +129,31 @@ def test_the_plan_of_a_mixture_agrees_with_its_minibatches(folder: Path, stop: s
     if stop != "forever":
         with pytest.raises(ConfigError, match="the data end before step"):
             plan.explain(len(found))
+
+
+@pytest.mark.parametrize("partition", [BalancedPartition, GlobalPartition])
+def test_workers_take_steps_in_turn_and_resume_in_any_number_with_global_partitions(
+    folder: Path, partition: Any
+) -> None:
+    with make(folder, stop="all") as mixture:
+        whole = read(mixture, 10_000, POOLED, partition(1, 2))
+    of_workers, states = [], []
+    for worker in range(3):
+        with make(folder, stop="all") as mixture:
+            found = read(mixture, 4, POOLED, partition(1, 2, worker=worker, num_workers=3))
+            states.append(json.loads(json.dumps(mixture.state_dict())))
+            of_workers.append(found + read(mixture, 10_000, POOLED, partition(1, 2, worker=worker, num_workers=3)))
+            assert not read(mixture, 1, POOLED, partition(1, 2, worker=worker, num_workers=3))
+    assert [of_workers[step % 3][step // 3] for step in range(len(whole))] == whole
+    for worker, state in enumerate(states):
+        with make(folder, stop="all") as mixture:
+            mixture.load_state_dict(state)
+            found = read(mixture, 10_000, POOLED, partition(1, 2, worker=worker, num_workers=3))
+            assert found == of_workers[worker][4:]
+        if partition is GlobalPartition:
+            with make(folder, stop="all") as mixture:
+                mixture.load_state_dict({**state, "timeline": of_any_worker(state["timeline"])})
+                assert read(mixture, 10_000, POOLED, partition(1, 2)) == whole[3 * 3 + worker + 1 :]
 
 
 def test_weights_change_from_a_step_on(folder: Path) -> None:
@@ -170,14 +196,22 @@ def test_a_state_that_does_not_fit_leaves_the_mixture_where_it_was(folder: Path)
     with make(folder) as mixture, make(folder, {"a": 1, "b": 1}) as other:
         read(mixture, 5)
         state = mixture.state_dict()
-        damaged_part = {**state["parts"], "c": {**state["parts"]["c"], "data": ["other"]}}
+        timeline = state["timeline"]
         for damage in (
             other.state_dict(),
-            {**state, "stop": "first"},
+            {**state, "settings": {**state["settings"], "stop": "first"}},
             {**state, "version": 2},
-            {**state, "step": -1},
-            {**state, "turns": {"a": 1000, "b": 0, "c": 0}},
-            {**state, "step": 99, "parts": damaged_part},
+            {**state, "data": {**state["data"], "c": ["other"]}},
+            {**state, "data": {"a": ["other"]}},
+            {**state, "timeline": {**timeline, "position": -1}},
+            {**state, "timeline": {**timeline, "position": 2, "first_step": 3}},
+            {**state, "timeline": {**timeline, "turns": {"a": 1000, "b": 0, "c": 0}}},
+            {**state, "timeline": {**timeline, "turns": {"a": 1, "b": 1, "c": 1}}},
+            {**state, "timeline": {**timeline, "num_sweeps": {"a": 1, "b": 0, "c": None}}},
+            {**state, "timeline": {**timeline, "parts": {**timeline["parts"], "b": None}}},
+            {**state, "timeline": {**timeline, "parts": {**timeline["parts"], "b": {"timeline": 5}}}},
+            timeline,
+            None,
         ):
             with pytest.raises(CheckpointError):
                 mixture.load_state_dict(damage)

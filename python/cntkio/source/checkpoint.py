@@ -108,6 +108,15 @@ class Checkpoint:
         return self._made
 
 
+CONSTANT = ("version", "settings", "data", "order")
+"""Fields that all states of a source have in common."""
+
+
+def changing(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a source's state that differs from read to read."""
+    return {name: value for name, value in state.items() if name not in CONSTANT}
+
+
 def epoch_of(state: Mapping[str, Any]) -> tuple[int, int]:
     """Return the positions at which the epoch of a state begins and ends.
 

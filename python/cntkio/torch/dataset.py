@@ -16,13 +16,15 @@ from cntkio.displays import Description, Displayed
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.hints import suggests_keywords
 from cntkio.layouts import check_layout
+from cntkio.mixture import Mixture
 from cntkio.source import MinibatchSource
+from cntkio.source.checkpoint import CONSTANT, changing
 from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.budget import Budget, Size, about_samples, size_text, size_to_json, times
 from cntkio.timeline.dealing import check_deal
 from cntkio.timeline.state import of_partition
 from cntkio.torch import ranks
-from cntkio.torch.epochs import CONSTANT, Epochs, changing
+from cntkio.torch.epochs import Epochs
 from cntkio.torch.sources import readable
 from cntkio.torch.tensors import Layout, TensorMinibatch
 from cntkio.torch.workers import Passed, WatchedDataset, shares
@@ -44,8 +46,9 @@ class MinibatchDataset(Displayed, WatchedDataset):
     that each epoch has an order of its own. After `load_state_dict` the next iteration resumes there.
 
     Args:
-        source: The source to read. From now on only the data set may read it. A `UserMinibatchSource` divides its
-            minibatches itself, so its partition is ``"cntk"``, and it has no epochs (docs/torch.md, "Epochs").
+        source: The source or mixture to read. From now on only the data set may read it. A `UserMinibatchSource`
+            divides its minibatches itself, so its partition is ``"cntk"``. It has no epochs, and a `Mixture` has none
+            (docs/torch.md, "Epochs").
         minibatch_size: Samples of all ranks together, as in CNTK, or a `Budget` (docs/batches.md). Workers do not
             divide it further: each makes whole minibatches of its rank.
         layout: As for `convert`.
@@ -80,7 +83,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
 
     def __init__(
         self,
-        source: MinibatchSource | UserMinibatchSource,
+        source: MinibatchSource | Mixture | UserMinibatchSource,
         minibatch_size: Size,
         *,
         layout: Layout | Mapping[str, Layout] | None = None,
@@ -92,10 +95,10 @@ class MinibatchDataset(Displayed, WatchedDataset):
         world_size: int | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(source, MinibatchSource | UserMinibatchSource):
+        if not isinstance(source, MinibatchSource | Mixture | UserMinibatchSource):
             raise ConfigError(
-                f"source is {type(source).__name__}; expected MinibatchSource(deserializer), or the result of "
-                f"ReaderConfig.open()",
+                f"source is {type(source).__name__}; expected MinibatchSource(deserializer), a Mixture, or the result "
+                f"of ReaderConfig.open()",
                 key="source",
             )
         minibatch_size = _checked_size(minibatch_size, source)
@@ -138,7 +141,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
     @property
     def partition(self) -> Literal["cntk", "balanced", "global"]:
         """The rule that decides the share of each rank."""
-        can_deal = isinstance(self.source, MinibatchSource)
+        can_deal = not isinstance(self.source, UserMinibatchSource)
         return self._partition or ("global" if can_deal and self._rank()[1] > 1 else "cntk")
 
     @property
@@ -175,7 +178,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         if whole_number("epoch", epoch, least=0) and not self._epochs.are_many:
             raise ConfigError(
                 "epochs need a MinibatchSource that ends (for instance with max_sweeps=1) and has no user-defined "
-                "deserializer with a timeline of its own",
+                "deserializer with a timeline of its own; a Mixture has no epochs, a SequenceMixture that ends has",
                 key="epoch",
             )
         if epoch != self.epoch:
@@ -427,7 +430,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         return {**self.__dict__, "_given": self._rank()}  # a spawned worker has no process group
 
 
-def _checked_size(size: Any, source: MinibatchSource | UserMinibatchSource) -> Size:
+def _checked_size(size: Any, source: MinibatchSource | Mixture | UserMinibatchSource) -> Size:
     if isinstance(size, Budget):
         if isinstance(source, UserMinibatchSource):
             raise ConfigError(

@@ -7,14 +7,6 @@ from typing import Any
 
 from cntkio.source import MinibatchSource
 
-CONSTANT = ("version", "settings", "data", "order")
-"""Fields that all states of a source have in common."""
-
-
-def changing(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a source's state that differs from read to read."""
-    return {name: value for name, value in state.items() if name not in CONSTANT}
-
 
 class Epochs:
     """The epochs of a source. The first begins where the source stands now; each is as long as the source's limit.

@@ -8,6 +8,7 @@ from typing import Any
 
 from cntkio.errors import CheckpointError
 from cntkio.minibatch import Minibatch, checked_minibatch
+from cntkio.mixture import Mixture
 from cntkio.source import MinibatchSource
 from cntkio.timeline import Partition
 from cntkio.user_source import UserMinibatchSource
@@ -15,7 +16,7 @@ from cntkio.user_source import UserMinibatchSource
 _STATE_VERSION = 1
 
 
-def readable(source: MinibatchSource | UserMinibatchSource) -> Any:
+def readable(source: MinibatchSource | Mixture | UserMinibatchSource) -> Any:
     """Return a source with the methods that a data set calls."""
     return _UserSource(source) if isinstance(source, UserMinibatchSource) else source
 

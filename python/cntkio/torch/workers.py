@@ -24,8 +24,8 @@ import torch
 import torch.utils.data
 
 from cntkio.errors import CheckpointError, ConfigError
+from cntkio.source.checkpoint import changing
 from cntkio.timeline.state import of_any_worker
-from cntkio.torch.epochs import changing
 from cntkio.torch.tensors import TensorMinibatch
 
 _LONGEST_STATE = 1 << 16
