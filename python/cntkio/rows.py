@@ -23,7 +23,7 @@ from cntkio.displays import counted
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.layouts import class_ids
 from cntkio.minibatch import Minibatch
-from cntkio.timeline import WHOLE, Budget, Partition, Size
+from cntkio.timeline import WHOLE, Budget, GlobalPartition, Partition, Size
 
 _STATE_VERSION = 1
 
@@ -163,8 +163,10 @@ def _samples_of(minibatch: Minibatch) -> _Samples:
     return found
 
 
-def _filled(samples: _Samples, begins: npt.NDArray[np.int64], rows: int, length: int) -> PackedRows:
-    """Put each sequence into the cells from its `begins` on."""
+def _filled(
+    samples: _Samples, begins: npt.NDArray[np.int64], rows: int, length: int, own: slice = slice(None)
+) -> PackedRows:
+    """Put each sequence into the cells from its `begins` on, and return the `own` rows."""
     lengths = samples.lengths
     in_sequence = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     cells = np.repeat(begins, lengths) + in_sequence
@@ -177,14 +179,17 @@ def _filled(samples: _Samples, begins: npt.NDArray[np.int64], rows: int, length:
     segment_ids, position_ids = np.zeros(num_cells, np.int32), np.zeros(num_cells, np.int32)
     segment_ids[cells] = np.repeat(np.arange(1, len(lengths) + 1), lengths)
     position_ids[cells] = in_sequence
+
+    def in_rows(of_cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.ascontiguousarray(of_cells.reshape(rows, length, *of_cells.shape[1:])[own])
+
     values = {}
     for name, of_stream in samples.values.items():
         filled = np.zeros((num_cells, *of_stream.shape[1:]), of_stream.dtype)
         filled[cells] = of_stream
-        values[name] = filled.reshape(rows, length, *of_stream.shape[1:])
-    shape = rows, length
-    cu_seqlens = np.flatnonzero(begins_segment).astype(np.int32)
-    return PackedRows(values, samples.of_sequences, segment_ids.reshape(shape), position_ids.reshape(shape), cu_seqlens)
+        values[name] = in_rows(filled)
+    cu_seqlens = np.flatnonzero(np.append(in_rows(begins_segment[:-1]), True)).astype(np.int32)
+    return PackedRows(values, samples.of_sequences, in_rows(segment_ids), in_rows(position_ids), cu_seqlens)
 
 
 class Readable(Protocol):
@@ -208,13 +213,16 @@ class SplitRows:
     Args:
         source: Source or mixture to read. From now on only this object may read it.
         length: Cells of a row.
-        rows: Number of rows of each result.
+        rows: Number of rows of each result; with a global partition, of all partitions together.
         size: Size of the minibatches that are read; None: the samples of the rows. A pool or an order of any kind can
             be asked for with a `Budget`.
-        partition: The share to read. The shares of several partitions may fill different numbers of rows.
+        partition: The share to read. Of `count` global partitions, partition `i` takes the rows ``i``, ``i + count``,
+            ... of a single reader. All of them read all data, have the same number of results and the same state, which
+            continues on any number of ranks. Other partitions fill rows with their own sequences, perhaps different
+            numbers of rows.
 
     Raises:
-        ConfigError: `length` or `rows` is not possible.
+        ConfigError: `length` or `rows` is not possible, or there are more global partitions than rows.
 
     Example:
         >>> from cntkio import CTFDeserializer, MinibatchSource, infer_streams
@@ -239,7 +247,14 @@ class SplitRows:
     ) -> None:
         self.length, self.rows = whole_number("length", length, least=1), whole_number("rows", rows, least=1)
         self.size: Size = Budget(samples=rows * length, oversize="alone") if size is None else size
-        self._source, self._partition = source, partition
+        self._source, self._partition, self._own = source, partition, slice(None)
+        if isinstance(partition, GlobalPartition):
+            if partition.num_workers > 1 or rows < partition.count:
+                raise ConfigError(
+                    f"{partition} of {counted(rows, 'row')}: expected a row for each partition, without workers",
+                    key="partition",
+                )
+            self._partition, self._own = WHOLE, slice(partition.index, None, partition.count)
         self._begin()
 
     def _begin(self) -> None:
@@ -276,7 +291,7 @@ class SplitRows:
         if not parts:
             return None
         samples = _Samples.joined(parts)
-        return _filled(samples, np.cumsum(samples.lengths) - samples.lengths, self.rows, self.length)
+        return _filled(samples, np.cumsum(samples.lengths) - samples.lengths, self.rows, self.length, self._own)
 
     def __iter__(self) -> Iterator[PackedRows]:
         while (found := self.read()) is not None:
@@ -288,6 +303,8 @@ class SplitRows:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where a `state_dict` was taken, also with other rows, but with the same size and partition.
+
+        Global partitions continue from the state of any number of global partitions.
 
         Raises:
             CheckpointError: The state does not fit the source, or is damaged.

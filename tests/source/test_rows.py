@@ -151,6 +151,53 @@ def test_split_rows_continue_sequences_across_minibatches_and_states(
     ]
 
 
+@settings(max_examples=rounds(30), suppress_health_check=list(HealthCheck))
+@given(
+    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=30), length=st.integers(1, 20),
+    ranks=st.lists(st.integers(1, 4), min_size=1, max_size=4), num_steps=st.integers(0, 3),
+    size=st.sampled_from([None, 17, Budget(padded=40, pool=12, oversize="alone")]),
+)  # fmt: skip
+def test_global_ranks_share_split_rows_and_continue_in_any_number(
+    folder: Path, lengths: list[int], length: int, ranks: list[int], num_steps: int, size: Any
+) -> None:
+    def split(source: MinibatchSource, index: int, count: int) -> SplitRows:
+        return SplitRows(source, length, rows=4, size=size, partition=GlobalPartition(index, count))
+
+    with make(folder, lengths) as source:
+        whole = list(SplitRows(source, length, rows=4, size=size))
+    state, step = None, 0
+    for count in ranks:
+        states = []
+        for index in range(count):
+            with make(folder, lengths) as source:
+                rows = split(source, index, count)
+                if state is not None:
+                    rows.load_state_dict(state)
+                for expected in whole[step : step + num_steps]:
+                    found = rows.read()
+                    assert found is not None
+                    for name, values in found.values.items():
+                        assert values.tolist() == expected.values[name][index::count].tolist()
+                        assert values.flags.c_contiguous
+                    assert found.position_ids.tolist() == expected.position_ids[index::count].tolist()
+                    is_filled = found.segment_ids > 0
+                    of_samples = found.of_sequences["y"][found.segment_ids[is_filled] - 1, 0]
+                    assert of_samples.tolist() == found.values["x"][is_filled][:, 0].tolist()
+                    cells = found.segment_ids.reshape(-1)
+                    for begin, end in itertools.pairwise(found.cu_seqlens.tolist()):
+                        assert begin // length == (end - 1) // length and len(set(cells[begin:end].tolist())) == 1
+                states.append(json.loads(json.dumps(rows.state_dict())))
+                if step + num_steps >= len(whole):
+                    assert rows.read() is None
+        assert all(of_rank == states[0] for of_rank in states)
+        state, step = states[0], step + num_steps
+
+
+def test_global_ranks_of_split_rows_each_need_a_row(folder: Path) -> None:
+    with make(folder, [5, 7, 9]) as source, pytest.raises(ConfigError, match="a row for each partition"):
+        SplitRows(source, 4, rows=1, partition=GlobalPartition(0, 2))
+
+
 def test_a_state_of_split_rows_that_does_not_fit_is_refused(folder: Path) -> None:
     with make(folder, [5, 7, 9]) as source:
         rows = SplitRows(source, 4, rows=1)
