@@ -161,7 +161,7 @@ def test_a_mixture_by_minibatch_has_no_epochs_but_begins_again(tmp_path: Path) -
         mixture.plan(POOLED, GlobalPartition(0, 1, worker=0, num_workers=2))
 
 
-def test_a_mixture_of_sequences_resumes_on_more_ranks_and_in_the_next_epoch(tmp_path: Path) -> None:
+def test_mixed_sequences_resume_on_more_ranks_and_in_the_next_epoch(tmp_path: Path) -> None:
     dataset = mixed(tmp_path, partition="global")
     first = keys(dataset)
     dataset.set_epoch(1)

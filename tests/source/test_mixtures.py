@@ -132,9 +132,7 @@ def test_the_plan_of_a_mixture_agrees_with_its_minibatches(folder: Path, stop: s
 
 
 @pytest.mark.parametrize("partition", [BalancedPartition, GlobalPartition])
-def test_workers_take_steps_in_turn_and_resume_in_any_number_with_global_partitions(
-    folder: Path, partition: Any
-) -> None:
+def test_workers_take_steps_in_turn_and_resume_in_any_number(folder: Path, partition: Any) -> None:
     with make(folder, stop="all") as mixture:
         whole = read(mixture, 10_000, POOLED, partition(1, 2))
     of_workers, states = [], []

@@ -74,6 +74,10 @@ def window_for(budget: Budget, chunks: Chunks, is_random: bool) -> Window | None
     return Window(len(chunks), "chunks") if is_random or budget.pool else None
 
 
+def chunk_of(chunks: Chunks, sequence: int) -> int:
+    return int(np.searchsorted(np.cumsum([0, *map(len, chunks)]), sequence, side="right")) - 1
+
+
 def is_possible(chunks: Chunks, budget: Budget, count: int = 1) -> bool:
     """Return whether the budget leaves a sequence to deliver for each partition."""
     longest = budget.share(count).longest if budget.oversize == "drop" else 9
@@ -129,7 +133,7 @@ def test_each_sequence_comes_once_in_a_small_window(
 
 
 @properties
-@given(chunks=some_chunks, seed=some_seeds, count=st.integers(1, 3), kind=st.sampled_from("cbgw"), data=st.data())
+@given(chunks=some_chunks, seed=some_seeds, count=st.integers(1, 3), kind=st.sampled_from("cbgow"), data=st.data())
 def test_a_state_continues_in_a_new_timeline(
     chunks: Chunks, seed: int, count: int, kind: str, data: st.DataObject
 ) -> None:
@@ -141,10 +145,11 @@ def test_a_state_continues_in_a_new_timeline(
         "c": Partition(index, count),
         "b": BalancedPartition(index, count, data.draw(st.sampled_from(["drop", "repeat"]))),
         "g": GlobalPartition(index, count, data.draw(st.sampled_from(["length", "area"]))),
+        "o": GlobalPartition(index, count, "chunk" if budget.rows is None else "length"),
         "w": GlobalPartition(index, count, "length", "empty", data.draw(st.integers(0, 1)), 2),
     }[kind]
     options: dict[str, Any] = {
-        "window": window_for(budget, chunks, data.draw(st.booleans())),
+        "window": window_for(budget, chunks, kind == "o" or data.draw(st.booleans())),
         "seed": seed,
         "max_sweeps": 2,
         "loads_parts": data.draw(st.booleans()),
@@ -159,7 +164,7 @@ def test_a_state_continues_in_a_new_timeline(
     for at in data.draw(st.sets(st.integers(0, max(len(states) - 1, 0)), max_size=3)) if states else ():
         again = make(chunks, **options)
         again.load_state(states[at])
-        if kind in "gw":  # the state of any rank fits
+        if kind in "gow":  # the state of any rank fits
             assert again.state()["position"] == states[at]["position"]
         rest = list(iter(lambda again=again: again.read(budget, partition), None))
         assert [(s.sequences.tolist(), s.end_of_sweep) for s in rest] == [
@@ -236,7 +241,8 @@ def test_global_partitions_share_the_minibatches_of_a_single_reader(
         "max_sweeps": 2,
         "loads_parts": data.draw(st.booleans()),
     }
-    deal: Any = data.draw(st.sampled_from(["length", "area"]))
+    can_deal_chunks = options["window"] is not None and budget.rows is None
+    deal: Any = data.draw(st.sampled_from(["length", "area", *["chunk"] * can_deal_chunks]))
     whole = read_all(make(chunks, **options), budget, Partition())
     shares = [
         read_all(make(chunks, **options), budget, GlobalPartition(index, count, deal), 3) for index in range(count)
@@ -250,6 +256,12 @@ def test_global_partitions_share_the_minibatches_of_a_single_reader(
             dealt = [rows[at % count][at // count] for at in range(sum(map(len, rows)))]
             assert dealt == rows_of(chunks, batch, budget)
             assert max(map(len, rows)) <= -(-budget.rows // count)
+    if deal == "chunk":  # no rank has sequences of another's chunks in a sweep
+        for first, last in itertools.pairwise([0, *(number + 1 for number, (_, flag) in enumerate(whole) if flag)]):
+            chunks_of = [
+                {chunk_of(chunks, sequence) for batch, _ in share[first:last] for sequence in batch} for share in shares
+            ]
+            assert sum(map(len, chunks_of)) == len(set().union(*chunks_of))
 
 
 @properties
@@ -368,7 +380,12 @@ def test_an_impossible_budget_is_refused(options: dict[str, Any], text: str) -> 
             "about 6 samples",
         ),
         ({"window": None, "truncation_length": 2}, Budget(samples=9), Partition(), "fixed number of steps"),
-        ({"window": Window(2, "chunks")}, Budget(samples=9, pool=2), GlobalPartition(0, 2, "chunk"), "deal='chunk'"),
+        (
+            {"window": Window(2, "chunks")},
+            Budget(rows=2, row_length=9, pool=2),
+            GlobalPartition(0, 2, "chunk"),
+            "deal='chunk' and rows",
+        ),
         ({"window": None}, Budget(samples=9), GlobalPartition(0, 2, "length", "merge"), "remainder='merge'"),
         ({"window": None}, Budget(samples=9, sequences=1), Partition(0, 2), "sequences=1 in a Budget for 2 partitions"),
     ],

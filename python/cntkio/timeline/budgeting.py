@@ -48,10 +48,9 @@ class Budgets:
         """
         if budget.pool is not None:
             self._check_pool(reader, budget, budget.pool)
-            if partition.is_balanced and partition.of_chunks.count > 1:
+            if budget.rows is not None and partition.is_balanced and partition.of_chunks.count > 1:
                 raise ConfigError(
-                    "deal='chunk' and pool exclude each other: a partition does not know the lengths of the "
-                    "sequences in the pool that belong to other partitions; use deal='length'",
+                    "deal='chunk' and rows exclude each other: rows mix chunks; use deal='length'",
                     key="deal",
                 )
         share = budget.share(partition.num_shares)

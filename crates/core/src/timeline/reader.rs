@@ -373,7 +373,10 @@ impl Reader {
     ) -> Result<OpenPool, Stopped> {
         let begin = self.cursor;
         let limits = request.limits.unwrap_or(Limits::only_longest(u32::MAX));
+        // The sequences of all partitions decide where the pool and its minibatches end.
+        let is_part = request.is_global && request.partition.count > 1;
         let of_pool = Request {
+            partition: if is_part { Partition { index: 0, count: 1 } } else { request.partition },
             share: pool.size,
             passed: u64::MAX,
             counts_sequences: pool.counts_sequences,
@@ -388,8 +391,23 @@ impl Reader {
         let seed = self.randomization.map_or(0, |randomization| randomization.seed);
         let seed = seed.wrapping_add(sweep).wrapping_add(first.into());
         let lengths: Vec<u32> = memory::collected(sequences.iter().map(|sequence| sequence.length));
-        let (order, bounds) = batches(&lengths, limits, pool, seed, pause)?;
-        let delivered = memory::collected(order.iter().map(|&index| sequences[index as usize]));
+        let (order, mut bounds) = batches(&lengths, limits, pool, seed, pause)?;
+        let mut delivered: Vec<Delivered> = memory::collected(order.iter().map(|&index| sequences[index as usize]));
+        if let Some(randomization) = self.randomization.filter(|_| is_part) {
+            let plan = self.plan(table, randomization, sweep);
+            let mut is_own = vec![false; plan.chunks.len()];
+            for (rank, &chunk) in (0u64..).zip(&plan.chunks) {
+                is_own[chunk as usize] = rank % request.partition.count == request.partition.index;
+            }
+            let (mut num_own, mut own_before) = (0, Vec::new());
+            for delivered in &delivered {
+                memory::push(&mut own_before, num_own);
+                num_own += usize::from(is_own[delivered.chunk as usize]);
+            }
+            memory::push(&mut own_before, num_own);
+            bounds.iter_mut().for_each(|bound| *bound = own_before[*bound]);
+            delivered.retain(|delivered| is_own[delivered.chunk as usize]);
+        }
         Ok(OpenPool { begin, end, request, pool: pool.clone(), outcome, delivered, bounds })
     }
 
