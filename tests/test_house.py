@@ -33,7 +33,7 @@ QUESTIONS_OF_TYPE = {
     "htkmlf_reader isinstance HTKFeatureDeserializer",
 }
 LONG_CLASSES: set[str] = set()
-LARGE_PROTOCOLS = {"AnyTimeline"}
+LARGE_PROTOCOLS: set[str] = set()
 RUST_MODULES_IN_CIRCLES: set[str] = set()
 PRIVATE_NAMES_IN_TESTS: set[str] = set()
 

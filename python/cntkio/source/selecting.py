@@ -30,7 +30,7 @@ from cntkio.minibatch import Minibatch, Origin
 from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located
 from cntkio.source.chunks import Pieces, Taken
 from cntkio.source.pipeline import HandOver, PackOrder, Prepared, Request, Standing
-from cntkio.timeline import AnyTimeline, Bookmark, ChunkRefs, Partition, Plan, Reads, Selection
+from cntkio.timeline import Bookmark, ChunkRefs, Partition, Plan, Reads, Selection, SequenceOrder
 
 
 class Chunks(Protocol):
@@ -72,7 +72,7 @@ class Selector:
 
     def __init__(
         self,
-        timeline: AnyTimeline,
+        timeline: SequenceOrder,
         corpora: Sequence[Corpus],
         arrangement: Arrangement,
         chunks: Chunks,

@@ -144,7 +144,9 @@ class MinibatchSource(Displayed, StreamsByName):
         self._assembly = assembly
         self._timeline = assembly.timeline
         self._pipeline = assembly.pipeline
-        self._has_text_keys = assembly.arrangement.table.keys.dtype.kind not in "ui"
+        keys_are_texts = assembly.arrangement.table.keys.dtype.kind not in "ui"
+        # A timeline of its own makes the keys itself: as texts, and the table has none.
+        self._has_text_keys = keys_are_texts or assembly.opened.corpora[0].index.joins == "alone"
         checkpoint = Checkpoint(assembly.opened.corpora, assembly.arrangement)
         self._progress = Progress(options, self._recipe, assembly.timeline, assembly.pipeline, checkpoint)
         self.left_out = list(assembly.arrangement.left_out)
@@ -208,7 +210,7 @@ class MinibatchSource(Displayed, StreamsByName):
     @property
     def has_text_keys(self) -> bool:
         """True if the keys of sequences are texts, not numbers."""
-        return self._timeline.names_sequences or self._has_text_keys
+        return self._has_text_keys
 
     @property
     def is_randomized(self) -> bool:

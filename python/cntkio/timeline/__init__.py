@@ -24,7 +24,9 @@ from cntkio.timeline.selection import (
     PartsOfChunks,
     Plan,
     Reads,
+    Resumable,
     Selection,
+    SequenceOrder,
 )
 from cntkio.timeline.state import FULL_DATA_SWEEP, INFINITELY_REPEAT
 from cntkio.timeline.timeline import Timeline
@@ -57,7 +59,9 @@ __all__ = [
     "PartsOfChunks",
     "Plan",
     "Reads",
+    "Resumable",
     "Selection",
+    "SequenceOrder",
     "Size",
     "Timeline",
     "Window",

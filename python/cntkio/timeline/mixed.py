@@ -223,8 +223,6 @@ class MixedTimeline:
         stop: Whether the data end with the first part that has delivered a sweep, with the last, or never.
     """
 
-    names_sequences = False
-
     def __init__(
         self,
         timelines: Sequence[Callable[[], Timeline]],

@@ -178,41 +178,11 @@ class Plan(NamedTuple):
     parts: PartsOfChunks | None = None
 
 
-class AnyTimeline(Protocol):
-    """An order of sequences: all that a source knows of a timeline.
+class SequenceOrder(Protocol):
+    """The reads of a timeline: all that the stages of a source know of it.
 
     Threads may use a timeline in turn, but not at the same time.
     """
-
-    checkpoint_settings: Mapping[str, Any]
-    """Settings that a checkpoint of the source needs in order to recognize this kind of timeline."""
-
-    names_sequences: bool
-    """True if each selection brings its own keys."""
-
-    @property
-    def num_samples(self) -> int:
-        """Samples in a sweep.
-
-        Raises:
-            CorpusError: The timeline does not know the number.
-        """
-
-    @property
-    def num_sequences(self) -> int:
-        """Sequences in a sweep.
-
-        Raises:
-            CorpusError: The timeline does not know the number.
-        """
-
-    @property
-    def num_chunks(self) -> int:
-        """Chunks in a sweep."""
-
-    @property
-    def end(self) -> int | None:
-        """Position at which the data end; None: the timeline cannot tell."""
 
     def read_several(self, minibatch_size_in_samples: Size, partition: Partition, most: int) -> Reads | None:
         """Deliver the sequences of up to `most` reads.
@@ -267,6 +237,17 @@ class AnyTimeline(Protocol):
     def hold(self, bookmark: Bookmark) -> None:
         """Keep the data that make going back to this bookmark cheap, over any number of reads in the same sweep."""
 
+
+class Resumable(Protocol):
+    """The positions of a timeline: epochs, checkpoints and states."""
+
+    checkpoint_settings: Mapping[str, Any]
+    """Settings that a checkpoint of the source needs in order to recognize this kind of timeline."""
+
+    @property
+    def end(self) -> int | None:
+        """Position at which the data end; None: the timeline cannot tell."""
+
     def begin_epoch(
         self, begin: int, end: int, truncation_length: int | None = None, num_rows: int | None = None
     ) -> None:
@@ -308,3 +289,27 @@ class AnyTimeline(Protocol):
         Raises:
             CheckpointError: The state does not fit this timeline.
         """
+
+
+class AnyTimeline(SequenceOrder, Resumable, Protocol):
+    """An order of sequences."""
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in a sweep.
+
+        Raises:
+            CorpusError: The timeline does not know the number.
+        """
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences in a sweep.
+
+        Raises:
+            CorpusError: The timeline does not know the number.
+        """
+
+    @property
+    def num_chunks(self) -> int:
+        """Chunks in a sweep."""

@@ -223,7 +223,6 @@ class Timeline:
     """
 
     checkpoint_settings: Mapping[str, Any] = {}
-    names_sequences: bool = False
 
     def __init__(
         self,
@@ -292,7 +291,6 @@ class Timeline:
 
     @property
     def end(self) -> int:
-        """Position at which the data end."""
         return self._course.end
 
     def _set_course(self, course: _Course) -> None:
@@ -337,7 +335,7 @@ class Timeline:
     def _mode_for(self, size: Size, partition: Partition) -> ReadMode | None:
         """Return the mode of reading for a size and a partition; None: they are new, and the data have ended."""
         if (size, partition) != self._settings:
-            if self._settings is not None and self._has_ended():
+            if self._settings is not None and self.position >= self.end and not any(self._reader.pending):
                 return None
             self._take_up(size, partition)
         return self._mode
@@ -422,9 +420,6 @@ class Timeline:
             return self._budgets.rounds(self._reader, size, partition)
         size = min(size, _LARGEST_POSITION)
         return BalancedRounds.of_size(self._reader, size, partition, counts_sequences=self._counts_sequences)
-
-    def _has_ended(self) -> bool:
-        return self.position >= self.end and not any(self._reader.pending)
 
     # ------------------------------------------------------------------------------------- going back, epochs
 

@@ -380,7 +380,6 @@ class UserTimeline:
     """
 
     checkpoint_settings: Mapping[str, Any] = {"timeline": "local"}
-    names_sequences: bool = True
     end: int | None = None
 
     def __init__(
