@@ -27,13 +27,6 @@ from cntkio.arrow.batches import KEY, RecordBatches, convert, signed, write_arro
 from cntkio.arrow.corpus import ArrowCorpus, read, read_minibatch
 
 __all__ = [
-    "KEY",
-    "ArrowCorpus",
-    "RecordBatches",
-    "convert",
-    "read",
-    "read_minibatch",
-    "signed",
-    "write_arrow",
+    "KEY", "ArrowCorpus", "RecordBatches", "convert", "read", "read_minibatch", "signed", "write_arrow",
     "write_parquet",
-]
+]  # fmt: skip

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from cntkio._core import Chunk
 from cntkio._threads import ForkLock, Job, Workers, num_threads
+from cntkio.arguments import check_word
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats import compressed
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Corpus, Format, Index, Loaded, PlacesInFiles
@@ -64,8 +65,7 @@ def check_keys_of(keys: KeysOf) -> None:
     Raises:
         ConfigError: The value is not possible.
     """
-    if keys not in get_args(KeysOf):
-        raise ConfigError(f"keys is {keys!r}; expected 'unique' or 'per_file'", key="keys")
+    check_word("keys", keys, *get_args(KeysOf))
 
 
 def refuse_other_streams(index: Index, first: Index) -> None:

@@ -10,8 +10,9 @@ up to 2^53. Other numbers become the nearest number of the precision.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -409,6 +410,14 @@ def in_precision(where: str, values: npt.NDArray[Any], dtype: npt.DTypeLike) -> 
         if inexact.size:
             raise CorpusError(f"{where}: {rounded_text(int(inexact.flat[0]), target)}")
     return np.ascontiguousarray(values, target)
+
+
+def digest_of(columns: Iterable[npt.NDArray[Any]], start: bytes = b"") -> str:
+    """Return a checksum of some bytes and of columns, for fingerprints."""
+    digest = hashlib.blake2b(start, digest_size=16)
+    for column in columns:
+        digest.update(np.ascontiguousarray(column).data.cast("B"))
+    return digest.hexdigest()
 
 
 def rounded_text(value: int, dtype: np.dtype[Any]) -> str:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import Job, Workers
+from cntkio.arguments import check_word, whole_number
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf.header import CHUNK_ROW, FIRST_CHUNK, VERSION, Fault, Layout
 from cntkio.formats.detect import CBF_MAGIC
@@ -73,12 +74,8 @@ class CBFWriter:
         chunk_size_in_bytes: int = 32 << 20,
         layout: Layout = "2.x",
     ) -> None:
-        if layout not in _LARGEST_COUNT:
-            raise ConfigError(f"layout {layout!r}; expected '2.x' or 'documented'", key="layout")
-        if chunk_size_in_bytes < 1:
-            raise ConfigError(
-                f"chunk_size_in_bytes is {chunk_size_in_bytes}; expected at least 1", key="chunk_size_in_bytes"
-            )
+        check_word("layout", layout, *_LARGEST_COUNT)
+        whole_number("chunk_size_in_bytes", chunk_size_in_bytes, least=1)
         _check_writable(streams, layout)
         self._path = os.fspath(path)
         self._streams = list(streams)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads, piece_size
-from cntkio.arguments import check_fields, float_type
+from cntkio.arguments import check_fields, float_type, whole_number
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.block_cache import require_room_in_cache
@@ -133,19 +133,14 @@ class CTFDeserializer(CntkOptions):
         if not self.streams:
             raise ConfigError("CTFDeserializer: no streams; expected at least one StreamDef", key="streams")
         self.dtype = float_type("dtype", self.dtype)
-        if self.chunk_size_in_bytes < 1:
-            raise ConfigError(
-                f"chunk_size_in_bytes is {self.chunk_size_in_bytes}; expected at least 1", key="chunk_size_in_bytes"
-            )
+        whole_number("chunk_size_in_bytes", self.chunk_size_in_bytes, least=1)
         seen: dict[str, str] = {}
         for name, stream in self.streams.items():
             self._check_stream(name, stream)
             other = seen.setdefault(stream["stream_alias"], name)
             if other != name:
-                raise ConfigError(
-                    f"streams {other!r} and {name!r} have the same name {stream['stream_alias']!r} in the file",
-                    key=name,
-                )
+                what = f"streams {other!r} and {name!r} have the same name {stream['stream_alias']!r} in the file"
+                raise ConfigError(what, key=name)
         check_definers([name for name, stream in self.streams.items() if stream["defines_mb_size"]])
 
     def _check_stream(self, name: str, stream: Mapping[str, Any]) -> None:
@@ -276,7 +271,7 @@ class CTFFormat(Format):
     form = "ctf"
 
     def __init__(self, options: CTFDeserializer, opening: Opening, largest: int, are_several: bool) -> None:
-        self.options, self._opening = options, opening
+        self.options, self.opening = options, opening
         self.text_keys = opening.text_keys
         self._are_several = are_several
         self.report = opening.report(options.label, options.max_errors)
@@ -314,7 +309,7 @@ class CTFFormat(Format):
             self.schema,
             defining=self.defining,
             has_words=self.text_keys,
-            is_compact=self._opening.ahead.is_packed,
+            is_compact=self.opening.ahead.is_packed,
             is_subset=options.subset,
             keeps_findings=self.report.is_observed,
             notes_unknown_names=self.report.asks_for(UNKNOWN_NAME),

@@ -14,7 +14,6 @@ Nothing here loops over frames. Files are read one after the other; a run of suc
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import os
 from collections import Counter
@@ -51,14 +50,12 @@ from cntkio.formats.htk.lists import (
     Frames,
     GatheredFrames,
     Listed,
+    Lists,
     Ranges,
     decoded,
     first_same,
     first_sound,
-    in_its_list,
     join_lists,
-    place_in_lists,
-    read_list,
     runs_of,
 )
 from cntkio.formats.htk.options import (
@@ -72,7 +69,7 @@ from cntkio.formats.htk.options import (
     window_of,
 )
 from cntkio.formats.report import first_few
-from cntkio.formats.table import ListedFiles, SequenceTable, span_at
+from cntkio.formats.table import ListedFiles, SequenceTable, digest_of, span_at
 from cntkio.hints import suggests_keywords, wording
 from cntkio.streams import LARGEST_DIM, StreamDefs, StreamInformation, named
 
@@ -219,12 +216,12 @@ class HTKFormat(Format):
 
     def __init__(self, settings: FeatureSettings, opening: Opening) -> None:
         self._settings = settings
-        self._lists = listed_files(settings.lists, option="scp")
-        self.report = opening.report(shown_files(self._lists))
+        self._lists = Lists(listed_files(settings.lists, option="scp"), settings.prefix, settings.compatible)
+        self.report = opening.report(shown_files(self._lists.paths))
 
     def index(self, file: OpenedFile, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         settings = self._settings
-        lists = [read_list(path, prefix=settings.prefix, compatible=settings.compatible) for path in self._lists]
+        lists = self._lists.read()
         # Each list has its own paths, so the path of an utterance identifies its list.
         first_paths = np.cumsum([0, *(len(listed.paths) for listed in lists)])
         listed = self._without_unwanted(join_lists(lists), first_paths)
@@ -261,7 +258,7 @@ class HTKFormat(Format):
             self.report.name,
             (StreamInformation(settings.name, 0, "dense", settings.dtype, dim, settings.defines_mb_size),),
             table,
-            of_lists[0] if len(of_lists) == 1 else fingerprint_of_files(self._lists, of_lists),
+            of_lists[0] if len(of_lists) == 1 else fingerprint_of_files(self._lists.paths, of_lists),
             HTKLayout(listed, model, window),
             num_bytes=int(lengths.sum(dtype=np.int64)) * model.frame_size,
             utterances=Utterances(
@@ -299,11 +296,11 @@ class HTKFormat(Format):
         common = np.flatnonzero(list_of != list_of[first])
         if len(common):
             index = common[0]
-            other = self._lists[list_of[first[index]]]
+            other = self._lists.paths[list_of[first[index]]]
             raise FormatError(
                 f"{other} has this utterance, too (utterances in several lists: {len(common)}); expected keys that "
                 "differ",
-                path=self._lists[list_of[index]],
+                path=self._lists.paths[list_of[index]],
                 sequence=decoded(listed.keys[index]),
                 stream=self._settings.name,
                 kind="repeated utterance",
@@ -336,16 +333,9 @@ class HTKFormat(Format):
     def _error(
         self, listed: Listed, what: str, sequence_index: int, byte: int | None = None, kind: str | None = None
     ) -> FormatError:
-        settings, path, key = self._settings, listed.path_of(sequence_index), listed.keys[sequence_index]
-        place = place_in_lists(self._lists, key, path, prefix=settings.prefix, compatible=settings.compatible)
-        return FormatError(
-            f"{what} ({place})",
-            path=os.fsdecode(path),
-            byte=byte,
-            sequence=decoded(key),
-            stream=settings.name,
-            kind=kind,
-        )
+        path, key = listed.path_of(sequence_index), listed.keys[sequence_index]
+        what, stream = f"{what} ({self._lists.place(key, path)})", self._settings.name
+        return FormatError(what, path=os.fsdecode(path), byte=byte, sequence=decoded(key), stream=stream, kind=kind)
 
     def _check_range(self, listed: Listed, header: Header, utterances: npt.NDArray[np.int64]) -> None:
         """Refuse utterances that reach beyond the end of their file."""
@@ -425,16 +415,13 @@ class HTKFormat(Format):
 
     def _open(self, files: FeatureFiles, listed: Listed, sequence_index: int) -> OpenFile:
         """Open the file of an utterance. Errors name the utterance."""
-        path, settings = listed.path_of(sequence_index), self._settings
+        path = listed.path_of(sequence_index)
         try:
             return files.open(path)
         except FormatError as error:
             raise self._error(listed, error.what, sequence_index, error.byte, error.kind) from None
         except OSError as error:
-            raise in_its_list(
-                error, self._lists, listed.keys[sequence_index], path,
-                prefix=settings.prefix, compatible=settings.compatible,
-            ) from None  # fmt: skip
+            raise self._lists.completed(error, listed.keys[sequence_index], path) from None
 
     def _gather(
         self, layout: HTKLayout, gathered: GatheredFrames, files: FeatureFiles, run: npt.NDArray[np.int64]
@@ -522,7 +509,4 @@ def _frames(listed: Listed, sequence_index: int) -> str:
 def _fingerprint(listed: Listed, first_path: int) -> str:
     """Return the fingerprint of the utterances of a list, which does not depend on the other lists."""
     files = listed.files - np.uint32(first_path)
-    digest = hashlib.blake2b(digest_size=16)
-    for column in (listed.keys, listed.first, listed.lengths, files):
-        digest.update(np.ascontiguousarray(column).data.cast("B"))
-    return f"{len(files)}:{digest.hexdigest()}"
+    return f"{len(files)}:{digest_of((listed.keys, listed.first, listed.lengths, files))}"

@@ -164,7 +164,7 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
                             line=1,
                         ) from error
                     key = keys[np.argmax(files == file)]
-                    raise in_its_list(error, [name], key, paths[file], prefix=prefix, compatible=compatible) from None
+                    raise Lists([name], prefix, compatible).completed(error, key, paths[file]) from None
         lengths[is_whole] = counts[index]
     return Listed(keys, paths, files, first, lengths)
 
@@ -191,37 +191,40 @@ def _line_of(text: bytes, sequence_index: int) -> int:
     return 1 + text.count(b"\n", 0, start) + text.count(b"\r", 0, start) - text.count(b"\r\n", 0, start)
 
 
-def in_its_list(
-    error: OSError, lists: Sequence[str], key: bytes, path: bytes, *, prefix: str, compatible: bool
-) -> OSError:
-    """Return an error about a feature file, completed by the list, the line, the utterance and the prefix.
+class Lists(NamedTuple):
+    """Lists of utterances, and how they are read.
 
-    Arguments as for `place_in_lists`; `error` is the error of the operating system.
-    """
-    where = place_in_lists(lists, key, path, prefix=prefix, compatible=compatible)
-    with_prefix = f", with the prefix {prefix!r}" if prefix else ""
-    what = f"{error.strerror} (utterance {decoded(key)} of {where}{with_prefix})" if where else error.strerror
-    return type(error)(error.errno, what, error.filename)
-
-
-def place_in_lists(lists: Sequence[str], key: bytes, path: bytes, *, prefix: str, compatible: bool) -> str:
-    """Return the list and the line of an utterance; empty if no list has it.
-
-    Args:
-        lists: The lists; one of them names the file.
-        key: The utterance.
-        path: The file.
+    Attributes:
+        paths: The lists.
         prefix: As for `read_list`.
         compatible: As for `read_list`.
     """
-    for name in lists:
-        scanned = _scanned(text := all_bytes(name), name, prefix, compatible)
-        if isinstance(scanned, _core.HTKListError) or path not in scanned.paths:
-            continue
-        is_it = (text_rows(scanned.keys) == key) & (scanned.files == scanned.paths.index(path))
-        if is_it.any():
-            return f"{name}, line {_line_of(text, int(np.argmax(is_it)))}"
-    return ""
+
+    paths: Sequence[str]
+    prefix: str = ""
+    compatible: bool = False
+
+    def read(self) -> list[Listed]:
+        """Read each list, as `read_list` does."""
+        return [read_list(path, prefix=self.prefix, compatible=self.compatible) for path in self.paths]
+
+    def place(self, key: bytes, path: bytes) -> str:
+        """Return the list and the line of an utterance, by its key and its file; empty if no list has it."""
+        for name in self.paths:
+            scanned = _scanned(text := all_bytes(name), name, self.prefix, self.compatible)
+            if isinstance(scanned, _core.HTKListError) or path not in scanned.paths:
+                continue
+            is_it = (text_rows(scanned.keys) == key) & (scanned.files == scanned.paths.index(path))
+            if is_it.any():
+                return f"{name}, line {_line_of(text, int(np.argmax(is_it)))}"
+        return ""
+
+    def completed(self, error: OSError, key: bytes, path: bytes) -> OSError:
+        """Complete an error about a feature file by the list, the line, the utterance and the prefix."""
+        where = self.place(key, path)
+        with_prefix = f", with the prefix {self.prefix!r}" if self.prefix else ""
+        what = f"{error.strerror} (utterance {decoded(key)} of {where}{with_prefix})" if where else error.strerror
+        return type(error)(error.errno, what, error.filename)
 
 
 def first_header(path: str | os.PathLike[str], *, prefix: str = "") -> Header:
@@ -233,12 +236,12 @@ def first_header(path: str | os.PathLike[str], *, prefix: str = "") -> Header:
     listed = read_list(path, prefix=prefix)
 
     def header(sequence_index: int) -> Header:
-        path_of = listed.paths[int(listed.files[sequence_index])]
+        path_of = listed.path_of(sequence_index)
         try:
             return files.open(path_of).header
         except OSError as error:
-            key = listed.keys[sequence_index]
-            raise in_its_list(error, [os.fspath(path)], key, path_of, prefix=prefix, compatible=False) from None
+            lists = Lists([os.fspath(path)], prefix)
+            raise lists.completed(error, listed.keys[sequence_index], path_of) from None
 
     with FeatureFiles(compatible=False) as files:
         return first_sound(header, listed.files)

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.arguments import check_fields, float_type
+from cntkio.arguments import check_fields, check_word, float_type
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import CntkOptions, whole_value
 from cntkio.hints import folded
@@ -25,7 +25,6 @@ _T = TypeVar("_T")
 _D = TypeVar("_D")
 
 Unequal = Literal["error", "drop", "keep"]
-_UNEQUAL = get_args(Unequal)
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
@@ -65,10 +64,8 @@ class UtteranceOptions(CntkOptions):
                     "StreamDef(scp=...) for features and StreamDef(mlf=...) for labels",
                     key=name,
                 )
-        if self.unequal_lengths not in (None, *_UNEQUAL):
-            raise ConfigError(
-                f"unequal_lengths is {self.unequal_lengths!r}; expected one of {_UNEQUAL}", key="unequal_lengths"
-            )
+        if self.unequal_lengths is not None:
+            check_word("unequal_lengths", self.unequal_lengths, *get_args(Unequal))
         return checked
 
     def __setstate__(self, state: dict[str, Any]) -> None:

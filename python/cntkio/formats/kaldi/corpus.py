@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads
-from cntkio.arguments import check_fields, float_type
+from cntkio.arguments import check_fields, check_word, float_type, whole_number
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import (
     OPENING,
@@ -45,12 +44,11 @@ from cntkio.formats.kaldi.objects import (
     fault_words,
     found_in,
     joined,
-    refuse_content,
 )
 from cntkio.formats.mlf import read_mapping
 from cntkio.formats.remote import Remote, located
 from cntkio.formats.report import first_few
-from cntkio.formats.table import ListedFiles, SequenceTable
+from cntkio.formats.table import ListedFiles, SequenceTable, digest_of
 from cntkio.formats.text_input import TextInput, explained
 from cntkio.hints import suggests_keywords
 from cntkio.streams import LARGEST_DIM, StorageFormat, StreamInformation
@@ -121,19 +119,14 @@ class KaldiDeserializer:
         self.filename, self.remote = located("filename", self.filename, self.remote)
         check_fields(self)
         self.dtype = float_type("dtype", self.dtype)
-        refuse_content(self.content)
+        if self.content is not None:
+            check_word("content", self.content, "frames", "vectors", "classes", "map")
         self.context = window_of(self.context)
         if self.shape is not None and not 1 <= self.shape <= LARGEST_DIM:
             raise ConfigError(f"shape is {self.shape}; expected 1 to {LARGEST_DIM}", key="shape")
-        if self.chunk_size_in_bytes < 1:
-            raise ConfigError(
-                f"chunk_size_in_bytes is {self.chunk_size_in_bytes}; expected at least 1", key="chunk_size_in_bytes"
-            )
-        if self.unequal_lengths not in (None, "error", "drop", "keep"):
-            raise ConfigError(
-                f"unequal_lengths is {self.unequal_lengths!r}; expected 'error', 'drop', 'keep' or None",
-                key="unequal_lengths",
-            )
+        whole_number("chunk_size_in_bytes", self.chunk_size_in_bytes, least=1)
+        if self.unequal_lengths is not None:
+            check_word("unequal_lengths", self.unequal_lengths, "error", "drop", "keep")
         if self.broadcast and (any(self.context) or self.dtype == np.float64):
             raise ConfigError("broadcast excludes a context, and float64", key="broadcast")
 
@@ -489,8 +482,6 @@ def _together(text: TextInput, objects: Objects, which: npt.NDArray[np.int64]) -
 
 
 def _fingerprint(objects: Objects) -> str:
-    digest = hashlib.blake2b("\n".join(objects.sums).encode(), digest_size=16)
     columns = (objects.keys, objects.files, objects.offsets, objects.first_rows, objects.lengths, objects.first_cols)
-    for column in columns:
-        digest.update(np.ascontiguousarray(column).data.cast("B"))
-    return f"{len(objects.keys)}:{digest.hexdigest()}"
+    sums = "\n".join(objects.sums).encode()
+    return f"{len(objects.keys)}:{digest_of(columns, sums)}"

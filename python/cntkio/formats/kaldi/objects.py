@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.errors import ConfigError, FormatError
+from cntkio.errors import FormatError
 from cntkio.formats.detect import other_in
 from cntkio.formats.htk.lists import decoded, text_rows
 from cntkio.formats.open_input import open_input
@@ -379,18 +379,6 @@ def _cut(
 def _line_of(files: Files, path: str, lines: npt.NDArray[Any], index: int) -> int:
     with closing(files.open(path)) as text:
         return int(Locator(text).lines_of(lines[index : index + 1].astype(np.int64))[0])
-
-
-def refuse_content(content: str | None) -> None:
-    """Refuse a value of the option `content` that is not known.
-
-    Raises:
-        ConfigError: The value is not possible.
-    """
-    if content not in (None, "frames", "vectors", "classes", "map"):
-        raise ConfigError(
-            f"content is {content!r}; expected 'frames', 'vectors', 'classes', 'map' or None", key="content"
-        )
 
 
 def fault_words(fault: int) -> tuple[str, str]:

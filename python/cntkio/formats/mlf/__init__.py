@@ -5,14 +5,6 @@ from cntkio.formats.mlf.entries import FRAME_PERIOD, Targets, infer_labels, read
 from cntkio.formats.mlf.writer import write_binary_mlf, write_mapping, write_mlf
 
 __all__ = [
-    "FRAME_PERIOD",
-    "HTKMLFBinaryDeserializer",
-    "HTKMLFDeserializer",
-    "Targets",
-    "infer_labels",
-    "read_mapping",
-    "read_targets",
-    "write_binary_mlf",
-    "write_mapping",
-    "write_mlf",
-]
+    "FRAME_PERIOD", "HTKMLFBinaryDeserializer", "HTKMLFDeserializer", "Targets", "infer_labels", "read_mapping",
+    "read_targets", "write_binary_mlf", "write_mapping", "write_mlf",
+]  # fmt: skip

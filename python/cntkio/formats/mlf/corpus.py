@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +66,7 @@ from cntkio.formats.mlf.entries import (
     scan_binary,
 )
 from cntkio.formats.report import first_few
-from cntkio.formats.table import FileSpans, SequenceTable, span_at
+from cntkio.formats.table import FileSpans, SequenceTable, digest_of, span_at
 from cntkio.formats.text_input import InputFile, Locator, all_bytes
 from cntkio.hints import suggests_keywords
 from cntkio.streams import LARGEST_DIM, StorageFormat, StreamDefs, StreamInformation
@@ -141,58 +140,57 @@ class LabelSettings:
             raise ConfigError(f"{chosen[0]} and {chosen[1]} exclude each other", key=key)
 
 
-class LabelOptions(Protocol):
-    """Options that the deserializers of text and of binary label files have in common."""
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
+class LabelOptions(UtteranceOptions):
+    """Options that the deserializers of text and of binary label files have in common, besides their `streams`.
 
-    streams: StreamDefs
-    as_class_ids: bool
-    unequal_lengths: Unequal | None
-    compatible: bool
-    strict: bool
-    stream_options: Mapping[str, Mapping[str, Any]]
-    defines_mb_size: bool
-    dtype: npt.DTypeLike
-
-
-def settings_of(options: LabelOptions, arguments: Mapping[str, Any]) -> LabelSettings:
-    """Return the settings of a deserializer's only stream.
-
-    Args:
-        options: The deserializer.
-        arguments: The arguments that `stream_options` may replace.
-
-    Raises:
-        ConfigError: An option is not possible, or contradicts another.
-        OSError: A list of label files cannot be read.
+    Attributes:
+        as_class_ids: Deliver the class of each frame instead of a sparse vector.
     """
-    deserializer, streams, compatible = type(options).__name__, options.streams, options.compatible
-    if len(streams) != 1:
-        raise ConfigError(f"{deserializer} only accepts a single stream; it has {len(streams)}", key="streams")
-    ((name, stream),) = streams.items()
-    merged = merge_stream(name, {**stream, **arguments}, options.stream_options, LABEL_STREAM)
-    paths = (*paths_of(merged.get("mlf") or ()), *_listed_paths(merged.get("mlf_list") or ()))
-    if not paths:
-        raise ConfigError("no master label files specified: StreamDef(mlf=...) is missing", key=name)
-    if longest_of(name, merged, compatible=compatible) is not None:
-        raise ConfigError(
-            "set max_sequence_length on the feature deserializer; labels have no limit of their own", key=name
+
+    as_class_ids: bool = False
+
+    def _label_settings(self, streams: StreamDefs, *, cache_index: bool = False, **more: Any) -> LabelSettings:
+        """Return the settings of the only stream.
+
+        Args:
+            streams: The stream.
+            cache_index: Whether to keep the entries in an index cache; `stream_options` may ask for it, too.
+            more: Entries of the stream that `stream_options` may replace, and settings of text files.
+
+        Raises:
+            ConfigError: An option is not possible, or contradicts another.
+            OSError: A list of label files cannot be read.
+        """
+        compatible = self.compatible
+        if len(streams) != 1:
+            raise ConfigError(f"{self.label} only accepts a single stream; it has {len(streams)}", key="streams")
+        ((name, stream),) = streams.items()
+        entries = {entry: more.pop(entry) for entry in LABEL_STREAM.values() if entry in more}
+        merged = merge_stream(name, {**stream, **entries}, self.stream_options, LABEL_STREAM)
+        paths = (*paths_of(merged.get("mlf") or ()), *_listed_paths(merged.get("mlf_list") or ()))
+        if not paths:
+            raise ConfigError("no master label files specified: StreamDef(mlf=...) is missing", key=name)
+        if longest_of(name, merged, compatible=compatible) is not None:
+            what = "set max_sequence_length on the feature deserializer; labels have no limit of their own"
+            raise ConfigError(what, key=name)
+        return LabelSettings(
+            name=name,
+            paths=paths,
+            dim=size_of(name, merged.get("dim"), _LARGEST_DIM_OF_CNTK if compatible else LARGEST_DIM, "classes"),
+            mapping_file=merged.get("label_mapping_file"),
+            target_file=merged.get("target_file"),
+            target_dim=merged.get("target_dim"),
+            as_class_ids=self.as_class_ids,
+            marks_starts=read_entry(name, merged, "phone_boundaries", truth, False),
+            defines_mb_size=self.defines_mb_size or read_entry(name, merged, "defines_mb_size", truth, False),
+            cache_index=cache_index or read_entry(name, merged, "cache_index", truth, False),
+            unequal_lengths=self.unequal_lengths or ("keep" if compatible else "error"),
+            compatible=compatible,
+            strict=self.strict,
+            dtype=float_type("dtype", self.dtype),
+            **more,
         )
-    return LabelSettings(
-        name=name,
-        paths=paths,
-        dim=size_of(name, merged.get("dim"), _LARGEST_DIM_OF_CNTK if compatible else LARGEST_DIM, "classes"),
-        mapping_file=merged.get("label_mapping_file"),
-        target_file=merged.get("target_file"),
-        target_dim=merged.get("target_dim"),
-        as_class_ids=options.as_class_ids,
-        marks_starts=read_entry(name, merged, "phone_boundaries", truth, False),
-        defines_mb_size=options.defines_mb_size or read_entry(name, merged, "defines_mb_size", truth, False),
-        cache_index=read_entry(name, merged, "cache_index", truth, False),
-        unequal_lengths=options.unequal_lengths or ("keep" if compatible else "error"),
-        compatible=compatible,
-        strict=options.strict,
-        dtype=float_type("dtype", options.dtype),
-    )
 
 
 def _listed_paths(lists: Any) -> tuple[str, ...]:
@@ -208,7 +206,7 @@ _CHUNK_FRAMES = 1 << 20
 
 @suggests_keywords
 @dataclasses.dataclass(eq=False, repr=False)
-class HTKMLFDeserializer(UtteranceOptions):
+class HTKMLFDeserializer(LabelOptions):
     """Labels in master label files of HTK.
 
     Args:
@@ -247,7 +245,6 @@ class HTKMLFDeserializer(UtteranceOptions):
     _: dataclasses.KW_ONLY
     times: Times = "auto"
     frame_period: float = FRAME_PERIOD
-    as_class_ids: bool = False
     labelToTargetMappingFile: str | os.PathLike[str] | None = None  # noqa: N815 - CNTK's name
     targetDim: int | None = None  # noqa: N815 - CNTK's name
     cache_index: bool = False
@@ -264,19 +261,16 @@ class HTKMLFDeserializer(UtteranceOptions):
         self._settings()
 
     def _settings(self) -> LabelSettings:
-        arguments = {
-            "label_mapping_file": self.label_mapping_file,
-            "phone_boundaries": self.phoneBoundaries,
-            "target_file": self.labelToTargetMappingFile,
-            "target_dim": self.targetDim,
-        }
-        common = settings_of(self, arguments)
-        return dataclasses.replace(
-            common,
+        return self._label_settings(
+            self.streams,
+            label_mapping_file=self.label_mapping_file,
+            phone_boundaries=self.phoneBoundaries,
+            target_file=self.labelToTargetMappingFile,
+            target_dim=self.targetDim,
+            cache_index=self.cache_index,
             is_text=True,
             times=self.times,
             frame_period=self.frame_period,
-            cache_index=self.cache_index or common.cache_index,
         )
 
     def parts(self) -> Sequence[HTKMLFDeserializer]:
@@ -317,7 +311,7 @@ class HTKMLFDeserializer(UtteranceOptions):
 
 @suggests_keywords
 @dataclasses.dataclass(eq=False, repr=False)
-class HTKMLFBinaryDeserializer(UtteranceOptions):
+class HTKMLFBinaryDeserializer(LabelOptions):
     """Labels in binary master label files.
 
     Args:
@@ -342,13 +336,12 @@ class HTKMLFBinaryDeserializer(UtteranceOptions):
 
     streams: StreamDefs
     _: dataclasses.KW_ONLY
-    as_class_ids: bool = False
     cntk_type = "HTKMLFBinaryDeserializer"
     cntk_options = BINARY_LABELS
 
     def __post_init__(self) -> None:
         self.streams = self.check_common(self.streams)
-        settings_of(self, {})
+        self._label_settings(self.streams)
 
     def parts(self) -> Sequence[HTKMLFBinaryDeserializer]:
         return (self,)
@@ -360,7 +353,7 @@ class HTKMLFBinaryDeserializer(UtteranceOptions):
             OSError: A file cannot be read.
             FormatError: A file breaks the format.
         """
-        settings = settings_of(self, {})
+        settings = self._label_settings(self.streams)
         return FileCorpus(MLFFormat(settings, functools.partial(scan_binary, dim=settings.dim), opening))
 
 
@@ -549,13 +542,9 @@ class MLFFormat(Format):
         digest = self._digest(layout.keys, layout.lengths, *layout.classes, *layout.starts)
         return f"{len(layout.keys)}:{digest}"
 
-    def _digest(self, *columns: Any) -> str:
-        digest = hashlib.blake2b(digest_size=16)
-        for column in columns:
-            digest.update(np.ascontiguousarray(column).data.cast("B"))
-        if self._targets is not None:
-            digest.update(self._targets.rows)
-        return digest.hexdigest()
+    def _digest(self, *columns: npt.NDArray[Any]) -> str:
+        rows = b"" if self._targets is None else self._targets.rows
+        return digest_of([*columns, np.frombuffer(rows, np.uint8)])
 
     def parse(self, file: OpenedFile, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         layout: MLFLayout = index.layout

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.arguments import check_fields, float_type
+from cntkio.arguments import check_fields, float_type, whole_number
 from cntkio.errors import ConfigError
 from cntkio.formats.contract import OPENING, Deserializer, Index, Opening
 from cntkio.formats.corpus import FileCorpus, KeysOf, check_keys_of
@@ -100,10 +100,7 @@ class SvmlightDeserializer:
                 raise ConfigError(f"{name} is {dim}; expected 1 to {LARGEST_DIM}", key=name)
         if self.num_labels is not None and not self.multilabel:
             raise ConfigError("num_labels needs multilabel=True", key="num_labels")
-        if self.chunk_size_in_bytes < 1:
-            raise ConfigError(
-                f"chunk_size_in_bytes is {self.chunk_size_in_bytes}; expected at least 1", key="chunk_size_in_bytes"
-            )
+        whole_number("chunk_size_in_bytes", self.chunk_size_in_bytes, least=1)
 
     @property
     def label(self) -> str:
@@ -202,7 +199,7 @@ class _SvmlightFormat(CTFFormat):
             self.schema[-1] = self.schema[-1]._replace(is_double=True)
         self.core_schema = _core.CTFSchema(
             self.schema,
-            is_compact=self._opening.ahead.is_packed,
+            is_compact=self.opening.ahead.is_packed,
             keeps_findings=self.report.is_observed,
             svmlight=(self._base, own.query_id, own.num_features is not None),
         )
