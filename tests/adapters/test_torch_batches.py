@@ -35,7 +35,7 @@ def make(folder: Path, budget: Any = POOLED, **options: Any) -> MinibatchDataset
     if not path.exists():
         path.write_text("".join(f"{key} |x {key}\n" for key in range(100) for _ in range(1 + key * key % 8)))
     source = MinibatchSource(CTFDeserializer(path, STREAMS, chunk_size_in_bytes=200), max_sweeps=1)
-    return MinibatchDataset(source, budget, layout="ragged", **options)
+    return MinibatchDataset(source, budget, **{"layout": "ragged", **options})
 
 
 def keys(minibatches: Any) -> list[list[int]]:
@@ -179,6 +179,35 @@ def test_mixed_sequences_resume_on_more_ranks_and_in_the_next_epoch(tmp_path: Pa
         of_rank.load_state_dict(state)
     found = [sorted(sum(batches, [])) for batches in zip(*map(keys, resumed), strict=True)]
     assert found == [sorted(batch) for batch in second[3:]]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_layout_of_rows_gives_each_rank_its_rows_in_one_shape(tmp_path: Path, num_workers: int) -> None:
+    budget = Budget(rows=4, row_length=16, pool=50)
+    whole = [packed(minibatch, 16, rows=4) for minibatch in make(tmp_path, budget).source.minibatches(budget)]
+    for rank in range(2):
+        dataset = make(tmp_path, budget, layout="rows", rank=rank, world_size=2)
+        found = list(DataLoader(dataset, None, num_workers=num_workers))
+        assert len(found) == len(whole)
+        for minibatch, rows in zip(found, whole, strict=True):
+            assert list(minibatch) == ["x", "segment_ids", "position_ids", "cu_seqlens"]
+            assert minibatch["x"].tolist() == rows.values["x"][rank::2].tolist()
+            assert minibatch["position_ids"].tolist() == rows.position_ids[rank::2].tolist()
+            assert minibatch["segment_ids"].max() == minibatch.num_sequences
+            assert minibatch["cu_seqlens"].dtype == torch.int32 and minibatch["cu_seqlens"][-1] == 2 * 16
+    dataset = make(tmp_path, budget, layout="rows", rank=1, world_size=3, partition="balanced")
+    assert all(minibatch["x"].shape[:2] == (1, 16) for minibatch in dataset)
+
+
+def test_the_layout_of_rows_needs_rows_and_free_names(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs a size with rows, but minibatch_size is Budget"):
+        make(tmp_path, layout="rows")
+    (tmp_path / "s.ctf").write_text("|segment_ids 1\n")
+    streams = StreamDefs(segment_ids=StreamDef(field="segment_ids", shape=1))
+    source = MinibatchSource(CTFDeserializer(tmp_path / "s.ctf", streams), max_sweeps=1)
+    dataset = MinibatchDataset(source, Budget(rows=1, row_length=9, pool=1), layout="rows")
+    with pytest.raises(ConfigError, match="tensors of its own named 'segment_ids'"):
+        next(iter(dataset))
 
 
 def test_rows_and_padded_batches_arrive_without_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

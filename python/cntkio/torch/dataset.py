@@ -16,17 +16,18 @@ from cntkio.displays import Description, Displayed
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.hints import suggests_keywords
 from cntkio.layouts import check_layout
+from cntkio.minibatch import Minibatch
 from cntkio.mixture import Mixture
 from cntkio.source import MinibatchSource
 from cntkio.source.checkpoint import CONSTANT, changing
 from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
-from cntkio.timeline.budget import Budget, Size, about_samples, size_text, size_to_json, times
+from cntkio.timeline.budget import Budget, Size, about_samples, row_length_of, size_text, size_to_json, times
 from cntkio.timeline.dealing import check_deal
 from cntkio.timeline.state import of_partition
 from cntkio.torch import ranks
 from cntkio.torch.epochs import Epochs
 from cntkio.torch.sources import readable
-from cntkio.torch.tensors import Layout, TensorMinibatch
+from cntkio.torch.tensors import Layout, TensorMinibatch, in_rows
 from cntkio.torch.workers import Passed, WatchedDataset, shares
 from cntkio.user_source import UserMinibatchSource
 
@@ -51,7 +52,9 @@ class MinibatchDataset(Displayed, WatchedDataset):
             (docs/torch.md, "Epochs").
         minibatch_size: Samples of all ranks together, as in CNTK, or a `Budget` (docs/batches.md). Workers do not
             divide it further: each makes whole minibatches of its rank.
-        layout: As for `convert`.
+        layout: As for `convert`; or ``"rows"``: the tensors of `cntkio.packed`, by the names of streams and
+            ``segment_ids``, ``position_ids``, ``cu_seqlens``, for a `Budget` with rows. A rank has its share of the
+            rows, with global partitions rounded up.
         device: As for `convert`; must be None with workers or pinned memory.
         partition: ``"global"``: the sequences of each minibatch are dealt to all ranks, so that all ranks have the same
             number of minibatches, and a state continues on any number of ranks and workers (docs/timeline.md, "Global
@@ -86,7 +89,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         source: MinibatchSource | Mixture | UserMinibatchSource,
         minibatch_size: Size,
         *,
-        layout: Layout | Mapping[str, Layout] | None = None,
+        layout: Layout | Literal["rows"] | Mapping[str, Layout] | None = None,
         device: Any = None,
         partition: Literal["cntk", "balanced", "global"] | None = None,
         remainder: Literal["drop", "repeat", "empty", "merge"] | None = None,
@@ -102,7 +105,14 @@ class MinibatchDataset(Displayed, WatchedDataset):
                 key="source",
             )
         minibatch_size = _checked_size(minibatch_size, source)
-        check_layout(layout, [stream.name for stream in source.stream_infos()], get_args(Layout))
+        if layout != "rows":
+            check_layout(layout, [stream.name for stream in source.stream_infos()], get_args(Layout))
+        elif not row_length_of(minibatch_size):
+            raise ConfigError(
+                f"layout='rows' needs a size with rows, but minibatch_size is {size_text(minibatch_size)}; use "
+                "Budget(rows=..., row_length=..., pool=...)",
+                key="layout",
+            )
         if partition is not None:
             check_word("partition", partition, *_PARTITIONS)
             if partition != "cntk" and isinstance(source, UserMinibatchSource):
@@ -117,7 +127,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         self.source = source
         self._source = readable(source)
         self.minibatch_size = minibatch_size
-        self.layout = layout
+        self.layout: Any = layout
         self.device = device
         self._partition = partition
         self._remainder = remainder
@@ -148,6 +158,14 @@ class MinibatchDataset(Displayed, WatchedDataset):
     def remainder(self) -> Any:
         """The rule for fewer sequences than ranks."""
         return self._remainder or ("empty" if self.partition == "global" else "drop")
+
+    def _tensors(self, minibatch: Minibatch) -> TensorMinibatch[Any]:
+        size = self.minibatch_size
+        if self.layout != "rows" or not isinstance(size, Budget) or size.rows is None:
+            return TensorMinibatch(minibatch, self.layout, self.device)
+        _, world_size = self._rank()
+        rounded_up = world_size - 1 if self.partition == "global" else 0
+        return in_rows(minibatch, row_length_of(size), (size.rows + rounded_up) // world_size, self.device)
 
     def _description(self) -> Description:
         rank, world_size = self._rank()
@@ -256,7 +274,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         self._epochs.resume(epoch, {**source, "timeline": timeline})
 
     def _minibatches(self, iteration: int, size: Size, partition: Partition) -> Iterator[TensorMinibatch[Any]]:
-        read, layout, device = self._source.read, self.layout, self.device
+        read = self._source.read
         keeps_empty = partition.count == 1 or partition.is_balanced
         is_worker = torch.utils.data.get_worker_info() is not None
         while True:
@@ -268,7 +286,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
                 return
             if keeps_empty or minibatch.num_sequences:
                 self.delivered.count()
-                tensors: TensorMinibatch[Any] = TensorMinibatch(minibatch, layout, device)
+                tensors = self._tensors(minibatch)
                 if is_worker:
                     tensors.passed = self._passed(iteration)
                 yield tensors

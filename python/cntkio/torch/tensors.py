@@ -25,6 +25,7 @@ from cntkio.minibatch import (
     checked_minibatch,
     sources_of,
 )
+from cntkio.rows import packed
 from cntkio.streams import StreamInformation
 
 Layout = Literal["ragged", "padded", "nested", "csr", "ids", "ragged_ids", "padded_ids", "nested_ids"]
@@ -349,6 +350,23 @@ def convert(minibatch: _Streams, device: Any = None, layout: _Layouts = None) ->
     checked = checked_minibatch(minibatch)
     check_layout(layout, list(checked), get_args(Layout))
     return TensorMinibatch(checked, layout, device)
+
+
+def in_rows(minibatch: Minibatch, length: int, rows: int, device: Any = None) -> TensorMinibatch[torch.Tensor]:
+    """Return the arrays of `cntkio.packed` as tensors, by the names of streams and of the attributes of `PackedRows`.
+
+    Raises:
+        ConfigError: As for `cntkio.packed`; or a stream has the name of an attribute.
+    """
+    found = packed(minibatch, length, rows=rows)
+    streams = {**found.of_sequences, **found.values}
+    of_cells = {name: getattr(found, name) for name in ("segment_ids", "position_ids", "cu_seqlens")}
+    if same := [name for name in of_cells if name in streams]:
+        raise ConfigError(f"layout='rows' has tensors of its own named {same[0]!r}, like a stream", key="layout")
+    tensors = {name: _tensor(array) for name, array in {**streams, **of_cells}.items()}
+    facts = minibatch.keys_of_sequences, minibatch.num_sequences, minibatch.end_of_sweep, None, minibatch.source
+    delivered = _finished(tensors, *facts)
+    return delivered if device is None else delivered.to(device)
 
 
 class _Memory:
