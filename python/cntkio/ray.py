@@ -45,15 +45,9 @@ from cntkio.formats.index_cache import CacheCopy
 from cntkio.streams import StreamDefs
 
 __all__ = [
-    "CorpusDatasink",
-    "CorpusDatasource",
-    "read_cbf",
-    "read_ctf",
-    "read_htk",
-    "write",
-    "write_to_one_cbf",
+    "CorpusDatasink", "CorpusDatasource", "read_cbf", "read_ctf", "read_htk", "write", "write_to_one_cbf",
     "write_to_one_ctf",
-]
+]  # fmt: skip
 
 _BYTES_OF_AN_ENTRY = 8
 
@@ -96,8 +90,9 @@ def read_ctf(
     names = absolute_names(path, remote)
     definitions = infer_streams(names, remote=remote) if streams is None else StreamDefs(streams)
     deserializer = CTFDeserializer(names, definitions, **{"cache_index": True, **options})
-    chunks = corpus_chunks(deserializer)
-    source = CorpusDatasource(chunks, key=key, flat=flat, ids=ids, index_caches=deserializer.index_caches())
+    source = CorpusDatasource(
+        corpus_chunks(deserializer), key=key, flat=flat, ids=ids, index_caches=deserializer.index_caches()
+    )
     return ray.data.read_datasource(source, override_num_blocks=override_num_blocks)
 
 
@@ -290,7 +285,8 @@ def write_to_one_ctf(
         >>> sorted(infer_streams(path))
         ['lengths', 'species']
     """
-    write_ctf(path, _in_one(dataset, shapes, one_hot), renumber=renumber)
+    blocks = dataset.iter_batches(batch_size=None, batch_format="pyarrow")
+    write_ctf(path, _corpus_of("data set", blocks, shapes, one_hot), renumber=renumber)
 
 
 def write_to_one_cbf(
@@ -310,13 +306,8 @@ def write_to_one_cbf(
         >>> read_cbf(path).count()
         150
     """
-    write_cbf(path, _in_one(dataset, shapes, one_hot))
-
-
-def _in_one(dataset: ray.data.Dataset, shapes: Any, one_hot: Mapping[str, Classes] | None) -> arrow.ArrowCorpus:
-    """Return the blocks of a data set, one after the other, as a corpus."""
     blocks = dataset.iter_batches(batch_size=None, batch_format="pyarrow")
-    return _corpus_of("data set", blocks, shapes, one_hot)
+    write_cbf(path, _corpus_of("data set", blocks, shapes, one_hot))
 
 
 def _corpus_of(
@@ -407,10 +398,8 @@ class CorpusDatasink(Datasink[str]):  # type: ignore[misc]
         renumber: bool = False,
     ) -> None:
         check_word("to", to, "ctf", "cbf")
-        self._folder = Path(folder).absolute()
-        self._to = to
-        self._shapes, self._one_hot = shapes, one_hot
-        self._renumber = renumber
+        self._folder, self._to = Path(folder).absolute(), to
+        self._shapes, self._one_hot, self._renumber = shapes, one_hot, renumber
 
     def on_write_start(self, schema: Any = None) -> None:
         """Make the folder.

@@ -94,17 +94,12 @@ class ArrayStream:
         values = in_precision(f"stream {self.name!r}", cut.values, self._dtype).reshape(-1)
         if cut.indptr is None or cut.indices is None:
             return Column(offsets, values, self._dim, None)
-        self._check(cut.indices)
+        if len(cut.indices) and not 0 <= int(cut.indices.min()) <= int(cut.indices.max()) < self._dim:
+            wrong = int(cut.indices.min()) if int(cut.indices.min()) < 0 else int(cut.indices.max())
+            what = f"index {wrong}, but the dimension is {self._dim}; expected 0 to {self._dim - 1}"
+            raise ConfigError(f"stream {self.name!r}: {what}", key=self.name)
         sample_offsets = (cut.indptr - cut.indptr[0]).astype(np.uint32)
         return Column(offsets, values, self._dim, (sample_offsets, np.ascontiguousarray(cut.indices, np.int32)))
-
-    def _check(self, indices: npt.NDArray[Any]) -> None:
-        if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < self._dim:
-            wrong = int(indices.min()) if int(indices.min()) < 0 else int(indices.max())
-            raise ConfigError(
-                f"stream {self.name!r}: index {wrong}, but the dimension is {self._dim}; expected 0 to {self._dim - 1}",
-                key=self.name,
-            )
 
 
 @runtime_checkable
@@ -152,7 +147,7 @@ class _Samples(Protocol):
 def _samples_of(name: str, data: Any) -> tuple[_Samples, bool]:
     """Return samples, and whether they are doubles that came from whole numbers that float32 would round."""
     if isinstance(data, MinibatchData):
-        return _minibatch_samples(data), False
+        return _FlatSamples.of(data), False
     if isinstance(data, _Matrix):
         rows = data.tocsr()
         return _FlatSamples(np.arange(rows.shape[0] + 1), rows.data, rows.shape[1:], rows.indptr, rows.indices), False
@@ -165,7 +160,11 @@ def _samples_of(name: str, data: Any) -> tuple[_Samples, bool]:
             data = np.asarray(data)
             return (_array_samples(data) if data.dtype != object else _ArrayListSamples(name, list(data))), False
         if isinstance(data, list | tuple) and len(data):
-            return _list_samples(name, data), False
+            if isinstance(data[0], _Matrix):
+                return _MatrixListSamples(name, data), False
+            if isinstance(data[0], int | float | np.number | np.bool_):
+                return _array_samples(as_numbers(f"stream {name!r}", data)), False
+            return _ArrayListSamples(name, data), False
     except CntkIoError:
         raise
     except (RuntimeError, TypeError, ValueError) as error:  # a tensor that cannot be an array; lists of unequal depth
@@ -182,23 +181,11 @@ def _array_samples(array: npt.NDArray[Any]) -> _Samples:
     return _FlatSamples(np.arange(num_sequences + 1), array, array.shape[1:] or (1,))
 
 
-def _minibatch_samples(data: MinibatchData) -> _Samples:
-    return _FlatSamples(data.offsets, data.values, data.stream.shape, data.indptr, data.indices, data.stream.dtype)
-
-
-def _list_samples(name: str, data: Sequence[Any]) -> _Samples:
-    if isinstance(data[0], _Matrix):
-        return _MatrixListSamples(name, data)
-    if isinstance(data[0], int | float | np.number | np.bool_):
-        return _array_samples(as_numbers(f"stream {name!r}", data))
-    return _ArrayListSamples(name, data)
-
-
 def _in_table(name: str, data: Any, one_hot: Mapping[str, Classes]) -> tuple[_Samples, bool]:
     from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 
     with arrow.read({name: data}, one_hot=one_hot).pieces() as pieces:
-        return _minibatch_samples(joined(pieces)[name]), name in pieces.wide
+        return _FlatSamples.of(joined(pieces)[name]), name in pieces.wide
 
 
 class _FlatSamples:
@@ -218,6 +205,10 @@ class _FlatSamples:
         self.is_sparse = indices is not None
         self.are_class_ids = stream_dtype == np.int32
         self.num_bytes = values.nbytes * (2 if self.is_sparse else 1) + offsets.nbytes
+
+    @classmethod
+    def of(cls, data: MinibatchData) -> _FlatSamples:
+        return cls(data.offsets, data.values, data.stream.shape, data.indptr, data.indices, data.stream.dtype)
 
     def precision(self) -> np.dtype[Any]:
         return least_precision([self._all.values])
@@ -463,16 +454,11 @@ class _WritableArrays:
     @contextlib.contextmanager
     def pieces(self) -> Iterator[Pieces]:
         streams = [stream.info(index) for index, stream in enumerate(self._streams)]
-        step = self._sequences_of_a_piece()
+        num_bytes = sum(stream.num_bytes for stream in self._streams)
+        step = max(self._num_sequences * tuning.PIECE_BYTES // max(num_bytes, tuning.PIECE_BYTES), 1)
         has_text_keys = self._keys is not None and self._keys.dtype.kind not in "ui"
         total, wide = -(-self._num_sequences // step), [stream.name for stream in self._streams if stream.is_wide]
         yield Pieces("arrays", streams, self._each(step), total, has_text_keys, wide=wide)
-
-    def _sequences_of_a_piece(self) -> int:
-        num_bytes = sum(stream.num_bytes for stream in self._streams)
-        if num_bytes <= tuning.PIECE_BYTES:
-            return max(self._num_sequences, 1)
-        return max(self._num_sequences * tuning.PIECE_BYTES // num_bytes, 1)
 
     def _each(self, step: int) -> Iterator[Piece]:
         for first in range(0, self._num_sequences, step):

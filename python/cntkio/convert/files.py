@@ -61,21 +61,18 @@ class Selected:
             self._source.load_state_dict(self._state)  # a source continues where the last call ended
         with pieces_of(self._data) as pieces:
             repeats_keys = pieces.repeats_keys and self._source is None
-            each = pieces.pieces if self._keep is None else _kept(pieces.pieces, self._keep)
+            each = pieces.pieces if self._keep is None else self._kept(pieces.pieces, self._keep)
             yield pieces._replace(pieces=each, repeats_keys=repeats_keys)
 
-
-def _kept(pieces: Iterable[Piece], keep: npt.NDArray[np.bool_]) -> Iterator[Piece]:
-    first = 0
-    for piece in pieces:
-        last = first + piece.chunk.num_sequences
-        which = np.flatnonzero(keep[first:last]).astype(np.uint32)
-        first = last
-        yield Piece(
-            piece.chunk.only(which),
-            None if piece.keys is None else piece.keys[which],
-            None if piece.lengths is None else piece.lengths[which],
-        )
+    @staticmethod
+    def _kept(pieces: Iterable[Piece], keep: npt.NDArray[np.bool_]) -> Iterator[Piece]:
+        first = 0
+        for piece in pieces:
+            last = first + piece.chunk.num_sequences
+            which = np.flatnonzero(keep[first:last]).astype(np.uint32)
+            keys, lengths = (None if column is None else column[which] for column in (piece.keys, piece.lengths))
+            yield Piece(piece.chunk.only(which), keys, lengths)
+            first = last
 
 
 class Merged:

@@ -118,15 +118,10 @@ def inputs(
         try:
             yield found
         except Exception as error:
-            # A message must not name a temporary file.
-            for file in (file for file in found if not file.files):
-                _rename(error, str(file.path), file.name)
+            for file in (file for file in found if not file.files):  # a message must not name a temporary file
+                path, name = str(file.path), file.name
+                error.args = tuple(part.replace(path, name) if isinstance(part, str) else part for part in error.args)
             raise
-
-
-def _rename(error: Exception, path: str, name: str) -> None:
-    if path != name:
-        error.args = tuple(text.replace(path, name) if isinstance(text, str) else text for text in error.args)
 
 
 def _input(names: FileNames, target: Path, reads_tables: bool) -> Input:
@@ -143,7 +138,10 @@ def _input(names: FileNames, target: Path, reads_tables: bool) -> Input:
     if kind.form in PACKINGS:
         is_named = path.suffix.lower() in PACKED_ENDINGS
         unpacked = target.with_name(f"{target.name}-{path.stem if is_named else path.name}")
-        _unpack(path, unpacked, shown)
+        try:
+            _write(unpacked, content_of(as_url(str(path))), "unpacking")
+        except FormatError as error:
+            raise FormatError(error.what, path=shown, byte=error.byte) from None
         path, kind = unpacked, detect(unpacked)
     if reads_tables and kind.form in _TABLES:
         corpus = target.with_suffix(".cbf")
@@ -182,13 +180,6 @@ def _sizes_of(files: Sequence[str]) -> list[int]:
         return sizes_of(files)
     with Workers(default_remote().num_requests, "cntkio-sizes") as workers:
         return [job.result() for job in [workers.do(copy_context().run, size, file) for file in files]]
-
-
-def _unpack(path: Path, target: Path, shown: str) -> None:
-    try:
-        _write(target, content_of(as_url(str(path))), "unpacking")
-    except FormatError as error:
-        raise FormatError(error.what, path=shown, byte=error.byte) from None
 
 
 def _write(target: Path, pieces: Iterable[bytes], doing: str) -> None:
@@ -362,7 +353,7 @@ def described(file: Input, reading: Reading) -> list[Described]:
         return [
             Described(
                 file,
-                [_forgiving(call)() if reading.max_errors == -1 else call() for call in reader.calls],
+                [(_forgiving(call) if reading.max_errors == -1 else call)() for call in reader.calls],
                 section=reader.section,
                 forgives_errors=reading.max_errors == -1,
                 located=reader.located,
@@ -382,24 +373,22 @@ def _forgiving(call: Call) -> Call:
 
 def _text(file: Input, reading: Reading) -> Described:
     max_errors = reading.max_errors or 0
-    keywords: dict[str, Any] = {
-        "skip_sequence_ids": reading.skip_sequence_ids,
-        "strict": reading.strict,
-        "chunk_size_in_bytes": reading.chunk_size_in_bytes,
-        "keys": reading.keys or "unique",
-        "dtype": reading.dtype or "float32",
-    }
-    streams = StreamDefs(reading.streams or infer_streams(file.names))
-    written = CTFDeserializer(file.names, streams, max_errors=max(max_errors, 0), **keywords)
-    deserializer = CTFDeserializer(
-        file.names, streams, max_errors=max_errors, cache_index=reading.cache_index, **keywords
+    written = CTFDeserializer(
+        file.names,
+        StreamDefs(reading.streams or infer_streams(file.names)),
+        max_errors=max(max_errors, 0),
+        skip_sequence_ids=reading.skip_sequence_ids,
+        strict=reading.strict,
+        chunk_size_in_bytes=reading.chunk_size_in_bytes or CHUNK_SIZE,
+        keys=reading.keys or "unique",
+        dtype=reading.dtype or "float32",
     )
     return Described(
         file,
-        [deserializer],
+        [dataclasses.replace(written, max_errors=max_errors, cache_index=reading.cache_index)],
         written=[written],
         chunk_sizes=f" of at most {written.chunk_size_in_bytes:,} bytes",
-        order=list(streams),
+        order=list(written.streams),
         forgives_errors=max_errors != 0,
     )
 
@@ -409,7 +398,7 @@ def _svmlight(file: Input, reading: Reading) -> Described:
         file.names,
         max_errors=reading.max_errors or 0,
         strict=reading.strict,
-        chunk_size_in_bytes=reading.chunk_size_in_bytes,
+        chunk_size_in_bytes=reading.chunk_size_in_bytes or CHUNK_SIZE,
         keys=reading.keys or "unique",
         cache_index=reading.cache_index,
     )
@@ -417,14 +406,19 @@ def _svmlight(file: Input, reading: Reading) -> Described:
     return Described(file, [deserializer], chunk_sizes=chunk_sizes, forgives_errors=bool(reading.max_errors))
 
 
-def _kaldi(file: Input, reading: Reading) -> Described:
-    size = reading.chunk_size_in_bytes or CHUNK_SIZE
-    both: list[Any] = [KaldiDeserializer(file.names, chunk_size_in_bytes=size)]
-    names: Sequence[bytes] | None = None
+def _with_labels(file: Input, deserializer: Any, reading: Reading, **more: Any) -> Described:
+    """Return a corpus, joined with the label file of the options if there is one."""
+    both, names = [deserializer], None
     if reading.labels is not None:
         labels, names = labels_of(reading.labels, reading.mapping)
         both.append(labels)
-    return Described(file, both, chunk_sizes=f" of about {size:,} bytes", label_names=names)
+    return Described(file, both, label_names=names, **more)
+
+
+def _kaldi(file: Input, reading: Reading) -> Described:
+    size = reading.chunk_size_in_bytes or CHUNK_SIZE
+    deserializer = KaldiDeserializer(file.names, chunk_size_in_bytes=size)
+    return _with_labels(file, deserializer, reading, chunk_sizes=f" of about {size:,} bytes")
 
 
 def _binary(file: Input, reading: Reading) -> Described:
@@ -436,19 +430,14 @@ def _features(file: Input, reading: Reading) -> Described:
     deserializer = features_of(
         file.names, StreamDefs(reading.streams), prefix=reading.prefix or "", strict=reading.strict
     )
-    both: list[Any] = [deserializer]
-    names: Sequence[bytes] | None = None
-    if reading.labels is not None:
-        labels, names = labels_of(reading.labels, reading.mapping)
-        both.append(labels)
-    return Described(
+    described = _with_labels(
         file,
-        both,
-        written=both,
+        deserializer,
+        reading,
         chunk_sizes=f" of more than {CHUNK_FRAMES:,} samples, the last with the rest",
         facts=partial(facts_of_features, deserializer),
-        label_names=names,
     )
+    return described._replace(written=described.deserializers)
 
 
 def _labels(file: Input, reading: Reading) -> Described:
