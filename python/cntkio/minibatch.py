@@ -20,7 +20,7 @@ from cntkio.arguments import whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError
 from cntkio.hints import did_you_mean, there_are
-from cntkio.streams import StreamInformation
+from cntkio.streams import StreamInformation, cntk_name
 
 _STREAM_COLUMNS = ("stream", "samples are", "here")
 
@@ -34,7 +34,31 @@ class Arrays(NamedTuple):
     indices: npt.NDArray[np.int32] | None = None
 
 
-class MinibatchData:
+class _OneStream:
+    """What the data of a stream have in common, whether sequences are whole or cut into parts."""
+
+    __slots__ = ()
+    stream: StreamInformation
+    number_of_sequences = cntk_name("num_sequences")
+    number_of_samples = cntk_name("num_samples")
+    sweep_end = cntk_name("end_of_sweep")
+
+    @property
+    def num_sequences(self) -> int:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return self.num_sequences
+
+    def describe(self) -> list[str]:
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        title = f"{type(self).__name__}: {counted(self.num_sequences, 'sequence')}"
+        return Description(title, _STREAM_COLUMNS, [self.describe()]).html()
+
+
+class MinibatchData(_OneStream):
     """A stream of a minibatch.
 
     A source written in Python creates it from arrays or, as in CNTK, from a `Value` and its sequences and samples:
@@ -158,13 +182,6 @@ class MinibatchData:
         """Return cells for a table of streams: name, form, and number of samples."""
         return [self.stream.name, self.stream.form, counted(self.num_samples, "sample")]
 
-    def _repr_html_(self) -> str:
-        title = f"MinibatchData: {counted(self.num_sequences, 'sequence')}"
-        return Description(title, _STREAM_COLUMNS, [self.describe()]).html()
-
-    def __len__(self) -> int:
-        return self.num_sequences
-
     @property
     def num_sequences(self) -> int:
         """Number of sequences."""
@@ -174,14 +191,6 @@ class MinibatchData:
     def num_samples(self) -> int:
         """Number of samples of this stream."""
         return int(self.offsets[-1]) if self._packed is None else self._packed.num_samples(self._index)
-
-    number_of_sequences = num_sequences
-    number_of_samples = num_samples
-
-    @property
-    def sweep_end(self) -> bool:
-        """CNTK's other name for `end_of_sweep`."""
-        return self.end_of_sweep
 
     @property
     def is_sparse(self) -> bool:
@@ -403,7 +412,7 @@ def _csr(values: npt.NDArray[Any], indices: npt.NDArray[np.int32], indptr: npt.N
     return sparse.csr_array((values, indices, indptr), shape=(len(indptr) - 1, dim))
 
 
-class TruncatedMinibatchData:
+class TruncatedMinibatchData(_OneStream):
     """A stream of a truncated minibatch: samples `[slots, steps]`, for backpropagation through time.
 
     Attributes:
@@ -442,13 +451,6 @@ class TruncatedMinibatchData:
         slots, steps = counted(num_slots, "slot"), counted(num_steps, "step")
         return [self.stream.name, self.stream.form, f"{slots} of {steps}"]
 
-    def _repr_html_(self) -> str:
-        title = f"TruncatedMinibatchData: {counted(self.num_sequences, 'sequence')}"
-        return Description(title, _STREAM_COLUMNS, [self.describe()]).html()
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
     @property
     def is_sparse(self) -> bool:
         """False: the samples are dense."""
@@ -463,14 +465,6 @@ class TruncatedMinibatchData:
     def num_samples(self) -> int:
         """Number of samples."""
         return int(np.count_nonzero(self.mask))
-
-    number_of_sequences = num_sequences
-    number_of_samples = num_samples
-
-    @property
-    def sweep_end(self) -> bool:
-        """CNTK's other name for `end_of_sweep`."""
-        return self.end_of_sweep
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -201,7 +201,7 @@ def _checked_shape(shape: Any) -> int | tuple[int, ...]:
     return checked[0] if isinstance(shape, int | np.integer) else checked
 
 
-def _cntk_name(attribute: str) -> property:
+def cntk_name(attribute: str) -> property:
     """Return a property that has CNTK's name, and the value of an attribute."""
     return property(operator.attrgetter(attribute), doc=f"CNTK's name for `{attribute}`.")
 
@@ -229,11 +229,11 @@ class StreamConfiguration:
     stream_alias: str = ""
     defines_mb_size: bool = False
 
-    m_stream_name = _cntk_name("name")
-    m_dim = _cntk_name("dim")
-    m_is_sparse = _cntk_name("is_sparse")
-    m_stream_alias = _cntk_name("stream_alias")
-    m_defines_mb_size = _cntk_name("defines_mb_size")
+    m_stream_name = cntk_name("name")
+    m_dim = cntk_name("dim")
+    m_is_sparse = cntk_name("is_sparse")
+    m_stream_alias = cntk_name("stream_alias")
+    m_defines_mb_size = cntk_name("defines_mb_size")
 
     def as_stream_def(self) -> Record:
         """Return the stream as a `StreamDef`."""
@@ -327,12 +327,12 @@ class StreamInformation:
         """CNTK's name for `shape`."""
         return self.shape
 
-    m_name = _cntk_name("name")
-    m_id = _cntk_name("stream_id")
-    m_storage_format = _cntk_name("storage_format")
-    m_element_type = _cntk_name("dtype")
-    m_sample_layout = _cntk_name("shape")
-    m_defines_mb_size = _cntk_name("defines_mb_size")
+    m_name = cntk_name("name")
+    m_id = cntk_name("stream_id")
+    m_storage_format = cntk_name("storage_format")
+    m_element_type = cntk_name("dtype")
+    m_sample_layout = cntk_name("shape")
+    m_defines_mb_size = cntk_name("defines_mb_size")
 
 
 def num_values(shape: int | Iterable[int]) -> int:

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from cntkio.config import keys
-from cntkio.config.keys import Precision
+from cntkio.config.keys import Kind, Precision
 from cntkio.config.language import Section, folded_key
-from cntkio.config.reader_config import Call
+from cntkio.config.reader_config import Call, ReaderConfig
 from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.cntk_options import CntkOptions, truth
@@ -25,27 +25,40 @@ from cntkio.formats.htk import HTKFeatureDeserializer, window_of
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
 from cntkio.hints import did_you_mean
 from cntkio.streams import LARGEST_DIM, Record, StreamDef, StreamDefs
+from cntkio.timeline import Window
 
 
 @dataclasses.dataclass(frozen=True)
-class StreamContext:
-    """Settings of a reader that its deserializers depend on.
+class Asked:
+    """A reader's section, and the action that uses it.
 
     Attributes:
-        reader: The reader's section.
+        section: The section.
+        kind: The reader.
+        action: The action that uses it, such as ``"test"``; empty: it is read as it is written.
         precision: Type of the values.
         frame_mode: Whether single frames are delivered.
-        takes_targets: Whether labels can be mapped to dense targets, as in HTKMLFReader only.
     """
 
-    reader: Section
+    section: Section
+    kind: Kind
+    action: str
     precision: Precision
     frame_mode: bool = False
-    takes_targets: bool = False
+
+    def is_write(self) -> bool:
+        """Return whether the action or the section writes, which matters to HTK readers and the composite reader."""
+        return self.action == "write" or self.section.text("action", "").lower() == "write"
 
     def trace_level(self, section: Section) -> int:
         """Return the trace level of a deserializer: the reader's or else its own."""
-        return keys.TRACE_LEVEL.of(self.reader if self.reader.has(keys.TRACE_LEVEL.key) else section)
+        return keys.TRACE_LEVEL.of(self.section if self.section.has(keys.TRACE_LEVEL.key) else section)
+
+    def config(self, calls: Iterable[Call], window: Window | None, *, has_seed: bool, **options: Any) -> ReaderConfig:
+        """Return the meaning of the section: these deserializers and options, and the seed if the reader has one."""
+        if has_seed:
+            options["randomization_seed"] = keys.SEED.of(self.section)
+        return ReaderConfig(self.section.path, self.kind, tuple(calls), self.precision, window=window, **options)
 
 
 # ---------------------------------------------------------------------------------------------------------- checks
@@ -131,8 +144,8 @@ def _keywords(section: Section, options: Iterable[keys.ConfigOption[Any]]) -> li
     return [(option.name, value) for option, value in values if value != option.default]
 
 
-def _precision(context: StreamContext) -> list[tuple[str, Any]]:
-    return [("dtype", "float64")] if context.precision == "double" else []
+def _precision(asked: Asked) -> list[tuple[str, Any]]:
+    return [("dtype", "float64")] if asked.precision == "double" else []
 
 
 def _streams_of(section: Section) -> list[Section]:
@@ -151,7 +164,7 @@ def _streams_of(section: Section) -> list[Section]:
 # ------------------------------------------------------------------------------------------------ text and binary
 
 
-def text_deserializer(section: Section, context: StreamContext, known: Mapping[str, str]) -> Call:
+def text_deserializer(section: Section, asked: Asked, known: Mapping[str, str]) -> Call:
     """Read the section of a text reader, or of a deserializer of the text format. `known` lists its keys."""
     warn_of_unknown_keys(section, known)
     path = section.files("file")
@@ -167,8 +180,8 @@ def text_deserializer(section: Section, context: StreamContext, known: Mapping[s
             raise stream.error("definesMBSize", "more than one stream defines the minibatch size")
         streams[stream.name], names[alias], defining = described, stream.name, defining or defines
     chunk_size_of(section)
-    keywords = [*_keywords(section, keys.KEYWORDS[CTFDeserializer]), *_precision(context)]
-    return Call(CTFDeserializer, (path, StreamDefs(streams)), tuple(keywords), context.trace_level(section))
+    keywords = [*_keywords(section, keys.KEYWORDS[CTFDeserializer]), *_precision(asked)]
+    return Call(CTFDeserializer, (path, StreamDefs(streams)), tuple(keywords), asked.trace_level(section))
 
 
 def _text_stream(stream: Section) -> Record:
@@ -186,7 +199,7 @@ def _text_stream(stream: Section) -> Record:
     return StreamDef(field=alias, shape=dim, is_sparse=storage == "sparse", defines_mb_size=defines)
 
 
-def binary_deserializer(section: Section, context: StreamContext, known: Mapping[str, str]) -> Call:
+def binary_deserializer(section: Section, asked: Asked, known: Mapping[str, str]) -> Call:
     """Read the section of a binary reader, or of a deserializer of the binary format. `known` lists its keys."""
     warn_of_unknown_keys(section, known)
     path = section.files("file")
@@ -202,14 +215,14 @@ def binary_deserializer(section: Section, context: StreamContext, known: Mapping
             names[alias] = stream.name
     renamed = {name: StreamDef(field=alias) for alias, name in names.items() if alias != name}
     arguments: tuple[Any, ...] = (path, StreamDefs(renamed)) if renamed else (path,)
-    dtype = "float32" if context.precision == "float" else "float64"
-    return Call(CBFDeserializer, arguments, (("dtype", dtype), ("convert", False)), context.trace_level(section))
+    dtype = "float32" if asked.precision == "float" else "float64"
+    return Call(CBFDeserializer, arguments, (("dtype", dtype), ("convert", False)), asked.trace_level(section))
 
 
 # ------------------------------------------------------------------------------------------------------------- HTK
 
 
-def feature_deserializer(stream: Section, context: StreamContext) -> Call:
+def feature_deserializer(stream: Section, asked: Asked) -> Call:
     """Read the section of a stream of features."""
     warn_of_unknown_keys(stream, keys.FEATURE_STREAM_KEYS)
     fields: dict[str, Any] = {"scp": stream.files("scpFile", own=True), "shape": _dimension(stream, "dim")}
@@ -224,7 +237,7 @@ def feature_deserializer(stream: Section, context: StreamContext) -> Call:
         fields["broadcast"] = True
     if stream.boolean("definesMBSize", False):
         fields["defines_mb_size"] = True
-    keywords = [*_keywords(stream, keys.KEYWORDS[HTKFeatureDeserializer]), *_precision(context)]
+    keywords = [*_keywords(stream, keys.KEYWORDS[HTKFeatureDeserializer]), *_precision(asked)]
     return Call(HTKFeatureDeserializer, (StreamDefs({stream.name: StreamDef(**fields)}),), tuple(keywords))
 
 
@@ -234,20 +247,21 @@ def refuse_expanded(stream: Section) -> None:
         raise stream.error("expandToUtterance", "the first feature stream cannot be expanded to utterances")
 
 
-def label_deserializer(stream: Section, context: StreamContext) -> Call:
+def label_deserializer(stream: Section, asked: Asked) -> Call:
     """Read the section of a stream of labels."""
     warn_of_unknown_keys(stream, keys.LABEL_STREAM_KEYS)
     fields, listed = _label_files(stream)
     fields["shape"] = _number_of_classes(stream)
     mapping = stream.optional_file("labelMappingFile")
-    if context.frame_mode and keys.PHONE_BOUNDARIES.of(stream):
+    takes_targets = asked.kind == "HTKMLFReader"
+    if asked.frame_mode and keys.PHONE_BOUNDARIES.of(stream):
         raise stream.error("phoneBoundaries", "phoneBoundaries and frameMode exclude each other")
-    if not context.takes_targets and stream.has("labelToTargetMappingFile"):
+    if not takes_targets and stream.has("labelToTargetMappingFile"):
         stream.warn("labelToTargetMappingFile", "labelToTargetMappingFile has an effect only in HTKMLFReader")
-    has_targets = context.takes_targets and stream.text("labelToTargetMappingFile", "")
+    has_targets = takes_targets and stream.text("labelToTargetMappingFile", "")
     options = [option for option in keys.KEYWORDS[HTKMLFDeserializer] if has_targets or option not in keys.TARGETS]
     keywords = _keywords(stream, options)
-    keywords = [*listed, *keywords, *_precision(context)]
+    keywords = [*listed, *keywords, *_precision(asked)]
     return Call(HTKMLFDeserializer, (mapping, StreamDefs({stream.name: StreamDef(**fields)})), tuple(keywords))
 
 
@@ -267,9 +281,9 @@ def _number_of_classes(stream: Section) -> int:
     return _dimension(stream, "labelDim" if stream.has("labelDim") else "dim")
 
 
-def stream_deserializers(context: StreamContext) -> list[Call]:
+def stream_deserializers(asked: Asked) -> list[Call]:
     """Read the streams of an HTK reader: members of its section, told apart by their keys, whatever their names."""
-    reader = context.reader
+    reader = asked.section
     features: list[Section] = []
     labels: list[Section] = []
     names = []
@@ -294,22 +308,22 @@ def stream_deserializers(context: StreamContext) -> list[Call]:
     calls = []
     for stream in features:
         stream.word("type", "real", ("real",))
-        calls.append(feature_deserializer(stream, context))
+        calls.append(feature_deserializer(stream, asked))
     for stream in labels:
         stream.word("labelType" if stream.has("labelType") else "type", "category", ("category",))
-        calls.append(label_deserializer(stream, context))
+        calls.append(label_deserializer(stream, asked))
     return calls
 
 
 # -------------------------------------------------------------------------------------- of the composite reader
 
 
-def composite_deserializers(context: StreamContext) -> list[Call]:
+def composite_deserializers(asked: Asked) -> list[Call]:
     """Read the ``deserializers`` of a composite reader."""
-    sections = context.reader.sections("deserializers")
+    sections = asked.section.sections("deserializers")
     if not sections:
-        raise context.reader.error("deserializers", "'deserializers' is empty; expected at least one section")
-    return [_deserializer(section, index, context) for index, section in enumerate(sections)]
+        raise asked.section.error("deserializers", "'deserializers' is empty; expected at least one section")
+    return [_deserializer(section, index, asked) for index, section in enumerate(sections)]
 
 
 def keeps_data_in_memory(reader: Section) -> bool:
@@ -328,27 +342,27 @@ def _target(section: Section) -> type[CntkOptions]:
     return known.target
 
 
-def _deserializer(section: Section, index: int, context: StreamContext) -> Call:
+def _deserializer(section: Section, index: int, asked: Asked) -> Call:
     target = _target(section)
-    warn_of_no_effect(section, keys.DESERIALIZER_WITHOUT_EFFECT[target], context.reader)
+    warn_of_no_effect(section, keys.DESERIALIZER_WITHOUT_EFFECT[target], asked.section)
     if target is CTFDeserializer:
-        return text_deserializer(section, context, keys.TEXT_DESERIALIZER)
+        return text_deserializer(section, asked, keys.TEXT_DESERIALIZER)
     if target is CBFDeserializer:
         if index:
-            raise context.reader.error("deserializers", "a binary deserializer must be the first")
-        return binary_deserializer(section, context, keys.BINARY_DESERIALIZER)
+            raise asked.section.error("deserializers", "a binary deserializer must be the first")
+        return binary_deserializer(section, asked, keys.BINARY_DESERIALIZER)
     if target is HTKFeatureDeserializer:
         stream = _only_stream(section, keys.FEATURE_DESERIALIZER)
         if not index:
             refuse_expanded(stream)
-        return feature_deserializer(stream, context)
+        return feature_deserializer(stream, asked)
     if not index:
-        raise context.reader.error("deserializers", "an MLF deserializer cannot be the first")
+        raise asked.section.error("deserializers", "an MLF deserializer cannot be the first")
     if target is HTKMLFDeserializer:
-        return label_deserializer(_only_stream(section, keys.LABEL_DESERIALIZER), context)
+        return label_deserializer(_only_stream(section, keys.LABEL_DESERIALIZER), asked)
     stream = _streams_of(section)[0]
     described = StreamDef(mlf=stream.files("mlfFile", own=True), shape=_number_of_classes(stream))
-    return Call(HTKMLFBinaryDeserializer, (StreamDefs({stream.name: described}),), tuple(_precision(context)))
+    return Call(HTKMLFBinaryDeserializer, (StreamDefs({stream.name: described}),), tuple(_precision(asked)))
 
 
 def _only_stream(section: Section, known: Mapping[str, str]) -> Section:

@@ -19,7 +19,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from cntkio.config.language import BLANKS, Origin, Position, Section, Text, Value, folded_key, logger, without_comment
+from cntkio.config.language import BLANKS, Position, Section, Text, Value, folded_key, logger, without_comment
 from cntkio.errors import ConfigError
 from cntkio.hints import did_you_mean
 
@@ -46,7 +46,7 @@ def configuration(arguments: Iterable[str]) -> Section:
         >>> configuration(["a = 1 ; b = [ c = $a$ ]", "a=2"]).section("b").text("c")
         '2'
     """
-    pieces: list[tuple[str, Origin]] = []
+    pieces: list[tuple[str, Position]] = []
     room = _MOST_CHARACTERS
     directory = ""
     named: set[str] = set()
@@ -65,7 +65,7 @@ def configuration(arguments: Iterable[str]) -> Section:
                 for line, origin in _file_lines(file, directory, known):
                     room -= len(line)
                     if room < 0:
-                        raise Position(*origin).error(_TOO_LONG, "configFile")
+                        raise origin.error(_TOO_LONG, "configFile")
                     pieces.append((line, origin))
             continue
         if key == "currentdirectory":
@@ -73,7 +73,7 @@ def configuration(arguments: Iterable[str]) -> Section:
         room -= len(argument)
         if room < 0:
             raise Position(None, index, 1).error(_TOO_LONG)
-        pieces.append((argument + "\n", (None, index, 1)))
+        pieces.append((argument + "\n", Position(None, index, 1)))
     text = Text(pieces)
     text.closing  # noqa: B018 - brackets must match everywhere, even in parts that are never read
     section = Section("", Value(text, 0, len(text.string)))
@@ -95,7 +95,7 @@ def warn_of_unused(top: Section, arguments: Sequence[str]) -> None:
         arguments: Its arguments.
     """
     numbered = [(index, text) for index, text in enumerate(arguments, 1) if _key_of(text)[0] not in _DIRECTIVES]
-    text = Text([(f"{text}\n", (None, index, 1)) for index, text in numbered])
+    text = Text([(f"{text}\n", Position(None, index, 1)) for index, text in numbered])
     overrides = Section("", Value(text, 0, len(text.string)))
     others = [entry.key for entry in top.entries if entry.position.path is not None]
     for path, position in _unused(overrides, top.used):
@@ -124,7 +124,7 @@ def _identity(path: str, position: Position) -> str:
         raise position.error(f"{path!r} cannot be a path: {error}", "include") from None
 
 
-def _file_lines(path: str, directory: str, known: set[str]) -> Iterator[tuple[str, Origin]]:
+def _file_lines(path: str, directory: str, known: set[str]) -> Iterator[tuple[str, Position]]:
     """Yield the lines of a configuration file without comments and empty lines, included files inserted."""
     reading = [(path, _lines(path))]
     # Each file that is being read, by its identity, beginning with the outermost file. Kept, because finding all
@@ -145,7 +145,7 @@ def _file_lines(path: str, directory: str, known: set[str]) -> Iterator[tuple[st
                     "without a blank",
                     Position(path, number, 1),
                 )
-            yield line + "\n", (path, number, 1)
+            yield line + "\n", Position(path, number, 1)
             continue
         for file, identity, lines in reversed(_included(line, Position(path, number, 1), directory, chain, known)):
             reading.append((file, lines))

@@ -17,6 +17,7 @@ This module does not know readers or their keys, and opens no files.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import logging
@@ -63,9 +64,6 @@ _SEPARATORS = "`~!@$%^&*_-+|:;,?."
 _RELATIVE = ("..", ".\\", "./")
 _MOST_ELEMENTS = 1 << 20
 
-Origin = tuple[str | None, int, int]
-"""File (None for an argument), line (for an argument its number), column."""
-
 
 class Position(NamedTuple):
     """Position of a character: in a file or, without a path, in an argument.
@@ -88,6 +86,10 @@ class Position(NamedTuple):
         where = f"argument {self.line}" if self.path is None else f"{self.path}, line {self.line}"
         return f"{where}, column {self.column}"
 
+    def moved(self, num_columns: int) -> Position:
+        """Return the position of a later character in the same line."""
+        return self._replace(column=self.column + num_columns)
+
     def error(self, message: str, key: str | None = None) -> ConfigError:
         """Return the error to raise about this position."""
         line = None if self.path is None else self.line
@@ -98,13 +100,13 @@ class Text:
     """A text whose every character knows its origin.
 
     Args:
-        pieces: The strings that it consists of, each with the origin of its first character.
+        pieces: The strings that it consists of, each with the position of its first character.
 
     Attributes:
         string: All its characters.
     """
 
-    def __init__(self, pieces: Iterable[tuple[str, Origin]]) -> None:
+    def __init__(self, pieces: Iterable[tuple[str, Position]]) -> None:
         listed = list(pieces)
         self.string = "".join(string for string, _ in listed)
         self._origins = [origin for _, origin in listed]
@@ -120,16 +122,14 @@ class Text:
         if not self._origins:
             return Position(None, 1, 1)
         piece = self._piece(offset)
-        path, line, column = self._origins[piece]
-        return Position(path, line, column + offset - self._starts[piece])
+        return self._origins[piece].moved(offset - self._starts[piece])
 
-    def pieces(self, begin: int, end: int) -> Iterator[tuple[str, Origin]]:
+    def pieces(self, begin: int, end: int) -> Iterator[tuple[str, Position]]:
         """Yield a part of the text, to build another text from."""
         piece = self._piece(begin)
         while begin < end:
             stop = min(end, self._starts[piece + 1])
-            path, line, column = self._origins[piece]
-            yield self.string[begin:stop], (path, line, column + begin - self._starts[piece])
+            yield self.string[begin:stop], self._origins[piece].moved(begin - self._starts[piece])
             begin, piece = stop, piece + 1
 
     @functools.cached_property
@@ -228,7 +228,7 @@ def tokens(value: Value, separator: str) -> Iterator[Value]:
             ``":"`` for the elements of an array. Brackets can name their own.
 
     Example:
-        >>> text = Text([('a = 1 ; [ b = (2) "c d" ] [|e;f|g]', (None, 1, 1))])
+        >>> text = Text([('a = 1 ; [ b = (2) "c d" ] [|e;f|g]', Position(None, 1, 1))])
         >>> [token.string for token in tokens(Value(text, 0, len(text.string)), ";")]
         ['a = 1 ', 'b = (2)', 'c d', 'e;f', 'g']
     """
@@ -319,7 +319,7 @@ _KEY_END = re.compile(r'[=\[({"]')
 _COMMENT_OR_VARIABLE = re.compile(r"[#$]")
 _PLUGIN = re.compile(r"new\s+\w+\s*[\[{]")
 # What a required value counts as while variables without a value are collected; as a number, it is in every range.
-_PLACEHOLDER = Value(Text([("1", (None, 0, 0))]), 0, 1)
+_PLACEHOLDER = Value(Text([("1", Position(None, 0, 0))]), 0, 1)
 _LONGEST_CHAIN = 100  # variables in variables
 _MOST_GROWTH = 64 << 20  # characters that variables may add to a text
 
@@ -433,47 +433,31 @@ def missing_together() -> Iterator[None]:
 # --------------------------------------------------------------------------------------------------------- entries
 
 
+@dataclasses.dataclass
 class Entry:
     """A key and its value; several values where sections of the same name are merged.
 
     Attributes:
         key: The key, in the spelling of its first entry.
+        position: Position of the key.
         values: The values as they are written, variables not replaced.
         resolved: The value with variables replaced, after the first look-up.
         is_being_resolved: Whether its variables are being replaced right now, to detect a cycle.
     """
 
-    __slots__ = ("_key_at", "is_being_resolved", "key", "resolved", "values")
-
-    def __init__(self, key: str, key_at: tuple[Text, int], value: Value) -> None:
-        self.key = key
-        self.replace(key_at, value)
-
-    def replace(self, key_at: tuple[Text, int], value: Value) -> None:
-        """Put a later entry of the same key in place of this entry."""
-        self._key_at = key_at
-        self.values = [value]
-        self.resolved: Value | None = None
-        self.is_being_resolved = False
-
-    @property
-    def position(self) -> Position:
-        """Position of the key."""
-        text, offset = self._key_at
-        return text.position(offset)
+    key: str
+    position: Position
+    values: list[Value]
+    resolved: Value | None = None
+    is_being_resolved: bool = False
 
     @property
     def is_flag(self) -> bool:
         """True for a key alone, which means ``key = true``."""
         return self.values[0] is _FLAG
 
-    @property
-    def literal(self) -> Value:
-        """The value as it is written, before variables are replaced."""
-        return self.values[0]
 
-
-_FLAG = Value(Text([("true", (None, 0, 0))]), 0, 4)
+_FLAG = Value(Text([("true", Position(None, 0, 0))]), 0, 4)
 
 
 # -------------------------------------------------------------------------------------------------------- sections
@@ -527,9 +511,10 @@ class Section:
     def _enter(self, token: Value) -> None:
         text, begin, end, _ = token.as_own_text() if token.was_quoted else token
         string = text.string
+        position = text.position(begin)
         match = _KEY_END.search(string, begin, end)
         if match is None:
-            self._add(string[begin:end].strip(BLANKS), (text, begin), _FLAG)
+            self._add(string[begin:end].strip(BLANKS), position, _FLAG)
             return
         offset = match.start()
         key = string[begin:offset].strip(BLANKS)
@@ -538,49 +523,40 @@ class Section:
         while offset < end and string[offset] in BLANKS:
             offset += 1
         if offset >= end:
-            raise text.position(begin).error(
+            raise position.error(
                 f"no value given for {key!r}{self._in_section()}; a bracket or value must begin on the same line, "
                 f'and an empty value is written ""',
                 self.name or None,
             )
         if string[offset] not in OPENING_BRACKETS:
-            self._add(key, (text, begin), Value(text, offset, end).trimmed())
+            self._add(key, position, Value(text, offset, end).trimmed())
             return
         close = text.closing[offset]
         if string[offset] == '"':
-            self._add(key, (text, begin), Value(text, offset + 1, close, was_quoted=True).trimmed())
+            self._add(key, position, Value(text, offset + 1, close, was_quoted=True).trimmed())
         else:
-            self._add(key, (text, begin), Value(text, offset, close + 1))
+            self._add(key, position, Value(text, offset, close + 1))
         if close + 1 < end:
             for rest in tokens(Value(text, close + 1, end), ";"):
                 self._enter(rest)
 
-    def _add(self, key: str, key_at: tuple[Text, int], value: Value) -> None:
+    def _add(self, key: str, position: Position, value: Value) -> None:
         """Enter a value: sections in [ ] are merged with an earlier entry of that key; anything else replaces it."""
         if not key:
             return
         name = folded_key(key)
         earlier = self._entries.get(name)
-        if earlier is None:
-            self._entries[name] = Entry(key, key_at, value)
-            return
-        bracket = value.text.string[value.begin] if value.begin < value.end else ""
-        text, offset = key_at
-        if bracket == "[" and earlier.values[-1].begin < earlier.values[-1].end:
+        bracket = value.string[:1]
+        if earlier is not None and bracket == "[" and earlier.values[-1].begin < earlier.values[-1].end:
             if earlier.key != key:
-                logger.warning(
-                    "%s: section %r is merged with %r of %s", text.position(offset), key, earlier.key, earlier.position
-                )
+                logger.warning("%s: section %r is merged with %r of %s", position, key, earlier.key, earlier.position)
             earlier.values.append(value)
             return
-        if bracket == "{":
+        if earlier is not None and bracket == "{":
             logger.warning(
-                "%s: this %r replaces the entry at %s; sections in [ ] are merged",
-                text.position(offset),
-                key,
-                earlier.position,
+                "%s: this %r replaces the entry at %s; sections in [ ] are merged", position, key, earlier.position
             )
-        earlier.replace(key_at, value)
+        self._entries[name] = Entry(key if earlier is None else earlier.key, position, [value])
 
     # ------------------------------------------------------------------------------------------------- looking up
 
@@ -685,7 +661,7 @@ class Section:
         text, begin, end, _ = value
         if text.string.find("#", begin, end) < 0 and text.string.find("$", begin, end) < 0:
             return value
-        pieces: list[tuple[str, Origin]] = []
+        pieces: list[tuple[str, Position]] = []
         room = _MOST_GROWTH
         missing: dict[str, tuple[Position, str, str]] = {}
         copied = begin  # everything before this offset is in `pieces`
@@ -892,7 +868,7 @@ def _merged(entry: Entry) -> Value:
         raise entry.position.error(
             f"{entry.key!r} is {first.string!r} at {first.position}, which cannot be merged with a section", entry.key
         )
-    pieces: list[tuple[str, Origin]] = []
+    pieces: list[tuple[str, Position]] = []
     for value in entry.values:
         pieces += value.text.pieces(value.begin, value.end)
         pieces.append((" ", pieces[-1][1]))

@@ -14,13 +14,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from cntkio.arguments import path_text
 from cntkio.config import keys
 from cntkio.config.deserializers import (
-    StreamContext,
+    Asked,
     binary_deserializer,
     chunk_size_of,
     composite_deserializers,
@@ -32,7 +32,7 @@ from cntkio.config.deserializers import (
     warn_of_unknown_keys,
 )
 from cntkio.config.files import configuration, warn_of_unused
-from cntkio.config.keys import Kind, Precision
+from cntkio.config.keys import Kind
 from cntkio.config.language import Section, folded_key, missing_together, traced
 from cntkio.config.reader_config import Call, MinibatchMode, Packing, ReaderConfig
 from cntkio.errors import ConfigError
@@ -300,36 +300,6 @@ def _action_of(section: Section) -> str:
 # -------------------------------------------------------------------------------------------------------- any reader
 
 
-@dataclasses.dataclass(frozen=True)
-class _Asked:
-    """A reader's section, and the action that uses it.
-
-    Attributes:
-        section: The section.
-        kind: The reader.
-        action: The action that uses it, such as ``"test"``; empty: it is read as it is written.
-        precision: Type of the values.
-    """
-
-    section: Section
-    kind: Kind
-    action: str
-    precision: Precision
-
-    def is_write(self) -> bool:
-        """Return whether the action or the section writes, which matters to HTK readers and the composite reader."""
-        return self.action == "write" or self.section.text("action", "").lower() == "write"
-
-    def context(self, *, frame_mode: bool = False, takes_targets: bool = False) -> StreamContext:
-        return StreamContext(self.section, self.precision, frame_mode, takes_targets)
-
-    def config(self, calls: Iterable[Call], window: Window | None, *, has_seed: bool, **options: Any) -> ReaderConfig:
-        """Return the meaning of the section: these deserializers and options, and the seed if the reader has one."""
-        if has_seed:
-            options["randomization_seed"] = keys.SEED.of(self.section)
-        return ReaderConfig(self.section.path, self.kind, tuple(calls), self.precision, window=window, **options)
-
-
 def _read(section: Section, action: str) -> ReaderConfig:
     """Return the meaning of a reader when an action uses it; action "": as it is written."""
     level = 1
@@ -341,7 +311,7 @@ def _read(section: Section, action: str) -> ReaderConfig:
 
 def _read_traced(section: Section, action: str) -> ReaderConfig:
     kind = _kind_of(section)
-    asked = _Asked(section, kind, action, section.word("precision", "float", keys.PRECISIONS))
+    asked = Asked(section, kind, action, section.word("precision", "float", keys.PRECISIONS))
     warn_of_no_effect(section, keys.READER_WITHOUT_EFFECT[kind])
     around = section.parent
     if kind == "HTKMLFReader" and not action and around is not None and around.parent is not None:
@@ -424,7 +394,7 @@ def _warn_of_truncation(section: Section, packing: Packing) -> None:
             section.warn(option.key, f"{option.key} has no effect without truncated = true")
 
 
-def _is_randomized(asked: _Asked) -> bool:
+def _is_randomized(asked: Asked) -> bool:
     section = asked.section
     if asked.action == "write" or (asked.action in ("test", "eval") and not section.has("randomize")):
         return False
@@ -446,9 +416,9 @@ def _window_size(section: Section, *, own: bool = False) -> int | None:
 # --------------------------------------------------------------------------------------------------- text and binary
 
 
-def _text_reader(asked: _Asked) -> ReaderConfig:
+def _text_reader(asked: Asked) -> ReaderConfig:
     section = asked.section
-    call = text_deserializer(section, asked.context(), keys.TEXT_READER)
+    call = text_deserializer(section, asked, keys.TEXT_READER)
     window, is_randomized = None, _is_randomized(asked)
     if is_randomized:
         window = classic_text_window(
@@ -462,9 +432,9 @@ def _text_reader(asked: _Asked) -> ReaderConfig:
     )
 
 
-def _binary_reader(asked: _Asked) -> ReaderConfig:
+def _binary_reader(asked: Asked) -> ReaderConfig:
     section = asked.section
-    call = binary_deserializer(section, asked.context(), keys.BINARY_READER)
+    call = binary_deserializer(section, asked, keys.BINARY_READER)
     window, is_randomized = None, _is_randomized(asked)
     if is_randomized:
         is_sample_based = section.boolean("sampleBasedRandomizationWindow", False)
@@ -480,13 +450,13 @@ _MODES: tuple[MinibatchMode, ...] = ("partial", "full")
 _FRAMES_BY_DEFAULT = "; frameMode is true by default here"
 
 
-def _htk_reader(asked: _Asked) -> ReaderConfig:
+def _htk_reader(asked: Asked) -> ReaderConfig:
     section = asked.section
     method = section.word("readMethod", "blockRandomize", _METHODS)
     if asked.is_write() and method != "none":
         raise section.error("readMethod", f"readMethod = {method} with action = write; expected readMethod = none")
     packing = _packing(section, keys.HTK_FRAME_MODE, is_write=False, hint=_FRAMES_BY_DEFAULT)
-    calls = stream_deserializers(asked.context(frame_mode=packing == "frame"))
+    calls = stream_deserializers(dataclasses.replace(asked, frame_mode=packing == "frame"))
     window = _htk_window(asked, method, is_old=False)
     counts = _utterance_counts(section)
     section.word("minibatchMode", "partial", _MODES)
@@ -507,12 +477,12 @@ def _htk_reader(asked: _Asked) -> ReaderConfig:
     )
 
 
-def _old_htk_reader(asked: _Asked) -> ReaderConfig:
+def _old_htk_reader(asked: Asked) -> ReaderConfig:
     section = asked.section
     method = section.word("readMethod", "blockRandomize", _OLD_METHODS)
     is_write = asked.is_write()
     packing = _packing(section, keys.HTK_FRAME_MODE, is_write=is_write, hint=_FRAMES_BY_DEFAULT)
-    calls = stream_deserializers(asked.context(frame_mode=packing == "frame", takes_targets=True))
+    calls = stream_deserializers(dataclasses.replace(asked, frame_mode=packing == "frame"))
     window = _htk_window(asked, method, is_old=True)
     counts = _utterance_counts(section)
     mode = section.word("minibatchMode", "partial", _MODES)
@@ -535,7 +505,7 @@ def _old_htk_reader(asked: _Asked) -> ReaderConfig:
         raise section.error(keys.LONGEST_UTTERANCE.key, f"maxUtteranceLength = {longest}; expected at least 1")
     folder = _page_folder(section, method)
     unigram = section.entry("unigram")
-    if unigram is not None and unigram.literal.is_section:
+    if unigram is not None and unigram.values[0].is_section:
         raise section.error("unigram", "unigram models, for sequence training, are not supported")
     is_rolling = method == "rollingWindow" and packing == "frame"
     return asked.config(
@@ -566,7 +536,7 @@ def _page_folder(section: Section, method: ReadMethod) -> str:
     return section.optional_file(key) or ""
 
 
-def _htk_window(asked: _Asked, method: ReadMethod, *, is_old: bool) -> Window | None:
+def _htk_window(asked: Asked, method: ReadMethod, *, is_old: bool) -> Window | None:
     """Return the window of a reader of HTK.
 
     The old HTKMLFReader also accepts truth values. With False it reads in order, whatever its ``readMethod`` is.
@@ -595,7 +565,7 @@ def _htk_window(asked: _Asked, method: ReadMethod, *, is_old: bool) -> Window | 
 # ---------------------------------------------------------------------------------------------------------- composite
 
 
-def _composite_reader(asked: _Asked) -> ReaderConfig:
+def _composite_reader(asked: Asked) -> ReaderConfig:
     section = asked.section
     warn_of_unknown_keys(section, keys.COMPOSITE_READER)
     is_write = asked.is_write()
@@ -610,7 +580,7 @@ def _composite_reader(asked: _Asked) -> ReaderConfig:
                 "rightSplice", f"rightSplice = {splice}; expected less than truncationLength = {length}"
             )
     _warn_of_truncation(section, packing)
-    calls = composite_deserializers(asked.context(frame_mode=packing == "frame"))
+    calls = composite_deserializers(dataclasses.replace(asked, frame_mode=packing == "frame"))
     has_text_keys = any(keys.TYPE_OF[call.target].has_text_keys for call in calls)
     warn_of_no_effect(section, keys.TEXT_KEYS_WITHOUT_EFFECT if has_text_keys else keys.NUMERIC_KEYS_WITHOUT_EFFECT)
     window, is_randomized = None, _is_randomized(asked) and not is_write
@@ -642,7 +612,7 @@ def _composite_window(section: Section, *, has_text_format: bool) -> Window | No
     return composite_window(chunk_size_in_bytes=chunk_size_of(section), has_text_format=True)
 
 
-_READ: dict[Kind, Callable[[_Asked], ReaderConfig]] = {
+_READ: dict[Kind, Callable[[Asked], ReaderConfig]] = {
     "CNTKTextFormatReader": _text_reader,
     "CNTKBinaryReader": _binary_reader,
     "HTKMLFReader": _old_htk_reader,

@@ -291,32 +291,6 @@ class CorpusChunks:
             self.in_memory = {chunk_id: loaded for chunk_id, loaded in self.in_memory.items() if chunk_id in chunk_ids}
 
 
-class Loaders:
-    """Worker threads that load requested chunks, in the order of the requests.
-
-    Args:
-        number: Number of threads.
-    """
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self._workers: Workers | None = None
-
-    def want(self, wishes: Iterable[tuple[CorpusChunks, int]]) -> None:
-        """Load these chunks, unless they are in memory or being loaded."""
-        for chunks, chunk_id in wishes:
-            if chunk_id not in chunks.in_memory and chunk_id not in chunks.loading:
-                if self._workers is None:
-                    self._workers = Workers(self._number, "cntkio-load")
-                chunks.loading[chunk_id] = self._workers.do(chunks.how_to_load(chunk_id))
-
-    def close(self) -> None:
-        """Wait for the loads that have begun, and end the threads."""
-        if self._workers is not None:
-            self._workers.close()
-            self._workers = None
-
-
 _LEAST_READ_AHEAD = 32 << 20
 _LEAST_CHUNKS_AHEAD, _MOST_CHUNKS_AHEAD = 64, 4096
 _NUM_RECENT = 4  # recent chunks predict the size of the next chunks
@@ -369,7 +343,7 @@ class ChunkStore:
         self._begin()
 
     def _begin(self) -> None:
-        self._loaders = Loaders(max(chunks.corpus.index.loads_at_once for chunks in self._chunks))
+        self._workers: Workers | None = None  # the threads that load chunks, in the order of the requests
         self.planned: int | None = None  # version of the timeline's plan
         self._partners: dict[int, list[list[int]]] = {}
         # Fresh memory costs as much as reading, and a plan takes time for each chunk: read further ahead only after a
@@ -391,7 +365,9 @@ class ChunkStore:
         """Cancel all loads that have not begun, and end the worker threads."""
         for chunks in self._chunks:
             chunks.keep_only(set())
-        self._loaders.close()
+        if self._workers is not None:
+            self._workers.close()
+            self._workers = None
 
     def in_memory(self, corpus_index: int) -> list[int]:
         """Return the chunks of a corpus that are in memory."""
@@ -426,7 +402,7 @@ class ChunkStore:
             (chunks,) = self._chunks
             chunks.set_window(set(window), set(needed.chunks), is_first=is_first)
             chunks.keep_only(set(wanted))
-            self._loaders.want((chunks, chunk_id) for chunk_id in wanted)
+            self._load((chunks, chunk_id) for chunk_id in wanted)
             return
         self._partners = {table_chunk: self._chunks_of(table_chunk) for table_chunk in wanted}
         for pieces in self._pieces:
@@ -442,7 +418,16 @@ class ChunkStore:
             own = self._partners_in(corpus_index, window), self._partners_in(corpus_index, needed.chunks)
             chunks.set_window(*own, is_first=is_first)
             chunks.keep_only({chunk_id for owner, chunk_id in wishes if owner is chunks})
-        self._loaders.want(wishes)
+        self._load(wishes)
+
+    def _load(self, wishes: Iterable[tuple[CorpusChunks, int]]) -> None:
+        """Let the threads load these chunks, unless they are in memory or being loaded."""
+        for chunks, chunk_id in wishes:
+            if chunk_id not in chunks.in_memory and chunk_id not in chunks.loading:
+                if self._workers is None:
+                    num_threads = max(chunks.corpus.index.loads_at_once for chunks in self._chunks)
+                    self._workers = Workers(num_threads, "cntkio-load")
+                chunks.loading[chunk_id] = self._workers.do(chunks.how_to_load(chunk_id))
 
     def stand(self, needed: Plan) -> None:
         """Note which chunks are needed before the next minibatches, after the source went back."""

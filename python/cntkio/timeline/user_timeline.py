@@ -11,7 +11,7 @@ fills a window by fetching. It does so through a function that the source provid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -252,46 +252,17 @@ class InSlot(NamedTuple):
 Slots: TypeAlias = tuple[tuple[InSlot, ...], ...]
 
 
-class Cells(NamedTuple):
-    """The cells of one minibatch.
-
-    Attributes:
-        chunks: The chunk of each part of a sequence, int64.
-        indices: The index of the sequence in the chunk, int64.
-        parts: The parts.
-        end_of_sweep: Whether a sequence ends that was read with the end of a sweep.
-    """
-
-    chunks: npt.NDArray[np.int64]
-    indices: npt.NDArray[np.int64]
-    parts: Parts
-    end_of_sweep: bool
-
-
-def slots_from_json(json: Any) -> Slots:
-    """Read slots from lists of lists, in the order of the fields of `InSlot`.
-
-    Raises:
-        CheckpointError: The lists have the wrong form.
-    """
-    return tuple(tuple(_from_json(sequence) for sequence in items("slots", slot)) for slot in items("slots", json))
-
-
-def _from_json(sequence: Any) -> InSlot:
+def _in_slot(sequence: Any) -> InSlot:
+    """Read a sequence in a slot of a state: a list with the fields of `InSlot`."""
     *numbers, end_of_sweep = (*items("slots", sequence), *[None] * 5)[:5]
     chunk, index_in_chunk, length, first = (whole("slots", number, 2**63 - 1) for number in numbers)
     return InSlot(chunk, index_in_chunk, length, first, flag("slots", end_of_sweep))
 
 
-def num_unread(slot: Iterable[InSlot]) -> int:
-    """Return the number of samples that a slot still has."""
-    return sum(sequence.length - sequence.next for sequence in slot)
+_LEAST_SLOT_BYTES = 200  # a list with one sequence
 
 
-_LEAST_SLOT_BYTES = 200  # of a list with one sequence
-
-
-def require_room(num_slots: int) -> None:
+def _require_room(num_slots: int) -> None:
     """Check, before further slots are filled, that there is memory for this number of them, with a sequence in each.
 
     Raises:
@@ -304,13 +275,12 @@ def require_room(num_slots: int) -> None:
         raise MemoryError(f"no memory for {num_slots} slots of a truncated minibatch ({size} bytes)") from None
 
 
-def take_cells(slots: list[list[InSlot]], num_slots: int, num_steps: int) -> Cells | None:
-    """Take up to `num_steps` samples from each slot; None if all are empty. Sequences that end are removed.
+def _take_cells(slots: list[list[InSlot]], num_steps: int) -> tuple[list[tuple[int, ...]], bool]:
+    """Take up to `num_steps` samples from each slot. Sequences that end are removed.
 
-    Args:
-        slots: The first slots.
-        num_slots: The number of all slots. The others are empty.
-        num_steps: Steps of a minibatch.
+    Returns:
+        For each part of a sequence: slot, chunk, index in the chunk, length, first sample, number of samples, step, and
+            whether it continues; and whether a sequence ends that was read with the end of a sweep.
     """
     rows: list[tuple[int, ...]] = []
     end_of_sweep = False
@@ -327,13 +297,7 @@ def take_cells(slots: list[list[InSlot]], num_slots: int, num_steps: int) -> Cel
             else:
                 end_of_sweep |= met_end
                 del slot[0]
-    if not rows:
-        return None
-    slot_of, chunks, indices, lengths, firsts, sizes, steps, continues_of = np.array(rows, np.int64).T.copy()
-    parts = Parts(
-        slot_of, firsts, sizes, steps, continues_of.astype(np.bool_), lengths.astype(np.uint32), num_slots, num_steps
-    )
-    return Cells(chunks, indices, parts, end_of_sweep)
+    return rows, end_of_sweep
 
 
 _LARGEST_COUNT = 2**62
@@ -553,11 +517,14 @@ class UserTimeline:
         except BaseException:
             self.go_back(before)
             raise
-        cells = take_cells(slots, self._num_slots, self._truncation_length)
+        rows, end_of_sweep = _take_cells(slots, self._truncation_length)
         self._slots = tuple(tuple(slot) for slot in slots)
-        if cells is None:
+        if not rows:
             return None
-        return self._selection(cells.indices, cells.chunks, cells.end_of_sweep, cells.parts)
+        slot, chunks, indices, lengths, first, num_samples, step, continues = np.array(rows, np.int64).T.copy()
+        kinds = continues.astype(np.bool_), lengths.astype(np.uint32)
+        parts = Parts(slot, first, num_samples, step, *kinds, self._num_slots, self._truncation_length)
+        return self._selection(indices, chunks, end_of_sweep, parts)
 
     def _all_filled(self, partition: Partition) -> list[list[InSlot]]:
         """Fill the slots that had sequences, and then others while there are data: the rest need no memory.
@@ -567,14 +534,14 @@ class UserTimeline:
         """
         slots = [self._filled(slot, partition) for slot in self._slots]
         if self._limits == (None, None):
-            require_room(self._num_slots - len(slots))
+            _require_room(self._num_slots - len(slots))
         while len(slots) < self._num_slots and not self._has_ended:
             slots.append(self._filled((), partition))
         return slots
 
     def _filled(self, slot: tuple[InSlot, ...], partition: Partition) -> list[InSlot]:
         filled = list(slot)
-        num_samples = num_unread(filled)
+        num_samples = sum(sequence.length - sequence.next for sequence in filled)
         while num_samples <= self._truncation_length and not self._has_ended:
             pieces, end_of_sweep = self._take(1, partition)
             for chunks, indices, lengths in pieces:
@@ -675,7 +642,7 @@ class UserTimeline:
             size = whole("minibatch_size", state["minibatch_size"], _LARGEST_COUNT, least=1)
             index, count = wholes("partition", state.get("partition"), 2, least=(0, 1))
             settings = (size, Partition(below("partition", index, count), count))
-        slots = slots_from_json(state.get("slots", []))
+        slots = tuple(tuple(map(_in_slot, items("slots", slot))) for slot in items("slots", state.get("slots", [])))
         self._check_slots(slots)
         self.restore(state)
         if settings is None:

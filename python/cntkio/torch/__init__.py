@@ -6,11 +6,9 @@
                               ^                                 tensors over the same memory, created on access
             rank of world size, worker of workers
 
-    tensors.py   tensors of a minibatch
-    collate.py   tensors of a batch of rows
+    tensors.py   tensors of a minibatch, or of a batch of rows
     dataset.py   a source as a data set: epochs, shares, states
-    epochs.py    the epochs of a source
-    sources.py   a source written in Python, with reads of shares and states
+    sources.py   the epochs of a source; a source written in Python, with reads of shares and states
     ranks.py     the rank of this process
     jobs.py      a common state of all processes of a job
     workers.py   states for the workers of a loader, and their positions
@@ -26,10 +24,9 @@ except ModuleNotFoundError as error:
         f"cntkio.torch needs {error.name}, which is not installed: pip install torch", name=error.name
     ) from None
 
-from cntkio.torch.collate import Collate
 from cntkio.torch.dataset import MinibatchDataset
 from cntkio.torch.jobs import gather_state_dict, joined_states
-from cntkio.torch.tensors import Layout, Padded, PaddedEmpty, Ragged, TensorMinibatch, Truncated, convert
+from cntkio.torch.tensors import Collate, Layout, Padded, PaddedEmpty, Ragged, TensorMinibatch, Truncated, convert
 
 __all__ = [
     "Collate",

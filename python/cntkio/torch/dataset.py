@@ -25,8 +25,7 @@ from cntkio.timeline.budget import Budget, Size, about_samples, row_length_of, s
 from cntkio.timeline.dealing import check_deal
 from cntkio.timeline.state import of_partition
 from cntkio.torch import ranks
-from cntkio.torch.epochs import Epochs
-from cntkio.torch.sources import readable
+from cntkio.torch.sources import Epochs, readable
 from cntkio.torch.tensors import Layout, TensorMinibatch, in_rows
 from cntkio.torch.workers import Passed, WatchedDataset, shares
 from cntkio.user_source import UserMinibatchSource
