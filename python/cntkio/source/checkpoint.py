@@ -131,6 +131,11 @@ def epoch_of(state: Mapping[str, Any]) -> tuple[int, int]:
     )
 
 
+def difference(name: str, saved: object, current: object) -> str:
+    """Return the part of a message about a value of a state that differs from the value here."""
+    return f"{name}: saved {saved!r:.200}, here {current!r:.200}"
+
+
 class _Differences:
     """Differences between a state and a source, by name."""
 
@@ -144,9 +149,9 @@ class _Differences:
 
     def add(self, name: str, saved: object, current: object, *, shown: tuple[str, str] | None = None) -> None:
         """Add a difference. The message shows the values, or the texts `shown` in their place."""
-        saved_text, current_text = shown or (f"{saved!r:.200}", f"{current!r:.200}")
         self._saved[name], self._current[name] = saved, current
-        self._lines.append(f"{name}: saved {saved_text}, here {current_text}")
+        line = f"{name}: saved {shown[0]}, here {shown[1]}" if shown else difference(name, saved, current)
+        self._lines.append(line)
 
     def compare(self, saved: Mapping[str, Any], current: Mapping[str, Any], suffix: str = "") -> None:
         """Add all values that differ."""

@@ -19,7 +19,7 @@ from cntkio.layouts import check_layout
 from cntkio.minibatch import Minibatch
 from cntkio.mixture import Mixture
 from cntkio.source import MinibatchSource
-from cntkio.source.checkpoint import CONSTANT, changing
+from cntkio.source.checkpoint import CONSTANT, changing, difference
 from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.budget import Budget, Size, about_samples, row_length_of, size_text, size_to_json, times
 from cntkio.timeline.dealing import check_deal
@@ -347,21 +347,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
                 "json.loads"
             )
         state = self._own(state)
-        is_whole = isinstance(state.get("source"), Mapping)
-        if not is_whole and "settings" in state:
-            raise CheckpointError("this is the state of a source; expected the state_dict() of a MinibatchDataset")
-        if state.get("version") != _STATE_VERSION:
-            raise CheckpointError(
-                f"not a state of a data set: its version is {state.get('version')!r}; expected {_STATE_VERSION}",
-                saved=state.get("version"),
-                current=_STATE_VERSION,
-            )
-        if not is_whole or ("check_sum" in state and state["check_sum"] != _check_sum(state)):
-            raise CheckpointError(
-                "the state is damaged or incomplete. torch.distributed.checkpoint restores only "
-                "the keys that a new data set's state has; save the text json.dumps(dataset.state_dict()) with it",
-                saved=dict(state),
-            )
+        _check_state(state)
         before = self._source.state_dict(), self._epochs.current, self._partition
         try:
             if self._partition is None and state.get("partition") in _PARTITIONS:
@@ -494,13 +480,32 @@ def _warn(source: Any, size: int, world_size: int, share: Partition, *, is_trunc
             )
 
 
+def _check_state(state: Mapping[str, Any]) -> None:
+    """Refuse a state that is not of a data set, or is incomplete."""
+    is_whole = isinstance(state.get("source"), Mapping)
+    if not is_whole and "settings" in state:
+        raise CheckpointError("this is the state of a source; expected the state_dict() of a MinibatchDataset")
+    if state.get("version") != _STATE_VERSION:
+        raise CheckpointError(
+            f"not a state of a data set: its version is {state.get('version')!r}; expected {_STATE_VERSION}",
+            saved=state.get("version"),
+            current=_STATE_VERSION,
+        )
+    if not is_whole or ("check_sum" in state and state["check_sum"] != _check_sum(state)):
+        raise CheckpointError(
+            "the state is damaged or incomplete. torch.distributed.checkpoint restores only "
+            "the keys that a new data set's state has; save the text json.dumps(dataset.state_dict()) with it",
+            saved=dict(state),
+        )
+
+
 def _refused(
     state: Mapping[str, Any], different: Mapping[str, Any], partition: str, error: CheckpointError | None = None
 ) -> CheckpointError:
     """Return the error of a state with other settings, with the differences that the source found."""
     saved, current = {name: state.get(name) for name in different}, dict(different)
     message = "the state does not fit this data set: " + "; ".join(
-        f"{name}: saved {saved[name]!r}, here {value!r}" for name, value in different.items()
+        difference(name, saved[name], value) for name, value in different.items()
     )
     if error is not None and isinstance(error.saved, Mapping) and isinstance(error.current, Mapping):
         message += f"; {str(error).removeprefix('the state does not fit this source: ')}"

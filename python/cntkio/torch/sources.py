@@ -10,6 +10,7 @@ from cntkio.errors import CheckpointError
 from cntkio.minibatch import Minibatch, checked_minibatch
 from cntkio.mixture import Mixture
 from cntkio.source import MinibatchSource
+from cntkio.source.checkpoint import difference
 from cntkio.timeline import Partition
 from cntkio.user_source import UserMinibatchSource
 
@@ -65,7 +66,7 @@ class _UserSource:
         different = {name: own[name] for name in ("settings", "data") if state.get(name) != own[name]}
         if different:
             saved = {name: state.get(name) for name in different}
-            texts = [f"{name}: saved {saved[name]!r:.200}, here {value!r:.200}" for name, value in different.items()]
+            texts = [difference(name, saved[name], value) for name, value in different.items()]
             raise CheckpointError(
                 f"the state does not fit this source: {'; '.join(texts)}", saved=saved, current=different
             )
