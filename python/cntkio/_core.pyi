@@ -63,7 +63,7 @@ class Packed:
 class Whole:
     """The streams of the chunks appended so far, as ragged arrays."""
 
-    def __new__(cls, streams: list[tuple[int, bool, bool]], num_sequences: int) -> Whole: ...
+    def __new__(cls, streams: list[tuple[int, bool, int]], num_sequences: int) -> Whole: ...
     def append(self, chunk: Chunk, num_threads: int) -> None: ...
     def finish(self) -> Packed: ...
 
@@ -71,7 +71,7 @@ PackRequest = tuple[
     list[Chunk],
     npt.NDArray[np.uint32],
     npt.NDArray[np.uint32],
-    list[tuple[int, bool, bool]],
+    list[tuple[int, bool, int]],
     tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None,
     list[int],
 ]
@@ -85,7 +85,7 @@ def spread(
     num_samples: npt.NDArray[np.int64],
     cells: npt.NDArray[np.int64],
     lengths: npt.NDArray[np.uint32],
-    streams: list[tuple[int, int, bool]],
+    streams: list[tuple[int, int, int]],
     num_cells: int,
 ) -> tuple[list[npt.NDArray[Any]], tuple[int, int, int] | None]: ...
 def pad(
@@ -214,7 +214,7 @@ class CTFSchema:
 
     def __new__(
         cls,
-        streams: Sequence[tuple[bytes, bool, int, bool]],
+        streams: Sequence[tuple[bytes, bool, int, int]],
         *,
         defining: int | None = None,
         has_words: bool = False,
@@ -658,7 +658,7 @@ def text_write(
     chunk: Chunk,
     first: int,
     keys: npt.NDArray[np.uint64],
-    streams: list[tuple[int, bytes]],
+    streams: list[tuple[int, bytes, bool]],
     num_threads: int,
     piece: int,
 ) -> tuple[list[_Bytes], tuple[int, tuple[int, float] | None] | None]: ...

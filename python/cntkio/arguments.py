@@ -140,8 +140,8 @@ def path_texts(name: str, value: Any) -> str | list[str]:
     return path_text(name, value)
 
 
-def float_type(name: str, value: Any) -> np.dtype[Any]:
-    """Return float32 or float64 as a NumPy type.
+def float_type(name: str, value: Any, *, or_whole: bool = False) -> np.dtype[Any]:
+    """Return float32 or float64, or with `or_whole` also int32 or int64, as a NumPy type.
 
     Raises:
         ConfigError: The argument has the wrong type or value.
@@ -154,9 +154,10 @@ def float_type(name: str, value: Any) -> np.dtype[Any]:
     found: np.dtype[Any] | None = None
     with contextlib.suppress(TypeError):
         found = np.dtype(value)
-    if found not in (np.float32, np.float64):
+    if found not in (np.float32, np.float64) and not (or_whole and found in (np.int32, np.int64)):
         shown = repr(value) if found is None else found
-        raise ConfigError(f"{name} is {shown}; expected float32 or float64", key=name)
+        expected = "float32, float64, int32 or int64" if or_whole else "float32 or float64"
+        raise ConfigError(f"{name} is {shown}; expected {expected}", key=name)
     return np.dtype(found)
 
 

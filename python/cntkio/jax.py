@@ -240,9 +240,17 @@ def _aligned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def _array(values: npt.NDArray[Any], device: Any) -> jax.Array:
+    is_wide = values.dtype.itemsize == 8 and not jax.config.jax_enable_x64
+    if is_wide and values.dtype == np.int64 and values.size:
+        largest = max(int(values.max()), ~int(values.min()))
+        if largest >= 1 << 31:
+            raise ConfigError(
+                f"a whole number of {largest.bit_length() + 1} bits does not fit int32, which JAX makes of int64; "
+                'expected jax.config.update("jax_enable_x64", True)',
+                key="layout",
+            )
     if device is not None:
         return jax.device_put(values, device)
-    is_wide = values.dtype.itemsize == 8 and not jax.config.jax_enable_x64
     if is_wide or not values.flags.writeable or not values.size:  # DLPack accepts none of these
         return jnp.asarray(values)
     return dlpack.from_dlpack(np.ascontiguousarray(values))

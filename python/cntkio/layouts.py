@@ -14,6 +14,7 @@ import numpy.typing as npt
 from cntkio.errors import ConfigError
 from cntkio.hints import did_you_mean, there_are
 from cntkio.minibatch import MinibatchData
+from cntkio.streams import StreamInformation
 
 
 def check_layout(layout: str | Mapping[str, str] | None, streams: Sequence[str], layouts: Sequence[str]) -> None:
@@ -42,10 +43,10 @@ def check_layout(layout: str | Mapping[str, str] | None, streams: Sequence[str],
             raise ConfigError(f"layout names the stream {stream!r}{there_are(stream, streams)}", key="layout")
 
 
-def class_ids(data: MinibatchData) -> npt.NDArray[np.int32]:
-    """Return the class of each sample of a one-hot stream, `[num_samples]`.
+def class_ids(data: MinibatchData) -> npt.NDArray[Any]:
+    """Return the class of each sample of a one-hot stream, `[num_samples]`; or the whole number that a sample is.
 
-    The result shares the memory of a sparse stream's indices.
+    The result shares the memory of the values, or of a sparse stream's indices.
 
     Raises:
         ConfigError: A sample is not a single entry of 1.
@@ -80,13 +81,17 @@ def no_class(data: MinibatchData, sample: int, keys: npt.NDArray[Any]) -> str:
     )
 
 
-def classes_of(data: MinibatchData) -> tuple[npt.NDArray[np.int32], int | None]:
+def are_whole(stream: StreamInformation) -> bool:
+    """Return whether each sample of a stream is a whole number, such as a class, a word or a count."""
+    return stream.dtype.kind == "i" and not stream.is_sparse and stream.dim == 1
+
+
+def classes_of(data: MinibatchData) -> tuple[npt.NDArray[Any], int | None]:
     """Return the class of each sample, and the first sample that is not a single entry of 1, if there is one."""
     stream = data.stream
     classes: npt.NDArray[Any]
-    if stream.dtype == np.int32:
-        classes = data.values.reshape(-1)
-        return classes, None
+    if are_whole(stream):
+        return data.values.reshape(-1), None
     if data.indices is None or data.indptr is None:
         samples = data.values.reshape(-1, stream.dim)
         classes = samples.argmax(axis=1).astype(np.int32)

@@ -139,8 +139,6 @@ class MinibatchData(_OneStream):
             values, offsets, entries = self._packed.arrays(self._index)
             if entries is None:
                 self._arrays = Arrays(_in_shape(values, self.stream), offsets)
-            elif self.stream.dtype == np.int32:  # class ids
-                self._arrays = Arrays(_in_shape(entries[1], self.stream), offsets)
             else:
                 self._arrays = Arrays(values, offsets, *entries)
         return self._arrays
@@ -244,10 +242,6 @@ class MinibatchData(_OneStream):
         if self.indices is None or self.indptr is None:
             if self.num_samples == self.num_sequences * self.num_steps:
                 return self.values.reshape(self.shape)
-            if self.values.dtype == np.int32:  # class ids
-                classes = np.zeros(self.shape, np.int32)
-                classes[self.mask != 0] = self.values
-                return classes
             flat = _core.pad(self.values.reshape(-1), self.offsets, self.num_steps, self.stream.dim)
             return flat.reshape(self.shape)
         padded = np.zeros((self.num_sequences * self.num_steps, self.stream.dim), self.values.dtype)

@@ -21,7 +21,7 @@ from cntkio import _core
 from cntkio.arguments import flag, whole_number
 from cntkio.displays import counted
 from cntkio.errors import CheckpointError, ConfigError
-from cntkio.layouts import class_ids
+from cntkio.layouts import are_whole, class_ids
 from cntkio.minibatch import Minibatch
 from cntkio.timeline import WHOLE, Budget, GlobalPartition, Partition, Size
 
@@ -149,7 +149,7 @@ def _samples_of(minibatch: Minibatch) -> _Samples:
     lengths = next(iter(minibatch.values())).lengths
     found = _Samples(lengths, 0, {}, {})
     for name, data in minibatch.items():
-        samples = class_ids(data) if data.is_sparse else data.values
+        samples = class_ids(data) if data.is_sparse or are_whole(data.stream) else data.values
         if np.array_equal(data.lengths, lengths):
             found.values[name] = samples
         if (data.lengths == 1).all():

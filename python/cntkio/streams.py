@@ -24,6 +24,8 @@ LARGEST_DIM = 2**31 - 1
 """Largest dimension of a stream."""
 DEFAULT_MAX_SEQUENCE_LENGTH = 65535
 """Default `max_sequence_length` of a `StreamDef`. CNTK 2.7 ignores it, so it is not a limit."""
+NUMBER_TYPES = tuple(map(np.dtype, ("float32", "float64", "int32", "int64")))
+"""Types of values. The core knows them by their index."""
 _ALWAYS_IN_STREAMS = {"stream_alias", "is_sparse", "defines_mb_size", "max_sequence_length"}
 _SOMETIMES_IN_STREAMS = {"dim", "transforms", "context", "scp", "mlf", "broadcast"}
 
@@ -253,7 +255,7 @@ class StreamInformation:
         name: The stream's name in Python.
         stream_id: Its index in its source.
         storage_format: ``"dense"`` or ``"sparse"``.
-        dtype: Type of the values.
+        dtype: Type of the values: float32 or float64; also int32 or int64, except in CNTK's formats.
         shape: Shape of a sample.
         defines_mb_size: True if minibatch sizes count the samples of this stream.
 
@@ -306,6 +308,11 @@ class StreamInformation:
     def is_sparse(self) -> bool:
         """True if samples are lists of index and value."""
         return self.storage_format == "sparse"
+
+    @property
+    def are_class_ids(self) -> bool:
+        """True if values are the classes of one-hot samples: int32 without a dimension, as `ids` of readers makes."""
+        return self.dtype == np.int32 and not self.shape
 
     @property
     def m_is_binary(self) -> bool:
@@ -433,9 +440,6 @@ class StreamsByName:
         return [info.name for info in self.stream_infos()]
 
 
-def packed_columns(streams: Iterable[StreamInformation]) -> list[tuple[int, bool, bool]]:
-    """Return for each column of chunks its index, whether it is packed as indices, and whether as doubles."""
-    return [
-        (column, info.is_sparse or info.dtype == np.int32, info.dtype == np.float64)
-        for column, info in enumerate(streams)
-    ]
+def packed_columns(streams: Iterable[StreamInformation]) -> list[tuple[int, bool, int]]:
+    """Return for each column of chunks its index, whether it is sparse, and the type of its values as a number."""
+    return [(column, info.is_sparse, NUMBER_TYPES.index(info.dtype)) for column, info in enumerate(streams)]

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import ConfigError, CTFDeserializer, Minibatch, MinibatchSource, StreamDef, StreamDefs, Value
+from cntkio.minibatch import MinibatchData
+from cntkio.streams import StreamInformation
 
 LENGTHS = [3, 1, 2]
 STREAMS = StreamDefs(
@@ -183,3 +185,15 @@ def test_arrays_print_their_types_and_sizes(adapter: ModuleType, minibatch: Mini
 def test_a_dict_of_an_input_map_becomes_arrays_by_its_keys(adapter: Any) -> None:
     data = Value.one_hot([[3, 1], [4]], num_classes=5)
     assert adapter.convert({7: data}, layout={7: "ids"})[7].tolist() == [3, 1, 4]
+
+
+def test_whole_numbers_are_exact_or_refused(adapter: ModuleType) -> None:
+    def tokens(values: list[int]) -> Minibatch:
+        info = StreamInformation("t", 0, "dense", np.int64, (1,))
+        data = MinibatchData(info, np.array(values), np.array([0, 2, 3]))
+        return Minibatch({"t": data}, lambda: np.arange(2, dtype=np.uint64))
+
+    found = adapter.convert(tokens([2**24 + 1, -(2**31), 2**31 - 1]), layout="padded_ids")
+    assert found["t"].values.tolist() == [[2**24 + 1, -(2**31)], [2**31 - 1, 0]]
+    with pytest.raises(ConfigError, match="a whole number of 33 bits does not fit int32"):
+        adapter.convert(tokens([1, 2**31, 2]), layout="padded_ids")

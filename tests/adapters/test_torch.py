@@ -28,7 +28,8 @@ from cntkio import (
     StreamDefs,
 )
 from cntkio.formats import htk, mlf
-from cntkio.minibatch import Minibatch
+from cntkio.minibatch import Minibatch, MinibatchData
+from cntkio.streams import StreamInformation
 from support import ROOT, builders
 from support.programs import run_together
 
@@ -794,3 +795,13 @@ def tagger() -> Any:
 def test_the_taggers_corpus_is_read_once_a_sweep_by_two_workers(partition: Any) -> None:
     dataset = tagger().corpus("train.ctf", partition=partition)
     assert keys_of(DataLoader(dataset, batch_size=None, num_workers=2)) == Counter(range(646))
+
+
+def test_whole_numbers_are_exact_in_every_layout() -> None:
+    info = StreamInformation("t", 0, "dense", np.int64, (1,))
+    data = MinibatchData(info, np.array([2**53 + 1, -1, 2**63 - 1]), np.array([0, 2, 3]))
+    minibatch = Minibatch({"t": data}, lambda: np.arange(2, dtype=np.uint64))
+    found = convert(minibatch, layout="padded_ids")["t"].values
+    assert (found.dtype, found.tolist()) == (torch.int64, [[2**53 + 1, -1], [2**63 - 1, 0]])
+    assert convert(minibatch, layout="ids")["t"].tolist() == [2**53 + 1, -1, 2**63 - 1]
+    assert convert(minibatch, layout="padded")["t"].values.tolist() == [[[2**53 + 1], [-1]], [[2**63 - 1], [0]]]

@@ -263,7 +263,7 @@ DENSE = ("x", 0, "dense", np.float32, (1,))
         ([], 1, "local", "no streams"),
         (["x"], 1, "local", "expected StreamInformation objects"),
         ([StreamInformation(*DENSE)] * 2, 1, "local", "two streams have the name 'x'"),
-        ([StreamInformation("x", 0, "dense", np.int32, (1,))], 1, "local", "dtype int32"),
+        ([StreamInformation("x", 0, "dense", np.uint8, (1,))], 1, "local", "dtype uint8"),
         ([StreamInformation("x", 0, "dense", np.float32, (0,))], 1, "global", "shape (0,)"),
         ([StreamInformation(*DENSE)], 0, "local", "num_chunks() returned 0"),
         ([StreamInformation(*DENSE)], 1.5, "global", "num_chunks() returned 1.5"),

@@ -8,7 +8,7 @@
 //! Invariants: no file is opened here, no input causes a panic, the memory is bounded by the window of the text and the
 //! values that are asked for, and a fault has its offset.
 
-use crate::chunk::{PlainChunk, PlainColumn, Values};
+use crate::chunk::{NumberType, PlainChunk, PlainColumn, Value, Values, in_any_type, in_either_precision};
 use crate::htk::LONGEST_KEY;
 use crate::lines::{Lines, Names};
 use crate::memory;
@@ -878,9 +878,9 @@ pub fn write(
         memory::push(out, b' ');
         memory::push(&mut written.offsets, out.len() as u64);
         let samples = column.samples(sequence);
-        match column.entries {
-            None => write_matrix(column, samples, is_text, out),
-            Some(_) => write_integers(column, samples, is_text, out).ok_or(number)?,
+        match (column.entries, column.values.number()) {
+            (None, NumberType::F32 | NumberType::F64) => write_matrix(column, samples, is_text, out),
+            _ => write_integers(column, samples, is_text, out).ok_or(number)?,
         }
     }
     Ok(written)
@@ -893,29 +893,33 @@ fn write_matrix(column: &PlainColumn<'_>, samples: Range<usize>, is_text: bool, 
         for row in range.clone().step_by(column.dim.max(1)) {
             memory::append(out, b"\n  ");
             for at in row..(row + column.dim).min(range.end) {
-                match column.values {
-                    Values::F32(values) => write_number(values[at].is_finite(), values[at], values[at].into(), out),
-                    Values::F64(values) => write_number(values[at].is_finite(), values[at], values[at], out),
-                }
+                in_either_precision!(
+                    column.values,
+                    values => write_number(values[at], out),
+                    else {}
+                );
             }
         }
         memory::append(out, b"]\n");
         return;
     }
-    memory::append(out, if column.values.is_double() { b"\0BDM " } else { b"\0BFM " });
+    let is_double = column.values.number() == NumberType::F64;
+    memory::append(out, if is_double { b"\0BDM " } else { b"\0BFM " });
     for number in [rows, cols] {
         memory::push(out, 4);
         memory::append(out, &number.to_le_bytes());
     }
-    memory::reserve(out, range.len() * if column.values.is_double() { 8 } else { 4 });
-    match column.values {
-        Values::F32(values) => values[range].iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes())),
-        Values::F64(values) => values[range].iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes())),
-    }
+    memory::reserve(out, range.len() * if is_double { 8 } else { 4 });
+    in_either_precision!(
+        column.values,
+        values => values[range].iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes())),
+        else {}
+    );
 }
 
-fn write_number<T: ryu::Float>(is_finite: bool, value: T, wide: f64, out: &mut Vec<u8>) {
-    if is_finite {
+fn write_number<T: ryu::Float + Into<f64>>(value: T, out: &mut Vec<u8>) {
+    let wide: f64 = value.into();
+    if wide.is_finite() {
         memory::append(out, ryu::Buffer::new().format_finite(value).as_bytes());
     } else {
         memory::append(
@@ -932,20 +936,26 @@ fn write_number<T: ryu::Float>(is_finite: bool, value: T, wide: f64, out: &mut V
     memory::push(out, b' ');
 }
 
-/// Write the only index of each sample; `None`: a sample is not one-hot.
+/// Write the whole number, or the only index, of each sample; `None`: a sample has another form.
 fn write_integers(column: &PlainColumn<'_>, samples: Range<usize>, is_text: bool, out: &mut Vec<u8>) -> Option<()> {
-    let (_, indices) = column.entries?;
+    if column.entries.is_none() && column.dim != 1 {
+        return None;
+    }
     if !is_text {
         memory::append(out, b"\0B\x04");
         memory::append(out, &(samples.len() as u32).to_le_bytes());
     }
     for sample in samples {
         let range = column.range(sample..sample + 1);
-        let is_one = match column.values {
-            Values::F32(values) => values.get(range.clone()) == Some(&[1.0]),
-            Values::F64(values) => values.get(range.clone()) == Some(&[1.0]),
+        let index = match (column.entries, column.values) {
+            (None, Values::I32(values)) => values[range.start],
+            (None, Values::I64(values)) => values[range.start].try_into().ok()?,
+            (Some((_, indices)), values) => {
+                let is_one = range.len() == 1 && in_any_type!(values, values => values[range.start] == Value::ONE);
+                *indices.get(range.start).filter(|_| is_one)?
+            }
+            _ => return None,
         };
-        let index = *indices.get(range.start).filter(|_| is_one)?;
         if is_text {
             memory::append(out, index.to_string().as_bytes());
             memory::push(out, b' ');

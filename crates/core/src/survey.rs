@@ -172,6 +172,8 @@ fn parts(chunk: &Chunk) -> Vec<Part> {
 enum View<'a> {
     F32(Rows<'a, f32, i32>),
     F64(Rows<'a, f64, i32>),
+    I32(Rows<'a, i32, i32>),
+    I64(Rows<'a, i64, i32>),
     Small(Rows<'a, u8, u16>),
 }
 
@@ -181,6 +183,8 @@ macro_rules! in_any_form {
         match $view {
             View::F32($rows) => $code,
             View::F64($rows) => $code,
+            View::I32($rows) => $code,
+            View::I64($rows) => $code,
             View::Small($rows) => $code,
         }
     };
@@ -201,6 +205,8 @@ fn wide<'a>(sequence_offsets: &'a [u32], dim: usize, values: &'a Values, entries
     match values {
         Values::F32(values) => View::F32(Rows { sequence_offsets, dim, values, entries }),
         Values::F64(values) => View::F64(Rows { sequence_offsets, dim, values, entries }),
+        Values::I32(values) => View::I32(Rows { sequence_offsets, dim, values, entries }),
+        Values::I64(values) => View::I64(Rows { sequence_offsets, dim, values, entries }),
     }
 }
 
@@ -339,12 +345,9 @@ impl<'a> Stream<'a> {
 
     fn forms(&self) -> Vec<Vec<i32>> {
         let indices = |(block, sample): (usize, usize)| -> Vec<i32> {
-            let wide = |index: &i32| *index;
-            match &self.views[block] {
-                View::F32(rows) => rows.indices_of(sample..sample + 1).iter().map(wide).collect(),
-                View::F64(rows) => rows.indices_of(sample..sample + 1).iter().map(wide).collect(),
-                View::Small(rows) => rows.indices_of(sample..sample + 1).iter().map(|&index| index.into()).collect(),
-            }
+            in_any_form!(&self.views[block], rows => {
+                rows.indices_of(sample..sample + 1).iter().map(|index| index.widened()).collect()
+            })
         };
         let mut places = self.places();
         let mut forms: Vec<Vec<i32>> = places.next().map(indices).into_iter().collect();
@@ -440,7 +443,7 @@ impl<T: Number, I: Index> Rows<'_, T, I> {
         let Some((first, last)) = I::range(indices) else { return };
         found.first = found.first.min(first);
         let below = match last > wanted.beyond && last >= found.last {
-            true => indices.iter().map(|index| index.wide()).filter(|&index| index < last).fold(-1, i32::max),
+            true => indices.iter().map(|index| index.widened()).filter(|&index| index < last).fold(-1, i32::max),
             false => -1,
         };
         (found.last, found.second) = two_highest([found.last, found.second, last, below]);
@@ -448,7 +451,7 @@ impl<T: Number, I: Index> Rows<'_, T, I> {
             if found.counts.len() <= last as usize {
                 found.counts.resize(last as usize + 1, 0);
             }
-            indices.iter().for_each(|index| found.counts[index.wide() as usize] += 1);
+            indices.iter().for_each(|index| found.counts[index.widened() as usize] += 1);
         }
     }
 }
@@ -511,7 +514,7 @@ trait Index: Copy + Sync {
     fn hash(indices: &[Self], seed: u64, buffer: &mut Vec<u8>) -> u64;
     /// The lowest and the highest; `None` if there are none.
     fn range(indices: &[Self]) -> Option<(i32, i32)>;
-    fn wide(self) -> i32;
+    fn widened(self) -> i32;
 }
 
 impl Number for u8 {
@@ -620,6 +623,45 @@ macro_rules! float {
 float!(f32);
 float!(f64);
 
+macro_rules! whole_number {
+    ($whole:ty) => {
+        impl Number for $whole {
+            fn hash(values: &[$whole], seed: u64, buffer: &mut Vec<u8>) -> u64 {
+                if values.iter().all(|&value| u8::try_from(value).is_ok()) {
+                    buffer.clear();
+                    memory::extend(buffer, values.iter().map(|&value| value as u8));
+                    return xxh3_64_with_seed(buffer, seed);
+                }
+                hash_of(values, seed, buffer, <$whole>::to_le_bytes)
+            }
+
+            fn range(values: &[$whole]) -> Range {
+                let Some((&first, rest)) = values.split_first() else { return Range::NOTHING };
+                let range = |(low, high): ($whole, $whole), &value: &$whole| (low.min(value), high.max(value));
+                let (low, high) = rest.iter().fold((first, first), range);
+                Range { lowest: low as f64, highest: high as f64, is_finite: true }
+            }
+
+            #[inline]
+            fn wide(self) -> f64 {
+                self as f64
+            }
+
+            #[inline]
+            fn is_zero(self) -> bool {
+                self == 0
+            }
+
+            #[inline]
+            fn is_one(self) -> bool {
+                self == 1
+            }
+        }
+    };
+}
+whole_number!(i32);
+whole_number!(i64);
+
 impl Index for i32 {
     fn hash(indices: &[i32], seed: u64, buffer: &mut Vec<u8>) -> u64 {
         let are_small = indices.iter().all(|&index| u16::try_from(index).is_ok());
@@ -635,7 +677,7 @@ impl Index for i32 {
     }
 
     #[inline]
-    fn wide(self) -> i32 {
+    fn widened(self) -> i32 {
         self
     }
 }
@@ -653,7 +695,7 @@ impl Index for u16 {
     }
 
     #[inline]
-    fn wide(self) -> i32 {
+    fn widened(self) -> i32 {
         self.into()
     }
 }

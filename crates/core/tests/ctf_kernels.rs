@@ -3,14 +3,18 @@
 #[path = "../../simd/tests/random/mod.rs"]
 mod random;
 
-use cntkio_core::chunk::{Samples, Values};
+use cntkio_core::chunk::{NumberType, Samples, Values};
 use cntkio_core::ctf::{self, Extent, Findings, Mode, Scan, Schema, Stream};
 use cntkio_simd::Kernel;
 use random::Random;
 
 fn schema(is_double: bool) -> Schema {
-    let stream =
-        |name: &str, is_sparse, dim| Stream { name: name.into(), is_sparse, dim, is_double: is_double && dim != 50 };
+    let stream = |name: &str, is_sparse, dim| Stream {
+        name: name.into(),
+        is_sparse,
+        dim,
+        number: NumberType::float(is_double && dim != 50),
+    };
     let streams = vec![stream("S0", true, 1000), stream("tag", true, 50), stream("x", false, 3)];
     Schema {
         streams,
@@ -81,7 +85,7 @@ fn sparse_lines(random: &mut Random) -> Vec<u8> {
 }
 
 fn sparse_schema(random: &mut Random) -> Schema {
-    let stream = |name: &str, dim| Stream { name: name.into(), is_sparse: true, dim, is_double: false };
+    let stream = |name: &str, dim| Stream { name: name.into(), is_sparse: true, dim, number: NumberType::F32 };
     let mut streams = vec![stream("t", 900), stream("src", 50_000)];
     if random.below(2) == 0 {
         streams.reverse();
@@ -141,7 +145,11 @@ fn kernels_agree(text: &[u8], sequences: &[Extent], schema: &Schema) {
 /// Without a kernel, single precision has shortcuts that double precision lacks.
 fn precisions_agree(text: &[u8], sequences: &[Extent], schema: &Schema) {
     let parsed = |is_double| {
-        let streams = schema.streams.iter().map(|stream| Stream { is_double, ..stream.clone() }).collect();
+        let streams = schema
+            .streams
+            .iter()
+            .map(|stream| Stream { number: NumberType::float(is_double), ..stream.clone() })
+            .collect();
         let mut findings = Findings::new(u64::MAX, false);
         let schema = Schema { streams, ..schema.clone() };
         let mut block = ctf::parse_with(Kernel::named("scalar").unwrap(), text, sequences, &schema, &mut findings);

@@ -6,7 +6,7 @@ use cntkio_core::chunk::{
     Block, Bytes, Chunk, Column, Encoding, Entries, FrameStart, Frames, Runs, Samples, Small, Targets, Values,
 };
 use cntkio_core::pack::{
-    self, Cell, Error, Job, Parts, Ragged, RaggedEntries, Selection, Sources, Table, Wanted, Whole,
+    self, Cell, Error, Job, NumberType, Parts, Ragged, RaggedEntries, Selection, Sources, Table, Wanted, Whole,
 };
 use proptest::prelude::*;
 use std::sync::OnceLock;
@@ -31,7 +31,7 @@ enum Kind {
 #[derive(Debug, Clone)]
 struct Corpus {
     is_sparse: bool,
-    is_double: bool,
+    number: NumberType,
     chunks: Vec<Chunk>,
     /// The truth: chunk, sequence, sample.
     samples: Vec<Vec<Vec<Sample>>>,
@@ -45,17 +45,27 @@ fn offsets(lengths: impl Iterator<Item = usize>) -> Vec<u32> {
     offsets
 }
 
+/// Whole numbers below 256 as values of a type.
+fn values(numbers: Vec<u8>, number: NumberType) -> Values {
+    match number {
+        NumberType::F32 => Values::F32(numbers.into_iter().map(f32::from).collect()),
+        NumberType::F64 => Values::F64(numbers.into_iter().map(f64::from).collect()),
+        NumberType::I32 => Values::I32(numbers.into_iter().map(i32::from).collect()),
+        NumberType::I64 => Values::I64(numbers.into_iter().map(i64::from).collect()),
+    }
+}
+
 fn numbers<T: From<u8>>(samples: &[Sample]) -> Vec<T> {
     samples.iter().flatten().map(|&(_, value)| T::from(value as u8)).collect()
 }
 
 /// A column in full width, or a small one.
-fn column(sequences: &[Vec<Sample>], is_sparse: bool, is_double: bool, is_small: bool) -> Column {
+fn column(sequences: &[Vec<Sample>], is_sparse: bool, number: NumberType, is_small: bool) -> Column {
     let sequence_offsets = offsets(sequences.iter().map(Vec::len));
     let samples: Vec<Sample> = sequences.concat();
     let sample_offsets = offsets(samples.iter().map(Vec::len));
     let indices = samples.iter().flatten().map(|&(index, _)| index);
-    let values = if is_double { Values::F64(numbers(&samples)) } else { Values::F32(numbers(&samples)) };
+    let values = values(numbers(&samples), number);
     let samples = match (is_small, is_sparse) {
         (false, false) => Samples::Dense { dim: DIM, values },
         (false, true) => Samples::Sparse { dim: DIM, sample_offsets, indices: indices.collect(), values },
@@ -65,7 +75,12 @@ fn column(sequences: &[Vec<Sample>], is_sparse: bool, is_double: bool, is_small:
                 sample_offsets: (!have_one).then_some(sample_offsets),
                 indices: indices.map(|index| index as u16).collect(),
             });
-            Samples::Small(Small { dim: DIM, becomes_double: is_double, values: numbers(&samples), entries })
+            Samples::Small(Small {
+                dim: DIM,
+                becomes_double: number == NumberType::F64,
+                values: numbers(&samples),
+                entries,
+            })
         }
     };
     Column { sequence_offsets, samples }
@@ -79,7 +94,7 @@ fn in_blocks(sequences: &[Vec<Sample>], size: usize, column: impl Fn(&[Vec<Sampl
 
 /// A chunk of a binary file with these sequences.
 fn stored(sequences: &[Vec<Sample>], is_sparse: bool, is_double: bool, becomes_double: bool) -> Chunk {
-    let plain = in_blocks(sequences, usize::MAX, |part| column(part, is_sparse, is_double, false));
+    let plain = in_blocks(sequences, usize::MAX, |part| column(part, is_sparse, NumberType::float(is_double), false));
     let written = [Written { chunk: plain.as_plain().unwrap(), sequences: 0..sequences.len() }];
     let selected = [Selected { column: 0, is_double }];
     let (sizes, lengths) = cbf::sizes(&written, &selected, false);
@@ -159,21 +174,21 @@ fn single(lengths: &[usize], samples: Samples) -> Chunk {
 }
 
 /// Chunks of these kinds, with sequences of these lengths.
-fn corpus(kinds: &[Kind], lengths: &[Vec<usize>], is_sparse: bool, is_double: bool, entries: &[u8]) -> Corpus {
+fn corpus(kinds: &[Kind], lengths: &[Vec<usize>], is_sparse: bool, number: NumberType, entries: &[u8]) -> Corpus {
     let mut entry = entries.iter().cycle();
     let mut sample = || -> Sample {
         let count = if is_sparse { usize::from(entry.next().unwrap() % 4) } else { DIM };
         (0..count).map(|_| (i32::from(entry.next().unwrap() % DIM as u8), f64::from(*entry.next().unwrap()))).collect()
     };
     let targets = || Targets { dim: 2, rows: Bytes::new(vec![1, 0, 0, 1, 1, 1]) };
-    let mut made = Corpus { is_sparse, is_double, chunks: Vec::new(), samples: Vec::new() };
+    let mut made = Corpus { is_sparse, number, chunks: Vec::new(), samples: Vec::new() };
     for (kind, lengths) in kinds.iter().zip(lengths) {
         let sequences: Vec<Vec<Sample>> =
             lengths.iter().map(|&length| (0..length).map(|_| sample()).collect()).collect();
         let (chunk, sequences) = match *kind {
-            Kind::Wide => (in_blocks(&sequences, 2, |part| column(part, is_sparse, is_double, false)), sequences),
-            Kind::Small => (in_blocks(&sequences, 3, |part| column(part, is_sparse, is_double, true)), sequences),
-            Kind::Stored(in_file) => (stored(&sequences, is_sparse, in_file, is_double), sequences),
+            Kind::Wide => (in_blocks(&sequences, 2, |part| column(part, is_sparse, number, false)), sequences),
+            Kind::Small => (in_blocks(&sequences, 3, |part| column(part, is_sparse, number, true)), sequences),
+            Kind::Stored(in_file) => (stored(&sequences, is_sparse, in_file, number == NumberType::F64), sequences),
             Kind::Frames(left, right, is_scaled) => {
                 let (frames, sequences) = frames(lengths, left, right, is_scaled);
                 (single(lengths, Samples::Frames(frames)), sequences)
@@ -197,8 +212,8 @@ fn corpus(kinds: &[Kind], lengths: &[Vec<usize>], is_sparse: bool, is_double: bo
 }
 
 /// The slow, obvious packer.
-fn packed<'a>(sequences: impl Iterator<Item = &'a [Sample]>, is_sparse: bool, is_double: bool) -> Ragged {
-    let mut ragged = Ragged::empty(is_sparse, is_double, 0);
+fn packed<'a>(sequences: impl Iterator<Item = &'a [Sample]>, is_sparse: bool, number: NumberType) -> Ragged {
+    let mut ragged = Ragged::empty(is_sparse, number, 0);
     for samples in sequences {
         ragged.sequence_offsets.push(ragged.num_samples() + samples.len() as i64);
         for sample in samples {
@@ -206,6 +221,8 @@ fn packed<'a>(sequences: impl Iterator<Item = &'a [Sample]>, is_sparse: bool, is
                 match &mut ragged.values {
                     Values::F32(values) => values.push(value as f32),
                     Values::F64(values) => values.push(value),
+                    Values::I32(values) => values.push(value as i32),
+                    Values::I64(values) => values.push(value as i64),
                 }
                 if let Some(RaggedEntries { indices, .. }) = &mut ragged.entries {
                     indices.push(index);
@@ -220,7 +237,7 @@ fn packed<'a>(sequences: impl Iterator<Item = &'a [Sample]>, is_sparse: bool, is
 }
 
 /// The slow, obvious table of dense samples, row by row.
-fn table<'a>(sequences: impl Iterator<Item = &'a [Sample]>, is_sparse: bool, is_double: bool, dim: usize) -> Values {
+fn table<'a>(sequences: impl Iterator<Item = &'a [Sample]>, is_sparse: bool, number: NumberType, dim: usize) -> Values {
     let mut all: Vec<f64> = Vec::new();
     for sample in sequences.flatten() {
         let begin = all.len();
@@ -229,9 +246,12 @@ fn table<'a>(sequences: impl Iterator<Item = &'a [Sample]>, is_sparse: bool, is_
             all[begin + if is_sparse { index as usize } else { at }] = value;
         }
     }
-    match is_double {
-        true => Values::F64(all),
-        false => Values::F32(all.into_iter().map(|value| value as f32).collect()),
+    match number {
+        NumberType::F32 => Values::F32(all.into_iter().map(|value| value as f32).collect()),
+        _ => match values(all.iter().map(|&value| value as u8).collect(), number) {
+            Values::F64(_) => Values::F64(all),
+            whole => whole,
+        },
     }
 }
 
@@ -246,14 +266,18 @@ fn any_corpus() -> impl Strategy<Value = Corpus> {
     let targets = prop::collection::vec(Just(Kind::Targets), 1..4);
     let kinds = prop_oneof![3 => in_columns, 3 => stored, 2 => frames, 2 => runs, 1 => targets];
     let lengths = prop::collection::vec(prop::collection::vec(1usize..8, 1..7), 4);
-    (kinds, lengths, any::<bool>(), any::<bool>(), prop::collection::vec(any::<u8>(), 7..60)).prop_map(
-        |(kinds, lengths, is_sparse, is_double, entries)| {
-            let (is_sparse, is_double) = match kinds[0] {
-                Kind::Wide | Kind::Small | Kind::Stored(_) => (is_sparse, is_double),
-                Kind::Frames(..) | Kind::Targets => (false, false),
-                Kind::Runs(_) => (true, false),
+    (kinds, lengths, any::<bool>(), 0usize..4, prop::collection::vec(any::<u8>(), 7..60)).prop_map(
+        |(kinds, lengths, is_sparse, number, entries)| {
+            let numbers = [NumberType::F32, NumberType::F64, NumberType::I32, NumberType::I64];
+            let are_wide = kinds.iter().all(|kind| matches!(kind, Kind::Wide));
+            let (is_sparse, number) = match kinds[0] {
+                Kind::Wide | Kind::Small | Kind::Stored(_) => {
+                    (is_sparse, numbers[if are_wide { number } else { number % 2 }])
+                }
+                Kind::Frames(..) | Kind::Targets => (false, NumberType::F32),
+                Kind::Runs(_) => (true, NumberType::F32),
             };
-            corpus(&kinds, &lengths, is_sparse, is_double, &entries)
+            corpus(&kinds, &lengths, is_sparse, number, &entries)
         },
     )
 }
@@ -265,7 +289,7 @@ proptest! {
     fn every_kind_packs_as_the_slow_packer_does(
         corpus in any_corpus(), picks in prop::collection::vec(any::<Pick>(), 1..20), takes_single_samples: bool,
     ) {
-        let Corpus { is_sparse, is_double, ref chunks, ref samples } = corpus;
+        let Corpus { is_sparse, number, ref chunks, ref samples } = corpus;
         let (mut chunk_of, mut sequences, mut firsts, mut counts) = (vec![], vec![], vec![], vec![]);
         for (chunk, sequence, first, count) in picks {
             let chunk = chunk.index(chunks.len());
@@ -283,10 +307,10 @@ proptest! {
         });
         let handles: Vec<&Chunk> = chunks.iter().collect();
         let selection = Selection { chunk_of: &chunk_of, sequences: &sequences, parts: None };
-        let wanted = Wanted { stream: 0, is_sparse, is_double };
-        prop_assert_eq!(pack::gather(&handles, selection, wanted), Ok(packed(whole(), is_sparse, is_double)));
+        let wanted = Wanted { stream: 0, is_sparse, number };
+        prop_assert_eq!(pack::gather(&handles, selection, wanted), Ok(packed(whole(), is_sparse, number)));
         let in_parts = Selection { parts: Some(Parts { firsts: &firsts, counts: &counts }), ..selection };
-        prop_assert_eq!(pack::gather(&handles, in_parts, wanted), Ok(packed(part(), is_sparse, is_double)));
+        prop_assert_eq!(pack::gather(&handles, in_parts, wanted), Ok(packed(part(), is_sparse, number)));
 
         // A table with a cell between the parts.
         let dim = chunks[0].blocks()[0].columns[0].samples.form().dim;
@@ -297,8 +321,8 @@ proptest! {
             next += num_samples as usize + 1;
         }
         let empty = [vec![(0, 0.0); if is_sparse { 0 } else { dim }]];
-        let expected = table(part().flat_map(|part| [part, &empty[..]]), is_sparse, is_double, dim);
-        let stream = Table { stream: 0, dim, is_double };
+        let expected = table(part().flat_map(|part| [part, &empty[..]]), is_sparse, number, dim);
+        let stream = Table { stream: 0, dim, number };
         prop_assert_eq!(pack::spread(&handles, selection, &cells, &[stream], next), Ok(vec![expected]));
         cells[0].length += 1;
         let misfit = Error::Length { sequence: 0, stream: 0, num_samples: cells[0].length - 1 };
@@ -306,7 +330,7 @@ proptest! {
 
         // All chunks, one after the other, as they are and in full width.
         let all = || samples.iter().flatten().map(|samples| &samples[..]);
-        let expected = packed(all(), is_sparse, is_double);
+        let expected = packed(all(), is_sparse, number);
         let plain: Vec<Chunk> = chunks.iter().map(|chunk| pack::in_full_width(chunk, None).unwrap()).collect();
         prop_assert!(plain.iter().all(|chunk| chunk.as_plain().is_some()));
         for chunks in [chunks, &plain] {
@@ -323,8 +347,8 @@ proptest! {
     ) {
         let handles = corpora.each_ref().map(|corpus| corpus.chunks.iter().collect::<Vec<&Chunk>>());
         let sources = [0, 1].map(|at| {
-            let Corpus { is_sparse, is_double, .. } = corpora[at];
-            Sources::new(&handles[at], &[Wanted { stream: 0, is_sparse, is_double }]).unwrap()
+            let Corpus { is_sparse, number, .. } = corpora[at];
+            Sources::new(&handles[at], &[Wanted { stream: 0, is_sparse, number }]).unwrap()
         });
         let selected = picks.iter().map(|(from, picks, is_beyond)| {
             let samples = &corpora[usize::from(*from)].samples;
@@ -351,16 +375,16 @@ proptest! {
         lengths in prop::collection::vec(prop::collection::vec(1usize..8, 1..7), 2),
     ) {
         let is_sparse = matches!(kinds, Kind::Runs(_));
-        let Corpus { ref chunks, ref samples, .. } = corpus(&[kinds; 2], &lengths, is_sparse, false, &[3, 1, 4, 1, 5, 9, 2]);
-        let wanted = Wanted { stream: 0, is_sparse, is_double: true };
+        let Corpus { ref chunks, ref samples, .. } = corpus(&[kinds; 2], &lengths, is_sparse, NumberType::F32, &[3, 1, 4, 1, 5, 9, 2]);
+        let wanted = Wanted { stream: 0, is_sparse, number: NumberType::F64 };
         let mut whole = Whole::new(&[wanted], 1);
         chunks.iter().for_each(|chunk| whole.append(chunk).unwrap());
-        prop_assert_eq!(whole.finish(), vec![packed(samples.iter().flatten().map(|samples| &samples[..]), is_sparse, true)]);
+        prop_assert_eq!(whole.finish(), vec![packed(samples.iter().flatten().map(|samples| &samples[..]), is_sparse, NumberType::F64)]);
     }
 
     #[test]
     fn a_selection_beyond_its_chunks_is_an_error(corpus in any_corpus(), beyond in 1u32..3) {
-        let Corpus { is_sparse, is_double, ref chunks, ref samples } = corpus;
+        let Corpus { is_sparse, number, ref chunks, ref samples } = corpus;
         let handles: Vec<&Chunk> = chunks.iter().collect();
         let gathered = |chunk: u32, sequence: u32, part: Option<(u32, u32)>, wanted: Wanted| {
             let (firsts, counts) = part.unwrap_or_default();
@@ -369,7 +393,7 @@ proptest! {
             let (chunk_of, sequences) = (&[chunk][..], &[sequence][..]);
             pack::gather(&handles, Selection { chunk_of, sequences, parts }, wanted).map(|_| ())
         };
-        let wanted = Wanted { stream: 0, is_sparse, is_double };
+        let wanted = Wanted { stream: 0, is_sparse, number };
         let length = samples[0][0].len() as u32;
         prop_assert_eq!(gathered(0, 0, Some((length, 0)), wanted), Ok(()));
         prop_assert_eq!(gathered(chunks.len() as u32, 0, None, wanted), Err(Error::Missing));
@@ -377,7 +401,7 @@ proptest! {
         prop_assert_eq!(gathered(0, 0, None, Wanted { stream: 1, ..wanted }), Err(Error::Missing));
         prop_assert_eq!(gathered(0, 0, None, Wanted { is_sparse: !is_sparse, ..wanted }), Err(Error::Mixed));
         let is_decoded = !matches!(chunks[0].blocks()[0].columns[0].samples, Samples::Frames(_) | Samples::Runs(_));
-        let other = gathered(0, 0, None, Wanted { is_double: !is_double, ..wanted });
+        let other = gathered(0, 0, None, Wanted { number: if number == NumberType::F32 { NumberType::F64 } else { NumberType::F32 }, ..wanted });
         prop_assert_eq!(other, if is_decoded { Err(Error::Mixed) } else { Ok(()) });
         let error = Error::Length { sequence: 0, stream: 0, num_samples: length as usize };
         prop_assert_eq!(gathered(0, 0, Some((length - 1, 1 + beyond)), wanted), Err(error));
@@ -388,10 +412,10 @@ proptest! {
 fn kinds_that_are_not_gathered_together_are_an_error() {
     let lengths = [vec![2, 1], vec![3]];
     for kinds in [[Kind::Wide, Kind::Stored(false)], [Kind::Stored(false), Kind::Small]] {
-        let Corpus { chunks, .. } = corpus(&kinds, &lengths, true, false, &[1, 2, 3, 4, 5]);
+        let Corpus { chunks, .. } = corpus(&kinds, &lengths, true, NumberType::F32, &[1, 2, 3, 4, 5]);
         let handles: Vec<&Chunk> = chunks.iter().collect();
         let selection = Selection { chunk_of: &[0, 1], sequences: &[0, 0], parts: None };
-        let wanted = Wanted { stream: 0, is_sparse: true, is_double: false };
+        let wanted = Wanted { stream: 0, is_sparse: true, number: NumberType::F32 };
         assert_eq!(pack::gather(&handles, selection, wanted), Err(Error::Mixed));
     }
 }
@@ -403,7 +427,8 @@ fn a_broadcast_frame_is_taken_as_often_as_asked_for() {
     let chunk = single(&[1, 2], Samples::Frames(frames));
     let parts = Some(Parts { firsts: &[7, 1], counts: &[3, 3] });
     let selection = Selection { chunk_of: &[0, 0], sequences: &[0, 1], parts };
-    let ragged = pack::gather(&[&chunk], selection, Wanted { stream: 0, is_sparse: false, is_double: false }).unwrap();
+    let ragged =
+        pack::gather(&[&chunk], selection, Wanted { stream: 0, is_sparse: false, number: NumberType::F32 }).unwrap();
     let (only, first, second) = ([-7.0, -4.0], [-1.0, 2.0], [5.0, 8.0]);
     let expected = [[only, only], [only, only], [only, only], [first, second], [first, second], [first, second]];
     assert_eq!(ragged.sequence_offsets, [0, 3, 6]);
@@ -417,7 +442,7 @@ fn indices_that_change_between_two_reads_stay_below_the_dimension() {
     use std::os::unix::fs::FileExt;
     let path = std::env::temp_dir().join(format!("cntkio-core-indices-{}", std::process::id()));
     let sequences = vec![vec![vec![(1, 1.0)]]; 3000];
-    let written = in_blocks(&sequences, 3000, |part| column(part, true, false, false));
+    let written = in_blocks(&sequences, 3000, |part| column(part, true, NumberType::F32, false));
     let selected = [Selected { column: 0, is_double: false }];
     let all = [Written { chunk: written.as_plain().unwrap(), sequences: 0..3000 }];
     let (sizes, lengths) = cbf::sizes(&all, &selected, false);
@@ -431,7 +456,7 @@ fn indices_that_change_between_two_reads_stay_below_the_dimension() {
     let stream = Stream { is_sparse: true, dim: DIM, is_double: false, becomes_double: false };
     let chunk = cbf::parse(Bytes::of(bytes), 3000, &[stream], None).unwrap().chunk;
 
-    let (handles, wanted) = ([&chunk], [Wanted { stream: 0, is_sparse: true, is_double: false }]);
+    let (handles, wanted) = ([&chunk], [Wanted { stream: 0, is_sparse: true, number: NumberType::F32 }]);
     let order: Vec<u32> = (0..3000).collect();
     let selection = Selection { chunk_of: &vec![0; 3000], sequences: &order, parts: None };
     let sources = Sources::new(&handles, &wanted).unwrap();
@@ -454,7 +479,8 @@ fn indices_that_change_between_two_reads_stay_below_the_dimension() {
 fn a_changed_file_is_an_error_before_and_after_gathering() {
     use cntkio_memory::file::{FileBytes, MappedFile, OpenFile};
     let path = std::env::temp_dir().join(format!("cntkio-core-changed-{}", std::process::id()));
-    let written = in_blocks(&[vec![vec![(0, 1.0), (0, 2.0), (0, 3.0)]]], 1, |part| column(part, false, false, false));
+    let written =
+        in_blocks(&[vec![vec![(0, 1.0), (0, 2.0), (0, 3.0)]]], 1, |part| column(part, false, NumberType::F32, false));
     let selected = [Selected { column: 0, is_double: false }];
     let sequences = [Written { chunk: written.as_plain().unwrap(), sequences: 0..1 }];
     let (sizes, lengths) = cbf::sizes(&sequences, &selected, false);
@@ -468,7 +494,7 @@ fn a_changed_file_is_an_error_before_and_after_gathering() {
     let stream = Stream { is_sparse: false, dim: DIM, is_double: false, becomes_double: false };
     let chunk = cbf::parse(Bytes::of(bytes), 1, &[stream], None).unwrap().chunk;
 
-    let (handles, wanted) = ([&chunk], [Wanted { stream: 0, is_sparse: false, is_double: false }]);
+    let (handles, wanted) = ([&chunk], [Wanted { stream: 0, is_sparse: false, number: NumberType::F32 }]);
     let selection = Selection { chunk_of: &[0], sequences: &[0], parts: None };
     let sources = Sources::new(&handles, &wanted).unwrap();
     assert_eq!(sources.gather(selection).unwrap()[0].values, Values::F32(vec![1.0, 2.0, 3.0]));

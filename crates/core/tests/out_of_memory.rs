@@ -6,7 +6,9 @@
 
 use cntkio_compressed::{self as compressed, Kind, Packed, SpareDecoders, Stream as Decompressor};
 use cntkio_core::cbf;
-use cntkio_core::chunk::{Block, Bytes, Chunk, Column, Encoding, FrameStart, Frames, Pool, Runs, Samples, Values};
+use cntkio_core::chunk::{
+    Block, Bytes, Chunk, Column, Encoding, FrameStart, Frames, NumberType, Pool, Runs, Samples, Values,
+};
 use cntkio_core::convert;
 use cntkio_core::ctf::{self, Cut, Extent, Mode, Pass, Schema, Source, Stream};
 use cntkio_core::htk::{self, ListRules};
@@ -75,7 +77,7 @@ fn refuse_each<R: PartialEq>(name: &str, work: impl Fn() -> R) {
 }
 
 fn stream(name: &[u8], is_sparse: bool, dim: usize) -> Stream {
-    Stream { name: name.to_vec(), is_sparse, dim, is_double: false }
+    Stream { name: name.to_vec(), is_sparse, dim, number: NumberType::F32 }
 }
 
 fn schema(is_compact: bool) -> Schema {
@@ -308,7 +310,8 @@ fn speech_chunks() -> [Chunk; 2] {
 /// Pack the two streams of chunks of one kind in all layouts.
 fn packing(name: &str, chunks: &[Chunk; 2], dims: [usize; 2], are_doubles: [bool; 2]) {
     let chunks = chunks.each_ref();
-    let wanted = |stream: usize| Wanted { stream, is_sparse: stream == 1, is_double: are_doubles[stream] };
+    let wanted =
+        |stream: usize| Wanted { stream, is_sparse: stream == 1, number: NumberType::float(are_doubles[stream]) };
     let wanted = [wanted(0), wanted(1)];
     let num_sequences = chunks[0].num_sequences();
     let chunk_of = vec![0; num_sequences];
@@ -337,7 +340,7 @@ fn packing(name: &str, chunks: &[Chunk; 2], dims: [usize; 2], are_doubles: [bool
         let own = or_refused(pack::in_full_width(chunks[0], Some(&orders[0])));
         (own, chunks.map(|chunk| or_refused(pack::in_full_width(chunk, None))))
     });
-    let table = |stream: usize| Dense { stream, dim: dims[stream], is_double: are_doubles[stream] };
+    let table = |stream: usize| Dense { stream, dim: dims[stream], number: NumberType::float(are_doubles[stream]) };
     let cell = |cell| Cell { first_sample: 0, num_samples: 1, cell, length: 1 };
     let cells: Vec<Cell> = (0..num_sequences).map(cell).collect();
     let selection = Selection { chunk_of: &chunk_of, sequences: &orders[0], parts: None };
@@ -357,7 +360,7 @@ fn writers() {
     for (number, chunk) in plain_chunks().iter().enumerate() {
         let (plain, keys) = (chunk.as_plain().unwrap(), (0..chunk.num_sequences() as u64).collect::<Vec<_>>());
         refuse_each(&format!("text of chunk {number}"), || {
-            ctf::write(&plain, 0, &keys, &[(0, b"x"), (1, b"s")], 10_000).unwrap()
+            ctf::write(&plain, 0, &keys, &[(0, b"x", false), (1, b"s", false)], 10_000).unwrap()
         });
     }
     let mut words = String::new();

@@ -1,6 +1,6 @@
 //! Columns of small whole numbers deliver the same as columns in full width, wherever a number in the text is not small.
 
-use cntkio_core::chunk::{Chunk, Pool, Samples, Values};
+use cntkio_core::chunk::{Chunk, NumberType, Pool, Samples, Values};
 use cntkio_core::ctf::{self, Cut, Extent, Findings, Mode, Pass, Schema, Source, Stream};
 use cntkio_core::pack::{self, Cell, Parts, Ragged, Selection, Table, Wanted, Whole};
 use cntkio_core::text::Text;
@@ -28,7 +28,8 @@ fn text(sequences: &[Vec<(u16, u32, u8)>]) -> Vec<u8> {
 }
 
 fn schema(is_double: bool, is_compact: bool) -> Schema {
-    let stream = |name: &str, is_sparse, dim| Stream { name: name.into(), is_sparse, dim, is_double };
+    let stream =
+        |name: &str, is_sparse, dim| Stream { name: name.into(), is_sparse, dim, number: NumberType::float(is_double) };
     Schema {
         streams: vec![stream("x", false, 3), stream("tag", true, 70_000)],
         defining: None,
@@ -75,7 +76,7 @@ proptest! {
         // The second chunk is made in the memory of the first.
         drop(parsed(&text, &schema(is_double, true), cut, Some(&pool)));
         let small = parsed(&text, &schema(is_double, true), cut, Some(&pool));
-        let wanted = |stream, is_sparse| Wanted { stream, is_sparse, is_double };
+        let wanted = |stream, is_sparse| Wanted { stream, is_sparse, number: NumberType::float(is_double) };
         let streams = [wanted(0, false), wanted(1, true)];
 
         let chosen: Vec<u32> = picks.iter().map(|pick| pick.index(sequences.len()) as u32).collect();
@@ -99,7 +100,7 @@ proptest! {
         let spread = |chunk: &Chunk| {
             let selection = Selection { chunk_of: &chunk_of, sequences: &chosen, parts: None };
             // A table of the sparse stream's dimension would take long to make.
-            format!("{:?}", pack::spread(&[chunk], selection, &cells, &[Table { stream: 0, dim: 3, is_double }], next).unwrap())
+            format!("{:?}", pack::spread(&[chunk], selection, &cells, &[Table { stream: 0, dim: 3, number: NumberType::float(is_double) }], next).unwrap())
         };
         prop_assert_eq!(spread(&small), spread(&plain));
 
@@ -163,7 +164,7 @@ fn a_sparse_table_is_spread_from_small_columns_as_from_plain_ones() {
         assert_eq!(forms(&chunk), [is_compact; 2]);
         let selection = Selection { chunk_of: &[0, 0], sequences: &[1, 0], parts: None };
         let cell = |num_samples: u32, cell| Cell { first_sample: 0, num_samples, cell, length: num_samples as usize };
-        let table = Table { stream: 1, dim: 70_000, is_double: false };
+        let table = Table { stream: 1, dim: 70_000, number: NumberType::F32 };
         let spread = pack::spread(&[&chunk], selection, &[cell(1, 0), cell(2, 1)], &[table], 3).unwrap();
         let Values::F32(values) = &spread[0] else { panic!("single precision") };
         values.clone()

@@ -1,7 +1,7 @@
 //! Index, parse and infer a text corpus, from any bytes with several schemas, error budgets and sizes of pieces.
 #![no_main]
 
-use cntkio_core::chunk::{Block, Pool};
+use cntkio_core::chunk::{Block, NumberType, Pool};
 use cntkio_core::ctf::{self, Column, Cut, Extent, Findings, Mode, Pass, Scan, Schema, Share, Source, Stream};
 use cntkio_core::text::Text;
 use cntkio_simd::Kernel;
@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 
 fn stream(name: &str, is_sparse: bool, dim: usize, is_double: bool) -> Stream {
-    Stream { name: name.into(), is_sparse, dim, is_double }
+    Stream { name: name.into(), is_sparse, dim, number: NumberType::float(is_double) }
 }
 
 fn check(block: &Block) {

@@ -2,6 +2,7 @@
 //! compares kernels and ways of reading.
 #![no_main]
 
+use cntkio_core::chunk::NumberType;
 use cntkio_core::ctf::{self, Extent, Findings, Mode, Schema, Stream};
 use libfuzzer_sys::fuzz_target;
 
@@ -9,7 +10,7 @@ fuzz_target!(|data: &[u8]| {
     // The first byte chooses the setting, so that the fuzzer can find all of them.
     let Some((&choice, text)) = data.split_first() else { return };
     let has = |bit: u8| choice & (1 << bit) != 0;
-    let stream = |name: &str, is_sparse, dim| Stream { name: name.into(), is_sparse, dim, is_double: has(0) };
+    let stream = |name: &str, is_sparse, dim| Stream { name: name.into(), is_sparse, dim, number: NumberType::float(has(0)) };
     let schema = Schema {
         streams: vec![stream("a", has(1), 3), stream("ab", !has(1), 10)],
         defining: has(2).then_some(0),

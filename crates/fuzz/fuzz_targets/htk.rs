@@ -4,7 +4,7 @@
 use cntkio_core::chunk::{Block, Bytes, Chunk, Column, Encoding, FrameStart, Frames, Samples, Values};
 use cntkio_core::htk::{self, ListRules};
 use cntkio_core::keys;
-use cntkio_core::pack::{self, Parts, Selection, Wanted};
+use cntkio_core::pack::{self, NumberType, Parts, Selection, Wanted};
 use libfuzzer_sys::fuzz_target;
 
 fn list(choice: u8, text: &[u8]) {
@@ -108,7 +108,7 @@ fuzz_target!(|data: &[u8]| {
         Some(Parts { firsts, counts }) => firsts[at] as usize..(firsts[at] + counts[at]) as usize,
     };
     let is_inside = (0..num_sequences).all(|at| frames.is_broadcast || samples(at).end <= length(sequences[at]));
-    let Ok(ragged) = pack::gather(&[&chunk], selection, Wanted { stream: 0, is_sparse: false, is_double: false })
+    let Ok(ragged) = pack::gather(&[&chunk], selection, Wanted { stream: 0, is_sparse: false, number: NumberType::F32 })
     else {
         assert!(!is_inside);
         return;

@@ -3,7 +3,7 @@
 
 use cntkio_core::chunk::{Block, Chunk, Column, Runs, Samples};
 use cntkio_core::mlf::{self, Classes, Labels, Rules, Unit};
-use cntkio_core::pack::{self, Parts, Selection, Wanted};
+use cntkio_core::pack::{self, NumberType, Parts, Selection, Wanted};
 use cntkio_core::text::Text;
 use libfuzzer_sys::fuzz_target;
 use std::sync::OnceLock;
@@ -39,7 +39,7 @@ fn check(labels: &Labels, dim: u32, marks_starts: bool) {
     let chunk = Chunk::new(vec![Block { num_sequences, columns: vec![column] }]);
     let (chunk_of, sequences) = (vec![0; num_sequences], (0..num_sequences as u32).collect::<Vec<u32>>());
     let whole = Selection { chunk_of: &chunk_of, sequences: &sequences, parts: None };
-    let wanted = Wanted { stream: 0, is_sparse: true, is_double: false };
+    let wanted = Wanted { stream: 0, is_sparse: true, number: NumberType::F32 };
     let whole = pack::gather(&[&chunk], whole, wanted).expect("checked runs can be gathered");
     let indices = whole.entries.expect("labels are sparse").indices;
     assert_eq!(indices.len(), sequence_offsets[num_sequences] as usize);

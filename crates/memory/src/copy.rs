@@ -249,7 +249,7 @@ macro_rules! numbers {
     )*};
 }
 
-numbers! { u8, 1; f32, 4; f64, 8; i32, 4; }
+numbers! { u8, 1; f32, 4; f64, 8; i32, 4; i64, 8; }
 
 /// Append the numbers in pieces of a file's bytes; no piece may end inside a number. See [`append`].
 ///

@@ -74,8 +74,8 @@ macro_rules! widens {
     )*};
 }
 
-/// Compiled without vector instructions of a kernel: numbers in double precision are rare.
-fn widen_each(small: &[u8], destination: &mut [MaybeUninit<f64>]) {
+/// Compiled without vector instructions of a kernel: numbers of 64 bits are rare.
+fn widen_each<S: Copy + Into<T>, T>(small: &[S], destination: &mut [MaybeUninit<T>]) {
     assert!(destination.len() == small.len());
     for (out, &small) in destination.iter_mut().zip(small) {
         out.write(small.into());
@@ -92,4 +92,6 @@ widens! {
     f64, u8, |number: f64| (number + 4_503_599_627_370_496.0).to_bits() as u8, f64::to_bits,
         |_, small, destination| widen_each(small, destination);
     i32, u16, |number: i32| number as u16, |number: i32| number as u32, Kernel::widen_u16;
+    i64, u16, |number: i64| number as u16, |number: i64| number as u64,
+        |_, small, destination| widen_each(small, destination);
 }

@@ -1,7 +1,7 @@
 //! `Chunk` as a handle, and the packer.
 
 use crate::pool::{attached, detached};
-use cntkio_core::chunk::{self, Block, Column, PlainChunk, Samples, Values};
+use cntkio_core::chunk::{self, Block, Column, NumberType, PlainChunk, Samples, Values};
 use cntkio_core::memory::copied;
 use cntkio_core::pack::{self, Cell, Ragged, RaggedEntries, Selection, Table};
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
@@ -80,22 +80,43 @@ impl Chunk {
     }
 }
 
-/// A one-dimensional array of either precision.
-enum FloatArray<'py> {
-    F32(PyReadonlyArray1<'py, f32>),
-    F64(PyReadonlyArray1<'py, f64>),
+/// A type of values, as Python numbers it: float32, float64, int32, int64.
+#[derive(Clone, Copy)]
+pub(crate) struct Number(pub(crate) NumberType);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Number {
+    type Error = PyErr;
+
+    fn extract(number: Borrowed<'a, 'py, PyAny>) -> PyResult<Number> {
+        const TYPES: [NumberType; 4] = [NumberType::F32, NumberType::F64, NumberType::I32, NumberType::I64];
+        let number: usize = number.extract()?;
+        TYPES.get(number).map(|&number| Number(number)).ok_or_else(|| PyValueError::new_err("no such type of values"))
+    }
 }
 
-impl<'py> FloatArray<'py> {
-    fn of(values: &Bound<'py, PyAny>) -> PyResult<FloatArray<'py>> {
-        if let Ok(values) = values.cast::<PyArray1<f32>>() {
-            Ok(FloatArray::F32(values.readonly()))
-        } else if let Ok(values) = values.cast::<PyArray1<f64>>() {
-            Ok(FloatArray::F64(values.readonly()))
+/// Run the same code on a one-dimensional array of any type of values, and put the result into the variant of the type.
+macro_rules! of_any_type {
+    ($array:expr, $values:ident => $code:expr) => {
+        if let Ok(array) = $array.cast::<PyArray1<f32>>() {
+            let array = array.readonly();
+            let $values = array.as_slice()?;
+            Ok(Values::F32($code))
+        } else if let Ok(array) = $array.cast::<PyArray1<f64>>() {
+            let array = array.readonly();
+            let $values = array.as_slice()?;
+            Ok(Values::F64($code))
+        } else if let Ok(array) = $array.cast::<PyArray1<i32>>() {
+            let array = array.readonly();
+            let $values = array.as_slice()?;
+            Ok(Values::I32($code))
+        } else if let Ok(array) = $array.cast::<PyArray1<i64>>() {
+            let array = array.readonly();
+            let $values = array.as_slice()?;
+            Ok(Values::I64($code))
         } else {
-            Err(PyTypeError::new_err("values must be a one-dimensional float32 or float64 array"))
+            Err(PyTypeError::new_err("values must be a one-dimensional array of float32, float64, int32 or int64"))
         }
-    }
+    };
 }
 
 /// The chunk as writers take it.
@@ -105,10 +126,7 @@ pub(crate) fn plain(chunk: &chunk::Chunk) -> PyResult<PlainChunk<'_>> {
 }
 
 fn column_from_arrays((offsets, values, dim, sparse): ColumnArrays<'_>) -> PyResult<Column> {
-    let values = match FloatArray::of(&values)? {
-        FloatArray::F32(values) => Values::F32(copied(values.as_slice()?)),
-        FloatArray::F64(values) => Values::F64(copied(values.as_slice()?)),
-    };
+    let values: Values = of_any_type!(values, values => copied(values))?;
     let samples = match sparse {
         None => Samples::Dense { dim, values },
         Some((sample_offsets, indices)) => Samples::Sparse {
@@ -129,7 +147,7 @@ pub(crate) type RaggedArrays<'py> =
 /// sequence's length.
 type SpreadArrays<'py> = (Vec<Bound<'py, PyAny>>, Option<(usize, usize, usize)>);
 
-/// Spread parts of sequences over `num_cells` dense samples, for each of the streams (number, dimension, double).
+/// Spread parts of sequences over `num_cells` dense samples, for each of the streams (number, dimension, type).
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn spread<'py>(
@@ -141,7 +159,7 @@ pub(crate) fn spread<'py>(
     num_samples: PyReadonlyArray1<'py, i64>,
     cells: PyReadonlyArray1<'py, i64>,
     lengths: PyReadonlyArray1<'py, u32>,
-    streams: Vec<(usize, usize, bool)>,
+    streams: Vec<(usize, usize, Number)>,
     num_cells: usize,
 ) -> PyResult<SpreadArrays<'py>> {
     let chunks: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
@@ -157,7 +175,7 @@ pub(crate) fn spread<'py>(
         .collect::<Result<_, TryFromIntError>>()
         .map_err(|_| refused(pack::Error::Missing))?;
     let tables: Vec<Table> =
-        streams.into_iter().map(|(stream, dim, is_double)| Table { stream, dim, is_double }).collect();
+        streams.into_iter().map(|(stream, dim, Number(number))| Table { stream, dim, number }).collect();
     match detached(py, || pack::spread(&chunks, selection, &cells, &tables, num_cells))? {
         Err(pack::Error::Length { sequence, stream, num_samples }) => {
             Ok((vec![], Some((sequence, stream, num_samples))))
@@ -187,6 +205,8 @@ fn values_array(py: Python<'_>, values: Values) -> Bound<'_, PyAny> {
     match values {
         Values::F32(values) => values.into_pyarray(py).into_any(),
         Values::F64(values) => values.into_pyarray(py).into_any(),
+        Values::I32(values) => values.into_pyarray(py).into_any(),
+        Values::I64(values) => values.into_pyarray(py).into_any(),
     }
 }
 
@@ -200,18 +220,12 @@ pub(crate) fn pad<'py>(
     dim: usize,
 ) -> PyResult<Bound<'py, PyAny>> {
     let offsets = sequence_offsets.as_slice()?;
-    let padded = match FloatArray::of(&values)? {
-        FloatArray::F32(values) => {
-            let values = values.as_slice()?;
-            py.detach(|| pack::pad(values, offsets, steps, dim)).map(Values::F32)
-        }
-        FloatArray::F64(values) => {
-            let values = values.as_slice()?;
-            py.detach(|| pack::pad(values, offsets, steps, dim)).map(Values::F64)
-        }
-    };
-    padded.map(|values| values_array(py, values)).map_err(|error| match error {
+    let misfit = |error| match error {
         pack::Error::TooLarge(_) => refused(error),
         _ => PyValueError::new_err("offsets and steps do not fit the values"),
-    })
+    };
+    let padded: PyResult<Values> = of_any_type!(values, values => {
+        py.detach(|| pack::pad(values, offsets, steps, dim)).map_err(misfit)?
+    });
+    Ok(values_array(py, padded?))
 }

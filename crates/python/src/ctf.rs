@@ -1,11 +1,11 @@
 //! The CNTK text format.
 
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, Number};
 use crate::compressed::{PackedText, Rest, read_error};
 use crate::file::{TextArgument, TextSource};
 use crate::lengths::LengthsArray;
 use crate::pool::{detached, pool};
-use cntkio_core::chunk::Pool;
+use cntkio_core::chunk::{NumberType, Pool};
 use cntkio_core::ctf::svmlight::{self, Facts, NoQuery, Unscanned};
 use cntkio_core::ctf::{self, Column, Cut, Extent, Finding, Mode, NulInWord, Pass, Schema, Source, Stream, Unindexed};
 use cntkio_core::keys::{are_distinct, padded};
@@ -147,14 +147,13 @@ pub(crate) struct CTFSchema {
 
 #[pymethods]
 impl CTFSchema {
-    /// `streams`: name in the file, whether it is sparse, dimension, whether it is in double precision. `svmlight`: the index
-    /// of the first feature, whether queries are
-    /// a stream, and whether larger features are errors.
+    /// `streams`: name in the file, whether it is sparse, dimension, type of the values: floats, or in a svmlight text any.
+    /// `svmlight`: the index of the first feature, whether queries are a stream, and whether larger features are errors.
     #[new]
     #[pyo3(signature = (streams, *, defining=None, has_words=false, is_compact=false, is_subset=false, keeps_findings=false, notes_unknown_names=false, svmlight=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
-        streams: Vec<(Vec<u8>, bool, usize, bool)>,
+        streams: Vec<(Vec<u8>, bool, usize, Number)>,
         defining: Option<usize>,
         has_words: bool,
         is_compact: bool,
@@ -162,12 +161,17 @@ impl CTFSchema {
         keeps_findings: bool,
         notes_unknown_names: bool,
         svmlight: Option<(u32, bool, bool)>,
-    ) -> CTFSchema {
-        let stream = |(name, is_sparse, dim, is_double)| Stream { name, is_sparse, dim, is_double };
-        let streams = streams.into_iter().map(stream).collect();
+    ) -> PyResult<CTFSchema> {
+        let stream = |(name, is_sparse, dim, Number(number))| Stream { name, is_sparse, dim, number };
+        let streams: Vec<Stream> = streams.into_iter().map(stream).collect();
+        if svmlight.is_none()
+            && !streams.iter().all(|stream| matches!(stream.number, NumberType::F32 | NumberType::F64))
+        {
+            return Err(PyValueError::new_err("only a svmlight text has whole numbers"));
+        }
         let svmlight =
             svmlight.map(|(base, has_queries, is_bounded)| svmlight::Layout { base, has_queries, is_bounded });
-        CTFSchema {
+        Ok(CTFSchema {
             inner: Schema {
                 streams,
                 defining,
@@ -178,7 +182,7 @@ impl CTFSchema {
                 notes_unknown_names,
                 svmlight,
             },
-        }
+        })
     }
 }
 

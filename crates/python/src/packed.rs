@@ -1,6 +1,6 @@
 //! A minibatch whose array objects are created on first use.
 
-use crate::chunk::{Chunk, RaggedArrays, ragged_arrays, refused};
+use crate::chunk::{Chunk, Number, RaggedArrays, ragged_arrays, refused};
 use crate::pool::{attached, detached, pool, shared};
 use cntkio_core::chunk;
 use cntkio_core::pack::{self as core, Error, Job, Parts, Ragged, Selection, Sources, Wanted, gather_in_turn};
@@ -81,11 +81,11 @@ impl Packed {
     }
 }
 
-/// For each stream its number in the chunks, whether it is sparse, and whether it is in double precision.
-type Streams = Vec<(usize, bool, bool)>;
+/// For each stream its number in the chunks, whether it is sparse, and the type of its values.
+type Streams = Vec<(usize, bool, Number)>;
 
 fn wanted(streams: &Streams) -> Vec<Wanted> {
-    let wanted = |&(stream, is_sparse, is_double)| Wanted { stream, is_sparse, is_double };
+    let wanted = |&(stream, is_sparse, Number(number))| Wanted { stream, is_sparse, number };
     streams.iter().map(wanted).collect()
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn text_write<'py>(
     chunk: Py<Chunk>,
     first: usize,
     keys: PyReadonlyArray1<'py, u64>,
-    streams: Vec<(usize, Vec<u8>)>,
+    streams: Vec<(usize, Vec<u8>, bool)>,
     num_threads: usize,
     piece: usize,
 ) -> PyResult<(Vec<Bytes<'py>>, Option<UnwritableTuple>)> {
@@ -28,7 +28,8 @@ pub(crate) fn text_write<'py>(
         return Err(PyValueError::new_err("no such sequences in the chunk"));
     }
     let chunk = &plain(chunk)?;
-    let streams: Vec<(usize, &[u8])> = streams.iter().map(|(column, name)| (*column, &name[..])).collect();
+    let streams: Vec<_> =
+        streams.iter().map(|(column, name, are_classes)| (*column, &name[..], *are_classes)).collect();
     let pool = pool(num_threads)?;
     Ok(match detached(py, || pool.install(|| ctf::write(chunk, first, keys, &streams, piece)))? {
         Ok(pieces) => (pieces.into_iter().map(|piece| piece.into_pyarray(py)).collect(), None),

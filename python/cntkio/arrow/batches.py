@@ -20,7 +20,7 @@ from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.output_file import written_whole
 from cntkio.hints import there_are, wording
-from cntkio.layouts import classes_of, no_class
+from cntkio.layouts import are_whole, classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import LARGEST_DIM, StreamInformation, packed_columns
 
@@ -97,15 +97,15 @@ def stream_field(info: StreamInformation, is_flat: bool, as_ids: bool) -> pa.Fie
         as_ids: The stream is one-hot, and the column has the class of each sample.
     """
     number = pa.from_numpy_dtype(info.dtype)
-    role: Role = "ids" if as_ids or info.dtype == "int32" else info.storage_format
+    role: Role = "ids" if as_ids or info.are_class_ids else info.storage_format
     sample: pa.DataType
     if role == "ids":
-        sample = pa.int32()
+        sample = number if are_whole(info) else pa.int32()
     elif info.is_sparse:
         sample = pa.struct(entry_fields(number))
     else:
         sample = number if info.dim == 1 else list_of(number, info.dim)
-    shape = None if info.dtype == "int32" else info.shape
+    shape = None if are_whole(info) and role == "ids" else info.shape
     facts = Facts(role, shape, is_flat, "float64" if info.dtype == "float64" else "float32")
     return pa.field(info.name, sample if is_flat else list_of(sample), False, facts.metadata())
 

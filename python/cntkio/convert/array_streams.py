@@ -37,7 +37,7 @@ from cntkio.formats.user import Column
 from cntkio.hints import there_are
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.source import MinibatchSource
-from cntkio.streams import LARGEST_DIM, StorageFormat, StreamInformation
+from cntkio.streams import StorageFormat, StreamInformation
 
 
 class ArrayStream:
@@ -62,7 +62,7 @@ class ArrayStream:
     def __init__(self, name: str, data: Any, dtype: npt.DTypeLike | None, classes: Classes | None = None) -> None:
         if classes is None or isinstance(classes, int):
             samples, self.is_wide = _samples_of(name, data)
-            if classes is not None or samples.are_class_ids:
+            if classes is not None:
                 samples = _ClassSamples(name, samples, classes)
         else:
             samples, self.is_wide = _in_table(name, data, {name: classes})
@@ -72,13 +72,11 @@ class ArrayStream:
         self.num_sequences = samples.num_sequences
         self.num_bytes = samples.num_bytes
         self._samples = samples
-        self._dtype = samples.precision() if dtype is None else np.dtype(dtype)
-        self._dim = LARGEST_DIM if samples.are_class_ids else self.info(0).dim
+        self._dtype = samples.precision() if dtype is None or samples.are_class_ids else np.dtype(dtype)
+        self._dim = self.info(0).dim
 
     def info(self, stream_id: int) -> StreamInformation:
         """Return the stream's description."""
-        if self._samples.are_class_ids:  # the number of classes is not known
-            return StreamInformation(self.name, stream_id, "dense", np.int32, ())
         form: StorageFormat = "sparse" if self._samples.is_sparse else "dense"
         return StreamInformation(self.name, stream_id, form, self._dtype, self._samples.shape)
 
@@ -198,20 +196,21 @@ class _FlatSamples:
         shape: tuple[int, ...],
         indptr: npt.NDArray[Any] | None = None,
         indices: npt.NDArray[Any] | None = None,
-        stream_dtype: npt.DTypeLike | None = None,
+        stream: StreamInformation | None = None,
     ) -> None:
         self._all = _Cut(offsets, values, indptr, indices)
         self.num_sequences, self.shape, self.dtype = len(offsets) - 1, shape, values.dtype
         self.is_sparse = indices is not None
-        self.are_class_ids = stream_dtype == np.int32
+        self.are_class_ids = stream is not None and stream.are_class_ids
+        self._whole = stream.dtype if stream is not None and stream.dtype.kind == "i" else None
         self.num_bytes = values.nbytes * (2 if self.is_sparse else 1) + offsets.nbytes
 
     @classmethod
     def of(cls, data: MinibatchData) -> _FlatSamples:
-        return cls(data.offsets, data.values, data.stream.shape, data.indptr, data.indices, data.stream.dtype)
+        return cls(data.offsets, data.values, data.stream.shape, data.indptr, data.indices, data.stream)
 
     def precision(self) -> np.dtype[Any]:
-        return least_precision([self._all.values])
+        return least_precision([self._all.values]) if self._whole is None else self._whole
 
     def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
         offsets, values, indptr, indices = self._all
@@ -302,8 +301,9 @@ class _ClassSamples:
     """Class ids, as samples of a one-hot stream."""
 
     is_sparse = True
+    are_class_ids = False
 
-    def __init__(self, name: str, classes: _Samples, num_classes: int | None) -> None:
+    def __init__(self, name: str, classes: _Samples, num_classes: int) -> None:
         steps = classes.shape[0] if classes.shape else 1  # an array [sequences, samples]
         if classes.dtype.kind not in "iu" or classes.is_sparse or len(classes.shape) > 1:
             what = "sparse samples" if classes.is_sparse else f"samples of shape {classes.shape} in {classes.dtype}"
@@ -312,8 +312,7 @@ class _ClassSamples:
             raise ConfigError(f"one_hot: stream {name!r} has {what}", key="one_hot")
         self._classes, self._steps = classes, steps
         self.num_sequences, self.num_bytes, self.dtype = classes.num_sequences, 4 * classes.num_bytes, classes.dtype
-        self.are_class_ids = num_classes is None
-        self.shape: tuple[int, ...] = () if num_classes is None else (num_classes,)
+        self.shape: tuple[int, ...] = (num_classes,)
 
     def precision(self) -> np.dtype[Any]:
         return np.dtype(np.float32)
@@ -425,9 +424,6 @@ def _column(data: Any) -> Column:
             key="truncation_length",
         )
     offsets = data.offsets.astype(np.uint32)
-    if data.stream.dtype == np.int32:  # classes; a chunk holds each as an entry of value 1
-        entries = np.arange(data.num_samples + 1, dtype=np.uint32), np.ascontiguousarray(data.values)
-        return Column(offsets, np.ones(data.num_samples, np.float32), LARGEST_DIM, entries)
     if data.indptr is None or data.indices is None:
         return Column(offsets, np.ascontiguousarray(data.values).reshape(-1), data.stream.dim, None)
     return Column(offsets, data.values, data.stream.dim, (data.indptr.astype(np.uint32), data.indices))

@@ -17,11 +17,11 @@ from cntkio.arguments import whole_number
 from cntkio.convert import tuning
 from cntkio.convert.array_streams import pieces_of
 from cntkio.convert.compression import Compression, compressed, compression_of
-from cntkio.convert.pieces import Classes, Piece, Pieces, Progress
+from cntkio.convert.pieces import Classes, Piece, Pieces, Progress, in_arrays
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFWriter, Layout
 from cntkio.formats.output_file import AnyPath, written_whole
-from cntkio.formats.table import key_value
+from cntkio.formats.table import in_precision, key_value
 from cntkio.hints import suggests_keywords, there_are, wording
 from cntkio.streams import StreamInformation
 
@@ -101,8 +101,8 @@ def write_cbf(
         chunk_size_in_bytes: A chunk ends with the sequence that makes it this large or larger.
         layout: ``"2.x"``, or ``"documented"``, which CNTK 2.7 does not read and which has room for only one dense
             sample in each sequence.
-        dtype: float32 or float64 of the values in the file; None: float64 for float64 data and for whole numbers beyond
-            2^24, or else float32.
+        dtype: float32 or float64 of the values in the file; None: float64 for float64 data, for streams of int32 and
+            int64, and for whole numbers beyond 2^24, or else float32.
         order: The streams to write, in this order; None: all.
         one_hot: Streams of class ids or texts in arrays, minibatches and tables, to write as one-hot streams, and their
             numbers of classes, or the names of the classes in order. An array ``[sequences, samples]`` has sequences of
@@ -130,6 +130,7 @@ def write_cbf(
         infos = [_in_precision(corpus, corpus.streams[column], dtype) for column in columns]
         with CBFWriter(path, infos, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout) as writer:
             for piece in corpus.reported(progress):
+                _require_exact(corpus, piece, infos)
                 writer.add(piece.chunk, piece.lengths, columns)
 
 
@@ -149,8 +150,19 @@ def _column(corpus: Pieces, name: str, key: str) -> int:
     return names.index(name)
 
 
+def _require_exact(corpus: Pieces, piece: Piece, infos: Sequence[StreamInformation]) -> None:
+    """Check that the floats of a file keep the whole numbers of a piece."""
+    targets = {info.name: info.dtype for info in infos}
+    if any(info.dtype.kind == "i" for info in corpus.streams if info.name in targets):
+        for name, data in in_arrays(corpus.streams, piece.chunk.num_sequences, [piece.chunk]).items():
+            if name in targets:
+                in_precision(f"{corpus.name}, stream {name!r}", data.values, targets[name])
+
+
 def _in_precision(corpus: Pieces, info: StreamInformation, dtype: npt.DTypeLike | None) -> StreamInformation:
-    if dtype is None:
+    if dtype is None and info.dtype.kind == "i" and not info.are_class_ids:
+        dtype = np.float64
+    if dtype is None or info.are_class_ids:
         return info
     if info.name in corpus.wide and np.dtype(dtype) == np.float32:
         raise CorpusError(
@@ -216,7 +228,8 @@ def write_ctf(
         compressed(whole, compression) as file,
         contextlib.nullcontext() if keys_file is None else written_whole(keys_file) as listed,
     ):
-        streams = [(column, text_name(corpus.streams[column].name)) for column in columns_in_order(corpus, order)]
+        infos = [(column, corpus.streams[column]) for column in columns_in_order(corpus, order)]
+        streams = [(column, text_name(info.name), info.are_class_ids) for column, info in infos]
         for piece, keys in _with_keys(corpus, renumber, listed, progress):
             texts, unwritable = _core.text_write(
                 piece.chunk, 0, keys, streams, num_threads(), tuning.SEQUENCES_PER_CORE
@@ -229,7 +242,7 @@ def write_ctf(
 
 def _unwritable_error(
     corpus: Pieces,
-    streams: list[tuple[int, bytes]],
+    streams: list[tuple[int, bytes, bool]],
     keys: npt.NDArray[np.uint64],
     unwritable: tuple[int, tuple[int, float] | None],
 ) -> FormatError:

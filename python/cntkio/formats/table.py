@@ -389,15 +389,16 @@ def least_precision(arrays: Sequence[npt.NDArray[Any]]) -> np.dtype[Any]:
 
 
 def in_precision(where: str, values: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return numbers in float32 or float64, in contiguous memory.
+    """Return numbers in another type, in contiguous memory.
 
     Args:
         where: Beginning of a message.
         values: Numbers of any type.
-        dtype: float32 or float64.
+        dtype: float32, float64, int32 or int64.
 
     Raises:
-        CorpusError: The precision would round a whole number.
+        CorpusError: The type would round a whole number, has no room for it, or is of whole numbers, and the values are
+            not.
 
     Example:
         >>> in_precision("stream 'x'", np.array([5, 2**24 + 1]), np.float32)
@@ -405,6 +406,20 @@ def in_precision(where: str, values: npt.NDArray[Any], dtype: npt.DTypeLike) -> 
         cntkio.errors.CorpusError: stream 'x': the whole number 16777217 is not exact in float32; write float64 instead
     """
     target = np.dtype(dtype)
+    if target.kind == "i":
+        if values.dtype.kind not in "iub":
+            raise CorpusError(
+                f"{where}: values of type {values.dtype}; expected whole numbers, as the stream's {target}"
+            )
+        bounds = np.iinfo(target)
+        if not np.can_cast(values.dtype, target) and values.size:
+            least, most = int(values.min()), int(values.max())
+            if least < bounds.min or most > bounds.max:
+                wrong = least if least < bounds.min else most
+                raise CorpusError(
+                    f"{where}: the whole number {wrong} does not fit {target}; expected at most {bounds.max}"
+                )
+        return np.ascontiguousarray(values, target)
     if values.dtype.kind in "iu" and not _are_within(values, _BITS[target]):
         inexact = values[_is_rounded(values, _BITS[target])]
         if inexact.size:

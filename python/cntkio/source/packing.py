@@ -23,7 +23,7 @@ from cntkio.errors import CorpusError
 from cntkio.hints import wording
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.source.pipeline import HandOver, Packed, PackOrder
-from cntkio.streams import StreamInformation
+from cntkio.streams import NUMBER_TYPES, StreamInformation
 
 
 class Layout(NamedTuple):
@@ -31,11 +31,11 @@ class Layout(NamedTuple):
 
     Attributes:
         streams: Their descriptions, as the source shows them.
-        columns: For each stream its column in the chunks, whether it is packed as indices, and whether as doubles.
+        columns: For each stream its column in the chunks, whether it is sparse, and the type of its values.
     """
 
     streams: list[StreamInformation]
-    columns: list[tuple[int, bool, bool]]
+    columns: list[tuple[int, bool, int]]
 
 
 class Packer:
@@ -125,7 +125,7 @@ class Packer:
         lengths = parts.lengths
         num_cells = parts.num_slots * parts.num_steps
         cells = parts.slot * parts.num_steps + parts.step
-        columns = [(column, info.dim, info.dtype == np.float64) for column, info in enumerate(streams)]
+        columns = [(column, info.dim, NUMBER_TYPES.index(info.dtype)) for column, info in enumerate(streams)]
         num_bytes = num_cells * (1 + sum(info.dim * info.dtype.itemsize for info in streams))
         try:
             # Where the system promises more memory than it has, the first use of the arrays would end the process.

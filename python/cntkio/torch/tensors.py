@@ -15,7 +15,7 @@ import torch
 
 from cntkio.displays import Description, Displayed, counted, shape_text
 from cntkio.errors import ConfigError
-from cntkio.layouts import check_layout, class_ids
+from cntkio.layouts import are_whole, check_layout, class_ids
 from cntkio.minibatch import (
     Data,
     Minibatch,
@@ -437,7 +437,7 @@ def _in_layout(data: Data, layout: Layout | None) -> Any:
         is_ids = layout == "padded_ids"
         values = torch.zeros(
             (1, 1) if is_ids else (1, 1, *data.stream.shape),
-            dtype=torch.int32 if is_ids else _tensor(data.values).dtype,
+            dtype=torch.int32 if is_ids and not are_whole(data.stream) else _tensor(data.values).dtype,
         )
         return PaddedEmpty(values, torch.ones(1, dtype=torch.int64))
     if layout == "padded":

@@ -13,7 +13,7 @@ mod write;
 
 pub use write::{Selected, Written, extra_size, sizes, write, write_documented};
 
-use crate::chunk::{Block, Bytes, Chunk, Column, EmptyColumn, Pool, Samples, Stored, i32_at, i32s, u32_at};
+use crate::chunk::{Block, Bytes, Chunk, Column, EmptyColumn, NumberType, Pool, Samples, Stored, i32_at, i32s, u32_at};
 use crate::memory;
 use cntkio_simd::prefetch;
 use rayon::prelude::*;
@@ -162,7 +162,7 @@ fn build(
     let block = |pair: &[usize]| {
         let mut spare = pool.and_then(|pool| pool.take()).map_or(Vec::new(), |block| block.columns).into_iter();
         let columns = streams.iter().enumerate().map(|(number, stream)| {
-            let empty = EmptyColumn::of(spare.next(), stream.becomes_double);
+            let empty = EmptyColumn::of(spare.next(), NumberType::float(stream.becomes_double));
             column(number, empty, pair[0], pair[1])
         });
         let columns = columns.collect::<Result<_, Fault>>()?;
@@ -573,7 +573,7 @@ mod tests {
         let matrix = matrix(&mut walk, &STREAM, 3, 100).unwrap();
         let column = |bytes: &[u8]| {
             let walk = Walk { bytes, at: 0, stream: 0 };
-            matrix.column(&walk, &STREAM, EmptyColumn::of(None, false), 0, 3)
+            matrix.column(&walk, &STREAM, EmptyColumn::of(None, NumberType::F32), 0, 3)
         };
         let expected = column(&bytes).unwrap();
         let mut num_faults = 0;
@@ -594,7 +594,7 @@ mod tests {
         let bytes = bytes(&STORED);
         let parsed = parse(Bytes::new(bytes.clone()), 3, &[STREAM], None).unwrap();
         assert_eq!(parsed.num_used, bytes.len());
-        let wanted = Wanted { stream: 0, is_sparse: true, is_double: false };
+        let wanted = Wanted { stream: 0, is_sparse: true, number: NumberType::F32 };
         let mut num_errors = 0;
         for changed in changed(&bytes) {
             let mut blocks = parsed.chunk.blocks().to_vec();

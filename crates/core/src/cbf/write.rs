@@ -132,6 +132,11 @@ impl Out<'_> {
             (Values::F64(values), true) => doubles(room, values[range].iter().copied()),
             (Values::F32(values), true) => doubles(room, values[range].iter().map(|&value| value.into())),
             (Values::F64(values), false) => singles(room, values[range].iter().map(|&value| value as f32)),
+            // The caller knows that the floats are exact.
+            (Values::I32(values), true) => doubles(room, values[range].iter().map(|&value| value.into())),
+            (Values::I32(values), false) => singles(room, values[range].iter().map(|&value| value as f32)),
+            (Values::I64(values), true) => doubles(room, values[range].iter().map(|&value| value as f64)),
+            (Values::I64(values), false) => singles(room, values[range].iter().map(|&value| value as f32)),
         }
     }
 }

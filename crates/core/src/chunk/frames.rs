@@ -14,7 +14,7 @@
 
 use super::bytes::Bytes;
 use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes, span, try_reserve};
-use super::values::Values;
+use super::values::{NumberType, Values};
 use crate::memory;
 use cntkio_memory::copy::{Floats, append_floats};
 use rayon::prelude::*;
@@ -79,7 +79,7 @@ impl Frames {
     }
 
     pub(crate) fn form(&self) -> Form {
-        Form { dim: self.dim(), is_sparse: false, is_double: false }
+        Form { dim: self.dim(), is_sparse: false, number: NumberType::F32 }
     }
 
     /// Check that every frame is inside its block; the message names the frame that is not.

@@ -37,7 +37,7 @@ mod values;
 pub(crate) use bytes::{i32_at, i32s, u32_at};
 pub(crate) use ragged::{Ahead, Gather, Located, Neighbours, Takes, span, try_reserve};
 pub(crate) use spare::EmptyColumn;
-pub(crate) use values::{expect, in_either_precision};
+pub(crate) use values::{expect, in_any_type, in_either_precision};
 
 pub use bytes::Bytes;
 pub use frames::{Encoding, FrameStart, Frames};
@@ -48,7 +48,7 @@ pub use runs::{Runs, Targets};
 pub use samples::Samples;
 pub use small::{Entries, Small};
 pub use stored::Stored;
-pub use values::{Precision, Values};
+pub use values::{NumberType, Precision, Value, Values};
 
 use crate::memory;
 use std::sync::Arc;

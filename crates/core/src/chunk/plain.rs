@@ -8,7 +8,7 @@ use super::Column;
 use super::ragged::{Ahead, Error, Form, Gather, Located, Neighbours, RaggedEntries, Takes, try_reserve};
 use super::samples::Samples;
 use super::small::{Entries, Small};
-use super::values::{Precision, Values};
+use super::values::{NumberType, Value, Values};
 use crate::memory;
 use cntkio_memory::copy::{AnyWidth, append_any_width};
 use cntkio_memory::small::Widens;
@@ -81,32 +81,39 @@ pub(crate) fn gatherer<'a>(columns: &[&'a Column], form: Form) -> Option<Box<dyn
     if columns.iter().any(|column| column.samples.form() != form) {
         return None;
     }
-    Some(match (form.is_sparse, form.is_double) {
-        (false, false) => Box::new(Dense::<f32>::of(columns, form.dim)?),
-        (false, true) => Box::new(Dense::<f64>::of(columns, form.dim)?),
-        (true, false) => Box::new(Sparse::<f32>::of(columns)?),
-        (true, true) => Box::new(Sparse::<f64>::of(columns)?),
-    })
+    match form.number {
+        NumberType::F32 => of_type::<f32>(columns, form),
+        NumberType::F64 => of_type::<f64>(columns, form),
+        NumberType::I32 => of_type::<i32>(columns, form),
+        NumberType::I64 => of_type::<i64>(columns, form),
+    }
+}
+
+fn of_type<'a, T: Value>(columns: &[&'a Column], form: Form) -> Option<Box<dyn Gather + 'a>> {
+    match form.is_sparse {
+        false => Some(Box::new(Dense::<T>::of(columns, form.dim)?)),
+        true => Some(Box::new(Sparse::<T>::of(columns)?)),
+    }
 }
 
 /// Dense columns.
-struct Dense<'a, T: Precision> {
+struct Dense<'a, T: Value> {
     dim: usize,
     columns: Vec<DenseColumn<'a, T>>,
 }
 
-struct DenseColumn<'a, T: Precision> {
+struct DenseColumn<'a, T: Value> {
     sequence_offsets: &'a [u32],
     values: AnyWidth<'a, T>,
 }
 
-impl<'a, T: Precision> Dense<'a, T> {
+impl<'a, T: Value> Dense<'a, T> {
     fn of(columns: &[&'a Column], dim: usize) -> Option<Self> {
         let of_column = |&column: &&'a Column| {
             let Column { sequence_offsets, samples } = column;
             let values = match samples {
                 Samples::Dense { values, .. } => AnyWidth::Wide(T::of(values)?),
-                Samples::Small(Small { values, entries: None, .. }) => AnyWidth::Small(&values[..]),
+                Samples::Small(Small { values, entries: None, .. }) => T::small(values)?,
                 _ => return None,
             };
             Some(DenseColumn { sequence_offsets, values })
@@ -115,7 +122,7 @@ impl<'a, T: Precision> Dense<'a, T> {
     }
 }
 
-impl<T: Precision> Gather for Dense<'_, T> {
+impl<T: Value> Gather for Dense<'_, T> {
     fn gather(
         &self,
         located: &Located,
@@ -150,11 +157,11 @@ impl<T: Precision> Gather for Dense<'_, T> {
 }
 
 /// Sparse columns.
-struct Sparse<'a, T: Precision> {
+struct Sparse<'a, T: Value> {
     columns: Vec<SparseColumn<'a, T>>,
 }
 
-struct SparseColumn<'a, T: Precision> {
+struct SparseColumn<'a, T: Value> {
     sequence_offsets: &'a [u32],
     /// The first entry of each sample; `None` while each sample has one entry.
     sample_offsets: Option<&'a [u32]>,
@@ -163,12 +170,12 @@ struct SparseColumn<'a, T: Precision> {
 }
 
 /// Samples of one sequence, or of several neighbours.
-struct Span<'a, T: Precision> {
+struct Span<'a, T: Value> {
     column: &'a SparseColumn<'a, T>,
     samples: Range<usize>,
 }
 
-impl<'a, T: Precision> Sparse<'a, T> {
+impl<'a, T: Value> Sparse<'a, T> {
     fn of(columns: &[&'a Column]) -> Option<Self> {
         let of_column = |&column: &&'a Column| {
             let Column { sequence_offsets, samples } = column;
@@ -177,7 +184,7 @@ impl<'a, T: Precision> Sparse<'a, T> {
                     (Some(&sample_offsets[..]), AnyWidth::Wide(&indices[..]), AnyWidth::Wide(T::of(values)?))
                 }
                 Samples::Small(Small { values, entries: Some(Entries { sample_offsets, indices }), .. }) => {
-                    (sample_offsets.as_deref(), AnyWidth::Small(&indices[..]), AnyWidth::Small(&values[..]))
+                    (sample_offsets.as_deref(), AnyWidth::Small(&indices[..]), T::small(values)?)
                 }
                 _ => return None,
             };
@@ -205,7 +212,7 @@ impl<'a, T: Precision> Sparse<'a, T> {
     }
 }
 
-impl<T: Precision> Gather for Sparse<'_, T> {
+impl<T: Value> Gather for Sparse<'_, T> {
     fn gather(
         &self,
         located: &Located,

@@ -1,6 +1,6 @@
 //! Gathering: the input of each kind of samples ([`AllFound`], [`Takes`]), and its output ([`Ragged`]).
 
-use super::values::Values;
+use super::values::{NumberType, Values};
 use crate::memory;
 use cntkio_simd::prefetch_first;
 use std::borrow::Cow;
@@ -13,8 +13,8 @@ pub struct Form {
     pub dim: usize,
     /// True if a sample is a list of (index, value).
     pub is_sparse: bool,
-    /// True if values are in double precision.
-    pub is_double: bool,
+    /// The type of the values.
+    pub number: NumberType,
 }
 
 /// A stream of a minibatch, ragged.
@@ -52,11 +52,11 @@ impl RaggedEntries {
 
 impl Ragged {
     /// A stream without sequences, with room for the offsets of `num_sequences` sequences.
-    pub fn empty(is_sparse: bool, is_double: bool, num_sequences: usize) -> Ragged {
+    pub fn empty(is_sparse: bool, number: NumberType, num_sequences: usize) -> Ragged {
         let mut sequence_offsets = memory::with_room(num_sequences + 1);
         sequence_offsets.push(0);
         let entries = is_sparse.then(|| RaggedEntries { sample_offsets: vec![0], indices: Vec::new() });
-        Ragged { sequence_offsets, values: Values::empty(is_double), entries }
+        Ragged { sequence_offsets, values: Values::empty(number), entries }
     }
 
     /// Number of samples.

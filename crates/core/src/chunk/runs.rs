@@ -2,7 +2,7 @@
 
 use super::bytes::Bytes;
 use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes, span, try_reserve};
-use super::values::Values;
+use super::values::{NumberType, Values};
 use crate::memory;
 use cntkio_simd::prefetch_first;
 use std::ops::Range;
@@ -50,8 +50,8 @@ impl Targets {
 impl Runs {
     pub(crate) fn form(&self) -> Form {
         match &self.targets {
-            None => Form { dim: self.dim, is_sparse: true, is_double: false },
-            Some(targets) => Form { dim: targets.dim, is_sparse: false, is_double: false },
+            None => Form { dim: self.dim, is_sparse: true, number: NumberType::F32 },
+            Some(targets) => Form { dim: targets.dim, is_sparse: false, number: NumberType::F32 },
         }
     }
 

@@ -43,8 +43,8 @@ impl Samples {
     #[inline]
     pub fn form(&self) -> Form {
         match self {
-            Samples::Dense { dim, values } => Form { dim: *dim, is_sparse: false, is_double: values.is_double() },
-            Samples::Sparse { dim, values, .. } => Form { dim: *dim, is_sparse: true, is_double: values.is_double() },
+            Samples::Dense { dim, values } => Form { dim: *dim, is_sparse: false, number: values.number() },
+            Samples::Sparse { dim, values, .. } => Form { dim: *dim, is_sparse: true, number: values.number() },
             Samples::Small(small) => small.form(),
             Samples::Stored(stored) => stored.form(),
             Samples::Frames(frames) => frames.form(),

@@ -6,7 +6,7 @@
 //! Invariant: a widened number has the bits of the number that was made small.
 
 use super::ragged::Form;
-use super::values::{Values, expect, in_either_precision};
+use super::values::{NumberType, Values, expect, in_either_precision};
 use crate::memory;
 use cntkio_memory::small::Widens;
 use std::ops::Range;
@@ -46,7 +46,7 @@ impl Small {
             indices.clear();
             Entries { sample_offsets: None, indices }
         });
-        let becomes_double = values.is_double();
+        let becomes_double = values.number() == NumberType::F64;
         let mut small = Small { dim, becomes_double, values: small_values, entries: small_entries };
         small.append(values, entries).then_some(small)
     }
@@ -62,6 +62,7 @@ impl Small {
         let are_small = match values {
             Values::F32(values) => f32::narrow(values, &mut self.values),
             Values::F64(values) => f64::narrow(values, &mut self.values),
+            Values::I32(_) | Values::I64(_) => false,
         };
         let (Some((sample_offsets, indices)), Some(entries)) = (entries, &mut self.entries) else {
             return are_small;
@@ -99,11 +100,11 @@ impl Small {
             *sample_offsets = offsets;
             prepend(&small.indices, indices);
         }
-        in_either_precision!(values, values => prepend(&self.values, values));
+        in_either_precision!(values, values => prepend(&self.values, values), else unreachable!("small numbers are floats"));
     }
 
     pub(crate) fn form(&self) -> Form {
-        Form { dim: self.dim, is_sparse: self.entries.is_some(), is_double: self.becomes_double }
+        Form { dim: self.dim, is_sparse: self.entries.is_some(), number: NumberType::float(self.becomes_double) }
     }
 
     /// Check that offsets, indices and values belong together; the message says which do not.

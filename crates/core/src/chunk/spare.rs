@@ -1,7 +1,7 @@
 //! Columns under construction, in the memory of dropped columns: fresh memory costs as much as parsing.
 
 use super::values::empty_for;
-use super::{Column, Samples, Small, Values};
+use super::{Column, NumberType, Samples, Small, Values};
 
 /// The vectors of a column, all empty, in the memory of a spare column.
 #[derive(Debug, Default)]
@@ -15,8 +15,8 @@ pub(crate) struct EmptyColumn {
 }
 
 impl EmptyColumn {
-    /// A column for values in this precision.
-    pub(crate) fn of(spare: Option<Column>, is_double: bool) -> EmptyColumn {
+    /// A column for values of this type.
+    pub(crate) fn of(spare: Option<Column>, number: NumberType) -> EmptyColumn {
         let mut empty = EmptyColumn::default();
         if let Some(spare) = spare {
             empty.sequence_offsets = spare.sequence_offsets;
@@ -29,8 +29,8 @@ impl EmptyColumn {
                 Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => {}
             }
         }
-        if empty.values.is_double() != is_double {
-            empty.values = Values::empty(is_double);
+        if empty.values.number() != number {
+            empty.values = Values::empty(number);
         }
         empty.sequence_offsets.clear();
         empty.sample_offsets.clear();

@@ -11,7 +11,7 @@
 
 use super::bytes::{Bytes, i32s, u32_at};
 use super::ragged::{Ahead, Error, Form, Gather, Located, Neighbours, RaggedEntries, Takes, span};
-use super::values::{Precision, Values, in_either_precision, reserve};
+use super::values::{NumberType, Precision, Values, in_either_precision, reserve};
 use crate::memory;
 use cntkio_memory::copy::{Number, append_stored};
 use cntkio_simd::{prefetch, prefetch_first};
@@ -44,7 +44,7 @@ pub struct Stored {
 
 impl Stored {
     pub(crate) fn form(&self) -> Form {
-        Form { dim: self.dim, is_sparse: self.is_sparse, is_double: self.becomes_double }
+        Form { dim: self.dim, is_sparse: self.is_sparse, number: NumberType::float(self.becomes_double) }
     }
 
     /// Check that every sequence is inside the bytes; the message names the sequence that is not.
@@ -156,7 +156,7 @@ impl Gather for AllStored<'_> {
         let gathered = in_either_precision!(values, values => match entries {
             None => dense(&pieces, takes, values),
             Some(entries) => sparse(&pieces, takes, values, entries),
-        });
+        }, else Err(Error::Mixed));
         gathered.map_err(|error| self.explained(error, located))
     }
 

@@ -1,25 +1,64 @@
-//! Values in the precision in which they are stored, and memory for columns.
+//! Values in the type in which they are stored, and memory for columns.
 
 use crate::memory;
 use crate::number::Element;
-use cntkio_memory::copy::Number;
+use cntkio_memory::copy::{AnyWidth, Number};
 use cntkio_memory::huge_pages::{WORTH_HUGE_PAGES, advise_huge_pages};
+use cntkio_memory::small::Widens;
 
-/// Values in single or in double precision.
+/// A type of values. CNTK's formats have floats; tables, svmlight texts and Python also have whole numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NumberType {
+    /// Single precision.
+    F32,
+    /// Double precision.
+    F64,
+    /// Whole numbers of 32 bits.
+    I32,
+    /// Whole numbers of 64 bits.
+    I64,
+}
+
+impl NumberType {
+    /// Double or single precision.
+    pub fn float(is_double: bool) -> NumberType {
+        if is_double { NumberType::F64 } else { NumberType::F32 }
+    }
+}
+
+/// Values of one type.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Values {
     /// Single precision.
     F32(Vec<f32>),
     /// Double precision.
     F64(Vec<f64>),
+    /// Whole numbers of 32 bits.
+    I32(Vec<i32>),
+    /// Whole numbers of 64 bits.
+    I64(Vec<i64>),
 }
 
-/// Run the same code on the vector of either precision.
-macro_rules! in_either_precision {
+/// Run the same code on the vector of any type.
+macro_rules! in_any_type {
     ($values:expr, $vector:ident => $code:expr) => {
         match $values {
             $crate::chunk::Values::F32($vector) => $code,
             $crate::chunk::Values::F64($vector) => $code,
+            $crate::chunk::Values::I32($vector) => $code,
+            $crate::chunk::Values::I64($vector) => $code,
+        }
+    };
+}
+pub(crate) use in_any_type;
+
+/// Run the same code on the vector of either precision, and other code for whole numbers.
+macro_rules! in_either_precision {
+    ($values:expr, $vector:ident => $code:expr, else $other:expr) => {
+        match $values {
+            $crate::chunk::Values::F32($vector) => $code,
+            $crate::chunk::Values::F64($vector) => $code,
+            _ => $other,
         }
     };
 }
@@ -27,19 +66,34 @@ pub(crate) use in_either_precision;
 
 impl Default for Values {
     fn default() -> Values {
-        Values::empty(false)
+        Values::empty(NumberType::F32)
     }
 }
 
 impl Values {
-    /// No values, of this precision.
-    pub fn empty(is_double: bool) -> Values {
-        if is_double { Values::F64(Vec::new()) } else { Values::F32(Vec::new()) }
+    /// No values, of this type.
+    pub fn empty(number: NumberType) -> Values {
+        match number {
+            NumberType::F32 => Values::F32(Vec::new()),
+            NumberType::F64 => Values::F64(Vec::new()),
+            NumberType::I32 => Values::I32(Vec::new()),
+            NumberType::I64 => Values::I64(Vec::new()),
+        }
+    }
+
+    /// The type of the values.
+    pub fn number(&self) -> NumberType {
+        match self {
+            Values::F32(_) => NumberType::F32,
+            Values::F64(_) => NumberType::F64,
+            Values::I32(_) => NumberType::I32,
+            Values::I64(_) => NumberType::I64,
+        }
     }
 
     /// Number of values.
     pub fn len(&self) -> usize {
-        in_either_precision!(self, values => values.len())
+        in_any_type!(self, values => values.len())
     }
 
     /// True if the column is empty.
@@ -47,42 +101,37 @@ impl Values {
         self.len() == 0
     }
 
-    /// True if the values are in double precision.
-    pub fn is_double(&self) -> bool {
-        matches!(self, Values::F64(_))
-    }
-
     /// Bytes of the values.
     pub(crate) fn num_bytes(&self) -> usize {
-        in_either_precision!(self, values => size_of_val(&values[..]))
+        in_any_type!(self, values => size_of_val(&values[..]))
     }
 
     /// Bytes of memory that is reserved for the values.
     pub(crate) fn capacity_in_bytes(&self) -> usize {
-        match self {
-            Values::F32(values) => 4 * values.capacity(),
-            Values::F64(values) => 8 * values.capacity(),
+        fn bytes<T>(values: &Vec<T>) -> usize {
+            size_of::<T>() * values.capacity()
         }
+        in_any_type!(self, values => bytes(values))
     }
 
     /// Drop all values but keep the memory.
     pub(crate) fn clear(&mut self) {
-        in_either_precision!(self, values => values.clear());
+        in_any_type!(self, values => values.clear());
     }
 
     /// Keep only the first values.
     pub(crate) fn truncate(&mut self, count: usize) {
-        in_either_precision!(self, values => values.truncate(count));
+        in_any_type!(self, values => values.truncate(count));
     }
 
     /// Empty the vector for `count` values, as [`empty_for`].
     pub(crate) fn empty_for(&mut self, count: usize) {
-        in_either_precision!(self, values => empty_for(values, count));
+        in_any_type!(self, values => empty_for(values, count));
     }
 
     /// [`expect`] `ratio` times as many values.
     pub(crate) fn expect(&mut self, ratio: f64) {
-        in_either_precision!(self, values => expect(values, ratio));
+        in_any_type!(self, values => expect(values, ratio));
     }
 
     /// Append values that a file stores, lowest byte first, in double precision or in single.
@@ -90,34 +139,64 @@ impl Values {
         fn append<T: Precision>(out: &mut Vec<T>, bytes: &[u8], is_double: bool) {
             if is_double == T::IS_DOUBLE { T::append_le(out, bytes) } else { T::append_converted(out, bytes) }
         }
-        in_either_precision!(self, values => append(values, bytes, is_double));
+        in_either_precision!(self, values => append(values, bytes, is_double), else unreachable!("files store floats"));
     }
 }
 
+/// A type of [`Values`].
+pub trait Value: Number + Widens + Default + PartialEq + std::fmt::Debug + 'static {
+    /// 1.
+    const ONE: Self;
+    /// The values, if they are of this type.
+    fn of(values: &Values) -> Option<&[Self]>;
+    /// The vector of the values, if they are of this type.
+    fn vector(values: &mut Values) -> Option<&mut Vec<Self>>;
+    /// Values in the form of [`Small`](super::Small), which only floats have.
+    fn small(_: &[u8]) -> Option<AnyWidth<'_, Self>> {
+        None
+    }
+}
+
+macro_rules! values {
+    ($($number:ty, $variant:ident $(, $small:item)?;)*) => {$(
+        impl Value for $number {
+            const ONE: $number = 1 as $number;
+
+            #[inline]
+            fn of(values: &Values) -> Option<&[$number]> {
+                if let Values::$variant(values) = values { Some(values) } else { None }
+            }
+
+            #[inline]
+            fn vector(values: &mut Values) -> Option<&mut Vec<$number>> {
+                if let Values::$variant(values) = values { Some(values) } else { None }
+            }
+
+            $(
+                #[inline]
+                $small
+            )?
+        }
+    )*};
+}
+
+values! {
+    f32, F32, fn small(values: &[u8]) -> Option<AnyWidth<'_, f32>> { Some(AnyWidth::Small(values)) };
+    f64, F64, fn small(values: &[u8]) -> Option<AnyWidth<'_, f64>> { Some(AnyWidth::Small(values)) };
+    i32, I32;
+    i64, I64;
+}
+
 /// A precision of [`Values`]: `f32` or `f64`.
-pub trait Precision: Element + Number {
+pub trait Precision: Element + Value {
     /// True if this is double precision.
     const IS_DOUBLE: bool;
-    /// The values, if they are in this precision.
-    fn of(values: &Values) -> Option<&[Self]>;
-    /// The vector of the values, if they are in this precision.
-    fn vector(values: &mut Values) -> Option<&mut Vec<Self>>;
     /// Append values that a file stores in the other precision, lowest byte first.
     fn append_converted(out: &mut Vec<Self>, bytes: &[u8]);
 }
 
 impl Precision for f32 {
     const IS_DOUBLE: bool = false;
-
-    #[inline]
-    fn of(values: &Values) -> Option<&[f32]> {
-        if let Values::F32(values) = values { Some(values) } else { None }
-    }
-
-    #[inline]
-    fn vector(values: &mut Values) -> Option<&mut Vec<f32>> {
-        if let Values::F32(values) = values { Some(values) } else { None }
-    }
 
     #[inline]
     fn append_converted(out: &mut Vec<f32>, bytes: &[u8]) {
@@ -127,16 +206,6 @@ impl Precision for f32 {
 
 impl Precision for f64 {
     const IS_DOUBLE: bool = true;
-
-    #[inline]
-    fn of(values: &Values) -> Option<&[f64]> {
-        if let Values::F64(values) = values { Some(values) } else { None }
-    }
-
-    #[inline]
-    fn vector(values: &mut Values) -> Option<&mut Vec<f64>> {
-        if let Values::F64(values) = values { Some(values) } else { None }
-    }
 
     #[inline]
     fn append_converted(out: &mut Vec<f64>, bytes: &[u8]) {

@@ -51,7 +51,7 @@ pub(super) struct Builder {
 impl Builder {
     /// An empty column, in the memory of a spare column if that fits.
     fn new(stream: &Stream, num_sequences: usize, spare: Option<Column>) -> Builder {
-        let mut empty = EmptyColumn::of(spare, stream.is_double);
+        let mut empty = EmptyColumn::of(spare, stream.number);
         memory::reserve(&mut empty.sequence_offsets, num_sequences + 1);
         empty.sequence_offsets.push(0);
         let spare = empty.small.take();

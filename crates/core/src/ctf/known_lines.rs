@@ -137,6 +137,7 @@ impl LineSample {
                     match values {
                         Values::F32(values) => memory::push(values, entry[1] as f32),
                         Values::F64(values) => memory::push(values, entry[1].into()),
+                        _ => unreachable!("a text in CNTK's format has floats"),
                     }
                 }
             }

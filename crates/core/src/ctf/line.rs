@@ -14,7 +14,7 @@ use super::ids::{size_of_digits, size_of_id, size_of_word};
 use super::nothing::is_nothing;
 use super::samples::{Fault, Sight, dense_values, sparse_entries};
 use super::{Finding, Findings, Kind, Schema, Stream, ends_name};
-use crate::chunk::{Samples, Values};
+use crate::chunk::{Samples, in_either_precision};
 use cntkio_simd::{Kernel, ShortText};
 use memchr::{memchr, memchr2};
 use std::collections::HashMap;
@@ -289,10 +289,11 @@ impl<'a> LineParser<'a> {
             unreachable!("a dense stream has a dense column")
         };
         let dim = *dim;
-        let (end, num_values) = match values {
-            Values::F32(values) => dense_values(self.kernel, self.sight, self.at, dim, values)?,
-            Values::F64(values) => dense_values(self.kernel, self.sight, self.at, dim, values)?,
-        };
+        let (end, num_values) = in_either_precision!(
+            values,
+            values => dense_values(self.kernel, self.sight, self.at, dim, values)?,
+            else unreachable!("a text in CNTK's format has floats")
+        );
         self.at = end;
         self.builders[stream].num_samples += 1;
         Ok((num_values < dim).then_some(num_values as u64))
@@ -305,10 +306,11 @@ impl<'a> LineParser<'a> {
             unreachable!("a sparse stream has a sparse column")
         };
         let dim = *dim as u64;
-        let read = match values {
-            Values::F32(values) => sparse_entries(kernel, sight, at, dim, indices, values),
-            Values::F64(values) => sparse_entries(kernel, sight, at, dim, indices, values),
-        };
+        let read = in_either_precision!(
+            values,
+            values => sparse_entries(kernel, sight, at, dim, indices, values),
+            else unreachable!("a text in CNTK's format has floats")
+        );
         let end = match read {
             Ok(end) => end,
             // At the end of the data a sample may be empty if the stream had an entry in this sequence.

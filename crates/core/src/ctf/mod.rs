@@ -43,6 +43,7 @@ mod shortcuts;
 pub mod svmlight;
 mod write;
 
+use crate::chunk::NumberType;
 pub use findings::{Finding, Findings, Kind, NUM_ERRORS, NUM_KINDS};
 pub use index::{
     Begun, Column, IdOverflow, NulInWord, Open, Scan, Share, Unindexed, WordScan, index, place, scan, scan_words,
@@ -72,8 +73,8 @@ pub struct Stream {
     pub is_sparse: bool,
     /// Values of a sample, or the bound of its indices; at most 2^31 - 1.
     pub dim: usize,
-    /// True if values are stored in double precision.
-    pub is_double: bool,
+    /// The type of the values. Only a svmlight text has whole numbers.
+    pub number: NumberType,
 }
 
 /// The facts that the parser needs about the file.

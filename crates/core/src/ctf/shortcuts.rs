@@ -13,7 +13,7 @@ use super::ids::size_of_id;
 use super::line::LineParser;
 use super::samples::{OneHotEntry, one_hot_entry};
 use super::{Extent, Schema, ends_name};
-use crate::chunk::{Samples, Values};
+use crate::chunk::{NumberType, Samples, Values};
 use crate::memory;
 use cntkio_simd::{SparseColumn, SparseForm};
 use memchr::memchr;
@@ -35,8 +35,8 @@ pub(super) struct SparseLines {
 
 impl SparseLines {
     pub(super) fn new(schema: &Schema) -> SparseLines {
-        let is_possible =
-            !schema.has_words && schema.streams.iter().all(|stream| stream.is_sparse && !stream.is_double);
+        let is_possible = !schema.has_words
+            && schema.streams.iter().all(|stream| stream.is_sparse && stream.number == NumberType::F32);
         SparseLines { form: None, line_ends: Vec::new(), patience: if is_possible { MOST_PATIENCE } else { 0 } }
     }
 

@@ -4,7 +4,7 @@
 //! express (infinities, a sequence without a sample) is a fault with its place, never a text with another meaning.
 //! (docs/convert.md)
 
-use crate::chunk::{PlainChunk, PlainColumn, in_either_precision};
+use crate::chunk::{PlainChunk, PlainColumn, in_any_type};
 use crate::memory;
 use rayon::prelude::*;
 
@@ -22,45 +22,61 @@ pub(crate) fn put_integer(out: &mut Vec<u8>, mut value: u64) {
     memory::append(out, &digits[at..]);
 }
 
-/// A value that can be written. Whole numbers below `EXACT_BELOW` are exact, and are written as integers.
-pub(super) trait Decimal: Copy + Into<f64> {
-    const EXACT_BELOW: f64;
-    fn put_shortest(self, out: &mut Vec<u8>);
+/// A value that can be written.
+pub(super) trait Decimal: Copy {
+    /// Write the value. A failure is a value that is not finite.
+    fn put(self, out: &mut Vec<u8>) -> Result<(), f64>;
+    /// The value, perhaps rounded.
+    fn wide(self) -> f64;
 }
 
-impl Decimal for f32 {
-    const EXACT_BELOW: f64 = (1u64 << 24) as f64;
-    fn put_shortest(self, out: &mut Vec<u8>) {
-        memory::append(out, ryu::Buffer::new().format_finite(self).as_bytes());
-    }
-}
+macro_rules! decimals {
+    ($($float:ty)*; $($whole:ty)*) => {
+        $(impl Decimal for $float {
+            /// Whole numbers below 2^24 (2^53) are exact, and are written as integers.
+            #[inline]
+            fn put(self, out: &mut Vec<u8>) -> Result<(), f64> {
+                let wide = self.wide();
+                if wide.abs() < (1u64 << <$float>::MANTISSA_DIGITS) as f64 && wide == (wide as i64) as f64 {
+                    if wide.is_sign_negative() {
+                        memory::push(out, b'-');
+                    }
+                    put_integer(out, wide.abs() as u64);
+                    return Ok(());
+                }
+                if !wide.is_finite() {
+                    return Err(wide);
+                }
+                memory::append(out, ryu::Buffer::new().format_finite(self).as_bytes());
+                if out.ends_with(b".0") {
+                    out.truncate(out.len() - 2);
+                }
+                Ok(())
+            }
 
-impl Decimal for f64 {
-    const EXACT_BELOW: f64 = (1u64 << 53) as f64;
-    fn put_shortest(self, out: &mut Vec<u8>) {
-        memory::append(out, ryu::Buffer::new().format_finite(self).as_bytes());
-    }
-}
+            #[inline]
+            fn wide(self) -> f64 {
+                self.into()
+            }
+        })*
+        $(impl Decimal for $whole {
+            #[inline]
+            fn put(self, out: &mut Vec<u8>) -> Result<(), f64> {
+                if self < 0 {
+                    memory::push(out, b'-');
+                }
+                put_integer(out, self.unsigned_abs().into());
+                Ok(())
+            }
 
-#[inline]
-pub(super) fn put_number<T: Decimal>(out: &mut Vec<u8>, value: T) -> Result<(), f64> {
-    let wide: f64 = value.into();
-    if wide.abs() < T::EXACT_BELOW && wide == (wide as i64) as f64 {
-        if wide.is_sign_negative() {
-            memory::push(out, b'-');
-        }
-        put_integer(out, wide.abs() as u64);
-        return Ok(());
-    }
-    if !wide.is_finite() {
-        return Err(wide);
-    }
-    value.put_shortest(out);
-    if out.ends_with(b".0") {
-        out.truncate(out.len() - 2);
-    }
-    Ok(())
+            #[inline]
+            fn wide(self) -> f64 {
+                self as f64
+            }
+        })*
+    };
 }
+decimals!(f32 f64; i32 i64);
 
 /// Reason why a sequence cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -83,13 +99,14 @@ pub enum Unwritable {
 
 /// Write some sequences of a chunk as text, in pieces of `piece` sequences on all threads of the current pool.
 ///
-/// `streams`: for each its column and its name; a column that does not exist is a bug of the caller, and is left out.
+/// `streams`: for each its column, its name, and whether its whole numbers are classes, which are written as one-hot
+/// samples; a column that does not exist is a bug of the caller, and is left out.
 /// `keys` holds the number in front of each sequence's lines.
 pub fn write(
     chunk: &PlainChunk,
     first: usize,
     keys: &[u64],
-    streams: &[(usize, &[u8])],
+    streams: &[(usize, &[u8], bool)],
     piece: usize,
 ) -> Result<Vec<Vec<u8>>, Unwritable> {
     let written: Vec<Result<Vec<u8>, Unwritable>> = keys
@@ -110,12 +127,12 @@ fn write_sequence(
     chunk: &PlainChunk,
     sequence: usize,
     key: u64,
-    streams: &[(usize, &[u8])],
+    streams: &[(usize, &[u8], bool)],
     out: &mut Vec<u8>,
 ) -> Result<(), Unwritable> {
     let (columns, number) = chunk.locate(sequence);
     let samples = |column: usize| columns.get(column).map(|column| column.samples(number));
-    let num_lines = streams.iter().filter_map(|&(column, _)| samples(column)).map(|samples| samples.len()).max();
+    let num_lines = streams.iter().filter_map(|&(column, ..)| samples(column)).map(|samples| samples.len()).max();
     let num_lines = num_lines.unwrap_or(0);
     if num_lines == 0 {
         return Err(Unwritable::NoSample { sequence });
@@ -123,23 +140,35 @@ fn write_sequence(
     for line in 0..num_lines {
         put_integer(out, key);
         let mut before = b'\t';
-        for (stream, &(column, name)) in streams.iter().enumerate() {
+        for (stream, &(column, name, are_classes)) in streams.iter().enumerate() {
             let Some(sample) = samples(column).and_then(|mut samples| samples.nth(line)) else { continue };
             memory::append(out, &[before, b'|']);
             memory::append(out, name);
             before = b' ';
-            put_sample(out, &columns[column], sample).map_err(|value| Unwritable::Value { sequence, stream, value })?;
+            let put = put_sample(out, &columns[column], sample, are_classes);
+            put.map_err(|value| Unwritable::Value { sequence, stream, value })?;
         }
         memory::push(out, b'\n');
     }
     Ok(())
 }
 
-fn put_sample(out: &mut Vec<u8>, column: &PlainColumn, sample: usize) -> Result<(), f64> {
+fn put_sample(out: &mut Vec<u8>, column: &PlainColumn, sample: usize, are_classes: bool) -> Result<(), f64> {
     fn plain<T: Decimal>(out: &mut Vec<u8>, values: &[T]) -> Result<(), f64> {
         values.iter().try_for_each(|&value| {
             memory::push(out, b' ');
-            put_number(out, value)
+            value.put(out)
+        })
+    }
+    fn classes<T: Decimal>(out: &mut Vec<u8>, classes: &[T]) -> Result<(), f64> {
+        classes.iter().try_for_each(|&class| {
+            if class.wide() < 0.0 {
+                return Err(class.wide());
+            }
+            memory::push(out, b' ');
+            class.put(out)?;
+            memory::append(out, b":1");
+            Ok(())
         })
     }
     fn indexed<T: Decimal>(out: &mut Vec<u8>, indices: &[i32], values: &[T]) -> Result<(), f64> {
@@ -147,11 +176,12 @@ fn put_sample(out: &mut Vec<u8>, column: &PlainColumn, sample: usize) -> Result<
             memory::push(out, b' ');
             put_integer(out, index as u64);
             memory::push(out, b':');
-            put_number(out, value)
+            value.put(out)
         })
     }
     let range = column.range(sample..sample + 1);
-    in_either_precision!(column.values, values => match column.entries {
+    in_any_type!(column.values, values => match column.entries {
+        None if are_classes => classes(out, &values[range]),
         None => plain(out, &values[range]),
         Some((_, indices)) => indexed(out, &indices[range.clone()], &values[range]),
     })
@@ -165,7 +195,7 @@ mod tests {
 
     fn written(value: f32) -> String {
         let mut out = Vec::new();
-        put_number(&mut out, value).unwrap();
+        value.put(&mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -177,8 +207,8 @@ mod tests {
             assert_eq!(written(value), text);
         }
         assert_eq!(written(3.4028235e38), "3.4028235e38");
-        assert!(put_number(&mut Vec::new(), f32::NAN).is_err());
-        assert!(put_number(&mut Vec::new(), f64::NEG_INFINITY).is_err());
+        assert!(f32::NAN.put(&mut Vec::new()).is_err());
+        assert!(f64::NEG_INFINITY.put(&mut Vec::new()).is_err());
     }
 
     proptest! {
@@ -186,12 +216,12 @@ mod tests {
         fn a_written_number_reads_back_to_the_same_bits(bits: u32, wide: u64) {
             let (value, double) = (f32::from_bits(bits), f64::from_bits(wide));
             let mut out = Vec::new();
-            if put_number(&mut out, value).is_ok() {
+            if value.put(&mut out).is_ok() {
                 let (read, end) = number::read::<f32>(&out, 0).unwrap();
                 prop_assert_eq!((read.to_bits(), end), (bits, out.len()));
             }
             out.clear();
-            if put_number(&mut out, double).is_ok() {
+            if double.put(&mut out).is_ok() {
                 let (read, end) = number::read::<f64>(&out, 0).unwrap();
                 prop_assert_eq!((read.to_bits(), end), (wide, out.len()));
             }

@@ -13,7 +13,7 @@
 mod spread;
 mod whole;
 
-pub use crate::chunk::{Error, Parts, Ragged, RaggedEntries};
+pub use crate::chunk::{Error, NumberType, Parts, Ragged, RaggedEntries};
 pub use spread::{Cell, Table, pad, spread};
 pub use whole::{Whole, in_full_width};
 
@@ -42,8 +42,8 @@ pub struct Wanted {
     pub stream: usize,
     /// True if its samples are lists of (index, value).
     pub is_sparse: bool,
-    /// True if its values are in double precision.
-    pub is_double: bool,
+    /// The type of its values.
+    pub number: NumberType,
 }
 
 /// Sequences from which on streams are gathered on several threads.
@@ -76,13 +76,24 @@ pub struct Sources<'a> {
     streams: Vec<Stream<'a>>,
 }
 
+/// The step that follows when columns have gathered in single precision.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Then {
+    /// None: the columns gather in the wanted type.
+    Nothing,
+    /// The values are widened.
+    Widen,
+    /// The only index of each sample is the wanted whole number.
+    TakeClasses,
+}
+
 /// A stream that is gathered.
 struct Stream<'a> {
     wanted: Wanted,
     /// Its columns in all blocks; `None` for a selection without blocks.
     columns: Option<Box<dyn Gather + 'a>>,
-    /// True if the columns gather in single precision, and `gather` widens the values afterwards.
-    is_widened: bool,
+    /// The step after gathering.
+    then: Then,
 }
 
 impl<'a> Sources<'a> {
@@ -224,12 +235,19 @@ impl<'a> Stream<'a> {
         let column = |block: &&'a Block| block.columns.get(wanted.stream).ok_or(Error::Missing);
         let columns: Vec<&'a Column> = blocks.iter().map(column).collect::<Result<_, Error>>()?;
         let Some(Column { samples: first, .. }) = columns.first() else {
-            return Ok(Stream { wanted, columns: None, is_widened: false });
+            return Ok(Stream { wanted, columns: None, then: Then::Nothing });
         };
         let form = first.form();
         // Frames and runs are decoded in single precision, and widened where doubles are wanted.
-        let is_widened = wanted.is_double && matches!(first, Samples::Frames(_) | Samples::Runs(_));
-        if form.is_sparse != wanted.is_sparse || (form.is_double != wanted.is_double && !is_widened) {
+        let then = match (first, wanted.number) {
+            (Samples::Frames(_) | Samples::Runs(_), NumberType::F64) => Then::Widen,
+            (_, NumberType::I32) if form.number == NumberType::F32 && form.is_sparse && !wanted.is_sparse => {
+                Then::TakeClasses
+            }
+            _ => Then::Nothing,
+        };
+        let is_other = form.is_sparse != wanted.is_sparse && then != Then::TakeClasses;
+        if is_other || (form.number != wanted.number && then == Then::Nothing) {
             return Err(Error::Mixed);
         }
         let columns = match first {
@@ -238,12 +256,12 @@ impl<'a> Stream<'a> {
             Samples::Frames(_) => narrowed(&columns, |samples| samples.as_frames(form)).map(frames::gatherer),
             Samples::Runs(_) => narrowed(&columns, |samples| samples.as_runs(form)).map(runs::gatherer),
         };
-        Ok(Stream { wanted, columns: Some(columns.ok_or(Error::Mixed)?), is_widened })
+        Ok(Stream { wanted, columns: Some(columns.ok_or(Error::Mixed)?), then })
     }
 
     /// Gather the samples that are taken of the sequences.
     fn gather(&self, located: &Located, parts: Option<Parts>) -> Result<Ragged, Error> {
-        let mut out = Ragged::empty(self.wanted.is_sparse, self.wanted.is_double, located.num_sequences());
+        let mut out = Ragged::empty(self.wanted.is_sparse, self.wanted.number, located.num_sequences());
         self.append(located, parts, &mut out)?;
         Ok(out)
     }
@@ -253,12 +271,19 @@ impl<'a> Stream<'a> {
     /// After an error `out` must not be used any more.
     fn append(&self, located: &Located, parts: Option<Parts>, out: &mut Ragged) -> Result<(), Error> {
         let Some(columns) = &self.columns else { return Ok(()) };
-        let Ragged { sequence_offsets, values, entries } = out;
+        let Ragged { sequence_offsets, values, entries } = &mut *out;
         let takes = Takes::new(located.num_sequences(), parts, self.wanted.stream, sequence_offsets);
-        if !self.is_widened {
+        if self.then == Then::Nothing {
             return columns.gather(located, takes, values, entries.as_mut());
         }
-        let mut singles = Values::empty(false);
+        let mut singles = Values::empty(NumberType::F32);
+        if let (Then::TakeClasses, Values::I32(classes)) = (self.then, &mut *values) {
+            let mut taken = RaggedEntries { sample_offsets: vec![0], indices: std::mem::take(classes) };
+            columns.gather(located, takes, &mut singles, Some(&mut taken))?;
+            *classes = taken.indices;
+            // A sample with another number of entries has no class.
+            return if classes.len() as i64 == out.num_samples() { Ok(()) } else { Err(Error::Mixed) };
+        }
         columns.gather(located, takes, &mut singles, entries.as_mut())?;
         let (Values::F64(doubles), Values::F32(singles)) = (values, singles) else { return Err(Error::Mixed) };
         try_reserve(doubles, singles.len())?;

@@ -1,16 +1,15 @@
 //! Dense tables of ragged samples: rows of equal length, and the cells of truncated minibatches.
 
 use super::{Parts, Selection, Sources, Stream, Wanted};
-use crate::chunk::{Chunk, Error, Located, RaggedEntries, Values, span};
+use crate::chunk::{Chunk, Error, Located, NumberType, RaggedEntries, Value, Values, span};
 use crate::memory;
-use crate::number::Element;
 use cntkio_memory::copy::zeros;
 
 /// Spread ragged samples of `dim` values over `[sequences, steps, dim]`, zeros after each sequence's end.
 ///
 /// `sequence_offsets` ascend from 0, no sequence is longer than `steps`, and `values` holds all samples;
 /// otherwise `Error::Missing`. `Error::TooLarge`: the system has too little memory.
-pub fn pad<T: Element>(values: &[T], sequence_offsets: &[i64], steps: usize, dim: usize) -> Result<Vec<T>, Error> {
+pub fn pad<T: Value>(values: &[T], sequence_offsets: &[i64], steps: usize, dim: usize) -> Result<Vec<T>, Error> {
     let num_sequences = sequence_offsets.len().saturating_sub(1);
     let mut out = table(num_sequences.checked_mul(steps).ok_or(Error::TooLarge(usize::MAX))?, dim)?;
     for (sequence, pair) in sequence_offsets.windows(2).enumerate() {
@@ -42,8 +41,8 @@ pub struct Table {
     pub stream: usize,
     /// Values of a cell.
     pub dim: usize,
-    /// True if values are in double precision.
-    pub is_double: bool,
+    /// The type of the values.
+    pub number: NumberType,
 }
 
 /// Spread the parts of sequences, as `cells` describes them, over `num_cells` dense samples, zeros between them.
@@ -63,9 +62,12 @@ pub fn spread(
     let counts: Vec<u32> = memory::collected(cells.iter().map(|cell| cell.num_samples));
     let parts = Some(Parts { firsts: &firsts, counts: &counts });
     let first_block = chunks.iter().find_map(|chunk| chunk.blocks().first());
-    let wanted = |&Table { stream, is_double, .. }: &Table| {
+    let wanted = |&Table { stream, number, .. }: &Table| {
         let first = first_block.and_then(|block| block.columns.get(stream));
-        Wanted { stream, is_sparse: first.is_some_and(|column| column.samples.form().is_sparse), is_double }
+        let form = first.map(|column| column.samples.form());
+        // The classes of sparse samples are dense.
+        let is_sparse = form.is_some_and(|form| form.is_sparse && (form.number == number || number != NumberType::I32));
+        Wanted { stream, is_sparse, number }
     };
     let sources = Sources::new(chunks, &tables.iter().map(wanted).collect::<Vec<_>>())?;
     let located = sources.locate(Selection { parts, ..selection })?;
@@ -75,6 +77,8 @@ pub fn spread(
         Ok(match &ragged.values {
             Values::F32(values) => Values::F32(fill(values, ragged.entries.as_ref(), cells, table.dim, num_cells)?),
             Values::F64(values) => Values::F64(fill(values, ragged.entries.as_ref(), cells, table.dim, num_cells)?),
+            Values::I32(values) => Values::I32(fill(values, ragged.entries.as_ref(), cells, table.dim, num_cells)?),
+            Values::I64(values) => Values::I64(fill(values, ragged.entries.as_ref(), cells, table.dim, num_cells)?),
         })
     };
     let spread = sources.streams.iter().zip(tables).map(spread).collect::<Result<_, Error>>()?;
@@ -99,13 +103,13 @@ fn check_lengths(sources: &Sources, located: &Located, cells: &[Cell], stream: u
 }
 
 /// A table of zeros, which takes memory only where values are written.
-fn table<T: Element>(num_cells: usize, dim: usize) -> Result<Vec<T>, Error> {
+fn table<T: Value>(num_cells: usize, dim: usize) -> Result<Vec<T>, Error> {
     let size = num_cells.checked_mul(dim).ok_or(Error::TooLarge(usize::MAX))?;
     zeros(size).ok_or(Error::TooLarge(size.saturating_mul(size_of::<T>())))
 }
 
 /// Write samples, which come one after the other, into their cells.
-fn fill<T: Element>(
+fn fill<T: Value>(
     values: &[T],
     entries: Option<&RaggedEntries>,
     cells: &[Cell],

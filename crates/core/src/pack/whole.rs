@@ -20,7 +20,7 @@ pub struct Whole {
 impl Whole {
     /// No chunks yet; about `num_expected` sequences will come.
     pub fn new(streams: &[Wanted], num_expected: usize) -> Whole {
-        let empty = |&wanted: &Wanted| (wanted, Ragged::empty(wanted.is_sparse, wanted.is_double, 0));
+        let empty = |&wanted: &Wanted| (wanted, Ragged::empty(wanted.is_sparse, wanted.number, 0));
         Whole { streams: streams.iter().map(empty).collect(), num_sequences: 0, num_expected }
     }
 
@@ -70,8 +70,8 @@ pub fn in_full_width(chunk: &Chunk, own: Option<&[u32]>) -> Result<Chunk, Error>
     let first = chunk.blocks().first().map_or(&[][..], |block| &block.columns);
     let forms: Vec<Form> = first.iter().map(|column| column.samples.form()).collect();
     let wanted = |(stream, form): (usize, &Form)| {
-        let Form { is_sparse, is_double, .. } = *form;
-        Wanted { stream, is_sparse, is_double }
+        let Form { is_sparse, number, .. } = *form;
+        Wanted { stream, is_sparse, number }
     };
     let chunks = [chunk];
     let sources = Sources::new(&chunks, &forms.iter().enumerate().map(wanted).collect::<Vec<_>>())?;
@@ -98,11 +98,11 @@ pub fn in_full_width(chunk: &Chunk, own: Option<&[u32]>) -> Result<Chunk, Error>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chunk::Values;
+    use crate::chunk::{NumberType, Values};
     use crate::pack::gather_all;
 
     fn wanted((stream, is_sparse, is_double): (usize, bool, bool)) -> Wanted {
-        Wanted { stream, is_sparse, is_double }
+        Wanted { stream, is_sparse, number: NumberType::float(is_double) }
     }
 
     fn block(first: u32, num_sequences: u32) -> Block {

@@ -247,9 +247,7 @@ def _check_writable(streams: Sequence[StreamInformation], layout: Layout) -> Non
                 f"stream {info.name!r} has the dimension {info.dim}; expected 1 to {largest}", key=info.name
             )
         if info.dtype not in (np.float32, np.float64):
-            advice = (
-                f" as class ids: give one_hot={{{info.name!r}: number of classes}}" if info.dtype == np.int32 else ""
-            )
+            advice = f" as class ids: give one_hot={{{info.name!r}: number of classes}}" if info.are_class_ids else ""
             raise ConfigError(
                 f"stream {info.name!r} is in {info.dtype}; expected float32 or float64{advice}", key=info.name
             )

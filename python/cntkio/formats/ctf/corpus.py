@@ -67,7 +67,15 @@ from cntkio.formats.report import UNKNOWN_NAME, announced_together
 from cntkio.formats.table import NO_SEQUENCES, key_value, span_at
 from cntkio.formats.text_input import CoreText, Locator, PackedText, TextInput, explained
 from cntkio.hints import did_you_mean, suggests_keywords, wording
-from cntkio.streams import LARGEST_DIM, StreamDefs, StreamInformation, check_definers, named, num_values
+from cntkio.streams import (
+    LARGEST_DIM,
+    NUMBER_TYPES,
+    StreamDefs,
+    StreamInformation,
+    check_definers,
+    named,
+    num_values,
+)
 
 # A stream's name in a text.
 _ALIAS = re.compile(r"(?!#)[!-{}-\ud7ff\ue000-\U0010ffff]+")
@@ -299,7 +307,7 @@ class CTFFormat(Format):
                 stream["stream_alias"].encode(),
                 stream["is_sparse"],
                 num_values(stream["dim"]),
-                options.dtype == np.float64,
+                NUMBER_TYPES.index(options.dtype),
             )
             for _, stream in streams
         ]

@@ -69,13 +69,13 @@ class StreamSchema(NamedTuple):
         alias: Its name in the file.
         is_sparse: Whether its samples are lists of index and value.
         dim: Values of a sample, or the bound of its indices.
-        is_double: Whether its values are delivered as float64.
+        number: Type of its delivered values, as an index of `NUMBER_TYPES`.
     """
 
     alias: bytes
     is_sparse: bool
     dim: int
-    is_double: bool
+    number: int
 
 
 class IndexSettings(NamedTuple):

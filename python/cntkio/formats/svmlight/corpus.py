@@ -24,7 +24,7 @@ from cntkio.formats.remote import Remote, located
 from cntkio.formats.svmlight.scan import Facts, ScanSettings, base_of, scanned, usual_options
 from cntkio.formats.text_input import TextInput
 from cntkio.hints import suggests_keywords
-from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs, StreamInformation
+from cntkio.streams import LARGEST_DIM, NUMBER_TYPES, StreamDef, StreamDefs, StreamInformation
 
 _FEATURES, _LABEL, _QUERY = "features", "label", "qid"
 
@@ -45,9 +45,11 @@ class SvmlightDeserializer:
             0, or no feature, as in scikit-learn.
         multilabel: Whether lines have several labels with commas between them: numbers of classes, from 0.
         num_labels: Dimension of several labels; None: as many as the largest label of all files needs.
-        query_id: Whether to read the queries (``qid:``) as a stream of float64. Each line must have a query then.
+        query_id: Whether to read the queries (``qid:``) as a stream of int64. Each line must have a query then.
         by_query: Whether neighbouring lines of a query are a sequence, whose key is the query.
-        dtype: Type of the features and labels, float32 or float64.
+        dtype: Type of the features and labels: float32, float64, int32 or int64. In whole numbers, other numbers are
+            errors.
+        label_dtype: Type of the labels; None: `dtype`.
         max_errors: Number of errors that are forgiven in all; a negative number forgives any number. A line with an
             error is left out of its sequence.
         strict: Turn warnings into errors.
@@ -81,6 +83,7 @@ class SvmlightDeserializer:
     query_id: bool = False
     by_query: bool = False
     dtype: npt.DTypeLike = np.float32
+    label_dtype: npt.DTypeLike | None = None
     max_errors: int = 0
     strict: bool = False
     chunk_size_in_bytes: int = 32 << 20
@@ -94,7 +97,9 @@ class SvmlightDeserializer:
         self.filename, self.remote = located("filename", self.filename, self.remote)
         check_keys_of(self.keys)
         check_fields(self, words={"cache_index": "verify", "zero_based": "auto"})
-        self.dtype = float_type("dtype", self.dtype)
+        self.dtype = float_type("dtype", self.dtype, or_whole=True)
+        if self.label_dtype is not None:
+            self.label_dtype = float_type("label_dtype", self.label_dtype, or_whole=True)
         for name, dim in (("num_features", self.num_features), ("num_labels", self.num_labels)):
             if dim is not None and not 1 <= dim <= LARGEST_DIM:
                 raise ConfigError(f"{name} is {dim}; expected 1 to {LARGEST_DIM}", key=name)
@@ -124,7 +129,6 @@ class SvmlightDeserializer:
             max_errors=self.max_errors,
             chunk_size_in_bytes=self.chunk_size_in_bytes,
             cache_index=self.cache_index,
-            dtype=self.dtype,
             strict=self.strict,
             keys=self.keys,
             remote=self.remote,
@@ -194,9 +198,15 @@ class _SvmlightFormat(CTFFormat):
         # Larger indices are errors with a place.
         num_labels = min(own.num_labels or largest_label + 1, LARGEST_DIM)
         self.define(_streams(own, max(min(num_features, LARGEST_DIM), 1), num_labels))
-        if own.query_id:
-            self.streams = (*self.streams[:-1], StreamInformation(_QUERY, 2, "dense", np.float64, 1))
-            self.schema[-1] = self.schema[-1]._replace(is_double=True)
+        dtypes = own.dtype, own.label_dtype or own.dtype, np.int64
+        self.streams = tuple(
+            StreamInformation(info.name, info.stream_id, info.storage_format, dtype, info.shape)
+            for info, dtype in zip(self.streams, dtypes, strict=False)
+        )
+        self.schema = [
+            stream._replace(number=NUMBER_TYPES.index(info.dtype))
+            for stream, info in zip(self.schema, self.streams, strict=True)
+        ]
         self.core_schema = _core.CTFSchema(
             self.schema,
             is_compact=self.opening.ahead.is_packed,
@@ -211,9 +221,14 @@ class _SvmlightFormat(CTFFormat):
         return {
             "index out of range": f"{what} {{found}}; expected {first} to {self.schema[stream or 0].dim - 1 + first}",
             "index not ascending": "index {found} is not above the index before it; expected ascending indices",
-            "bad label": "{byte} in a label; expected a number"
+            "bad number": f"a value that is not in {self.streams[0].dtype}; expected a whole number"
+            if self.streams[0].dtype.kind == "i"
+            else WORDS[kind],
+            "bad label": f"a label that is not in {self.streams[1].dtype}; expected a whole number"
+            if self.streams[1].dtype.kind == "i" and not self.schema[1].is_sparse
+            else "{byte} in a label; expected a number"
             + (" of a class, or several with commas between them" if self.schema[1].is_sparse else ""),
-            "bad query": "no query before the features; expected qid: and a whole number of at most 2^53",
+            "bad query": "no query before the features; expected qid: and a whole number of int64",
         }.get(kind) or WORDS[kind]
 
     def advice_on_word(self, kind: str, text: bytes) -> str:

@@ -27,8 +27,8 @@ from cntkio._threads import ForkLock
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import OPENING, Corpus, Index, Loaded, Opening, PlacesInFiles
-from cntkio.formats.table import NO_SEQUENCES, SequenceTable, span_at
-from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers
+from cntkio.formats.table import NO_SEQUENCES, SequenceTable, in_precision, span_at
+from cntkio.streams import LARGEST_DIM, NUMBER_TYPES, StreamInformation, check_definers
 
 _LARGEST_OFFSET = 2**32 - 1
 
@@ -86,6 +86,8 @@ def column(where: str, data: Any, info: StreamInformation) -> Column:
     else:
         flat = [item.reshape(-1) for item in items]
         values = (flat[0] if len(flat) == 1 else np.concatenate(flat)) if flat else np.zeros(0, info.dtype)
+    if info.dtype.kind == "i":
+        values = in_precision(where, values, info.dtype)
     with np.errstate(over="ignore"):  # float64 values beyond float32 become infinite, as in a text file
         values = np.ascontiguousarray(values, info.dtype)
     return Column(_offsets(where, offsets), values, info.dim, sparse)
@@ -103,7 +105,7 @@ def _misfit_of_dense(item: Any, info: StreamInformation) -> str | None:
     fits = item.shape[1:] in (info.shape, (info.dim,)) or (item.ndim == 1 and info.dim == 1)
     if item.ndim == 0 or not fits:
         return f"an array of shape {item.shape}, but samples have the shape {info.shape} (expected samples first)"
-    return _misfit_of_type(item.dtype)
+    return _misfit_of_type(item.dtype, info)
 
 
 def _misfit_of_sparse(item: Any, info: StreamInformation) -> str | None:
@@ -111,13 +113,13 @@ def _misfit_of_sparse(item: Any, info: StreamInformation) -> str | None:
         return f"got {_kind_of(item)}; a sparse stream takes SciPy CSR matrices [samples, {info.dim}]"
     if len(item.shape) != 2 or item.shape[1] != info.dim:
         return f"a matrix of shape {item.shape}, but the dimension is {info.dim}: expected [samples, {info.dim}]"
-    return _misfit_of_type(item.dtype)
+    return _misfit_of_type(item.dtype, info)
 
 
-def _misfit_of_type(dtype: np.dtype[Any]) -> str | None:
-    if dtype in (np.float32, np.float64):
+def _misfit_of_type(dtype: np.dtype[Any], info: StreamInformation) -> str | None:
+    if dtype.kind in "iub" if info.dtype.kind == "i" else dtype in (np.float32, np.float64):
         return None
-    return f"values of type {dtype}; expected float32 (.astype(np.float32))"
+    return f"values of type {dtype}; expected {info.dtype} (.astype(np.{info.dtype}))"
 
 
 def _kind_of(item: Any) -> str:
@@ -212,7 +214,7 @@ class UserDeserializer:
 
     Example:
         >>> import numpy as np
-        >>> from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers
+        >>> from cntkio.streams import LARGEST_DIM, NUMBER_TYPES, StreamInformation, check_definers
         >>> class Squares(UserDeserializer):
         ...     def stream_infos(self):
         ...         return [StreamInformation("x", 0, "dense", np.float32, (1,))]
@@ -234,7 +236,7 @@ class UserDeserializer:
             self.timeline = timeline
 
     def stream_infos(self) -> Sequence[StreamInformation]:
-        """Return the streams: float32, or float64 to keep that precision. Called once for each source."""
+        """Return the streams: float32, float64, int32 or int64. Called once for each source."""
         raise NotImplementedError(f"{type(self).__name__}.stream_infos")
 
     def num_chunks(self) -> int:
@@ -253,7 +255,8 @@ class UserDeserializer:
         Returns:
             For each stream, by name, an array ``[samples, *shape]`` (dense) or a SciPy CSR matrix ``[samples, dim]``
             (sparse), in which each sample is a sequence; or a list of arrays or matrices, each of which is a sequence.
-            All streams have the same number of sequences. Values are float32 or float64.
+            All streams have the same number of sequences. A stream of int32 or int64 takes whole
+            numbers of any type, other streams float32 or float64.
         """
         raise NotImplementedError(f"{type(self).__name__}.get_chunk")
 
@@ -453,9 +456,10 @@ def _checked_streams(deserializer: UserDeserializer) -> tuple[StreamInformation,
             raise ConfigError(f"{name}: stream_infos() returned {info!r:.200}; expected StreamInformation objects")
         if any(info.name == other.name for other in streams):
             raise ConfigError(f"{name}: two streams have the name {info.name!r}", key=info.name)
-        if info.dtype not in (np.float32, np.float64):
+        if info.dtype not in NUMBER_TYPES:
             raise ConfigError(
-                f"{name}, stream {info.name!r}: dtype {info.dtype}; expected float32 or float64", key="dtype"
+                f"{name}, stream {info.name!r}: dtype {info.dtype}; expected {', '.join(map(str, NUMBER_TYPES))}",
+                key="dtype",
             )
         if not 0 < info.dim <= LARGEST_DIM:
             raise ConfigError(

@@ -4,7 +4,7 @@ use super::super::builder::Builder;
 use super::super::findings::Stop;
 use super::super::{Extent, Finding, Findings, Kind};
 use super::{Layout, QUERY, end_of_field, is_blank, skip_blanks};
-use crate::chunk::{Samples, Values};
+use crate::chunk::{Samples, Value, Values, in_any_type};
 use crate::memory::push;
 use crate::number::{self, Element};
 use cntkio_simd::Kernel;
@@ -14,8 +14,6 @@ use memchr::memchr;
 const FEATURES: usize = 0;
 const LABEL: usize = 1;
 const QUERIES: usize = 2;
-/// Whole numbers beyond this are not exact as float64.
-const LARGEST_QUERY: i64 = 1 << 53;
 
 /// Why a line was dropped.
 struct Fault {
@@ -85,10 +83,7 @@ impl Parser<'_> {
         let past_last = i64::from(base) + *dim as i64;
         // Indices of 2^31 and more do not fit, in any base.
         let bound = if self.layout.is_bounded { past_last.min(1 << 31) as u64 } else { 1 << 31 };
-        let end = match values {
-            Values::F32(values) => features(self.kernel, bytes, view, at, bound, indices, values)?,
-            Values::F64(values) => features(self.kernel, bytes, view, at, bound, indices, values)?,
-        };
+        let end = in_any_type!(values, values => features(self.kernel, bytes, view, at, bound, indices, values)?);
         let (mut least, mut wrong) = (i64::from(base), None);
         for (number, index) in indices[before..].iter_mut().enumerate() {
             if i64::from(*index) < least && wrong.is_none() {
@@ -125,12 +120,9 @@ impl Parser<'_> {
         let end = end_of_field(bytes, at);
         if is_wanted && let Samples::Dense { values, .. } = &mut self.builders[QUERIES].column.samples {
             let text = std::str::from_utf8(&bytes[at + QUERY.len()..end]).unwrap_or_default();
-            let query = text.parse().ok().filter(|&query: &i64| query.unsigned_abs() <= LARGEST_QUERY as u64);
-            let query = query.ok_or(fault(1))?;
-            match values {
-                Values::F32(values) => push(values, query as f32),
-                Values::F64(values) => push(values, query as f64),
-            }
+            let query: i64 = text.parse().map_err(|_| fault(1))?;
+            let Values::I64(values) = values else { return Err(fault(1)) };
+            push(values, query);
         }
         Ok(end)
     }
@@ -179,12 +171,11 @@ fn unusual_value(bytes: &[u8], at: usize, ends: impl Fn(usize) -> bool, bad: usi
 
 fn label(bytes: &[u8], at: usize, values: &mut Values) -> Parsed<usize> {
     let fault = |at| Fault { kind: Kind::BadLabel, at, stream: LABEL, found: 0 };
-    let (value, end) = value(bytes, at, |end| ends_value(bytes, end)).map_err(fault)?;
-    match values {
-        Values::F32(values) => push(values, value as f32),
-        Values::F64(values) => push(values, value),
-    }
-    Ok(end)
+    in_any_type!(values, values => {
+        let (value, end) = Field::read(bytes, at, |end| ends_value(bytes, end)).map_err(fault)?;
+        push(values, value);
+        Ok(end)
+    })
 }
 
 /// Read several labels, or none: the line may begin with a feature or a query. Equal labels count once.
@@ -220,10 +211,7 @@ fn labels(bytes: &[u8], start: usize, dim: usize, indices: &mut Vec<i32>, values
     }
     indices.truncate(kept);
     for _ in before..kept {
-        match values {
-            Values::F32(values) => push(values, 1.0),
-            Values::F64(values) => push(values, 1.0),
-        }
+        in_any_type!(values, values => push(values, Value::ONE));
     }
     Ok(end)
 }
@@ -234,7 +222,7 @@ const VALUES_WORTH_A_KERNEL: usize = 8;
 /// Append the features at an offset: indices as in the file, below `bound`, in any order. Returns the offset of the end of
 /// the line or of a comment.
 #[inline]
-fn features<T: Element + FromDouble>(
+fn features<T: Field>(
     kernel: Kernel,
     bytes: &[u8],
     view: &[u8],
@@ -244,7 +232,7 @@ fn features<T: Element + FromDouble>(
     values: &mut Vec<T>,
 ) -> Parsed<usize> {
     let mut so_far = indices.len();
-    let mut at = T::sparse_prefix(kernel, view, start, bound as u32, indices, values);
+    let mut at = T::prefix(kernel, view, start, bound as u32, indices, values);
     let mut is_worth_it = indices.len() - so_far >= VALUES_WORTH_A_KERNEL;
     loop {
         at = skip_blanks(bytes, at);
@@ -268,13 +256,13 @@ fn features<T: Element + FromDouble>(
             return Err(fault(Kind::IndexOutOfRange, first));
         }
         let ends = |end| ends_value(bytes, end);
-        let (value, end) = value(bytes, at + 1, ends).map_err(|bad| fault(Kind::BadNumber, bad))?;
+        let (value, end) = T::read(bytes, at + 1, ends).map_err(|bad| fault(Kind::BadNumber, bad))?;
         push(indices, index as i32);
-        push(values, T::from_double(value));
+        push(values, value);
         at = end;
         if is_worth_it {
             so_far = indices.len();
-            at = T::sparse_prefix(kernel, view, end, bound as u32, indices, values);
+            at = T::prefix(kernel, view, end, bound as u32, indices, values);
             is_worth_it = indices.len() - so_far >= VALUES_WORTH_A_KERNEL;
         }
     }
@@ -289,19 +277,63 @@ fn field_at(bytes: &[u8], at: usize, number: usize) -> usize {
     at
 }
 
-/// A type of values that is rounded from float64.
-trait FromDouble {
-    fn from_double(value: f64) -> Self;
-}
+/// A type of labels and of values of features.
+trait Field: Value {
+    /// Read the number at an offset, which ends where `ends` says. Returns it and the offset after it; otherwise the
+    /// offset of the byte that does not fit.
+    fn read(bytes: &[u8], at: usize, ends: impl Fn(usize) -> bool) -> Result<(Self, usize), usize>;
 
-impl FromDouble for f32 {
-    fn from_double(value: f64) -> f32 {
-        value as f32
+    /// Append the features that a vector kernel is certain of. Returns the offset after them.
+    #[inline]
+    fn prefix(_: Kernel, _: &[u8], at: usize, _bound: u32, _: &mut Vec<i32>, _: &mut Vec<Self>) -> usize {
+        at
     }
 }
 
-impl FromDouble for f64 {
-    fn from_double(value: f64) -> f64 {
-        value
+macro_rules! floats {
+    ($($float:ty)*) => {$(
+        impl Field for $float {
+            #[inline]
+            fn read(bytes: &[u8], at: usize, ends: impl Fn(usize) -> bool) -> Result<($float, usize), usize> {
+                value(bytes, at, ends).map(|(value, end)| (value as $float, end))
+            }
+
+            #[inline]
+            fn prefix(
+                kernel: Kernel,
+                bytes: &[u8],
+                at: usize,
+                bound: u32,
+                indices: &mut Vec<i32>,
+                values: &mut Vec<$float>,
+            ) -> usize {
+                <$float>::sparse_prefix(kernel, bytes, at, bound, indices, values)
+            }
+        }
+    )*};
+}
+floats!(f32 f64);
+
+macro_rules! whole_numbers {
+    ($($whole:ty)*) => {$(
+        impl Field for $whole {
+            #[inline]
+            fn read(bytes: &[u8], at: usize, ends: impl Fn(usize) -> bool) -> Result<($whole, usize), usize> {
+                let (number, end) = whole_number(bytes, at, ends)?;
+                Ok((number.try_into().map_err(|_| at)?, end))
+            }
+        }
+    )*};
+}
+whole_numbers!(i32 i64);
+
+/// Read a whole number, exactly; also in the forms `3.0` and `1e3`.
+fn whole_number(bytes: &[u8], at: usize, ends: impl Fn(usize) -> bool) -> Result<(i64, usize), usize> {
+    let end = (at..bytes.len()).find(|&end| ends(end)).unwrap_or(bytes.len());
+    if let Some(number) = std::str::from_utf8(&bytes[at..end]).ok().and_then(|text| text.parse().ok()) {
+        return Ok((number, end));
     }
+    let (number, end) = value(bytes, at, ends)?;
+    let is_exact = number.fract() == 0.0 && number.abs() <= (1u64 << f64::MANTISSA_DIGITS) as f64;
+    if is_exact { Ok((number as i64, end)) } else { Err(at) }
 }

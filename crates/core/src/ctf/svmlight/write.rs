@@ -1,7 +1,7 @@
 //! The writer: columns into lines. Numbers are written with the fewest digits that read back to the same bits.
 
-use super::super::write::{Unwritable, put_integer, put_number};
-use crate::chunk::{PlainChunk, PlainColumn, in_either_precision};
+use super::super::write::{Decimal, Unwritable, put_integer};
+use crate::chunk::{PlainChunk, PlainColumn, Values, in_any_type};
 use rayon::prelude::*;
 
 /// The columns of a chunk that are written.
@@ -72,13 +72,8 @@ fn write_sequence(
     Ok(())
 }
 
-fn wide<T: Into<f64>>(value: T) -> f64 {
-    value.into()
-}
-
-fn put_value<T: super::super::write::Decimal>(out: &mut Vec<u8>, value: T) {
-    if put_number(out, value).is_err() {
-        let wide: f64 = value.into();
+fn put_value<T: Decimal>(out: &mut Vec<u8>, value: T) {
+    if let Err(wide) = value.put(out) {
         let text: &[u8] = if wide.is_nan() { b"nan" } else { b"inf" };
         out.extend_from_slice(if wide.is_sign_negative() { b"-" } else { b"" });
         out.extend_from_slice(text);
@@ -88,12 +83,12 @@ fn put_value<T: super::super::write::Decimal>(out: &mut Vec<u8>, value: T) {
 /// Write a label, or several. A failure is a value that is not 1.
 fn put_label(out: &mut Vec<u8>, column: &PlainColumn, sample: usize) -> Result<(), f64> {
     let range = column.range(sample..sample + 1);
-    in_either_precision!(column.values, values => match column.entries {
+    in_any_type!(column.values, values => match column.entries {
         None => values[range].iter().for_each(|&value| put_value(out, value)),
         Some((_, indices)) => {
             for (number, (&index, &value)) in indices[range.clone()].iter().zip(&values[range]).enumerate() {
-                if wide(value) != 1.0 {
-                    return Err(wide(value));
+                if value.wide() != 1.0 {
+                    return Err(value.wide());
                 }
                 if number > 0 {
                     out.push(b',');
@@ -108,8 +103,10 @@ fn put_label(out: &mut Vec<u8>, column: &PlainColumn, sample: usize) -> Result<(
 /// The whole number that a sample is, as its sign and its absolute value. A failure is another value.
 fn whole(column: &PlainColumn, sample: usize) -> Result<(bool, u64), f64> {
     let range = column.range(sample..sample + 1);
-    let value: f64 =
-        in_either_precision!(column.values, values => values[range].first().map_or(f64::NAN, |&value| wide(value)));
+    if let Values::I64(values) = column.values {
+        return values[range].first().map(|value| (*value < 0, value.unsigned_abs())).ok_or(f64::NAN);
+    }
+    let value = in_any_type!(column.values, values => values[range].first().map_or(f64::NAN, |&value| value.wide()));
     let is_whole = value.abs() <= (1u64 << 53) as f64 && value.fract() == 0.0;
     if is_whole { Ok((value < 0.0, value.abs() as u64)) } else { Err(value) }
 }
@@ -122,9 +119,9 @@ fn put_features(out: &mut Vec<u8>, column: &PlainColumn, sample: usize, base: u3
         put_integer(out, index + u64::from(base));
         out.push(b':');
     };
-    in_either_precision!(column.values, values => match column.entries {
+    in_any_type!(column.values, values => match column.entries {
         None => {
-            for (index, &value) in values[range].iter().enumerate().filter(|&(_, &value)| value != 0.0) {
+            for (index, &value) in values[range].iter().enumerate().filter(|&(_, &value)| value.wide() != 0.0) {
                 put_index(out, index as u64);
                 put_value(out, value);
             }
