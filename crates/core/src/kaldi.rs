@@ -780,7 +780,7 @@ pub fn scan_list(text: &[u8]) -> Result<List, LineError> {
         }
         memory::push(&mut list.offsets, offset);
         list.ranges.iter_mut().zip(ranges).for_each(|(column, bound)| memory::push(column, bound));
-        Ok(path.to_vec())
+        Ok(memory::copied(path))
     })
 }
 
@@ -788,7 +788,7 @@ pub fn scan_list(text: &[u8]) -> Result<List, LineError> {
 pub fn scan_map(text: &[u8]) -> Result<List, LineError> {
     scan_lines(text, |_, value| match value.iter().any(u8::is_ascii_whitespace) {
         true => Err(LineFault::SeveralValues),
-        false => Ok(value.to_vec()),
+        false => Ok(memory::copied(value)),
     })
 }
 

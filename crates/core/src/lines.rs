@@ -56,7 +56,7 @@ impl Names {
             return number;
         }
         let number = self.names.len() as u32;
-        memory::push(&mut self.names, name.clone());
+        memory::push(&mut self.names, memory::copied(&name));
         memory::require(self.numbers.try_reserve(1), name.len());
         self.numbers.insert(name, number);
         number

@@ -10,15 +10,16 @@ use cntkio_core::chunk::{
     Block, Bytes, Chunk, Column, Encoding, FrameStart, Frames, NumberType, Pool, Runs, Samples, Values,
 };
 use cntkio_core::convert;
-use cntkio_core::ctf::{self, Cut, Extent, Mode, Pass, Schema, Source, Stream};
+use cntkio_core::ctf::{self, Cut, Extent, Mode, Pass, Schema, Source, Stream, svmlight};
 use cntkio_core::htk::{self, ListRules};
+use cntkio_core::kaldi::{self, Written};
 use cntkio_core::keys;
 use cntkio_core::lengths::Lengths;
 use cntkio_core::memory::{self, OutOfMemory, or_out_of_memory};
 use cntkio_core::mlf::{self, Rules, Unit};
 use cntkio_core::pack::{self, Cell, Job, Parts, Selection, Sources, Table as Dense, Wanted, Whole};
 use cntkio_core::text::Text;
-use cntkio_core::timeline::{Partition, Randomization, Reader, Request, Table, Window};
+use cntkio_core::timeline::{self, Limits, Load, Partition, Randomization, Reader, Request, Table, Window};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -176,6 +177,158 @@ fn lists_and_labels() {
         while scan.advance().unwrap() {}
         scan.finish()
     });
+}
+
+/// Index, parse and write a text in the format svmlight.
+fn svmlight_texts() {
+    let lines = |num_lines: usize, num_features: usize| {
+        let mut text = String::new();
+        for line in 0..num_lines {
+            write!(text, "{},1 qid:{}", line % 5, line / 2).unwrap();
+            (1..=num_features).for_each(|feature| write!(text, " {feature}:{}.5", line % 7).unwrap());
+            text.push_str(" # comment\n");
+        }
+        text.into_bytes()
+    };
+    let stream = |name: &[u8], is_sparse, dim| Stream { name: name.to_vec(), is_sparse, dim, is_double: false };
+    for (name, num_lines, dim) in [("svmlight, many lines", 30_000, 3), ("svmlight, long lines", 4, 60_000)] {
+        let text = lines(num_lines, dim);
+        let read = |at: usize, buffer: &mut [u8]| {
+            buffer.copy_from_slice(&text[at..at + buffer.len()]);
+            Ok(())
+        };
+        let source = Text { size: text.len(), read: &read };
+        for mode in [Mode::Lines, Mode::Ids] {
+            refuse_each(&format!("{name}, index"), || {
+                svmlight::index(source, 0, 0..text.len(), mode, 1 << 20).unwrap()
+            });
+        }
+        let mut start = 0;
+        let extents: Vec<Extent> = text
+            .split_inclusive(|&byte| byte == b'\n')
+            .map(|line| {
+                start += line.len();
+                Extent { start: start - line.len(), end: start, length: 1 }
+            })
+            .collect();
+        for has_queries in [false, true] {
+            let mut streams = vec![stream(b"x", true, dim), stream(b"label", true, 5), stream(b"query", false, 1)];
+            streams.truncate(2 + usize::from(has_queries));
+            let layout = svmlight::Layout { base: 1, has_queries, is_bounded: true };
+            let schema = Schema { streams, svmlight: Some(layout), ..schema(false) };
+            let parse = || {
+                let cut = Cut { piece: 1 << 20, part: 1 << 18, gap: 16 };
+                let source = Source::File(source);
+                let (chunk, findings) = ctf::parse_chunk(source, &extents, &schema, 0, true, cut, None).unwrap();
+                assert_eq!(findings.num_errors(), 0);
+                chunk
+            };
+            refuse_each(&format!("{name}, parser"), parse);
+            let chunk = parse();
+            let plain = chunk.as_plain().unwrap();
+            let query = has_queries.then_some(2);
+            let columns = svmlight::Columns { features: 0, label: 1, query, base: 1 };
+            refuse_each(&format!("{name}, writer"), || svmlight::write(&plain, &[], columns, 10_000).unwrap());
+        }
+    }
+}
+
+/// Write archives, find their objects, and read them; read lists.
+fn archives() {
+    for (number, chunk) in plain_chunks().iter().enumerate() {
+        let plain = chunk.as_plain().unwrap();
+        let one_hot = Samples::Sparse {
+            dim: 9,
+            sample_offsets: (0..=60_000).collect(),
+            indices: (0..60_000).map(|sample| sample % 9).collect(),
+            values: Values::F32(vec![1.0; 60_000]),
+        };
+        let columns = vec![Column { sequence_offsets: vec![0, 20_000, 60_000], samples: one_hot }];
+        let classes = Chunk::new(vec![Block { num_sequences: 2, columns }]);
+        let classes = classes.as_plain().unwrap();
+        let (mut keys, mut key_ends) = (Vec::new(), Vec::new());
+        for sequence in 0..plain.num_sequences() {
+            keys.extend(format!("key{sequence}").bytes());
+            key_ends.push(keys.len());
+        }
+        let (keys, width) = keys::padded(&keys, &key_ends);
+        for is_text in [false, true] {
+            let name = format!("archive {number}, text {is_text}");
+            let write = |plain| kaldi::write(plain, &keys, width, 0, is_text).unwrap();
+            for (plain, is_float) in [(&plain, true), (&classes, false)] {
+                refuse_each(&format!("{name}, writer"), || write(plain));
+                let Written { bytes, .. } = write(plain);
+                let read = |at: usize, buffer: &mut [u8]| {
+                    buffer.copy_from_slice(&bytes[at..at + buffer.len()]);
+                    Ok(())
+                };
+                let text = Text { size: bytes.len(), read: &read };
+                let scan = || kaldi::scan(text, 0, text.size).unwrap().0;
+                if bytes.len() > 20 * LEAST_BYTES / 4 && plain.num_sequences() > 100 {
+                    refuse_each(&format!("{name}, scan"), || {
+                        let scan = scan();
+                        (scan.keys, scan.key_ends, scan.offsets, scan.objects)
+                    });
+                    let offsets = scan().offsets;
+                    refuse_each(&format!("{name}, headers"), || kaldi::objects(text, &offsets, text.size).unwrap().0);
+                }
+                let objects = scan().objects;
+                let num_rows: usize = objects.iter().map(|object| object.rows as usize).sum();
+                if !is_float {
+                    refuse_each(&format!("{name}, whole numbers"), || {
+                        let mut values = Vec::new();
+                        memory::resize(&mut values, num_rows, 0);
+                        assert!(kaldi::integers(text, &objects, &mut values).unwrap().is_none());
+                        values
+                    });
+                    continue;
+                }
+                refuse_each(&format!("{name}, values"), || {
+                    let wanted = objects.iter().map(|&object| kaldi::Wanted {
+                        object,
+                        first_row: 0,
+                        num_rows: object.rows,
+                        first_col: 0,
+                    });
+                    let wanted = memory::collected(wanted);
+                    let mut values: Vec<f64> = Vec::new();
+                    memory::resize(&mut values, 2 * num_rows, 0.0);
+                    assert!(kaldi::decode(text, &wanted, 2, &mut values).unwrap().is_none());
+                    let lengths = memory::collected(objects.iter().map(|object| object.rows));
+                    kaldi::windows(&values, &lengths, 2, 1, 1)
+                });
+            }
+        }
+    }
+    let (mut list, mut long) = (String::new(), String::from("key "));
+    (0..20_000).for_each(|number| writeln!(list, "key{number} file{number}.ark:{number}[0:1]").unwrap());
+    long.extend(std::iter::repeat_n('x', 100_000));
+    for text in [list, long] {
+        refuse_each("list of objects", || kaldi::scan_list(text.as_bytes()).unwrap());
+        refuse_each("map", || kaldi::scan_map(text.as_bytes()).unwrap());
+    }
+}
+
+/// Cut minibatches by budgets and into rows, and deal them to ranks.
+fn budgets() {
+    let lengths: Vec<u32> = (0..50_000).map(|number| 1 + number % 7).collect();
+    let limits = Limits { samples: 9, ..Limits::only_longest(u32::MAX) };
+    let pool = |rows, buckets| timeline::Pool { size: 1 << 20, counts_sequences: true, rows, row_length: 9, buckets };
+    refuse_each("cut", || timeline::cut(&lengths, limits));
+    for pool in [pool(0, vec![]), pool(0, vec![2, 7]), pool(3, vec![])] {
+        refuse_each(&format!("pool of {} rows", pool.rows), || {
+            timeline::batches(&lengths, limits, &pool, 1, &mut || true).unwrap()
+        });
+    }
+    refuse_each("cells of rows", || timeline::cells_in_rows(&lengths, 9));
+    let bounds: Vec<usize> = (0..=50_000).step_by(5).collect();
+    for load in [Load::Samples, Load::PaddedArea] {
+        for num_ranks in [1, 2] {
+            refuse_each("deal", || timeline::deal(&lengths, &bounds, num_ranks, 0, load));
+        }
+        refuse_each("deal of one minibatch", || timeline::deal(&lengths, &[0, 50_000], 2, 0, load));
+    }
+    refuse_each("deal of rows", || timeline::deal_rows(&lengths, &bounds, 9, 2, 0));
 }
 
 fn timelines() {
@@ -449,6 +602,9 @@ fn stored_gzip(text: &[u8]) -> Vec<u8> {
 #[test]
 fn a_refused_request_is_an_error_and_the_process_continues() {
     if std::env::var_os(CHILD).is_some() {
+        budgets();
+        archives();
+        svmlight_texts();
         texts("many lines", &text(30_000, 3));
         texts("long lines", &text(4, 60_000));
         lists_and_labels();

@@ -1,5 +1,7 @@
 //! Budgets of minibatches for Python.
 
+use crate::pool::{attached, detached};
+use cntkio_core::memory::collected;
 use cntkio_core::timeline::{self, Limits, Pool};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
@@ -42,10 +44,10 @@ impl Budget {
     /// index of each sequence in delivered order, and the first sequence of each minibatch and, last, their number.
     fn batches<'py>(&self, py: Python<'py>, lengths: PyReadonlyArray1<'py, u32>, seed: u64) -> PyResult<Batches<'py>> {
         let lengths = lengths.as_slice()?;
-        let (order, bounds) = py.detach(|| match &self.pool {
-            None => ((0..lengths.len() as u32).collect(), timeline::cut(lengths, self.limits)),
+        let (order, bounds) = detached(py, || match &self.pool {
+            None => (collected(0..lengths.len() as u32), timeline::cut(lengths, self.limits)),
             Some(pool) => timeline::batches(lengths, self.limits, pool, seed, &mut || true).expect("nothing stops it"),
-        });
+        })?;
         Ok((order.into_pyarray(py), bounds))
     }
 }
@@ -59,5 +61,6 @@ pub(crate) fn cells_in_rows<'py>(
     lengths: PyReadonlyArray1<'_, u32>,
     row_length: u32,
 ) -> PyResult<Bound<'py, PyArray1<i64>>> {
-    Ok(timeline::cells_in_rows(lengths.as_slice()?, row_length).into_pyarray(py))
+    let lengths = lengths.as_slice()?;
+    Ok(attached(|| timeline::cells_in_rows(lengths, row_length))?.into_pyarray(py))
 }

@@ -94,8 +94,13 @@ pub(crate) fn htk_chunk_starts<'py>(
 
 /// The order of frames in a sweep with a rolling window.
 #[pyfunction]
-pub(crate) fn rolling_order(py: Python<'_>, num_frames: u32, window: u64, seed: u64) -> Bound<'_, PyArray1<u32>> {
-    py.detach(|| timeline::rolling_order(num_frames, window, seed)).into_pyarray(py)
+pub(crate) fn rolling_order(
+    py: Python<'_>,
+    num_frames: u32,
+    window: u64,
+    seed: u64,
+) -> PyResult<Bound<'_, PyArray1<u32>>> {
+    Ok(detached(py, || timeline::rolling_order(num_frames, window, seed))?.into_pyarray(py))
 }
 
 /// The chunks of sequences, each once, in the order of their first sequences; the number of each chunk's first

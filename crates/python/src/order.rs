@@ -504,15 +504,15 @@ impl TimelineReader {
 
 /// All chunks in the order of a sweep with this seed.
 #[pyfunction]
-fn chunk_order(py: Python<'_>, num_chunks: u32, seed: u64) -> Bound<'_, PyArray1<u32>> {
-    py.detach(|| timeline::chunk_order(num_chunks as usize, seed)).into_pyarray(py)
+fn chunk_order(py: Python<'_>, num_chunks: u32, seed: u64) -> PyResult<Bound<'_, PyArray1<u32>>> {
+    Ok(detached(py, || timeline::chunk_order(num_chunks as usize, seed))?.into_pyarray(py))
 }
 
 /// The numbers below `count`, in the order in which the sequences of user-defined deserializers are shuffled.
 #[pyfunction]
 fn shuffled(py: Python<'_>, count: u32, seed: u64) -> PyResult<Bound<'_, PyArray1<u32>>> {
     let mut signal = Ok(());
-    let done = py.detach(|| {
+    let done = detached(py, || {
         let mut pause = || {
             signal = Python::attach(|py| py.check_signals());
             signal.is_ok()
@@ -520,7 +520,7 @@ fn shuffled(py: Python<'_>, count: u32, seed: u64) -> PyResult<Bound<'_, PyArray
         timeline::shuffled(count, seed, &mut pause)
     });
     signal?;
-    let numbers = done.map_err(|Stopped| PyValueError::new_err("stopped without a signal"))?;
+    let numbers = done?.map_err(|Stopped| PyValueError::new_err("stopped without a signal"))?;
     Ok(numbers.into_pyarray(py))
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn svmlight_write<'py>(
     let (chunk, keys) = (&plain(&chunk.get().inner)?, keys.as_slice()?);
     let columns = svmlight::Columns { features: columns.0, label: columns.1, query: columns.2, base };
     let pool = pool(num_threads)?;
-    Ok(match py.detach(|| pool.install(|| svmlight::write(chunk, keys, columns, piece))) {
+    Ok(match detached(py, || pool.install(|| svmlight::write(chunk, keys, columns, piece)))? {
         Ok(pieces) => (pieces.into_iter().map(|piece| piece.into_pyarray(py)).collect(), None),
         Err(Unwritable::Value { sequence, stream, value }) => (vec![], Some((sequence, Some((stream, value))))),
         Err(Unwritable::NoSample { sequence }) => (vec![], Some((sequence, None))),

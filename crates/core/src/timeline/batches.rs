@@ -119,10 +119,11 @@ pub fn batches(
     if pool.rows > 0 {
         let starts;
         (arranged, starts) = in_rows(lengths, pool.row_length);
-        let starts: Vec<usize> = starts.into_iter().step_by(pool.rows as usize).collect();
+        let starts: Vec<usize> = memory::collected(starts.into_iter().step_by(pool.rows as usize));
         return in_random_order(&arranged, &starts, seed, pause);
     }
-    arranged.sort_by_key(|&index| pool.padded(lengths[index as usize]));
+    // Like a stable sort by length, which would take memory.
+    arranged.sort_unstable_by_key(|&index| (pool.padded(lengths[index as usize]), index));
     let above_all = pool.buckets.last().copied().unwrap_or(u32::MAX);
     let (mut starts, mut tally, mut bucket) = (Vec::new(), Tally::new(limits), 0);
     for (at, &index) in arranged.iter().enumerate() {
@@ -130,7 +131,7 @@ pub fn batches(
         let padded = pool.padded(length);
         let is_other_bucket = !pool.buckets.is_empty() && (padded != bucket || padded > above_all);
         if at == 0 || is_other_bucket || !tally.fits(length, padded) {
-            starts.push(at);
+            memory::push(&mut starts, at);
             tally = Tally::new(limits);
         }
         tally.take(length, padded);
@@ -145,13 +146,13 @@ pub fn cut(lengths: &[u32], limits: Limits) -> Vec<usize> {
     let (mut bounds, mut tally) = (vec![0], Tally::new(limits));
     for (at, &length) in lengths.iter().enumerate() {
         if !tally.fits(length, length) {
-            bounds.push(at);
+            memory::push(&mut bounds, at);
             tally = Tally::new(limits);
         }
         tally.take(length, length);
     }
     if !lengths.is_empty() {
-        bounds.push(lengths.len());
+        memory::push(&mut bounds, lengths.len());
     }
     bounds
 }
@@ -160,22 +161,33 @@ pub fn cut(lengths: &[u32], limits: Limits) -> Vec<usize> {
 /// sequences row by row, and the first of each row.
 fn in_rows(lengths: &[u32], row_length: u32) -> (Vec<u32>, Vec<usize>) {
     let mut by_length: Vec<u32> = memory::collected(0..lengths.len() as u32);
-    by_length.sort_by_key(|&index| Reverse(lengths[index as usize]));
-    let (mut rows, mut rooms): (Vec<Vec<u32>>, BTreeSet<(u32, usize)>) = (Vec::new(), BTreeSet::new());
-    for index in by_length {
+    by_length.sort_unstable_by_key(|&index| (Reverse(lengths[index as usize]), index));
+    let mut rows = memory::with_room(lengths.len());
+    let (mut sizes, mut rooms): (Vec<usize>, BTreeSet<(u32, usize)>) = (Vec::new(), BTreeSet::new());
+    for &index in &by_length {
         let length = lengths[index as usize];
         let best = rooms.range((length, 0)..).next().copied();
-        let (room, row) = best.unwrap_or((row_length.max(length), rows.len()));
+        let (room, row) = best.unwrap_or((row_length.max(length), sizes.len()));
         if best.is_some() {
             rooms.remove(&(room, row));
         } else {
-            rows.push(Vec::new());
+            memory::push(&mut sizes, 0);
         }
-        rows[row].push(index);
+        sizes[row] += 1;
+        rows.push(row);
         rooms.insert((room - length, row));
     }
-    let starts = rows.iter().scan(0, |next, row| Some(std::mem::replace(next, *next + row.len()))).collect();
-    (rows.concat(), starts)
+    let mut next = 0;
+    let starts: Vec<usize> = memory::collected(sizes.iter().map(|size| {
+        next += size;
+        next - size
+    }));
+    let (mut places, mut arranged) = (memory::copied(&starts), memory::copied(&by_length));
+    for (index, row) in by_length.into_iter().zip(rows) {
+        arranged[places[row]] = index;
+        places[row] += 1;
+    }
+    (arranged, starts)
 }
 
 /// The first cell of each sequence if consecutive sequences fill rows one after the other: a sequence that does not fit
@@ -204,7 +216,7 @@ fn in_random_order(
     for number in shuffled(starts.len() as u32, seed, pause)? {
         let end = starts.get(number as usize + 1).copied().unwrap_or(arranged.len());
         delivered.extend_from_slice(&arranged[starts[number as usize]..end]);
-        bounds.push(delivered.len());
+        memory::push(&mut bounds, delivered.len());
     }
     Ok((delivered, bounds))
 }

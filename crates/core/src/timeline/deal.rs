@@ -3,6 +3,7 @@
 //! Every rank deals the same minibatches in the same way, and keeps its own share.
 
 use super::batches::cells_in_rows;
+use crate::memory;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -87,15 +88,17 @@ impl Classes {
             self.lengths.extend((!minibatch.is_empty()).then_some((longest, minibatch.len() as u32)));
         } else if longest as usize > 4 * minibatch.len() {
             self.sorted.clear();
-            self.sorted.extend(minibatch);
+            memory::append(&mut self.sorted, minibatch);
             self.sorted.sort_unstable_by_key(|&length| Reverse(length));
-            self.lengths.extend(self.sorted.chunk_by(|one, next| one == next).map(|run| (run[0], run.len() as u32)));
+            for run in self.sorted.chunk_by(|one, next| one == next) {
+                memory::push(&mut self.lengths, (run[0], run.len() as u32));
+            }
         } else {
             // Count the sequences of each length: faster than comparing them.
-            self.by_length.resize(longest as usize + 1, 0);
+            memory::resize(&mut self.by_length, longest as usize + 1, 0);
             minibatch.iter().for_each(|&length| self.by_length[length as usize] += 1);
             for (length, count) in self.by_length.iter_mut().enumerate().rev().filter(|(_, count)| **count > 0) {
-                self.lengths.push((length as u32, *count));
+                memory::push(&mut self.lengths, (length as u32, *count));
                 *count = self.lengths.len() as u32 - 1;
             }
         }
@@ -104,11 +107,13 @@ impl Classes {
     /// Append the sequences of the rank's turns, in their order. The first sequence of the minibatch has the number `first`.
     fn keep(&mut self, minibatch: &[u32], first: u32, kept: &mut Vec<u32>) {
         if self.lengths.len() == 1 {
-            kept.extend(self.turns.iter().map(|turn| first + turn));
+            memory::extend(kept, self.turns.iter().map(|turn| first + turn));
             return;
         }
         let mut begin = 0;
         self.next_turns.clear();
+        memory::reserve(&mut self.next_turns, self.ends.len());
+        memory::reserve(kept, self.turns.len());
         for &end in &self.ends {
             self.next_turns.push((begin, if begin < end { self.turns[begin] } else { u32::MAX }));
             begin = end;
@@ -141,7 +146,7 @@ impl Classes {
 #[must_use]
 pub fn deal(lengths: &[u32], bounds: &[usize], num_ranks: u64, rank: u64, load: Load) -> (Vec<u32>, Vec<usize>) {
     if num_ranks == 1 {
-        return ((0..lengths.len() as u32).collect(), bounds.to_vec());
+        return (memory::collected(0..lengths.len() as u32), memory::copied(bounds));
     }
     if load == Load::Samples {
         return deal_with(lengths, bounds, take_turns_by_samples(num_ranks, rank));
@@ -172,8 +177,10 @@ pub fn deal_rows(
         let cells = cells_in_rows(&lengths[bounds[0]..bounds[1]], row_length);
         let rows = cells.iter().map(|&cell| cell as u64 / u64::from(row_length.max(1)));
         let numbers = (bounds[0] as u32..).zip(rows);
-        kept.extend(numbers.filter(|(_, row)| row % num_ranks == rank).map(|(number, _)| number));
-        kept_bounds.push(kept.len());
+        for (number, _) in numbers.filter(|(_, row)| row % num_ranks == rank) {
+            memory::push(&mut kept, number);
+        }
+        memory::push(&mut kept_bounds, kept.len());
     }
     (kept, kept_bounds)
 }
@@ -188,7 +195,7 @@ fn deal_with(lengths: &[u32], bounds: &[usize], mut take_turns: impl FnMut(&mut 
         classes.count(minibatch);
         take_turns(&mut classes);
         classes.keep(minibatch, bounds[0] as u32, &mut kept);
-        kept_bounds.push(kept.len());
+        memory::push(&mut kept_bounds, kept.len());
     }
     (kept, kept_bounds)
 }
@@ -204,7 +211,9 @@ fn take_turns_by_samples(num_ranks: u64, rank: u64) -> impl FnMut(&mut Classes) 
     move |classes| {
         let num_sequences: u64 = classes.lengths.iter().map(|&(_, count)| u64::from(count)).sum();
         ranks.clear();
-        ranks.extend((0..num_ranks.min(num_sequences)).map(|rank| (0, rank)));
+        let num_places = num_ranks.min(num_sequences);
+        memory::require(ranks.try_reserve(2 * num_places as usize), 32 * num_places as usize);
+        ranks.extend((0..num_places).map(|rank| (0, rank)));
         for &(length, count) in &classes.lengths {
             let (length, count) = (u64::from(length), count as usize);
             let mut turn = 0;
@@ -214,8 +223,10 @@ fn take_turns_by_samples(num_ranks: u64, rank: u64) -> impl FnMut(&mut Classes) 
                 let place = (load + length, first);
                 if place >= last {
                     let place_of_rank = ranks.iter().position(|&(_, other)| other == rank);
-                    let turns = |place: usize| (turn + place..count).step_by(ranks.len()).map(|turn| turn as u32);
-                    classes.turns.extend(place_of_rank.into_iter().flat_map(turns));
+                    if let Some(place) = place_of_rank {
+                        let turns = (turn + place..count).step_by(ranks.len()).map(|turn| turn as u32);
+                        memory::extend(&mut classes.turns, turns);
+                    }
                     let (rounds, more) = ((count - turn) / ranks.len(), (count - turn) % ranks.len());
                     for (place, (load, _)) in ranks.iter_mut().enumerate() {
                         *load += length * (rounds + usize::from(place < more)) as u64;
@@ -228,14 +239,17 @@ fn take_turns_by_samples(num_ranks: u64, rank: u64) -> impl FnMut(&mut Classes) 
                 let limit = place.min((last.0 - length, last.1));
                 let are_next = ranks.iter().take(count - turn).take_while(|&&other| other < limit);
                 moved.clear();
+                memory::reserve(&mut moved, ranks.len());
                 moved.extend(are_next.map(|&(load, other)| (load + length, other)));
                 let place_of_rank = moved.iter().position(|&(_, other)| other == rank);
-                classes.turns.extend(place_of_rank.map(|place| (turn + place) as u32));
+                if let Some(place) = place_of_rank {
+                    memory::push(&mut classes.turns, (turn + place) as u32);
+                }
                 turn += moved.len();
                 ranks.drain(..moved.len());
                 merge(&mut ranks, &moved);
             }
-            classes.ends.push(classes.turns.len());
+            memory::push(&mut classes.ends, classes.turns.len());
         }
     }
 }
@@ -269,13 +283,15 @@ fn take_turns<C: Candidate>(num_ranks: u64, rank: u64, load: Load) -> impl FnMut
                 let number = areas.len() as u64;
                 // The first sequences go to the ranks in turn, because ranks without a sequence have no load.
                 let owner = if number < num_ranks {
-                    firsts.push(match load {
-                        Load::Samples => Reverse(C::new(length.into(), number)),
-                        Load::PaddedArea => Reverse(C::new(2 * u64::from(length), number)),
-                    });
-                    areas.push((1, length.into()));
+                    let load = match load {
+                        Load::Samples => u64::from(length),
+                        Load::PaddedArea => 2 * u64::from(length),
+                    };
+                    memory::push(&mut firsts, Reverse(C::new(load, number)));
+                    memory::push(&mut areas, (1, length.into()));
                     number
                 } else {
+                    memory::require(candidates.try_reserve(firsts.len()), size_of_val(&firsts[..]));
                     candidates.extend(firsts.drain(..));
                     let Some(mut top) = candidates.peek_mut() else { break };
                     let least = top.0;
@@ -291,10 +307,10 @@ fn take_turns<C: Candidate>(num_ranks: u64, rank: u64, load: Load) -> impl FnMut
                     least.rank()
                 };
                 if owner == rank {
-                    classes.turns.push(turn);
+                    memory::push(&mut classes.turns, turn);
                 }
             }
-            classes.ends.push(classes.turns.len());
+            memory::push(&mut classes.ends, classes.turns.len());
         }
     }
 }
@@ -330,7 +346,7 @@ mod tests {
                 let turns: Vec<u32> = (0..count).filter(|turn| turn % 3 == length % 3).collect();
                 expected.extend(turns.iter().map(|&turn| 5 + of_length[turn as usize]));
                 classes.turns.extend(turns);
-                classes.ends.push(classes.turns.len());
+                memory::push(&mut classes.ends, classes.turns.len());
             }
             expected.sort_unstable();
             let mut kept = Vec::new();

@@ -61,7 +61,7 @@ pub(super) struct SweepPlan {
 /// All chunks in the order of one sweep.
 pub fn chunk_order(num_chunks: usize, seed: u64) -> Vec<u32> {
     let mut generator = MersenneTwister::new(seed);
-    let mut order: Vec<u32> = (0..num_chunks as u32).collect();
+    let mut order: Vec<u32> = memory::collected(0..num_chunks as u32);
     if num_chunks > 0 {
         let remainder = Remainder::new(num_chunks as u64);
         // Every draw is over the whole range, so not all orders are equally likely. The order of every CNTK run

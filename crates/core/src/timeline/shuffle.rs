@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// `pause` asked the work to stop.
 pub fn shuffled(count: u32, seed: u64, pause: &mut Pause) -> Result<Vec<u32>, Stopped> {
     let mut generator = MersenneTwister::new(seed);
-    let mut order: Vec<u32> = (0..count).collect();
+    let mut order: Vec<u32> = memory::collected(0..count);
     for at in 0..count {
         if at % SEQUENCES_BETWEEN_PAUSES == SEQUENCES_BETWEEN_PAUSES - 1 && !pause() {
             return Err(Stopped);
@@ -234,7 +234,7 @@ impl SweepOrder {
 /// A frame moves by at most half of `window`, so a reader needs only the frames around its position. Nearly every frame
 /// finds another frame to change positions with; a frame that finds none in five draws stays.
 pub fn rolling_order(num_frames: u32, window: u64, seed: u64) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..num_frames).collect();
+    let mut order: Vec<u32> = memory::collected(0..num_frames);
     let (half, count) = (window / 2, u64::from(num_frames));
     if half == 0 {
         return order;

@@ -2,6 +2,7 @@
 
 use super::super::write::{Decimal, Unwritable, put_integer};
 use crate::chunk::{PlainChunk, PlainColumn, Values, in_any_type};
+use crate::memory;
 use rayon::prelude::*;
 
 /// The columns of a chunk that are written.
@@ -63,11 +64,11 @@ fn write_sequence(
             None => key.map(|key| (false, key)),
         };
         if let Some((is_negative, query)) = query {
-            out.extend_from_slice(if is_negative { b" qid:-" } else { b" qid:" });
+            memory::append(out, if is_negative { b" qid:-" } else { b" qid:" });
             put_integer(out, query);
         }
         put_features(out, &columns[wanted.features], sample, wanted.base).map_err(fault(0))?;
-        out.push(b'\n');
+        memory::push(out, b'\n');
     }
     Ok(())
 }
@@ -75,8 +76,8 @@ fn write_sequence(
 fn put_value<T: Decimal>(out: &mut Vec<u8>, value: T) {
     if let Err(wide) = value.put(out) {
         let text: &[u8] = if wide.is_nan() { b"nan" } else { b"inf" };
-        out.extend_from_slice(if wide.is_sign_negative() { b"-" } else { b"" });
-        out.extend_from_slice(text);
+        memory::append(out, if wide.is_sign_negative() { b"-" } else { b"" });
+        memory::append(out, text);
     }
 }
 
@@ -91,7 +92,7 @@ fn put_label(out: &mut Vec<u8>, column: &PlainColumn, sample: usize) -> Result<(
                     return Err(value.wide());
                 }
                 if number > 0 {
-                    out.push(b',');
+                    memory::push(out, b',');
                 }
                 put_integer(out, index as u64);
             }
@@ -115,9 +116,9 @@ fn whole(column: &PlainColumn, sample: usize) -> Result<(bool, u64), f64> {
 fn put_features(out: &mut Vec<u8>, column: &PlainColumn, sample: usize, base: u32) -> Result<(), f64> {
     let range = column.range(sample..sample + 1);
     let put_index = |out: &mut Vec<u8>, index: u64| {
-        out.push(b' ');
+        memory::push(out, b' ');
         put_integer(out, index + u64::from(base));
-        out.push(b':');
+        memory::push(out, b':');
     };
     in_any_type!(column.values, values => match column.entries {
         None => {
