@@ -29,7 +29,7 @@ def cached(folder: Path, limit: int | None = None, content: bytes = CONTENT) -> 
         memory.pipe(URL, content)
     found = open_object(URL, Remote())
     blocks = BlockCache(CacheFolder(str(folder), limit), found.name, found.facts.size, found.facts.version)
-    return CachedObject(found, blocks)
+    return CachedObject(found.facts.size, found.read_into, found.require_unchanged, blocks)
 
 
 def read(found: CachedObject, begin: int, end: int) -> bytes:

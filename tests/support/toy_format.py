@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from cntkio import Remote
 from cntkio._core import Chunk
-from cntkio.formats.contract import OPENING, Ahead, Format, Index, Loaded, Opening, PlacesInFiles
+from cntkio.formats.contract import OPENING, Ahead, Format, Index, Loaded, OpenedFile, Opening, PlacesInFiles
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import file_fingerprint
@@ -39,13 +39,12 @@ class ToyDeserializer:
         return FileCorpus(ToyFormat(self, opening), paths)
 
 
-class OpenLines:
-    """A file that is open; an `OpenedFile`."""
+class OpenLines(OpenedFile):
+    """A file that is open."""
 
     def __init__(self, text: TextInput) -> None:
+        super().__init__(text)
         self.text, self.locator = text, Locator(text)
-        self.size, self.close = text.size, text.close
-        self.stamp, self.companions = text.storage.stamp, text.storage.companions
 
 
 class ToyFormat(Format):

@@ -28,9 +28,9 @@ import re
 import stat
 import struct
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,6 @@ from cntkio.errors import ConfigError
 from cntkio.formats.contract import Ahead
 from cntkio.formats.index_cache import is_believed, opened_without_waiting, sum_of
 from cntkio.formats.output_file import written_whole
-from cntkio.formats.stores import ObjectFacts
 from cntkio.formats.table import SequenceTable
 
 logger = logging.getLogger("cntkio")
@@ -59,14 +58,6 @@ _ADVICE = "name another folder as cache"
 _SHARES_BETWEEN_COUNTS = 64
 WORTH_A_BLOCK = BLOCK // 4
 """Reads of fewer bytes, such as a few samples of a large object, do not fetch whole blocks."""
-
-
-class _Kept(NamedTuple):
-    """A block in the folder: the time of its last use, the size of its file and its name."""
-
-    time_ns: int
-    num_bytes: int
-    name: str
 
 
 def _begins_block(content: bytes, name: str) -> bool:
@@ -181,29 +172,30 @@ class CacheFolder:
     def _removed_down_to(self, most: int) -> int:
         """Remove files until at most this many bytes are left, and return how many are left."""
         files = sorted(self._files())
-        total = sum(file.num_bytes for file in files)
+        total = sum(size for _, size, _ in files)
         if total > most:
             # Remove more than required; otherwise every new block would make this process count all files again.
             most -= most // 16
-        for file in files:
+        for _, size, name in files:
             if total <= most:
                 break
             with contextlib.suppress(OSError):  # another process has removed it, or Windows has it open
-                with self._opened(file.name) as opened:
-                    is_block = _begins_block(opened.read(_HEADER), file.name)
+                with self._opened(name) as opened:
+                    is_block = _begins_block(opened.read(_HEADER), name)
                 if is_block:
-                    within, folder = self._at(file.name)
+                    within, folder = self._at(name)
                     os.unlink(within, dir_fd=folder)
-                total -= file.num_bytes
+                total -= size
         return total
 
-    def _files(self) -> Iterator[_Kept]:
+    def _files(self) -> Iterator[tuple[int, int, str]]:
+        """Yield the time of the last use of each block, the size of its file and its name."""
         with contextlib.suppress(OSError), os.scandir(self._place) as files:
             for file in files:
                 with contextlib.suppress(OSError):
                     status = file.stat(follow_symlinks=False)
                     if _NAME.fullmatch(file.name) and stat.S_ISREG(status.st_mode) and is_believed(status):
-                        yield _Kept(status.st_mtime_ns, status.st_size, file.name)
+                        yield status.st_mtime_ns, status.st_size, file.name
 
     def complain(self, error: OSError) -> None:
         """Log once that blocks cannot be kept, and that reading continues without the cache."""
@@ -300,37 +292,25 @@ class BlockCache:
             self._folder.complain(error)
 
 
-class ObjectReader(Protocol):
-    """An object that is read from its store, or through a cache."""
-
-    @property
-    def name(self) -> str:
-        """Name used in messages."""
-
-    @property
-    def facts(self) -> ObjectFacts:
-        """Size and version when it was opened."""
-
-    def require_unchanged(self) -> None:
-        """Raise an error if the object has changed since it was opened, as far as the store or earlier answers tell."""
-
-    def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> None:
-        """Fill a buffer from an offset on."""
-
-
 class CachedObject:
-    """An object that is read through a cache; an `ObjectReader` itself.
+    """An object that is read through a cache.
 
     Args:
-        of: The object in its store.
+        size: Its bytes.
+        read_into: Fills a buffer from an offset on, from the store.
+        require_unchanged: Raises an error if the object has changed since it was opened, as far as the store tells.
         blocks: Its blocks on the local disk.
     """
 
-    def __init__(self, of: ObjectReader, blocks: BlockCache) -> None:
-        self.name = of.name
-        self.facts = of.facts
-        self.require_unchanged = of.require_unchanged
-        self._object, self._blocks = of, blocks
+    def __init__(
+        self,
+        size: int,
+        read_into: Callable[[npt.NDArray[np.uint8], int], None],
+        require_unchanged: Callable[[], None],
+        blocks: BlockCache,
+    ) -> None:
+        self.require_unchanged = require_unchanged
+        self._size, self._read_stored, self._blocks = size, read_into, blocks
 
     def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> None:
         """Fill a buffer from an offset on. Raises the errors of the object."""
@@ -343,7 +323,7 @@ class CachedObject:
             else:
                 _copy_overlap(buffer, offset, np.frombuffer(content, np.uint8), number * BLOCK)
         if missing and len(buffer) < WORTH_A_BLOCK:
-            self._object.read_into(buffer, offset)
+            self._read_stored(buffer, offset)
             return
         for first, last in _runs(missing):
             self._fetch(first, last, buffer, offset)
@@ -351,8 +331,8 @@ class CachedObject:
     def _fetch(self, first: int, last: int, buffer: npt.NDArray[np.uint8], offset: int) -> None:
         """Fetch the blocks from `first` up to `last`, keep them, and copy the bytes that the buffer wants."""
         begin = first * BLOCK
-        content = np.empty(min(last * BLOCK, self.facts.size) - begin, np.uint8)
-        self._object.read_into(content, begin)
+        content = np.empty(min(last * BLOCK, self._size) - begin, np.uint8)
+        self._read_stored(content, begin)
         self.require_unchanged()
         for number in range(first, last):
             self._blocks.write(number, content[number * BLOCK - begin :][:BLOCK].tobytes())

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -27,7 +27,6 @@ from cntkio._threads import ForkLock, num_threads
 from cntkio.formats.block_cache import BlockCache, CachedObject, CacheFolder, num_bytes_in_cache
 from cntkio.formats.index_cache import CachedArrays, DamagedCacheError, IndexCache, Remaking, StoredArrays, StoredColumn
 from cntkio.formats.report import announced, passed
-from cntkio.formats.stores import ObjectFacts
 from cntkio.formats.table import SlicedNumbers, span_at
 from cntkio.formats.text_input import (
     WINDOW,
@@ -120,9 +119,6 @@ class CompressedText:
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         return {**self._stored.facts(verify=verify), "compression": self._compression}
 
-    def loads_at_once(self, chunk_size: int) -> int:
-        return self._stored.loads_at_once(chunk_size)
-
     def require_unchanged(self) -> None:
         self._stored.require_unchanged()
 
@@ -187,9 +183,12 @@ class CompressedText:
             return
         version = json.dumps(["text", self._stored.facts()], sort_keys=True)
         blocks = BlockCache(folder, self.storage.identity, self.size, version)
-        self._kept = CachedObject(
-            _Whole(self.path, ObjectFacts(self.size, version), self._in_order, self.require_unchanged), blocks
-        )
+        in_order = self._in_order
+
+        def read_into(buffer: Bytes, offset: int) -> None:
+            buffer[:] = in_order.read(offset, offset + len(buffer))
+
+        self._kept = CachedObject(self.size, read_into, self.require_unchanged, blocks)
         self.storage = self.storage._replace(only_in_order=None)
 
     def _fill(self, buffer: Bytes, begin: int) -> None:
@@ -264,18 +263,6 @@ class InOrder:
             skip -= skipped
             written += count
         return out
-
-
-class _Whole(NamedTuple):
-    """A text that can only be decompressed in order; an `ObjectReader` for `CachedObject`."""
-
-    name: str
-    facts: ObjectFacts
-    text: InOrder
-    require_unchanged: Callable[[], None]
-
-    def read_into(self, buffer: Bytes, offset: int) -> None:
-        buffer[:] = self.text.read(offset, offset + len(buffer))
 
 
 def open_compressed(

@@ -27,7 +27,7 @@ from cntkio.errors import CntkIoError
 from cntkio.formats.index_cache import CacheFiles
 from cntkio.formats.report import Observer, Report
 from cntkio.formats.table import SequenceTable
-from cntkio.formats.text_input import LOADS_AT_ONCE, Companions
+from cntkio.formats.text_input import LOADS_AT_ONCE, Storage, TextInput
 from cntkio.streams import StreamInformation
 
 Joins = Literal["anywhere", "first", "alone"]
@@ -221,36 +221,27 @@ class Index(NamedTuple):
     utterances: Utterances | None = None
 
 
-class OpenedFile(Protocol):
-    """A file that a format has opened."""
+class OpenedFile:
+    """A file that a format has opened.
 
-    @property
-    def size(self) -> int:
-        """Its bytes."""
+    Args:
+        text: Its bytes; None: the format keeps no file open.
 
-    @property
-    def stamp(self) -> object:
-        """Facts about the stored bytes when they were opened: quick to get, and different after a change."""
+    Attributes:
+        size: Its bytes.
+        stamp: Facts about the stored bytes when they were opened: quick to get, and different after a change.
+        companions: The objects next to the file, which may contain its index; None: the file is local.
+    """
 
-    @property
-    def companions(self) -> Companions | None:
-        """The objects next to the file, which may contain its index; None: the file is local."""
-
-    def close(self) -> object:
-        """Close the file. Nothing can be read afterwards."""
-
-
-class _NotKeptOpen:
-    """The `OpenedFile` of a format that reads files to the end for the index, or opens them for each chunk."""
-
-    size = 0
-    stamp = companions = None
+    def __init__(self, text: TextInput | None = None) -> None:
+        storage = Storage("") if text is None else text.storage
+        self.size, self.stamp, self.companions = 0 if text is None else text.size, storage.stamp, storage.companions
+        self._text = text
 
     def close(self) -> None:
-        """Do nothing."""
-
-
-NOT_KEPT_OPEN = _NotKeptOpen()
+        """Close the file. Nothing can be read afterwards."""
+        if self._text is not None:
+            self._text.close()
 
 
 class Format(Protocol):
@@ -272,7 +263,7 @@ class Format(Protocol):
         Raises:
             OSError: The file cannot be read.
         """
-        return NOT_KEPT_OPEN
+        return OpenedFile()
 
     def index(self, file: Any, ahead: Ahead) -> tuple[Index, list[Chunk]]:
         """Make or load the index of a file.

@@ -20,7 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from cntkio.errors import ConfigError
 from cntkio.formats.names import as_url, is_remote, shown, shown_pattern
@@ -41,47 +41,33 @@ _MOST_FILES = 1_000_000
 _NUM_SHOWN = 3
 
 
-class Lister(Protocol):
-    """Lists the files of a place, such as the local disks."""
-
-    def is_file(self, path: str) -> bool:
-        """Return whether a path is a file."""
-
-    def is_folder(self, path: str) -> bool:
-        """Return whether a path is a folder, if that is known without opening it, or ends with a slash."""
-
-    def size(self, path: str) -> int:
-        """Return the size of a file in bytes; 0 if that is not known without opening it."""
-
-    def names(self, folder: str) -> list[str]:
-        """Return the names of the files and folders in a folder, in any order; none if the folder does not exist."""
-
-    def matching(self, pattern: str) -> Iterable[str]:
-        """Return the files that match wildcards, in any order, as paths that begin like the pattern."""
-
-
 class LocalFiles:
     """Lists files of local disks. Wildcards match no name that begins with a dot."""
 
     def is_file(self, path: str) -> bool:
+        """Return whether a path is a file."""
         return Path(path).is_file()
 
     def is_folder(self, path: str) -> bool:
+        """Return whether a path is a folder, if that is known without opening it, or ends with a slash."""
         return Path(path).is_dir()
 
     def size(self, path: str) -> int:
+        """Return the size of a file in bytes; 0 if that is not known without opening it."""
         try:
             return os.stat(path).st_size  # noqa: PTH116 - many paths
         except (OSError, ValueError):  # ValueError: a zero byte
             return 0
 
     def names(self, folder: str) -> list[str]:
+        """Return the names of the files and folders in a folder, in any order; none if the folder does not exist."""
         try:
             return os.listdir(folder)  # noqa: PTH208 - `Path.iterdir` makes an object of each name
         except OSError:
             return []
 
     def matching(self, pattern: str) -> Iterable[str]:
+        """Return the files that match wildcards, in any order, as paths that begin like the pattern."""
         # With ten thousand files, `Path` takes twice as long.
         return filter(os.path.isfile, glob.iglob(_with_literal_folders(pattern), recursive=True))  # noqa: PTH207
 
@@ -97,6 +83,8 @@ def _with_literal_folders(pattern: str) -> str:
 
 
 LOCAL = LocalFiles()
+Lister: TypeAlias = LocalFiles | RemoteFiles
+"""Lists the files of a place."""
 
 
 def lister_of(path: str, remote: Remote | None = None) -> Lister:

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
+
+from cntkio.formats.remote import Remote
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
 # A `pathlib.Path` turns two slashes into a single slash.
 _SCHEME_OF_PATH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?=[^/])")
 
 
-class HasStore(Protocol):
-    """Options of remote stores, as far as names depend on them: `cntkio.Remote`."""
-
-    @property
-    def store(self) -> Any:
-        """The store, which has all files, whatever their names look like; None: names say where files are."""
-
-
-def is_remote(path: str, remote: HasStore | None = None) -> bool:
+def is_remote(path: str, remote: Remote | None = None) -> bool:
     """Return whether a path names a file of a remote store: it has a scheme, or the options have a store.
 
     Example:

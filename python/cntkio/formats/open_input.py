@@ -20,7 +20,7 @@ import numpy as np
 
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats import compressed
-from cntkio.formats.block_cache import BlockCache, CachedObject, ObjectReader, cache_folder
+from cntkio.formats.block_cache import BlockCache, CachedObject, cache_folder
 from cntkio.formats.compressed import ENDINGS, first_text, open_compressed
 from cntkio.formats.file_lists import sizes_of
 from cntkio.formats.names import as_url, is_remote
@@ -49,7 +49,7 @@ LEAST_GAP = 1 << 20
 """Number of bytes that take about as long to read as a request waits for its answer."""
 
 
-def open_reader(found: RemoteObject, remote: Remote) -> ObjectReader:
+def open_reader(found: RemoteObject, remote: Remote) -> RemoteObject | CachedObject:
     """Return an object that is read through a cache if the options name one.
 
     Raises:
@@ -65,7 +65,8 @@ def open_reader(found: RemoteObject, remote: Remote) -> ObjectReader:
             key="cache",
         )
     folder = cache_folder(str(remote.cache), remote.cache_limit)
-    return CachedObject(found, BlockCache(folder, found.identity, found.facts.size, found.facts.version))
+    blocks = BlockCache(folder, found.identity, found.facts.size, found.facts.version)
+    return CachedObject(found.facts.size, found.read_into, found.require_unchanged, blocks)
 
 
 class RemoteCompanions:
@@ -118,9 +119,9 @@ class RemoteInput:
             companions=RemoteCompanions(path, remote),
             stamp=self._object.facts,
             least_gap=LEAST_GAP if remote.cache is None else None,
+            num_requests=remote.num_requests,
         )
         self.size = self._object.facts.size
-        self._num_requests = remote.num_requests
         self._head = b""
         self._content = ""
         self._samples: dict[int, bytes | None] = dict.fromkeys(sample_offsets(self.size))
@@ -154,11 +155,6 @@ class RemoteInput:
 
     source_to_parse = source
 
-    def loads_at_once(self, chunk_size: int) -> int:
-        """Return a number that keeps the maximum number of requests under way while other chunks are parsed."""
-        parts_of_chunk = max(min(chunk_size, self.size) // PART, 1)
-        return LOADS_AT_ONCE + 2 * self._num_requests // parts_of_chunk
-
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         """Return size and version, as the store reports them now; without a version, also a checksum of samples."""
         self._object.require_unchanged()
@@ -172,6 +168,11 @@ class RemoteInput:
 
     def close(self) -> None:
         self._samples.clear()
+
+
+def loads_at_once(text: TextInput, chunk_size: int) -> int:
+    """Return how many chunks to load at once, so that all requests are under way while other chunks are parsed."""
+    return LOADS_AT_ONCE + 2 * text.storage.num_requests // max(min(chunk_size, text.size) // PART, 1)
 
 
 _MAGIC_SIZE = 4

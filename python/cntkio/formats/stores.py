@@ -39,9 +39,10 @@ import re
 import socket
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -72,28 +73,37 @@ class ObjectFacts(NamedTuple):
     version: str
 
 
-class StoredObject(Protocol):
-    """An object of a store. Any thread may call the methods. All exceptions of the store's library are possible."""
+class StoredObject(ABC):
+    """An object of a store. Any thread may call the methods. All exceptions of the store's library are possible.
 
-    @property
-    def name(self) -> str:
-        """Name used in messages."""
+    Args:
+        path: The object.
+        remote: Options of the store.
+
+    Attributes:
+        name: Name used in messages.
+        is_conditional: True if `read` fails when the object has another version.
+        is_secret: True if the object's URL contains a password or a signature, which the errors of its library may
+            show.
+    """
+
+    is_conditional = False
+    is_secret = False
+
+    def __init__(self, path: str, remote: Remote) -> None:
+        self.name, self._remote, self._store = path, remote, remote.store
+        self._process = os.getpid()
 
     @property
     def identity(self) -> str:
         """The object for caches; see `cntkio.formats.remote`."""
+        return identity_of(self._store, [self.name], self._remote.own_identity)
 
-    @property
-    def is_conditional(self) -> bool:
-        """True if `read` fails when the object has another version."""
-
-    @property
-    def is_secret(self) -> bool:
-        """True if the object's URL contains a password or a signature, which the errors of its library may show."""
-
+    @abstractmethod
     def facts(self) -> ObjectFacts:
         """Ask the store for the facts."""
 
+    @abstractmethod
     def read(self, begin: int, end: int, version: str) -> bytes | memoryview:
         """Make one request for a range; the store may return less or more than that.
 
@@ -101,8 +111,14 @@ class StoredObject(Protocol):
             CorpusError: The object has another version.
         """
 
+    @abstractmethod
     def write(self, content: bytes) -> None:
         """Write the object; an existing object is replaced."""
+
+    @staticmethod
+    @abstractmethod
+    def matching(pattern: str, remote: Remote) -> list[str]:
+        """Return the names of the objects that match a pattern, in any order."""
 
 
 def stored_object(path: str, remote: Remote | None = None) -> StoredObject:
@@ -112,7 +128,7 @@ def stored_object(path: str, remote: Remote | None = None) -> StoredObject:
         ConfigError: The library for the store is not installed, or the store is of an unknown kind.
     """
     remote = remote or default_remote()
-    return _kind_of(remote)[0](path, remote)
+    return _kind_of(remote)(path, remote)
 
 
 def matching_objects(pattern: str, remote: Remote | None = None) -> list[str]:
@@ -134,7 +150,7 @@ def matching_objects(pattern: str, remote: Remote | None = None) -> list[str]:
     """
     remote = remote or default_remote()
     try:
-        return sorted(_kind_of(remote)[1](pattern, remote), key=os.fsencode)
+        return sorted(_kind_of(remote).matching(pattern, remote), key=os.fsencode)
     except CntkIoError:
         raise
     except FileNotFoundError:
@@ -172,7 +188,7 @@ def hint_on_memory(path: str, remote: Remote | None = None) -> str:
 
 
 class RemoteFiles:
-    """Lists the files of remote stores, for patterns; a `cntkio.formats.file_lists.Lister`.
+    """Lists the files of remote stores; see `cntkio.formats.file_lists.LocalFiles`.
 
     Args:
         remote: Options of the store.
@@ -201,17 +217,11 @@ class RemoteFiles:
         return matching_objects(pattern, self._remote)
 
 
-def _kind_of(
-    remote: Remote,
-) -> tuple[Callable[[str, Remote], StoredObject], Callable[[str, Remote], Iterable[str]]]:
-    """Return the class of objects and the function that lists them, for the library that the store comes from."""
-    kinds: dict[str, tuple[Callable[[str, Remote], StoredObject], Callable[[str, Remote], Iterable[str]]]] = {
-        "fsspec": (_OfFsspec, _listed_by_fsspec),
-        "obstore": (_OfObstore, _listed_by_obstore),
-        "pyarrow": (_OfPyarrow, _listed_by_pyarrow),
-    }
+def _kind_of(remote: Remote) -> type[StoredObject]:
+    """Return the class of objects for the library that the store comes from."""
+    kinds = {"fsspec": _OfFsspec, "obstore": _OfObstore, "pyarrow": _OfPyarrow}
     if remote.store is None:
-        return kinds["fsspec"]
+        return _OfFsspec
     libraries = {base.__module__.partition(".")[0] for base in type(remote.store).__mro__}
     for library, kind in kinds.items():  # a file system of fsspec may come with another library
         if library in libraries:
@@ -279,15 +289,12 @@ class _FileSystem:
         return self._made
 
 
-class _OfFsspec:
-    is_conditional = False
-
+class _OfFsspec(StoredObject):
     def __init__(self, path: str, remote: Remote) -> None:
+        super().__init__(path, remote)
         self.name = shown(path)
         self.is_secret = self.name != path
-        self._url, self._remote = path, remote
-        self._system = _FileSystem(path, remote)
-        self._process = os.getpid()
+        self._url, self._system = path, _FileSystem(path, remote)
 
     @property
     def identity(self) -> str:
@@ -334,6 +341,17 @@ class _OfFsspec:
     def write(self, content: bytes) -> None:
         self._call("pipe_file", content)
 
+    @staticmethod
+    def matching(pattern: str, remote: Remote) -> list[str]:
+        system, path = _FileSystem(pattern, remote).get()
+        system.invalidate_cache()
+        names = [name for name, info in system.glob(path, detail=True).items() if info.get("type") != "directory"]
+        if remote.store is not None:
+            return names
+        urls = map(system.unstrip_protocol, names)
+        # Some file systems begin each path with a slash.
+        return list(urls) if ":///" in pattern else [url.replace(":///", "://", 1) for url in urls]
+
 
 class WrongRangeError(OSError):
     """A server returned other bytes than requested."""
@@ -360,17 +378,6 @@ async def _range_by_http(system: Any, url: str, begin: int, end: int) -> bytes:
         return b"".join(parts)
 
 
-def _listed_by_fsspec(pattern: str, remote: Remote) -> list[str]:
-    system, path = _FileSystem(pattern, remote).get()
-    system.invalidate_cache()
-    names = [name for name, info in system.glob(path, detail=True).items() if info.get("type") != "directory"]
-    if remote.store is not None:
-        return names
-    urls = map(system.unstrip_protocol, names)
-    # Some file systems begin each path with a slash.
-    return list(urls) if ":///" in pattern else [url.replace(":///", "://", 1) for url in urls]
-
-
 # -------------------------------------------------------------------------------------------------------------- obstore
 
 _process_of_obstore: int | None = None
@@ -394,19 +401,8 @@ def _require_no_fork(process: int) -> None:
         )
 
 
-class _OfObstore:
+class _OfObstore(StoredObject):
     is_conditional = True
-    is_secret = False
-
-    def __init__(self, path: str, remote: Remote) -> None:
-        self.name = path
-        self._store = remote.store
-        self._own = remote.own_identity
-        self._process = os.getpid()
-
-    @property
-    def identity(self) -> str:
-        return identity_of(self._store, [self.name], self._own)
 
     def facts(self) -> ObjectFacts:
         _require_no_fork(self._process)
@@ -424,28 +420,19 @@ class _OfObstore:
         _require_no_fork(self._process)
         self._store.put(self.name, content)
 
-
-def _listed_by_obstore(pattern: str, remote: Remote) -> list[str]:
-    _require_no_fork(os.getpid())
-    return _that_match(pattern, (found["path"] for batch in remote.store.list(_folder_of(pattern)) for found in batch))
+    @staticmethod
+    def matching(pattern: str, remote: Remote) -> list[str]:
+        _require_no_fork(os.getpid())
+        return _that_match(
+            pattern, (found["path"] for batch in remote.store.list(_folder_of(pattern)) for found in batch)
+        )
 
 
 # -------------------------------------------------------------------------------------------------------------- pyarrow
 
 
-class _OfPyarrow:
-    is_conditional = False
-    is_secret = False
-
-    def __init__(self, path: str, remote: Remote) -> None:
-        self.name = path
-        self._store = remote.store
-        self._own = remote.own_identity
-        self._file: Any = None
-
-    @property
-    def identity(self) -> str:
-        return identity_of(self._store, [self.name], self._own)
+class _OfPyarrow(StoredObject):
+    _file: Any = None
 
     def facts(self) -> ObjectFacts:
         from pyarrow.fs import FileType
@@ -466,12 +453,12 @@ class _OfPyarrow:
         with self._store.open_output_stream(self.name) as file:
             file.write(content)
 
+    @staticmethod
+    def matching(pattern: str, remote: Remote) -> list[str]:
+        from pyarrow.fs import FileSelector, FileType
 
-def _listed_by_pyarrow(pattern: str, remote: Remote) -> list[str]:
-    from pyarrow.fs import FileSelector, FileType
-
-    found = remote.store.get_file_info(FileSelector(_folder_of(pattern), allow_not_found=True, recursive=True))
-    return _that_match(pattern, (info.path for info in found if info.type == FileType.File))
+        found = remote.store.get_file_info(FileSelector(_folder_of(pattern), allow_not_found=True, recursive=True))
+        return _that_match(pattern, (info.path for info in found if info.type == FileType.File))
 
 
 # ------------------------------------------------------------------------------------------------------------- patterns

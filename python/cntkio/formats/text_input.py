@@ -136,6 +136,7 @@ class Storage(NamedTuple):
         stamp: Facts about the stored bytes when they were opened: quick to get, and different after a change.
         least_gap: Least bytes of a gap between two wanted ranges that is worth a `read_into` for each range. None:
             `source` is best, because the core skips gaps by itself, or because a cache keeps all bytes.
+        num_requests: Number of requests to a store to keep under way; 0: reading waits for no network.
     """
 
     identity: str
@@ -147,6 +148,7 @@ class Storage(NamedTuple):
     points_cache: Path | None = None
     stamp: object = None
     least_gap: int | None = None
+    num_requests: int = 0
 
 
 class TextInput(ReadableText, Protocol):
@@ -161,9 +163,6 @@ class TextInput(ReadableText, Protocol):
 
     def source_to_parse(self, begin: int, end: int) -> CoreText | PackedText:
         """Return the source from which the parser reads the bytes of a chunk."""
-
-    def loads_at_once(self, chunk_size: int) -> int:
-        """Return the number of chunks of this size in bytes to load at once: more if reading waits for a network."""
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         """Return facts that identify the stored bytes, as they are now: size and times, or an ETag; JSON-able.
@@ -518,9 +517,6 @@ class InputFile:
         if verify:
             found["whole"] = _core.file_check_sum((self.number, status.st_size), num_threads())
         return found
-
-    def loads_at_once(self, chunk_size: int) -> int:
-        return LOADS_AT_ONCE
 
     @property
     def handle(self) -> tuple[int, int]:

@@ -16,7 +16,17 @@ from cntkio.arguments import check_fields, float_type, path_texts
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cbf.header import Fault, Header, StreamHeader, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
-from cntkio.formats.contract import OPENING, Ahead, Deserializer, Format, Index, Loaded, Opening, PlacesInFiles
+from cntkio.formats.contract import (
+    OPENING,
+    Ahead,
+    Deserializer,
+    Format,
+    Index,
+    Loaded,
+    OpenedFile,
+    Opening,
+    PlacesInFiles,
+)
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import file_fingerprint
@@ -134,14 +144,10 @@ class CBFLayout(NamedTuple):
     schema: list[ColumnSchema]
 
 
-class _OpenFile:
-    """A binary file; an `OpenedFile`."""
-
-    companions = None
-
+class _OpenFile(OpenedFile):
     def __init__(self, path: str) -> None:
         self.text = InputFile(path)
-        self.size, self.stamp, self.close = self.text.size, self.text.storage.stamp, self.text.close
+        super().__init__(self.text)
         try:
             self.binary = _core.BinaryFile(self.text.number, in_utf8(path))
         except BaseException:

@@ -29,6 +29,7 @@ from cntkio.formats.contract import (
     Format,
     Index,
     Loaded,
+    OpenedFile,
     Opening,
     PlacesInFiles,
 )
@@ -61,7 +62,7 @@ from cntkio.formats.detect import old_line_ends, other_in
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import LEAST_CACHED, CacheFiles, file_fingerprint
 from cntkio.formats.names import is_remote
-from cntkio.formats.open_input import open_input, presumed_sizes, text_sizes
+from cntkio.formats.open_input import loads_at_once, open_input, presumed_sizes, text_sizes
 from cntkio.formats.remote import Remote, default_remote, located
 from cntkio.formats.report import UNKNOWN_NAME, announced_together
 from cntkio.formats.table import NO_SEQUENCES, key_value, span_at
@@ -238,8 +239,8 @@ def opened_texts(options: CTFDeserializer, make: Callable[[int, bool], CTFFormat
     return corpus
 
 
-class OpenText:
-    """A text that is open; an `OpenedFile`.
+class OpenText(OpenedFile):
+    """A text that is open.
 
     Attributes:
         text: The text.
@@ -247,10 +248,9 @@ class OpenText:
     """
 
     def __init__(self, text: TextInput) -> None:
+        super().__init__(text)
         self.text = text
         self.locator = Locator(text)
-        self.size, self.close = text.size, text.close
-        self.stamp, self.companions = text.storage.stamp, text.storage.companions
 
 
 class CTFFormat(Format):
@@ -351,7 +351,7 @@ class CTFFormat(Format):
             made.num_lines,
             "" if made.table.num_sequences else self.why_empty(text),
             CacheFiles.of((made.cache, text.storage.points_cache), made.writer),
-            loads_at_once=text.loads_at_once(self.options.chunk_size_in_bytes),
+            loads_at_once=loads_at_once(text, self.options.chunk_size_in_bytes),
         )
         return index, list(made.parsed)
 
