@@ -18,6 +18,9 @@ settings.register_profile("thorough", deadline=None, print_blob=True, suppress_h
 settings.register_profile("quick", settings.get_profile("thorough"), max_examples=34, derandomize=True)
 settings.load_profile("quick")
 
+# Threads of OpenMP wait for work in a loop, and so take the cores from the other processes of tests.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 # Ray's own limits for starting its processes are too short for a busy machine; pages and programs of Ray inherit these.
 os.environ |= {
     "RAY_gcs_server_port_wait_time_s": "250",

@@ -23,11 +23,9 @@ import importlib
 import io
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import tomllib
 import warnings
 from collections.abc import Iterator
@@ -36,8 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cntkio.cli import main
-from support import ROOT, house
+from support import ROOT, commands, house
 from support.programs import run_together
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
@@ -56,7 +53,6 @@ OPTIONAL_PACKAGES = {
     "pyspark",
     "dask",
 }
-HOSTILE_TO_FORKS = OPTIONAL_PACKAGES - {"torch", "fsspec"}
 OPTIONAL_MODULES = ("arrow", "jax", "ray", "spark", "torch")
 CLUSTERS = {"ray", "spark"}  # starting them takes many seconds: their pages belong to `make test-ray` and `test-spark`
 IS_MISSING = 77  # exit status
@@ -185,35 +181,16 @@ def run_examples(examples: doctest.DocTest) -> None:
 
 def run_command(command: str, shown: str, place: str) -> None:
     """Run a command of a console block; compare its output, or, where none is shown, its exit status."""
-    is_plain = command.startswith("cntkio ") and not set(command) & set("|&;<>$")
-    if is_plain and not HOSTILE_TO_FORKS & sys.modules.keys():
-        status, printed = run_in_fork(shlex.split(command)[1:])
-    else:
-        status, printed = run_in_bash(command)
+    status, printed = run_in_bash(command)
     if shown.strip():
         assert agrees(shown, printed), f"{place}: $ {command}\nshows\n{shown}\nand printed\n{printed}"
     else:
         assert status == 0, f"{place}: $ {command}\n{printed}"
 
 
-def run_in_fork(arguments: list[str]) -> tuple[int, str]:
-    """Run the command `cntkio` in a fork, without the time that Python and NumPy need to start."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as printed:
-        child = os.fork()
-        if child == 0:
-            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-                status = main(arguments)
-            printed.flush()
-            os._exit(status)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        printed.seek(0)
-        return status, printed.read()
-
-
 def run_in_bash(command: str) -> tuple[int, str]:
     # Without MAKELEVEL and MAKEFLAGS, which `make test` sets, `make` prints what it prints in a terminal.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     finished = subprocess.run(
         ["bash", "-c", command],
         env=environment,
@@ -274,14 +251,15 @@ def docstring_examples(module: str) -> list[doctest.DocTest]:
 
 def in_a_process(kind: str, what: str, folder: Path) -> None:
     """Run this file as a program, for a page or for a module's docstrings."""
-    (ran,) = run_together(__file__, [kind, what], folder=folder)
+    (ran,) = run_together(__file__, [kind, what, commands.environment()["PATH"]], folder=folder)
     if ran.status == IS_MISSING:
         pytest.skip(ran.printed.strip())
     assert ran.status == 0, f"{ran.printed}{ran.complaints}"
 
 
-def as_program(kind: str, what: str) -> int:
-    """Run a page or docstrings for `in_a_process`; print the frameworks that are missing."""
+def as_program(kind: str, what: str, path: str) -> int:
+    """Run a page or docstrings for `in_a_process`, with a search path; print the frameworks that are missing."""
+    os.environ["PATH"] = path
     with (ROOT / "pyproject.toml").open("rb") as file:
         filters = tomllib.load(file)["tool"]["pytest"]["ini_options"]["filterwarnings"]
     for text in filters:  # as pytest has them: action:message:category

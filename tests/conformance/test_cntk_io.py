@@ -492,7 +492,7 @@ def test_every_sample_comes_once_a_sweep_across_checkpoints(longest: int, num_se
         StreamInformation("x", 0, "dense", np.float32, (2, 3)),
         StreamInformation("y", 1, "sparse", np.float32, (3,)),
     ]
-    chunks, samples = made_chunks(15, num_sequences, longest)
+    chunks, samples = made_chunks(6, num_sequences, longest)
     window = {"randomization_window_in_chunks": 5} if randomize else {}
     source = MinibatchSource(Chunks(streams, chunks), randomize=randomize, max_sweeps=2, **window)
     source.restore_from_checkpoint(source.get_checkpoint_state())

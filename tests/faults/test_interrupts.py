@@ -48,9 +48,9 @@ def never(action: Callable[[], Any]) -> bool:
 
 
 def moments(name: str = "") -> Iterator[At]:
-    """Yield events as long as the previous was reached: all, or in `make test` every eleventh, others for each kind."""
+    """Yield events as long as the previous was reached: all, or in `make test` every 17th, others for each kind."""
     first = list(KINDS).index(name) if name else 0
-    for event_number in itertools.count(first % step(11), step(11)):
+    for event_number in itertools.count(first % step(17), step(17)):
         at = At(event_number)
         yield at
         if not at.was_reached:
@@ -74,7 +74,7 @@ def test_later_reads_can_be_interrupted_at_every_step(name: str, folder: Path) -
         lockstep = Lockstep(KINDS[name], folder, never)
         of_all_sizes = sizes()
         lockstep.read(next(of_all_sizes))
-        for event_number in range(first, 150, step(5)):
+        for event_number in range(first, 150, step(7)):
             lockstep.interrupted = At(event_number)
             if lockstep.read(next(of_all_sizes)):
                 lockstep.restore()
@@ -120,6 +120,6 @@ def test_a_conversion_can_be_interrupted_at_every_step(what: str, folder: Path, 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_interrupts_at_random_moments_lose_nothing_in_separate_processes(first: bool) -> None:
-    arguments = ["--moments", str(rounds(60)), "--seed", "1", *(["--first"] if first else [])]
+    arguments = ["--moments", str(rounds(30)), "--seed", "1", *(["--first"] if first else [])]
     done = subprocess.run([sys.executable, PROGRAM, *arguments], timeout=300, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -180,10 +180,10 @@ def test_processes_share_one_cache_and_its_limit(tmp_path: Path) -> None:
 
 
 def test_processes_that_share_a_cache_exceed_the_limit_only_a_little(tmp_path: Path) -> None:
-    limit, size, num_processes = 640_000, 1000, 5
+    limit, size, num_processes = 160_000, 1000, 5
     caches = [BlockCache(CacheFolder(str(tmp_path), limit), f"{index}", 1 << 40, "1") for index in range(num_processes)]
     largest = 0
-    for number in range(400):
+    for number in range(100):
         for cache in caches:
             cache.write(number, bytes(size))
         largest = max(largest, sum(path.stat().st_size for path in tmp_path.glob("*/*-*")))

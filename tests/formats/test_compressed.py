@@ -34,6 +34,7 @@ from cntkio.formats.open_input import open_input, text_sizes
 from cntkio.formats.text_input import InputFile, Locator, has_byte, windows_of
 from cntkio.hints import COMMAND, CONFIGURATION, PYTHON, Wording, advising
 from support.packers import PACKERS, frames, member_of_blocks, one_frame, written_by_us
+from support.rounds import rounds
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), s=StreamDef(field="s", shape=9, is_sparse=True))
 OTHER = StreamDefs(y=StreamDef(field="y", shape=1))
@@ -76,7 +77,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch, source: random.Random) -> None:
     monkeypatch.setenv("CNTKIO_NUM_THREADS", str(source.choice((1, 3))))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(rounds(9)))
 @pytest.mark.parametrize("packer", PACKERS)
 def test_a_compressed_text_equals_the_plain_text(
     packer: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -111,16 +111,23 @@ def test_a_mixture_stops_when_its_parts_have_finished_a_sweep(folder: Path, stop
         assert all({keys for of_one, batch in found if of_one == name for keys in batch} for name in "abc")
 
 
-@pytest.mark.parametrize("stop", ["first", "all", "forever"])
-@pytest.mark.parametrize("first", [0, 13])
+@pytest.mark.parametrize(
+    ("stop", "first"),
+    [
+        ("first", 0),
+        ("all", 13),
+        ("forever", 0),
+        *(pytest.param(*case, marks=pytest.mark.thorough) for case in (("first", 13), ("all", 0), ("forever", 13))),
+    ],
+)
 def test_the_plan_of_a_mixture_agrees_with_its_minibatches(folder: Path, stop: str, first: int) -> None:
     with make(folder, stop=stop) as mixture:
         read(mixture, first)
         plan = mixture.plan(POOLED)
-        steps = plan.steps(200)
+        steps = plan.steps(100)
         found = [
             (minibatch.source, minibatch.keys_of_sequences.tolist(), minibatch.end_of_sweep)
-            for minibatch in itertools.islice(mixture.minibatches(POOLED), 200)
+            for minibatch in itertools.islice(mixture.minibatches(POOLED), 100)
         ]
     assert steps.num_sequences.tolist() == [len(keys) for _, keys, _ in found]
     assert steps.ends_of_sweep.tolist() == [end for *_, end in found]

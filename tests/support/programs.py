@@ -56,7 +56,7 @@ def run_together(program: str | Path, *calls: Sequence[object], folder: Path | N
 
 def _run(program: str, arguments: list[str], folder: Path, printed: Path, complaints: Path) -> None:
     multiprocessing.set_start_method("fork", force=True)  # what a program of its own would have
-    os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}  # idle threads of OpenMP would use the cores
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     os.chdir(folder)
     sys.argv = [program, *arguments]
     with (

@@ -28,6 +28,7 @@ from cntkio.timeline import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow.timeline import SlowTimeline, order_of_chunks, windows
+from support.rounds import rounds
 from support.twister import draws
 
 Chunks = list[list[int]]
@@ -560,7 +561,7 @@ def compare(number: int) -> None:
         positions.append(slow.position)
 
 
-@pytest.mark.parametrize("hundred", range(20))
+@pytest.mark.parametrize("hundred", range(rounds(30)))
 def test_the_fast_timeline_agrees_with_the_slow_timeline(hundred: int) -> None:
     for number in range(100 * hundred, 100 * hundred + 100):
         compare(number)

@@ -1,0 +1,95 @@
+"""The command `cntkio` without the half second of processor time that Python and NumPy need to start.
+
+Each call is a fork of a server that has imported the package. A small program named `cntkio` sends it the arguments,
+the folder, the environment and its standard streams, so that shells find and run it like the installed command.
+"""
+
+import atexit
+import contextlib
+import functools
+import json
+import os
+import runpy
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+_CLIENT = """#!{python} -IS
+import json, os, socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.connect({address!r})
+call = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)])
+socket.send_fds(server, [call.encode()], [0, 1, 2])
+server.shutdown(socket.SHUT_WR)
+sys.exit(int(server.recv(9)))
+"""
+
+
+def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Call the command; the options are those of `subprocess.run`."""
+    options = {"text": True} | options
+    return subprocess.run([_server() / "cntkio", *arguments], capture_output=True, timeout=300, check=False, **options)
+
+
+def environment() -> dict[str, str]:
+    """Return an environment in which shells find the command `cntkio`, and Python as `python`."""
+    path = os.pathsep.join([str(_server()), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path}
+
+
+@functools.cache
+def _server() -> Path:
+    """Start a server that ends with this process; return the folder of its command."""
+    ending = contextlib.ExitStack()
+    atexit.register(ending.close)
+    folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="cntkio-")))
+    address, command = str(folder / "socket"), folder / "cntkio"
+    start = [sys.executable, __file__, address]
+    server = ending.enter_context(subprocess.Popen(start, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+    assert server.stdout is not None and server.stdout.readline() == b"ready\n"
+    command.write_text(_CLIENT.format(python=sys.executable, address=address), encoding="utf-8")
+    command.chmod(0o755)
+    return folder
+
+
+def _accept_calls(address: str) -> None:
+    """Return in a fork for each call, with its arguments, folder, environment and streams; exit with standard input."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen(16)
+    print("ready", flush=True)
+    while listener in select.select([listener, 0], [], [])[0]:
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            call, streams, *_ = socket.recv_fds(connection, 1 << 20, 3)
+            while more := connection.recv(1 << 20):
+                call += more
+            command = os.fork()
+            if command == 0:
+                break
+            connection.send(b"%d" % (os.waitstatus_to_exitcode(os.waitpid(command, 0)[1]) % 256))
+            os._exit(0)
+        connection.close()
+        while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG):
+            pass
+    else:
+        sys.exit()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    listener.close()
+    sys.argv[1:], folder, variables = json.loads(call)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(variables)
+
+
+if __name__ == "__main__":
+    import cntkio.cli
+
+    assert cntkio.cli.main
+    _accept_calls(sys.argv[1])
+    runpy.run_module("cntkio", run_name="__main__", alter_sys=True)
