@@ -229,6 +229,7 @@ COUNTS: ConfigOption[tuple[int, ...]] = ConfigOption(
 LONGEST_UTTERANCE = ConfigOption(
     "maxUtteranceLength", "max_utterance_length", Section.integer, DEFAULT_MAX_UTTERANCE_LENGTH
 )
+READ_METHOD = ConfigOption("readMethod", "read_method", Section.text, "blockRandomize")
 MINIBATCH_MODE = ConfigOption("minibatchMode", "minibatch_mode", Section.text, "partial")
 PAGE_FILE_PATH = ConfigOption("pageFilePath", "page_file_path", Section.text, "")
 TRACE_LEVEL = ConfigOption("traceLevel", "trace_level", Section.integer, 1)
@@ -236,8 +237,9 @@ TRACE_LEVEL = ConfigOption("traceLevel", "trace_level", Section.integer, 1)
 ATTRIBUTES: dict[Kind, tuple[ConfigOption[Any], ...]] = {
     "CNTKTextFormatReader": (SEED, KEEP_DATA, FRAME_MODE),
     "CNTKBinaryReader": (SEED, KEEP_DATA),
-    "HTKDeserializers": (SEED, KEEP_DATA, HTK_FRAME_MODE, TRUNCATED, TRUNCATION_LENGTH, COUNTS),
+    "HTKDeserializers": (READ_METHOD, SEED, KEEP_DATA, HTK_FRAME_MODE, TRUNCATED, TRUNCATION_LENGTH, COUNTS),
     "HTKMLFReader": (
+        READ_METHOD,
         SEED,
         MINIBATCH_MODE,
         HTK_FRAME_MODE,
@@ -265,7 +267,7 @@ TEXT_READER = _known("readerType verbosity " + _RANDOMIZATION, ATTRIBUTES["CNTKT
 BINARY_READER = _known("readerType " + _RANDOMIZATION, ATTRIBUTES["CNTKBinaryReader"], BINARY)
 # The further keys in the section of an HTK reader are names of streams.
 HTK_READER = _known(
-    "readerType readMethod randomize checkData useNumericSequenceKeys hashSequenceKeys verbosity action precision "
+    "readerType randomize checkData useNumericSequenceKeys hashSequenceKeys verbosity action precision "
     "useMersenneTwisterRand unigram traceLevel definesMBSize maxSequenceSize",
     ATTRIBUTES["HTKMLFReader"],
 )
@@ -330,18 +332,6 @@ NUMERIC_KEYS_WITHOUT_EFFECT = (
     *_rows("keys that are numbers are always compared as numbers", useNumericSequenceKeys=True, is_inherited=True),
 )
 _VERBOSITY = _rows("traceLevel says what is logged", verbosity="0")
-_LOCAL_TIMELINE = _rows("only the composite reader has it", localTimeline=False)
-_OF_COMPOSITE = (*_rows("only the composite reader has it", rightSplice="0", maxErrors="0"), *_LOCAL_TIMELINE)
-_OF_SPEECH = (
-    *_rows("only the readers of HTK have it", readMethod="blockRandomize", nbruttsineachrecurrentiter="1"),
-    *_rows("only HTKMLFReader has it", minibatchMode="partial", maxUtteranceLength=None, pageFilePath=None),
-)
-_OF_FILES = (
-    *_VERBOSITY,
-    *_OF_SPEECH,
-    *_rows("the composite reader truncates sequences", truncated=False, truncationLength="0", rightSplice="0"),
-    *_LOCAL_TIMELINE,
-)
 _IN_BINARY_FILES = (
     *_rows("no error in a binary file is forgiven", maxErrors="0"),
     *_rows("a binary file has no ids", skipSequenceIds=False),
@@ -353,18 +343,46 @@ _OF_HTK = (
     *TEXT_KEYS_WITHOUT_EFFECT,
     *_rows("the window is the value of randomize", randomizationWindow=None),
     *_rows("the window is the value of randomize, in samples", sampleBasedRandomizationWindow=None),
-    *_OF_COMPOSITE,
 )
+# Usual values that differ from the default: classic readers have no local timeline, and any path or limit is a wish.
+_USUAL: dict[str, bool | None] = {"localTimeline": False, "maxUtteranceLength": None, "pageFilePath": None}
+
+
+def _of_others(kind: Kind, *rows: WithoutEffect, known: str = "") -> tuple[WithoutEffect, ...]:
+    """Return rows for a reader, and rows for the keys that only the tables of other readers have.
+
+    Args:
+        kind: The reader.
+        rows: Rows with reasons of their own.
+        known: Further keys that the reader has, for its deserializer.
+    """
+    readers: dict[str, list[str]] = {}
+    usual: dict[str, Any] = {}
+    for reader, options in ATTRIBUTES.items():
+        for option in options:
+            readers.setdefault(option.key, []).append("the composite reader" if reader == "composite" else reader)
+            usual.setdefault(option.key, option.default)
+    own = {*known.split(), *(option.key for option in ATTRIBUTES[kind]), *(row.key for row in rows)}
+    others = []
+    for key, (*several, last) in readers.items():
+        if key not in own:
+            reason = f"{', '.join(several)} and {last} have it" if several else f"only {last} has it"
+            default = usual[key]
+            if not isinstance(default, bool):
+                default = ":".join(map(str, default)) if isinstance(default, tuple) else str(default)
+            others.append(WithoutEffect(key, _USUAL.get(key, default), reason))
+    return (*rows, *others)
+
+
+_IN_DESERIALIZERS = "it belongs in the section of a deserializer"
 READER_WITHOUT_EFFECT: dict[Kind, tuple[WithoutEffect, ...]] = {
-    "CNTKTextFormatReader": _OF_FILES,
-    "CNTKBinaryReader": (*_OF_FILES, *_IN_BINARY_FILES, *_rows("the composite reader has it", frameMode=False)),
-    "HTKDeserializers": (
-        *_OF_HTK,
-        *_rows("only HTKMLFReader has it", minibatchMode="partial", is_inherited=True),
-        *_rows("only HTKMLFReader has it; streams have maxSequenceSize", maxUtteranceLength=None),
-        *_rows("only HTKMLFReader has it", pageFilePath=None),
+    "CNTKTextFormatReader": _of_others("CNTKTextFormatReader", *_VERBOSITY, known="maxErrors"),
+    "CNTKBinaryReader": _of_others("CNTKBinaryReader", *_VERBOSITY, *_IN_BINARY_FILES),
+    "HTKDeserializers": _of_others(
+        "HTKDeserializers", *_OF_HTK, *_rows("only HTKMLFReader has it", minibatchMode="partial", is_inherited=True)
     ),
-    "HTKMLFReader": (
+    "HTKMLFReader": _of_others(
+        "HTKMLFReader",
         *_OF_HTK,
         *_rows(
             "the random numbers are always drawn with the Mersenne twister",
@@ -373,24 +391,17 @@ READER_WITHOUT_EFFECT: dict[Kind, tuple[WithoutEffect, ...]] = {
         ),
         *_rows("sweep k is shuffled with k", randomizationSeed="0", is_inherited=True),
         *_rows("the minibatch size is the truncation length", truncationLength="0", is_inherited=True),
-        *_rows("the other readers have it", keepDataInMemory=False),
     ),
-    "composite": (
+    "composite": _of_others(
+        "composite",
         *_VERBOSITY,
-        *_OF_SPEECH,
-        *_rows(
-            "it belongs in the section of a deserializer",
-            file=None,
-            input=None,
-            skipSequenceIds=False,
-            cacheIndex=False,
-        ),
+        *_rows(_IN_DESERIALIZERS, file=None, input=None, skipSequenceIds=False, cacheIndex=False),
     ),
 }
 """For each reader, the keys that other readers have and this reader does not."""
 
-_OF_OTHERS = (
-    *_OF_SPEECH,
+_OF_OTHERS = _of_others(
+    "composite",
     *_rows("the section of the reader sets it", randomize=True, randomizationWindow=None, randomizationSeed="0"),
     *_rows("the section of the reader sets it", sampleBasedRandomizationWindow=None, frameMode=False, truncated=False),
     *_rows("the section of the reader sets it", precision="float", truncationLength="0"),

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
@@ -73,8 +74,6 @@ _T = TypeVar("_T")
 
 Packing = Literal["sequence", "frame", "truncated"]
 MinibatchMode = Literal["partial", "full"]
-
-_DEFAULT_WINDOW = Window(128, "chunks")  # of `MinibatchSource`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,32 +232,33 @@ class ReaderConfig:
             return self._reader_options()
         window = self.window
         in_samples = window is not None and window.unit == "samples"
-        size = 0 if window is None else window.size
-        # For each option its value, and the source's default.
-        options: dict[str, tuple[Any, Any]] = {
-            "randomize": (window is not None, True),
-            "randomization_window_in_chunks": (
-                0 if in_samples else size,
-                0 if window is None else _DEFAULT_WINDOW.size,
-            ),
-            "randomization_window_in_samples": (size if in_samples else 0, 0),
-            "randomization_seed": (0 if window is None else self.randomization_seed, 0),
-            "frame_mode": (self.frame_mode, False),
-            "truncation_length": (self.steps(0, minibatch_size), 0),
-            "right_splice": (self.right_splice, 0),
-            "max_errors": (self.max_errors, 0),
-            "keep_data_in_memory": (self.keep_data_in_memory, False),
-            "trace_level": (self.trace_level, 1),
-            "crosses_sweeps": (False, True),
-            "local_timeline": (self.local_timeline, True),
+        of_window = (
+            {}
+            if window is None
+            else {
+                "randomization_window_in_chunks": 0 if in_samples else window.size,
+                "randomization_window_in_samples": window.size if in_samples else 0,
+                "randomization_seed": self.randomization_seed,
+            }
+        )
+        options = {
+            "randomize": window is not None,
+            **of_window,
+            "frame_mode": self.frame_mode,
+            "truncation_length": self.steps(0, minibatch_size),
+            "right_splice": self.right_splice,
+            "max_errors": self.max_errors,
+            "keep_data_in_memory": self.keep_data_in_memory,
+            "trace_level": self.trace_level,
+            "crosses_sweeps": False,
+            "local_timeline": self.local_timeline,
         }
-        return {name: value for name, (value, default) in options.items() if value != default}
+        own = inspect.signature(MinibatchSource).parameters
+        return {name: value for name, value in options.items() if value != own[name].default}
 
     def _reader_options(self) -> dict[str, Any]:
         """Return the keyword arguments of `HTKMLFReader`: mostly the keys of its section."""
         options: dict[str, Any] = {}
-        if self.read_method != "blockRandomize":
-            options["readMethod"] = self.read_method
         if self.window != WHOLE_DATA:
             options["randomize"] = "none" if self.window is None else self.window.size
         for option, value in self.set_options():

@@ -232,7 +232,7 @@ def _htk_reader(config: ReaderConfig) -> list[str]:
         lines.append(_entry("readMethod", "none"))
     else:
         size = "none" if window is None else "auto" if window == WHOLE_DATA else str(window.size)
-        lines += _entries([("readMethod", config.read_method, "blockRandomize"), ("randomize", size, "auto")])
+        lines += _entries([("randomize", size, "auto")])
     return [*lines, *_attributes(config), *(line for call in config.calls for line in _stream(call))]
 
 
