@@ -88,12 +88,7 @@ def _key_of(argument: str) -> tuple[str, str]:
 
 
 def warn_of_unused(top: Section, arguments: Sequence[str]) -> None:
-    """Warn of entries of arguments that were not looked up when readers were read.
-
-    Args:
-        top: The global section that `configuration` returned.
-        arguments: Its arguments.
-    """
+    """Warn of entries in the arguments of a `configuration` that were not looked up when readers were read."""
     numbered = [(index, text) for index, text in enumerate(arguments, 1) if _key_of(text)[0] not in _DIRECTIVES]
     text = Text([(f"{text}\n", Position(None, index, 1)) for index, text in numbered])
     overrides = Section("", Value(text, 0, len(text.string)))

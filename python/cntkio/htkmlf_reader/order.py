@@ -66,12 +66,7 @@ def rolling_order(
 class RollingTimeline(Timeline):
     """Frames in an order in which none moves from its position by more than half a window.
 
-    Args:
-        lengths: As for `Timeline`, all 1.
-        chunk_starts: As for `Timeline`.
-        rolling_window: The window, in frames.
-        seed: Sweep number k is shuffled with ``seed + k``.
-        options: As for `Timeline`.
+    The arguments are those of `Timeline`, with `rolling_window` in frames; all lengths are 1.
     """
 
     def __init__(

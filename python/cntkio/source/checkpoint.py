@@ -38,10 +38,6 @@ class Checkpoint:
     """Takes and checks the states of one source.
 
     The fingerprints are computed when the first state is taken or checked, in about 0.1 s for ten million sequences.
-
-    Args:
-        corpora: The corpora of the source.
-        arrangement: Its sequences.
     """
 
     def __init__(self, corpora: Sequence[Corpus], arrangement: Arrangement) -> None:
@@ -260,15 +256,7 @@ def _content(array: npt.NDArray[Any]) -> bytes | memoryview:
 
 
 class Progress:
-    """Position of a source, and the ways to move it.
-
-    Args:
-        options: The options of the source.
-        recipe: Its recipe.
-        timeline: Its timeline.
-        pipeline: Its minibatches.
-        checkpoint: Takes and checks its states.
-    """
+    """Position of a source, and the ways to move it."""
 
     def __init__(
         self, options: SourceOptions, recipe: Recipe, timeline: AnyTimeline, pipeline: Pipeline, checkpoint: Checkpoint

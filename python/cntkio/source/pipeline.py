@@ -216,11 +216,6 @@ class _Threads(NamedTuple):
 class Pipeline:
     """Prepares minibatches ahead of the reads that deliver them.
 
-    Args:
-        selector: The first stage.
-        packer: The second stage.
-        name: Name of the source in messages.
-
     Attributes:
         request: The request of the last read; None: the next request has to be checked again.
         epoch: The epoch that the source delivers.

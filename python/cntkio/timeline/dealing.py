@@ -72,10 +72,7 @@ class MergedMinibatches(ReadMode):
     Consecutive small minibatches that together have enough sequences become a minibatch of their own, so that a read
     of an endless source returns.
 
-    Args:
-        mode: Reads minibatches of whole sequences.
-        reader: The core's reader.
-        least: Smallest number of sequences of a minibatch.
+    Minibatches with fewer sequences than `least` are joined.
     """
 
     def __init__(self, mode: ReadMode, reader: TimelineReader, least: int) -> None:

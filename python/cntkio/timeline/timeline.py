@@ -51,12 +51,7 @@ _NUM_CHUNKS_AT_ONCE = 64
 
 
 class Needs:
-    """The chunks of the window, and those after it.
-
-    Args:
-        reader: The core's reader.
-        num_chunks: Number of chunks.
-    """
+    """The chunks of the window, and those after it."""
 
     def __init__(self, reader: TimelineReader, num_chunks: int) -> None:
         self._reader = reader
@@ -105,14 +100,7 @@ class Needs:
     def ahead(
         self, where: tuple[int, int, int] | None, partition: Partition, dealt: DealtAhead | None, end: int
     ) -> Iterator[int]:
-        """Yield the chunks that are needed afterwards, up to the end of the next sweep or of the data.
-
-        Args:
-            where: As for `plan`.
-            partition: As for `plan`.
-            dealt: As for `plan`.
-            end: Position at which the data end.
-        """
+        """Yield the chunks that are needed afterwards, up to the end of the next sweep or of the data, `end`."""
         self._window(where, partition, dealt)
         if where is None:
             return

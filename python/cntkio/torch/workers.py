@@ -163,11 +163,7 @@ class Loaded:
 
 
 class Positions:
-    """Positions of the workers of an iteration after the minibatches that the loader has delivered.
-
-    Attributes:
-        epoch: Epoch of the iteration.
-    """
+    """Positions of the workers of an iteration after the minibatches that the loader has delivered."""
 
     def __init__(self, epoch: int, positions: list[Any], next_worker: int) -> None:
         self.epoch = epoch
