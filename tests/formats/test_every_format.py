@@ -72,8 +72,20 @@ def write_archive(path: Path, keys: list[int]) -> None:
     path.write_bytes(b"".join(b"u%d%s" % (key, header) + struct.pack("<4f", key, 1, key, 2) for key in keys))
 
 
+def write_table(path: Path, keys: list[int]) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+
+    table = pa.table({"key": keys, "x": [[key, 2] for key in keys], "y": [float(key) for key in keys]})
+    parquet.write_table(table, path, row_group_size=3, write_page_checksum=True)
+
+
 def write_toy(path: Path, keys: list[int]) -> None:
     path.write_text("".join(f"{key} {key}.5 2\n" for key in keys))
+
+
+def tables(names: Any) -> Any:
+    return pytest.importorskip("cntkio.arrow", exc_type=ModuleNotFoundError).ArrowDeserializer(names)
 
 
 def first_of(names: Any) -> Path:
@@ -91,6 +103,7 @@ KINDS = {
         ),
     ),
     "kaldi": Kind(write_archive, lambda names: KaldiDeserializer(names, chunk_size_in_bytes=40)),
+    "parquet": Kind(write_table, tables),
     "toy": Kind(write_toy, ToyDeserializer, is_text=True),
 }
 KEYS = [3, 1, 4, 15, 9, 2, 6, 5]

@@ -11,6 +11,7 @@
     tables      checked record batches from files, data frames and data sets
     columns     from a column of a record batch to a column of a chunk
     corpus      read: a table as a corpus; read_minibatch: as arrays
+    deserializer  ArrowDeserializer: files as a corpus that is read where it is
 
 A row is a sequence: its key, and for each stream a list of its samples. Invariants: memory is bounded by a few
 chunks, values are not copied, and reading returns the bits that were written. Only this folder imports pyarrow.
@@ -25,8 +26,9 @@ except ModuleNotFoundError as error:
 
 from cntkio.arrow.batches import KEY, RecordBatches, convert, signed, write_arrow, write_parquet
 from cntkio.arrow.corpus import ArrowCorpus, read, read_minibatch
+from cntkio.arrow.deserializer import ArrowDeserializer
 
 __all__ = [
-    "KEY", "ArrowCorpus", "RecordBatches", "convert", "read", "read_minibatch", "signed", "write_arrow",
-    "write_parquet",
+    "KEY", "ArrowCorpus", "ArrowDeserializer", "RecordBatches", "convert", "read", "read_minibatch", "signed",
+    "write_arrow", "write_parquet",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,27 +128,27 @@ def _opened_file(path: str) -> Iterator[Table]:
     os.close(open_to_read(path))
     kind = detect(path).form
     if kind == "parquet":
-        with _reading(path, "footer"):
+        with reading(path, "footer"):
             file = parquet.ParquetFile(path, page_checksum_verification=True)
             rows = int(file.metadata.num_rows)
         with file:
-            with _reading(path, "schema"):
-                schema = _checked_schema(file.schema_arrow)
+            with reading(path, "schema"):
+                schema = checked_schema(file.schema_arrow)
             yield Table(path, schema, _parquet_batches(path, file), -(-rows // _ROWS_AT_ONCE))
     elif kind == "arrow stream":
         with pa.memory_map(path) as memory:
-            with _reading(path, "schema"):
+            with reading(path, "schema"):
                 stream = ipc.open_stream(memory)
-                schema = _checked_schema(stream.schema)
-            yield Table(path, schema, _validated(path, stream))
+                schema = checked_schema(stream.schema)
+            yield Table(path, schema, validated(path, stream))
     elif kind == "arrow":
         with pa.memory_map(path) as memory:
-            with _reading(path, "footer"):
+            with reading(path, "footer"):
                 file = ipc.open_file(memory)
                 total = int(file.num_record_batches)
-            with _reading(path, "schema"):
-                schema = _checked_schema(file.schema)
-            yield Table(path, schema, _validated(path, map(file.get_batch, range(total))), total)
+            with reading(path, "schema"):
+                schema = checked_schema(file.schema)
+            yield Table(path, schema, validated(path, map(file.get_batch, range(total))), total)
     else:
         what = "this is neither a Parquet nor an Arrow file" + other_than("parquet", path)
         raise FormatError(what, path=path, byte=0)
@@ -157,21 +157,21 @@ def _opened_file(path: str) -> Iterator[Table]:
 def _parquet_batches(path: str, file: parquet.ParquetFile) -> Iterator[pa.RecordBatch]:
     for group in range(file.num_row_groups):
         where = f"row group {group}"
-        with _reading(path, where):
+        with reading(path, where):
             batches = file.iter_batches(_ROWS_AT_ONCE, row_groups=[group])
             expected = int(file.metadata.row_group(group).num_rows)
         count = 0
-        for batch in _validated(path, batches, where):
+        for batch in validated(path, batches, where):
             count += batch.num_rows
             yield batch
         if count != expected:
             raise FormatError(f"{where} is damaged: {count} rows, but the footer says {expected}", path=path)
 
 
-def _validated(path: str, batches: Iterator[pa.RecordBatch], where: str | None = None) -> Iterator[pa.RecordBatch]:
+def validated(path: str, batches: Iterator[pa.RecordBatch], where: str | None = None) -> Iterator[pa.RecordBatch]:
     """Read and check batches one by one. `where` is what contains them; None: each batch stands alone in the file."""
     for index in itertools.count():
-        with _reading(path, where or f"batch {index}"):
+        with reading(path, where or f"batch {index}"):
             batch = next(batches, None)
             if batch is None:
                 return
@@ -180,7 +180,7 @@ def _validated(path: str, batches: Iterator[pa.RecordBatch], where: str | None =
 
 
 @contextlib.contextmanager
-def _reading(path: str, where: str) -> Iterator[None]:
+def reading(path: str, where: str) -> Iterator[None]:
     """Turn an error of pyarrow in the block into an error that says where the file is damaged."""
     try:
         yield
@@ -190,7 +190,7 @@ def _reading(path: str, where: str) -> Iterator[None]:
         raise FormatError(f"{where} is damaged: {(str(error) or repr(error)).splitlines()[0]}", path=path) from None
 
 
-def _checked_schema(schema: pa.Schema) -> pa.Schema:
+def checked_schema(schema: pa.Schema) -> pa.Schema:
     """Read all names of a schema once; names that are not UTF-8 fail."""
     fields = list(schema)
     while fields:
@@ -250,6 +250,21 @@ class StreamColumn:
             return self._sparse(where, offsets, array)
         return self._dense(where, offsets, array)
 
+    def lengths(self, batch: pa.RecordBatch) -> npt.NDArray[np.uint32]:
+        """Return the number of samples of each row of a batch.
+
+        Raises:
+            CorpusError: A row is null.
+        """
+        where = f"column {self.info.name!r}"
+        offsets, items = _items(where, _without_nulls(where, batch.column(self.info.name)))
+        lengths = np.diff(offsets)
+        return lengths // self.info.dim if self._has_long_lists(items) else lengths
+
+    def _has_long_lists(self, items: pa.Array) -> bool:
+        """Return whether all values of the samples of a sequence are in one list."""
+        return not self.info.is_sparse and pa.types.is_primitive(items.type) and self.info.dim > 1
+
     def largest(self, batch: pa.RecordBatch) -> int:
         """Return the largest magnitude in a column of whole numbers."""
         array = batch.column(self.info.name)
@@ -295,7 +310,7 @@ class StreamColumn:
     def _dense(self, where: str, offsets: npt.NDArray[np.uint32], array: pa.Array) -> Column:
         dim = self.info.dim
         sizes = np.empty(0, np.uint32)
-        if pa.types.is_primitive(array.type) and dim > 1:  # all samples of a sequence in one list of numbers
+        if self._has_long_lists(array):
             sizes, offsets = offsets[1:] % dim + dim, offsets // dim
         depth = 0
         while not pa.types.is_primitive(array.type):
@@ -442,11 +457,11 @@ def _shape_of_lists(field: pa.Field, kinds: list[pa.DataType], is_flat: bool) ->
     return sizes or (1,)
 
 
-def in_float64(column: StreamColumn) -> StreamColumn:
-    """Return the same column as a stream in float64."""
+def in_type(column: StreamColumn, dtype: npt.DTypeLike) -> StreamColumn:
+    """Return the same column as a stream of another type."""
     info = column.info
     return dataclasses.replace(
-        column, info=StreamInformation(info.name, info.stream_id, info.storage_format, np.float64, info.shape)
+        column, info=StreamInformation(info.name, info.stream_id, info.storage_format, dtype, info.shape)
     )
 
 
@@ -534,6 +549,97 @@ def _like(column: Any, kind: pa.DataType | None) -> Any:
     return pa.array(column, kind) if is_objects else column
 
 
+class Rows(NamedTuple):
+    """The columns of a table: its streams, and its keys.
+
+    Attributes:
+        columns: The streams.
+        key: The column of keys; None: there is none.
+        has_text_keys: Whether the keys are texts.
+    """
+
+    columns: Sequence[StreamColumn]
+    key: str | None
+    has_text_keys: bool
+
+    @property
+    def streams(self) -> list[StreamInformation]:
+        """The streams."""
+        return [column.info for column in self.columns]
+
+    def taken(
+        self, batch: pa.RecordBatch, row_of: Callable[[int], int]
+    ) -> tuple[list[Column], npt.NDArray[Any] | None]:
+        """Convert a batch to columns of a chunk, and its keys.
+
+        Raises:
+            CorpusError: A row cannot be converted; the message names it, as `row_of` does.
+        """
+        try:
+            return self._taken(batch)
+        except CorpusError as error:
+            row = bisect.bisect_left(
+                range(batch.num_rows), True, key=lambda row: self._error_of(batch.slice(0, row + 1)) is not None
+            )
+            raise CorpusError(f"row {row_of(row)}, {self._error_of(batch.slice(row, 1)) or error}") from None
+
+    def _taken(self, batch: pa.RecordBatch) -> tuple[list[Column], npt.NDArray[Any] | None]:
+        columns = [column.taken(batch) for column in self.columns]
+        return columns, None if self.key is None else self.own_keys(batch)
+
+    def _error_of(self, batch: pa.RecordBatch) -> CorpusError | None:
+        try:
+            self._taken(batch)
+        except CorpusError as error:
+            return error
+        return None
+
+    def own_keys(self, batch: pa.RecordBatch) -> npt.NDArray[Any]:
+        """Convert the column of keys of a batch: to uint64, or to texts.
+
+        Raises:
+            CorpusError: There are nulls, or negative numbers.
+        """
+        where, column = f"column {self.key!r}", batch.column(self.key)
+        if column.null_count:
+            raise CorpusError(f"{where} has nulls; expected a key for each sequence")
+        if pa.types.is_dictionary(column.type):
+            column = _decoded(column)
+        keys: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        if self.has_text_keys:
+            return keys.astype(np.str_)
+        if (keys < 0).any():
+            raise CorpusError(f"{where} has the key {keys[keys < 0][0]}; expected whole numbers from 0, or texts")
+        return keys.astype(np.uint64)
+
+
+def rows_of(
+    schema: pa.Schema,
+    key: str | None,
+    shapes: Mapping[str, Shape] | pa.Schema | None,
+    one_hot: Mapping[str, Classes],
+    ids: Collection[str] = (),
+) -> Rows:
+    """Return the columns of a table, with whole numbers as floats.
+
+    Args:
+        schema: The schema of the table.
+        key: The column of keys; None: there is none.
+        shapes: As for `read`.
+        one_hot: As for `read`, with the columns of categories.
+        ids: Columns of a `ClassLabel` that are numbers.
+
+    Raises:
+        ConfigError, FormatError: As for `read`.
+    """
+    if isinstance(shapes, pa.Schema):
+        schema, shapes = _with_metadata(schema, shapes), None
+    _refuse_common_names(schema)
+    has_text_keys = key is not None and _is_text(schema.field(key))
+    classes = {**_class_labels(schema, (key, *ids, *(shapes or ()))), **one_hot}
+    return Rows(_columns_of(schema, key, dict(shapes or {}), classes), key, has_text_keys)
+
+
 class ArrowCorpus(Displayed):
     """A table that can be written as a corpus. Made by `read`.
 
@@ -548,34 +654,26 @@ class ArrowCorpus(Displayed):
         self._data = data
         with opened(data) as table:
             self.name, schema = table.name, table.schema
-        if isinstance(shapes, pa.Schema):
-            schema, shapes = _with_metadata(schema, shapes), None
         try:
-            _refuse_common_names(schema)
-            self._key = _key_of(schema, key)
-            self._has_text_keys = self._key is not None and _is_text(schema.field(self._key))
-            one_hot = {
-                **_class_labels(schema, (self._key, *(shapes or ()))),
-                **self._categories(schema, one_hot),
-                **one_hot,
-            }
-            columns = _columns_of(schema, self._key, dict(shapes or {}), one_hot)
+            key = key_of(schema, key)
+            rows = rows_of(schema, key, shapes, {**self._categories(schema, one_hot, key), **one_hot})
         except FormatError as error:
             raise FormatError(str(error), path=self.name) from None
-        self._wide = self._in_float64(columns)
-        self._columns = [in_float64(column) if column.info.name in self._wide else column for column in columns]
-        self.streams = [column.info for column in self._columns]
+        self._wide = self._in_float64(rows.columns)
+        columns = [in_type(column, np.float64) if column.info.name in self._wide else column for column in rows.columns]
+        self._rows = rows._replace(columns=columns)
+        self.streams = self._rows.streams
 
     def _description(self) -> Description:
         title = f"ArrowCorpus: {self.name}; {counted(len(self.streams), 'stream')}"
         return Description(title, ("stream", "samples are"), [(info.name, info.form) for info in self.streams])
 
-    def _categories(self, schema: pa.Schema, one_hot: Mapping[str, Classes]) -> dict[str, Classes]:
+    def _categories(self, schema: pa.Schema, one_hot: Mapping[str, Classes], key: str | None) -> dict[str, Classes]:
         """Return the columns of categories, and the names of the classes in the order of their dictionaries."""
         names: dict[str, dict[str, None]] = {}
         for field in schema:
             kind = unlisted(field.type)[-1]
-            if pa.types.is_dictionary(kind) and is_text(kind.value_type) and field.name not in (*one_hot, self._key):
+            if pa.types.is_dictionary(kind) and is_text(kind.value_type) and field.name not in (*one_hot, key):
                 names[field.name] = {}
         if not names or not can_be_read_again(self._data):
             return {}
@@ -591,7 +689,7 @@ class ArrowCorpus(Displayed):
                         last[name] = array.dictionary
         return {name: list(known) for name, known in names.items()}
 
-    def _in_float64(self, columns: list[StreamColumn]) -> frozenset[str]:
+    def _in_float64(self, columns: Sequence[StreamColumn]) -> frozenset[str]:
         """Return the columns of whole numbers that need float64, which a pass over these columns finds."""
         wide = {column.info.name: column for column in columns if column.is_wide}
         if not wide or not can_be_read_again(self._data):
@@ -608,51 +706,21 @@ class ArrowCorpus(Displayed):
     def pieces(self) -> Iterator[Pieces]:
         """The sequences, piece by piece."""
         with opened(self._data) as table:
-            yield Pieces(self.name, self.streams, self._each(table), table.total, self._has_text_keys, wide=self._wide)
+            yield Pieces(
+                self.name, self.streams, self._each(table), table.total, self._rows.has_text_keys, wide=self._wide
+            )
 
     def _each(self, table: Table) -> Iterator[Piece]:
         count = 0
         for batch in small(table.batches):
             try:
-                columns, keys = self._taken(batch)
+                columns, keys = self._rows.taken(batch, count.__add__)
             except CorpusError as error:
-                row = self._first_wrong_row(batch)
-                what = f"row {count + row}, {self._error_of(batch.slice(row, 1)) or error}"
                 if isinstance(self._data, str | os.PathLike):
-                    raise FormatError(what, path=self._data) from None
-                raise CorpusError(f"{self.name}, {what}") from None
+                    raise FormatError(str(error), path=self._data) from None
+                raise CorpusError(f"{self.name}, {error}") from None
             count += batch.num_rows
             yield Piece(_core.Chunk.from_columns(batch.num_rows, list(columns)), keys)
-
-    def _taken(self, batch: pa.RecordBatch) -> tuple[list[Column], npt.NDArray[Any] | None]:
-        columns = [column.taken(batch) for column in self._columns]
-        return columns, None if self._key is None else self._keys(batch.column(self._key))
-
-    def _first_wrong_row(self, batch: pa.RecordBatch) -> int:
-        """Return the first row, from 0, of a batch that cannot be taken."""
-        return bisect.bisect_left(
-            range(batch.num_rows), True, key=lambda row: self._error_of(batch.slice(0, row + 1)) is not None
-        )
-
-    def _error_of(self, batch: pa.RecordBatch) -> CorpusError | None:
-        try:
-            self._taken(batch)
-        except CorpusError as error:
-            return error
-        return None
-
-    def _keys(self, column: pa.Array) -> npt.NDArray[Any]:
-        where = f"column {self._key!r}"
-        if column.null_count:
-            raise CorpusError(f"{where} has nulls; expected a key for each sequence")
-        if pa.types.is_dictionary(column.type):
-            column = _decoded(column)
-        keys: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-        if self._has_text_keys:
-            return keys.astype(np.str_)
-        if (keys < 0).any():
-            raise CorpusError(f"{where} has the key {keys[keys < 0][0]}; expected whole numbers from 0, or texts")
-        return keys.astype(np.uint64)
 
 
 def _class_labels(schema: pa.Schema, without: Collection[str | None]) -> dict[str, Classes]:
@@ -680,7 +748,13 @@ def _refuse_common_names(schema: pa.Schema) -> None:
         raise ConfigError(f"{count} columns are named {name!r}; expected a different name for each", key="data")
 
 
-def _key_of(schema: pa.Schema, key: str | None) -> str | None:
+def key_of(schema: pa.Schema, key: str | None) -> str | None:
+    """Return the column of keys, as `read` chooses it; None: there is none.
+
+    Raises:
+        ConfigError: No column has the name.
+        FormatError: The metadata of a column are damaged.
+    """
     if key is not None:
         if key not in schema.names:
             raise ConfigError(f"no column {key!r}{there_are(key, schema.names)}", key="key")

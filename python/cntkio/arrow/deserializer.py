@@ -1,0 +1,531 @@
+"""`ArrowDeserializer`: files of tables as a corpus that is read where it is. (docs/formats/arrow.md)
+
+::
+
+    Parquet       row group     footer, then the needed columns of a row group    ┐
+    Arrow file    batch         footer, then a batch                              ├ a chunk
+    Arrow stream  batch         one pass finds the places of the batches          ┘
+
+The index reads the keys, and the columns whose lists are sequences: their lengths. Chunks are read lazily, and by any
+number of threads. Each read makes a reader of its own, without threads of pyarrow, so that a process may fork.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import compute, ipc, parquet
+from pyarrow import dataset as data_sets
+
+from cntkio import _core
+from cntkio.arguments import check_fields, check_word
+from cntkio.arrow.batches import unlisted
+from cntkio.arrow.corpus import Rows, Shape, StreamColumn, checked_schema, in_type, key_of, reading, rows_of, validated
+from cntkio.convert.pieces import Classes
+from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats.contract import OPENING, Ahead, Deserializer, Format, Index, Loaded, Opening, PlacesInFiles
+from cntkio.formats.corpus import FileCorpus, KeysOf, check_keys_of
+from cntkio.formats.detect import other_in
+from cntkio.formats.file_lists import listed_files, shown_files
+from cntkio.formats.index_cache import file_fingerprint
+from cntkio.formats.open_input import open_stored
+from cntkio.formats.remote import Remote, located
+from cntkio.formats.table import CountedKeys, Keys, SequenceTable, compact_keys, compact_lengths, span_at
+from cntkio.formats.text_input import TextInput
+from cntkio.hints import suggests_keywords, there_are
+
+Nulls = Literal["error", "drop"]
+_STATE = "state.json"  # of a data set that Hugging Face saved in a folder
+
+
+@suggests_keywords
+@dataclasses.dataclass(eq=False)
+class ArrowDeserializer:
+    """Tables in Parquet, Arrow and Feather files as a corpus: a row is a sequence, and a row group or batch a chunk.
+
+    A list is a sequence of samples. A number, or a list of a fixed size, is a sample; a column of such is a stream of
+    sequences with one sample each. A struct of two lists, ``indices`` and ``values``, is a sparse sample. Whole numbers
+    become int32 or int64, and floats keep their precision. (docs/formats/arrow.md)
+
+    Args:
+        data: The file; or several files that are one corpus: a pattern or a list; also URLs
+            (docs/where-corpora-can-be.md). Or the folder of a data set that ``datasets.Dataset.save_to_disk`` wrote, or
+            a ``pyarrow.dataset.Dataset`` of files, such as ``DeltaTable.to_pyarrow_dataset()``.
+        columns: The columns to read as streams; None: all except the keys. Other columns are not read.
+        key: The column of keys, whole numbers from 0 or texts, by which corpora are joined; None: the column that was
+            written as keys, or else the column named ``key``, or else the number of the row.
+        shapes: For columns that cntkio did not write: the shape of a dense sample, or the dimension of a sparse stream,
+            which is required.
+        one_hot: Columns of class ids or texts, which become one-hot streams, and their numbers of classes, or the names
+            of the classes in order. Columns of a `ClassLabel` of Hugging Face become one-hot streams by themselves.
+        ids: Columns of a `ClassLabel` to read as whole numbers instead.
+        defines_mb_size: The stream whose samples minibatch sizes count; None: the longest of each row.
+        nulls: ``"error"``: a null is an error that names its row; ``"drop"``: a row with a null is left out.
+        keys: As for `CTFDeserializer`.
+        remote: As for `CTFDeserializer`.
+
+    Raises:
+        ConfigError: An option is not possible.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from cntkio import MinibatchSource
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.parquet")
+        >>> parquet.write_table(pa.table({"key": [7, 9], "tokens": [[1, 2**53 + 1], [3]]}), path)
+        >>> with MinibatchSource(ArrowDeserializer(path), randomize=False, max_sweeps=1) as source:
+        ...     minibatch = source.next_minibatch(9)
+        >>> minibatch["tokens"].values.ravel().tolist(), minibatch["tokens"].offsets.tolist()
+        ([1, 9007199254740993, 3], [0, 2, 3])
+        >>> minibatch.keys_of_sequences.tolist()
+        [7, 9]
+    """
+
+    data: Any
+    _: dataclasses.KW_ONLY
+    columns: Sequence[str] | None = None
+    key: str | None = None
+    shapes: Mapping[str, Shape] | None = None
+    one_hot: Mapping[str, Classes] | None = None
+    ids: Sequence[str] = ()
+    defines_mb_size: str | None = None
+    nulls: Nulls = "error"
+    keys: KeysOf = "unique"
+    remote: Remote | None = None
+
+    def __post_init__(self) -> None:
+        """Check all options that can be checked without the files."""
+        if isinstance(self.data, data_sets.Dataset):
+            self.data, self.remote = _files_of(self.data, self.remote)
+        self.data, self.remote = located("data", self.data, self.remote)
+        check_fields(self)
+        check_keys_of(self.keys)
+        check_word("nulls", self.nulls, "error", "drop")
+
+    @property
+    def label(self) -> str:
+        """Name of the files in messages."""
+        return shown_files(self.data)
+
+    @property
+    def has_text_keys(self) -> bool:
+        """True if the keys of the first file are texts.
+
+        Raises:
+            OSError, FormatError, ConfigError: The file cannot be read, or does not fit the options.
+        """
+        form = _ArrowFormat(self, OPENING)
+        with closing(form.open(self._paths()[0], None)) as file:
+            return form.rows(file).has_text_keys
+
+    def parts(self) -> Sequence[Deserializer]:
+        """The deserializer itself."""
+        return (self,)
+
+    def open(self, opening: Opening = OPENING) -> FileCorpus:
+        """Read the footers, the keys, and the lengths of the sequences.
+
+        Raises:
+            OSError: A file cannot be read, or no file matches a pattern.
+            FormatError: A file is neither Parquet nor Arrow, is damaged, or has a null among the keys.
+            ConfigError: The options do not fit the columns, or files have different streams.
+        """
+        return FileCorpus(_ArrowFormat(self, opening), self._paths(), keys=self.keys)
+
+    def _paths(self) -> Sequence[str]:
+        data = self.data
+        state = Path(data, _STATE) if isinstance(data, str) else None
+        if state is None or not state.is_file():
+            return listed_files(data, option="data", remote=self.remote)
+        try:
+            names = [str(file["filename"]) for file in json.loads(state.read_text())["_data_files"]]
+        except (ValueError, TypeError, KeyError):
+            raise FormatError("not the state of a data set of Hugging Face", path=str(state)) from None
+        return [str(state.with_name(Path(name).name)) for name in names]
+
+
+def _files_of(data: data_sets.Dataset, remote: Remote | None) -> tuple[list[str], Remote | None]:
+    if not isinstance(data, data_sets.FileSystemDataset) or data.partition_expression is None:
+        raise ConfigError(f"a {type(data).__name__} is not of files; expected a data set of files", key="data")
+    system = data.filesystem
+    is_local = getattr(system, "type_name", "") == "local"
+    return list(data.files), remote if is_local else Remote(store=system)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Files that any thread reads in batches.
+
+
+class _Batches(Protocol):
+    """The batches of a file, which are its chunks."""
+
+    schema: pa.Schema
+    num_batches: int
+
+    def num_rows(self, file: _Table, index: int) -> int:
+        """Return the number of rows of a batch."""
+
+    def read(self, file: _Table, index: int, columns: Sequence[str]) -> pa.RecordBatch:
+        """Read columns of a batch, and check them."""
+
+
+class _Reader(io.RawIOBase):
+    """A file for pyarrow. Each reader has a position of its own."""
+
+    def __init__(self, stored: TextInput) -> None:
+        super().__init__()
+        self._stored, self._at = stored, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._stored.size}[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stored.read(self._at, self._stored.size - self._at if size < 0 else size)
+        self._at += len(data)
+        return data
+
+
+class _Parquet:
+    """Row groups of a Parquet file."""
+
+    def __init__(self, path: str, stored: TextInput) -> None:
+        with reading(path, "footer"):
+            file = parquet.ParquetFile(_Reader(stored), pre_buffer=False)
+        self._metadata, self.num_batches = file.metadata, int(file.num_row_groups)
+        with reading(path, "schema"):
+            self.schema = checked_schema(file.schema_arrow)
+
+    def num_rows(self, file: _Table, index: int) -> int:
+        return int(self._metadata.row_group(index).num_rows)
+
+    def read(self, file: _Table, index: int, columns: Sequence[str]) -> pa.RecordBatch:
+        where = f"row group {index}"
+        with reading(file.path, where):
+            opened = parquet.ParquetFile(
+                _Reader(file.stored), metadata=self._metadata, pre_buffer=False, page_checksum_verification=True
+            )
+            expected = self.num_rows(file, index)
+            table = opened.read_row_group(index, columns=list(columns), use_threads=False).combine_chunks()
+            table.validate(full=True)
+            batches = table.to_batches()
+        if table.num_rows != expected:
+            raise FormatError(
+                f"{where} is damaged: {table.num_rows} rows, but the footer says {expected}", path=file.path
+            )
+        if len(batches) > 1:
+            raise FormatError(f"{where} has lists of more than 2^31 items; write smaller row groups", path=file.path)
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+
+
+class _ArrowFile:
+    """Batches of an Arrow file."""
+
+    def __init__(self, path: str, stored: TextInput) -> None:
+        with reading(path, "footer"):
+            file = ipc.open_file(_Reader(stored))
+            self.num_batches = int(file.num_record_batches)
+        with reading(path, "schema"):
+            self.schema = checked_schema(file.schema)
+
+    def num_rows(self, file: _Table, index: int) -> int:
+        return int(self.read(file, index, self.schema.names[:1]).num_rows)
+
+    def read(self, file: _Table, index: int, columns: Sequence[str]) -> pa.RecordBatch:
+        def batches() -> Iterator[pa.RecordBatch]:
+            fields = sorted(self.schema.get_field_index(name) for name in columns)
+            options = ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+            yield ipc.open_file(_Reader(file.stored), options=options).get_batch(index)
+
+        return next(validated(file.path, batches(), f"batch {index}"))
+
+
+class _ArrowStream:
+    """Batches of an Arrow stream, whose places a pass over the messages finds."""
+
+    def __init__(self, path: str, stored: TextInput) -> None:
+        reader = _Reader(stored)
+        self._places: list[int] = []
+        with reading(path, "schema"):
+            messages = ipc.MessageReader.open_stream(pa.PythonFile(reader, "r"))
+            self.schema = checked_schema(ipc.read_schema(messages.read_next_message()))
+        with reading(path, f"batch {len(self._places)}"):
+            while True:
+                place = reader.tell()
+                try:
+                    message = messages.read_next_message()
+                except StopIteration:
+                    break
+                if message.type != "record batch":
+                    raise FormatError(
+                        "a stream with dictionaries cannot be read in any order; write a Parquet file", path=path
+                    )
+                self._places.append(place)
+        self.num_batches = len(self._places)
+
+    def num_rows(self, file: _Table, index: int) -> int:
+        return int(self.read(file, index, self.schema.names[:1]).num_rows)
+
+    def read(self, file: _Table, index: int, columns: Sequence[str]) -> pa.RecordBatch:
+        def batches() -> Iterator[pa.RecordBatch]:
+            reader = _Reader(file.stored)
+            reader.seek(self._places[index])
+            message = ipc.MessageReader.open_stream(pa.PythonFile(reader, "r")).read_next_message()
+            yield ipc.read_record_batch(message, self.schema).select(list(columns))
+
+        return next(validated(file.path, batches(), f"batch {index}"))
+
+
+_HEAD = 8
+_KINDS: dict[bytes, type[_Parquet | _ArrowFile | _ArrowStream]] = {
+    b"PAR1": _Parquet,
+    b"ARROW1": _ArrowFile,
+    b"\xff\xff\xff\xff": _ArrowStream,
+}
+
+
+class _Table:
+    """A file that is open; an `OpenedFile`.
+
+    Attributes:
+        path: Its name in messages.
+        batches: What its chunks are.
+    """
+
+    def __init__(self, path: str, remote: Remote | None) -> None:
+        self.stored = open_stored(path, remote)
+        self.path, self.size, self.close = self.stored.path, self.stored.size, self.stored.close
+        self.stamp, self.companions = self.stored.storage.stamp, self.stored.storage.companions
+        try:
+            head = self.stored.read(0, _HEAD)
+            kind = next((kind for magic, kind in _KINDS.items() if head.startswith(magic)), None)
+            if kind is None:
+                what = "this is neither a Parquet nor an Arrow file" + other_in("parquet", self.stored)
+                raise FormatError(what, path=self.path, byte=0)
+            self.batches: _Batches = kind(self.path, self.stored)
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self, index: int, columns: Sequence[str]) -> pa.RecordBatch:
+        batch = self.batches.read(self, index, columns)
+        self.stored.require_unchanged()
+        return batch
+
+
+class _Layout(NamedTuple):
+    """The format's own facts.
+
+    Attributes:
+        rows: The columns that are read.
+        batches: The batch or row group of each chunk.
+        first_rows: First row of each chunk in the file.
+        kept: For each chunk the rows that are kept; None: all.
+    """
+
+    rows: Rows
+    batches: list[int]
+    first_rows: list[int]
+    kept: list[npt.NDArray[np.int64] | None]
+
+    def add(self, batch: int, first_row: int, kept: npt.NDArray[np.int64] | None) -> None:
+        """Add a chunk."""
+        self.batches.append(batch)
+        self.first_rows.append(first_row)
+        self.kept.append(kept)
+
+    def rows_of(self, chunk_id: int, sequences: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+        """Return the rows in the file of sequences of a chunk."""
+        kept = self.kept[chunk_id]
+        own = sequences.astype(np.int64) if kept is None else kept[sequences]
+        return own + self.first_rows[chunk_id]
+
+
+class _ArrowFormat(Format):
+    """Reads tables; a `Format`."""
+
+    def __init__(self, options: ArrowDeserializer, opening: Opening) -> None:
+        self._options, self._text_keys = options, opening.text_keys
+        self.report = opening.report(options.label)
+
+    def open(self, path: str, index: Index | None) -> _Table:
+        return _Table(path, self._options.remote)
+
+    def rows(self, file: _Table) -> Rows:
+        """Return the columns of a file that are read."""
+        options, schema = self._options, file.batches.schema
+        try:
+            key = key_of(schema, options.key)
+            if options.columns is not None:
+                for name in options.columns:
+                    if name not in schema.names:
+                        raise ConfigError(
+                            f"{file.path}: no column {name!r}{there_are(name, schema.names)}", key="columns"
+                        )
+                asked = [*options.columns, *([] if key is None or key in options.columns else [key])]
+                schema = pa.schema([schema.field(name) for name in asked], schema.metadata)
+            rows = rows_of(schema, key, options.shapes, options.one_hot or {}, options.ids)
+        except FormatError as error:
+            raise FormatError(str(error), path=file.path) from None
+        names = [info.name for info in rows.streams]
+        if options.defines_mb_size not in (None, *names):
+            what = f"no stream {options.defines_mb_size!r}{there_are(str(options.defines_mb_size), names)}"
+            raise ConfigError(what, key="defines_mb_size")
+        return rows._replace(columns=[self._in_own_type(schema, column) for column in rows.columns])
+
+    def _in_own_type(self, schema: pa.Schema, column: StreamColumn) -> StreamColumn:
+        """Return a column as a stream whose values have the type of the column's, if that is a type of streams."""
+        number = unlisted(schema.field(column.info.name).type)[-1]
+        if pa.types.is_struct(number):
+            number = number.field("values").type.value_type
+        if not column.is_ids and not pa.types.is_floating(number):
+            is_wide = pa.types.is_integer(number) and number.bit_width > (
+                32 if pa.types.is_signed_integer(number) else 16
+            )
+            column = in_type(column, np.int64 if is_wide else np.int32)
+        defines = column.info.name == self._options.defines_mb_size
+        return dataclasses.replace(column, info=dataclasses.replace(column.info, defines_mb_size=defines))
+
+    def _needed(self, rows: Rows) -> list[str]:
+        return [*([] if rows.key is None else [rows.key]), *(info.name for info in rows.streams)]
+
+    def index(self, file: _Table, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
+        rows, drops = self.rows(file), self._options.nulls == "drop"
+        of_lists = [column for column in rows.columns if not column.is_flat and self._counts(column)]
+        names = [info.name for info in (column.info for column in of_lists)]
+        needed = self._needed(rows) if drops else [*([] if rows.key is None else [rows.key]), *names]
+        layout, num_rows = _Layout(rows, [], [], []), 0
+        keys: list[npt.NDArray[Any]] = []
+        all_lengths: list[npt.NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
+        for number in range(file.batches.num_batches):
+            batch = file.read(number, needed) if needed else None
+            count = file.batches.num_rows(file, number) if batch is None else batch.num_rows
+            kept = _without_nulls(batch) if drops and batch is not None else None
+            if batch is not None and kept is not None:
+                batch = batch.take(pa.array(kept))
+            lengths = np.ones(count if kept is None else len(kept), np.uint32)
+            if len(lengths):
+                layout.add(number, num_rows, kept)
+                own = layout.rows_of(-1, np.arange(len(lengths)))
+                for column in of_lists:
+                    np.maximum(lengths, _checked(file, own, batch, column.lengths), out=lengths)
+                if rows.key is not None:
+                    found = _checked(file, own, batch, rows.own_keys)
+                    keys.append(self._stored(file, found, own))
+                all_lengths.append(lengths)
+            num_rows += count
+        lengths = np.concatenate(all_lengths)
+        counted = rows.key is None
+        table = SequenceTable(
+            CountedKeys(0, len(lengths)) if counted else _joined(keys),
+            compact_lengths(lengths),
+            np.cumsum([0, *map(len, all_lengths[1:])]),
+            options={"columns": names, "nulls": self._options.nulls},
+        )
+        fingerprint = file_fingerprint(file.stored, table)
+        index = Index(
+            file.path, tuple(rows.streams), table, fingerprint, layout, file.stamp, file.size,
+            num_lines=len(lengths) if counted else None, why_empty=f"{file.path}: no row to read",
+        )  # fmt: skip
+        return index, []
+
+    def _counts(self, column: StreamColumn) -> bool:
+        return self._options.defines_mb_size in (None, column.info.name)
+
+    def _stored(self, file: _Table, keys: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Return keys as the table keeps them: numbers, or words as bytes."""
+        if keys.dtype.kind == "u" and not self._text_keys:
+            return keys
+        words: npt.NDArray[np.bytes_] = np.strings.encode(keys.astype(np.str_), "utf-8")
+        if (words == b"").any():
+            row = rows[int(np.argmax(words == b""))]
+            raise FormatError(f"row {row}: an empty key; expected a word", path=file.path)
+        return words
+
+    def parse(self, file: _Table, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
+        layout: _Layout = index.layout
+        rows, kept = layout.rows, layout.kept[chunk_id]
+        batch = file.read(layout.batches[chunk_id], [info.name for info in rows.streams])
+        own = layout.rows_of(chunk_id, np.arange(batch.num_rows if kept is None else len(kept)))
+        if sequences is not None:
+            own = own[sequences]
+        if len(own) < batch.num_rows:
+            batch = batch.take(pa.array(own - layout.first_rows[chunk_id]))
+        try:
+            columns, _ = rows._replace(key=None).taken(batch, own.tolist().__getitem__)
+        except CorpusError as error:
+            raise FormatError(str(error), path=file.path) from None
+        chunk = _core.Chunk.from_columns(batch.num_rows, list(columns))
+        return Loaded(chunk_id, chunk, sequences=sequences)
+
+    def place(self, file: _Table, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+        """Return the files of sequences. Their lines are their rows, from 1."""
+        layout, starts = index.layout, index.table.chunk_starts
+        chunks = span_at(starts, sequences)
+        rows = np.zeros(len(sequences), np.int64)
+        for chunk_id in np.unique(chunks).tolist():
+            mine = chunks == chunk_id
+            rows[mine] = layout.rows_of(chunk_id, sequences[mine] - starts[chunk_id])
+        return PlacesInFiles([index.name], np.zeros(len(sequences), np.int64), None, rows + 1)
+
+
+def _joined(keys: Sequence[npt.NDArray[Any]]) -> Keys:
+    if not keys:
+        return np.zeros(0, np.uint64)
+    joined = np.concatenate(keys)
+    if joined.dtype.kind == "S":
+        return joined
+    return compact_keys(joined, are_ascending=bool((joined[1:] > joined[:-1]).all()))
+
+
+def _checked(file: _Table, rows: npt.NDArray[np.int64], batch: Any, convert: Callable[[Any], Any]) -> Any:
+    """Convert a batch. An error names the first of its rows that cannot be converted."""
+    try:
+        return convert(batch)
+    except CorpusError as error:
+        for row in range(batch.num_rows):  # only in an error
+            try:
+                convert(batch.slice(row, 1))
+            except CorpusError as found:
+                raise FormatError(f"row {rows[row]}, {found}", path=file.path) from None
+        raise FormatError(str(error), path=file.path) from None
+
+
+def _without_nulls(batch: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
+    """Return the rows of a batch that have no null at any depth; None: all."""
+    is_null = np.zeros(batch.num_rows, np.bool_)
+    for column in batch.columns:
+        is_null |= _nulls_in(column)
+    return np.flatnonzero(~is_null) if is_null.any() else None
+
+
+def _nulls_in(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return which items of an array are null, or have a null in them."""
+    found: npt.NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
+    if pa.types.is_struct(array.type):
+        for field in array.flatten():
+            found |= _nulls_in(field)
+    elif unlisted(array.type)[1:]:
+        lengths = compute.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+        ends = np.cumsum(lengths)
+        before = np.append(0, np.cumsum(_nulls_in(array.flatten())))
+        found |= before[ends] > before[ends - lengths]
+    return found
