@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,11 @@ from pyarrow import ipc, parquet
 
 from cntkio import _core
 from cntkio._threads import num_threads
-from cntkio.convert import AnyPath, Piece, Pieces, Progress, pieces_of
+from cntkio.convert import AnyPath, Files, Piece, Pieces, Progress, pieces_of, write_several
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.output_file import written_whole
-from cntkio.hints import there_are, wording
+from cntkio.hints import suggests_keywords, there_are, wording
 from cntkio.layouts import are_whole, classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import LARGEST_DIM, StreamInformation, packed_columns
@@ -237,8 +237,8 @@ class RecordBatches(Displayed):
 
     def batches(self, progress: Progress | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the batches; `progress` is called with the number of pieces done, and their total (0: unknown)."""
-        count = 0
         with pieces_of(self._data) as pieces:
+            count = pieces.first
             for piece in pieces.reported(progress):
                 yield self._batch(piece, pieces, count)
                 count += piece.chunk.num_sequences
@@ -380,6 +380,7 @@ def _offsets(offsets: npt.NDArray[np.int64], info: StreamInformation) -> pa.Arra
 # Parquet and Arrow files of a corpus.
 
 
+@suggests_keywords
 def write_parquet(
     path: AnyPath,
     data: Any,
@@ -389,6 +390,7 @@ def write_parquet(
     ids: Collection[str] = (),
     compression: str = "zstd",
     progress: Progress | None = None,
+    **files: Unpack[Files],
 ) -> None:
     """Write a corpus to a Parquet file, with bounded memory; the file appears when it is complete.
 
@@ -400,6 +402,7 @@ def write_parquet(
         ids: As for `RecordBatches`.
         compression: Compression of the columns, by pyarrow's name: ``"zstd"``, ``"snappy"``, ``"none"``, …
         progress: Called with the number of pieces done and the number of all pieces (0: unknown).
+        files: To write several files: the keywords of `cntkio.convert.Files`.
 
     Raises:
         ConfigError: An option is invalid.
@@ -416,6 +419,10 @@ def write_parquet(
         >>> parquet.read_table(path).to_pylist()
         [{'key': 0, 'x': [[1.0, 2.0]]}, {'key': 1, 'x': [[3.0, 4.0], [5.0, 6.0]]}]
     """
+    if files:
+        options = {"key": key, "flat": flat, "ids": ids, "compression": compression}
+        write_several(write_parquet, path, pieces_of(data), files, progress, **options)
+        return
     batches = RecordBatches(data, key=key, flat=flat, ids=ids)
     with (
         written_whole(path) as file,
@@ -424,6 +431,7 @@ def write_parquet(
         _write(writer, batches, progress)
 
 
+@suggests_keywords
 def write_arrow(
     path: AnyPath,
     data: Any,
@@ -432,6 +440,7 @@ def write_arrow(
     flat: Collection[str] | bool = False,
     ids: Collection[str] = (),
     progress: Progress | None = None,
+    **files: Unpack[Files],
 ) -> None:
     """Write a corpus to an Arrow file with random access, not compressed, so that it can be memory-mapped.
 
@@ -444,6 +453,10 @@ def write_arrow(
         >>> path.stat().st_size > 0
         True
     """
+    if files:
+        options = {"key": key, "flat": flat, "ids": ids}
+        write_several(write_arrow, path, pieces_of(data), files, progress, **options)
+        return
     batches = RecordBatches(data, key=key, flat=flat, ids=ids)
     with written_whole(path) as file, ipc.new_file(file, batches.schema) as writer:
         _write(writer, batches, progress)

@@ -421,8 +421,20 @@ def _add_convert(verbs: Any) -> None:
     option("--renumber", action="store_true", help="text: number the sequences")
     option("--keys-file", metavar="FILE", type=Path, help="text: number the sequences, list their keys")
     option("--compress", metavar="FORM", choices=("none", "gzip", "zstd"), help="text: none, gzip or zstd")
+    option("--num-files", metavar="N", type=_whole, help="write N files: OUT has a * for their numbers")
+    option(
+        "--max-file-size",
+        metavar="BYTES",
+        type=_whole,
+        help="write files of up to so many bytes of samples: OUT has a *",
+    )
     option("--header", metavar="FILE", type=Path, help="the streams, as for ctf2bin of CNTK")
-    option("--precision", metavar="TYPE", choices=("float", "double"), help="values of a text: float or double (float)")
+    option(
+        "--precision",
+        metavar="TYPE",
+        choices=("float", "double"),
+        help="values of a text or of Kaldi: float or double (float)",
+    )
     option(
         "--layout", metavar="NAME", choices=("2.x", "documented"), default="2.x", help="cbf: 2.x or documented (2.x)"
     )

@@ -12,6 +12,7 @@ from typing import Any, get_args
 from cntkio.cli.show import FINE, described, inputs_of, progress_bar, show_json
 from cntkio.convert import FileFormat, Progress, format_of_name, pieces_of, read_header_file, txt_to_ctf, uci_to_ctf
 from cntkio.convert.files import Merged, Selected, divided, write_file
+from cntkio.convert.several_files import files_of
 from cntkio.corpora import CHUNK_SIZE, SURVEYED_AT_ONCE, Described
 from cntkio.errors import ConfigError
 
@@ -61,10 +62,12 @@ def convert(options: Namespace) -> int:
                     chunk_size_in_bytes=options.chunk_size or CHUNK_SIZE,
                     order=corpora[0].order or None if options.stream else None,
                     progress=progress,
+                    **files_of(options.num_files, options.max_file_size),
                 )
             if options.json:
                 fields = {"input": files[0].name, "input_format": files[0].kind.form, "output": target}
-                show_json({**fields, "output_format": form, "size": target.stat().st_size})
+                size = {"size": target.stat().st_size} if target.is_file() else {}
+                show_json({**fields, "output_format": form, **size})
     return FINE
 
 

@@ -10,6 +10,7 @@
     chunks          some chunks of a corpus, as a small value
     arrays          whole corpora as arrays: read_ctf, read_kaldi, read_svmlight
     writers         write_ctf, write_cbf, write_kaldi, write_svmlight, sequence_to_cntk_text_format
+    several_files   the sequences of a corpus in several files
     compression     text that is compressed while it is written
     files           convert_file: from one file to another of any format, or a selection of it; header files
     scripts         CNTK's scripts txt2ctf.py and uci2ctf.py
@@ -36,13 +37,14 @@ from cntkio.convert.files import (
 )
 from cntkio.convert.pieces import Piece, Pieces, Progress, Writable, is_table, joined
 from cntkio.convert.scripts import LabelType, txt_to_ctf, uci_to_ctf
+from cntkio.convert.several_files import Files, write_several
 from cntkio.convert.writers import sequence_to_cntk_text_format, write_cbf, write_ctf, write_kaldi, write_svmlight
 from cntkio.formats.output_file import AnyPath
 
 __all__ = [
-    "AnyPath", "ArrayStream", "CommentedMinibatch", "CorpusChunks", "FileFormat", "LabelType", "Piece", "Pieces",
-    "Progress", "Reading", "Writable", "cbf_to_ctf", "convert_file", "corpus_chunks", "corpus_of", "ctf_to_cbf",
-    "format_of", "format_of_name", "is_table", "joined", "pieces_of", "read_ctf", "read_header_file", "read_kaldi",
-    "read_svmlight", "sequence_to_cntk_text_format", "txt_to_ctf", "uci_to_ctf", "write_cbf", "write_ctf",
-    "write_file", "write_kaldi", "write_svmlight",
+    "AnyPath", "ArrayStream", "CommentedMinibatch", "CorpusChunks", "FileFormat", "Files", "LabelType", "Piece",
+    "Pieces", "Progress", "Reading", "Writable", "cbf_to_ctf", "convert_file", "corpus_chunks", "corpus_of",
+    "ctf_to_cbf", "format_of", "format_of_name", "is_table", "joined", "pieces_of", "read_ctf", "read_header_file",
+    "read_kaldi", "read_svmlight", "sequence_to_cntk_text_format", "txt_to_ctf", "uci_to_ctf", "write_cbf", "write_ctf",
+    "write_file", "write_kaldi", "write_several", "write_svmlight",
 ]  # fmt: skip

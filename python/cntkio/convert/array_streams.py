@@ -391,7 +391,9 @@ class _WritableCorpus:
             refuse_unknown_sequences(corpus)
             num_chunks = corpus.table.num_chunks
             pieces = pieces_of_chunks(corpus, range(num_chunks))
-            yield Pieces(corpus.name, list(corpus.streams), pieces, num_chunks, has_text_keys(corpus))
+            num_sequences = corpus.table.num_sequences
+            streams = list(corpus.streams)
+            yield Pieces(corpus.name, streams, pieces, num_chunks, has_text_keys(corpus), num_sequences=num_sequences)
 
 
 class _WritableSource:
@@ -454,7 +456,8 @@ class _WritableArrays:
         step = max(self._num_sequences * tuning.PIECE_BYTES // max(num_bytes, tuning.PIECE_BYTES), 1)
         has_text_keys = self._keys is not None and self._keys.dtype.kind not in "ui"
         total, wide = -(-self._num_sequences // step), [stream.name for stream in self._streams if stream.is_wide]
-        yield Pieces("arrays", streams, self._each(step), total, has_text_keys, wide=wide)
+        count = self._num_sequences
+        yield Pieces("arrays", streams, self._each(step), total, has_text_keys, wide=wide, num_sequences=count)
 
     def _each(self, step: int) -> Iterator[Piece]:
         for first in range(0, self._num_sequences, step):

@@ -21,6 +21,7 @@ from cntkio.arguments import path_texts
 from cntkio.convert.array_streams import pieces_of
 from cntkio.convert.compression import Compression, compression_of
 from cntkio.convert.pieces import Classes, Piece, Pieces, Progress
+from cntkio.convert.several_files import Files, files_of
 from cntkio.convert.writers import write_cbf, write_ctf, write_kaldi, write_svmlight
 from cntkio.corpora import CHUNK_SIZE
 from cntkio.errors import ConfigError, CorpusError, FormatError
@@ -61,8 +62,10 @@ class Selected:
             self._source.load_state_dict(self._state)  # a source continues where the last call ended
         with pieces_of(self._data) as pieces:
             repeats_keys = pieces.repeats_keys and self._source is None
-            each = pieces.pieces if self._keep is None else self._kept(pieces.pieces, self._keep)
-            yield pieces._replace(pieces=each, repeats_keys=repeats_keys)
+            each, count = pieces.pieces, pieces.num_sequences
+            if self._keep is not None:
+                each, count = self._kept(each, self._keep), int(np.count_nonzero(self._keep))
+            yield pieces._replace(pieces=each, repeats_keys=repeats_keys, num_sequences=count)
 
     @staticmethod
     def _kept(pieces: Iterable[Piece], keep: npt.NDArray[np.bool_]) -> Iterator[Piece]:
@@ -94,9 +97,14 @@ class Merged:
             opened = [stack.enter_context(pieces_of(corpus)) for corpus in self._corpora]
             for other in opened[1:]:
                 _require_same(opened[0], other)
+            counts = [each.num_sequences for each in opened if each.num_sequences is not None]
             pieces = (Piece(piece.chunk, None, piece.lengths) for each in opened for piece in each.pieces)
             yield opened[0]._replace(
-                pieces=pieces, total=sum(each.total for each in opened), has_text_keys=False, repeats_keys=True
+                pieces=pieces,
+                total=sum(each.total for each in opened),
+                has_text_keys=False,
+                repeats_keys=True,
+                num_sequences=sum(counts) if len(counts) == len(opened) else None,
             )
 
 
@@ -152,7 +160,7 @@ class Reading(TypedDict, total=False):
         max_errors: Number of errors to tolerate in a text.
         skip_sequence_ids: Read each line of a text as a sequence, and ignore ids.
         strict: Turn warnings about a text, a binary corpus or features into errors.
-        dtype: float32 or float64, of the values of a text.
+        dtype: float32 or float64, of the values of a text or of Kaldi.
         prefix: Text to put before each path of a list of features.
         labels: The label file that is joined with a list of features.
         mapping: The file with the names of these labels; by default the names are the labels.
@@ -233,6 +241,8 @@ def convert_file(
     renumber: bool = False,
     keys_file: AnyPath | None = None,
     compress: Compression | None = None,
+    num_files: int | None = None,
+    max_file_size: int | None = None,
     progress: Progress | None = None,
     **reading: Unpack[Reading],
 ) -> None:
@@ -251,6 +261,8 @@ def convert_file(
         renumber: As for `write_ctf`, to write text.
         keys_file: As for `write_ctf`, to write text.
         compress: As for `write_ctf`, to write text or svmlight.
+        num_files: To write several files, as for `Files`.
+        max_file_size: To write several files, as for `Files`.
         progress: As for `write_cbf`.
         reading: How to read the source: the keywords of `Reading`.
 
@@ -271,7 +283,7 @@ def convert_file(
     corpus = corpus_of(source, StreamDefs(streams or {}), **reading)
     write_file(
         target, corpus, to=to, flat=flat, ids=ids, renumber=renumber, keys_file=keys_file, compress=compress,
-        key=reading.get("key"), progress=progress,
+        key=reading.get("key"), progress=progress, **files_of(num_files, max_file_size),
     )  # fmt: skip
 
 
@@ -290,6 +302,7 @@ def write_file(
     chunk_size_in_bytes: int = CHUNK_SIZE,
     order: Sequence[str] | None = None,
     progress: Progress | None = None,
+    **files: Unpack[Files],
 ) -> None:
     """Write a corpus in the format that the name of the file implies.
 
@@ -307,6 +320,7 @@ def write_file(
         chunk_size_in_bytes: As for `write_cbf`.
         order: As for `write_cbf`.
         progress: As for `write_cbf`.
+        files: To write several files: the keywords of `Files`.
 
     Raises:
         ConfigError, CorpusError, FormatError, OSError: See `convert_file`.
@@ -325,18 +339,26 @@ def write_file(
     _refuse("Parquet and Arrow", form in ("parquet", "arrow"), {"flat": flat, "ids": ids})
     _refuse("a binary corpus", form == "cbf", {"layout": None if layout == "2.x" else layout})
     if form == "ctf":
-        write_ctf(target, data, renumber=renumber, keys_file=keys_file, compress=compress, progress=progress)
+        write_ctf(target, data, renumber=renumber, keys_file=keys_file, compress=compress, progress=progress, **files)
     elif form == "cbf":
-        write_cbf(target, data, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout, order=order, progress=progress)
+        write_cbf(
+            target,
+            data,
+            chunk_size_in_bytes=chunk_size_in_bytes,
+            layout=layout,
+            order=order,
+            progress=progress,
+            **files,
+        )
     elif form == "svmlight":
-        write_svmlight(target, data, compress=compress, progress=progress)
+        write_svmlight(target, data, compress=compress, progress=progress, **files)
     elif form == "kaldi":
-        write_kaldi(target, data, progress=progress)
+        write_kaldi(target, data, progress=progress, **files)
     else:
         from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 
         write = arrow.write_parquet if form == "parquet" else arrow.write_arrow
-        write(target, data, key=key or arrow.KEY, flat=flat, ids=ids, progress=progress)
+        write(target, data, key=key or arrow.KEY, flat=flat, ids=ids, progress=progress, **files)
 
 
 def _refuse(what: str, is_written: bool, options: Mapping[str, Any]) -> None:

@@ -52,6 +52,8 @@ class Pieces(NamedTuple):
         has_text_keys: Whether keys are texts, not numbers.
         repeats_keys: Whether keys may repeat (several sweeps), so that they cannot separate sequences in a file.
         wide: Streams in float64 because of their whole numbers, which float32 would round.
+        num_sequences: Number of all sequences; None: it is not known.
+        first: Number of the first sequence, if sequences without keys are numbered.
     """
 
     name: str
@@ -61,6 +63,8 @@ class Pieces(NamedTuple):
     has_text_keys: bool = False
     repeats_keys: bool = False
     wide: Collection[str] = ()
+    num_sequences: int | None = None
+    first: int = 0
 
     def reported(self, progress: Progress | None) -> Iterator[Piece]:
         """Yield the pieces, and report each piece when the next one is requested."""
@@ -75,11 +79,11 @@ class Pieces(NamedTuple):
         Raises:
             CorpusError: There was no sequence.
         """
-        first = 0
+        number = self.first
         for piece in self.reported(progress):
-            yield first, piece
-            first += piece.chunk.num_sequences
-        if not first:
+            yield number, piece
+            number += piece.chunk.num_sequences
+        if number == self.first:
             raise CorpusError(f"{self.name}: no sequence to write")
 
 

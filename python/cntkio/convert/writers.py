@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from cntkio.convert import tuning
 from cntkio.convert.array_streams import pieces_of
 from cntkio.convert.compression import Compression, compressed, compression_of
 from cntkio.convert.pieces import Classes, Piece, Pieces, Progress, in_arrays
+from cntkio.convert.several_files import Files, write_several
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFWriter, Layout
 from cntkio.formats.output_file import AnyPath, written_whole
@@ -89,6 +90,7 @@ def write_cbf(
     order: Sequence[str] | None = None,
     one_hot: Mapping[str, Classes] | None = None,
     progress: Progress | None = None,
+    **files: Unpack[Files],
 ) -> None:
     """Write a file in the CNTK binary format, with bounded memory. The file appears under its name when it is complete.
 
@@ -108,6 +110,7 @@ def write_cbf(
             numbers of classes, or the names of the classes in order. An array ``[sequences, samples]`` has sequences of
             equal length.
         progress: Function that is called with the number of pieces done, and their total.
+        files: To write several files: the keywords of `Files`.
 
     Raises:
         ConfigError: An option is invalid, or the arrays do not form a corpus.
@@ -125,6 +128,11 @@ def write_cbf(
         >>> CBFDeserializer(path).open().table.lengths
         array([2, 1, 5], dtype=uint32)
     """
+    if files:
+        whole = pieces_of(data, dtype, one_hot)
+        options = {"chunk_size_in_bytes": chunk_size_in_bytes, "layout": layout, "dtype": dtype, "order": order}
+        write_several(write_cbf, path, whole, files, progress, **options)
+        return
     with pieces_of(data, dtype, one_hot) as corpus:
         columns = columns_in_order(corpus, order)
         infos = [_in_precision(corpus, corpus.streams[column], dtype) for column in columns]
@@ -185,6 +193,7 @@ def write_ctf(
     keys_file: AnyPath | None = None,
     compress: Compression | None = None,
     progress: Progress | None = None,
+    **files: Unpack[Files],
 ) -> None:
     """Write a file in the CNTK text format, with bounded memory. The file appears under its name when it is complete.
 
@@ -204,6 +213,7 @@ def write_ctf(
         compress: ``"gzip"``, ``"zstd"`` (frames of 4 MB with a seek table) or ``"none"``; None: as the extension of
             the name says: ``.gz``, ``.zst`` or anything else.
         progress: Function that is called with the number of pieces done, and their total.
+        files: To write several files: the keywords of `Files`.
 
     Raises:
         ConfigError: A name is invalid, or the arrays do not form a corpus.
@@ -221,6 +231,10 @@ def write_ctf(
         >>> path.read_text().splitlines()
         ['0\\t|x 1 0.1 |y 7', '1\\t|x 2 3 |y 8', '1\\t|x 4 5']
     """
+    if files:
+        options = {"order": order, "renumber": renumber, "keys_file": keys_file, "compress": compress}
+        write_several(write_ctf, path, pieces_of(data, one_hot=one_hot), files, progress, **options)
+        return
     compression = compression_of(path, compress)
     with (
         pieces_of(data, one_hot=one_hot) as corpus,
@@ -281,6 +295,7 @@ def write_svmlight(
     zero_based: bool = False,
     compress: Compression | None = None,
     progress: Progress | None = None,
+    **files: Unpack[Files],
 ) -> None:
     """Write a svmlight (libsvm) text, with bounded memory. The file appears under its name when it is complete.
 
@@ -297,6 +312,7 @@ def write_svmlight(
         zero_based: Whether the first feature gets the index 0; otherwise 1, as the format has it.
         compress: As for `write_ctf`.
         progress: As for `write_cbf`.
+        files: To write several files: the keywords of `Files`.
 
     Raises:
         ConfigError: The data have no such streams.
@@ -312,6 +328,11 @@ def write_svmlight(
         >>> path.read_text().splitlines()
         ['1 2:0.1', '-1 1:2']
     """
+    if files:
+        options = {"features": features, "label": label, "query": query, "by_query": by_query}
+        options |= {"zero_based": zero_based, "compress": compress}
+        write_several(write_svmlight, path, pieces_of(data), files, progress, **options)
+        return
     compression = compression_of(path, compress)
     with pieces_of(data) as corpus, written_whole(path) as whole, compressed(whole, compression) as file:
         has_queries = not by_query and any(info.name == query for info in corpus.streams)
@@ -358,6 +379,7 @@ def write_kaldi(
     stream: str | None = None,
     text: bool = False,
     progress: Progress | None = None,
+    **files: Unpack[Files],
 ) -> None:
     """Write an archive of Kaldi, with bounded memory. The file appears under its name when it is complete.
 
@@ -370,6 +392,7 @@ def write_kaldi(
         stream: The stream to write; None: the only one.
         text: Whether to write text, in which numbers are the shortest that read back to the same bits.
         progress: As for `write_cbf`.
+        files: To write several files: the keywords of `Files`.
 
     Raises:
         ConfigError: The data have no such stream, or several.
@@ -384,6 +407,10 @@ def write_kaldi(
         >>> (folder / "a.ark").read_text().splitlines()
         ['0  [', '  1.0 2.0 ]', '1  [', '  3.0 4.0 ]']
     """
+    if files:
+        options = {"scp": scp, "stream": stream, "text": text}
+        write_several(write_kaldi, path, pieces_of(data), files, progress, **options)
+        return
     name, size = os.fsencode(path), 0
     with pieces_of(data) as corpus, contextlib.ExitStack() as stack:
         names = [info.name for info in corpus.streams]

@@ -398,6 +398,7 @@ def _svmlight(file: Input, reading: Reading) -> Described:
         file.names,
         max_errors=reading.max_errors or 0,
         strict=reading.strict,
+        dtype=reading.dtype or "float32",
         chunk_size_in_bytes=reading.chunk_size_in_bytes or CHUNK_SIZE,
         keys=reading.keys or "unique",
         cache_index=reading.cache_index,
@@ -417,7 +418,7 @@ def _with_labels(file: Input, deserializer: Any, reading: Reading, **more: Any) 
 
 def _kaldi(file: Input, reading: Reading) -> Described:
     size = reading.chunk_size_in_bytes or CHUNK_SIZE
-    deserializer = KaldiDeserializer(file.names, chunk_size_in_bytes=size)
+    deserializer = KaldiDeserializer(file.names, dtype=reading.dtype or "float32", chunk_size_in_bytes=size)
     return _with_labels(file, deserializer, reading, chunk_sizes=f" of about {size:,} bytes")
 
 

@@ -131,7 +131,7 @@ KINDS = {
             first_line=_KALDI_LINE,
             is_read_packed=True,
             are_joined=True,
-            options=("chunk_size_in_bytes", "labels"),
+            options=("dtype", "chunk_size_in_bytes", "labels"),
             extensions=(".ark",),
         ),
         FileKind(
@@ -153,7 +153,7 @@ KINDS = {
             is_text=True,
             is_read_packed=True,
             are_joined=True,
-            options=("max_errors", "strict", "chunk_size_in_bytes", "keys"),
+            options=("max_errors", "strict", "dtype", "chunk_size_in_bytes", "keys"),
             extensions=(".svm", ".svmlight", ".libsvm"),
         ),
         FileKind(

@@ -13,9 +13,12 @@ import io
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from cntkio.formats.names import as_url, is_remote
 
 AnyPath = str | os.PathLike[str]
 UNNAMED: int | None = getattr(os, "O_TMPFILE", None)  # None: the system has no files without a name
@@ -29,7 +32,8 @@ def written_whole(
     """Open a file for writing that appears under its name when the block ends without an exception.
 
     Args:
-        path: The file. An older file or a link is replaced.
+        path: The file. An older file or a link is replaced. An object of a remote store (a URL) is written to a
+            temporary file, and then in one request, for which it is in memory.
         is_durable: Wait until the content is on disk, so that a power failure does no harm either.
         is_direct: Write directly to a pipe or a device; False: replace it, as is right for caches.
         is_kept: False: remove the file at the end, after it was read back; it is on the same disk as `path`.
@@ -38,6 +42,15 @@ def written_whole(
     Raises:
         OSError: The file cannot be written; the error names `path`, and says what is there now.
     """
+    if is_remote(os.fspath(path)):
+        with tempfile.TemporaryFile() as file:
+            yield file
+            if is_kept:
+                from cntkio.formats.stores import stored_object, write_object  # late: few programs upload files
+
+                file.seek(0)
+                write_object(stored_object(as_url(os.fspath(path))), file.read())
+        return
     target = Path(path)
     if is_direct and is_kept and _is_written_directly(target):
         with io.BufferedWriter(_Output(target, "w")) as file:

@@ -1,0 +1,176 @@
+"""The sequences of a corpus in several files, of which each is written like one. (docs/convert.md)
+
+The files of ``"train-*.ctf"`` are ``train-00000.ctf``, ``train-00001.ctf`` and so on, so the same pattern reads them as
+one corpus. They have consecutive sequences, and sequences without keys are numbered through all files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio.arguments import whole_number
+from cntkio.convert.pieces import Piece, Pieces, Progress
+from cntkio.errors import ConfigError, CorpusError
+from cntkio.formats.file_lists import lister_of
+from cntkio.formats.names import as_url, is_remote, shown_pattern
+from cntkio.formats.output_file import AnyPath
+from cntkio.hints import wording
+
+
+class Files(TypedDict, total=False):
+    """Keywords of the writers that divide the sequences among several files. The path has a ``*`` for their numbers.
+
+    Attributes:
+        num_files: Number of files. They have equally many sequences, or one more.
+        max_file_size: Bytes of the samples of a file, as they are in memory, about the size of a binary file. A file
+            ends before the sequence that would exceed this. A larger sequence has a file of its own.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from cntkio import write_ctf
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> files: Files = {"num_files": 2}
+        >>> write_ctf(folder / "a-*.ctf", {"x": [[1], [2], [3]]}, **files)
+        >>> [path.read_text().split() for path in sorted(folder.iterdir())]
+        [['0', '|x', '1', '1', '|x', '2'], ['2', '|x', '3']]
+    """
+
+    num_files: int
+    max_file_size: int
+
+
+def files_of(num_files: int | None, max_file_size: int | None) -> Files:
+    """Return the keywords that are given."""
+    files: Files = {}
+    if num_files is not None:
+        files["num_files"] = num_files
+    if max_file_size is not None:
+        files["max_file_size"] = max_file_size
+    return files
+
+
+def write_several(
+    write: Callable[..., None],
+    path: AnyPath,
+    data: contextlib.AbstractContextManager[Pieces],
+    files: Files,
+    progress: Progress | None = None,
+    **options: Any,
+) -> None:
+    """Write sequences into several files. After an error, files that were already complete are removed.
+
+    Args:
+        write: The writer of a file.
+        path: The name of the files, with a ``*``; also in texts among the options.
+        data: The sequences, to be opened.
+        files: How to divide them.
+        progress: As for the writers.
+        options: Further keywords of the writer.
+
+    Raises:
+        ConfigError: The path has no ``*``, there are such files, or the number of sequences is needed and not known.
+    """
+    if len(files) != 1:
+        raise ConfigError("num_files and max_file_size exclude each other; expected one of them", key="num_files")
+    ((option, amount),) = files.items()
+    amount = whole_number(option, amount, least=1)
+    names = {name: os.fspath(value) for name, value in options.items() if isinstance(value, str | os.PathLike)}
+    name = as_url(os.fspath(path))
+    for text in (name, *(names[key] for key in ("keys_file", "scp") if key in names)):
+        if text.count("*") != 1:
+            flag = wording().flag(option)
+            raise ConfigError(f"{shown_pattern(text)}: with {flag}, expected one '*' in the name", key="path")
+    if found := [*lister_of(name).matching(name)]:
+        raise ConfigError(f"{shown_pattern(name)}: {len(found)} such files are there; remove them first", key="path")
+    written: list[str] = []
+    try:
+        with data as corpus:
+            numbered = _numbered(corpus, option, amount, progress)
+            for number, of_file in itertools.groupby(numbered, lambda one: one.file):
+                first = next(of_file)
+                pieces = (one.piece for one in itertools.chain([first], of_file))
+                part = corpus._replace(pieces=pieces, total=0, first=first.first, num_sequences=None)
+                written.append(name.replace("*", f"{number:05}"))
+                others = {key: text.replace("*", f"{number:05}") for key, text in names.items()}
+                write(written[-1], _Part(part), **{**options, **others})
+            if not written:
+                raise CorpusError(f"{corpus.name}: no sequence to write")
+    except BaseException:
+        for file in written if not is_remote(name) else ():
+            Path(file).unlink(missing_ok=True)
+        raise
+
+
+class _Part:
+    """The `Writable` of the sequences of one file."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+
+    @contextlib.contextmanager
+    def pieces(self) -> Iterator[Pieces]:
+        yield self._pieces
+
+
+class _Numbered(NamedTuple):
+    """Sequences of a file.
+
+    Attributes:
+        file: Number of the file.
+        first: Number of the first sequence.
+        piece: The sequences.
+    """
+
+    file: int
+    first: int
+    piece: Piece
+
+
+def _numbered(corpus: Pieces, option: str, amount: int, progress: Progress | None) -> Iterator[_Numbered]:
+    """Yield all sequences, file by file."""
+    if option == "num_files" and corpus.num_sequences is None:
+        raise ConfigError(
+            f"{corpus.name}: the number of sequences is known only after they were read; use max_file_size", key=option
+        )
+    first = number = num_bytes = 0
+    for piece in corpus.reported(progress):
+        count = piece.chunk.num_sequences
+        ends = _sizes(piece, len(corpus.streams)).cumsum()
+        at = before = 0
+        while at < count:
+            if corpus.num_sequences is not None and option == "num_files":
+                number = (first + at) * amount // corpus.num_sequences
+                until = min(-(-(number + 1) * corpus.num_sequences // amount) - first, count)
+            else:
+                until = int(np.searchsorted(ends, before + amount - num_bytes, side="right"))
+                if until == at and num_bytes:
+                    number, num_bytes = number + 1, 0
+                    continue
+                until = max(until, at + 1)
+                num_bytes, before = num_bytes + int(ends[until - 1]) - before, int(ends[until - 1])
+            yield _Numbered(number, first + at, _between(piece, at, until))
+            at = until
+        first += count
+
+
+def _sizes(piece: Piece, num_streams: int) -> npt.NDArray[np.int64]:
+    """Return about how many bytes each sequence takes."""
+    num_samples = np.zeros(piece.chunk.num_sequences, np.int64)
+    for stream in range(num_streams):
+        num_samples += piece.chunk.lengths(stream)
+    return -(-piece.chunk.num_bytes * num_samples // max(int(num_samples.sum()), 1))
+
+
+def _between(piece: Piece, begin: int, end: int) -> Piece:
+    if (begin, end) == (0, piece.chunk.num_sequences):
+        return piece
+    keys, lengths = (None if of is None else of[begin:end] for of in (piece.keys, piece.lengths))
+    return Piece(piece.chunk.only(np.arange(begin, end, dtype=np.uint32)), keys, lengths)
