@@ -107,7 +107,12 @@ class CorpusChunks:
     def pieces(self) -> Iterator[Pieces]:
         """The sequences, a piece for each chunk. The corpus is opened for the first piece."""
         yield Pieces(
-            self.name, list(self.streams), self._each(), len(self), self.has_text_keys, num_sequences=self.num_sequences
+            self.name,
+            list(self.streams),
+            self._each(),
+            len(self),
+            self.has_text_keys,
+            num_sequences=sum(self.num_sequences),
         )
 
     def _each(self) -> Iterator[Piece]:
