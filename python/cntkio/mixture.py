@@ -58,6 +58,7 @@ from cntkio.timeline.partition import checked_partition
 from cntkio.timeline.state import State, damaged, of_partition, whole, wholes
 
 _STATE_VERSION = 1
+_LARGEST_WEIGHT = 1e300
 _WHOLE = Partition()
 
 
@@ -458,6 +459,8 @@ def _turn_of(partition: Partition) -> tuple[int, int, Partition]:
 def _checked_counts(parts: Mapping[str, tuple[object, float]], stop: str) -> dict[str, int]:
     """Check the arguments of a mixture, and return how many of 1,000 turns each part has."""
     check_word("stop", stop, "first", "all", "forever")
+    if not isinstance(parts, Mapping) or not all(isinstance(part, tuple) and len(part) == 2 for part in parts.values()):
+        raise ConfigError("parts are not {name: (source, weight)}", key="parts")
     if not parts:
         raise ConfigError("a mixture has no parts; expected a name for each source and its weight", key="parts")
     return _counts({name: weight for name, (_, weight) in parts.items()})
@@ -478,8 +481,10 @@ def _counts(weights: Mapping[str, Any]) -> dict[str, int]:
     """Return how many of 1,000 turns each part has: the parts with the largest remainders are rounded up."""
     for name, weight in weights.items():
         is_number = isinstance(weight, int | float | np.integer | np.floating) and not isinstance(weight, bool)
-        if not is_number or not math.isfinite(weight) or weight <= 0:
-            raise ConfigError(f"the weight of {name!r} is {weight!r}; expected a number above 0", key="weights")
+        if not is_number or not 0 < weight < _LARGEST_WEIGHT:
+            raise ConfigError(
+                f"the weight of {name!r} is {weight!r}; expected a number above 0, below 1e300", key="weights"
+            )
     total = math.fsum(weights.values())
     exact = {name: _NUM_TURNS * weight / total for name, weight in weights.items()}
     counts = {name: math.floor(share) for name, share in exact.items()}

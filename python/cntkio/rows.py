@@ -73,7 +73,8 @@ def packed(minibatch: Minibatch, length: int, *, rows: int | None = None, split:
         >>> found.values["w"].shape, int(found.cu_seqlens[-1]), float((found.segment_ids > 0).mean()) > 0.95
         ((4, 512), 2048, True)
     """
-    whole_number("length", length, least=1)
+    if whole_number("length", length, least=1) >= 1 << 31:
+        raise ConfigError(f"length is {length}; expected less than 2147483648", key="length")
     flag("split", split)
     samples = _samples_of(minibatch)
     lengths = samples.lengths
@@ -89,7 +90,7 @@ def packed(minibatch: Minibatch, length: int, *, rows: int | None = None, split:
     needed = -(-int((begins + lengths).max(initial=0)) // length)
     if rows is None:
         rows = needed
-    elif needed > whole_number("rows", rows):
+    elif needed > whole_number("rows", rows, least=1):
         raise ConfigError(
             f"the minibatch needs {counted(needed, 'row')} of {length}, but rows is {rows}; read it with "
             f"Budget(rows={rows}, row_length={length}, pool=...)",

@@ -385,6 +385,15 @@ def test_ranks_that_agree_or_do_not_read_are_not_refused(corpus: Path) -> None:
     assert agree(corpus, {"seed": 1}, {"reads": False}) == ["", ""]
 
 
+def test_ranks_with_other_files_are_warned(corpus: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.ctf"
+    other.write_bytes(corpus.read_bytes())
+    printed = agree(corpus, {"path": str(corpus)}, {"path": str(other)})
+    (warning,) = [text for text in printed if text]
+    assert "ranks that share the data need the same corpus" in warning
+    assert "reads other.ctf" in warning
+
+
 # -- processes ---------------------------------------------------------------------------------------------------------
 
 

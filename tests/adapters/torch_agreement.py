@@ -5,6 +5,7 @@ python tests/adapters/torch_agreement.py ADDRESS RANK WORLD_SIZE CORPUS JSON
 
 import itertools
 import json
+import logging
 import sys
 
 import cntkio
@@ -16,6 +17,9 @@ from torch.utils.data import DataLoader
 def main(address: str, rank: str, world_size: str, path: str, told: str) -> None:
     options = {"seed": 0, "size": 16, "steps": 0, "chunk_size": 300, "partition": None, "workers": 0, "reads": True}
     options.update(json.loads(told))
+    if "path" in options:
+        path = options["path"]
+        logging.basicConfig(stream=sys.stdout, format="%(message)s")
 
     def new(**ranks: int) -> MinibatchDataset:
         streams = cntkio.StreamDefs(x=cntkio.StreamDef(field="x", shape=2))

@@ -376,7 +376,7 @@ def test_token_files_become_sequences_with_a_stream_for_each_column(tmp_path: Pa
     ("text", "what"),
     [
         ("the\tD\ndog\tD\n", "standard input, line 2: column 0: 'dog' is not in the column's dictionary"),
-        ("the\n", "line 1: 1 columns; expected 2"),
+        ("the\n", "line 1: 1 column; expected 2"),
         ("the\tD\tD\n", "line 1: 3 columns; expected 2"),
     ],
 )
@@ -469,6 +469,10 @@ def test_a_header_is_skipped_on_request_and_its_error_says_so(tmp_path: Path) ->
         convert.uci_to_ctf(
             tmp_path / "a.csv", tmp_path / "b", features_start=0, features_dim=2, label_type="None", delimiter=","
         )
+
+    (tmp_path / "short").write_text("1 2\n1,2\n")
+    with pytest.raises(FormatError, match="line 2: 1 column; .*; if commas separate the columns, set delimiter=','"):
+        convert.uci_to_ctf(tmp_path / "short", tmp_path / "b", features_start=0, features_dim=2, label_type="None")
 
     command(*arguments, "--skip-header")
 

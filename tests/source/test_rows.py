@@ -214,7 +214,9 @@ def test_what_does_not_fit_rows_is_refused(folder: Path) -> None:
     for options, text in (
         ({"length": 4}, "a sequence has 5 samples, but a row has 4"),
         ({"length": 9, "rows": 2}, "needs 3 rows of 9, but rows is 2"),
+        ({"length": 9, "rows": 0}, "rows is 0; expected at least 1"),
         ({"length": 0}, "length is 0"),
+        ({"length": 1 << 40}, "length is 1099511627776"),
     ):
         with pytest.raises(ConfigError, match=text):
             packed(minibatch, **options)

@@ -24,6 +24,8 @@ const SHARE_VALUES: usize = 1 << 16;
 /// Bytes of the first window of a pass; windows that follow each other grow.
 const LEAST_WINDOW: usize = 1 << 12;
 const MOST_WINDOW: usize = 1 << 20;
+/// The byte order mark of UTF-8.
+const BOM: &[u8] = b"\xEF\xBB\xBF";
 /// Bytes of the longest header of an object.
 const HEADER_SIZE: usize = 32;
 /// Bytes of the range and the size of a compressed matrix.
@@ -193,6 +195,8 @@ impl<'a> Window<'a> {
 /// of the archive. [`Scan::next`] is the first byte that belongs to none of them.
 pub fn scan(text: Text<'_>, begin: usize, total: usize) -> Result<(Scan, Option<Broken>), io::Error> {
     let mut window = Window::new(text);
+    // A text archive may begin with a byte order mark.
+    let begin = if begin == 0 && window.at(0, BOM.len())?.starts_with(BOM) { BOM.len() } else { begin };
     let mut scan = Scan { next: begin, ..Scan::default() };
     while scan.next < text.size {
         match next_object(&mut window, &mut scan, total) {

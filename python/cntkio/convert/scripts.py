@@ -298,7 +298,10 @@ def uci_to_ctf(
                         unknown = "is not a category"
                     if not (num_lines or fault[0] or skip_header):
                         unknown += f"; if the first line is a header, set {wording().setting('skip_header', True)}"
-                    raise _line_error(path, num_lines + skip_header, fault, f"at least {num_columns}", unknown)
+                    needed = f"at least {num_columns}"
+                    if separator is None and fault[1] is not None and b"," in rows.split(b"\n", fault[0] + 1)[fault[0]]:
+                        needed += f"; if commas separate the columns, set {wording().setting('delimiter', ',')}"
+                    raise _line_error(path, num_lines + skip_header, fault, needed, unknown)
                 out.write(text.data)
                 num_lines += lines
     return num_lines
@@ -341,7 +344,7 @@ def _line_error(
 ) -> FormatError:
     line, num_columns, token = fault
     if num_columns is not None:
-        what = f"{num_columns} columns; expected {columns}"
+        what = f"{num_columns} column{'s' * (num_columns != 1)}; expected {columns}"
     elif token is not None:
         what = f"column {token[0]}: {token[1]!r} {unknown}"
     else:

@@ -321,8 +321,9 @@ def _said(form: str, begin: Beginning, path: str, before: str) -> str:
     return f"{before}this is {kind.noun}: {kind.use(path)}"
 
 
-# Pairs of an expected form and a form that looks like it: a list without ranges (`u1=a.mfc`) is like a configuration.
-_ALIKE = {("scp", "configuration")}
+# Pairs of an expected form and a form that looks like it: a list without ranges (`u1=a.mfc`) is like a configuration,
+# and so is a matrix in text (`u1 [`).
+_ALIKE = {("scp", "configuration"), ("kaldi", "configuration")}
 
 
 def _beginning(path: str | os.PathLike[str]) -> Beginning:

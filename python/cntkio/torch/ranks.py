@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections import Counter
@@ -15,6 +16,7 @@ import torch
 from cntkio.arguments import whole_number
 from cntkio.errors import ConfigError
 
+_log = logging.getLogger("cntkio")
 _BY_HAND = {"bash", "interactive"}
 """Names of SLURM jobs in which a person starts programs by hand, so that SLURM's variables describe the shell."""
 
@@ -114,7 +116,8 @@ def agree(files: Sequence[str], rank: int, world_size: int, facts: Mapping[str, 
     """Compare what must be equal on all ranks of `torch.distributed` with the rank that called this function first.
 
     The ranks exchange their facts through the key-value store with which `torch.distributed` was initialized. No rank
-    waits for another to begin its iteration, so ranks that do not use the data set do not block the others.
+    waits for another to begin its iteration, so ranks that do not use the data set do not block the others. Other names
+    on another rank may be another data set, so they are a warning.
 
     Args:
         files: The names of the corpora. The n-th check of these names is compared with that of other ranks.
@@ -135,6 +138,8 @@ def agree(files: Sequence[str], rank: int, world_size: int, facts: Mapping[str, 
     key = f"cntkio/{name}/{_num_checks[name]}"
     _num_checks[name] += 1
     store = store_of()
+    if _num_checks[name] == 1:
+        _warn_of_other_names(store, name, rank)
     if store.add(f"{key}/count", 1) == 1:
         store.set(key, json.dumps({"rank": rank, "facts": facts}))
         return
@@ -146,6 +151,24 @@ def agree(files: Sequence[str], rank: int, world_size: int, facts: Mapping[str, 
             + ". Make the data set with "
             "the same arguments on all ranks, and load states of the same step (docs/torch.md, 'Ranks and workers')",
             key="rank",
+        )
+
+
+def _warn_of_other_names(store: Any, name: str, rank: int) -> None:
+    """Compare the names with those of the rank that was first to begin as many data sets."""
+    key = f"cntkio/names/{len(_num_checks)}"
+    if store.add(f"{key}/count", 1) == 1:
+        store.set(key, json.dumps([rank, name]))
+        return
+    other_rank, other = json.loads(store.get(key))
+    if other != name:
+        _log.warning(
+            "rank %d reads %s, and rank %d reads %s: ranks that share the data need the same corpus, and begin their "
+            "data sets in the same order; for a corpus of its own, make the data set with rank=0 and world_size=1",
+            rank,
+            name,
+            other_rank,
+            other,
         )
 
 

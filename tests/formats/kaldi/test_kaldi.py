@@ -257,3 +257,24 @@ def test_what_is_written_reads_back_to_the_same_bits(text: bool) -> None:
 def test_the_first_bytes_show_the_format(name: str) -> None:
     if name != "text_ali.ark":  # a line of numbers may be anything
         assert detect(DATA / name).form == "kaldi"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "content"),
+    [
+        ("a.ark", TEXT, None),
+        ("a.ark", "u1 0 1\n", None),
+        ("a.scp", "u1 b.ark:3\n", None),
+        ("utt2spk", "u1 anna\n", "map"),
+    ],
+)
+def test_a_byte_order_mark_is_not_part_of_a_key(name: str, text: str, content: Any) -> None:
+    Path("b.ark").write_text(TEXT)
+    Path(name).write_text("\ufeff" + text, encoding="utf-8")
+    assert read_kaldi(name, content=content).keys_of_sequences[0] == b"u1"
+
+
+def test_a_matrix_that_is_cut_off_is_not_taken_for_a_configuration() -> None:
+    Path("a.ark").write_text("u1 [ 1 2")
+    with pytest.raises(FormatError, match="expected all its values$"):
+        read_kaldi("a.ark")

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import codecs
 import functools
 import os
 import re
@@ -189,6 +190,8 @@ def found_in(files: Files, path: str, content: Content | None, stream: str) -> O
             return _archive(text, stream)
         with announced("indexing", text.size):
             content_of = text.read(0, text.size)
+            if content_of.startswith(codecs.BOM_UTF8):
+                content_of = b"   " + content_of[3:]  # blanks, so that the bytes in errors stay true
             passed(text.size)
             listed = (_core.kaldi_map if form == "map" else _core.kaldi_list)(content_of)
         if isinstance(listed, _core.KaldiListError):
@@ -206,6 +209,7 @@ def found_in(files: Files, path: str, content: Content | None, stream: str) -> O
 
 def _form_of(text: TextInput, path: str, content: Content | None) -> Literal["ark", "scp", "map"]:
     head = text.read(0, _HEAD)
+    head = head.removeprefix(codecs.BOM_UTF8)
     first = head.lstrip().split(b"\n", 1)[0] + b"\n"
     if content == "map":
         return "map"
