@@ -26,26 +26,28 @@ help: ## print this list
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "cntkio needs Python 3.11 or newer: make PYTHON=..."'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -U "pip>=25.1"
 
 $(VENV)/.tools: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q "maturin>=1.12,<2" "numpy>=2"
 	touch $@
 
+# Groups need a newer pip than some versions of Python bring.
+INSTALL := $(BIN)/python -m pip install -q "pip>=25.1" && $(BIN)/python -m pip install -q
+
 $(VENV)/.test-tools: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q --group test
+	$(INSTALL) --group test
 	touch $@
 
 $(VENV)/.adapter-tools: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q --group adapters
+	$(INSTALL) --group adapters
 	touch $@
 
 $(VENV)/.check-tools: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q --group check
+	$(INSTALL) --group check
 	touch $@
 
 $(VENV)/.docs-tools: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q --group docs
+	$(INSTALL) --group docs
 	touch $@
 
 # Installs the package into the environment, compiled for speed; Python files are used in place. The profile `local` is
@@ -127,7 +129,7 @@ docs: build $(VENV)/.docs-tools ## build the pages as a site, in site/
 
 # Atheris, if it exists for this Python, chooses inputs by the code that they reach; otherwise inputs are random.
 $(VENV)/.fuzz-tools: pyproject.toml $(VENV)/.test-tools
-	$(BIN)/python -m pip install -q --group fuzz || true
+	$(INSTALL) --group fuzz || true
 	touch $@
 
 # Runs all targets, Rust and Python, each for FUZZ_SECONDS. The seeds are recorded cases and findings that were fixed.

@@ -11,7 +11,7 @@ SOAK_SECONDS ?= 600
 
 # Takes about 2 minutes and 5 GB: PyPI's wheels for Linux include CUDA, and do not load without it.
 $(VENV)/.torch-tools: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q --group torch
+	$(INSTALL) --group torch
 	touch $@
 
 torch: $(VENV)/.torch-tools ## install PyTorch (2 minutes, 5 GB), so that the tests that need it run
@@ -30,20 +30,20 @@ test-arm: ## run the Rust tests in an emulator of 64-bit ARM; installs Debian's 
 
 # The pages of Ray, and the tests that need it.
 test-ray: build $(VENV)/.test-tools $(VENV)/.adapter-tools ## install Ray, and run the tests that need it
-	$(BIN)/python -m pip install -q --group ray
+	$(INSTALL) --group ray
 	$(BIN)/python -m pytest tests/adapters/test_ray.py tests/adapters/test_ray_train.py
 	$(BIN)/python -m pytest $(THOROUGH) tests/test_documents.py tests/test_reference.py -k ray
 
 # Java must be installed already.
 test-spark: build $(VENV)/.test-tools $(VENV)/.adapter-tools ## install PySpark, and run the tests that need it; Java must be installed
 	java -version 2>/dev/null || (echo "Spark needs Java 17 or newer, which is not installed (Debian: openjdk-17-jre-headless)" >&2; exit 1)
-	$(BIN)/python -m pip install -q --group spark
+	$(INSTALL) --group spark
 	$(BIN)/python -m pytest tests/adapters/test_spark.py
 	$(BIN)/python -m pytest $(THOROUGH) tests/test_documents.py tests/test_reference.py -k spark
 
 # Starts an S3 server on this machine, from a large package. Tasks of Ray and Spark also read from it if they are installed.
 test-stores: build $(VENV)/.test-tools ## run the tests of an S3 server on this machine
-	$(BIN)/python -m pip install -q --group s3
+	$(INSTALL) --group s3
 	$(BIN)/python -m pytest tests/formats/test_s3.py tests/adapters/test_s3_in_tasks.py
 
 # Compares random sources, restores, forks and interrupts with the slow timeline; memory and open files must not grow.
@@ -88,11 +88,11 @@ against-self: $(VENV)/.tools ## compare the speed with another revision (REV=HEA
 ##@ A release
 
 $(VENV)/.release-tools: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q --group release
+	$(INSTALL) --group release
 	touch $@
 
 $(VENV)/.audit-tools: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q --group audit
+	$(INSTALL) --group audit
 	touch $@
 
 # Compiles for other systems without linking or running, so the C library needs no C compiler. Not part of `check`, because rustup
