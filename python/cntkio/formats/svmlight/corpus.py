@@ -218,15 +218,14 @@ class _SvmlightFormat(CTFFormat):
     def words(self, kind: str, stream: int | None) -> str:
         first = self._base if stream == 0 else 0
         what = "index" if stream == 0 else "label"
+        dtype = self.streams[stream or 0].dtype
+        if kind in ("bad number", "bad label") and dtype.kind == "i" and (stream == 0 or not self.schema[1].is_sparse):
+            value = "value" if stream == 0 else "label"
+            return f"a {value} that is not in {dtype}; expected a whole number"
         return {
             "index out of range": f"{what} {{found}}; expected {first} to {self.schema[stream or 0].dim - 1 + first}",
             "index not ascending": "index {found} is not above the index before it; expected ascending indices",
-            "bad number": f"a value that is not in {self.streams[0].dtype}; expected a whole number"
-            if self.streams[0].dtype.kind == "i"
-            else WORDS[kind],
-            "bad label": f"a label that is not in {self.streams[1].dtype}; expected a whole number"
-            if self.streams[1].dtype.kind == "i" and not self.schema[1].is_sparse
-            else "{byte} in a label; expected a number"
+            "bad label": "{byte} in a label; expected a number"
             + (" of a class, or several with commas between them" if self.schema[1].is_sparse else ""),
             "bad query": "no query before the features; expected qid: and a whole number of int64",
         }.get(kind) or WORDS[kind]
