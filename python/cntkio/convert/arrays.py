@@ -144,7 +144,7 @@ def read_svmlight(path: FileNames, **options: Any) -> Minibatch:
         >>> data["features"].indices, data["features"].values, data["features"].indptr
         (array([0, 2, 1], dtype=int32), array([0.5, 2. , 1. ], dtype=float32), array([0, 2, 3]))
         >>> data["label"].values.ravel(), data["qid"].values.ravel()
-        (array([ 1., -1.], dtype=float32), array([7., 7.]))
+        (array([ 1., -1.], dtype=float32), array([7, 7]))
     """
     with closing(SvmlightDeserializer(path, **options).open()) as corpus:
         return read_corpus(corpus)
