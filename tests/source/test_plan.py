@@ -304,6 +304,24 @@ def test_places_of_labels_and_features_agree_with_their_files(tmp_path: Path) ->
         assert "<td" in explained._repr_html_() and "10 samples" in explained._repr_html_()
 
 
+def test_steps_next_to_an_invalid_utterance_are_explained(tmp_path: Path) -> None:
+    utterances = [(f"u{key}", np.full((2, 3), key, np.float32)) for key in range(30)]
+    write_htk_archive(tmp_path / "a.ark", tmp_path / "a.scp", utterances)
+    (tmp_path / "a.states").write_text("aa\n")
+    entries = [f'"u{key}"\n0 {100_000 if key == 7 else 200_000} aa\n.\n' for key in range(30)]
+    (tmp_path / "a.mlf").write_text("#!MLF!#\n" + "".join(entries))
+    features = HTKFeatureDeserializer(StreamDefs(x=StreamDef(scp=tmp_path / "a.scp", shape=3)))
+    y = StreamDefs(y=StreamDef(mlf=tmp_path / "a.mlf", shape=1))
+    labels = HTKMLFDeserializer(tmp_path / "a.states", y, compatible=True)
+    with MinibatchSource([features, labels], max_sweeps=1, max_errors=10, trace_level=0) as source:
+        plan, position = source.plan(4), 0
+        for step, (minibatch, _) in enumerate(delivered(source, 4, Partition())):
+            explained = plan.explain(step)  # no step can be passed over, so those before it are selected with it
+            assert explained.keys.tolist() == minibatch.keys_of_sequences.tolist()
+            assert plan.explain(position=position).step == step
+            position = explained.position
+
+
 def test_places_in_several_files_name_the_file(tmp_path: Path) -> None:
     for name, first in (("a.ctf", 0), ("b.ctf", 7)):
         (tmp_path / name).write_bytes(b"".join(b"%d |x 1 2\n" % (first + key) for key in range(7)))
