@@ -259,11 +259,6 @@ def stored_keys(keys: Keys) -> npt.NDArray[Any]:
     return keys if isinstance(keys, np.ndarray) else keys.stored()
 
 
-def stored_lengths(lengths: Lengths) -> npt.NDArray[Any]:
-    """Return an array that determines the lengths: all of them, or a single length and their number."""
-    return np.array([lengths[0], len(lengths)], np.uint64) if are_all_the_same(lengths) and len(lengths) else lengths
-
-
 NamedFiles: TypeAlias = tuple[npt.NDArray[np.str_], npt.NDArray[np.int64]]
 """The files of some sequences: their names, and the index of each sequence's file among these names."""
 
@@ -363,7 +358,10 @@ class SequenceTable:
 
     def content(self) -> list[npt.NDArray[Any]]:
         """Return arrays that determine the table, for checksums."""
-        return [stored_keys(self.keys), stored_lengths(self.lengths), self.chunk_starts]
+        lengths = self.lengths
+        if are_all_the_same(lengths) and len(lengths):  # a single length and their number determine all
+            lengths = np.array([lengths[0], len(lengths)], np.uint64)
+        return [stored_keys(self.keys), lengths, self.chunk_starts]
 
 
 NO_SEQUENCES = SequenceTable(np.empty(0, np.uint64), np.empty(0, np.uint8), np.zeros(1, np.int64))

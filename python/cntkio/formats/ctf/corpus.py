@@ -433,7 +433,9 @@ class CTFFormat(Format):
                     spare=self.spare,
                 )
             except ValueError as error:
-                raise _mismatch(index) from error
+                cache = index.layout.cache
+                advice = "open it again" if cache is None else f"delete the index cache {str(cache)!r}"
+                raise CorpusError(f"{index.name}: the index does not match the file; {advice}") from error
             text.require_unchanged()
         straw = None if last_straw is None else Finding(*last_straw)
         first_findings = [Finding(*finding) for finding in findings]
@@ -574,9 +576,3 @@ def _source(text: TextInput, places: ChunkPlaces, *, is_part: bool) -> CoreText 
     for begin, end in ranges:
         text.read_into(wanted[begin:end], places.begin + begin)
     return wanted, places.begin
-
-
-def _mismatch(index: Index) -> CorpusError:
-    cache = index.layout.cache
-    advice = "open it again" if cache is None else f"delete the index cache {str(cache)!r}"
-    return CorpusError(f"{index.name}: the index does not match the file; {advice}")

@@ -1,31 +1,50 @@
-"""The options of a svmlight text, and the opened corpus."""
+"""The svmlight (libsvm) text format: its options, its index, and the opened corpus. (docs/formats/svmlight.md)
+
+Chunks, errors, places and caches are made as in CNTK's text format; only the lines differ.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio._threads import num_threads
 from cntkio.arguments import check_fields, float_type, whole_number
-from cntkio.errors import ConfigError
+from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.contract import OPENING, Deserializer, Index, Opening
 from cntkio.formats.corpus import FileCorpus, KeysOf, check_keys_of
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.ctf.corpus import CTFFormat, OpenText, opened_texts
 from cntkio.formats.ctf.findings import WORDS, Finding, Findings
-from cntkio.formats.ctf.index import FirstPass, TextIndex
+from cntkio.formats.ctf.index import (
+    FirstPass,
+    Part,
+    TextIndex,
+    areas_of,
+    ends_of_parts,
+    join_over_borders,
+    joined_index,
+    kept_index,
+)
+from cntkio.formats.ctf.lines import find_start
+from cntkio.formats.detect import other_in
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
+from cntkio.formats.open_input import Beginning, open_stored
 from cntkio.formats.remote import Remote, located
-from cntkio.formats.svmlight.scan import Facts, ScanSettings, base_of, scanned, usual_options
-from cntkio.formats.text_input import TextInput
+from cntkio.formats.report import announced
+from cntkio.formats.text_input import Locator, TextInput, explained, long_line_error
 from cntkio.hints import suggests_keywords
 from cntkio.streams import LARGEST_DIM, NUMBER_TYPES, StreamDef, StreamDefs, StreamInformation
 
+_NO_INDEX = 2**64 - 1
+_HEAD = 1 << 16
 _FEATURES, _LABEL, _QUERY = "features", "label", "qid"
 
 
@@ -166,9 +185,103 @@ def svmlight_of(filename: FileNames, **options: Any) -> SvmlightDeserializer:
         (True, True)
     """
     deserializer = SvmlightDeserializer(filename, **options)
-    first = listed_files(deserializer.filename, remote=deserializer.remote)[0]
-    usual = usual_options(first)
-    return dataclasses.replace(deserializer, multilabel=usual.multilabel, query_id=usual.query_id)
+    with closing(open_stored(listed_files(deserializer.filename, remote=deserializer.remote)[0])) as stored:
+        head = Beginning.of(stored, _HEAD).head
+    lines = [fields for line in head.split(b"\n") if (fields := line.partition(b"#")[0].split())]
+    whole = lines[:-1] or lines  # the last line may be cut off
+    return dataclasses.replace(
+        deserializer,
+        multilabel=any(b"," in fields[0] or b":" in fields[0] for fields in whole),
+        query_id=bool(whole) and all(any(field.startswith(b"qid:") for field in fields[:2]) for fields in whole),
+    )
+
+
+class Facts(NamedTuple):
+    """The range of the features and labels of a text, or of several.
+
+    Attributes:
+        least_index: The least index of a feature; 2^64 - 1 if there is none.
+        largest_index: The largest index of a feature; 0 if there is none.
+        largest_label: The largest label that is a whole number.
+    """
+
+    least_index: int
+    largest_index: int
+    largest_label: int
+
+    @property
+    def has_features(self) -> bool:
+        """True if a line has a feature."""
+        return self.least_index != _NO_INDEX
+
+
+class ScanSettings(NamedTuple):
+    """Settings on which the index depends.
+
+    Attributes:
+        by_query: Whether neighbouring lines of a query are a sequence.
+        chunk_size_in_bytes: Bytes of a chunk.
+    """
+
+    by_query: bool
+    chunk_size_in_bytes: int
+
+
+def base_of(zero_based: bool | str, facts: Sequence[Facts]) -> int:
+    """Return the index of the first feature in files with these facts: 0 or 1.
+
+    If it is "auto", it is 1 if each file has features, and none of them has the index 0, as in scikit-learn.
+
+    Example:
+        >>> base_of("auto", [Facts(1, 9, 0), Facts(3, 7, 0)]), base_of("auto", [Facts(1, 9, 0), Facts(0, 7, 0)])
+        (1, 0)
+    """
+    if zero_based == "auto":
+        return int(all(each.has_features and each.least_index > 0 for each in facts))
+    return int(not zero_based)
+
+
+def scanned(file: TextInput, settings: ScanSettings, *, cache_index: bool | str) -> TextIndex:
+    """Make or load the index of a text. Its `numbers` are `Facts`.
+
+    Raises:
+        OSError: The file cannot be read.
+        FormatError: The text is empty, or a line has 4 GiB or more, or no query where queries are sequences.
+    """
+    if not cache_index:
+        return _scan(file, settings)
+    kept = {"format": "svmlight", **settings._asdict()}
+    return kept_index(
+        file, kept, settings._asdict(), lambda again: _scan(file, settings), verify=cache_index == "verify"
+    )
+
+
+def _scan(file: TextInput, settings: ScanSettings) -> TextIndex:
+    start = find_start(file)
+    parts: list[Part] = []
+    facts = Facts(_NO_INDEX, 0, 0)
+    with announced("indexing", file.size - start.offset) as add, explained(file):
+        for source, first_line, bounds, block in areas_of(file, start.offset, add):
+            scans, found, (no_query, long_line) = _core.svmlight_index(
+                source, first_line, bounds, settings.by_query, block, num_threads()
+            )
+            if long_line is not None:
+                raise long_line_error(file.path, long_line)
+            if no_query is not None:
+                what = "a line without a query; expected qid: and a number below 2^64, because queries are sequences"
+                raise Locator(file).error(no_query, what + other_in("svmlight", file))
+            parts += map(Part.of, scans)
+            facts = Facts(min(facts[0], found[0]), max(facts[1], found[1]), max(facts[2], found[2]))
+    join_over_borders(parts)
+    if not parts:
+        what = "the file has only comments; expected lines such as '1 3:0.5 7:1'"
+        raise FormatError(what, path=file.path, byte=start.offset)
+    ends = ends_of_parts(file, start, parts)
+    sizes: list[npt.NDArray[np.uint32] | None] = [None] * len(parts)
+    first_key = None if settings.by_query else 0
+    index = joined_index(file, parts, ends, sizes, first_key, settings.chunk_size_in_bytes, settings._asdict())
+    num_lines = None if settings.by_query else index.table.num_sequences
+    return index._replace(num_lines=num_lines, numbers=tuple(facts))
 
 
 class _SvmlightFormat(CTFFormat):
