@@ -85,6 +85,8 @@ def _sources_and_targets(options: Namespace) -> tuple[list[Path], list[Path]]:
         raise ConfigError("convert needs two files: cntkio convert IN OUT", key="output")
     if len(targets) != num_targets:
         raise ConfigError(f"{len(targets)} files to write, but {num_targets} expected (--split)", key="split")
+    if len({target.resolve() for target in targets}) < num_targets:
+        raise ConfigError("--split: a file to write is named twice; expected one for each share", key="split")
     if len(sources) > 1 and not options.merge:
         raise ConfigError(
             f"{len(sources)} files to read; expected one, or --merge to write them one after the other", key="merge"
