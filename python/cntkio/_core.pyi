@@ -541,6 +541,32 @@ class Budget:
 def cells_in_rows(lengths: npt.NDArray[np.uint32], row_length: int) -> npt.NDArray[np.int64]: ...
 
 @final
+class SeveralReads:
+    """The results of several reads of a `TimelineReader`."""
+
+    sequences: _Longs
+    chunks: _Longs
+    bounds: list[int]
+    ends_of_sweep: list[bool]
+    cursors: list[_Cursor]
+    refs: _ChunkRefs | None
+    lengths: npt.NDArray[np.uint32] | None
+
+@final
+class TruncatedRead:
+    """A truncated minibatch: columns for the parts of sequences."""
+
+    slot: _Longs
+    sequences: _Longs
+    chunks: _Longs
+    first_sample: _Longs
+    num_samples: _Longs
+    step: _Longs
+    continues: npt.NDArray[np.bool_]
+    end_of_sweep: bool
+    position: int
+
+@final
 class TimelineReader:
     """A reader of the timeline of a table."""
 
@@ -585,10 +611,7 @@ class TimelineReader:
         is_dealt: bool,
         budget: Budget | None,
         most: int,
-    ) -> (
-        tuple[_Longs, _Longs, list[int], list[bool], list[_Cursor], _ChunkRefs | None, npt.NDArray[np.uint32] | None]
-        | None
-    ): ...
+    ) -> SeveralReads | None: ...
     def pass_reads(
         self,
         share: int,
@@ -607,7 +630,7 @@ class TimelineReader:
     ) -> int: ...
     def read_truncated(
         self, steps: int, overlap: int, crosses_sweeps: bool, index: int, count: int
-    ) -> tuple[_Longs, _Longs, _Longs, _Longs, _Longs, _Longs, npt.NDArray[np.bool_], bool, int] | None: ...
+    ) -> TruncatedRead | None: ...
     @property
     def pending(self) -> list[list[tuple[int, int, bool]]]: ...
     def restore_pending(self, slots: list[list[tuple[int, int, bool]]]) -> None: ...

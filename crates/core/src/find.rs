@@ -4,17 +4,18 @@
 
 use crate::memory;
 use crate::owners::Owners;
+use rustc_hash::FxHashMap;
 
 #[inline]
 fn last_not_after(starts: &[i64], item: i64) -> usize {
     starts.partition_point(|&start| start <= item).saturating_sub(1)
 }
 
-/// The chunks of the sequences of a selection, each once.
+/// The chunks, or parts of chunks, of the sequences of a selection, each once.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ChunksOf {
     /// The chunks, in the order of their first sequences in the selection.
-    pub chunks: Vec<usize>,
+    pub chunks: Vec<u64>,
     /// For each chunk its first sequence, counted in the selection.
     pub firsts: Vec<usize>,
     /// For each sequence its chunk, counted in `chunks`.
@@ -25,20 +26,23 @@ pub struct ChunksOf {
 
 impl ChunksOf {
     /// Make the lists, given the chunk of each sequence and its number in the chunk.
-    fn of(mut chunks: Vec<u32>, numbers: Vec<u32>) -> ChunksOf {
-        let (lowest, highest) = chunks.iter().fold((u32::MAX, 0), |(low, high), &one| (low.min(one), high.max(one)));
-        let mut ranks = vec![u32::MAX; (highest + 1).saturating_sub(lowest) as usize];
-        let (mut which, mut firsts) = (Vec::new(), Vec::new());
-        for (at, chunk) in chunks.iter_mut().enumerate() {
-            let rank = &mut ranks[(*chunk - lowest) as usize];
-            if *rank == u32::MAX {
-                *rank = which.len() as u32;
-                which.push(*chunk as usize);
-                firsts.push(at);
-            }
-            *chunk = *rank;
+    pub fn of(chunks: impl Iterator<Item = u64>, numbers: Vec<u32>) -> ChunksOf {
+        let mut indices: FxHashMap<u64, u32> = FxHashMap::default();
+        let mut found = ChunksOf { chunk_of: memory::with_room(numbers.len()), numbers, ..ChunksOf::default() };
+        let mut last = None;
+        for (at, chunk) in chunks.enumerate() {
+            let index = match last {
+                Some((other, index)) if other == chunk => index,
+                _ => *indices.entry(chunk).or_insert_with(|| {
+                    found.chunks.push(chunk);
+                    found.firsts.push(at);
+                    found.chunks.len() as u32 - 1
+                }),
+            };
+            last = Some((chunk, index));
+            memory::push(&mut found.chunk_of, index);
         }
-        ChunksOf { chunks: which, firsts, chunk_of: chunks, numbers }
+        found
     }
 }
 
@@ -60,10 +64,10 @@ pub fn chunks_of(sequences: &[i64], partners: Option<&[u32]>, chunk_starts: &[i6
                 return None;
             }
         }
-        chunks.push(chunk as u32);
+        chunks.push(chunk as u64);
         numbers.push((number - range.start) as u32);
     }
-    Some(ChunksOf::of(chunks, numbers))
+    Some(ChunksOf::of(chunks.into_iter(), numbers))
 }
 
 /// Finds frames: their utterance, and the chunk of the utterance in each of several corpora.
@@ -118,8 +122,11 @@ impl FrameFinder {
             numbers.push((frame - self.starts[utterance]) as u32);
         }
         let of_corpus = |homes: &Vec<(u32, u32)>| {
-            let (chunks, numbers) = utterances.iter().map(|&utterance| homes[utterance as usize]).unzip();
-            ChunksOf::of(chunks, numbers)
+            let homes_of = || utterances.iter().map(|&utterance| homes[utterance as usize]);
+            ChunksOf::of(
+                homes_of().map(|(chunk, _)| chunk.into()),
+                memory::collected(homes_of().map(|(_, number)| number)),
+            )
         };
         let chunks = self.homes.iter().map(of_corpus).collect();
         Some(FramesFound { utterances, frames: numbers, chunks })

@@ -105,9 +105,9 @@ pub(crate) fn rolling_order(
 
 /// The chunks of sequences, each once, in the order of their first sequences; the number of each chunk's first
 /// sequence; for each sequence the position of its chunk in that list, and its number in the chunk.
-type PlaceArrays<'py> = (Vec<usize>, Vec<usize>, Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u32>>);
+pub(crate) type PlaceArrays<'py> = (Vec<u64>, Vec<usize>, Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u32>>);
 
-fn place_arrays(py: Python<'_>, found: find::ChunksOf) -> PlaceArrays<'_> {
+pub(crate) fn place_arrays(py: Python<'_>, found: find::ChunksOf) -> PlaceArrays<'_> {
     (found.chunks, found.firsts, found.chunk_of.into_pyarray(py), found.numbers.into_pyarray(py))
 }
 

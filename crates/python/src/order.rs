@@ -1,8 +1,10 @@
 //! The reader of the timeline for Python: the table's arrays, and the reader's state in a lock.
 
 use crate::budget::Budget;
+use crate::htk::{PlaceArrays, place_arrays};
 use crate::lengths::LengthsArray;
 use crate::pool::{detached, no_memory};
+use cntkio_core::find::ChunksOf;
 use cntkio_core::memory::{self, or_out_of_memory};
 use cntkio_core::timeline::{
     self, Cursor, Delivered, Load, Outcome, Partition, Pause, Pending, Randomization, Reader, Request, Slots, Stopped,
@@ -16,20 +18,44 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 
 type Longs<'py> = Bound<'py, PyArray1<i64>>;
 type Words<'py> = Bound<'py, PyArray1<u32>>;
-/// The chunks, each once, in the order of their first sequences; the number of each chunk's first sequence; for each
-/// sequence the position of its chunk in that list, and its number in the chunk.
-type ChunkRefs<'py> = (Vec<u32>, Vec<usize>, Words<'py>, Words<'py>);
 /// Position, sweep, index, rank, count, batch.
 type CursorTuple = (u64, u64, u32, u32, u64, u32);
-/// Results of several reads: sequences; their chunks; the number of the first sequence of each read and, last, the
-/// number of sequences; for each read whether it met the end of a sweep, and the cursor after it; the list of chunks, or
-/// the lengths of the sequences.
-type Reads<'py> =
-    (Longs<'py>, Longs<'py>, Vec<usize>, Vec<bool>, Vec<CursorTuple>, Option<ChunkRefs<'py>>, Option<Words<'py>>);
-/// For each part of a sequence: slot, sequence, chunk, first sample, number of samples, step, and whether the sequence
-/// continues in the next minibatch; then whether the end of a sweep was met, and the position in samples.
-type TruncatedRead<'py> =
-    (Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Bound<'py, PyArray1<bool>>, bool, u64);
+/// The results of several reads.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct SeveralReads {
+    /// The sequences.
+    sequences: Py<PyArray1<i64>>,
+    /// The chunk of each sequence.
+    chunks: Py<PyArray1<i64>>,
+    /// First sequence of each read and, last, the number of sequences.
+    bounds: Vec<usize>,
+    /// For each read whether it met the end of a sweep.
+    ends_of_sweep: Vec<bool>,
+    /// The cursor after each read.
+    cursors: Vec<CursorTuple>,
+    /// The result of `find_chunks`, unless the sequences are dealt afterwards.
+    refs: Option<(Vec<u64>, Vec<usize>, Py<PyArray1<u32>>, Py<PyArray1<u32>>)>,
+    /// The lengths of the sequences, if they are dealt afterwards.
+    lengths: Option<Py<PyArray1<u32>>>,
+}
+
+/// A truncated minibatch: columns for the parts of sequences.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct TruncatedRead {
+    slot: Py<PyArray1<i64>>,
+    sequences: Py<PyArray1<i64>>,
+    chunks: Py<PyArray1<i64>>,
+    first_sample: Py<PyArray1<i64>>,
+    num_samples: Py<PyArray1<i64>>,
+    step: Py<PyArray1<i64>>,
+    /// Whether the sequence continues in the next minibatch.
+    continues: Py<PyArray1<bool>>,
+    /// Whether the end of a sweep was met.
+    end_of_sweep: bool,
+    /// Position in samples after the read.
+    position: u64,
+}
+
 /// A sequence pending in a slot: its number, its first undelivered sample, and whether its read met the end of a sweep.
 type PendingTuple = (u32, u32, bool);
 
@@ -37,33 +63,16 @@ struct State {
     reader: Reader,
     slots: Slots,
     delivered: Vec<Delivered>,
-    /// For each chunk its position in the list of chunks plus one, while `chunk_refs` builds that list; otherwise 0.
-    index_of: Vec<u32>,
 }
 
 impl State {
-    /// The list of the chunks of the delivered sequences; see [`ChunkRefs`].
-    fn chunk_refs(&mut self, table: Table) -> (Vec<u32>, Vec<usize>, Vec<u32>, Vec<u32>) {
-        self.index_of.resize(table.chunk_starts.len(), 0);
-        let (mut chunks, mut firsts) = (Vec::new(), Vec::new());
-        let (mut chunk_indices, mut indices_in_chunk) = (Vec::new(), Vec::new());
-        memory::reserve(&mut chunk_indices, self.delivered.len());
-        memory::reserve(&mut indices_in_chunk, self.delivered.len());
-        for (at, delivered) in self.delivered.iter().enumerate() {
-            let index = &mut self.index_of[delivered.chunk as usize];
-            if *index == 0 {
-                chunks.push(delivered.chunk);
-                firsts.push(at);
-                *index = chunks.len() as u32;
-            }
-            chunk_indices.push(*index - 1);
-            let chunk_start = table.chunk_starts[delivered.chunk as usize];
-            indices_in_chunk.push((i64::from(delivered.sequence) - chunk_start) as u32);
-        }
-        for &chunk in &chunks {
-            self.index_of[chunk as usize] = 0;
-        }
-        (chunks, firsts, chunk_indices, indices_in_chunk)
+    /// The chunks of the delivered sequences.
+    fn chunks(&self, table: Table) -> ChunksOf {
+        let number = |delivered: &Delivered| {
+            (i64::from(delivered.sequence) - table.chunk_starts[delivered.chunk as usize]) as u32
+        };
+        let chunks = self.delivered.iter().map(|delivered| delivered.chunk.into());
+        ChunksOf::of(chunks, memory::collected(self.delivered.iter().map(number)))
     }
 }
 
@@ -168,7 +177,7 @@ impl TimelineReader {
         Ok(Self {
             lengths: lengths.clone().unbind(),
             chunk_starts: (*chunk_starts).clone().unbind(),
-            state: Mutex::new(State { reader, slots: Slots::default(), delivered: Vec::new(), index_of: Vec::new() }),
+            state: Mutex::new(State { reader, slots: Slots::default(), delivered: Vec::new() }),
         })
     }
 
@@ -252,9 +261,9 @@ impl TimelineReader {
     /// sequences of all partitions. `is_dealt`: the reads are dealt afterwards, for which their lengths are needed, and not
     /// their chunks. `budget`: further limits.
     #[allow(clippy::too_many_arguments)]
-    fn read_several<'py>(
+    fn read_several(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         share: u64,
         passed: u64,
         crosses_sweeps: bool,
@@ -265,7 +274,7 @@ impl TimelineReader {
         is_dealt: bool,
         budget: Option<&Budget>,
         most: usize,
-    ) -> PyResult<Option<Reads<'py>>> {
+    ) -> PyResult<Option<SeveralReads>> {
         let partition = Partition { index, count };
         let limits = budget.map(|budget| budget.limits);
         let request = Request { partition, share, passed, crosses_sweeps, counts_sequences, is_global, limits };
@@ -295,7 +304,7 @@ impl TimelineReader {
             let chunks = memory::collected(state.delivered.iter().map(|delivered| i64::from(delivered.chunk)));
             let lengths = || memory::collected(state.delivered.iter().map(|delivered| delivered.length));
             let lengths = is_dealt.then(lengths);
-            let refs = (!is_dealt).then(|| state.chunk_refs(table));
+            let refs = (!is_dealt).then(|| state.chunks(table));
             Ok((sequences, chunks, bounds, ends, cursors, refs, lengths))
         };
         let reads = self.run(py, |state, table, pause| {
@@ -312,9 +321,19 @@ impl TimelineReader {
         if ends.is_empty() {
             return Ok(None);
         }
-        let refs = refs.map(|refs| (refs.0, refs.1, refs.2.into_pyarray(py), refs.3.into_pyarray(py)));
-        let lengths = lengths.map(|lengths| lengths.into_pyarray(py));
-        Ok(Some((sequences.into_pyarray(py), chunks.into_pyarray(py), bounds, ends, cursors, refs, lengths)))
+        let refs = refs.map(|refs| {
+            let (chunks, firsts, chunk_of, numbers) = place_arrays(py, refs);
+            (chunks, firsts, chunk_of.unbind(), numbers.unbind())
+        });
+        Ok(Some(SeveralReads {
+            sequences: sequences.into_pyarray(py).unbind(),
+            chunks: chunks.into_pyarray(py).unbind(),
+            bounds,
+            ends_of_sweep: ends,
+            cursors,
+            refs,
+            lengths: lengths.map(|lengths| lengths.into_pyarray(py).unbind()),
+        }))
     }
 
     /// Pass over at most `most` reads of `read_several` that end at position `until` or before; returns their number.
@@ -380,15 +399,15 @@ impl TimelineReader {
     }
 
     /// Read a truncated minibatch; None if the data have ended.
-    fn read_truncated<'py>(
+    fn read_truncated(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         steps: u32,
         overlap: u32,
         crosses_sweeps: bool,
         index: u64,
         count: u64,
-    ) -> PyResult<Option<TruncatedRead<'py>>> {
+    ) -> PyResult<Option<TruncatedRead>> {
         let partition = Partition { index, count };
         let request = one_sequence(partition, crosses_sweeps);
         let truncation = Truncation { steps, overlap };
@@ -406,21 +425,22 @@ impl TimelineReader {
         }
         let column = |value: &dyn Fn(&cntkio_core::timeline::Part) -> u32| {
             let column = or_out_of_memory(|| memory::collected(parts.iter().map(|part| i64::from(value(part)))));
-            column.map(|column| column.into_pyarray(py)).map_err(no_memory)
+            column.map(|column| column.into_pyarray(py).unbind()).map_err(no_memory)
         };
-        Ok(Some((
-            column(&|part| part.slot)?,
-            column(&|part| part.delivered.sequence)?,
-            column(&|part| part.delivered.chunk)?,
-            column(&|part| part.first_sample)?,
-            column(&|part| part.num_samples)?,
-            column(&|part| part.step)?,
-            or_out_of_memory(|| memory::collected(parts.iter().map(|part| part.continues)))
+        Ok(Some(TruncatedRead {
+            slot: column(&|part| part.slot)?,
+            sequences: column(&|part| part.delivered.sequence)?,
+            chunks: column(&|part| part.delivered.chunk)?,
+            first_sample: column(&|part| part.first_sample)?,
+            num_samples: column(&|part| part.num_samples)?,
+            step: column(&|part| part.step)?,
+            continues: or_out_of_memory(|| memory::collected(parts.iter().map(|part| part.continues)))
                 .map_err(no_memory)?
-                .into_pyarray(py),
+                .into_pyarray(py)
+                .unbind(),
             end_of_sweep,
             position,
-        )))
+        }))
     }
 
     /// The sequences that are pending in each of the first slots; the other slots are empty.
@@ -624,11 +644,9 @@ impl Shares {
         py: Python<'py>,
         parts: PyReadonlyArray1<'py, i64>,
         indices: PyReadonlyArray1<'py, u32>,
-    ) -> PyResult<(Vec<u64>, Vec<usize>, Words<'py>, Words<'py>)> {
+    ) -> PyResult<PlaceArrays<'py>> {
         let refs = self.inner.refs(parts.as_slice()?, indices.as_slice()?);
-        let (listed, firsts, part_indices, indices_in_part) =
-            refs.ok_or_else(|| PyValueError::new_err("a sequence is not in its part"))?;
-        Ok((listed, firsts, part_indices.into_pyarray(py), indices_in_part.into_pyarray(py)))
+        Ok(place_arrays(py, refs.ok_or_else(|| PyValueError::new_err("a sequence is not in its part"))?))
     }
 }
 
@@ -639,6 +657,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(shuffled, module)?)?;
     module.add_function(wrap_pyfunction!(crate::budget::cells_in_rows, module)?)?;
     module.add_class::<Budget>()?;
+    module.add_class::<SeveralReads>()?;
     module.add_class::<Shares>()?;
+    module.add_class::<TruncatedRead>()?;
     module.add_class::<TimelineReader>()
 }

@@ -110,16 +110,17 @@ class WholeSequences:
     budget: Budget | None = None
 
     def read(self, most: int) -> Delivery | None:
-        returned = self.reader.read_several(
+        reads = self.reader.read_several(
             self.share, self.passed, self.crosses_sweeps, self.counts_sequences, self.is_global,
             self.partition.index, self.partition.count, self.is_dealt, self.budget, most,
         )  # fmt: skip
-        if returned is None:
+        if reads is None:
             return None
-        sequences, chunks, bounds, ends_of_sweep, cursors, found, lengths = returned
+        ends_of_sweep, cursors, found = reads.ends_of_sweep, reads.cursors, reads.refs
         refs = None if found is None else ChunkRefs(*found)
-        selection = Selection(sequences, chunks, ends_of_sweep[-1], cursors[-1][0], None, refs, lengths=lengths)
-        return Delivery(selection, bounds, ends_of_sweep, cursors)
+        end, position = ends_of_sweep[-1], cursors[-1][0]
+        selection = Selection(reads.sequences, reads.chunks, end, position, None, refs, lengths=reads.lengths)
+        return Delivery(selection, reads.bounds, ends_of_sweep, cursors)
 
     def pass_over(self, most: int, until: int) -> int:
         return self.reader.pass_reads(
@@ -151,15 +152,15 @@ class TruncatedSequences:
     crosses_sweeps: bool
 
     def read(self, most: int) -> Delivery | None:
-        returned = self.reader.read_truncated(
+        read = self.reader.read_truncated(
             self.num_steps, self.right_splice, self.crosses_sweeps, self.partition.index, self.partition.count
         )
-        if returned is None:
+        if read is None:
             return None
-        slot, sequences, chunks, first_sample, num_samples, step, continues, end_of_sweep, position = returned
-        lengths = self.lengths[sequences].astype(np.uint32)
-        parts = Parts(slot, first_sample, num_samples, step, continues, lengths, self.num_slots, self.num_steps)
-        selection = Selection(sequences, chunks, end_of_sweep, position, parts)
+        lengths = self.lengths[read.sequences].astype(np.uint32)
+        own = read.slot, read.first_sample, read.num_samples, read.step, read.continues
+        parts = Parts(*own, lengths, self.num_slots, self.num_steps)
+        selection = Selection(read.sequences, read.chunks, read.end_of_sweep, read.position, parts)
         return Delivery.of(selection, self.reader.cursor)
 
     def pass_over(self, most: int, until: int) -> int:

@@ -35,7 +35,7 @@ pub use batches::{Limits, Pool, batches, cells_in_rows, cut};
 pub use deal::{Load, deal, deal_rows};
 pub use plan::{Randomization, Window, chunk_order};
 pub use reader::{Cursor, Delivered, Outcome, Reader, Request};
-pub use shares::{Kept, PartRefs, Sequences, Shares};
+pub use shares::{Kept, Sequences, Shares};
 pub use shuffle::{rolling_order, shuffled};
 pub use slots::{Part, Pending, Slots, Truncation, Unread};
 

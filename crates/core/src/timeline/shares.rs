@@ -8,37 +8,18 @@
 //!
 //! A *part* is a rank's share of a chunk in one sweep. Its number is the sweep times the number of chunks, plus the chunk.
 
+use crate::find::ChunksOf;
 use crate::memory;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use rustc_hash::FxHashMap;
 
 /// A rank's share of each chunk, from the reads that were dealt so far.
 #[derive(Debug)]
 pub struct Shares {
     num_samples: u64,
     num_chunks: u64,
-    parts: OfParts<Part>,
+    /// By the number of the part. No user chooses the numbers, so a fast hash is safe.
+    parts: FxHashMap<u64, Part>,
 }
-
-/// A hash by multiplication suffices: the numbers of parts are few, and no user chooses them. Look-ups must be fast.
-#[derive(Default)]
-struct Mixed(u64);
-
-impl Hasher for Mixed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
-    }
-    fn write_u64(&mut self, number: u64) {
-        // The map uses the highest and the lowest bits.
-        let product = u128::from(self.0 ^ number) * 0x9E37_79B9_7F4A_7C15;
-        self.0 = (product >> 64) as u64 ^ product as u64;
-    }
-}
-
-type OfParts<T> = HashMap<u64, T, BuildHasherDefault<Mixed>>;
 
 /// The sequences of a part: a bit for each sequence of the chunk.
 #[derive(Debug, Default)]
@@ -112,15 +93,11 @@ pub struct Sequences<'a> {
     pub lengths: &'a [u32],
 }
 
-/// A list of parts, each once, in the order of their first sequence; the first sequence of each; for each sequence the
-/// index of its part in the list, and its index in the part.
-pub type PartRefs = (Vec<u64>, Vec<usize>, Vec<u32>, Vec<u32>);
-
 impl Shares {
     /// No shares yet, of a table with this number of samples and chunks.
     #[must_use]
     pub fn new(num_samples: u64, num_chunks: u64) -> Shares {
-        Shares { num_samples, num_chunks, parts: OfParts::default() }
+        Shares { num_samples, num_chunks, parts: FxHashMap::default() }
     }
 
     /// Add the kept sequences of several reads, and return them.
@@ -177,25 +154,16 @@ impl Shares {
     }
 
     /// The positions of sequences in their parts, which are complete; `None` if a sequence is not in its part.
-    pub fn refs(&mut self, parts: &[i64], indices: &[u32]) -> Option<PartRefs> {
-        let (mut listed, mut firsts) = (Vec::new(), Vec::new());
-        let mut numbers: OfParts<u32> = OfParts::default();
-        let mut part_indices = memory::with_room(parts.len());
-        for (at, &part) in parts.iter().enumerate() {
-            let number = *numbers.entry(part as u64).or_insert_with(|| {
-                listed.push(part as u64);
-                firsts.push(at);
-                listed.len() as u32 - 1
-            });
-            part_indices.push(number);
-        }
-        for part in &listed {
+    pub fn refs(&mut self, parts: &[i64], indices: &[u32]) -> Option<ChunksOf> {
+        let mut found = ChunksOf::of(parts.iter().map(|&part| part as u64), memory::collected(indices.iter().copied()));
+        for part in &found.chunks {
             self.parts.get_mut(part)?.complete();
         }
-        let members: Vec<&Part> = listed.iter().map(|part| &self.parts[part]).collect();
-        let place = |(&number, &index)| members[number as usize].place(index);
-        let indices_in_part = part_indices.iter().zip(indices).map(place).collect::<Option<_>>()?;
-        Some((listed, firsts, part_indices, indices_in_part))
+        let members: Vec<&Part> = found.chunks.iter().map(|part| &self.parts[part]).collect();
+        for (&part, index) in found.chunk_of.iter().zip(&mut found.numbers) {
+            *index = members[part as usize].place(*index)?;
+        }
+        Some(found)
     }
 }
 
@@ -218,7 +186,8 @@ mod tests {
         assert_eq!(shares.indices(2), [0, 1]);
         assert_eq!((shares.indices(3), shares.is_filled(2), shares.is_filled(3)), (vec![], true, false));
         let refs = shares.refs(&kept.parts, &kept.indices);
-        assert_eq!(refs, Some((vec![1, 0, 2], vec![0, 1, 4], vec![0, 1, 1, 1, 2, 2], vec![0, 2, 0, 1, 0, 1])));
+        let (chunks, firsts, chunk_of) = (vec![1, 0, 2], vec![0, 1, 4], vec![0, 1, 1, 1, 2, 2]);
+        assert_eq!(refs, Some(ChunksOf { chunks, firsts, chunk_of, numbers: vec![0, 2, 0, 1, 0, 1] }));
         assert_eq!(shares.refs(&[1], &[1]), None); // not kept
         shares.forget_before(1);
         assert_eq!(shares.indices(2), [0, 1]);
