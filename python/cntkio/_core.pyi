@@ -6,6 +6,8 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.timeline.modes import WholeSequences
+
 __version__: str
 CHECK_SUM_BLOCK: int
 THREAD_LIMITS: str
@@ -599,32 +601,8 @@ class TimelineReader:
     def set_end(self, end: int) -> None: ...
     def set_position(self, position: int) -> None: ...
     def change_partition(self, index: int, count: int, num_slots: int) -> None: ...
-    def read_several(
-        self,
-        share: int,
-        passed: int,
-        crosses_sweeps: bool,
-        counts_sequences: bool,
-        is_global: bool,
-        index: int,
-        count: int,
-        is_dealt: bool,
-        budget: Budget | None,
-        most: int,
-    ) -> SeveralReads | None: ...
-    def pass_reads(
-        self,
-        share: int,
-        passed: int,
-        crosses_sweeps: bool,
-        counts_sequences: bool,
-        is_global: bool,
-        index: int,
-        count: int,
-        budget: Budget | None,
-        most: int,
-        until: int,
-    ) -> int: ...
+    def read_several(self, rules: WholeSequences, most: int) -> SeveralReads | None: ...
+    def pass_reads(self, rules: WholeSequences, most: int, until: int) -> int: ...
     def pass_truncated(
         self, steps: int, overlap: int, crosses_sweeps: bool, index: int, count: int, most: int
     ) -> int: ...

@@ -20,6 +20,47 @@ type Longs<'py> = Bound<'py, PyArray1<i64>>;
 type Words<'py> = Bound<'py, PyArray1<u32>>;
 /// Position, sweep, index, rank, count, batch.
 type CursorTuple = (u64, u64, u32, u32, u64, u32);
+/// A share of the data.
+#[derive(FromPyObject)]
+struct ShareOfData {
+    index: u64,
+    count: u64,
+}
+
+/// The rules of reads of whole sequences, from the attributes of an object.
+#[derive(FromPyObject)]
+struct ReadRules {
+    share: u64,
+    passed: u64,
+    crosses_sweeps: bool,
+    counts_sequences: bool,
+    /// True if the share counts the sequences of all partitions.
+    is_global: bool,
+    /// True if the reads are dealt afterwards, for which their lengths are needed, and not their chunks.
+    is_dealt: bool,
+    partition: ShareOfData,
+    /// Further limits.
+    budget: Option<Py<Budget>>,
+}
+
+impl ReadRules {
+    fn request(&self) -> Request {
+        Request {
+            partition: Partition { index: self.partition.index, count: self.partition.count },
+            share: self.share,
+            passed: self.passed,
+            crosses_sweeps: self.crosses_sweeps,
+            counts_sequences: self.counts_sequences,
+            is_global: self.is_global,
+            limits: self.budget.as_ref().map(|budget| budget.get().limits),
+        }
+    }
+
+    fn pool(&self) -> Option<&timeline::Pool> {
+        self.budget.as_ref().and_then(|budget| budget.get().pool.as_ref())
+    }
+}
+
 /// The results of several reads.
 #[pyclass(frozen, get_all, module = "cntkio._core")]
 pub(crate) struct SeveralReads {
@@ -29,7 +70,7 @@ pub(crate) struct SeveralReads {
     chunks: Py<PyArray1<i64>>,
     /// First sequence of each read and, last, the number of sequences.
     bounds: Vec<usize>,
-    /// For each read whether it met the end of a sweep.
+    /// For each read, true if it met the end of a sweep.
     ends_of_sweep: Vec<bool>,
     /// The cursor after each read.
     cursors: Vec<CursorTuple>,
@@ -48,9 +89,9 @@ pub(crate) struct TruncatedRead {
     first_sample: Py<PyArray1<i64>>,
     num_samples: Py<PyArray1<i64>>,
     step: Py<PyArray1<i64>>,
-    /// Whether the sequence continues in the next minibatch.
+    /// True if the sequence continues in the next minibatch.
     continues: Py<PyArray1<bool>>,
-    /// Whether the end of a sweep was met.
+    /// True if the read met the end of a sweep.
     end_of_sweep: bool,
     /// Position in samples after the read.
     position: u64,
@@ -257,28 +298,10 @@ impl TimelineReader {
     }
 
     /// Do at most `most` reads. Stop early after a read that changes the rank (the next read may need other chunks),
-    /// and at the end of the data. None if the data have ended before the first read. `is_global`: the share counts the
-    /// sequences of all partitions. `is_dealt`: the reads are dealt afterwards, for which their lengths are needed, and not
-    /// their chunks. `budget`: further limits.
-    #[allow(clippy::too_many_arguments)]
-    fn read_several(
-        &self,
-        py: Python<'_>,
-        share: u64,
-        passed: u64,
-        crosses_sweeps: bool,
-        counts_sequences: bool,
-        is_global: bool,
-        index: u64,
-        count: u64,
-        is_dealt: bool,
-        budget: Option<&Budget>,
-        most: usize,
-    ) -> PyResult<Option<SeveralReads>> {
-        let partition = Partition { index, count };
-        let limits = budget.map(|budget| budget.limits);
-        let request = Request { partition, share, passed, crosses_sweeps, counts_sequences, is_global, limits };
-        let pool = budget.and_then(|budget| budget.pool.as_ref());
+    /// and at the end of the data. None if the data have ended before the first read.
+    fn read_several(&self, py: Python<'_>, rules: ReadRules, most: usize) -> PyResult<Option<SeveralReads>> {
+        let (request, pool) = (rules.request(), rules.pool());
+        let (crosses_sweeps, is_dealt) = (rules.crosses_sweeps, rules.is_dealt);
         let read = |state: &mut State, table: Table<'_>, pause: &mut Pause<'_>| {
             state.delivered.clear();
             let (mut bounds, mut ends, mut cursors) = (vec![0], Vec::new(), Vec::new());
@@ -337,25 +360,8 @@ impl TimelineReader {
     }
 
     /// Pass over at most `most` reads of `read_several` that end at position `until` or before; returns their number.
-    #[allow(clippy::too_many_arguments)]
-    fn pass_reads(
-        &self,
-        py: Python<'_>,
-        share: u64,
-        passed: u64,
-        crosses_sweeps: bool,
-        counts_sequences: bool,
-        is_global: bool,
-        index: u64,
-        count: u64,
-        budget: Option<&Budget>,
-        most: u64,
-        until: u64,
-    ) -> PyResult<u64> {
-        let partition = Partition { index, count };
-        let limits = budget.map(|budget| budget.limits);
-        let request = Request { partition, share, passed, crosses_sweeps, counts_sequences, is_global, limits };
-        let pool = budget.and_then(|budget| budget.pool.as_ref());
+    fn pass_reads(&self, py: Python<'_>, rules: ReadRules, most: u64, until: u64) -> PyResult<u64> {
+        let (request, pool) = (rules.request(), rules.pool());
         let num_passed = self.run(py, |state, table, pause| {
             let begin = state.reader.cursor();
             let passed = or_out_of_memory(|| state.reader.pass(table, request, pool, most, until, pause));

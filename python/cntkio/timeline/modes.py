@@ -110,10 +110,7 @@ class WholeSequences:
     budget: Budget | None = None
 
     def read(self, most: int) -> Delivery | None:
-        reads = self.reader.read_several(
-            self.share, self.passed, self.crosses_sweeps, self.counts_sequences, self.is_global,
-            self.partition.index, self.partition.count, self.is_dealt, self.budget, most,
-        )  # fmt: skip
+        reads = self.reader.read_several(self, most)
         if reads is None:
             return None
         ends_of_sweep, cursors, found = reads.ends_of_sweep, reads.cursors, reads.refs
@@ -123,10 +120,7 @@ class WholeSequences:
         return Delivery(selection, reads.bounds, ends_of_sweep, cursors)
 
     def pass_over(self, most: int, until: int) -> int:
-        return self.reader.pass_reads(
-            self.share, self.passed, self.crosses_sweeps, self.counts_sequences, self.is_global,
-            self.partition.index, self.partition.count, self.budget, most, until,
-        )  # fmt: skip
+        return self.reader.pass_reads(self, most, until)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
