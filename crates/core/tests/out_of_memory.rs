@@ -190,7 +190,7 @@ fn svmlight_texts() {
         }
         text.into_bytes()
     };
-    let stream = |name: &[u8], is_sparse, dim| Stream { name: name.to_vec(), is_sparse, dim, is_double: false };
+    let stream = |name: &[u8], is_sparse, dim| Stream { name: name.to_vec(), is_sparse, dim, number: NumberType::F32 };
     for (name, num_lines, dim) in [("svmlight, many lines", 30_000, 3), ("svmlight, long lines", 4, 60_000)] {
         let text = lines(num_lines, dim);
         let read = |at: usize, buffer: &mut [u8]| {
