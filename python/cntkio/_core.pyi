@@ -12,6 +12,7 @@ __version__: str
 CHECK_SUM_BLOCK: int
 THREAD_LIMITS: str
 CTF_NUM_ERROR_KINDS: int
+CTF_NUM_COSTLY_KINDS: int
 # Names of numbered results; a name's index is the result's number.
 CTF_KINDS: tuple[str, ...]
 KALDI_FAULTS: tuple[str, ...]
@@ -679,7 +680,6 @@ def file_read_into(file: int, at: int, buffer: npt.NDArray[np.uint8]) -> int: ..
 def text_line_ends(
     text: _Text, begin: int, offsets: npt.NDArray[np.uint64], num_threads: int
 ) -> npt.NDArray[np.uint64]: ...
-def text_has_byte(text: _Text, begin: int, end: int, byte: int, num_threads: int) -> bool: ...
 def file_write(file: int, at: int, bytes: bytes) -> None: ...
 
 @final

@@ -152,8 +152,7 @@ def test_every_missing_or_broken_feature_file_is_found(capsys: pytest.CaptureFix
     assert json.loads(capsys.readouterr().out)["counts"] == {"missing-file": 2, "broken-file": 2}
     for index in (1, 5):
         Path(f"u{index}.mfc").unlink()
-    (finding,) = cntkio.check("a.scp")
-    assert (finding.code, finding.path) == ("missing-file", "u0.mfc") and "a.scp, line 1" in finding.message
+    assert cntkio.check("a.scp").counts == {"missing-file": 4, "broken-file": 2}
 
 
 def test_a_corpus_at_a_url_is_checked() -> None:

@@ -2,7 +2,7 @@
 
 use crate::memory;
 use crate::text::Text;
-use memchr::{memchr, memchr_iter};
+use memchr::memchr_iter;
 use rayon::prelude::*;
 use std::io;
 
@@ -41,20 +41,6 @@ pub fn line_ends_before(text: Text, first: usize, bytes: &[u64]) -> io::Result<V
     Ok(all)
 }
 
-/// True if a text has a byte at `first` or later, on all threads of the current pool.
-///
-/// # Errors
-/// The text cannot be read.
-pub fn has_byte(text: Text, first: usize, byte: u8) -> io::Result<bool> {
-    let has = |share: usize| -> io::Result<bool> {
-        let mut buffer = Vec::new();
-        text.append_to(&mut buffer, first + share * SHARE_BYTES, SHARE_BYTES)?;
-        Ok(memchr(byte, &buffer).is_some())
-    };
-    let shares = (0..text.size.saturating_sub(first).div_ceil(SHARE_BYTES)).into_par_iter();
-    shares.map(has).find_any(|has| !matches!(has, Ok(false))).unwrap_or(Ok(false))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,7 +65,5 @@ mod tests {
             let expected: Vec<u64> = expected[bytes.len() - later.len()..].iter().map(|end| end - num_before).collect();
             assert_eq!(line_ends_before(of, 5, &later).unwrap(), expected);
         }
-        assert!(has_byte(of, 0, b'x').unwrap() && has_byte(of, 7, b'\n').unwrap());
-        assert!(!has_byte(of, 0, b'y').unwrap() && !has_byte(of, text.len(), b'x').unwrap());
     }
 }

@@ -2,7 +2,7 @@
 //! the number of threads to use.
 
 use crate::pool::{detached, pool};
-use cntkio_core::line_numbers::{has_byte, line_ends_before};
+use cntkio_core::line_numbers::line_ends_before;
 use cntkio_core::text::Text;
 use cntkio_memory::file::{FileBytes, MappedFile, OpenFile};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
@@ -164,23 +164,6 @@ pub(crate) fn text_line_ends<'py>(
     let pool = pool(num_threads)?;
     let counts = detached(py, || pool.install(|| line_ends_before(text, begin, offsets)))?.map_err(os_error)?;
     Ok(counts.into_pyarray(py))
-}
-
-/// True if a text has a byte between two offsets.
-#[pyfunction]
-pub(crate) fn text_has_byte(
-    py: Python<'_>,
-    text: TextArgument<'_>,
-    begin: usize,
-    end: usize,
-    byte: u8,
-    num_threads: usize,
-) -> PyResult<bool> {
-    let source = text.source()?;
-    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
-    let text = Text { size: end.min(source.end() as usize), read: &read };
-    let pool = pool(num_threads)?;
-    detached(py, || pool.install(|| has_byte(text, begin, byte)))?.map_err(os_error)
 }
 
 /// Write all bytes at position `at`.

@@ -62,7 +62,7 @@ mod _core {
     };
 
     #[pymodule_export]
-    use super::file::{available_parallelism, file_read, file_read_into, file_write, text_has_byte, text_line_ends};
+    use super::file::{available_parallelism, file_read, file_read_into, file_write, text_line_ends};
 
     #[pymodule_export]
     use super::packed::{Packed, Whole, pack};
@@ -97,6 +97,7 @@ mod _core {
         module.add("THREAD_LIMITS", super::pool::LIMITS)?;
         module.add("CHECK_SUM_BLOCK", cntkio_core::check_sums::BLOCK_BYTES)?;
         module.add("CTF_NUM_ERROR_KINDS", cntkio_core::ctf::NUM_ERRORS)?;
+        module.add("CTF_NUM_COSTLY_KINDS", cntkio_core::ctf::NUM_COSTLY)?;
         // The names of numbered results; a name's index is the result's number.
         for (name, names) in [
             ("CTF_KINDS", cntkio_core::ctf::Kind::NAMES),

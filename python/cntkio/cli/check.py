@@ -22,32 +22,32 @@ from cntkio.cli.show import (
 from cntkio.displays import columns_of, counted
 from cntkio.errors import ConfigError, printable
 from cntkio.hints import did_you_mean
-from cntkio.survey.checks import Limits, check_all
+from cntkio.survey.checks import check_all
 from cntkio.survey.findings import Finding, Findings
 from cntkio.survey.rules import RULES
 
 
 def check(options: Namespace) -> int:
-    """Check corpora, and print what is wrong.
-
-    Raises:
-        CntkIoError: The call is bad.
-        OSError: A file cannot be opened.
-    """
+    """Check corpora, and print what is wrong."""
     ignore = [code for codes in options.ignore or () for code in codes.split(",")]
-    limits = Limits(ignore, options.max_findings)
+    findings = Findings(options.max_findings, ignore)
     broken: list[tuple[str, Exception]] = []
     with (
         inputs_of(options, refuse=lambda *refused: broken.append(refused)) as files,
         progress_bar(options, "sequences") as progress,
     ):
         reading = reading_of(options)
-        findings = check_all(files, [], reading, limits, broken=broken, joins=options.join, progress=progress)
-    _REPORTS["json" if options.json else options.output_format](options, findings)
+        check_all(files, [], reading, findings, broken=broken, joins=options.join, progress=progress)
+    print_report(options, findings)
     return BAD_DATA if findings and not options.exit_zero else FINE
 
 
 # ---------------------------------------------------------------------------------------------------- reports
+
+
+def print_report(options: Namespace, findings: Findings) -> None:
+    """Print findings in the form that the options ask for."""
+    _REPORTS["json" if options.json else options.output_format](options, findings)
 
 
 def _for_people(show_one: Callable[[Finding], None], options: Namespace, findings: Findings) -> None:
@@ -179,11 +179,7 @@ OUTPUT_FORMATS = tuple(_REPORTS)
 
 
 def rule(options: Namespace) -> int:
-    """Print what a rule of `check` means, or the codes of all rules.
-
-    Raises:
-        ConfigError: No rule has the code.
-    """
+    """Print what a rule of `check` means, or the codes of all rules."""
     found = None if options.code is None else RULES.get(options.code)
     if found is None and options.code is not None:
         raise ConfigError(f"no rule has the code {options.code!r}{did_you_mean(options.code, RULES)}", key="code")

@@ -9,13 +9,13 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from cntkio.cli.show import FINE, Facts, Paragraphs, described, file_facts, inputs_of, write_page
+from cntkio.cli.show import FINE, Facts, described, file_facts, inputs_of, separated, write_page
 from cntkio.corpora import Described
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
 from cntkio.hints import did_you_mean
 from cntkio.source import ExplainedStep, MinibatchSource, SourcePlan, sweeps_of
-from cntkio.survey.orders import OrderFigures, RankSteps, order_figures
+from cntkio.survey.orders import OrderFigures, order_figures
 from cntkio.survey.pictures import histogram_line, number, order_drawing, order_page
 from cntkio.timeline import INFINITELY_REPEAT, BalancedPartition, GlobalPartition, Partition
 
@@ -107,19 +107,12 @@ class Setting(NamedTuple):
 
 
 def plan(options: Namespace) -> int:
-    """Print how corpora will be batched.
-
-    Raises:
-        CntkIoError: The data or the call is bad.
-        OSError: A file cannot be read or written.
-    """
+    """Print how corpora will be batched."""
     settings = [Setting.of(options), *(Setting.of(options).changed(text) for text in options.compare or ())]
     for one in settings:
         one.check()
-    paragraphs = Paragraphs(options)
     shown: list[tuple[str, list[tuple[str, OrderFigures]]]] = []
-    for corpus in _corpora(options):
-        paragraphs.begin()
+    for corpus in separated(options, _corpora(options)):
         found = [_figures(one, corpus) for one in settings]
         _facts(corpus, settings, found).show(as_json=options.json)
         texts = [(one.text(), of) for one, (of, _) in zip(settings, found, strict=True)]
@@ -129,12 +122,7 @@ def plan(options: Namespace) -> int:
 
 
 def explain(options: Namespace) -> int:
-    """Print the sequences of a step, or the steps of a sequence.
-
-    Raises:
-        CntkIoError: The data or the call is bad.
-        OSError: A file cannot be read.
-    """
+    """Print the sequences of a step, or the steps of a sequence."""
     setting = Setting.of(options)
     setting.check()
     if not 0 <= options.rank < setting.ranks:
@@ -144,9 +132,7 @@ def explain(options: Namespace) -> int:
         raise ConfigError(f"{' and '.join(asked)} exclude each other; expected one of them", key="step")
     if not asked:
         raise ConfigError("nothing to explain; expected --step, --position or --key", key="step")
-    paragraphs = Paragraphs(options)
-    for corpus in _corpora(options):
-        paragraphs.begin()
+    for corpus in separated(options, _corpora(options)):
         _explain(options, setting, corpus)
     return FINE
 
@@ -167,15 +153,8 @@ def _figures(setting: Setting, corpus: Described) -> tuple[OrderFigures, dict[st
     """Return the figures of a sweep, and facts about the corpus."""
     with setting.open(corpus, max_sweeps=1) as source:
         sweeps = sweeps_of([setting.plan(source, rank) for rank in range(setting.ranks)])
-        ranks = [
-            RankSteps(
-                sweep.steps.num_samples, sweep.steps.padded_areas, sweep.steps.num_sequences, sweep.steps.num_chunks,
-                sweep.sequences, sweep.num_loads,
-            )
-            for sweep in sweeps
-        ]  # fmt: skip
         facts = {"sequences": source.num_sequences, "samples": source.num_samples, "chunks": source.num_chunks}
-        return order_figures(ranks, source.num_sequences), facts
+        return order_figures(sweeps, source.num_sequences), facts
 
 
 def _facts(

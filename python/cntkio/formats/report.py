@@ -133,6 +133,16 @@ class Report:
         """Return whether an observer asks for a kind that is reported only on request."""
         return self._observer is not None and kind in self._asked
 
+    def refuse(self, error: Exception) -> None:
+        """Give an error of some of the data to the observer, so that the rest can be read.
+
+        Raises:
+            Exception: The error, if nobody observes.
+        """
+        if self._observer is None:
+            raise error from None
+        self._observer(getattr(error, "kind", None) or "", error, 1)
+
     def log(
         self, kind: str, message: str | Callable[[], Exception], *, most: int = NUM_IN_FULL, stands_for: int = 1
     ) -> None:

@@ -547,16 +547,6 @@ class InputFile:
             raise changed_in_use(self.path, self.size, now.st_size)
 
 
-def has_byte(text: ReadableText, byte: bytes, first: int = 0) -> bool:
-    """Return whether a text contains a byte, from an offset on. All threads search."""
-    window = min(WINDOW_OF_FILE, text.reach)
-    for begin in range(first, text.size, window):
-        end = min(begin + window, text.size)
-        if _core.text_has_byte(text.source(begin, end), begin, end, byte[0], num_threads()):
-            return True
-    return False
-
-
 def sample_offsets(size: int) -> list[int]:
     """Return the offsets of the samples of a text that `content_sum` covers."""
     last = max(size - SAMPLE_SIZE, 0)

@@ -1,6 +1,8 @@
 """`MinibatchSource`: minibatches from deserializers, read ahead of need. (docs/timeline.md)"""
 
-from cntkio.source.plan import ExplainedStep, PlannedSteps, SourcePlan, sweeps_of
+from cntkio.source.plan import ExplainedStep, PlannedSteps, PlannedSweep, SourcePlan, sweeps_of
 from cntkio.source.source import MinibatchSource, TraceLevel
 
-__all__ = ["ExplainedStep", "MinibatchSource", "PlannedSteps", "SourcePlan", "TraceLevel", "sweeps_of"]
+__all__ = [
+    "ExplainedStep", "MinibatchSource", "PlannedSteps", "PlannedSweep", "SourcePlan", "TraceLevel", "sweeps_of",
+]  # fmt: skip

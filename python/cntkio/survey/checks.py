@@ -30,21 +30,20 @@ from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import Corpus, Deserializer, Loaded, Opening
 from cntkio.formats.corpus import KeysOf
-from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams, num_pure
+from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams
 from cntkio.formats.file_lists import FileNames
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote, remote_by_default
 from cntkio.formats.report import UNKNOWN_NAME, first_few
 from cntkio.formats.table import key_value
-from cntkio.formats.text_input import Locator, TextInput, has_byte
-from cntkio.hints import did_you_mean, there_are, wording
+from cntkio.formats.text_input import Locator, TextInput
+from cntkio.hints import there_are, wording
 from cntkio.source.arrangement import arrange
 from cntkio.source.join import join
-from cntkio.streams import StreamDefs
+from cntkio.streams import StreamDef, StreamDefs
 from cntkio.survey.blocks import blocks
 from cntkio.survey.contents import Contents, Sequences, are_few, report_ids
 from cntkio.survey.findings import Finding, Findings
-from cntkio.survey.rules import RULES
 
 _ANY_NUMBER_OF_ERRORS = -1
 # A name that fewer than 1 of this number of sequences have is not a stream.
@@ -135,47 +134,24 @@ def check(
             reading.require_takers(files)
         elif reading != Reading():
             raise ConfigError("options of files are only for files; a deserializer has its own options")
-        limits = Limits([ignore] if isinstance(ignore, str) else ignore, max_findings)
-        return check_all(files, given, reading, limits, broken=broken, joins=join, progress=progress)
-
-
-class Limits(NamedTuple):
-    """The findings to list.
-
-    Attributes:
-        ignore: Codes of rules to leave out.
-        max_findings: Number of findings to list.
-    """
-
-    ignore: Iterable[str] = ()
-    max_findings: int = 100
-
-    def findings(self) -> Findings:
-        """Return an empty list of findings with these limits.
-
-        Raises:
-            ConfigError: No rule has a code.
-        """
-        ignored = frozenset(self.ignore)
-        for code in sorted(ignored - RULES.keys()):
-            raise ConfigError(
-                f"{wording().flag('ignore')} {code}: no rule has this code{did_you_mean(code, RULES)}", key="ignore"
-            )
-        return Findings(self.max_findings, ignored)
+        findings = Findings(max_findings, [ignore] if isinstance(ignore, str) else ignore)
+        return check_all(files, given, reading, findings, broken=broken, joins=join, progress=progress)
 
 
 def check_all(
     files: Sequence[Input],
     deserializers: Sequence[Deserializer],
     reading: Reading,
-    limits: Limits,
+    findings: Findings,
     *,
     broken: Sequence[tuple[str, Exception]] = (),
     joins: bool = False,
     progress: Progress | None = None,
 ) -> Findings:
-    """Check files and deserializers. See `check`; `broken` are files that could not be opened, each with the error."""
-    findings = limits.findings()
+    """Check files and deserializers, and return the findings with those that are added.
+
+    See `check`; `broken` are files that could not be opened, each with the error.
+    """
     for name, error in broken:
         findings.add(Finding.of(None, error, name))
     usual = reading.usually(max_errors=_ANY_NUMBER_OF_ERRORS, chunk_size_in_bytes=SURVEYED_AT_ONCE)
@@ -239,13 +215,8 @@ class _Text:
             offset += found[sample or 0] if (sample or 0) < len(found) else 0
         return self._locator.locate(offset)
 
-    def line_ends(self, num_pure: int) -> Finding | None:
-        """Return a finding if some lines end with CR LF and others do not: the first line with the rarer end.
-
-        The first `num_pure` bytes are known to contain no carriage return.
-        """
-        if not has_byte(self._file, b"\r", num_pure):
-            return None
+    def line_ends(self) -> Finding | None:
+        """Return a finding if some lines end with CR LF and others do not: the first line with the rarer end."""
         counts = {"CR LF": 0, "LF": 0}
         first: dict[str, int] = {}
         offset = 0
@@ -469,10 +440,11 @@ def _check_input(call: _Call, file: Input) -> list[list[_Checked]]:
         least = num_sequences // _SEQUENCES_FOR_A_NAME
         usual = infer_usual_streams(file.names, max(least, 2) if num_sequences >= _ENOUGH_FOR_A_NAME else least)
         return _check_as_asked(call._replace(reading=call.reading._replace(streams=usual), is_guess=True), file)
-    except (FormatError, CorpusError) as error:
-        call.findings.add(Finding.of(None, error, str(file.path)))
-    except OSError as error:  # the file itself was opened before
-        if file.kind.form not in ("scp", "kaldi"):
+    except (FormatError, CorpusError, OSError) as error:
+        if file.kind.form == "scp" and not call.reading.streams:  # no file has a header; the corpus reports them all
+            streams = StreamDefs(features=StreamDef(shape=1))
+            return _check_input(call._replace(reading=call.reading._replace(streams=streams)), file)
+        if isinstance(error, OSError) and file.kind.form not in ("scp", "kaldi"):  # the file itself was opened before
             raise
         call.findings.add(Finding.of(None, error, str(file.path)))
     except ConfigError as error:
@@ -591,7 +563,7 @@ def _check_part(
         contents.end(num_sequences)
         call.findings.num_sequences += num_sequences
         _note_utterances(corpus, events)
-        ends = None if text is None else text.line_ends(num_pure(corpus.index))
+        ends = text.line_ends() if text is not None and corpus.report.warnings.get("carriage return") else None
     except (CntkIoError, OSError) as error:
         events.note(None, error)
         events.fold()
@@ -678,7 +650,8 @@ def _compare(first: _Opened, other: _Opened, findings: Findings) -> _Partners:
     for one, another, partners in zip(pair, reversed(pair), joined.partners, strict=True):
         is_missing = np.ones(one.corpus.table.num_sequences, np.bool_)
         is_missing[partners] = False
-        _add_all(findings, one, np.flatnonzero(is_missing), partial(_missing, another.path))
+        missing = Finding("missing-key", f"{another.path} has no sequence with this key", "")
+        _add_all(findings, one, np.flatnonzero(is_missing), lambda index, found=missing: found)  # type: ignore[misc]
     lengths = [one.corpus.table.lengths[partners] for one, partners in zip(pair, joined.partners, strict=True)]
     is_unequal = lengths[0] != lengths[1]
     traits = [one.corpus.index.utterances for one in pair]
@@ -698,17 +671,14 @@ def _compare(first: _Opened, other: _Opened, findings: Findings) -> _Partners:
     return joined.partners[0], joined.partners[1]
 
 
-def _missing(path: str, _index: int) -> Finding:
-    return Finding("missing-key", f"{path} has no sequence with this key", "")
-
-
 def _add_all(
     findings: Findings, opened: _Opened, sequences: npt.NDArray[Any], finding: Callable[[int], Finding]
 ) -> None:
-    """Add a finding for sequences of a corpus; the first three get their places."""
-    keys = opened.corpus.table.keys
-    for index in range(min(len(sequences), 3)):
+    """Add a finding for each of some sequences of a corpus, made of its number among them."""
+
+    def case(index: int) -> Finding:
         sequence = int(sequences[index])
-        count = len(sequences) - min(len(sequences), 3) + 1 if not index else 1
-        place = {"sequence": key_value(keys[sequence]), **opened.place(sequence)}
-        findings.add(finding(index)._replace(num_cases=count, **place))
+        key = key_value(opened.corpus.table.keys[sequence])
+        return finding(index)._replace(**{"sequence": key, **opened.place(sequence)})
+
+    findings.add_cases(map(case, range(len(sequences))), len(sequences))

@@ -102,8 +102,7 @@ class _Exceptions:
         return are_few(self.num_broken, self.num_seen)
 
     def report(self, findings: Findings, code: str, message: str, stream: str | None) -> None:
-        for case, count in zip(self._first, [self.num_broken - len(self._first) + 1, 1, 1], strict=False):
-            findings.add(case.finding(code, message, stream)._replace(num_cases=count))
+        findings.add_cases((case.finding(code, message, stream) for case in self._first), self.num_broken)
 
 
 class _StreamCheck:
@@ -443,8 +442,8 @@ class Sequences(NamedTuple):
         )
 
     def _report(self, code: str, message: str, sequences: npt.NDArray[Any], findings: Findings) -> None:
-        for index, count in zip(sequences[:_NUM_PLACES].tolist(), [max(len(sequences) - 2, 1), 1, 1], strict=False):
-            findings.add(self._case(index)._replace(code=code, message=message, num_cases=count))
+        cases = (self._case(int(index))._replace(code=code, message=message) for index in sequences)
+        findings.add_cases(cases, len(sequences))
 
 
 def report_ids(keys: npt.NDArray[Any], corpus: Placed, findings: Findings) -> None:
@@ -455,8 +454,10 @@ def report_ids(keys: npt.NDArray[Any], corpus: Placed, findings: Findings) -> No
     odd = np.flatnonzero((steps != 1) & (steps != 0))
     if not are_few(len(odd), len(keys), _MOST_STEPS):
         return
-    for index, count in zip(odd[:_NUM_PLACES].tolist(), [max(len(odd) - 2, 1), 1, 1], strict=False):
+
+    def case(index: int) -> Finding:
         before, after = int(keys[index]), int(keys[index + 1])
         message = f"id {after} follows {before}; expected {before + 1}"
-        found = Finding("ids-not-consecutive", message, **corpus.place(index + 1))
-        findings.add(found._replace(sequence=after, num_cases=count))
+        return Finding("ids-not-consecutive", message, **{**corpus.place(index + 1), "sequence": after})
+
+    findings.add_cases(map(case, odd.tolist()), len(odd))

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import cache
+from itertools import islice
 from typing import NamedTuple
 
 from cntkio.displays import Description, Displayed, counted
-from cntkio.errors import CntkIoError, FormatError
+from cntkio.errors import CntkIoError, ConfigError, FormatError
 from cntkio.formats.open_input import open_input
 from cntkio.formats.text_input import TextInput
+from cntkio.hints import did_you_mean, wording
 from cntkio.survey.rules import RULES, Rule, code_of
 
 _NUM_PLACES = 3
 _AROUND = 400  # bytes of a line to keep on each side of a place
-# Parts of a message that differ from case to case of one cause: numbers, and the row or the line at the end. An unknown
-# label is the cause itself.
-_OF_A_CASE = re.compile(r"\d+(\.\d+)?( (value|sample|line)s?)?|: ['\"].*")
+# Parts of a message that differ from case to case of one cause: numbers, the utterance, and the row or the line at the
+# end. An unknown label is the cause itself.
+_OF_A_CASE = re.compile(r"\d+(\.\d+)?( (value|sample|line)s?)?|: ['\"].*|(?<=\(utterance )\S+")
 _TIMES = re.compile(r"'\d\S*\s+\d\S*\s")
 _TOKEN = re.compile(r"\|?[^\s|]+")
 _CORRECTIONS = str.maketrans(",\u2212\u2013\u2014", ".---", "'\"\u00a0_[]()")
@@ -192,7 +194,10 @@ class Findings(Displayed):
 
     Args:
         most: Number of findings to keep; all are counted.
-        ignored: Codes that do not count.
+        ignored: Codes of rules that do not count.
+
+    Raises:
+        ConfigError: No rule has one of the codes.
 
     Attributes:
         counts: Number of cases of each code.
@@ -200,9 +205,13 @@ class Findings(Displayed):
         corpus: The corpus that is being checked. Cases in different corpora are different findings.
     """
 
-    def __init__(self, most: int, ignored: frozenset[str] = frozenset()) -> None:
+    def __init__(self, most: int, ignored: Iterable[str] = ()) -> None:
         self._most = most
-        self._ignored = ignored
+        self._ignored = frozenset(ignored)
+        for code in sorted(self._ignored - RULES.keys()):
+            raise ConfigError(
+                f"{wording().flag('ignore')} {code}: no rule has this code{did_you_mean(code, RULES)}", key="ignore"
+            )
         self._found: dict[tuple[str, ...], Finding] = {}
         self.counts: Counter[str] = Counter()
         self.num_sequences = 0
@@ -249,6 +258,12 @@ class Findings(Displayed):
             self._found[key] = known._replace(num_cases=known.num_cases + finding.num_cases, others=others)
         elif len(self) < self._most:
             self._found[key] = finding
+
+    def add_cases(self, first: Iterable[Finding], num_cases: int) -> None:
+        """Add a number of cases of a cause, of which the first are given."""
+        for index, finding in enumerate(islice(first, _NUM_PLACES)):
+            count = 1 if index else num_cases - min(num_cases, _NUM_PLACES) + 1
+            self.add(finding._replace(num_cases=count))
 
     def replace(self, code: str, stream: str, new: Finding) -> None:
         """Replace the findings of a code and a stream of the corpus by a finding that explains them."""

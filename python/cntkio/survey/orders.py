@@ -1,6 +1,6 @@
 """Figures of the order in which data are delivered: steps, padding, ranks, and how well a sweep is shuffled.
 
-The functions take arrays with a step of each rank at the same index, as `cntkio.SourcePlan` plans them.
+All come from the plan of each rank, whose arrays have a step of each rank at the same index.
 """
 
 from __future__ import annotations
@@ -12,30 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.source import PlannedSweep
 from cntkio.survey.figures import Histogram
 
 _NUM_COLUMNS, _NUM_ROWS = 60, 30
 _BLOCK = 1 << 16
-
-
-class RankSteps(NamedTuple):
-    """A sweep of one rank.
-
-    Attributes:
-        num_samples: Samples of each step, int64.
-        padded_areas: Samples of each step when its sequences are padded to the longest, int64.
-        num_sequences: Sequences of each step, int64.
-        num_chunks: Chunks that are in memory in each step, int64.
-        sequences: The sequences in the order of delivery, int64.
-        num_loads: Number of chunks that are loaded.
-    """
-
-    num_samples: npt.NDArray[np.int64]
-    padded_areas: npt.NDArray[np.int64]
-    num_sequences: npt.NDArray[np.int64]
-    num_chunks: npt.NDArray[np.int64]
-    sequences: npt.NDArray[np.int64]
-    num_loads: int
 
 
 class OrderFigures(NamedTuple):
@@ -66,7 +47,7 @@ class OrderFigures(NamedTuple):
     map: npt.NDArray[np.int64]
 
 
-def order_figures(ranks: Sequence[RankSteps], num_sequences: int) -> OrderFigures:
+def order_figures(ranks: Sequence[PlannedSweep], num_sequences: int) -> OrderFigures:
     """Return the figures of a sweep.
 
     Args:
@@ -74,22 +55,25 @@ def order_figures(ranks: Sequence[RankSteps], num_sequences: int) -> OrderFigure
         num_sequences: Sequences of the corpus.
 
     Example:
-        >>> ones, order = np.ones(4, np.int64), np.arange(4)
-        >>> figures = order_figures([RankSteps(ones, ones, ones, ones, order, 1)], 4)
-        >>> figures.num_steps, figures.padding, figures.waiting, figures.shuffling
-        (4, 0.0, 0.0, 0.6)
+        >>> from cntkio import CTFDeserializer, MinibatchSource, infer_streams
+        >>> path = "examples/iris/iris.ctf"
+        >>> with MinibatchSource(CTFDeserializer(path, infer_streams(path)), max_sweeps=1, randomize=False) as source:
+        ...     figures = order_figures([source.plan(64).sweep()], 150)
+        >>> figures.num_steps, figures.padding, figures.waiting, round(figures.shuffling, 2)
+        (3, 0.0, 0.0, 0.02)
     """
-    num_samples, areas, sequences = (
-        np.concatenate([rank[column] for rank in ranks]) for column in (0, 1, 2)
-    )  # fmt: skip
-    num_steps = max(len(rank.num_samples) for rank in ranks)
+    steps = [rank.steps for rank in ranks]
+    num_samples = np.concatenate([one.num_samples for one in steps])
+    areas = np.concatenate([one.padded_areas for one in steps])
+    sequences = np.concatenate([one.num_sequences for one in steps])
+    num_steps = max(map(len, steps))
     return OrderFigures(
         num_steps,
         float(sequences.mean()) if len(sequences) else 0.0,
         float(num_samples.mean()) if len(num_samples) else 0.0,
         1 - int(num_samples.sum()) / max(int(areas.sum()), 1),
-        _waiting([rank.padded_areas for rank in ranks], num_steps),
-        max(int(rank.num_chunks.max(initial=0)) for rank in ranks),
+        _waiting([one.padded_areas for one in steps], num_steps),
+        max(int(one.num_chunks.max(initial=0)) for one in steps),
         sum(rank.num_loads for rank in ranks),
         _shuffling(ranks, num_sequences),
         Histogram.of(num_samples),
@@ -105,7 +89,7 @@ def _waiting(areas: Sequence[npt.NDArray[np.int64]], num_steps: int) -> float:
     return 1 - int(table.sum()) / (longest * len(areas)) if longest else 0.0
 
 
-def _shuffling(ranks: Sequence[RankSteps], num_sequences: int) -> float:
+def _shuffling(ranks: Sequence[PlannedSweep], num_sequences: int) -> float:
     num_pairs = sum(max(len(rank.sequences) - 1, 0) for rank in ranks)
     if not num_pairs:
         return 1.0

@@ -84,7 +84,7 @@ _ROWS = (
          "look for a part of the corpus that was lost or moved; if the ids are right, ignore this rule"),
     Rule("mixed-line-ends", "warning",
          "Some lines end with CR LF, the others with LF alone. The readers accept both; other programs may not.",
-         "end all lines in the same way, for example with dos2unix"),
+         "end all lines in the same way, for example with dos2unix", ("carriage return",)),
     # Files.
     Rule("broken-file", "error",
          "The bytes of a file break its format: the file was cut short, was changed, or is a file of another kind.",
@@ -98,7 +98,7 @@ _ROWS = (
          )),
     Rule("missing-file", "error",
          "A list names a file that cannot be opened.",
-         "correct the path in the list, or give the folder with --prefix"),
+         "correct the path in the list, or, for features of HTK, give the folder with --prefix"),
     # Lists, features, labels.
     Rule("bad-list-line", "error",
          "A line of a list of utterances has no id, no path or no range.",

@@ -2,6 +2,7 @@
 
 use crate::MOST_IN_FULL;
 use crate::named::named;
+use memchr::memchr;
 
 named! {
     /// A kind of finding. The first [`NUM_ERRORS`] kinds cost one error each; the other kinds cause a warning.
@@ -46,11 +47,15 @@ named! {
         StreamAgain = "stream twice on a line",
         /// The name of no stream; a finding only on request.
         UnknownName = "unknown name",
+        /// A carriage return, counted on request, once for each part of the text, which costs nothing.
+        CarriageReturn = "carriage return",
     }
 }
 
 /// Number of kinds that cost an error.
 pub const NUM_ERRORS: usize = Kind::BadQuery as usize + 1;
+/// Number of kinds that cost an error if warnings are errors.
+pub const NUM_COSTLY: usize = Kind::CarriageReturn as usize;
 /// Number of kinds.
 pub const NUM_KINDS: usize = Kind::NAMES.len();
 
@@ -98,7 +103,7 @@ impl Findings {
 
     /// Number of errors so far.
     pub fn num_errors(&self) -> u64 {
-        self.counts[..if self.is_strict { NUM_KINDS } else { NUM_ERRORS }].iter().sum()
+        self.counts[..if self.is_strict { NUM_COSTLY } else { NUM_ERRORS }].iter().sum()
     }
 
     /// Add a finding.
@@ -120,6 +125,12 @@ impl Findings {
             self.budget -= 1;
         }
         Ok(())
+    }
+
+    /// Note whether a part of the text has a carriage return, if every finding is wanted.
+    pub(super) fn note_line_ends(&mut self, part: &[u8]) {
+        let is_wanted = self.most == usize::MAX;
+        self.counts[Kind::CarriageReturn as usize] += u64::from(is_wanted && memchr(b'\r', part).is_some());
     }
 
     /// Append the findings of the following text, whose sequences are numbered from `first_sequence`.

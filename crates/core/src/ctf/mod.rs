@@ -44,7 +44,7 @@ pub mod svmlight;
 mod write;
 
 use crate::chunk::NumberType;
-pub use findings::{Finding, Findings, Kind, NUM_ERRORS, NUM_KINDS};
+pub use findings::{Finding, Findings, Kind, NUM_COSTLY, NUM_ERRORS, NUM_KINDS};
 pub use index::{
     Begun, Column, IdOverflow, NulInWord, Open, Scan, Share, Unindexed, WordScan, index, place, scan, scan_words,
 };

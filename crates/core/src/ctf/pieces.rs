@@ -172,6 +172,7 @@ fn parse_piece(
     let mut builders = builders(schema, sequences.len(), spare);
     let packed = match source {
         Source::Memory(bytes) => {
+            findings.note_line_ends(bytes);
             let _ = parse_sequences(bytes, 0, schema, &mut builders, findings, sequences, 0);
             builders.iter_mut().for_each(|builder| builder.end_part(schema.is_compact, 1.0));
             return Ok(finish(sequences.len(), builders));
@@ -219,6 +220,7 @@ fn parse_parts(
     for part in in_pieces(sequences, cut.part) {
         let (bytes, first_byte, extents) = part_reader.read(part)?;
         let ratio = all_bytes as f64 / bytes.len().max(1) as f64;
+        findings.note_line_ends(bytes);
         let known = findings.first.len();
         let parsed = parse_sequences(bytes, first_byte, schema, &mut builders, findings, extents, number);
         if findings.first.len() > known || findings.last_straw.is_some() {

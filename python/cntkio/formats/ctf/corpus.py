@@ -285,7 +285,7 @@ class CTFFormat(Format):
         self.report = opening.report(options.label, options.max_errors)
         self.spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, largest))
         self.wording = wording()
-        self.num_error_kinds = len(KINDS_OF_FINDINGS) if options.strict else _core.CTF_NUM_ERROR_KINDS
+        self.num_error_kinds = _core.CTF_NUM_COSTLY_KINDS if options.strict else _core.CTF_NUM_ERROR_KINDS
         self.define(options.streams)
 
     def define(self, definitions: Mapping[str, Any]) -> None:
@@ -336,7 +336,7 @@ class CTFFormat(Format):
         names = self.report.asks_for(UNKNOWN_NAME)
         # Several files share `ahead` by their sizes, which say nothing about compressed texts.
         wanted = NOTHING_AHEAD if self._are_several and text.storage.compression is not None else ahead
-        # Observers want to know whether lines end with CR LF.
+        # Observers want to know whether lines end with CR LF, which the index does not count.
         excluded = ord("\r") if self.report.is_observed else None
         made = self.make_index(text, FirstPass(wanted, self.schema, self.spare, names, excluded))
         index = Index(
@@ -550,12 +550,6 @@ class CTFFormat(Format):
     def place(self, file: OpenText, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         begins = index.layout.places.first_bytes(sequences, index.table.chunk_starts)
         return PlacesInFiles([index.name], np.zeros(len(begins), np.int64), begins, file.locator.lines_of(begins))
-
-
-def num_pure(index: Index) -> int:
-    """Return how many bytes at the beginning of a text contain no carriage return, as far as its observer knows."""
-    layout: TextIndex = index.layout
-    return layout.num_pure
 
 
 def bounds_of(index: Index, sequence_index: int) -> tuple[int, int]:

@@ -149,7 +149,6 @@ class TextIndex(NamedTuple):
         parsed: The first chunks, if the same pass parsed them.
         content: Checksum of samples of the text.
         num_lines: Lines of the text, if keys count lines; None: keys are ids.
-        num_pure: Bytes at the beginning of the text that do not contain `FirstPass.excluded`, as far as is known.
         numbers: Numbers that a format keeps with its index.
         cache: The cache file that the index comes from; None: it comes from the text.
         writer: Writes the cache; None: there is one, or none is wanted.
@@ -162,7 +161,6 @@ class TextIndex(NamedTuple):
     parsed: Sequence[_core.Chunk] = ()
     content: str = ""
     num_lines: int | None = None
-    num_pure: int = 0
     numbers: tuple[int, ...] = ()
     cache: Path | None = None
     writer: CacheWriter | None = None
@@ -351,9 +349,8 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) 
     # If the file has changed during the pass, drop the parsed chunks; loading will report the change.
     fits = index.table.chunk_starts[1 : len(ahead.chunks) + 1].tolist() == ahead.num_sequences
     parsed = ahead.chunks if fits else []
-    num_pure = ahead.end if parsed and not start.num_lines else 0
     remarks |= index.remarks
-    return index._replace(remarks=remarks, parsed=parsed, num_lines=num_lines, num_pure=num_pure)
+    return index._replace(remarks=remarks, parsed=parsed, num_lines=num_lines)
 
 
 _WORDS_AS_IDS = "; ids that are words are read only in a join with others; otherwise, number the sequences"

@@ -221,7 +221,7 @@ class HTKFormat(Format):
 
     def index(self, file: OpenedFile, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         settings = self._settings
-        lists = self._lists.read()
+        lists = self._lists.read(self.report.refuse if self.report.is_observed else None)
         # Each list has its own paths, so the path of an utterance identifies its list.
         first_paths = np.cumsum([0, *(len(listed.paths) for listed in lists)])
         listed = self._without_unwanted(join_lists(lists), first_paths)
@@ -411,17 +411,17 @@ class HTKFormat(Format):
             self._check_range(listed, found, np.array([sequence_index]))
             return found
 
-        return first_sound(header, listed.files if self.report.is_observed else listed.files[:1])
+        return first_sound(header, listed.files if self.report.is_observed else listed.files[:1], self.report.refuse)
 
     def _open(self, files: FeatureFiles, listed: Listed, sequence_index: int) -> OpenFile:
         """Open the file of an utterance. Errors name the utterance."""
-        path = listed.path_of(sequence_index)
+        key, path = listed.keys[sequence_index], listed.path_of(sequence_index)
         try:
             return files.open(path)
         except FormatError as error:
             raise self._error(listed, error.what, sequence_index, error.byte, error.kind) from None
         except OSError as error:
-            raise self._lists.completed(error, listed.keys[sequence_index], path) from None
+            raise self._lists.completed(error, key, self._lists.place(key, path)) from None
 
     def _gather(
         self, layout: HTKLayout, gathered: GatheredFrames, files: FeatureFiles, run: npt.NDArray[np.int64]

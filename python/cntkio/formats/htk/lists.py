@@ -101,13 +101,21 @@ def _scanned(
     return _core.htk_scan_list(text, compatible, folder and folder[1], before, sys.platform != "win32")
 
 
-def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: bool = False) -> Listed:
+def read_list(
+    path: str | os.PathLike[str],
+    *,
+    prefix: str = "",
+    compatible: bool = False,
+    refuse: Callable[[Exception], None] | None = None,
+) -> Listed:
     """Read a list of utterances (scp). The lengths of whole files come from their headers.
 
     Args:
         path: The list.
         prefix: Text put before each path of the list.
         compatible: Read lines exactly as CNTK 2.7 does.
+        refuse: Called with the error of each whole file that cannot be read; its utterances are left out, unless no
+            utterance is left. None: the first error is raised.
 
     Returns:
         The utterances in the order of the list.
@@ -141,36 +149,40 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
         raise FormatError("no utterance; expected a line such as id=path[first,last]", path=path, byte=0)
     keys, lengths = text_rows(scanned.keys), last - first + np.uint32(1)
     is_whole = last == _WHOLE_FILE
-    if is_whole.any():
-        needed, index = np.unique(files[is_whole], return_inverse=True)
-        counts = np.empty(len(needed), np.uint32)
-        # Opening a file takes most of the time that its length costs.
-        with FeatureFiles(compatible) as opened:
-            for number, file in enumerate(needed.tolist()):
-                try:
-                    counts[number] = _num_frames(opened, paths[file])
-                except _IncompleteFileError as error:
-                    key = decoded(keys[np.argmax(files == file)])
-                    where = os.fsdecode(paths[file])
-                    raise FormatError(str(error), path=where, byte=0, sequence=key, kind="incomplete file") from None
-                except OSError as error:
-                    if other := other_than("scp", path):
-                        raise FormatError(f"the list names a file that does not exist{other}", path=path) from error
-                    if _KALDI_LINE.match(text):
-                        raise FormatError(
-                            "a line of a Kaldi list; expected id=path[first,last], and HTK features: Kaldi's "
-                            "copy-feats-to-htk writes them",
-                            path=path,
-                            line=1,
-                        ) from error
-                    key = keys[np.argmax(files == file)]
-                    raise Lists([name], prefix, compatible).completed(error, key, paths[file]) from None
-        lengths[is_whole] = counts[index]
-    return Listed(keys, paths, files, first, lengths)
-
-
-class _IncompleteFileError(Exception):
-    """A file is shorter than its header promises; the message says how much."""
+    listed = Listed(keys, paths, files, first, lengths)
+    if not is_whole.any():
+        return listed
+    needed, firsts, index = np.unique(files[is_whole], return_index=True, return_inverse=True)
+    firsts = np.flatnonzero(is_whole)[firsts]
+    counts = np.zeros(len(needed), np.uint32)
+    errors: list[Exception] = []
+    lists, lines = Lists([name], prefix, compatible), _Lines(text)
+    # Opening a file takes most of the time that its length costs.
+    with FeatureFiles(compatible) as opened:
+        for number, (file, utterance) in enumerate(zip(needed.tolist(), firsts.tolist(), strict=True)):
+            try:
+                counts[number] = _num_frames(opened, paths[file])
+            except (FormatError, OSError) as error:
+                if isinstance(error, OSError) and (other := other_than("scp", path)):
+                    raise FormatError(f"the list names a file that does not exist{other}", path=path) from error
+                if isinstance(error, OSError) and _KALDI_LINE.match(text):
+                    what = (
+                        "a line of a Kaldi list; expected id=path[first,last], and HTK features: Kaldi's "
+                        "copy-feats-to-htk writes them"
+                    )
+                    raise FormatError(what, path=path, line=1) from error
+                errors.append(lists.completed(error, keys[utterance], f"{name}, line {lines.of(utterance)}"))
+                if refuse is None:
+                    raise errors[0] from None
+    lengths[is_whole] = counts[index]
+    is_sound = lengths > 0
+    if not is_sound.any():
+        first_error, *errors = errors
+    for refused in errors:
+        refuse(refused)  # type: ignore[misc]  # without it, the first error was raised
+    if not is_sound.any():
+        raise first_error
+    return listed.only(is_sound) if errors else listed
 
 
 def _num_frames(files: FeatureFiles, path: bytes) -> int:
@@ -179,16 +191,27 @@ def _num_frames(files: FeatureFiles, path: bytes) -> int:
     if not header.num_frames:
         raise FormatError("no frames", path=os.fsdecode(path), byte=0, kind="no frames")
     if header.frames_offset + header.num_frames * header.frame_size > file.size:
-        promised = f"the header promises {header.num_frames} frames of {header.frame_size} bytes"
-        raise _IncompleteFileError(f"{promised}, but the file has {file.size} bytes; expected a complete file")
+        what = (
+            f"the header promises {header.num_frames} frames of {header.frame_size} bytes, but the file has "
+            f"{file.size} bytes; expected a complete file"
+        )
+        raise FormatError(what, path=os.fsdecode(path), byte=0, kind="incomplete file")
     return header.num_frames
 
 
-def _line_of(text: bytes, sequence_index: int) -> int:
-    """Return the line of an utterance in a list, whose blank lines have no utterance."""
-    lines = re.finditer(rb"[ \t\f]*[^ \t\f\r\n][^\r\n]*", text)
-    start = next(itertools.islice(lines, sequence_index, None)).start()
-    return 1 + text.count(b"\n", 0, start) + text.count(b"\r", 0, start) - text.count(b"\r\n", 0, start)
+class _Lines:
+    """The lines of utterances in a list, whose blank lines have no utterance. The utterances ascend."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text, self._at, self._line = text, 0, 1
+        self._starts = enumerate(re.finditer(rb"[ \t\f]*[^ \t\f\r\n][^\r\n]*", text))
+
+    def of(self, utterance: int) -> int:
+        start = next(match.start() for number, match in self._starts if number == utterance)
+        passed = self._text[self._at : start]
+        self._line += passed.count(b"\n") + passed.count(b"\r") - passed.count(b"\r\n")
+        self._at = start
+        return self._line
 
 
 class Lists(NamedTuple):
@@ -204,9 +227,9 @@ class Lists(NamedTuple):
     prefix: str = ""
     compatible: bool = False
 
-    def read(self) -> list[Listed]:
+    def read(self, refuse: Callable[[Exception], None] | None = None) -> list[Listed]:
         """Read each list, as `read_list` does."""
-        return [read_list(path, prefix=self.prefix, compatible=self.compatible) for path in self.paths]
+        return [read_list(path, prefix=self.prefix, compatible=self.compatible, refuse=refuse) for path in self.paths]
 
     def place(self, key: bytes, path: bytes) -> str:
         """Return the list and the line of an utterance, by its key and its file; empty if no list has it."""
@@ -216,12 +239,14 @@ class Lists(NamedTuple):
                 continue
             is_it = (text_rows(scanned.keys) == key) & (scanned.files == scanned.paths.index(path))
             if is_it.any():
-                return f"{name}, line {_line_of(text, int(np.argmax(is_it)))}"
+                return f"{name}, line {_Lines(text).of(int(np.argmax(is_it)))}"
         return ""
 
-    def completed(self, error: OSError, key: bytes, path: bytes) -> OSError:
-        """Complete an error about a feature file by the list, the line, the utterance and the prefix."""
-        where = self.place(key, path)
+    def completed(self, error: FormatError | OSError, key: bytes, where: str) -> FormatError | OSError:
+        """Complete an error about a feature file by the list and the line, the utterance and the prefix."""
+        if isinstance(error, FormatError):
+            what = f"{error.what} ({where})"
+            return FormatError(what, path=error.path, byte=error.byte, sequence=decoded(key), kind=error.kind)
         with_prefix = f", with the prefix {self.prefix!r}" if self.prefix else ""
         what = f"{error.strerror} (utterance {decoded(key)} of {where}{with_prefix})" if where else error.strerror
         return type(error)(error.errno, what, error.filename)
@@ -233,26 +258,31 @@ def first_header(path: str | os.PathLike[str], *, prefix: str = "") -> Header:
     Raises:
         OSError, FormatError: The list, or the file of the first utterance, cannot be read.
     """
-    listed = read_list(path, prefix=prefix)
+    listed = read_list(path, prefix=prefix, refuse=lambda error: None)  # the corpus will find them again
 
     def header(sequence_index: int) -> Header:
-        path_of = listed.path_of(sequence_index)
+        key, path_of = listed.keys[sequence_index], listed.path_of(sequence_index)
         try:
             return files.open(path_of).header
         except OSError as error:
             lists = Lists([os.fspath(path)], prefix)
-            raise lists.completed(error, listed.keys[sequence_index], path_of) from None
+            raise lists.completed(error, key, lists.place(key, path_of)) from None
 
     with FeatureFiles(compatible=False) as files:
         return first_sound(header, listed.files)
 
 
-def first_sound(header: Callable[[int], Header], files: npt.NDArray[np.uint32]) -> Header:
+def first_sound(
+    header: Callable[[int], Header],
+    files: npt.NDArray[np.uint32],
+    refuse: Callable[[Exception], None] = lambda error: None,
+) -> Header:
     """Return the first header that can be read; if none of the first files is sound, raise the first error.
 
     Args:
         header: Returns the header of the file of an utterance.
         files: The file of each utterance, in groups.
+        refuse: Called with the other errors if none of the first files is sound.
     """
     errors: list[Exception] = []
     sequence_index = 0
@@ -263,6 +293,8 @@ def first_sound(header: Callable[[int], Header], files: npt.NDArray[np.uint32]) 
             errors.append(error)
         others = np.flatnonzero(files[sequence_index:] != files[sequence_index])
         sequence_index = sequence_index + int(others[0]) if len(others) else len(files)
+    for other in errors[1:]:
+        refuse(other)
     raise errors[0]
 
 

@@ -179,9 +179,9 @@ class _KaldiFormat(Format):
 
     def index(self, file: OpenedFile, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         options = self._options
-        objects = joined(
-            [found_in(self._files, path, options.content, self._stream("features")) for path in self._paths]
-        )
+        refuse = self.report.refuse if self.report.is_observed else None
+        found = [found_in(self._files, path, options.content, self._stream("features"), refuse) for path in self._paths]
+        objects = joined(found)
         content = self._content(objects)
         if content == "frames":
             is_vector = np.isin(objects.kinds, VECTORS)

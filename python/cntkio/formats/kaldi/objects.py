@@ -14,7 +14,7 @@ import codecs
 import functools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, Literal, NamedTuple
 
@@ -171,7 +171,10 @@ class Files:
         return text
 
 
-def found_in(files: Files, path: str, content: Content | None, stream: str) -> Objects:
+Refuse = Callable[[Exception], None]
+
+
+def found_in(files: Files, path: str, content: Content | None, stream: str, refuse: Refuse | None = None) -> Objects:
     """Return the utterances of an archive, of a list or of a map.
 
     Args:
@@ -179,6 +182,8 @@ def found_in(files: Files, path: str, content: Content | None, stream: str) -> O
         path: The file.
         content: What it contains; None: what its first bytes show.
         stream: The stream, for messages.
+        refuse: Called with the error of each utterance of a list whose object cannot be read; the others are returned,
+            if there are any. None: the first error is raised.
 
     Raises:
         OSError: The file, or an archive that it names, cannot be read.
@@ -204,7 +209,7 @@ def found_in(files: Files, path: str, content: Content | None, stream: str) -> O
         if form == "map":
             return _map(text, listed)
         text.require_unchanged()
-    return _in_archives(files, path, listed, stream)
+    return _in_archives(files, path, listed, stream, refuse)
 
 
 def _form_of(text: TextInput, path: str, content: Content | None) -> Literal["ark", "scp", "map"]:
@@ -289,46 +294,90 @@ def _map(text: TextInput, listed: _core.KaldiList) -> Objects:
     )  # fmt: skip
 
 
-def _in_archives(files: Files, path: str, listed: _core.KaldiList, stream: str) -> Objects:
+class _Failures:
+    """The utterances of a list that cannot be read."""
+
+    def __init__(self, files: Files, path: str, lines: npt.NDArray[Any], refuse: Refuse | None) -> None:
+        self._files, self._path, self._lines, self._refuse = files, path, lines, refuse
+        self._errors: dict[int, Callable[[str], Exception]] = {}
+        self.is_sound = np.ones(len(lines), np.bool_)
+
+    def add(self, utterances: npt.NDArray[np.int64], error: Callable[[str], Exception]) -> None:
+        """Add utterances with an error, which is made of the place of the first of them in the list."""
+        self.is_sound[utterances] = False
+        self._errors[int(utterances.min())] = error
+        if self._refuse is None:
+            self.report()
+
+    def report(self) -> None:
+        """Refuse the utterances; raise an error if no other utterance is left.
+
+        Raises:
+            Exception: The first error.
+        """
+        if not self._errors:
+            return
+        utterances = sorted(self._errors)
+        with closing(self._files.open(self._path)) as text:
+            lines = Locator(text).lines_of(self._lines[utterances].astype(np.int64)).tolist()
+        errors = [self._errors[one](f"{self._path}, line {line}") for one, line in zip(utterances, lines, strict=True)]
+        if self._refuse is None:
+            raise errors[0] from None
+        for error in errors if self.is_sound.any() else errors[1:]:
+            self._refuse(error)
+        if not self.is_sound.any():
+            raise errors[0] from None
+
+
+def _in_archives(files: Files, path: str, listed: _core.KaldiList, stream: str, refuse: Refuse | None) -> Objects:
     """Read the headers of the objects of a list: file by file, in the order of their offsets."""
     keys, file_of, offsets = text_rows(listed.keys), listed.name_of, listed.offsets
     names = [os.fsdecode(name) for name in listed.names]
     count = len(offsets)
     columns: list[npt.NDArray[Any]] = [
-        np.empty(count, dtype) for dtype in (np.uint8, np.uint32, np.uint32, np.uint64, np.uint64)
+        np.zeros(count, dtype) for dtype in (np.uint8, np.uint32, np.uint32, np.uint64, np.uint64)
     ]
-    stamps: list[object] = []
-    sums: list[str] = []
+    stamps: list[object] = [None] * len(names)
+    sums = [""] * len(names)
+    failures = _Failures(files, path, listed.lines, refuse)
     order = np.lexsort((offsets, file_of))
     bounds = np.searchsorted(file_of[order], np.arange(len(names) + 1))
     with announced("indexing", count):
         for number, name in enumerate(names):
             mine = order[bounds[number] : bounds[number + 1]]
-            where = functools.partial(_line_of, files, path, listed.lines)
             try:
                 text = files.open(name)
             except OSError as error:
-                what = f"{error.strerror} (utterance {decoded(keys[mine[0]])} of {path}, line {where(int(mine.min()))})"
-                raise type(error)(error.errno, what, error.filename) from None
+                failures.add(mine, functools.partial(_not_opened, error, decoded(keys[int(mine.min())])))
+                continue
             with closing(text), explained(text):
                 for part, objects, fault in _headers(text, offsets[mine]):
                     for column, values in zip(columns, objects, strict=True):
                         column[mine[part]] = values
                     if fault is not None:
-                        index = int(mine[part.stop])
-                        kind = _core.KALDI_FAULTS[fault[1]]
-                        what = f"{_FAULT_WORDS[kind]} ({path}, line {where(index)}){other_in('kaldi', text)}"
-                        key = decoded(keys[index])
-                        raise FormatError(what, path=name, byte=fault[0], sequence=key, stream=stream, kind=kind)
-                stamps.append(text.storage.stamp)
-                sums.append(str(text.size))
+                        one = mine[part.stop : part.stop + 1]
+                        other, key = other_in("kaldi", text), decoded(keys[int(one[0])])
+                        failures.add(one, functools.partial(_broken, name, fault, other, key, stream))
+                stamps[number], sums[number] = text.storage.stamp, str(text.size)
             passed(len(mine))
     kinds, rows, cols, begins, ends = columns
     found = Objects(
         names, stamps, sums, [], keys, file_of, offsets, kinds, rows, cols, begins, ends, listed.ranges[0], rows,
         listed.ranges[2], cols, listed.lines.astype(np.int64), np.zeros(count, np.uint32),
     )  # fmt: skip
-    return _cut(files, path, found, listed.ranges[1], listed.ranges[3], stream)
+    found = _cut(found, listed.ranges[1], listed.ranges[3], stream, failures)
+    failures.report()
+    return found if failures.is_sound.all() else found.only(failures.is_sound)
+
+
+def _not_opened(error: OSError, key: str, where: str) -> OSError:
+    return type(error)(error.errno, f"{error.strerror} (utterance {key} of {where})", error.filename)
+
+
+def _broken(path: str, fault: tuple[int, int], other: str, key: str, stream: str, where: str) -> FormatError:
+    kind = _core.KALDI_FAULTS[fault[1]]
+    what = f"{_FAULT_WORDS[kind]} ({where}){other}"
+    return FormatError(what, path=path, byte=fault[0], sequence=key, stream=stream, kind=kind)
 
 
 def _headers(
@@ -342,19 +391,16 @@ def _headers(
         objects, fault = _core.kaldi_objects(text.source(begin, end), offsets[done:], text.size)
         part = slice(done, done + len(objects[0]))
         yield part, objects, fault
-        window = 2 * window if part.stop == done else WINDOW
-        done = part.stop
-        if fault is not None:
-            return
+        window = 2 * window if part.stop == done and fault is None else WINDOW
+        done = part.stop + (fault is not None)
 
 
 def _cut(
-    files: Files,
-    path: str,
     found: Objects,
     last_rows: npt.NDArray[np.uint32],
     last_cols: npt.NDArray[np.uint32],
     stream: str,
+    failures: _Failures,
 ) -> Objects:
     """Apply the ranges of a list."""
     has_rows, has_cols = last_rows != _WHOLE, last_cols != _WHOLE
@@ -368,11 +414,9 @@ def _cut(
         ((has_rows | has_cols) & np.isin(found.kinds, [*VECTORS, *CLASSES]), "a range of a vector; expected a matrix"),
         ((has_rows | has_cols) & beyond, "a range beyond the matrix of {rows} rows and {cols} columns"),
     ):
-        if wrong.any():
-            index = int(np.argmax(wrong))
+        for index in np.flatnonzero(wrong & failures.is_sound).tolist():
             what = words.format(rows=found.rows[index], cols=found.cols[index])
-            line = _line_of(files, path, found.lines, index)
-            raise found.error(index, f"{what} ({path}, line {line})", stream=stream, kind="range beyond the matrix")
+            failures.add(np.array([index]), functools.partial(_beyond, found, index, what, stream))
     ends = np.minimum(last[0], found.rows.astype(np.int64) - 1)
     return found._replace(
         lengths=(ends - found.first_rows + 1).astype(np.uint32),
@@ -380,9 +424,8 @@ def _cut(
     )
 
 
-def _line_of(files: Files, path: str, lines: npt.NDArray[Any], index: int) -> int:
-    with closing(files.open(path)) as text:
-        return int(Locator(text).lines_of(lines[index : index + 1].astype(np.int64))[0])
+def _beyond(found: Objects, index: int, what: str, stream: str, where: str) -> FormatError:
+    return found.error(index, f"{what} ({where})", stream=stream, kind="range beyond the matrix")
 
 
 def fault_words(fault: int) -> tuple[str, str]:
