@@ -143,3 +143,14 @@ def test_the_page_has_samples_classes_by_name_and_components() -> None:
     page = Path("a.html").read_text()
     assert "First sequences" in page and ">a&lt;</text>" in page
     assert "component 0" in page and "component 1" in page
+
+
+@pytest.mark.parametrize("name", ["a.svm", "a.ark", "a.parquet"])
+def test_inspect_names_files_that_no_configuration_reads(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyarrow", reason="PyArrow is not installed")
+    Path("a.ctf").write_text("|features 1 2 |label 1\n|features 3 4 |label -1\n")
+    Path("a.ark").write_text("u1  [\n  1 2\n  3 4 ]\n")
+    if name != "a.ark":
+        assert main(["convert", "a.ctf", name]) == 0
+    assert main(["inspect", "--write-config", "a.cntk", name]) == 2
+    assert f"no configuration of CNTK reads {name}" in capsys.readouterr().err

@@ -14,7 +14,7 @@
 
 Invariant: a verb decides what to ask the library and how to print the answer, nothing else. Results go to standard
 output: one fact per line, or JSON. Progress (only on a terminal) and complaints go to standard error. The exit status
-is 0 for success, 1 for bad data and 2 for a wrong call.
+is 0 for success, 1 for bad data and 2 for a wrong call; `command` makes it of the errors that a verb raises.
 
 The standard library reads the arguments and draws the progress bar, because the command has to work after an
 installation without extras.

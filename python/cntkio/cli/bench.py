@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from cntkio.cli.show import (
@@ -13,7 +12,6 @@ from cntkio.cli.show import (
     BAD_DATA,
     FINE,
     Facts,
-    Paragraphs,
     add_size,
     complain,
     described,
@@ -22,6 +20,7 @@ from cntkio.cli.show import (
     inputs_of,
     progress_bar,
     samples_in,
+    separated,
     show,
     show_json,
 )
@@ -35,15 +34,14 @@ from cntkio.formats.open_input import text_sizes
 
 
 def bench(options: Namespace) -> int:
-    """Read minibatches, as a training program does, and print the throughput.
-
-    Raises:
-        CntkIoError: The data or the call is bad.
-        OSError: A file cannot be read.
-    """
+    """Read minibatches, as a training program does, and print the throughput."""
     with inputs_of(options) as (file,):
         if file.kind.form == "configuration":
-            return read_configuration(options, file.path)
+            for facts in separated(
+                options, (_read_epochs(options, reader) for reader in readers_asked_for(file.path, options.arguments))
+            ):
+                facts.show(as_json=options.json)
+            return FINE
         if options.arguments:
             raise ConfigError(f"{options.arguments[0]!r}: sections and key=value apply only to a configuration")
         start = time.perf_counter()
@@ -100,17 +98,9 @@ def index(options: Namespace) -> int:
     """Open corpora twice, print how long that takes, and write the index caches of texts.
 
     The cache of a text in a store is written next to the text.
-
-    Raises:
-        CntkIoError: The data or the call is bad.
-        OSError: A file cannot be read.
     """
-    status, paragraphs = FINE, Paragraphs(options)
     with inputs_of(options) as files:
-        for file in files:
-            paragraphs.begin()
-            status = max(status, _index(options, file))
-    return status
+        return max(_index(options, file) for file in separated(options, files))
 
 
 # Reasons why files that are not texts have no cache.
@@ -174,26 +164,18 @@ def _cache_of(corpus: Any) -> tuple[str | None, str]:
 
 
 def config(options: Namespace) -> int:
-    """Print the meaning of a configuration; for a reader that cannot be read, print the reason.
-
-    Raises:
-        ConfigError: The configuration or the call is bad.
-        OSError: A file cannot be read.
-    """
+    """Print the meaning of a configuration; for a reader that cannot be read, print the reason."""
     found = attempts(options.file, options.arguments)
     if found.why_all and not options.python:
         _list(options, found)
         return FINE
-    paragraphs = Paragraphs(options)
-    for attempt in found.each:
-        if attempt.config is None:
-            complain(attempt.error)
-            continue
-        paragraphs.begin()
+    for error in filter(None, (attempt.error for attempt in found.each)):
+        complain(error)
+    for reader in separated(options, (attempt.config for attempt in found.each if attempt.config is not None)):
         if options.python:
-            print(f"# {attempt.config.section}\n{attempt.config.to_python()}", end="")
+            print(f"# {reader.section}\n{reader.to_python()}", end="")
         else:
-            Facts(attempt.config.facts()).show(as_json=options.json)
+            Facts(reader.facts()).show(as_json=options.json)
     return BAD_CALL if any(attempt.error for attempt in found.each) else FINE
 
 
@@ -217,21 +199,6 @@ def _list(options: Namespace, found: Attempts) -> None:
         show(f"  {section['section']:{width}}  {section['reader'] or section['error']}")
     print()
     show(f"Name sections to see what their readers do: cntkio config {options.file} {found.each[0].section}")
-
-
-def read_configuration(options: Namespace, path: Path) -> int:
-    """Read epochs with each reader, and print the number of minibatches and the throughput.
-
-    Raises:
-        CntkIoError: The data, the configuration or the call is bad.
-        OSError: A file cannot be read.
-    """
-    paragraphs = Paragraphs(options)
-    for reader in readers_asked_for(path, options.arguments):
-        facts = _read_epochs(options, reader)
-        paragraphs.begin()
-        facts.show(as_json=options.json)
-    return FINE
 
 
 def _read_epochs(options: Namespace, reader: ReaderConfig) -> Facts:

@@ -78,11 +78,7 @@ def _run(words: list[str]) -> int:
 
 
 def _remote_of(options: Namespace) -> Remote:
-    """Return how the command reads remote stores.
-
-    Raises:
-        ConfigError: An option is invalid.
-    """
+    """Return how the command reads remote stores."""
     named: dict[str, Any] = dict(getattr(options, "remote", None) or ())
     named |= {name: getattr(options, name, None) for name in ("cache", "cache_limit")}
     return Remote(**named)

@@ -21,12 +21,7 @@ FORMATS = get_args(FileFormat)
 
 
 def convert(options: Namespace) -> int:
-    """Convert a file to the format of another, or run a script of CNTK.
-
-    Raises:
-        CntkIoError: The data or the call is bad.
-        OSError: A file cannot be read or written.
-    """
+    """Convert a file to the format of another, or run a script of CNTK."""
     if options.script is not None:
         with progress_bar(options, "bytes") as progress:
             written: Path | None = options.script(options, progress)

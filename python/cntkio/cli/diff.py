@@ -47,12 +47,7 @@ class _Side(NamedTuple):
 
 
 def diff(options: Namespace) -> int:
-    """Compare two corpora, and print how they differ.
-
-    Raises:
-        CntkIoError: The data or the call is bad.
-        OSError: A file cannot be read.
-    """
+    """Compare two corpora, and print how they differ."""
     with inputs_of(options) as files:
         both = [one for file in files for one in described(options, file)]
         if len(both) != 2:

@@ -18,7 +18,6 @@ from cntkio.cli.show import (
     BAD_DATA,
     FINE,
     Facts,
-    Paragraphs,
     add_size,
     complain,
     described,
@@ -26,6 +25,7 @@ from cntkio.cli.show import (
     form_of,
     inputs_of,
     refuse_remote_options,
+    separated,
     shortened,
     show,
     show_json,
@@ -42,6 +42,7 @@ from cntkio.errors import CntkIoError, ConfigError
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.formats.ctf import Vocabulary, bounds_of, read_vocabularies, vocabularies_in
 from cntkio.formats.detect import detect
+from cntkio.formats.names import is_remote
 from cntkio.formats.open_input import open_input
 from cntkio.formats.output_file import written_whole
 from cntkio.formats.report import first_few
@@ -58,40 +59,42 @@ _Words = Mapping[str, Mapping[int, str]]  # the words of one-hot samples, by str
 
 
 def inspect(options: Namespace) -> int:
-    """Print the contents and the figures of corpora: ranges, quantiles, frequencies of classes, lengths, padding.
-
-    Raises:
-        CntkIoError: The data or the call is bad.
-        OSError: A file cannot be read or written.
-    """
-    status, paragraphs = FINE, Paragraphs(options)
+    """Print the contents and the figures of corpora: ranges, quantiles, frequencies of classes, lengths, padding."""
+    status = FINE
     found: list[Figures] = []
     samples: list[Sample] = []
     with inputs_of(options) as files:
-        for file in files:
-            _check_configuration(options, file)
-            for one in described(options, file, max_errors=_ANY_NUMBER_OF_ERRORS):
-                with one.opened() as corpora:
-                    for index, corpus in enumerate(corpora):
-                        paragraphs.begin()
-                        facts = file_facts(one.input, one.section)
-                        if one.labels is not None:
-                            _add_labels(facts, one.labels)
-                        else:
-                            for name, fact in {} if index else one.facts().items():
-                                facts.add(name, fact)
-                            found.append(figures(corpus, surveyed(options, corpus)))
-                            _add_figures(facts, one, corpus, found[-1])
-                        status = max(status, _add_errors(facts, one, corpus))
-                        facts.show(as_json=options.json)
-                    if options.html is not None and one.labels is None:
-                        samples += _samples_for_page(one, corpora)
-                _write_config(options, one.written)
+        for facts, of_corpus in separated(options, _inspected(options, files, found, samples)):
+            facts.show(as_json=options.json)
+            status = max(status, of_corpus)
         if options.html is not None:
             about = [(file.name, f"{file.kind.title}, {file.size:,} bytes") for file in files]
             title = ", ".join(Path(file.name).name for file in files)
             write_page(options, options.html, page(title, about, found, samples, _names_in(files)))
     return status
+
+
+def _inspected(
+    options: Namespace, files: Iterable[Input], found: list[Figures], samples: list[Sample]
+) -> Iterator[tuple[Facts, int]]:
+    """Yield the facts of each corpus and its exit status; add its figures, and samples for a page, to the lists."""
+    for file in files:
+        _check_configuration(options, file)
+        for one in described(options, file, max_errors=_ANY_NUMBER_OF_ERRORS):
+            with one.opened() as corpora:
+                for index, corpus in enumerate(corpora):
+                    facts = file_facts(one.input, one.section)
+                    if one.labels is not None:
+                        _add_labels(facts, one.labels)
+                    else:
+                        for name, fact in {} if index else one.facts().items():
+                            facts.add(name, fact)
+                        found.append(figures(corpus, surveyed(options, corpus)))
+                        _add_figures(facts, one, corpus, found[-1])
+                    yield facts, _add_errors(facts, one, corpus)
+                if options.html is not None and one.labels is None:
+                    samples += _samples_for_page(one, corpora)
+            _write_config(options, one)
 
 
 def _add_errors(facts: Facts, one: Described, corpus: Corpus) -> int:
@@ -182,11 +185,18 @@ def _check_configuration(options: Namespace, file: Input) -> None:
         )
 
 
-def _write_config(options: Namespace, deserializers: Sequence[Any]) -> None:
+def _write_config(options: Namespace, one: Described) -> None:
     """On request, write the configuration that reads a corpus, and print the program that does the same."""
     if options.write_config is None:
         return
-    text, program = configuration_for(deserializers)
+    is_copy = not one.input.files and not is_remote(one.input.names) and one.input.names != one.input.name
+    if is_copy or not one.written:
+        raise ConfigError(
+            f"no configuration of CNTK reads {one.input.name}, which is {one.input.kind.noun}; convert it to a text or "
+            "a binary corpus",
+            key="write-config",
+        )
+    text, program = configuration_for(one.written)
     with written_whole(options.write_config) as file:
         file.write(os.fsencode(text))
     if not options.json:
@@ -205,33 +215,31 @@ class _Row(NamedTuple):
 
 
 def head(options: Namespace) -> int:
-    """Print the first sequences of corpora, or the sequences from an index or with a key.
-
-    Raises:
-        CntkIoError: The data or the call is bad.
-        OSError: A file cannot be read.
-    """
+    """Print the first sequences of corpora, or the sequences from an index or with a key."""
     if options.key is not None and options.at is not None:
         raise ConfigError("--key and --at exclude each other; expected one of them", key="key")
-    paragraphs, has_key = Paragraphs(options), options.key is None
+    has_key = options.key is None
     with inputs_of(options) as files:
-        for file in files:
-            # Errors of later lines do not matter. A million chunks take little memory.
-            for one in described(options, file, chunk_size_in_bytes=max(1, file.size >> 20)):
-                with one.opened() as corpora:
-                    groups = [corpora] if options.labels is not None else [[corpus] for corpus in corpora]
-                    for group in groups:
-                        indices = _indices(options, group[0])
-                        has_key = has_key or bool(indices)
-                        paragraphs.begin()
-                        if len(files) + len(groups) > 2 and not options.json:
-                            show(f"{file.name}")
-                        labels = one.labels
-                        rows = _rows(one, group, indices) if labels is None else _rows_of_labels(labels, indices)
-                        _show_rows(options, one, rows)
+        for one, group in separated(options, _groups(options, files)):
+            indices = _indices(options, group[0])
+            has_key = has_key or bool(indices)
+            if (len(files) > 1 or len(one.parts()) > len(group)) and not options.json:
+                show(f"{one.input.name}")
+            labels = one.labels
+            rows = _rows(one, group, indices) if labels is None else _rows_of_labels(labels, indices)
+            _show_rows(options, one, rows)
     if not has_key:
         raise ConfigError(f"no sequence has the key {options.key}", key="key")
     return FINE
+
+
+def _groups(options: Namespace, files: Iterable[Input]) -> Iterator[tuple[Described, Sequence[Corpus]]]:
+    """Yield the opened corpora, those that `--labels` joins together."""
+    for file in files:
+        # Errors of later lines do not matter. A million chunks take little memory.
+        for one in described(options, file, chunk_size_in_bytes=max(1, file.size >> 20)):
+            with one.opened() as corpora:
+                yield from [(one, corpora)] if options.labels is not None else [(one, [each]) for each in corpora]
 
 
 def _indices(options: Namespace, corpus: Corpus) -> Sequence[int]:
@@ -378,12 +386,7 @@ def _names_in(files: Sequence[Input]) -> dict[str, Mapping[int, str]]:
 
 
 def vocab(options: Namespace) -> int:
-    """Print the words of a stream, in the order of their indices; without a stream, list the streams that have words.
-
-    Raises:
-        ConfigError: The file is not a text, or no comments follow the samples of the stream.
-        OSError: The file cannot be read.
-    """
+    """Print the words of a stream, in the order of their indices; by default, list the streams that have words."""
     with inputs([options.file]) as files:
         refuse_remote_options(options, files)
         (file,) = files

@@ -18,7 +18,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from cntkio.streams import StreamDefs, StreamInformation
 from cntkio.survey import Block, blocks
 
 FINE, BAD_DATA, BAD_CALL = 0, 1, 2
+_Item = TypeVar("_Item")
 
 _LINE_WIDTH = 100
 # Room for the name of a stream, and for the number of further items.
@@ -105,17 +106,12 @@ class Facts:
             print(wrapped(f"{name}{'':{width - columns_of(name)}}  {printable(text)}", width + 2))
 
 
-class Paragraphs:
-    """Empty lines between the facts of several corpora; none in JSON, which has one object per line."""
-
-    def __init__(self, options: Namespace) -> None:
-        self._separator = "" if options.json else "\n"
-        self._num_begun = 0
-
-    def begin(self) -> None:
-        """Begin the next paragraph."""
-        print(end=self._separator if self._num_begun else "")
-        self._num_begun += 1
+def separated(options: Namespace, items: Iterable[_Item]) -> Iterator[_Item]:
+    """Yield items, and print an empty line before each further item, unless the call prints JSON."""
+    for index, item in enumerate(items):
+        if index and not options.json:
+            print()
+        yield item
 
 
 def _in_words(value: Any) -> str:
