@@ -189,7 +189,8 @@ def _write_config(options: Namespace, one: Described) -> None:
     """On request, write the configuration that reads a corpus, and print the program that does the same."""
     if options.write_config is None:
         return
-    is_copy = not one.input.files and not is_remote(one.input.names) and one.input.names != one.input.name
+    read_from = str(one.input.names)  # of a table or a binary file that is compressed: a copy
+    is_copy = not one.input.files and not is_remote(read_from) and read_from != one.input.name
     if is_copy or not one.written:
         raise ConfigError(
             f"no configuration of CNTK reads {one.input.name}, which is {one.input.kind.noun}; convert it to a text or "

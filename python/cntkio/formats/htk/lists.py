@@ -245,8 +245,8 @@ class Lists(NamedTuple):
     def completed(self, error: FormatError | OSError, key: bytes, where: str) -> FormatError | OSError:
         """Complete an error about a feature file by the list and the line, the utterance and the prefix."""
         if isinstance(error, FormatError):
-            what = f"{error.what} ({where})"
-            return FormatError(what, path=error.path, byte=error.byte, sequence=decoded(key), kind=error.kind)
+            located = f"{error.what} ({where})"
+            return FormatError(located, path=error.path, byte=error.byte, sequence=decoded(key), kind=error.kind)
         with_prefix = f", with the prefix {self.prefix!r}" if self.prefix else ""
         what = f"{error.strerror} (utterance {decoded(key)} of {where}{with_prefix})" if where else error.strerror
         return type(error)(error.errno, what, error.filename)
