@@ -102,7 +102,8 @@ _ROWS = (
     # Lists, features, labels.
     Rule("bad-list-line", "error",
          "A line of a list of utterances has no id, no path or no range.",
-         "write id=path[first,last], for example u1=train.ark[0,299]",
+         "write id=path[first,last] for HTK, such as u1=train.ark[0,299], and key path:offset for Kaldi, such as "
+         "u1 train.ark:5",
          ("no id", "no range", "bad range", "no path", "bad key", "open quote", "no value", "command",
           "several values")),
     Rule("bad-range", "error",
