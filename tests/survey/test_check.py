@@ -409,19 +409,19 @@ def test_help_says_what_to_write(word: str, advice: str, capsys: pytest.CaptureF
 def test_a_narrow_terminal_gets_lines_that_are_broken_between_words(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(["|x 1 2 |y 1", "|x 3 four |y 2", "|x 5 |y 3"])
+    write(["|x 1 2 |y 1", *["|x 3 four |y 2"] * 5, "|x 5 |y 3"])
     monkeypatch.setenv("NO_COLOR", "1")
     assert main(["check", "a.ctf"]) == 1
     piped = capsys.readouterr().out
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", "44")
+    monkeypatch.setenv("COLUMNS", "40")
     assert main(["check", "--quiet", "a.ctf"]) == 1
     shown = capsys.readouterr().out
-    assert max(map(len, shown.splitlines())) <= 44 < max(map(len, piped.splitlines()))
+    assert max(map(len, shown.splitlines())) <= 40 < max(map(len, piped.splitlines()))
     assert shown.split() == piped.split()
     assert main(["inspect", "--quiet", "a.ctf"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 44
+    assert max(map(len, lines)) <= 40
     begin = next(index for index, line in enumerate(lines) if line.startswith("stream x"))
     assert lines[begin + 1].startswith(f"{'':18}") and lines[begin + 1].strip()
 

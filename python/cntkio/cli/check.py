@@ -82,7 +82,7 @@ def _show_in_full(finding: Finding) -> None:
     if finding.context:
         print(f"  {coloured('=', 'blue', 'bold')} {printable(finding.context)}")
     if finding.num_cases > 1:
-        print(f"  {coloured('=', 'blue', 'bold')} {printable(wrapped(_cases(finding), 4))}")
+        print(f"  {coloured('=', 'blue', 'bold')} {wrapped(printable(_cases(finding)), 4)}")
     print(f"{coloured('help', 'bold')}{wrapped(f'help: {printable(finding.help)}', 2).removeprefix('help')}\n")
 
 

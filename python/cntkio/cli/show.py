@@ -10,6 +10,7 @@ import io
 import json
 import math
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -203,8 +204,9 @@ def wrapped(text: str, indent: int) -> str:
     if not sys.stdout.isatty() or len(text) <= line_width():
         return text
     room = max(line_width() - indent, 20)
-    lines = textwrap.wrap(text[indent:], room, break_long_words=False, break_on_hyphens=False)
-    return text[:indent] + f"\n{'':{indent}}".join(lines)
+    together = re.sub(r"(?<=\d:) (?=\d)|(?<=\d) (?=%)", "\xa0", text[indent:])  # as in "3: 12" and "5 %"
+    lines = textwrap.wrap(together, room, break_long_words=False, break_on_hyphens=False)
+    return text[:indent] + f"\n{'':{indent}}".join(lines).replace("\xa0", " ")
 
 
 def counts(kinds: Mapping[str, int]) -> str:
