@@ -398,7 +398,6 @@ def _add_convert(verbs: Any) -> None:
         [
             "cntkio convert examples/iris/iris.ctf iris.cbf",
             "cntkio convert --split 0.9,0.1 examples/iris/iris.ctf train.ctf test.ctf",
-            "cntkio convert txt2ctf --help",
         ],
         " The first bytes of IN decide its format, and --to or the extension of OUT the format to write. txt2ctf and "
         "uci2ctf have the options of CNTK's scripts.",
