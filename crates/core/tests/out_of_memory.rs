@@ -212,7 +212,8 @@ fn svmlight_texts() {
             })
             .collect();
         for has_queries in [false, true] {
-            let mut streams = vec![stream(b"x", true, dim), stream(b"label", true, 5), stream(b"query", false, 1)];
+            let query = Stream { number: NumberType::I64, ..stream(b"query", false, 1) };
+            let mut streams = vec![stream(b"x", true, dim), stream(b"label", true, 5), query];
             streams.truncate(2 + usize::from(has_queries));
             let layout = svmlight::Layout { base: 1, has_queries, is_bounded: true };
             let schema = Schema { streams, svmlight: Some(layout), ..schema(false) };

@@ -75,7 +75,7 @@ pub(crate) struct SeveralReads {
     /// The cursor after each read.
     cursors: Vec<CursorTuple>,
     /// The result of `find_chunks`, unless the sequences are dealt afterwards.
-    refs: Option<(Vec<u64>, Vec<usize>, Py<PyArray1<u32>>, Py<PyArray1<u32>>)>,
+    refs: Option<ChunkRefsTuple>,
     /// The lengths of the sequences, if they are dealt afterwards.
     lengths: Option<Py<PyArray1<u32>>>,
 }
@@ -96,6 +96,9 @@ pub(crate) struct TruncatedRead {
     /// Position in samples after the read.
     position: u64,
 }
+
+/// The result of `find_chunks`.
+type ChunkRefsTuple = (Vec<u64>, Vec<usize>, Py<PyArray1<u32>>, Py<PyArray1<u32>>);
 
 /// A sequence pending in a slot: its number, its first undelivered sample, and whether its read met the end of a sweep.
 type PendingTuple = (u32, u32, bool);
