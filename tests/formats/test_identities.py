@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cntkio import CTFDeserializer, MinibatchSource, Remote, StreamDef, StreamDefs
 from cntkio.formats import block_cache
+from cntkio.formats.remote import without_access
 from cntkio.formats.stores import stored_object
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -70,6 +71,11 @@ def test_urls_that_differ_in_any_part_have_different_identities(first: dict[str,
         urls = url_of(first), url_of({**first, name: second[name]})
         assert (identity(urls[0]) == identity(urls[1])) == (urls[0] == urls[1])
     assert (identity(url_of(first)) == identity(url_of(second))) == (url_of(first) == url_of(second))
+
+
+@pytest.mark.parametrize("name", ["sig", "Signature", "AWSAccessKeyId", "Key-Pair-Id", "se"])
+def test_a_parameter_that_alone_signs_nothing_belongs_to_the_object(name: str) -> None:
+    assert without_access(f"http://h/a?id=1&{name}=2") != without_access("http://h/a?id=1")
 
 
 @given(URLS, SIGNATURES, WORDS, WORDS)

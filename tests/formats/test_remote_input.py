@@ -252,7 +252,7 @@ def test_other_formats_say_that_they_read_no_urls() -> None:
         HTKMLFDeserializer("memory://remote-input/a.map", labels),
     )
     for deserializer in deserializers:
-        with pytest.raises(OSError, match=r"Is a URL; only texts \(CTF\) are read in remote stores: copy the file"):
+        with pytest.raises(OSError, match=r"Is a URL; files of this kind are read only from a local disk"):
             MinibatchSource(deserializer)
 
 

@@ -30,14 +30,16 @@ from cntkio.errors import ConfigError
 _WITH_USERS = r"(?:^|(?<=::))(?:https?|ftps?|sftp|ssh|smb|hdfs|webhdfs|webdavs?|davs?)://"
 _PASSWORD = re.compile(rf"({_WITH_USERS}[^/?#:@]*):[^/?#]*(?=@)", re.IGNORECASE)
 _QUERY = re.compile(r"((?:^|(?<=::))https?://[^?#]*)\?([^#]*)", re.IGNORECASE | re.DOTALL)
-# Parameters that only sign, by a parameter that each query with such a signature has.
+# Parameters that only sign, by the parameters that each query with such a signature has.
 _SIGNATURES = {
-    "x-amz-signature": re.compile(r"x-amz-(algorithm|credential|date|expires|signedheaders|signature|security-token)"),
-    "x-goog-signature": re.compile(r"x-goog-(algorithm|credential|date|expires|signedheaders|signature)"),
-    "awsaccesskeyid": re.compile("awsaccesskeyid|signature|expires|x-amz-security-token"),
-    "googleaccessid": re.compile("googleaccessid|signature|expires"),
-    "key-pair-id": re.compile("key-pair-id|signature|expires|policy"),
-    "sig": re.compile("sig|sv|ss|srt|sp|se|st|spr|sr|sip|skoid|sktid|skt|ske|sks|skv"),
+    ("x-amz-signature",): re.compile(
+        r"x-amz-(algorithm|credential|date|expires|signedheaders|signature|security-token)"
+    ),
+    ("x-goog-signature",): re.compile(r"x-goog-(algorithm|credential|date|expires|signedheaders|signature)"),
+    ("awsaccesskeyid", "signature"): re.compile("awsaccesskeyid|signature|expires|x-amz-security-token"),
+    ("googleaccessid", "signature"): re.compile("googleaccessid|signature|expires"),
+    ("key-pair-id", "signature"): re.compile("key-pair-id|signature|expires|policy"),
+    ("sig", "sv"): re.compile("sig|sv|ss|srt|sp|se|st|spr|sr|sip|skoid|sktid|skt|ske|sks|skv"),
 }
 _OF_ACCOUNT = re.compile(r"\b(AccountKey|SharedAccessSignature)=[^;]*", re.IGNORECASE)
 _GRANTS_ACCESS = re.compile(
@@ -89,8 +91,8 @@ def without_access(url: str) -> str:
     Example:
         >>> without_access("http://me:secret@host/a?id=1&X-Amz-Date=2&X-Amz-Signature=3")
         'http://me@host/a?id=1'
-        >>> without_access("http://host/a?id=1&signature=3")
-        'http://host/a?id=1&signature=3'
+        >>> without_access("http://host/a?id=1&signature=3"), without_access("http://host/a?sig=4")
+        ('http://host/a?id=1&signature=3', 'http://host/a?sig=4')
     """
     return _QUERY.sub(_unsigned, _PASSWORD.sub(r"\1", url))
 
@@ -98,7 +100,7 @@ def without_access(url: str) -> str:
 def _unsigned(found: re.Match[str]) -> str:
     items = found[2].split("&")
     names = [item.partition("=")[0].lower() for item in items]
-    signs = [pattern for name, pattern in _SIGNATURES.items() if name in names]
+    signs = [pattern for needed, pattern in _SIGNATURES.items() if set(needed) <= set(names)]
     kept = [item for item, name in zip(items, names, strict=True) if not any(sign.fullmatch(name) for sign in signs)]
     return f"{found[1]}?{'&'.join(kept)}" if kept else found[1]
 

@@ -389,7 +389,7 @@ def open_to_read(path: str | bytes | os.PathLike[str]) -> int:
         raise
     except FileNotFoundError as error:
         if is_remote(os.fsdecode(path)):
-            advice = "only texts (CTF) are read in remote stores: copy the file to a local disk"
+            advice = "files of this kind are read only from a local disk: copy the file there"
             raise OSError(errno.EINVAL, f"Is a URL; {advice}", shown(os.fsdecode(path))) from None
         hint = hint_on_missing(Path(os.fsdecode(path)))
         raise FileNotFoundError(error.errno, f"{error.strerror}{hint}", os.fspath(path)) from None
