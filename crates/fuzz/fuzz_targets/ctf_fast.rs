@@ -10,7 +10,8 @@ fuzz_target!(|data: &[u8]| {
     // The first byte chooses the setting, so that the fuzzer can find all of them.
     let Some((&choice, text)) = data.split_first() else { return };
     let has = |bit: u8| choice & (1 << bit) != 0;
-    let stream = |name: &str, is_sparse, dim| Stream { name: name.into(), is_sparse, dim, number: NumberType::float(has(0)) };
+    let stream =
+        |name: &str, is_sparse, dim| Stream { name: name.into(), is_sparse, dim, number: NumberType::float(has(0)) };
     let schema = Schema {
         streams: vec![stream("a", has(1), 3), stream("ab", !has(1), 10)],
         defining: has(2).then_some(0),

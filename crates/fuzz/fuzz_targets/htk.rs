@@ -108,7 +108,8 @@ fuzz_target!(|data: &[u8]| {
         Some(Parts { firsts, counts }) => firsts[at] as usize..(firsts[at] + counts[at]) as usize,
     };
     let is_inside = (0..num_sequences).all(|at| frames.is_broadcast || samples(at).end <= length(sequences[at]));
-    let Ok(ragged) = pack::gather(&[&chunk], selection, Wanted { stream: 0, is_sparse: false, number: NumberType::F32 })
+    let Ok(ragged) =
+        pack::gather(&[&chunk], selection, Wanted { stream: 0, is_sparse: false, number: NumberType::F32 })
     else {
         assert!(!is_inside);
         return;

@@ -30,7 +30,8 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(begins, starts(&small));
         assert!(shares.iter().all(|share| matches!(share.lines, Column::Same(0 | 1))));
     }
-    let stream = |is_sparse, dim, is_double| Stream { name: vec![], is_sparse, dim, number: NumberType::float(is_double) };
+    let stream =
+        |is_sparse, dim, is_double| Stream { name: vec![], is_sparse, dim, number: NumberType::float(is_double) };
     let dim = facts.largest_index.clamp(1, 1 << 30) as usize;
     let mut streams = vec![stream(true, dim, has(4)), stream(has(0), if has(0) { 9 } else { 1 }, has(4))];
     if has(1) {
