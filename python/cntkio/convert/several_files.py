@@ -77,6 +77,14 @@ def write_several(
 
     Raises:
         ConfigError: The path has no ``*``, there are such files, or the number of sequences is needed and not known.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from cntkio.convert import pieces_of, write_ctf
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> write_several(write_ctf, folder / "a-*.ctf", pieces_of({"x": [[1], [2]]}), {"num_files": 2})
+        >>> [path.name for path in sorted(folder.iterdir())]
+        ['a-00000.ctf', 'a-00001.ctf']
     """
     if len(files) != 1:
         raise ConfigError("num_files and max_file_size exclude each other; expected one of them", key="num_files")
