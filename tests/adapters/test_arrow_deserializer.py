@@ -222,6 +222,25 @@ def test_a_data_set_of_pyarrow_is_its_files(tmp_path: Path) -> None:
         ArrowDeserializer(dataset.dataset(pa.table({"x": [1]})))
 
 
+def test_rejects_data_sets_that_deliver_other_rows_or_columns_than_their_files(tmp_path: Path) -> None:
+    dataset.write_dataset(
+        pa.table({"x": [1.0, 2.0], "y": [5, 6]}),
+        tmp_path,
+        format="parquet",
+        partitioning=["y"],
+        partitioning_flavor="hive",
+    )
+    data = dataset.dataset(tmp_path, format="parquet", partitioning="hive")
+    with pytest.raises(ConfigError, match="this data set has a filter"):
+        ArrowDeserializer(data.filter(dataset.field("x") > 1), columns=["x"])
+    with pytest.raises(
+        ConfigError, match="the names of folders, not the files, have the values of 'y'; name the columns"
+    ):
+        ArrowDeserializer(data)
+    (minibatch,) = read(ArrowDeserializer(data, columns=["x"]))
+    assert sorted(minibatch["x"].values.ravel().tolist()) == [1, 2]
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".arrows"])
 def test_a_file_in_a_store_is_read_where_it_is(tmp_path: Path, suffix: str) -> None:
     fsspec = pytest.importorskip("fsspec")

@@ -105,7 +105,7 @@ class ArrowDeserializer:
     def __post_init__(self) -> None:
         """Check all options that can be checked without the files."""
         if isinstance(self.data, data_sets.Dataset):
-            self.data, self.remote = _files_of(self.data, self.remote)
+            self.data, self.remote = _files_of(self.data, self.columns, self.remote)
         self.data, self.remote = located("data", self.data, self.remote)
         check_fields(self)
         check_keys_of(self.keys)
@@ -153,9 +153,27 @@ class ArrowDeserializer:
         return [str(state.with_name(Path(name).name)) for name in names]
 
 
-def _files_of(data: data_sets.Dataset, remote: Remote | None) -> tuple[list[str], Remote | None]:
+def _files_of(
+    data: data_sets.Dataset, columns: Sequence[str] | None, remote: Remote | None
+) -> tuple[list[str], Remote | None]:
+    """Return the files of a data set and where they are.
+
+    Raises:
+        ConfigError: The data set is not of files, or delivers other rows or columns than they do.
+    """
     if not isinstance(data, data_sets.FileSystemDataset) or data.partition_expression is None:
         raise ConfigError(f"a {type(data).__name__} is not of files; expected a data set of files", key="data")
+    try:
+        fragments = list(data.get_fragments())
+    except ValueError:  # pyarrow's answer if there is a filter
+        what = (
+            "this data set has a filter; expected all rows of its files: write the filtered rows to files of their own"
+        )
+        raise ConfigError(what, key="data") from None
+    values = sorted({key for part in fragments for key in data_sets.get_partition_keys(part.partition_expression)})
+    if values and columns is None:
+        what = f"the names of folders, not the files, have the values of {', '.join(map(repr, values))}"
+        raise ConfigError(f"{what}; name the columns to read without them: columns=[...]", key="data")
     system = data.filesystem
     is_local = getattr(system, "type_name", "") == "local"
     return list(data.files), remote if is_local else Remote(store=system)
