@@ -128,3 +128,18 @@ def test_files_that_are_opened_again_keep_the_options(tmp_path: Path, monkeypatc
     check(names, skip_sequence_ids=True, chunk_size_in_bytes=500, remote=Remote(cache="kept"))
     assert main(["bench", names, "--skip-sequence-ids", "--chunk-size", "500", "--cache", "kept", "--quiet"]) == 0
     assert len(opened) > 10 and set(opened) == {"kept"}
+
+
+@pytest.mark.parametrize("verb", [["inspect"], ["head"], ["check"], ["plan"], ["convert", "--to", "ctf", "out.ctf"]])
+def test_verbs_read_a_table_in_a_store(verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="the extra 'arrow' is not installed")
+    sink = arrow.BufferOutputStream()
+    pytest.importorskip("pyarrow.parquet").write_table(arrow.table({"x": [0.5, 2.0]}), sink)
+    url = "memory://remote-options/a.parquet"
+    fsspec.filesystem("memory").pipe(url, sink.getvalue().to_pybytes())
+    name, *rest = verb
+    assert main([name, *rest[:2], url, *rest[2:]]) == 0
+    if rest:
+        assert (tmp_path / "out.ctf").read_text() == "0\t|x 0.5\n1\t|x 2\n"
+    else:
+        assert capsys.readouterr().out

@@ -143,6 +143,10 @@ def _input(names: FileNames, target: Path, reads_tables: bool) -> Input:
         except FormatError as error:
             raise FormatError(error.what, path=shown, byte=error.byte) from None
         path, kind = unpacked, detect(unpacked)
+    if kind.form in _TABLES and is_remote(as_url(str(path))):
+        local = target.with_name(f"{target.name}-{path.name}")
+        _write(local, content_of(as_url(str(path))), "copying")
+        path = local
     if reads_tables and kind.form in _TABLES:
         corpus = target.with_suffix(".cbf")
         from cntkio import arrow  # late: Arrow is optional

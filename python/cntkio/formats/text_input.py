@@ -35,7 +35,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import Workers, num_threads
 from cntkio.errors import CorpusError, FormatError
-from cntkio.formats.names import is_remote, shown
+from cntkio.formats.names import as_url, is_remote, shown
 from cntkio.hints import near_name
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -390,7 +390,7 @@ def open_to_read(path: str | bytes | os.PathLike[str]) -> int:
     except FileNotFoundError as error:
         if is_remote(os.fsdecode(path)):
             advice = "files of this kind are read only from a local disk: copy the file there"
-            raise OSError(errno.EINVAL, f"Is a URL; {advice}", shown(os.fsdecode(path))) from None
+            raise OSError(errno.EINVAL, f"Is a URL; {advice}", shown(as_url(os.fsdecode(path)))) from None
         hint = hint_on_missing(Path(os.fsdecode(path)))
         raise FileNotFoundError(error.errno, f"{error.strerror}{hint}", os.fspath(path)) from None
     except ValueError as error:  # a zero byte
