@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cntkio import CorpusError
-from cntkio.formats.block_cache import BLOCK, FOLDER, BlockCache, CachedObject, CacheFolder
+from cntkio.formats.block_cache import BLOCK, FOLDER, BlockCache, CachedObject, CacheFolder, num_bytes_in_cache
 from cntkio.formats.remote import Remote
 from cntkio.formats.stores import RemoteObject, open_object
 from hypothesis import given, settings
@@ -59,6 +59,11 @@ def test_a_second_read_uses_only_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
     without_store(monkeypatch)
     assert read(found, 0, len(CONTENT)) == CONTENT
     assert read(found, BLOCK - 3, 2 * BLOCK + 5) == CONTENT[BLOCK - 3 : 2 * BLOCK + 5]
+
+
+def test_the_predicted_size_is_the_size_of_the_blocks(tmp_path: Path) -> None:
+    read(cached(tmp_path), 0, len(CONTENT))
+    assert num_bytes_in_cache(len(CONTENT)) == size_of(tmp_path)
 
 
 @settings(max_examples=rounds(30))

@@ -110,6 +110,17 @@ def test_minibatches_equal_the_slow_ones(
     assert [(batch, flag) for batch, flag in found if batch] == expected
 
 
+@pytest.mark.parametrize(("window", "largest"), [(Window(2, "chunks"), 5), (Window(6, "samples"), 3)])
+def test_a_pool_is_at_most_the_share_of_sequences_in_the_window(window: Window, largest: int) -> None:
+    chunks = [[2, 2], [2, 2], [2, 2, 2], [2, 2, 2]]
+    assert read_all(make(chunks, window, seed=1, max_sweeps=1), Budget(samples=8, pool=largest), Partition())
+    larger = make(chunks, window, seed=1, max_sweeps=1)
+    with pytest.raises(
+        ConfigError, match=f"larger than the randomization window of .*, which holds about {largest} seq"
+    ):
+        read_all(larger, Budget(samples=8, pool=largest + 1), Partition())
+
+
 @properties
 @given(chunks=some_chunks, seed=some_seeds, is_random=st.booleans(), size=st.integers(1, 9), data=st.data())
 def test_each_sequence_comes_once_in_a_small_window(
