@@ -1,4 +1,4 @@
-"""Shuffled sweeps over a Parquet file: cntkio beside Hugging Face datasets and pyarrow, with memory and resume.
+"""Shuffled sweeps over a Parquet file: cntkio, Hugging Face datasets and pyarrow, with memory and resume.
 
 Each row has a list of tokens (int64) and a label. Each reader delivers the same rows in a random order, in batches of
 64 rows whose tokens are one NumPy array with offsets. A reader runs in a process of its own, so that its memory can be

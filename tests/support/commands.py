@@ -30,7 +30,7 @@ sys.exit(int(server.recv(9)))
 
 
 def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Call the command; the options are those of `subprocess.run`."""
+    """Call the command, with the options of `subprocess.run`."""
     options = {"text": True} | options
     return subprocess.run([_server() / "cntkio", *arguments], capture_output=True, timeout=300, check=False, **options)
 

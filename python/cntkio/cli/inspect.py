@@ -235,7 +235,7 @@ def head(options: Namespace) -> int:
 
 
 def _groups(options: Namespace, files: Iterable[Input]) -> Iterator[tuple[Described, Sequence[Corpus]]]:
-    """Yield the opened corpora, those that `--labels` joins together."""
+    """Yield the opened corpora; corpora that `--labels` joins come together."""
     for file in files:
         # Errors of later lines do not matter. A million chunks take little memory.
         for one in described(options, file, chunk_size_in_bytes=max(1, file.size >> 20)):

@@ -1,4 +1,4 @@
-"""The sequences of a corpus in several files, of which each is written like one. (docs/convert.md)
+"""The sequences of a corpus in several files, each written by the writer of a file. (docs/convert.md)
 
 The files of ``"train-*.ctf"`` are ``train-00000.ctf``, ``train-00001.ctf`` and so on, so the same pattern reads them as
 one corpus. They have consecutive sequences, and sequences without keys are numbered through all files.
@@ -65,7 +65,9 @@ def write_several(
     progress: Progress | None = None,
     **options: Any,
 ) -> None:
-    """Write sequences into several files. After an error, files that were already complete are removed.
+    """Write sequences into several files.
+
+    After an error, files that were already complete are removed, except for objects in remote stores.
 
     Args:
         write: The writer of a file.

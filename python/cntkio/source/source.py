@@ -136,7 +136,7 @@ class MinibatchSource(Displayed, StreamsByName):
         local_timeline: bool = True,
         recipe: Recipe | None = None,
     ) -> None:
-        options = SourceOptions.of(locals())  # the first statement: the only names are those of the arguments
+        options = SourceOptions.of(locals())  # as the first statement, so that the arguments are the only names
         self._options = options
         self._recipe = recipe or Recipe()
         assembly = Assembly.of(options, self._recipe)

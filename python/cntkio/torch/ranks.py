@@ -155,7 +155,7 @@ def agree(files: Sequence[str], rank: int, world_size: int, facts: Mapping[str, 
 
 
 def _warn_of_other_names(store: Any, name: str, rank: int) -> None:
-    """Compare the names with those of the rank that was first to begin as many data sets."""
+    """Compare the names with the names of the first rank that began as many data sets."""
     key = f"cntkio/names/{len(_num_checks)}"
     if store.add(f"{key}/count", 1) == 1:
         store.set(key, json.dumps([rank, name]))
