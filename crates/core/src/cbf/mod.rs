@@ -590,13 +590,29 @@ mod tests {
     }
 
     #[test]
+    fn a_number_of_samples_that_changes_takes_no_values_for_indices() {
+        // A sample of two values, 0 and 0, at the indices 1 and 0. As two samples, its last index would be a number of
+        // values, and its last value an index.
+        let bytes = bytes(&[1, 1, 2, 0, 0, 1, 0, 2]);
+        let mut changed = bytes.clone();
+        changed[4] = 2;
+        let mut blocks = parse(Bytes::new(bytes), 1, &[STREAM], None).unwrap().chunk.blocks().to_vec();
+        let Samples::Stored(stored) = &mut blocks[0].columns[0].samples else { panic!("a stored column") };
+        stored.bytes = Bytes::new(changed);
+        let wanted = Wanted { stream: 0, is_sparse: true, number: NumberType::F32 };
+        let selection = Selection { chunk_of: &[0], sequences: &[0], parts: None };
+        assert!(pack::gather(&[&Chunk::new(blocks)], selection, wanted).is_err());
+    }
+
+    #[test]
     fn sequences_that_change_after_their_check_are_data_or_an_error() {
         let bytes = bytes(&STORED);
         let parsed = parse(Bytes::new(bytes.clone()), 3, &[STREAM], None).unwrap();
         assert_eq!(parsed.num_used, bytes.len());
         let wanted = Wanted { stream: 0, is_sparse: true, number: NumberType::F32 };
         let mut num_errors = 0;
-        for changed in changed(&bytes) {
+        // One number is changed, or two.
+        for changed in changed(&bytes).flat_map(|bytes| changed(&bytes).collect::<Vec<_>>()) {
             let mut blocks = parsed.chunk.blocks().to_vec();
             let Samples::Stored(stored) = &mut blocks[0].columns[0].samples else { panic!("a stored column") };
             stored.bytes = Bytes::new(changed);

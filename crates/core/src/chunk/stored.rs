@@ -294,7 +294,12 @@ impl<'a> Taken<'a> {
     #[inline]
     fn all(bytes: &'a [u8], num_samples: usize, width: usize) -> Option<Taken<'a>> {
         let (bytes, sizes) = bytes.split_at_checked(bytes.len().checked_sub(num_samples.checked_mul(4)?)?)?;
-        let (values, indices) = bytes.split_at(bytes.len() / (width + 4) * width);
+        let num_entries = bytes.len() / (width + 4);
+        // Otherwise the number of samples has changed, and there would be more indices than values.
+        if num_entries * (width + 4) != bytes.len() {
+            return None;
+        }
+        let (values, indices) = bytes.split_at(num_entries * width);
         Some(Taken { values, indices, sizes })
     }
 
