@@ -538,6 +538,7 @@ class Budget:
         rows: int,
         row_length: int,
         buckets: Sequence[int],
+        only_full: bool,
     ) -> Budget: ...
     def batches(self, lengths: npt.NDArray[np.uint32], seed: int) -> tuple[npt.NDArray[np.uint32], list[int]]: ...
 

@@ -42,6 +42,24 @@ def keeps(budget: Budget, lengths: list[int]) -> bool:
     )
 
 
+def bucket_of(budget: Budget, length: int) -> int:
+    """Return the bucket of a sequence; 0 without buckets."""
+    return padded_length(budget, length) if budget.buckets else 0
+
+
+def is_full(budget: Budget, lengths: list[int]) -> bool:
+    """Return whether another sequence, as long as the longest, would exceed the budget."""
+    longest = max(padded_length(budget, length) for length in lengths)
+    samples = sum(weight(budget, length) for length in lengths)
+    count = len(lengths) + 1
+    return (
+        (budget.samples is not None and samples + weight(budget, longest) > budget.samples)
+        or (budget.sequences is not None and count > budget.sequences)
+        or (budget.padded is not None and count * weight(budget, longest) > budget.padded)
+        or (bool(budget.buckets) and longest > budget.buckets[-1])
+    )
+
+
 def packed_rows(lengths: list[int], sequences: list[int], row_length: int) -> list[list[int]]:
     """Pack sequences into rows: the longest first, each into the fullest row in which it fits."""
     rows: list[list[int]] = []
@@ -60,12 +78,21 @@ def cut(budget: Budget, lengths: list[int], sequences: list[int]) -> list[list[i
     minibatches: list[list[int]] = []
     if budget.rows is not None:
         rows = packed_rows(lengths, sequences, budget.row_length or 0)
-        return [sum(rows[at : at + budget.rows], []) for at in range(0, len(rows), budget.rows)]
+        end = len(rows) // budget.rows * budget.rows if budget.drop_last else len(rows)
+        return [sum(rows[at : at + budget.rows], []) for at in range(0, end, budget.rows)]
     for sequence in sequences:
         if minibatches and keeps(budget, [lengths[other] for other in [*minibatches[-1], sequence]]):
             minibatches[-1].append(sequence)
         else:
             minibatches.append([sequence])
+    if budget.drop_last:
+        buckets = [bucket_of(budget, lengths[minibatch[0]]) for minibatch in minibatches]
+        is_last = [bucket != after for bucket, after in zip(buckets, [*buckets[1:], None], strict=True)]
+        return [
+            minibatch
+            for minibatch, last in zip(minibatches, is_last, strict=True)
+            if not last or is_full(budget, [lengths[sequence] for sequence in minibatch])
+        ]
     return minibatches
 
 

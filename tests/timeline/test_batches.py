@@ -26,16 +26,16 @@ some_seeds = st.sampled_from([0, 1, 7, 2**64 - 1])
 
 
 @st.composite
-def some_budgets(draw: st.DrawFn, count: int = 1, oversize: str | None = None) -> Budget:
-    limits: dict[str, Any] = {}
+def some_budgets(draw: st.DrawFn, count: int = 1, oversize: str | None = None, can_drop_last: bool = False) -> Budget:
+    limits: dict[str, Any] = {"drop_last": can_drop_last and draw(st.booleans())}
     if oversize is None and draw(st.integers(0, 4)) == 0:
-        rows = count * draw(st.integers(1, 3))
-        return Budget(rows=rows, row_length=draw(st.integers(1, 20)), pool=draw(st.integers(1, 30)), oversize="drop")
+        limits |= {"rows": count * draw(st.integers(1, 3)), "row_length": draw(st.integers(1, 20)), "oversize": "drop"}
+        return Budget(pool=draw(st.integers(1, 30)), **limits)
     if draw(st.booleans()):
         limits["samples"] = count * draw(st.integers(1, 40))
     if draw(st.booleans()):
         limits["sequences"] = count * draw(st.integers(1, 6))
-    if draw(st.booleans()) or not limits:
+    if draw(st.booleans()) or len(limits) == 1:
         limits["padded"] = count * draw(st.integers(1, 40))
     if "samples" in limits or "padded" in limits:
         limits["quadratic"] = draw(st.none() | st.integers(1, 20))
@@ -80,7 +80,13 @@ def chunk_of(chunks: Chunks, sequence: int) -> int:
 
 def is_possible(chunks: Chunks, budget: Budget, count: int = 1) -> bool:
     """Return whether the budget leaves a sequence to deliver for each partition."""
-    longest = budget.share(count).longest if budget.oversize == "drop" else 9
+    share, num_sequences = budget.share(count), sum(map(len, chunks))
+    longest = share.longest if budget.oversize == "drop" else 9
+    if budget.drop_last and share.sequences and share.samples is None and share.padded is None:
+        if budget.pool is not None and budget.pool_unit == "sequences":
+            num_sequences = min(num_sequences, budget.pool)
+        if num_sequences < share.sequences:
+            return False
     return sum(length <= longest for chunk in chunks for length in chunk) >= count
 
 
@@ -90,7 +96,7 @@ def test_minibatches_equal_the_slow_ones(
     chunks: Chunks, seed: int, is_random: bool, count: int, data: st.DataObject
 ) -> None:
     partition = Partition(data.draw(st.integers(0, count - 1)), count)
-    budget = data.draw(some_budgets(count))
+    budget = data.draw(some_budgets(count, can_drop_last=True))
     if not is_possible(chunks, budget, count) or partition.index >= len(chunks):
         return
     window = window_for(budget, chunks, is_random or count > 1)
@@ -148,7 +154,7 @@ def test_each_sequence_comes_once_in_a_small_window(
 def test_a_state_continues_in_a_new_timeline(
     chunks: Chunks, seed: int, count: int, kind: str, data: st.DataObject
 ) -> None:
-    budget = data.draw(some_budgets(count))
+    budget = data.draw(some_budgets(count, can_drop_last=kind != "b"))
     index = data.draw(st.integers(0, count - 1))
     if not is_possible(chunks, budget, count):
         return
@@ -188,7 +194,7 @@ def test_a_state_continues_in_a_new_timeline(
 def test_going_back_inside_a_pool_repeats_the_minibatches(
     chunks: Chunks, seed: int, is_random: bool, data: st.DataObject
 ) -> None:
-    budget = data.draw(some_budgets())
+    budget = data.draw(some_budgets(can_drop_last=True))
     if not is_possible(chunks, budget):
         return
     timeline = make(chunks, window_for(budget, chunks, is_random), seed=seed, max_sweeps=2)
@@ -199,7 +205,7 @@ def test_going_back_inside_a_pool_repeats_the_minibatches(
         if selection is None:
             break
         steps.append(selection.sequences.tolist())
-    for at in data.draw(st.lists(st.integers(0, len(steps) - 1), max_size=6)):
+    for at in data.draw(st.lists(st.integers(0, len(steps) - 1), max_size=6)) if steps else ():
         timeline.go_back(bookmarks[at], in_child=data.draw(st.booleans()))
         reads = timeline.read_several(budget, Partition(), 3)
         assert reads is not None
@@ -243,7 +249,7 @@ def test_balanced_partitions_have_equally_many_minibatches_within_their_budget(
 def test_global_partitions_share_the_minibatches_of_a_single_reader(
     chunks: Chunks, seed: int, count: int, data: st.DataObject
 ) -> None:
-    budget = data.draw(some_budgets())
+    budget = data.draw(some_budgets(can_drop_last=True))
     if not is_possible(chunks, budget):
         return
     options: dict[str, Any] = {
@@ -280,7 +286,7 @@ def test_global_partitions_share_the_minibatches_of_a_single_reader(
 def test_a_global_state_continues_on_another_number_of_ranks(
     chunks: Chunks, seed: int, counts: list[int], data: st.DataObject
 ) -> None:
-    budget = data.draw(some_budgets())
+    budget = data.draw(some_budgets(can_drop_last=True))
     if not is_possible(chunks, budget):
         return
     window = window_for(budget, chunks, data.draw(st.booleans()))
@@ -323,6 +329,30 @@ def test_a_budget_closes_before_any_limit() -> None:
 def test_a_minibatch_by_budget_ends_with_the_sweep() -> None:
     found = read_all(make([[1, 1, 1]], None, max_sweeps=2), Budget(samples=2), Partition())
     assert found == [([0, 1], False), ([2], True), ([0, 1], False), ([2], True)]
+
+
+def test_a_minibatch_of_what_remains_is_left_out() -> None:
+    chunks = [[1, 1, 1, 1], [1]]
+    for budget, sizes in (
+        (Budget(sequences=2, drop_last=True), [2, 2]),
+        (Budget(sequences=2, padded=2, drop_last=True), [2, 2]),
+        (Budget(sequences=5, drop_last=True), [5]),
+        (Budget(samples=4, drop_last=True), [4]),
+    ):
+        found = read_all(make(chunks, None, max_sweeps=2), budget, Partition())
+        assert [(len(batch), flag) for batch, flag in found] == [
+            (size, number == len(sizes) - 1) for _ in range(2) for number, size in enumerate(sizes)
+        ]
+    # Each pool of three leaves one out, and the last pool leaves out all of its two.
+    pooled = make(chunks, Window(2, "chunks"), max_sweeps=1)
+    found = read_all(pooled, Budget(sequences=3, pool=3, drop_last=True), Partition())
+    assert [(len(batch), flag) for batch, flag in found] == [(3, True)]
+
+
+def test_if_no_minibatch_is_full_the_data_end() -> None:
+    for max_sweeps in (1, None):
+        timeline = make([[1, 2], [1]], None, max_sweeps=max_sweeps)
+        assert timeline.read(Budget(samples=10, drop_last=True)) is None
 
 
 def test_pools_of_similar_lengths_have_little_padding() -> None:
@@ -372,6 +402,7 @@ def test_oversize_sequences_are_an_error_or_alone_or_dropped(caplog: pytest.LogC
         ({"rows": 3, "row_length": 8, "pool": 9, "samples": 3}, "and exclude samples"),
         ({"rows": 3, "row_length": 8, "pool": 9, "oversize": "alone"}, "fits no row"),
         ({"samples": 3, "pool": 3, "pool_unit": "chunks"}, "'chunks'"),
+        ({"samples": 3, "drop_last": "yes"}, "drop_last is 'yes'; expected True or False"),
     ],
 )
 def test_an_impossible_budget_is_refused(options: dict[str, Any], text: str) -> None:
@@ -398,6 +429,14 @@ def test_an_impossible_budget_is_refused(options: dict[str, Any], text: str) -> 
             "deal='chunk' and rows",
         ),
         ({"window": None}, Budget(samples=9), GlobalPartition(0, 2, "length", "merge"), "remainder='merge'"),
+        ({"window": None}, Budget(samples=9, drop_last=True), BalancedPartition(0, 1), "use a GlobalPartition"),
+        ({"window": None}, Budget(sequences=7, drop_last=True), Partition(), "a sweep has 6 sequences.* needs 7"),
+        (
+            {"window": Window(2, "chunks")},
+            Budget(sequences=12, pool=5, drop_last=True),
+            Partition(0, 2),
+            "a pool has 5 sequences.* of a partition needs 6",
+        ),
         ({"window": None}, Budget(samples=9, sequences=1), Partition(0, 2), "sequences=1 in a Budget for 2 partitions"),
     ],
 )

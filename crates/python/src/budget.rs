@@ -18,7 +18,7 @@ pub(crate) struct Budget {
 impl Budget {
     /// Create a budget. A limit of 2^64 - 1 sets no limit, `quadratic` of 0 adds nothing, and a `pool` of 0 leaves out pools, and 0 `rows` pack no rows.
     #[new]
-    #[pyo3(signature = (*, samples, sequences, padded, quadratic, longest, pool, counts_sequences, rows, row_length, buckets))]
+    #[pyo3(signature = (*, samples, sequences, padded, quadratic, longest, pool, counts_sequences, rows, row_length, buckets, only_full))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         samples: u64,
@@ -31,11 +31,12 @@ impl Budget {
         rows: u32,
         row_length: u32,
         buckets: Vec<u32>,
+        only_full: bool,
     ) -> PyResult<Self> {
         if !buckets.is_sorted() {
             return Err(PyValueError::new_err("buckets do not ascend"));
         }
-        let limits = Limits { samples, sequences, padded, quadratic, longest };
+        let limits = Limits { samples, sequences, padded, quadratic, longest, only_full };
         let pool = (pool > 0).then_some(Pool { size: pool, counts_sequences, rows, row_length, buckets });
         Ok(Self { limits, pool })
     }

@@ -311,10 +311,7 @@ impl TimelineReader {
             let ranks = state.reader.ranks();
             while ends.len() < most {
                 let (reader, delivered) = (&mut state.reader, &mut state.delivered);
-                let outcome = match pool {
-                    None => reader.read(table, request, delivered, pause)?,
-                    Some(pool) => reader.read_pooled(table, request, pool, delivered, pause)?,
-                };
+                let outcome = reader.read_minibatch(table, request, pool, delivered, pause)?;
                 if outcome.is_empty && outcome.ended {
                     break;
                 }

@@ -49,7 +49,8 @@ class Budget:
         pool_unit: Unit of `pool`.
         buckets: Lengths to which sequences will be padded. The sequences of a minibatch have the same length after
             padding, and `padded` counts that length. Sequences above the largest bucket are oversize. Needs a pool.
-
+        drop_last: Leave out the minibatch of what remains at the end of a sweep, of a pool or of a bucket of a pool,
+            unless another sequence as long as its longest would exceed a limit.
         rows: Pack the sequences of each pool into rows, and give each minibatch this many of them, in place of other
             limits. `cntkio.packed` makes the rows. Needs `row_length` and a pool.
         row_length: Samples of a row.
@@ -74,6 +75,7 @@ class Budget:
     pool: int | None = None
     pool_unit: Literal["sequences", "samples"] = "sequences"
     buckets: tuple[int, ...] = ()
+    drop_last: bool = False
     rows: int | None = None
     row_length: int | None = None
 
@@ -92,6 +94,8 @@ class Budget:
                 f"quadratic={self.quadratic} changes how samples are counted, so it needs samples or padded",
                 key="quadratic",
             )
+        if not isinstance(self.drop_last, bool):
+            raise ConfigError(f"drop_last is {self.drop_last!r}; expected True or False", key="drop_last")
         check_word("oversize", self.oversize, "error", "alone", "drop")
         check_word("pool_unit", self.pool_unit, "sequences", "samples")
         buckets = tuple(sorted(sizes("buckets", self.buckets))) if self.buckets != () else ()
@@ -137,7 +141,7 @@ class Budget:
         Example:
             >>> Budget(padded=100, sequences=9).share(2)
             Budget(samples=None, sequences=4, padded=50, quadratic=None, oversize='error', pool=None, \
-pool_unit='sequences', buckets=(), rows=None, row_length=None)
+pool_unit='sequences', buckets=(), drop_last=False, rows=None, row_length=None)
         """
         shares = {name: getattr(self, name) // count for name in _LIMITS if getattr(self, name) is not None}
         for name, share in shares.items():
@@ -190,6 +194,7 @@ pool_unit='sequences', buckets=(), rows=None, row_length=None)
             rows=self.rows or 0,
             row_length=self.row_length or 0,
             buckets=self.buckets,
+            only_full=self.drop_last,
         )
 
 

@@ -54,7 +54,7 @@ class Budgets:
                     key="deal",
                 )
         share = budget.share(partition.num_shares)
-        self.check_longest(reader.lengths, share)
+        self.check(reader.lengths, share)
         return WholeSequences(
             reader,
             NO_LIMIT,
@@ -66,6 +66,7 @@ class Budgets:
 
     def rounds(self, reader: TimelineReader, budget: Budget, partition: BalancedPartition) -> BalancedRounds:
         """Return the mode of reading by a budget in rounds. It raises the same errors as `mode`."""
+        self.check_balanced(budget)
         mode, share = self.mode(reader, budget, partition), budget.share(partition.num_shares)
         num_dropped = int(np.count_nonzero(reader.lengths > share.longest)) if share.oversize == "drop" else 0
         return BalancedRounds(reader, (mode, mode), 0, partition, num_dropped=num_dropped, num_in_pool=budget.pool or 0)
@@ -130,12 +131,30 @@ class Budgets:
                 key="pool",
             )
 
-    def check_longest(self, lengths: npt.NDArray[np.unsignedinteger[Any]], share: Budget) -> None:
-        """Refuse sequences that exceed a budget by themselves, or warn about them, as its `oversize` says.
+    @staticmethod
+    def check_balanced(budget: Budget) -> None:
+        """Refuse a budget that leaves out minibatches, if rounds of minibatches are cut for balanced partitions.
 
         Raises:
-            ConfigError: They are an error, or nothing would be left to deliver.
+            ConfigError: The budget leaves out minibatches.
         """
+        if budget.drop_last:
+            raise ConfigError(
+                "drop_last and balanced partitions exclude each other: the last round of a sweep is cut so that each "
+                "partition gets a minibatch; use a GlobalPartition",
+                key="drop_last",
+            )
+
+    def check(self, lengths: npt.NDArray[np.unsignedinteger[Any]], share: Budget) -> None:
+        """Refuse data of which a budget would deliver nothing, and sequences that exceed it by themselves.
+
+        It warns about these sequences if the budget drops them.
+
+        Raises:
+            ConfigError: Such sequences are an error, or nothing would be left to deliver.
+        """
+        if share.drop_last:
+            self._check_full(len(lengths), share)
         longest = share.longest
         if share.oversize == "alone" or int(lengths.max()) <= longest:
             return
@@ -161,4 +180,19 @@ class Budgets:
                 num_oversize,
                 len(lengths),
                 longest,
+            )
+
+    @staticmethod
+    def _check_full(num_in_sweep: int, share: Budget) -> None:
+        """Refuse a number of sequences that no minibatch can have."""
+        if share.sequences is None or share.samples is not None or share.padded is not None:
+            return
+        where, num_sequences = "sweep", num_in_sweep
+        if share.pool is not None and share.pool_unit == "sequences" and share.pool < num_in_sweep:
+            where, num_sequences = "pool", share.pool
+        if num_sequences < share.sequences:
+            raise ConfigError(
+                f"drop_last leaves out all minibatches: a {where} has {num_sequences} sequences, and a minibatch of a "
+                f"partition needs {share.sequences}; make the minibatches smaller, or leave out drop_last",
+                key="drop_last",
             )

@@ -14,6 +14,7 @@ use super::{Pause, Stopped};
 use crate::memory;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// The limits of a minibatch. `u64::MAX` sets no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,13 +29,15 @@ pub struct Limits {
     pub quadratic: u64,
     /// Longer sequences are left out.
     pub longest: u32,
+    /// Leave out a minibatch after which no sequences follow, if it could take another one.
+    pub only_full: bool,
 }
 
 impl Limits {
     /// No limits, except that longer sequences are left out.
     #[must_use]
     pub fn only_longest(longest: u32) -> Self {
-        Self { samples: u64::MAX, sequences: u64::MAX, padded: u64::MAX, quadratic: 0, longest }
+        Self { samples: u64::MAX, sequences: u64::MAX, padded: u64::MAX, quadratic: 0, longest, only_full: false }
     }
 
     /// Samples as which a sequence counts.
@@ -72,6 +75,15 @@ impl Tally {
                 && longest.saturating_mul(self.sequences + 1) <= area)
     }
 
+    /// Returns whether the minibatch is delivered if no sequences follow.
+    pub(super) fn is_delivered_last(&self) -> bool {
+        let Limits { samples, sequences, padded, only_full, .. } = self.limits;
+        let takes_another = self.sequences < sequences
+            && self.samples.saturating_add(self.longest) <= samples
+            && self.longest.saturating_mul(self.sequences + 1) <= padded;
+        !only_full || !takes_another
+    }
+
     #[inline]
     pub(super) fn take(&mut self, length: u32, padded: u32) {
         self.samples = self.samples.saturating_add(self.limits.weight(length));
@@ -104,7 +116,8 @@ impl Pool {
 }
 
 /// The sequences of a pool as minibatches: the index of each sequence in delivered order, and the first sequence of each
-/// minibatch and, last, the number of sequences.
+/// minibatch and, last, the number of sequences. With `only_full`, the last minibatch of the pool, or of each bucket, can
+/// be left out.
 ///
 /// # Errors
 /// `pause` asked the work to stop.
@@ -115,32 +128,41 @@ pub fn batches(
     seed: u64,
     pause: &mut Pause,
 ) -> Result<(Vec<u32>, Vec<usize>), Stopped> {
-    let mut arranged: Vec<u32> = memory::collected(0..lengths.len() as u32);
     if pool.rows > 0 {
-        let starts;
-        (arranged, starts) = in_rows(lengths, pool.row_length);
-        let starts: Vec<usize> = memory::collected(starts.into_iter().step_by(pool.rows as usize));
-        return in_random_order(&arranged, &starts, seed, pause);
+        let (arranged, rows) = in_rows(lengths, pool.row_length);
+        let mut cut: Vec<Range<usize>> =
+            memory::collected(rows.chunks(pool.rows as usize).map(|rows| rows[0].start..rows[rows.len() - 1].end));
+        if limits.only_full && !rows.len().is_multiple_of(pool.rows as usize) {
+            cut.pop();
+        }
+        return in_random_order(&arranged, &cut, seed, pause);
     }
+    let mut arranged: Vec<u32> = memory::collected(0..lengths.len() as u32);
     // Like a stable sort by length, which would take memory.
     arranged.sort_unstable_by_key(|&index| (pool.padded(lengths[index as usize]), index));
     let above_all = pool.buckets.last().copied().unwrap_or(u32::MAX);
-    let (mut starts, mut tally, mut bucket) = (Vec::new(), Tally::new(limits), 0);
+    let (mut cut, mut begin, mut tally, mut bucket) = (Vec::new(), 0, Tally::new(limits), 0);
     for (at, &index) in arranged.iter().enumerate() {
         let length = lengths[index as usize];
         let padded = pool.padded(length);
-        let is_other_bucket = !pool.buckets.is_empty() && (padded != bucket || padded > above_all);
-        if at == 0 || is_other_bucket || !tally.fits(length, padded) {
-            memory::push(&mut starts, at);
-            tally = Tally::new(limits);
+        let ends_bucket = !pool.buckets.is_empty() && (padded != bucket || padded > above_all);
+        if at > 0 && (ends_bucket || !tally.fits(length, padded)) {
+            if !ends_bucket || bucket > above_all || tally.is_delivered_last() {
+                memory::push(&mut cut, begin..at);
+            }
+            (begin, tally) = (at, Tally::new(limits));
         }
         tally.take(length, padded);
         bucket = padded;
     }
-    in_random_order(&arranged, &starts, seed, pause)
+    if begin < arranged.len() && (bucket > above_all || tally.is_delivered_last()) {
+        memory::push(&mut cut, begin..arranged.len());
+    }
+    in_random_order(&arranged, &cut, seed, pause)
 }
 
-/// The first sequence of each minibatch of consecutive sequences and, last, the number of sequences.
+/// The first sequence of each minibatch of consecutive sequences and, last, the number of sequences in them. With
+/// `only_full`, the last sequences can be left out.
 #[must_use]
 pub fn cut(lengths: &[u32], limits: Limits) -> Vec<usize> {
     let (mut bounds, mut tally) = (vec![0], Tally::new(limits));
@@ -151,15 +173,15 @@ pub fn cut(lengths: &[u32], limits: Limits) -> Vec<usize> {
         }
         tally.take(length, length);
     }
-    if !lengths.is_empty() {
+    if !lengths.is_empty() && tally.is_delivered_last() {
         memory::push(&mut bounds, lengths.len());
     }
     bounds
 }
 
 /// Pack sequences into rows, the longest first, each into the row with the least room in which it fits. Returns the
-/// sequences row by row, and the first of each row.
-fn in_rows(lengths: &[u32], row_length: u32) -> (Vec<u32>, Vec<usize>) {
+/// sequences row by row, and those of each row.
+fn in_rows(lengths: &[u32], row_length: u32) -> (Vec<u32>, Vec<Range<usize>>) {
     let mut by_length: Vec<u32> = memory::collected(0..lengths.len() as u32);
     by_length.sort_unstable_by_key(|&index| (Reverse(lengths[index as usize]), index));
     let mut rows = memory::with_room(lengths.len());
@@ -177,17 +199,18 @@ fn in_rows(lengths: &[u32], row_length: u32) -> (Vec<u32>, Vec<usize>) {
         rows.push(row);
         rooms.insert((room - length, row));
     }
+    // Each row begins as an empty range, and ends after its sequences have come.
     let mut next = 0;
-    let starts: Vec<usize> = memory::collected(sizes.iter().map(|size| {
+    let mut of_rows: Vec<Range<usize>> = memory::collected(sizes.iter().map(|size| {
         next += size;
-        next - size
+        next - size..next - size
     }));
-    let (mut places, mut arranged) = (memory::copied(&starts), memory::copied(&by_length));
+    let mut arranged = memory::copied(&by_length);
     for (index, row) in by_length.into_iter().zip(rows) {
-        arranged[places[row]] = index;
-        places[row] += 1;
+        arranged[of_rows[row].end] = index;
+        of_rows[row].end += 1;
     }
-    (arranged, starts)
+    (arranged, of_rows)
 }
 
 /// The first cell of each sequence if consecutive sequences fill rows one after the other: a sequence that does not fit
@@ -207,15 +230,14 @@ pub fn cells_in_rows(lengths: &[u32], row_length: u32) -> Vec<i64> {
 
 fn in_random_order(
     arranged: &[u32],
-    starts: &[usize],
+    minibatches: &[Range<usize>],
     seed: u64,
     pause: &mut Pause,
 ) -> Result<(Vec<u32>, Vec<usize>), Stopped> {
     let (mut delivered, mut bounds) = (Vec::new(), vec![0]);
     memory::reserve(&mut delivered, arranged.len());
-    for number in shuffled(starts.len() as u32, seed, pause)? {
-        let end = starts.get(number as usize + 1).copied().unwrap_or(arranged.len());
-        delivered.extend_from_slice(&arranged[starts[number as usize]..end]);
+    for number in shuffled(minibatches.len() as u32, seed, pause)? {
+        delivered.extend_from_slice(&arranged[minibatches[number as usize].clone()]);
         memory::push(&mut bounds, delivered.len());
     }
     Ok((delivered, bounds))
@@ -227,7 +249,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn limits(samples: u64, sequences: u64, padded: u64, quadratic: u64) -> Limits {
-        Limits { samples, sequences, padded, quadratic, longest: u32::MAX }
+        Limits { samples, sequences, padded, quadratic, longest: u32::MAX, only_full: false }
     }
 
     #[test]

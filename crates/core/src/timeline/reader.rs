@@ -11,7 +11,7 @@
 //! | [`hold`](Reader::hold) | | the held cursor, until another is held | memory for the sequences since |
 //! | [`set_position`](Reader::set_position) | to the first sequence at or after a position | from there on | shuffles the sweep up to there |
 //! | [`change_partition`](Reader::change_partition) | its count; or to the end, if the partition has no data | | none |
-//! | [`read_pooled`](Reader::read_pooled) | to the next minibatch of a pool | as `read` | as `read`, once for the pool |
+//! | [`read_minibatch`](Reader::read_minibatch) | as `read`; with a pool, to its next minibatch | as `read` | as `read`, once for a pool; twice with `only_full` |
 //! | [`set_count`](Reader::set_count), [`set_batch`](Reader::set_batch) | its count | | none |
 //! | [`set_end`](Reader::set_end) | | | none |
 //! | [`rank`](Reader::rank), [`ranks`](Reader::ranks), [`rank_at`](Reader::rank_at), [`chunks_at`](Reader::chunks_at), [`chunks_from`](Reader::chunks_from) | | | at most the plan of a sweep |
@@ -301,6 +301,47 @@ impl Reader {
         Ok(cursor)
     }
 
+    /// Append the sequences of the next minibatch, of a pool if there is one.
+    ///
+    /// With [`Limits::only_full`], the minibatch before one that is left out reaches the end of the sweep. If no minibatch of a
+    /// whole sweep is delivered, the data end.
+    ///
+    /// # Errors
+    /// As for [`read`](Reader::read), but the reader may be after a minibatch that is left out.
+    pub fn read_minibatch(
+        &mut self,
+        table: Table,
+        request: Request,
+        pool: Option<&Pool>,
+        out: &mut Vec<Delivered>,
+        pause: &mut Pause,
+    ) -> Result<Outcome, Stopped> {
+        let mut read = |reader: &mut Self, out: &mut _| match pool {
+            None => reader.read(table, request, out, pause),
+            Some(pool) => reader.read_pooled(table, request, pool, out, pause),
+        };
+        let mut outcome = read(self, out)?;
+        if !request.limits.is_some_and(|limits| limits.only_full) {
+            return Ok(outcome);
+        }
+        let begin = self.cursor.position;
+        while outcome.is_empty && !outcome.ended {
+            outcome = read(self, out)?;
+            outcome.ended |= outcome.is_empty && self.cursor.position - begin > self.num_samples();
+        }
+        let (after, previous, num_delivered) = (self.cursor, self.previous, out.len());
+        while !outcome.end_of_sweep && !outcome.ended && self.cursor.batch == 0 {
+            let ahead = read(self, out)?;
+            if !ahead.is_empty {
+                out.truncate(num_delivered);
+                (self.cursor, self.previous) = (after, previous);
+                break;
+            }
+            (outcome.end_of_sweep, outcome.ended) = (ahead.end_of_sweep, ahead.ended);
+        }
+        Ok(outcome)
+    }
+
     /// Append the sequences of a read.
     ///
     /// # Errors
@@ -328,7 +369,7 @@ impl Reader {
     ///
     /// # Errors
     /// As for [`read`](Reader::read).
-    pub fn read_pooled(
+    fn read_pooled(
         &mut self,
         table: Table,
         request: Request,
@@ -349,7 +390,7 @@ impl Reader {
         let open = self.open.as_ref().expect("it was opened");
         let Some(last) = open.num_batches().checked_sub(1) else {
             self.cursor = open.end;
-            return Ok(open.outcome);
+            return Ok(Outcome { is_empty: true, ..open.outcome });
         };
         let batch = cursor.batch.min(last);
         for &delivered in &open.delivered[open.bounds[batch as usize]..open.bounds[batch as usize + 1]] {
@@ -430,10 +471,7 @@ impl Reader {
         while num_passed < most {
             let before = self.cursor;
             out.clear();
-            let outcome = match pool {
-                None => self.read(table, request, &mut out, pause)?,
-                Some(pool) => self.read_pooled(table, request, pool, &mut out, pause)?,
-            };
+            let outcome = self.read_minibatch(table, request, pool, &mut out, pause)?;
             if (outcome.is_empty && outcome.ended) || self.cursor.position > until {
                 self.rewind(before);
                 break;
@@ -517,7 +555,7 @@ impl Reader {
         let partition = request.partition;
         let first_sweep = cursor.position / samples;
         let (mut taken, mut passed) = (0, 0);
-        let mut nothing_yet = true;
+        let (mut nothing_yet, before) = (true, out.len());
         let mut turn = cursor.count % partition.count;
         let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
         let (mut tally, longest) = (request.limits.map(Tally::new), request.longest());
@@ -566,8 +604,12 @@ impl Reader {
                 }
             }
         }
-        let end_of_sweep = first_sweep != cursor.position / samples;
-        Ok(Outcome { end_of_sweep, ended: cursor.position >= self.end, is_empty: nothing_yet })
+        let (end_of_sweep, ended) = (first_sweep != cursor.position / samples, cursor.position >= self.end);
+        if (end_of_sweep || ended) && tally.is_some_and(|tally| !tally.is_delivered_last()) {
+            out.truncate(before);
+            nothing_yet = true;
+        }
+        Ok(Outcome { end_of_sweep, ended, is_empty: nothing_yet })
     }
 
     fn read_randomized(
@@ -799,7 +841,7 @@ fn read_one_sweep(
     let is_only_partition = request.partition.count == 1;
     let num_sequences = walk.order.plan.num_sequences();
     let (mut tally, longest) = (request.limits.map(Tally::new), request.longest());
-    let (mut moved, mut passed, mut taken) = (0, 0, 0);
+    let (mut moved, mut passed, mut taken, before) = (0, 0, 0, out.len());
     'sweep: while cursor.index < num_sequences {
         let (located, plan) = walk.next(cursor)?;
         for &Located { sequence, rank, length } in located {
@@ -830,6 +872,11 @@ fn read_one_sweep(
             passed += counted;
             cursor.index += 1;
         }
+    }
+    let is_last = cursor.index == num_sequences || moved >= until_end;
+    if is_last && tally.is_some_and(|tally| !tally.is_delivered_last()) {
+        out.truncate(before);
+        taken = 0;
     }
     Ok((moved, passed, taken))
 }
