@@ -92,13 +92,36 @@ def test_names_without_a_corpus_end_the_command(capsys: pytest.CaptureFixture[st
     assert (status, message in printed) == (2, True)
 
 
-def test_several_tables_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("a.parquet", "b.parquet"):
-        (folder / name).write_bytes(b"PAR1")
-    assert (
-        "several files are one corpus only in the formats of CNTK and Kaldi and as svmlight texts"
-        in run(capsys, "inspect", "*.parquet")[1]
-    )
+def test_several_files_of_other_kinds_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.npy", "b.npy"):
+        (folder / name).write_bytes(b"\x93NUMPY")
+    message = "several files are one corpus only in the formats of CNTK and Kaldi, as svmlight texts and as tables"
+    assert message in run(capsys, "inspect", "*.npy")[1]
+
+
+def test_verbs_and_convert_read_several_tables(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="the extra 'arrow' is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for name, words in (("a", ["x", "y"]), ("b", ["z", "x"])):
+        columns = {"n": [[1, 2**53 + 1], [3]], "word": arrow.array(words).dictionary_encode()}
+        parquet.write_table(arrow.table(columns), folder / f"{name}.parquet")
+    facts = run(capsys, "inspect", "--json", "*.parquet")[1]
+    streams = [(one["name"], one["dtype"], one["dim"]) for one in facts["streams"]]
+    assert (facts["sequences"], streams) == (4, [("n", "int64", 1), ("word", "float32", 3)])
+    assert run(capsys, "convert", "--json", "*.parquet", "all.ctf")[0] == 0
+    assert [line.split("\t")[1] for line in (folder / "all.ctf").read_text().splitlines()] == [
+        "|n 1 |word 0:1", f"|n {2**53 + 1}", "|n 3 |word 1:1", "|n 1 |word 2:1", f"|n {2**53 + 1}", "|n 3 |word 0:1",
+    ]  # fmt: skip
+
+
+def test_head_reads_only_the_chunks_of_a_table_that_it_prints(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="the extra 'arrow' is not installed")
+    table = arrow.table({"x": [1.0, 2.0, None], "n": [7, 2**53 + 1, 9]})
+    pytest.importorskip("pyarrow.parquet").write_table(table, folder / "a.parquet", row_group_size=2)
+    status, printed = run(capsys, "head", "-n", "2", "a.parquet")
+    assert (status, printed) == (0, f"sequence 0\n  x  1\n  n  7\nsequence 1\n  x  2\n  n  {2**53 + 1}\n")
+    status, printed = run(capsys, "head", "-n", "3", "a.parquet")
+    assert status == 1 and printed.endswith("cntkio: a.parquet: row 2, column 'x': 1 null; expected no nulls\n")
 
 
 def test_lists_and_label_files_may_be_several(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,4 +211,4 @@ def test_an_option_gives_keys_to_files_with_the_same_ids(capsys: pytest.CaptureF
 def test_lists_of_features_have_no_keys_per_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "a.scp").write_text("u1=a.mfc[0,1]\n")
     status, text = run(capsys, "inspect", "--keys", "per_file", "a.scp")
-    assert (status, "--keys applies only to ctf, svmlight files" in text) == (2, True)
+    assert (status, "--keys applies only to ctf, svmlight, parquet, arrow files" in text) == (2, True)

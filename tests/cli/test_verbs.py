@@ -235,7 +235,10 @@ def test_several_files_are_separated_by_empty_lines(capsys: pytest.CaptureFixtur
         (["--mapping", "m", "a.cbf"], "--mapping applies only to mlf files; a.cbf is a CNTK binary corpus (CBF)"),
         (["--skip-sequence-ids", "a.cbf"], "--skip-sequence-ids applies only to ctf files"),
         (["--max-errors", "3", "a.scp"], "--max-errors applies only to ctf, svmlight files"),
-        (["--stream", "x:3", "a.cntk"], "--stream applies only to ctf, cbf, scp files; a.cntk is a CNTK configuration"),
+        (
+            ["--stream", "x:3", "a.cntk"],
+            "--stream applies only to ctf, cbf, scp, parquet, arrow files; a.cntk is a CNTK configuration",
+        ),
     ],
 )
 def test_options_that_a_file_does_not_take_are_refused(
@@ -393,7 +396,7 @@ def test_convert_finds_formats_by_content_and_extension(capsys: pytest.CaptureFi
     [
         ("convert a.ctf a.cbf --renumber", "--renumber is only for writing text"),
         ("convert a.ctf a.cbf --keys-file k", "--keys-file is only for writing text"),
-        ("convert a.ctf a.cbf --one-hot y:3", "--one-hot applies only to Parquet and Arrow files"),
+        ("convert a.ctf a.cbf --one-hot y:3", "--one-hot applies only to parquet, arrow files"),
         ("convert a.ctf a.parquet --key x", "give --key NAME"),
         ("convert a.ctf a.parquet --flat", "leave the stream out of --flat"),
         ("convert a.ctf a.parquet --ids x", "leave the stream out of --ids"),

@@ -498,7 +498,7 @@ def test_another_kind_of_file_is_named_with_its_reader(tmp_path: Path) -> None:
     for content, words in (
         (gzip.compress(b"nib_ktnc" + text), "this is a file compressed with gzip: unpack it"),
         (lzma.compress(text), "compressed with xz: unpack it"),
-        (b"PAR1" + text, "this is a Parquet file: .* cntkio.arrow.read"),
+        (b"PAR1" + text, "this is a Parquet file: use cntkio.arrow.ArrowDeserializer"),
         ((tmp_path / "a.cbf").read_bytes(), "CNTK binary corpus .* use CBFDeserializer"),
         (b"#!MLF!#\n" + text, "this is an HTK label file .* use HTKMLFDeserializer"),
         (b"|x 1\0\n", "not a text, for it has zero bytes"),

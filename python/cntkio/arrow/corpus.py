@@ -5,11 +5,12 @@ from __future__ import annotations
 import bisect
 import contextlib
 import dataclasses
+import io
 import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,13 +20,15 @@ from pyarrow import compute, ipc, parquet
 
 from cntkio import _core
 from cntkio.arrow.batches import KEY, Facts, facts_of, unlisted
-from cntkio.convert import AnyPath, Piece, Pieces, joined, write_cbf
+from cntkio.convert import Piece, Pieces, joined
 from cntkio.convert.pieces import ArrayLike, ArrowArray, ArrowStream, Classes, DataSet, refuse_parts
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.detect import detect, other_than
+from cntkio.formats.detect import TABLES, detect, other_than
+from cntkio.formats.names import as_url, is_remote
+from cntkio.formats.open_input import open_stored
 from cntkio.formats.table import in_precision
-from cntkio.formats.text_input import open_to_read
+from cntkio.formats.text_input import TextInput
 from cntkio.formats.user import Column
 from cntkio.hints import there_are, wording
 from cntkio.minibatch import Minibatch
@@ -73,7 +76,7 @@ def opened(data: Any) -> Iterator[Table]:
     """
     refuse_parts(data)
     if isinstance(data, str | os.PathLike):
-        with _opened_file(os.fspath(data)) as table:
+        with _opened_file(as_url(os.fspath(data))) as table:
             yield table
     elif isinstance(data, pa.RecordBatchReader):
         yield Table("RecordBatchReader", data.schema, iter(data))
@@ -123,35 +126,69 @@ def _column(name: Any, value: Any) -> pa.Array | pa.ChunkedArray:
         raise ConfigError(f"column {name!r}: {error}; expected numbers, or lists of them", key=str(name)) from None
 
 
+class StoredReader(io.RawIOBase):
+    """A stored file for pyarrow. Each reader has a position of its own."""
+
+    def __init__(self, stored: TextInput) -> None:
+        super().__init__()
+        self._stored, self._at = stored, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._stored.size}[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stored.read(self._at, self._stored.size - self._at if size < 0 else size)
+        self._at += len(data)
+        return data
+
+
+@contextlib.contextmanager
+def _source_of(path: str) -> Iterator[Any]:
+    """Open a file for pyarrow: map a local file, so that of a large batch only the parts in use are in memory."""
+    if is_remote(path):
+        with contextlib.closing(open_stored(path)) as stored:
+            yield StoredReader(stored)
+    else:
+        with pa.memory_map(path) as memory:
+            yield memory
+
+
 @contextlib.contextmanager
 def _opened_file(path: str) -> Iterator[Table]:
-    os.close(open_to_read(path))
     kind = detect(path).form
-    if kind == "parquet":
-        with reading(path, "footer"):
-            file = parquet.ParquetFile(path, page_checksum_verification=True)
-            rows = int(file.metadata.num_rows)
-        with file:
+    if kind not in TABLES:
+        what = "this is neither a Parquet nor an Arrow file" + other_than("parquet", path)
+        raise FormatError(what, path=path, byte=0)
+    with _source_of(path) as source:
+        if kind == "parquet":
+            with reading(path, "footer"):
+                file = parquet.ParquetFile(source, page_checksum_verification=True)
+                rows = int(file.metadata.num_rows)
             with reading(path, "schema"):
                 schema = checked_schema(file.schema_arrow)
             yield Table(path, schema, _parquet_batches(path, file), -(-rows // _ROWS_AT_ONCE))
-    elif kind == "arrow stream":
-        with pa.memory_map(path) as memory:
+        elif kind == "arrow stream":
             with reading(path, "schema"):
-                stream = ipc.open_stream(memory)
+                stream = ipc.open_stream(source)
                 schema = checked_schema(stream.schema)
             yield Table(path, schema, validated(path, stream))
-    elif kind == "arrow":
-        with pa.memory_map(path) as memory:
+        else:
             with reading(path, "footer"):
-                file = ipc.open_file(memory)
-                total = int(file.num_record_batches)
+                opened = ipc.open_file(source)
+                total = int(opened.num_record_batches)
             with reading(path, "schema"):
-                schema = checked_schema(file.schema)
-            yield Table(path, schema, validated(path, map(file.get_batch, range(total))), total)
-    else:
-        what = "this is neither a Parquet nor an Arrow file" + other_than("parquet", path)
-        raise FormatError(what, path=path, byte=0)
+                schema = checked_schema(opened.schema)
+            yield Table(path, schema, validated(path, map(opened.get_batch, range(total))), total)
 
 
 def _parquet_batches(path: str, file: parquet.ParquetFile) -> Iterator[pa.RecordBatch]:
@@ -512,11 +549,6 @@ def read(
     return ArrowCorpus(data, key, shapes, dict(one_hot or {}))
 
 
-def copy_as_cbf(source: AnyPath, target: AnyPath) -> None:
-    """Write a Parquet or Arrow file as a binary corpus. Exceptions as for `read` and `cntkio.write_cbf`."""
-    write_cbf(target, read(source))
-
-
 def read_minibatch(
     data: Any,
     *,
@@ -635,9 +667,9 @@ def rows_of(
     if isinstance(shapes, pa.Schema):
         schema, shapes = _with_metadata(schema, shapes), None
     _refuse_common_names(schema)
-    has_text_keys = key is not None and _is_text(schema.field(key))
+    are_texts = key is not None and has_text_keys(schema.field(key))
     classes = {**_class_labels(schema, (key, *ids, *(shapes or ()))), **one_hot}
-    return Rows(_columns_of(schema, key, dict(shapes or {}), classes), key, has_text_keys)
+    return Rows(_columns_of(schema, key, dict(shapes or {}), classes), key, are_texts)
 
 
 class ArrowCorpus(Displayed):
@@ -656,7 +688,10 @@ class ArrowCorpus(Displayed):
             self.name, schema = table.name, table.schema
         try:
             key = key_of(schema, key)
-            rows = rows_of(schema, key, shapes, {**self._categories(schema, one_hot, key), **one_hot})
+            if can_be_read_again(data) and (names := columns_of_categories(schema, (*one_hot, key))):
+                with opened(data) as table:
+                    one_hot = {**categories(table.batches, names), **one_hot}
+            rows = rows_of(schema, key, shapes, one_hot)
         except FormatError as error:
             raise FormatError(str(error), path=self.name) from None
         self._wide = self._in_float64(rows.columns)
@@ -667,27 +702,6 @@ class ArrowCorpus(Displayed):
     def _description(self) -> Description:
         title = f"ArrowCorpus: {self.name}; {counted(len(self.streams), 'stream')}"
         return Description(title, ("stream", "samples are"), [(info.name, info.form) for info in self.streams])
-
-    def _categories(self, schema: pa.Schema, one_hot: Mapping[str, Classes], key: str | None) -> dict[str, Classes]:
-        """Return the columns of categories, and the names of the classes in the order of their dictionaries."""
-        names: dict[str, dict[str, None]] = {}
-        for field in schema:
-            kind = unlisted(field.type)[-1]
-            if pa.types.is_dictionary(kind) and is_text(kind.value_type) and field.name not in (*one_hot, key):
-                names[field.name] = {}
-        if not names or not can_be_read_again(self._data):
-            return {}
-        last: dict[str, pa.Array] = {}
-        with opened(self._data) as table:
-            for batch in table.batches:
-                for name, known in names.items():
-                    array = batch.column(name)
-                    while unlisted(array.type)[1:]:
-                        array = array.flatten()
-                    if name not in last or not array.dictionary.equals(last[name]):
-                        known.update(dict.fromkeys(array.dictionary.drop_null().to_pylist()))
-                        last[name] = array.dictionary
-        return {name: list(known) for name, known in names.items()}
 
     def _in_float64(self, columns: Sequence[StreamColumn]) -> frozenset[str]:
         """Return the columns of whole numbers that need float64, which a pass over these columns finds."""
@@ -721,6 +735,27 @@ class ArrowCorpus(Displayed):
                 raise CorpusError(f"{self.name}, {error}") from None
             count += batch.num_rows
             yield Piece(_core.Chunk.from_columns(batch.num_rows, list(columns)), keys)
+
+
+def columns_of_categories(schema: pa.Schema, without: Collection[str | None]) -> list[str]:
+    """Return the columns of categories: texts in dictionaries, or lists of these."""
+    kinds = {field.name: unlisted(field.type)[-1] for field in schema if field.name not in without}
+    return [name for name, kind in kinds.items() if pa.types.is_dictionary(kind) and is_text(kind.value_type)]
+
+
+def categories(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the names of the classes of columns of categories, in the order of their dictionaries."""
+    found: dict[str, dict[str, None]] = {name: {} for name in names}
+    last: dict[str, pa.Array] = {}
+    for batch in batches:
+        for name, known in found.items():
+            array = batch.column(name)
+            while unlisted(array.type)[1:]:
+                array = array.flatten()
+            if name not in last or not array.dictionary.equals(last[name]):
+                known.update(dict.fromkeys(array.dictionary.drop_null().to_pylist()))
+                last[name] = array.dictionary
+    return {name: list(known) for name, known in found.items()}
 
 
 def _class_labels(schema: pa.Schema, without: Collection[str | None]) -> dict[str, Classes]:
@@ -764,7 +799,7 @@ def key_of(schema: pa.Schema, key: str | None) -> str | None:
     return marked[0] if marked else KEY if KEY in schema.names else None
 
 
-def _is_text(field: pa.Field) -> bool:
+def has_text_keys(field: pa.Field) -> bool:
     """Return whether a column of keys has texts, not whole numbers.
 
     Raises:

@@ -13,9 +13,7 @@ number of threads. Each read makes a reader of its own, without threads of pyarr
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -30,7 +28,21 @@ from pyarrow import dataset as data_sets
 from cntkio import _core
 from cntkio.arguments import check_fields, check_word
 from cntkio.arrow.batches import unlisted
-from cntkio.arrow.corpus import Rows, Shape, StreamColumn, checked_schema, in_type, key_of, reading, rows_of, validated
+from cntkio.arrow.corpus import (
+    Rows,
+    Shape,
+    StoredReader,
+    StreamColumn,
+    categories,
+    checked_schema,
+    columns_of_categories,
+    has_text_keys,
+    in_type,
+    key_of,
+    reading,
+    rows_of,
+    validated,
+)
 from cntkio.convert.pieces import Classes
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import OPENING, Ahead, Deserializer, Format, Index, Loaded, Opening, PlacesInFiles
@@ -67,7 +79,8 @@ class ArrowDeserializer:
         shapes: For columns that cntkio did not write: the shape of a dense sample, or the dimension of a sparse stream,
             which is required.
         one_hot: Columns of class ids or texts, which become one-hot streams, and their numbers of classes, or the names
-            of the classes in order. Columns of a `ClassLabel` of Hugging Face become one-hot streams by themselves.
+            of the classes in order. Columns of categories (of pandas, polars and Arrow) and of a `ClassLabel` of
+            Hugging Face become one-hot streams by themselves.
         ids: Columns of a `ClassLabel` to read as whole numbers instead.
         defines_mb_size: The stream whose samples minibatch sizes count; None: the longest of each row.
         nulls: ``"error"``: a null is an error that names its row; ``"drop"``: a row with a null is left out.
@@ -123,9 +136,10 @@ class ArrowDeserializer:
         Raises:
             OSError, FormatError, ConfigError: The file cannot be read, or does not fit the options.
         """
-        form = _ArrowFormat(self, OPENING)
-        with closing(form.open(self._paths()[0], None)) as file:
-            return form.rows(file).has_text_keys
+        with closing(_Table(self._paths()[0], self.remote)) as file:
+            schema = file.batches.schema
+            key = _key_of(file, self.key)
+            return key is not None and has_text_keys(schema.field(key))
 
     def parts(self) -> Sequence[Deserializer]:
         """The deserializer itself."""
@@ -139,7 +153,23 @@ class ArrowDeserializer:
             FormatError: A file is neither Parquet nor Arrow, is damaged, or has a null among the keys.
             ConfigError: The options do not fit the columns, or files have different streams.
         """
-        return FileCorpus(_ArrowFormat(self, opening), self._paths(), keys=self.keys)
+        paths = self._paths()
+        return FileCorpus(_ArrowFormat(self, opening, self._categories(paths)), paths, keys=self.keys)
+
+    def _categories(self, paths: Sequence[str]) -> Mapping[str, Classes]:
+        """Return the columns of categories, and the names of the classes in all files, which a pass over them finds."""
+        found: dict[str, list[str]] = {}
+        for path in paths:
+            with closing(_Table(path, self.remote)) as file:
+                schema = file.batches.schema
+                asked = columns_of_categories(schema, (*(self.one_hot or {}), _key_of(file, self.key)))
+                names = [name for name in asked if self.columns is None or name in self.columns]
+                if not names:
+                    break
+                batches = (file.read(number, names) for number in range(file.batches.num_batches))
+                for name, classes in categories(batches, names).items():
+                    found[name] = list(dict.fromkeys((*found.get(name, ()), *classes)))
+        return found
 
     def _paths(self) -> Sequence[str]:
         data = self.data
@@ -196,38 +226,12 @@ class _Batches(Protocol):
         """Read columns of a batch, and check them."""
 
 
-class _Reader(io.RawIOBase):
-    """A file for pyarrow. Each reader has a position of its own."""
-
-    def __init__(self, stored: TextInput) -> None:
-        super().__init__()
-        self._stored, self._at = stored, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._stored.size}[whence]
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._stored.read(self._at, self._stored.size - self._at if size < 0 else size)
-        self._at += len(data)
-        return data
-
-
 class _Parquet:
     """Row groups of a Parquet file."""
 
     def __init__(self, path: str, stored: TextInput) -> None:
         with reading(path, "footer"):
-            file = parquet.ParquetFile(_Reader(stored), pre_buffer=False)
+            file = parquet.ParquetFile(StoredReader(stored), pre_buffer=False)
         self._metadata, self.num_batches = file.metadata, int(file.num_row_groups)
         with reading(path, "schema"):
             self.schema = checked_schema(file.schema_arrow)
@@ -239,7 +243,7 @@ class _Parquet:
         where = f"row group {index}"
         with reading(file.path, where):
             opened = parquet.ParquetFile(
-                _Reader(file.stored), metadata=self._metadata, pre_buffer=False, page_checksum_verification=True
+                StoredReader(file.stored), metadata=self._metadata, pre_buffer=False, page_checksum_verification=True
             )
             expected = self.num_rows(file, index)
             table = opened.read_row_group(index, columns=list(columns), use_threads=False).combine_chunks()
@@ -259,7 +263,7 @@ class _ArrowFile:
 
     def __init__(self, path: str, stored: TextInput) -> None:
         with reading(path, "footer"):
-            file = ipc.open_file(_Reader(stored))
+            file = ipc.open_file(StoredReader(stored))
             self.num_batches = int(file.num_record_batches)
         with reading(path, "schema"):
             self.schema = checked_schema(file.schema)
@@ -271,7 +275,7 @@ class _ArrowFile:
         def batches() -> Iterator[pa.RecordBatch]:
             fields = sorted(self.schema.get_field_index(name) for name in columns)
             options = ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-            yield ipc.open_file(_Reader(file.stored), options=options).get_batch(index)
+            yield ipc.open_file(StoredReader(file.stored), options=options).get_batch(index)
 
         return next(validated(file.path, batches(), f"batch {index}"))
 
@@ -280,7 +284,7 @@ class _ArrowStream:
     """Batches of an Arrow stream, whose places a pass over the messages finds."""
 
     def __init__(self, path: str, stored: TextInput) -> None:
-        reader = _Reader(stored)
+        reader = StoredReader(stored)
         self._places: list[int] = []
         with reading(path, "schema"):
             messages = ipc.MessageReader.open_stream(pa.PythonFile(reader, "r"))
@@ -304,7 +308,7 @@ class _ArrowStream:
 
     def read(self, file: _Table, index: int, columns: Sequence[str]) -> pa.RecordBatch:
         def batches() -> Iterator[pa.RecordBatch]:
-            reader = _Reader(file.stored)
+            reader = StoredReader(file.stored)
             reader.seek(self._places[index])
             message = ipc.MessageReader.open_stream(pa.PythonFile(reader, "r")).read_next_message()
             yield ipc.read_record_batch(message, self.schema).select(list(columns))
@@ -349,6 +353,14 @@ class _Table:
         return batch
 
 
+def _key_of(file: _Table, key: str | None) -> str | None:
+    """Return the column of keys of a file; None: there is none."""
+    try:
+        return key_of(file.batches.schema, key)
+    except FormatError as error:
+        raise FormatError(str(error), path=file.path) from None
+
+
 class _Layout(NamedTuple):
     """The format's own facts.
 
@@ -380,8 +392,9 @@ class _Layout(NamedTuple):
 class _ArrowFormat(Format):
     """Reads tables; a `Format`."""
 
-    def __init__(self, options: ArrowDeserializer, opening: Opening) -> None:
+    def __init__(self, options: ArrowDeserializer, opening: Opening, of_categories: Mapping[str, Classes]) -> None:
         self._options, self._text_keys = options, opening.text_keys
+        self._classes = {**of_categories, **(options.one_hot or {})}
         self.report = opening.report(options.label)
 
     def open(self, path: str, index: Index | None) -> _Table:
@@ -391,7 +404,7 @@ class _ArrowFormat(Format):
         """Return the columns of a file that are read."""
         options, schema = self._options, file.batches.schema
         try:
-            key = key_of(schema, options.key)
+            key = _key_of(file, options.key)
             if options.columns is not None:
                 for name in options.columns:
                     if name not in schema.names:
@@ -400,7 +413,7 @@ class _ArrowFormat(Format):
                         )
                 asked = [*options.columns, *([] if key is None or key in options.columns else [key])]
                 schema = pa.schema([schema.field(name) for name in asked], schema.metadata)
-            rows = rows_of(schema, key, options.shapes, options.one_hot or {}, options.ids)
+            rows = rows_of(schema, key, options.shapes, self._classes, options.ids)
         except FormatError as error:
             raise FormatError(str(error), path=file.path) from None
         names = [info.name for info in rows.streams]

@@ -29,6 +29,7 @@ from cntkio.config.reading import Attempts, attempts, readers_asked_for
 from cntkio.corpora import Described, Input
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
+from cntkio.formats.detect import TABLES
 from cntkio.formats.index_cache import LEAST_CACHED
 from cntkio.formats.open_input import text_sizes
 
@@ -110,6 +111,7 @@ _NO_CACHE = {
     "kaldi": "none; the headers are read at each start",
     "mlf": "none by this command; a program keeps one with StreamDef(..., cache_index=True)",
     "binary mlf": "none; the file is read at each start",
+    **dict.fromkeys(TABLES, "none; the footer, keys and lengths are read at each start"),
 }
 
 

@@ -32,8 +32,7 @@ def convert(options: Namespace) -> int:
     forms = [options.to or format_of_name(target) for target in targets]
     if options.header is not None:
         options.stream = list(read_header_file(options.header).items())
-    # A source shuffles deserializers, so tables are copied first.
-    with inputs_of(options, sources, reads_tables=options.shuffle) as files, ExitStack() as stack:
+    with inputs_of(options, sources) as files, ExitStack() as stack:
         for target in targets:
             if any(file.has(target) for file in files):
                 raise ConfigError(f"{target} is the file to read; convert never changes its input", key="output")

@@ -339,12 +339,13 @@ def _lines(streams: Mapping[str, MinibatchData], words: _Words) -> list[tuple[st
 
 def in_words(data: MinibatchData, sample: int, words: Mapping[int, str] = MappingProxyType({})) -> str:
     """Return a sample for people, as many values as fit, with its word."""
+    form = "d" if data.values.dtype.kind == "i" else "g"
     if data.indices is None or data.indptr is None:
         values = data.values[sample].ravel()
-        return shortened((f"{value:g}" for value in values), len(values), " ")
+        return shortened((f"{value:{form}}" for value in values), len(values), " ")
     begin, end = int(data.indptr[sample]), int(data.indptr[sample + 1])
     entries = zip(data.indices[begin:end].tolist(), data.values[begin:end], strict=True)
-    text = shortened((f"{index}:{value:g}" for index, value in entries), end - begin, " ") or "(empty)"
+    text = shortened((f"{index}:{value:{form}}" for index, value in entries), end - begin, " ") or "(empty)"
     word = words.get(int(data.indices[begin])) if end - begin == 1 else None
     return f"{text} {word}" if word else text
 

@@ -405,7 +405,6 @@ def inputs_of(
     options: Namespace,
     names: Sequence[Path] | None = None,
     *,
-    reads_tables: bool = True,
     refuse: Callable[[str, FormatError], None] | None = None,
 ) -> Iterator[list[Input]]:
     """Detect the kinds of the files of a call; refuse options that none of the files takes.
@@ -413,7 +412,6 @@ def inputs_of(
     Args:
         options: The arguments of the command.
         names: The files; None: the file or the files that the option `file` names.
-        reads_tables: As for `cntkio.corpora.inputs`.
         refuse: As for `cntkio.corpora.inputs`.
 
     Raises:
@@ -421,7 +419,7 @@ def inputs_of(
     """
     if names is None:
         names = options.file if isinstance(options.file, list) else [options.file]
-    with inputs(names, reads_tables=reads_tables, refuse=refuse) as files:
+    with inputs(names, refuse=refuse) as files:
         if files:
             reading_of(options).require_takers(files)
         refuse_remote_options(options, files)

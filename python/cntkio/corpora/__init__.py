@@ -4,7 +4,7 @@
 
     names ── inputs ──> Input ── described(Reading) ──> Described ── open, parts, writable
 
-    reading     files that are read in place, temporary copies of the others, and a function for each kind of file
+    reading     files that are read in place, unpacked copies of others, and a function for each kind of file
 
 No other room knows how a file of a kind is opened, or which options it takes.
 

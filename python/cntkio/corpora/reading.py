@@ -24,7 +24,7 @@ from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Opening
 from cntkio.formats.corpus import FileCorpus, KeysOf
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
-from cntkio.formats.detect import KINDS, FileKind, detect
+from cntkio.formats.detect import KINDS, TABLES, FileKind, detect
 from cntkio.formats.file_lists import FileNames, in_one_text, listed_files, shown_files, sizes_of
 from cntkio.formats.htk import CHUNK_FRAMES, HTKFeatureDeserializer, first_header
 from cntkio.formats.kaldi import KaldiDeserializer
@@ -46,7 +46,6 @@ from cntkio.streams import StreamDef, StreamDefs
 
 STANDARD_INPUT = "-"
 _READ = 1 << 20
-_TABLES = ("parquet", "arrow", "arrow stream")
 
 
 class Input(NamedTuple):
@@ -91,26 +90,25 @@ def input_of(names: FileNames) -> Input:
 
 @contextmanager
 def inputs(
-    names: Iterable[FileNames], *, reads_tables: bool = True, refuse: Callable[[str, FormatError], None] | None = None
+    names: Iterable[FileNames], *, refuse: Callable[[str, FormatError], None] | None = None
 ) -> Iterator[list[Input]]:
     """Detect the kinds of files, and copy files that no deserializer reads in place to temporary files.
 
     Args:
         names: For each corpus its file, pattern or list of files; - for standard input.
-        reads_tables: Whether to convert tables to binary corpora.
         refuse: Called with the name and the error of each damaged file; the other files follow. None: the error is
             raised.
 
     Raises:
-        ConfigError: A table needs a package that is not installed.
-        FormatError: A compressed file or a table is damaged, and `refuse` is None.
+        ConfigError: Several files are not one corpus.
+        FormatError: A compressed file is damaged, and `refuse` is None.
         OSError: A file cannot be read, or the temporary folder is full.
     """
     with tempfile.TemporaryDirectory(prefix="cntkio-") as folder:
         found = []
         for index, name in enumerate(names):
             try:
-                found.append(_input(name, Path(folder, str(index)), reads_tables))
+                found.append(_input(name, Path(folder, str(index))))
             except FormatError as error:
                 if refuse is None:
                     raise
@@ -124,7 +122,7 @@ def inputs(
             raise
 
 
-def _input(names: FileNames, target: Path, reads_tables: bool) -> Input:
+def _input(names: FileNames, target: Path) -> Input:
     given = in_one_text(as_url(os.fspath(names))) if isinstance(names, str | os.PathLike) else names
     is_standard_input = given == STANDARD_INPUT
     files = (STANDARD_INPUT,) if is_standard_input else listed_files(given, option="FILE")
@@ -143,16 +141,6 @@ def _input(names: FileNames, target: Path, reads_tables: bool) -> Input:
         except FormatError as error:
             raise FormatError(error.what, path=shown, byte=error.byte) from None
         path, kind = unpacked, detect(unpacked)
-    if kind.form in _TABLES and is_remote(as_url(str(path))):
-        local = target.with_name(f"{target.name}-{path.name}")
-        _write(local, content_of(as_url(str(path))), "copying")
-        path = local
-    if reads_tables and kind.form in _TABLES:
-        corpus = target.with_suffix(".cbf")
-        from cntkio import arrow  # late: Arrow is optional
-
-        arrow.corpus.copy_as_cbf(path, corpus)
-        return Input(shown, corpus, kind._replace(call="CBFDeserializer({path!r})"), path.stat().st_size)
     with closing(open_stored(str(path))) as file:
         return Input(shown, path, kind, file.size)
 
@@ -167,7 +155,7 @@ def _several(shown: str, files: tuple[str, ...]) -> Input:
     if not kind.are_joined:
         raise ConfigError(
             f"{files[0]} is {kind.noun}; several files are one corpus only in the formats of CNTK and "
-            "Kaldi and as svmlight texts",
+            "Kaldi, as svmlight texts and as tables",
             key="file",
         )
     return Input(shown, Path(files[0]), kind, sum(_sizes_of(files)), files)
@@ -255,7 +243,7 @@ class Reading(NamedTuple):
         for name, value in self._asdict().items():
             if value not in (None, False, {}) and name not in taken:
                 takers = [kind.form for kind in KINDS.values() if kind.deserializer and name in kind.options]
-                formats = ", ".join(form for form in takers if form != "binary mlf") or "Parquet and Arrow"
+                formats = ", ".join(form for form in takers if form not in ("binary mlf", "arrow stream"))
                 raise ConfigError(
                     f"{wording().flag(name)} applies only to {formats} files; {files[0].name} is {files[0].kind.noun}",
                     key=name,
@@ -267,7 +255,7 @@ class Described(NamedTuple):
 
     Attributes:
         input: Its files.
-        deserializers: The deserializers that read it; empty for a label file, and for a table that was not copied.
+        deserializers: The deserializers that read it; empty for a label file.
         open_labels: Opens the label file, once: without features, a source cannot read it. None: not a label file.
         written: The deserializers that a written configuration describes.
         section: The section of the configuration that describes it; empty: no configuration does.
@@ -277,7 +265,7 @@ class Described(NamedTuple):
         has_precisions: Whether the file gives the type of each stream's values.
         forgives_errors: Whether errors are counted instead of ending the call.
         located: Completes errors about missing files by the configuration that names them.
-        table: The table that was not copied, for the writers.
+        open_table: Opens a table for the writers, which need not hold a whole row group. None: not a single table.
         label_names: The names of the classes of labels that are joined with features; None: there are no such labels.
     """
 
@@ -292,7 +280,7 @@ class Described(NamedTuple):
     has_precisions: bool = False
     forgives_errors: bool = False
     located: Callable[[], AbstractContextManager[None]] = nullcontext
-    table: Any = None
+    open_table: Callable[[], Any] | None = None
     label_names: Sequence[bytes] | None = None
 
     @property
@@ -312,8 +300,8 @@ class Described(NamedTuple):
             ConfigError: The file contains only labels.
             CntkIoError, OSError: Corpora that are joined cannot be opened.
         """
-        if self.table is not None:
-            return self.table
+        if self.open_table is not None:
+            return self.open_table()
         if not self.deserializers:
             raise ConfigError(
                 f"{self.input.name} is {self.input.kind.noun}; expected a text, a binary corpus, a list of features, "
@@ -364,8 +352,7 @@ def described(file: Input, reading: Reading) -> list[Described]:
             )
             for reader in readers_asked_for(file.path, [])
         ]
-    if file.kind.form not in _TABLES:
-        file.kind.require_deserializer(file.path)
+    file.kind.require_deserializer(file.path)
     return [_DESCRIBED[file.kind.form](file, reading)]
 
 
@@ -450,12 +437,17 @@ def _labels(file: Input, reading: Reading) -> Described:
 
 
 def _table(file: Input, reading: Reading) -> Described:
-    if file.kind.call:  # `inputs` copied it to a binary corpus
-        return _binary(file, reading)
     from cntkio import arrow  # late: Arrow is optional
 
     shapes = {name: stream["dim"] for name, stream in StreamDefs(reading.streams).items()}
-    return Described(file, table=arrow.read(file.path, key=reading.key, shapes=shapes, one_hot=reading.one_hot))
+    options: dict[str, Any] = {"key": reading.key, "shapes": shapes, "one_hot": reading.one_hot}
+    return Described(
+        file,
+        [arrow.ArrowDeserializer(file.names, columns=list(shapes) or None, keys=reading.keys or "unique", **options)],
+        chunk_sizes=", a row group or a batch each",
+        has_precisions=True,
+        open_table=None if file.files else partial(arrow.read, file.names, **options),
+    )
 
 
 _DESCRIBED: dict[str, Callable[[Input, Reading], Described]] = {
@@ -466,7 +458,7 @@ _DESCRIBED: dict[str, Callable[[Input, Reading], Described]] = {
     "scp": _features,
     "mlf": _labels,
     "binary mlf": _labels,
-    **dict.fromkeys(_TABLES, _table),
+    **dict.fromkeys(TABLES, _table),
 }
 
 

@@ -110,8 +110,8 @@ def _packed(form: str, command: str) -> FileKind:
 
 
 def _table(form: str, title: str, magic: bytes, *extensions: str) -> FileKind:
-    advice = "cntkio convert, or cntkio.arrow.read, takes it"
-    return FileKind(form, title, "", advice, (magic,), options=("streams", "one_hot"), extensions=extensions)
+    call, options = "cntkio.arrow.ArrowDeserializer({path!r})", ("streams", "one_hot", "keys")
+    return FileKind(form, title, call, magic=(magic,), are_joined=True, options=options, extensions=extensions)
 
 
 _NUMBER = rb"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
@@ -237,6 +237,9 @@ KINDS = {
     )
 }
 """The kinds, by form."""
+
+TABLES = ("parquet", "arrow", "arrow stream")
+"""Forms of tables."""
 
 _MOST_ARROW_METADATA = 1 << 28
 _SEPARATORS = b",\t;"

@@ -31,6 +31,7 @@ from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import Corpus, Deserializer, Loaded, Opening
 from cntkio.formats.corpus import KeysOf
 from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams
+from cntkio.formats.detect import TABLES
 from cntkio.formats.file_lists import FileNames
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote, remote_by_default
@@ -58,7 +59,6 @@ _OF_MISFITS = ("bad-number", "bad-index", "index-too-large", "too-many-values", 
 _ENDS_VALUES = "byte above 0x7F"
 _LABELS = ("mlf", "binary mlf")
 _SPEECH = ("scp", "kaldi", *_LABELS)
-_TABLES = ("parquet", "arrow", "arrow stream")
 
 
 def check(
@@ -243,7 +243,7 @@ class _Opened(NamedTuple):
         path: Its file.
         corpus: The corpus.
         text: Places in it; None: it is not a text with samples.
-        is_table: Whether it is a copy of a table, whose rows are the sequences.
+        is_table: Whether it is a table, whose rows are the sequences.
     """
 
     path: str
@@ -518,7 +518,7 @@ def _check_described(call: _Call, one: Described, contents: Contents | None = No
         aliases = {name: stream["stream_alias"] for name, stream in one.deserializers[0].streams.items()}
     opening = call._replace(has_words=call.has_words or any(each.has_text_keys for each in one.deserializers))
     return [
-        _check_part(opening, path, part.open, contents, aliases, is_table=form in _TABLES)
+        _check_part(opening, path, part.open, contents, aliases, is_table=form in TABLES)
         for deserializer in one.deserializers
         for part in deserializer.parts()
     ]
