@@ -22,7 +22,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ from cntkio.source import MinibatchSource
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.checkpoint import changing
 from cntkio.source.options import SourceOptions
+from cntkio.source.pipeline import Delivered
 from cntkio.source.plan import ExplainedStep, PlannedSteps, SourcePlan
 from cntkio.source.recipe import Recipe
 from cntkio.streams import StreamInformation, StreamsByName
@@ -97,17 +98,15 @@ class Mixture(Displayed, StreamsByName):
         self.stop, self._counts = stop, _checked_counts(parts, stop)
         self._turns = _turns(self._counts)
         self.sources: dict[str, MinibatchSource] = {}
-        self._step = 0
         self._first_step = 0  # of the current weights
-        self._settings: tuple[Size, Partition] | None = None  # of the last read
-        self._share = _WHOLE  # the partition of the last read, with all its workers
-        self._steps_to_pass = 0  # steps of other workers before the next step of this worker
+        self._turn = (_WHOLE, *_turn_of(_WHOLE))  # the partition of the last read, and what follows from it
+        self._reading: _Reading | None = None
         with ExitStack() as opened:
             for name, (source, _) in parts.items():
                 self.sources[name] = source if isinstance(source, MinibatchSource) else MinibatchSource(source)
                 if self.sources[name] is not source:
                     opened.callback(self.sources[name].close)
-            self._num_sweeps = dict.fromkeys(self.sources, 0)
+            self._counted = _Position(0, dict.fromkeys(self.sources, 0))
             self._check_sources()
             opened.pop_all()
 
@@ -130,10 +129,28 @@ class Mixture(Displayed, StreamsByName):
     @property
     def has_ended(self) -> bool:
         """True if no further minibatch follows."""
+        return self._ends_at(self._position())
+
+    def _ends_at(self, at: _Position) -> bool:
         if self.stop == "forever":
             return False
-        finished = [num_sweeps > 0 for num_sweeps in self._num_sweeps.values()]
+        finished = [num_sweeps > 0 for num_sweeps in at.num_sweeps.values()]
         return any(finished) if self.stop == "first" else all(finished)
+
+    def _position(self) -> _Position:
+        """Return the position after the last minibatch that a part has delivered.
+
+        A part's own counts decide, because an interrupt may come after its read and before anything is noted here.
+        """
+        reading = self._reading
+        if reading is None:
+            return self._counted
+        counts = self.sources[reading.name].delivered
+        at = self._counted
+        if counts != reading.counts:
+            at = reading.at.after(reading.name, counts.num_sweeps - reading.counts.num_sweeps)
+        self._counted, self._reading = at, None
+        return at
 
     def part_of(self, step: int) -> str:
         """Return the name of the part that a step reads, with the current weights. Steps are numbered from 0.
@@ -152,27 +169,25 @@ class Mixture(Displayed, StreamsByName):
         balanced or global partition take steps in turn; each reads the minibatches of all of them, so that it knows
         where the parts end a sweep.
         """
-        if self._settings is None or self._settings[1] is not partition:
-            self._take_up(minibatch_size_in_samples, checked_partition(partition))
-        while not self.has_ended:
-            name = self.part_of(self._step)
-            minibatch = self.sources[name].read(minibatch_size_in_samples, self._share)
+        at = self._position()
+        if self._turn[0] is not partition:
+            self._turn = (partition, *_turn_of(checked_partition(partition)))
+        _, worker, num_workers, share = self._turn
+        # The turns of the same worker continue.
+        is_new = at.settings is None or _turn_of(at.settings[1])[:2] != (worker, num_workers)
+        steps_to_pass = worker if is_new else at.steps_to_pass
+        at = at._replace(settings=(minibatch_size_in_samples, partition), steps_to_pass=steps_to_pass)
+        while not self._ends_at(at):
+            name = self.part_of(at.step)
+            source, is_own = self.sources[name], not at.steps_to_pass
+            self._reading = _Reading(name, source.delivered, at)
+            minibatch = source.read(minibatch_size_in_samples, share)
             assert minibatch is not None  # a source without limits does not end
-            self._settings = minibatch_size_in_samples, partition
-            self._step, self._num_sweeps[name] = self._step + 1, self._num_sweeps[name] + minibatch.end_of_sweep
-            if not self._steps_to_pass:
-                self._steps_to_pass = _turn_of(partition)[1] - 1
+            at = self._position()
+            if is_own:
                 minibatch.source = name
                 return minibatch
-            self._steps_to_pass -= 1
         return None
-
-    def _take_up(self, size: Size, partition: Partition) -> None:
-        """Note the partition of the next reads. The turns of the same worker continue."""
-        worker, num_workers, share = _turn_of(partition)
-        if self._settings is None or _turn_of(self._settings[1])[:2] != (worker, num_workers):
-            self._steps_to_pass = worker
-        self._settings, self._share = (size, partition), share
 
     def minibatches(self, minibatch_size_in_samples: Size, partition: Partition = _WHOLE) -> Iterator[Minibatch]:
         """Iterate over minibatches until the data end. Arguments as for `read`."""
@@ -193,9 +208,10 @@ class Mixture(Displayed, StreamsByName):
             name: source.plan(minibatch_size_in_samples, partition, from_here=True)
             for name, source in self.sources.items()
         }
-        shift = (self._step - self._first_step) % _NUM_TURNS
+        at = self._position()
+        shift = (at.step - self._first_step) % _NUM_TURNS
         turns = np.roll(turns_of(tuple(self._counts.values())), -shift)
-        is_finished = np.array([count > 0 for count in self._num_sweeps.values()])
+        is_finished = np.array([count > 0 for count in at.num_sweeps.values()])
         return MixturePlan(plans, turns, is_finished, self.stop)
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
@@ -209,8 +225,9 @@ class Mixture(Displayed, StreamsByName):
                 f"weights are for {sorted(weights)}; expected a weight for each of {sorted(self.sources)}",
                 key="weights",
             )
-        self._counts = _counts({name: weights[name] for name in self.sources})
-        self._turns, self._first_step = _turns(self._counts), self._step
+        counts = _counts({name: weights[name] for name in self.sources})
+        turns, step = _turns(counts), self._position().step
+        self._counts, self._turns, self._first_step = counts, turns, step
 
     def stream_infos(self) -> list[StreamInformation]:
         """Return the streams, which are the same in all parts."""
@@ -244,17 +261,19 @@ class Mixture(Displayed, StreamsByName):
         return min(source.num_chunks for source in self.sources.values())
 
     def _description(self) -> Description:
+        at = self._position()
         rows = [
-            (name, f"{count / _NUM_TURNS:.1%}", counted(self._num_sweeps[name], "sweep"))
+            (name, f"{count / _NUM_TURNS:.1%}", counted(at.num_sweeps[name], "sweep"))
             for name, count in self._counts.items()
         ]
-        title = f"Mixture: step {self._step}, stops {self.stop!r}"
+        title = f"Mixture: step {at.step}, stops {self.stop!r}"
         return Description(title, ("part", "weight", "finished"), rows, has_head=True)
 
     # -------------------------------------------------------------------------------------------- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to continue here: a small dict for JSON."""
+        at = self._position()
         states = {name: source.state_dict() for name, source in self.sources.items()}
         orders = {name: state["order"] for name, state in states.items()}
         return {
@@ -267,10 +286,10 @@ class Mixture(Displayed, StreamsByName):
                 "parts": orders,
             },
             "timeline": {
-                **State(self._step, self._settings, rounds_to_pass=self._steps_to_pass).to_json(),
+                **State(at.step, at.settings, rounds_to_pass=at.steps_to_pass).to_json(),
                 "first_step": self._first_step,
                 "turns": dict(self._counts),
-                "num_sweeps": dict(self._num_sweeps),
+                "num_sweeps": dict(at.num_sweeps),
                 "parts": {name: {"version": state["version"], **changing(state)} for name, state in states.items()},
             },
         }
@@ -285,6 +304,7 @@ class Mixture(Displayed, StreamsByName):
         """
         own, first_step, counts, num_sweeps, parts = self._checked(state)
         before = self._checked(self.state_dict())[-1]
+        at, turns = _Position(own.position, num_sweeps, own.settings, own.rounds_to_pass), _turns(counts)
         try:
             for name, source in self.sources.items():
                 try:
@@ -296,16 +316,11 @@ class Mixture(Displayed, StreamsByName):
                         saved=error.saved,
                         current=error.current,
                     ) from error
+            self._counts, self._turns, self._first_step, self._counted = counts, turns, first_step, at
         except BaseException:
             for name, source in self.sources.items():
                 source.load_state_dict(before[name])
             raise
-        self._counts, self._turns = counts, _turns(counts)
-        self._step, self._first_step, self._num_sweeps = own.position, first_step, num_sweeps
-        self._settings = None
-        if own.settings is not None:
-            self._take_up(*own.settings)
-            self._steps_to_pass = own.rounds_to_pass
 
     def _checked(
         self, state: Mapping[str, Any]
@@ -377,6 +392,42 @@ class Mixture(Displayed, StreamsByName):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _Position(NamedTuple):
+    """A point between two steps of a mixture.
+
+    Attributes:
+        step: Number of the next step.
+        num_sweeps: Sweeps that each part has finished.
+        settings: Size and partition of the last read; None: before the first read.
+        steps_to_pass: Steps of other workers before the next step of this worker.
+    """
+
+    step: int
+    num_sweeps: Mapping[str, int]
+    settings: tuple[Size, Partition] | None = None
+    steps_to_pass: int = 0
+
+    def after(self, name: str, num_sweeps: int) -> _Position:
+        """Return the position after a step that read a part, which then finished a number of sweeps."""
+        passed = {**self.num_sweeps, name: self.num_sweeps[name] + num_sweeps}
+        num_workers = 1 if self.settings is None else _turn_of(self.settings[1])[1]
+        return _Position(self.step + 1, passed, self.settings, (self.steps_to_pass or num_workers) - 1)
+
+
+class _Reading(NamedTuple):
+    """A read of a part that began.
+
+    Attributes:
+        name: The part.
+        counts: What the part had delivered before.
+        at: The position before the step.
+    """
+
+    name: str
+    counts: Delivered
+    at: _Position
 
 
 class MixturePlan(Displayed):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.interrupts import KINDS, Lockstep, interrupted_after, sizes, write_corpora
+from support.interrupts import WITH_MIXTURES, Lockstep, interrupted_after, sizes, write_corpora
 
 _IN_ONE_PROCESS = 20
 
@@ -22,7 +22,7 @@ _IN_ONE_PROCESS = 20
 def interrupt(folder: Path, seed: int, *, first: bool) -> int:
     """Interrupt a source at random moments; return the number of interrupts that reached a call."""
     randomness = random.Random(seed)
-    kind = KINDS[randomness.choice(list(KINDS))]
+    kind = WITH_MIXTURES[randomness.choice(list(WITH_MIXTURES))]
     longest = 10 ** randomness.uniform(-4.5, -2)
 
     def at_random(action):

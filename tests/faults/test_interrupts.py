@@ -13,7 +13,7 @@ import pytest
 from cntkio import CTFDeserializer, read_ctf, write_cbf
 from support.builders import STREAMS
 from support.interrupts import (
-    KINDS,
+    WITH_MIXTURES,
     At,
     Lockstep,
     in_another_thread,
@@ -49,7 +49,7 @@ def never(action: Callable[[], Any]) -> bool:
 
 def moments(name: str = "") -> Iterator[At]:
     """Yield events as long as the previous was reached: all, or in `make test` every 17th, others for each kind."""
-    first = list(KINDS).index(name) if name else 0
+    first = list(WITH_MIXTURES).index(name) if name else 0
     for event_number in itertools.count(first % step(17), step(17)):
         at = At(event_number)
         yield at
@@ -58,20 +58,20 @@ def moments(name: str = "") -> Iterator[At]:
             return
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", WITH_MIXTURES)
 def test_a_first_read_can_be_interrupted_at_every_step(name: str, folder: Path) -> None:
     for at in moments(name):
-        lockstep = Lockstep(KINDS[name], folder, at)
+        lockstep = Lockstep(WITH_MIXTURES[name], folder, at)
         lockstep.read(5)
         lockstep.interrupted = never
         lockstep.close()
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", WITH_MIXTURES)
 def test_later_reads_can_be_interrupted_at_every_step(name: str, folder: Path) -> None:
     # Some of these reads find a minibatch ready, others have to wait, or request another size.
     for first in range(3):
-        lockstep = Lockstep(KINDS[name], folder, never)
+        lockstep = Lockstep(WITH_MIXTURES[name], folder, never)
         of_all_sizes = sizes()
         lockstep.read(next(of_all_sizes))
         for event_number in range(first, 150, step(7)):
@@ -82,9 +82,9 @@ def test_later_reads_can_be_interrupted_at_every_step(name: str, folder: Path) -
         assert lockstep.num_interrupts > 10
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", WITH_MIXTURES)
 def test_a_restore_can_be_interrupted_at_every_step(name: str, folder: Path) -> None:
-    lockstep = Lockstep(KINDS[name], folder, never)
+    lockstep = Lockstep(WITH_MIXTURES[name], folder, never)
     for at in moments(name):
         lockstep.interrupted = never
         for _ in range(2):
@@ -98,7 +98,7 @@ def test_a_restore_can_be_interrupted_at_every_step(name: str, folder: Path) -> 
 def test_a_close_can_be_interrupted_at_every_step(name: str, folder: Path) -> None:
     threads = threading.active_count()
     for at in moments(name):
-        lockstep = Lockstep(KINDS[name], folder, never)
+        lockstep = Lockstep(WITH_MIXTURES[name], folder, never)
         lockstep.read(5)
         lockstep.interrupted = at
         lockstep.close()

@@ -20,6 +20,7 @@ from cntkio import (
     HTKFeatureDeserializer,
     HTKMLFReader,
     MinibatchSource,
+    Mixture,
     StreamDef,
     StreamDefs,
     write_cbf,
@@ -97,7 +98,7 @@ class Kind(NamedTuple):
         partition: The share to read.
     """
 
-    make: Callable[[Path], MinibatchSource]
+    make: Callable[[Path], Any]
     partition: Partition = Partition()
 
 
@@ -119,6 +120,10 @@ def _joined(folder: Path) -> MinibatchSource:
     other = CTFDeserializer(folder / "b.ctf", StreamDefs(y=StreamDef(field="y", shape=1)), chunk_size_in_bytes=30)
     first = CTFDeserializer(folder / "a.ctf", STREAMS, chunk_size_in_bytes=200)
     return MinibatchSource([first, other], max_sweeps=2, trace_level=0)
+
+
+def _mixture(folder: Path) -> Mixture:
+    return Mixture({"a": (_ctf(folder), 2), "b": (_ctf(folder, randomize=False), 1)}, stop="all")
 
 
 def _htk(folder: Path) -> HTKFeatureDeserializer:
@@ -147,6 +152,8 @@ KINDS = {
     ),
     "user-defined, global": Kind(lambda folder: MinibatchSource(Named(), max_sweeps=4)),
 }
+
+WITH_MIXTURES = {**KINDS, "mixture": Kind(_mixture)}
 
 
 def plain(minibatch: Any) -> Any:

@@ -63,6 +63,24 @@ class Standing(NamedTuple):
     num_invalid: int
 
 
+class Delivered(NamedTuple):
+    """Counts of a pipeline's life, which grow with each minibatch that it delivers, and which no restore changes.
+
+    Attributes:
+        num_minibatches: Number of minibatches.
+        num_sweeps: How many of them ended a sweep.
+    """
+
+    num_minibatches: int = 0
+    num_sweeps: int = 0
+
+    def after(self, minibatch: Minibatch | None) -> Delivered:
+        """Return the counts with another minibatch; None: the end of the data."""
+        if minibatch is None:
+            return self
+        return Delivered(self.num_minibatches + 1, self.num_sweeps + minibatch.end_of_sweep)
+
+
 class Epoch(NamedTuple):
     """The request of the last call of `begin_epoch`.
 
@@ -219,6 +237,7 @@ class Pipeline:
     Attributes:
         request: The request of the last read; None: the next request has to be checked again.
         epoch: The epoch that the source delivers.
+        counts: How much was delivered.
     """
 
     def __init__(self, selector: Selects, packer: Packs, name: str = "") -> None:
@@ -228,7 +247,7 @@ class Pipeline:
         self._is_closed = False
         self._lock = ForkLock()
         self._bookmark, self._num_invalid = selector.standing
-        self.epoch = Epoch()
+        self.epoch, self.counts = Epoch(), Delivered()
         self._begin()
 
     def _begin(self) -> None:
@@ -261,13 +280,14 @@ class Pipeline:
                 if not self._ready:
                     self._wait(request)
                 prepared = self._ready.popleft()
+                counts = self.counts.after(prepared.minibatch)
             except BaseException:
                 self.request = self._prepared_for = None
                 raise
             self._num_invalid = prepared.num_invalid
             if prepared.error is not None:
                 raise prepared.error
-            self._bookmark = prepared.bookmark
+            self._bookmark, self.counts = prepared.bookmark, counts
             return prepared.minibatch
 
     def move(self, move: Callable[[], Epoch]) -> None:

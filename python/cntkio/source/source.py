@@ -30,7 +30,7 @@ from cntkio.minibatch import Minibatch, MinibatchData, check_input_map
 from cntkio.source.assembly import Assembly
 from cntkio.source.checkpoint import Checkpoint, Progress
 from cntkio.source.options import SourceOptions
-from cntkio.source.pipeline import Request
+from cntkio.source.pipeline import Delivered, Request
 from cntkio.source.plan import SourcePlan
 from cntkio.source.recipe import Recipe
 from cntkio.streams import StreamInformation, StreamsByName
@@ -392,6 +392,11 @@ class MinibatchSource(Displayed, StreamsByName):
     def has_ended(self) -> bool:
         """True if the data, or the epoch, ended with the minibatch that was delivered last."""
         return self._progress.has_ended
+
+    @property
+    def delivered(self) -> Delivered:
+        """Counts of all minibatches delivered so far, also by interrupted reads. A restore does not change them."""
+        return self._pipeline.counts
 
     # -------------------------------------------------------------------------------------------- checkpoints
 
