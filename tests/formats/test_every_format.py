@@ -20,6 +20,7 @@ from cntkio import (
     KaldiDeserializer,
     StreamDef,
     StreamDefs,
+    SvmlightDeserializer,
     write_cbf,
 )
 from cntkio.formats import Corpus, htk
@@ -36,11 +37,19 @@ Write = Callable[[Path, list[int]], None]
 
 
 class Kind(NamedTuple):
-    """A format: how a file with some keys is written, and the deserializer of one file or of several."""
+    """A format: how a file with some keys is written, and the deserializer of one file or of several.
+
+    Attributes:
+        write: Writes a file.
+        deserializer: Makes the deserializer of one file or of several.
+        is_packed: Whether the file is read where it is if it is compressed.
+        is_in_stores: Whether the file is also read in a store.
+    """
 
     write: Write
     deserializer: Callable[[Any], Any]
-    is_text: bool = False
+    is_packed: bool = False
+    is_in_stores: bool = True
 
 
 def write_ctf_lines(path: Path, keys: list[int]) -> None:
@@ -80,6 +89,10 @@ def write_table(path: Path, keys: list[int]) -> None:
     parquet.write_table(table, path, row_group_size=3, write_page_checksum=True)
 
 
+def write_svmlight(path: Path, keys: list[int]) -> None:
+    path.write_text("".join(f"{key} 1:{key}.5 3:2\n" for key in keys))
+
+
 def write_toy(path: Path, keys: list[int]) -> None:
     path.write_text("".join(f"{key} {key}.5 2\n" for key in keys))
 
@@ -93,18 +106,28 @@ def first_of(names: Any) -> Path:
 
 
 KINDS = {
-    "ctf": Kind(write_ctf_lines, lambda names: CTFDeserializer(names, XY, chunk_size_in_bytes=50), is_text=True),
-    "cbf": Kind(write_binary, CBFDeserializer),
-    "htk": Kind(write_list, lambda names: HTKFeatureDeserializer(StreamDefs(F=StreamDef(scp=names, shape=2)))),
+    "ctf": Kind(write_ctf_lines, lambda names: CTFDeserializer(names, XY, chunk_size_in_bytes=50), is_packed=True),
+    "cbf": Kind(write_binary, CBFDeserializer, is_in_stores=False),
+    "htk": Kind(
+        write_list,
+        lambda names: HTKFeatureDeserializer(StreamDefs(F=StreamDef(scp=names, shape=2))),
+        is_in_stores=False,
+    ),
     "mlf": Kind(
         write_labels,
         lambda names: HTKMLFDeserializer(
             str(first_of(names).with_name("states")), StreamDefs(L=StreamDef(mlf=names, shape=2))
         ),
+        is_in_stores=False,
     ),
-    "kaldi": Kind(write_archive, lambda names: KaldiDeserializer(names, chunk_size_in_bytes=40)),
+    "kaldi": Kind(write_archive, lambda names: KaldiDeserializer(names, chunk_size_in_bytes=40), is_packed=True),
     "parquet": Kind(write_table, tables),
-    "toy": Kind(write_toy, ToyDeserializer, is_text=True),
+    "svmlight": Kind(
+        write_svmlight,
+        lambda names: SvmlightDeserializer(names, zero_based=False, chunk_size_in_bytes=50),
+        is_packed=True,
+    ),
+    "toy": Kind(write_toy, ToyDeserializer, is_packed=True),
 }
 KEYS = [3, 1, 4, 15, 9, 2, 6, 5]
 
@@ -220,15 +243,22 @@ def test_damaged_files_are_read_or_refused_by_name(kind: Kind) -> None:
     assert [message for message in messages if name not in message and ".mfc" not in message] == []
 
 
-@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.is_text], indirect=True)
-def test_a_text_is_the_same_compressed_and_in_a_store(kind: Kind) -> None:
-    text = Path(written(kind)).read_bytes()
-    Path("a.gz").write_bytes(gzip.compress(text))
-    fsspec.filesystem("memory").pipe("memory://every format/a", text)
-    with contextlib.closing(opened(kind, "a")) as plain:
-        expected = contents(plain)
-        for name in ("a.gz", "memory://every format/a"):
-            with contextlib.closing(opened(kind, name)) as other:
-                assert contents(other) == expected
-                assert other.table.keys[:].tolist() == plain.table.keys[:].tolist()
-                assert other.places(np.arange(3)).texts() == [f"{name}:{line}" for line in (1, 2, 3)]
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.is_packed], indirect=True)
+def test_a_compressed_file_is_read_as_the_plain_file(kind: Kind) -> None:
+    Path("a.gz").write_bytes(gzip.compress(Path(written(kind)).read_bytes()))
+    compare(kind, "a.gz")
+
+
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.is_in_stores], indirect=True)
+def test_a_file_in_a_store_is_read_as_a_local_file(kind: Kind) -> None:
+    fsspec.filesystem("memory").pipe("memory://every format/a", Path(written(kind)).read_bytes())
+    compare(kind, "memory://every format/a")
+
+
+def compare(kind: Kind, name: str) -> None:
+    """Compare a file with the file `a`: contents, keys and places."""
+    with contextlib.closing(opened(kind, "a")) as plain, contextlib.closing(opened(kind, name)) as other:
+        assert contents(other) == contents(plain)
+        assert other.table.keys[:].tolist() == plain.table.keys[:].tolist()
+        texts = [place.replace("a:", f"{name}:") for place in plain.places(np.arange(3)).texts()]
+        assert other.places(np.arange(3)).texts() == texts

@@ -72,19 +72,29 @@ def archives() -> Iterator[bytes]:
             yield path.read_bytes()
 
 
-def parquet() -> Iterator[bytes]:
+def tables() -> Iterator[bytes]:
+    """Tables in each kind of file, with each kind of column."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     lists = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(8, dtype=np.float32)), 2)
-    table = pa.table({"key": pa.array([1, 2, 3, 4], pa.uint64()), "x": lists, "y": pa.array([[1.0], [], [2.0], [3.0]])})
-    whole = io.BytesIO()
-    pq.write_table(table, whole)
-    yield whole.getvalue()
-    whole = io.BytesIO()
-    with pa.ipc.new_file(whole, table.schema) as writer:
-        writer.write_table(table)
-    yield whole.getvalue()
+    numbers = pa.table(
+        {"key": pa.array([1, 2, 3, 4], pa.uint64()), "x": lists, "y": pa.array([[1.0], [], [2.0], [3.0]])}
+    )
+    kind = pa.struct([("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float64()))])
+    entries = pa.array([[{"indices": [1, 8], "values": [0.5, 2]}], [], [{"indices": [], "values": []}]], pa.list_(kind))
+    words = pa.table({"key": ["b", "a", "c"], "s": entries, "n": [1, None, 3]})
+    classes = pa.table({"word": pa.array(["b", "a", "b"]).dictionary_encode(), "w": [[1, 2], [3], [2**60]]})
+    for table in (numbers, words, classes):
+        for packing in ("snappy", "none"):
+            whole = io.BytesIO()
+            pq.write_table(table, whole, row_group_size=2, compression=packing)
+            yield whole.getvalue()
+        for new in (pa.ipc.new_file, pa.ipc.new_stream):
+            whole = io.BytesIO()
+            with new(whole, table.schema) as writer:
+                writer.write_table(table, max_chunksize=2)
+            yield whole.getvalue()
 
 
 def binary_labels() -> bytes:
@@ -150,7 +160,7 @@ def python(target: str) -> Iterator[bytes]:
             yield from (json.dumps([*path, value]).encode() for value in (None, -1, 2**70, [], "x", 1e999, {}))
         yield b"null"
     elif target == "tables":
-        yield from parquet()
+        yield from tables()
     elif target == "converters":
         yield b"a b\nc\n\0a\nb\nc\n"
         yield b"0.5 1.25 2\n3 4 0\n"

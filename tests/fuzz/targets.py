@@ -16,6 +16,7 @@ from cntkio import (
     CheckpointError,
     CntkIoError,
     CTFDeserializer,
+    FormatError,
     HTKFeatureDeserializer,
     HTKMLFBinaryDeserializer,
     HTKMLFDeserializer,
@@ -27,7 +28,7 @@ from cntkio import (
 )
 from cntkio.config.files import configuration
 from cntkio.config.reading import read_section, readers_of
-from cntkio.convert import txt_to_ctf, uci_to_ctf
+from cntkio.convert import pieces_of, txt_to_ctf, uci_to_ctf
 from cntkio.formats import htk, mlf
 from cntkio.formats.table import SequenceTable
 from cntkio.source.join import join
@@ -256,16 +257,23 @@ def changed(value: Any, path: list[Any], to: Any) -> Any:
 
 
 def tables(folder: Path) -> Target:
-    """A Parquet or an Arrow file."""
-    import cntkio.arrow
+    """A Parquet or an Arrow file, read as a corpus and as a table of the writers. Errors name the file."""
+    from cntkio.arrow import ArrowDeserializer, read
 
     def run(data: bytes) -> None:
-        path = folder / ("a.parquet" if data[:1] == b"P" else "a.arrow")
+        path = folder / "a.table"
         path.write_bytes(data)
-        with our_errors():
-            source = cntkio.arrow.read(path)
-            with MinibatchSource(source, max_sweeps=1, randomize=False) as opened:
-                opened.next_minibatch(10)
+        options: dict[str, Any] = {"shapes": {"s": 9}} if b"indices" in data else {}
+        for nulls in ("error", "drop"):
+            try:
+                loaded(ArrowDeserializer(path, nulls=nulls, **options))  # type: ignore[arg-type]
+            except FormatError as error:
+                assert error.path == str(path), error
+            except (CntkIoError, OSError, MemoryError):
+                pass
+        with our_errors(), pieces_of(read(path, **options)) as pieces:
+            for _ in pieces.pieces:
+                pass
 
     return run
 

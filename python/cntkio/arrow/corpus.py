@@ -41,7 +41,10 @@ from cntkio.streams import StorageFormat, StreamInformation, num_values
 
 _ROWS_AT_ONCE = 4096
 _BYTES_AT_ONCE = 16 << 20
-_DAMAGE = (pa.ArrowException, UnicodeDecodeError, OverflowError, EOFError, OSError, ValueError, TypeError, KeyError)
+_DAMAGE = (
+    pa.ArrowException, UnicodeDecodeError, OverflowError, EOFError, StopIteration, OSError, ValueError, TypeError,
+    KeyError,
+)  # fmt: skip
 
 
 class Table(NamedTuple):

@@ -288,7 +288,10 @@ class _ArrowStream:
         self._places: list[int] = []
         with reading(path, "schema"):
             messages = ipc.MessageReader.open_stream(pa.PythonFile(reader, "r"))
-            self.schema = checked_schema(ipc.read_schema(messages.read_next_message()))
+            first = messages.read_next_message()
+            if first.type != "schema":  # pyarrow takes the bytes of any message for a schema
+                raise FormatError(f"it begins with a message of the type {first.type}; expected a schema", path=path)
+            self.schema = checked_schema(ipc.read_schema(first))
         with reading(path, f"batch {len(self._places)}"):
             while True:
                 place = reader.tell()
