@@ -105,6 +105,8 @@ const NUM_TRIED: usize = 64;
 const NUM_TRIED_FOR_CLASSES: usize = 512;
 /// Bytes that are examined at a time, so that they stay in the cache.
 const BYTES_AT_ONCE: usize = 64 << 10;
+/// Bits for each number among which repeated numbers are found: a number is alone with its bit with a chance of 15 to 16.
+const BITS_OF_A_NUMBER: usize = 16;
 /// Bytes that are worth a thread's turn.
 const BYTES_OF_A_PART: usize = 1 << 20;
 /// Seeds differ between the forms of numbers, in which the same bytes have different meanings.
@@ -718,6 +720,37 @@ pub fn hashes(bytes: &[u8], size: usize, bounds: &[i64], seeds: &[u64]) -> Optio
     bounds.par_windows(2).zip(seeds).with_min_len(at_once).map(hash).collect()
 }
 
+/// The places of all numbers that occur more than once, in the order of the numbers and then of the places.
+///
+/// A number's high bits choose a bit. Numbers that are alone with their bit, mostly all of them, are not sorted.
+#[must_use]
+pub fn repeated(numbers: &[u64]) -> Vec<i64> {
+    let shift = 64 - (BITS_OF_A_NUMBER * numbers.len().max(1)).next_power_of_two().ilog2().max(6);
+    let num_words = 1 << (64 - shift - 6);
+    let place = |number: u64| ((number >> shift >> 6) as usize, 1u64 << (number >> shift & 63));
+    let [mut seen, mut seen_again] = [0, 1].map(|_| {
+        let mut words: Vec<u64> = memory::with_room(num_words);
+        words.resize(num_words, 0);
+        words
+    });
+    for (word, bit) in numbers.iter().map(|&number| place(number)) {
+        seen_again[word] |= seen[word] & bit;
+        seen[word] |= bit;
+    }
+    let may_be_repeated = |&(_, &number): &(usize, &u64)| {
+        let (word, bit) = place(number);
+        seen_again[word] & bit != 0
+    };
+    let candidates = || numbers.iter().enumerate().filter(may_be_repeated);
+    let mut sorted: Vec<(u64, i64)> = memory::with_room(candidates().count());
+    sorted.extend(candidates().map(|(at, &number)| (number, at as i64)));
+    sorted.sort_unstable();
+    let groups = || sorted.chunk_by(|one, next| one.0 == next.0).filter(|group| group.len() > 1);
+    let mut places = memory::with_room(groups().map(<[_]>::len).sum());
+    places.extend(groups().flatten().map(|&(_, place)| place));
+    places
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -827,6 +860,19 @@ mod tests {
             }
         }
         assert_eq!(f32::range(&[]), Range::NOTHING);
+    }
+
+    #[test]
+    fn repeated_numbers_are_found_with_all_their_places() {
+        assert_eq!(repeated(&[]), []);
+        assert_eq!(repeated(&[7]), []);
+        assert_eq!(repeated(&[u64::MAX, 3, 0, 3, u64::MAX, 5, 3]), [1, 3, 6, 0, 4]);
+        // The high bits are equal, so all numbers have the same bit.
+        assert_eq!(repeated(&[1, 2, 3, 2]), [1, 3]);
+        let mut numbers: Vec<u64> = (0..10_000u64).map(|number| number.wrapping_mul(FULL_WIDTH)).collect();
+        assert_eq!(repeated(&numbers), []);
+        numbers[9_000] = numbers[17];
+        assert_eq!(repeated(&numbers), [17, 9_000]);
     }
 
     #[test]

@@ -71,7 +71,7 @@ mod _core {
     use super::pool::begin_in_fork;
 
     #[pymodule_export]
-    use super::survey::{StreamFigures, hashes, survey};
+    use super::survey::{StreamFigures, hashes, repeated, survey};
 
     #[pymodule_export]
     use super::text::{Dictionary, svmlight_write, text_numbers, text_tokens, text_write};

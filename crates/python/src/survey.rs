@@ -2,7 +2,7 @@
 
 use crate::chunk::{Chunk, refused};
 use crate::pool::{detached, pool};
-use cntkio_core::survey::{Figures, Wanted, hashes as hashes_of, survey as survey_of};
+use cntkio_core::survey::{Figures, Wanted, hashes as hashes_of, repeated as repeated_in, survey as survey_of};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -99,4 +99,14 @@ pub(crate) fn hashes<'py>(
     let found = detached(py, || pool.install(|| hashes_of(bytes, size, bounds, seeds)))?;
     let found = found.ok_or_else(|| PyValueError::new_err("the bounds do not fit the bytes"))?;
     Ok(found.into_pyarray(py))
+}
+
+/// The places of all numbers that occur more than once: see `survey::repeated`.
+#[pyfunction]
+pub(crate) fn repeated<'py>(
+    py: Python<'py>,
+    numbers: PyReadonlyArray1<'py, u64>,
+) -> PyResult<Bound<'py, PyArray1<i64>>> {
+    let numbers = numbers.as_slice()?;
+    Ok(detached(py, || repeated_in(numbers))?.into_pyarray(py))
 }

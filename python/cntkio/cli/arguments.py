@@ -357,7 +357,7 @@ def _add_reading_options(option: Callable[..., Any], *chunk_size: str) -> None:
         *chunk_size,
         metavar="BYTES",
         type=_positive,
-        help="bytes of a text in a chunk, also of a binary corpus that is written (32 MiB; check: 4 MiB)",
+        help="bytes of a text in a chunk, also of a binary corpus that is written (32 MiB; check: 16 MiB)",
     )
     option("--keys", choices=get_args(KeysOf), help="keys of several texts: ids, or file and id (unique)")
     option("--prefix", metavar="TEXT", help="text to put before each path of a list of features")

@@ -13,11 +13,12 @@ from cntkio.cli.show import FINE, described, inputs_of, progress_bar, show_json
 from cntkio.convert import FileFormat, Progress, format_of_name, pieces_of, read_header_file, txt_to_ctf, uci_to_ctf
 from cntkio.convert.files import Merged, Selected, divided, write_file
 from cntkio.convert.several_files import files_of
-from cntkio.corpora import CHUNK_SIZE, SURVEYED_AT_ONCE, Described
+from cntkio.corpora import CHUNK_SIZE, Described
 from cntkio.errors import ConfigError
 
 FORMATS = get_args(FileFormat)
 """Formats that can be written."""
+_SHUFFLED_AT_ONCE = 4 << 20  # bytes of a chunk; a seed's order depends on it
 
 
 def convert(options: Namespace) -> int:
@@ -36,7 +37,7 @@ def convert(options: Namespace) -> int:
         for target in targets:
             if any(file.has(target) for file in files):
                 raise ConfigError(f"{target} is the file to read; convert never changes its input", key="output")
-        chunk_size = SURVEYED_AT_ONCE if options.shuffle else CHUNK_SIZE
+        chunk_size = _SHUFFLED_AT_ONCE if options.shuffle else CHUNK_SIZE
         corpora = [one for file in files for one in described(options, file, chunk_size_in_bytes=chunk_size)]
         if len(corpora) > len(files):
             raise ConfigError(f"{files[0].name} has several readers; expected one", key="source")

@@ -182,7 +182,7 @@ def _write(target: Path, pieces: Iterable[bytes], doing: str) -> None:
 
 CHUNK_SIZE = 32 << 20
 """Bytes of a chunk of a text."""
-SURVEYED_AT_ONCE = 4 << 20
+SURVEYED_AT_ONCE = 16 << 20
 """Bytes of a chunk of a text whose values are only examined: the arrays of each chunk reuse the memory of the last."""
 # The pass that makes the index of a text also parses these bytes, so that they are read only once.
 IN_ORDER = Opening(ahead=Ahead(64 << 20))

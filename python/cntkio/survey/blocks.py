@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,11 @@ class Block:
         return in_arrays(self.infos, self.num_sequences, [self.loaded.chunk], end_of_sweep=False)
 
     @cached_property
+    def longest(self) -> npt.NDArray[np.uint32]:
+        """The number of samples of each sequence in its longest stream."""
+        return reduce(np.maximum, self.lengths)
+
+    @cached_property
     def lengths(self) -> list[npt.NDArray[np.uint32]]:
         """The number of samples of each sequence, for each stream."""
         return [self.loaded.chunk.lengths(index) for index in range(len(self.infos))]
@@ -79,6 +84,9 @@ def blocks(corpus: Corpus, mend: Mend | None = None, progress: Progress | None =
             )
             keys = corpus.table.keys[sequences] if loaded.sequences is not None else corpus.table.keys[first:last]
         num_done += len(sequences)
-        yield Block(corpus.streams, sequences, keys, loaded)
+        block = Block(corpus.streams, sequences, keys, loaded)
+        del loaded  # the caller decides how long the chunk is in memory
+        yield block
+        del block
         if progress is not None:
             progress(num_done, max(num_done, corpus.table.num_sequences))

@@ -89,7 +89,7 @@ def check(
         strict: Turn warnings about a text, a binary corpus or features into errors.
         max_errors: Errors of a text to find one by one; in a chunk that exceeds this number, only the first further
             error of each sequence is found. None: find all.
-        chunk_size_in_bytes: Chunk size of a text; about as much memory is in use. None: 4 MiB.
+        chunk_size_in_bytes: Chunk size of a text; about as much memory is in use. None: 16 MiB.
         keys: Keys of several texts, as for `CTFDeserializer`.
         prefix: Text to put before each path of a list of features.
         mapping: For a label file: the file with the names of its labels; None: the names in the label file.
@@ -559,6 +559,7 @@ def _check_part(
             events.fold()
             contents.add(block, events.unsound)
             num_seen += block.num_sequences
+            del block  # the next chunk uses its memory
         num_sequences = corpus.table.num_sequences or num_seen
         contents.end(num_sequences)
         call.findings.num_sequences += num_sequences

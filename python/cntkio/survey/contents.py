@@ -315,8 +315,7 @@ class _LengthCheck:
         """Examine a block, except for the sequences with these keys: their errors may explain missing samples."""
         if len(self._unequal) < 2:
             return
-        all_lengths = block.lengths
-        longest = reduce(np.maximum, all_lengths)
+        all_lengths, longest = block.lengths, block.longest
         # An incomplete sequence is an error of its format.
         is_long = (longest > 1) & (reduce(np.minimum, all_lengths) > 0)
         num_long = int(is_long.sum())
@@ -364,7 +363,7 @@ class Contents:
         hashes, figures = _core.survey(block.loaded.chunk, wanted, num_threads())
         for (index, check), found in zip(checks, figures, strict=True):
             check.add(block, index, found, corpus)
-        self._hashed.append((first + block.sequences, hashes, reduce(np.maximum, block.lengths)))
+        self._hashed.append((first + block.sequences, hashes, block.longest))
         self._lengths.add(block, corpus, unsound)
 
     def report(self, findings: Findings) -> None:
@@ -381,7 +380,7 @@ class Contents:
             are_neighbours = len(sequences) and sequences[-1] - sequences[0] == len(sequences) - 1
             at = slice(int(sequences[0]), int(sequences[-1]) + 1) if are_neighbours else sequences
             all_hashes[at], all_lengths[at] = hashes, lengths
-        return Sequences(all_hashes, np.outer(all_lengths, bits), self._corpora)
+        return Sequences(all_hashes, ((all_lengths, bits),), self._corpora)
 
 
 class Sequences(NamedTuple):
@@ -389,42 +388,42 @@ class Sequences(NamedTuple):
 
     Attributes:
         hashes: A hash of each sequence; 0 where it could not be read.
-        bits: About how many bits of information each sequence has, in measured values and in symbols.
+        sizes: Of each corpus that is joined: the number of samples of each sequence, and about how many bits of
+            information a sample has, in measured values and in symbols.
         corpora: The corpora that belong together, each with the index of its first sequence.
     """
 
     hashes: _U64
-    bits: npt.NDArray[Any]
+    sizes: tuple[tuple[npt.NDArray[np.uint32], npt.NDArray[np.float64]], ...]
     corpora: Sequence[tuple[int, Placed]]
 
     def joined(self, partners: npt.NDArray[Any], other: Sequences, others: npt.NDArray[Any]) -> Sequences:
         """Return the sequences that are joined with sequences of another corpus. Places are not kept."""
         hashes = self.hashes[partners] * np.uint64(0x9E3779B97F4A7C15) ^ other.hashes[others]
-        return Sequences(hashes, self.bits[partners] + other.bits[others], ())
+        sizes = ((lengths[at], bits) for one, at in ((self, partners), (other, others)) for lengths, bits in one.sizes)
+        return Sequences(hashes, tuple(sizes), ())
+
+    def _bits(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Return about how many bits of information sequences have, in measured values and in symbols."""
+        return sum((np.outer(lengths[sequences], bits) for lengths, bits in self.sizes), np.zeros((1, 2)))
 
     def _case(self, index: int) -> Finding:
         first, corpus = next(pair for pair in reversed(self.corpora) if pair[0] <= index)
         return Finding("equal-sequences", "", **corpus.place(index - first))
 
-    def _judged(self) -> npt.NDArray[np.int64]:
-        """Return the sequences that are hardly equal by chance."""
-        return np.flatnonzero((self.bits[:, 0] + self.bits[:, 1] >= _LEAST_BITS) & (self.hashes != 0))
+    def _judged(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return those of some sequences that are hardly equal by chance."""
+        is_judged: npt.NDArray[np.bool_] = (self._bits(sequences).sum(1) >= _LEAST_BITS) & (self.hashes[sequences] != 0)
+        return sequences[is_judged]
 
     def report(self, findings: Findings) -> None:
         """Report sequences that are equal."""
-        judged = self._judged()
-        # Sorting the hashes alone takes little time, and almost always shows that all differ.
-        ordered = np.sort(self.hashes if len(judged) == len(self.hashes) else self.hashes[judged])
-        repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-        if not len(repeated):
-            return
-        judged = judged[np.isin(self.hashes[judged], repeated)]
-        order = judged[np.argsort(self.hashes[judged], kind="stable")]
+        order = self._judged(_core.repeated(self.hashes))
         is_equal = self.hashes[order[1:]] == self.hashes[order[:-1]]
         copies = np.sort(order[1:][is_equal])
         # People say a sentence twice, but two measurements never have the same values.
         if len(copies) < _MOST_BY_CHANCE * len(self.hashes):
-            copies = copies[self.bits[copies, 0] >= _LEAST_BITS]
+            copies = copies[self._bits(copies)[:, 0] >= _LEAST_BITS]
         if not len(copies) or not self.corpora:
             return
         index = int(copies[0])
@@ -434,8 +433,8 @@ class Sequences(NamedTuple):
 
     def report_overlap(self, other: Sequences, name: str, findings: Findings) -> None:
         """Report sequences of this corpus that are also in another corpus, which has this name."""
-        judged = self._judged()
-        common = judged[np.isin(self.hashes[judged], other.hashes[other._judged()])]
+        judged, others = (one._judged(np.arange(len(one.hashes))) for one in (self, other))
+        common = judged[np.isin(self.hashes[judged], other.hashes[others])]
         message = f"{counted(len(common), 'sequence')} of {len(self.hashes):,} in {name}, too"
         self._report(
             "overlap", message.replace(" in ", " are in " if len(common) > 1 else " is in ", 1), common, findings
