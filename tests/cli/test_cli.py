@@ -273,6 +273,10 @@ def test_convert_reads_a_text_in_chunks_of_the_requested_size() -> None:
         (["examples/iris/iris.ctf", "examples/iris/../iris/iris.ctf"], "convert never changes its input"),
         (["examples/iris/*.ctf", "examples/iris/iris.ctf"], "convert never changes its input"),
         (["--split", "0.5,0.5", "examples/iris/iris.ctf", "a.ctf", "./a.ctf"], "a file to write is named twice"),
+        (
+            ["--merge", "examples/iris/iris.ctf", "examples/iris/../iris/iris.ctf", "a.ctf"],
+            "--merge: examples/iris/../iris/iris.ctf is named twice; expected each file once",
+        ),
     ],
 )
 def test_convert_needs_two_files_and_a_known_format(

@@ -252,6 +252,19 @@ def test_a_strange_file_under_the_name_of_a_block_is_not_used(tmp_path: Path, ki
     assert kind == "folder" or (block.lstat().st_uid == os.geteuid() and block.read_bytes() == content)
 
 
+def test_a_file_that_is_not_a_block_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    private(tmp_path / "cache")
+    block = blocks_in(tmp_path / "cache")[0]
+    block.write_bytes(b"precious")
+    for _ in range(2):
+        assert read(cached(tmp_path / "cache"), 0, len(CONTENT)) == CONTENT
+    assert block.read_bytes() == b"precious"
+    assert "is not a block; it is left alone" in caplog.text
+    block.write_bytes(b"")  # as after a power failure
+    assert read(cached(tmp_path / "cache"), 0, len(CONTENT)) == CONTENT
+    assert read(cached(tmp_path / "cache"), 0, BLOCK) == CONTENT[:BLOCK] and len(block.read_bytes()) > BLOCK
+
+
 def give_away(path: Path) -> None:
     """Give a file or a folder to another user."""
     try:

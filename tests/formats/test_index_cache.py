@@ -297,6 +297,24 @@ def test_hostile_headers_cause_no_error(tmp_path: Path) -> None:
         assert cached.read() == plain
 
 
+def test_a_header_beyond_the_file_or_16_mb_is_not_read(cached: Cached, caplog: pytest.LogCaptureFixture) -> None:
+    plain, path = cached.read(), cached.cache
+    whole = path.read_bytes()
+    longest = (1 << 24) - 32
+    for size, is_used in ((longest, True), (longest + 1, False)):
+        caplog.clear()
+        padded = with_header(whole, lambda header, size=size: json.dumps(header).encode().ljust(size))
+        path.write_bytes(padded)
+        assert cached.read() == plain
+        assert (path.read_bytes() == padded) is is_used
+        assert ("its header has an impossible length" in caplog.text) is not is_used
+    for size in (len(whole) - 31, 2**64 - 1):
+        caplog.clear()
+        path.write_bytes(whole[:16] + struct.pack("<Q", size) + whole[24:])
+        assert cached.read() == plain
+        assert "its header has an impossible length" in caplog.text
+
+
 def test_hostile_facts_raise_no_error_but_a_mismatch(tmp_path: Path) -> None:
     cached = Cached(tmp_path / "data", b"7 |x 1 0\n" + TEXTS["ids"] + b"7 |x 1 0\n")
     cached.read()

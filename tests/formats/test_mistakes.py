@@ -128,6 +128,10 @@ def test_a_tilde_in_a_path_is_explained(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("HOME", "/home/me")
     with pytest.raises(FileNotFoundError, match="'~' is expanded by shells only: write '/home/me/a.ctf'"):
         read(cntkio.CTFDeserializer("~/a.ctf", StreamDefs(x=StreamDef(field="x", shape=2))))
+    with pytest.raises(FileNotFoundError, match="'~' is expanded by shells only: write '/home/me/b.cntk'"):
+        cntkio.read_config("~/b.cntk")
+    with pytest.raises(FileNotFoundError, match="'~' is expanded by shells only: write '/home/me/c/d.ctf'; no file"):
+        cntkio.write_ctf("~/c/d.ctf", {"x": np.eye(2)})
 
 
 INPUT = "input = [ x = [ dim = 2 ; format = dense ] ; y = [ dim = 3 ; format = sparse ] ]"

@@ -480,6 +480,13 @@ def test_a_store_that_cannot_be_listed_is_named(server: RangeServer) -> None:
         CTFDeserializer(f"{server.url}/d/*.ctf", X).open()
 
 
+def test_a_url_with_a_query_is_a_file_even_if_the_server_cannot_be_reached(server: RangeServer) -> None:
+    with pytest.raises(FileNotFoundError, match=r"No such object.*none\.ctf"):
+        CTFDeserializer(f"{server.url}/none.ctf?id=1", X).open()
+    with pytest.raises(OSError, match=r"Cannot read its facts \(.*a\.ctf"):
+        CTFDeserializer("http://127.0.0.1:1/a.ctf?id=1", X, remote=Remote(num_retries=0)).open()
+
+
 def test_a_missing_fsspec_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(ConfigError, match=r"needs fsspec, which is not installed: pip install fsspec$"):

@@ -180,7 +180,7 @@ def test_random_texts_are_read_as_by_the_slow_reader(seed: int, tmp_path: Path) 
         ("1 2:1 3:1 1:3", 11, "index 1 is not above the index before it"),
         ("1 0:1", 3, "index 0; expected 1 to 5"),
         ("1 1:1 6:1", 7, "index 6; expected 1 to 5"),
-        ("1 99999999999999999999:1", 3, "index 18446744073709551615; expected 1 to 5"),
+        ("1 99999999999999999999:1", 3, "5; expected 1 to 5 (2^64 - 1 stands for every larger number)"),
         ("1 1:2x", 6, "'x' in a number"),
         ("1 1:1_0", 6, "'_' in a number"),
         ("1 1:", 5, "byte 0x0A in a number"),
@@ -200,6 +200,12 @@ def test_an_error_names_its_place(line: str, column: int, words: str, tmp_path: 
         read_svmlight(path, num_features=5, zero_based=False)
     assert (caught.value.line, caught.value.column, caught.value.sequence) == (3, column, 1)
     assert words in str(caught.value)
+
+
+def test_an_index_beyond_64_bits_does_not_change_the_first_index(tmp_path: Path) -> None:
+    path = written(tmp_path / "a", f"1 {2**64}:2\n")
+    with pytest.raises(FormatError, match=rf"index {2**64 - 1}; expected 1 to {2**31 - 1} "):
+        read_svmlight(path)
 
 
 @pytest.mark.parametrize(

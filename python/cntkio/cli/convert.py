@@ -34,6 +34,9 @@ def convert(options: Namespace) -> int:
     if options.header is not None:
         options.stream = list(read_header_file(options.header).items())
     with inputs_of(options, sources) as files, ExitStack() as stack:
+        for number, file in enumerate(files):
+            if any(file.has(Path(name)) for other in files[:number] for name in other.files or [other.name]):
+                raise ConfigError(f"--merge: {file.name} is named twice; expected each file once", key="merge")
         for target in targets:
             if any(file.has(target) for file in files):
                 raise ConfigError(f"{target} is the file to read; convert never changes its input", key="output")

@@ -14,6 +14,7 @@ This module opens no file except for configuration files.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -21,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cntkio.config.language import BLANKS, Position, Section, Text, Value, folded_key, logger, without_comment
 from cntkio.errors import ConfigError
+from cntkio.formats.names import hint_on_home
 from cntkio.hints import did_you_mean
 
 _MOST_CHARACTERS = 4 << 20
@@ -182,7 +184,11 @@ def _included(
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
-    if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):  # noqa: PTH112, PTH116 - any bytes
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - any bytes
+    except FileNotFoundError as error:
+        raise FileNotFoundError(errno.ENOENT, f"{error.strerror}{hint_on_home(path)}", path) from None
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise ConfigError(f"{path} is not a regular file", path=path)
     with open(path, "rb") as file:
         content = file.read(_MOST_CHARACTERS + 1)

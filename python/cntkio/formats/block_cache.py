@@ -143,6 +143,9 @@ class CacheFolder:
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file. If somebody has removed the folder, it is made again."""
+        if self._is_foreign(name):
+            logger.warning("%s: is not a block; it is left alone, and this block is not kept", self.path / name)
+            return
         for is_last in (False, True):
             within, folder = self._at(name)
             try:
@@ -153,6 +156,15 @@ class CacheFolder:
                 if is_last or os.path.lexists(self.path):
                     raise
                 self._open()
+
+    def _is_foreign(self, name: str) -> bool:
+        """Return whether the name of a block belongs to a file of this user that is not a block."""
+        try:
+            with self._opened(name) as file:
+                found = file.read(_HEADER)
+        except OSError:
+            return False  # missing, a link, a pipe or a file of another user, which the block replaces
+        return name != _MARKER and bool(found) and not found.startswith(_MAGIC)
 
     def make_room(self, num_bytes: int) -> bool:
         """Remove the least recently used files; return whether a new file then stays within the limit."""

@@ -290,7 +290,7 @@ class IndexCache:
                 raise _UnfitCacheError("it is not an index cache of this version")
             size, check_sum = _SIZE_AND_SUM.unpack(start[len(_MAGIC) :])
             if begin + size > min(_MOST_HEADER, status.st_size):
-                raise DamagedCacheError("it is cut off")
+                raise DamagedCacheError("its header has an impossible length")
             text = _core.file_read(number, begin, size)
             if sum_of(text) != check_sum:
                 raise DamagedCacheError("its header is damaged")

@@ -61,3 +61,11 @@ def shown_pattern(pattern: str) -> str:
     """
     head, mark, query = pattern.partition("?")
     return shown(pattern) if "=" in query else shown(head) + mark + query
+
+
+def hint_on_home(path: str | os.PathLike[str]) -> str:
+    """Return advice for a path that begins with "~", as the end of a message; empty for other paths."""
+    name = os.fspath(path)
+    if not name.startswith("~"):
+        return ""
+    return f"; '~' is expanded by shells only: write {os.path.expanduser(name)!r}"  # noqa: PTH111 - may be unknown

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from cntkio.formats.names import as_url, is_remote
+from cntkio.formats.names import as_url, hint_on_home, is_remote
 
 AnyPath = str | os.PathLike[str]
 UNNAMED: int | None = getattr(os, "O_TMPFILE", None)  # None: the system has no files without a name
@@ -129,5 +129,7 @@ def _explained(path: Path, num_bytes: int = 0) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)):
             with contextlib.suppress(OSError):
                 what += f" after {num_bytes:,} bytes, with {shutil.disk_usage(path.parent).free:,} bytes free"
+        if error.errno == errno.ENOENT:
+            what += hint_on_home(path)
         what += "; the old file is unchanged" if os.path.lexists(path) else "; no file was made"
         raise OSError(error.errno, what, os.fspath(path)) from None

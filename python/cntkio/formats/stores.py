@@ -56,6 +56,8 @@ from cntkio.formats.text_input import filled
 # The names under which stores report values that change with the content; the most reliable come first.
 _VERSIONS = ("versionid", "version", "generation", "etag", "contentmd5", "md5hash", "digest", "crc32c")
 _LONGEST_REASON = 300
+# Without wildcards, except for the question mark before the query.
+_WITH_QUERY = re.compile(r"https?://[^?*\[{]*\?[^*\[{=]*=[^*\[{]*", re.IGNORECASE)
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(?:\d+|\*)", re.IGNORECASE)
 _TIMES = ("lastmodified", "mtime", "modified", "updated", "created")
 
@@ -201,7 +203,8 @@ class RemoteFiles:
         try:
             stored_object(path, self._remote).facts()
         except OSError:
-            return False
+            # Opening it says what is wrong with a URL that has a query, and tries again.
+            return _WITH_QUERY.fullmatch(path) is not None
         return True
 
     def is_folder(self, path: str) -> bool:

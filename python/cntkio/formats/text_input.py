@@ -35,7 +35,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import Workers, num_threads
 from cntkio.errors import CorpusError, FormatError
-from cntkio.formats.names import as_url, is_remote, shown
+from cntkio.formats.names import as_url, hint_on_home, is_remote, shown
 from cntkio.hints import near_name
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -442,8 +442,8 @@ def hint_on_missing(path: Path) -> str:
     """Return advice for a path that does not exist, as the end of a message."""
     if path.is_symlink():
         return f"; it is a link to {str(path.readlink())!r}, which does not exist"
-    if str(path).startswith("~"):
-        return f"; '~' is expanded by shells only: write {os.path.expanduser(path)!r}"  # noqa: PTH111 - may be unknown
+    if hint := hint_on_home(path):
+        return hint
     missing = path
     while not missing.parent.exists():
         missing = missing.parent

@@ -157,10 +157,11 @@ fn scan_line(line: &[u8], label: usize, facts: &mut Facts) -> Option<u64> {
     query
 }
 
-/// The index that some digits are, at most 2^64 - 1.
+/// The index that some digits are, at most 2^64 - 2.
 #[inline]
 fn index_in(digits: &[u8]) -> u64 {
-    digits.iter().fold(0u64, |index, digit| index.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
+    let add = |index: u64, digit: &u8| index.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+    digits.iter().fold(0, add).min(u64::MAX - 1)
 }
 
 /// The whole number that a text is, if it fits 64 bits.
