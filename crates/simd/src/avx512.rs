@@ -30,7 +30,7 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
 use crate::bytes;
-use crate::forms::{LineForm, MAX_NUMBERS, MAX_STEPS, SparseColumn, SparseForm, Step};
+use crate::forms::{MAX_STEPS, SparseColumn, SparseForm, Step};
 use crate::functions::Functions;
 use crate::prefetch::{opaque, prefetch, prefetch_from};
 use crate::scalar::{self, ends_sample};
@@ -41,8 +41,6 @@ pub(crate) static KERNEL: Functions = Functions {
     dense_f32,
     sparse_f32,
     sparse_lines,
-    line_form,
-    lines_of_form,
     line_ends,
     widen_u8,
     widen_u16,
@@ -1031,104 +1029,4 @@ fn floats_le(bytes: &[u8], destination: &mut [MaybeUninit<f32>]) {
 with_avx512! {
 fn floats_be(bytes: &[u8], destination: &mut [MaybeUninit<f32>]) {
     bytes::floats_be(bytes, destination);
-} }
-
-/// A line that ends within a block, split into its numbers and the rest.
-struct Line {
-    /// Position after the LF.
-    end: usize,
-    /// The block's bytes minus the character `0`.
-    digits: __m512i,
-    /// Bytes of numbers, one bit for each.
-    number: u64,
-    /// First bytes of numbers, one bit for each.
-    starts: u64,
-    /// The line without its numbers.
-    skeleton: __m512i,
-    /// Bit k is set if a number stands before byte k of the skeleton.
-    number_positions: u64,
-}
-
-with_avx512! {
-/// The line at `at`, if it ends within a block and has at most 8 numbers, each of at most 8 digits.
-#[inline]
-fn line(bytes: &[u8], at: usize) -> Option<Line> {
-    let text = load(bytes, at);
-    let digits = _mm512_sub_epi8(text, _mm512_set1_epi8(b'0' as i8));
-    let digit = _mm512_cmplt_epu8_mask(digits, _mm512_set1_epi8(10));
-    let line_feed = equal(text, b'\n');
-    let before_numbers = equal(text, b' ') | equal(text, b'\t') | equal(text, b':');
-    if line_feed == 0 {
-        return None;
-    }
-    let size = _tzcnt_u64(line_feed) as usize + 1;
-    let inside = below(size);
-    // A run of digits that starts elsewhere belongs to a word. Adding its first bit carries through all its bits, which
-    // removes the run.
-    let foreign = digit & !(digit << 1) & !(before_numbers << 1 | 1);
-    let number = digit & digit.wrapping_add(foreign) & inside;
-    let starts = number & !(number << 1);
-    let runs_of_2 = number & (number << 1);
-    let runs_of_4 = runs_of_2 & (runs_of_2 << 2);
-    let runs_of_9 = runs_of_4 & (runs_of_4 << 4) & (number << 8);
-    if starts.count_ones() as usize > MAX_NUMBERS || runs_of_9 != 0 {
-        return None;
-    }
-    let rest = inside & !number;
-    let skeleton = _mm512_maskz_compress_epi8(rest, text);
-    let number_positions = _pext_u64(number << 1, rest);
-    Some(Line { end: at + size, digits, number, starts, skeleton, number_positions })
-} }
-
-with_avx512! {
-fn line_form(bytes: &[u8], at: usize) -> Option<LineForm> {
-    let Line { skeleton, number_positions, .. } = line(bytes, at)?;
-    let mut form = LineForm { skeleton: [0; 64], number_positions, limits: [u32::MAX; MAX_NUMBERS] };
-    // SAFETY: the skeleton has 64 bytes.
-    unsafe { _mm512_storeu_si512(form.skeleton.as_mut_ptr().cast(), skeleton) };
-    Some(form)
-} }
-
-with_avx512! {
-fn lines_of_form(
-    bytes: &[u8],
-    mut at: usize,
-    end: usize,
-    form: &LineForm,
-    most: usize,
-    rows: &mut Vec<[u32; MAX_NUMBERS]>,
-) -> usize {
-    if rows.try_reserve(most).is_err() {
-        return at;
-    }
-    // SAFETY: the limits are eight numbers of 32 bits.
-    let limits = unsafe { _mm256_loadu_si256(form.limits.as_ptr().cast()) };
-    let skeleton = block(&form.skeleton);
-    let mut num_rows = 0;
-    while at < end && num_rows < most {
-        let Some(line) = line(bytes, at) else { break };
-        if form.number_positions != line.number_positions || _mm512_cmpneq_epi8_mask(line.skeleton, skeleton) != 0 {
-            break;
-        }
-        let positions = |mask: u64| _mm512_maskz_compress_epi8(mask, block(&POSITIONS));
-        let tokens = Tokens {
-            digits: line.digits,
-            body: line.number,
-            point: 0,
-            first: positions(line.starts),
-            last: positions(line.number & !(line.number >> 1)),
-        };
-        let numbers = _mm512_cvtepi64_epi32(eight_u64(gather(&tokens, None, &LANES_OF_8, 0)));
-        if _mm256_cmpge_epu32_mask(numbers, limits) != 0 {
-            break;
-        }
-        // SAFETY: memory for `most` rows of eight numbers of 32 bits was reserved, and fewer are written so far.
-        unsafe {
-            _mm256_storeu_si256(rows.as_mut_ptr().add(rows.len()).cast(), numbers);
-            rows.set_len(rows.len() + 1);
-        }
-        num_rows += 1;
-        at = line.end;
-    }
-    at
 } }

@@ -1,5 +1,4 @@
-//! Forms of lines that are mostly alike: long lines of sparse samples ([`SparseForm`]), and short lines of numbers
-//! ([`LineForm`]).
+//! Forms of long lines of sparse samples that are mostly alike ([`SparseForm`]).
 
 use crate::ShortText;
 
@@ -111,47 +110,4 @@ pub struct SparseColumn<'a> {
     pub indices: &'a mut Vec<i32>,
     /// Value of each entry.
     pub values: &'a mut Vec<f32>,
-}
-
-/// Largest number of numbers in a line that has a form.
-pub const MAX_NUMBERS: usize = 8;
-
-/// A line of at most 64 bytes (including its LF) without its numbers. Most short lines of a file have the same form.
-///
-/// A *number* is a run of at most 8 digits at the line's start or after a blank or a colon; a line with a form has at
-/// most [`MAX_NUMBERS`].
-///
-/// ```
-/// use cntkio_simd::Kernel;
-///
-/// let text = b"7 |S0 12:1\n7 |S0 5:3\n";
-/// for kernel in Kernel::available() {
-///     let Some(form) = kernel.line_form(text, 0) else { continue };
-///     assert_eq!(form.skeleton(), b" |S0 :\n");
-///     assert!(form.has_number_before(0) && form.has_number_before(5) && form.has_number_before(6));
-///     let mut rows = vec![];
-///     kernel.lines_of_form(text, 0, text.len(), &form, 100, &mut rows);
-///     assert_eq!((&rows[0][..3], &rows[1][..3]), (&[7, 12, 1][..], &[7, 5, 3][..]));
-/// }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LineForm {
-    pub(crate) skeleton: [u8; 64],
-    /// Bit k is set if a number precedes byte k of the skeleton.
-    pub(crate) number_positions: u64,
-    /// Exclusive upper bound of each number; `u32::MAX` if there is no other bound.
-    pub limits: [u32; MAX_NUMBERS],
-}
-
-impl LineForm {
-    /// The line without its numbers; its last byte is the LF.
-    pub fn skeleton(&self) -> &[u8] {
-        let size = self.skeleton.iter().position(|byte| *byte == b'\n').map_or(64, |at| at + 1);
-        &self.skeleton[..size]
-    }
-
-    /// True if a number precedes byte `at` of the skeleton.
-    pub fn has_number_before(&self, at: usize) -> bool {
-        at < 64 && self.number_positions >> at & 1 == 1
-    }
 }

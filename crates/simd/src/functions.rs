@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::forms::{LineForm, MAX_NUMBERS, SparseColumn, SparseForm};
+use crate::forms::{SparseColumn, SparseForm};
 
 /// The functions of a kernel, as documented at the methods of [`Kernel`](crate::Kernel). A function that an instruction set
 /// cannot speed up comes from the scalar kernel's table.
@@ -15,8 +15,6 @@ pub(crate) struct Functions {
     pub(crate) dense_f32: unsafe fn(&[u8], usize, usize, &mut Vec<f32>) -> usize,
     pub(crate) sparse_f32: unsafe fn(&[u8], usize, u32, &mut Vec<i32>, &mut Vec<f32>) -> usize,
     pub(crate) sparse_lines: unsafe fn(&[u8], usize, usize, &SparseForm, &mut [SparseColumn], &mut Vec<usize>),
-    pub(crate) line_form: unsafe fn(&[u8], usize) -> Option<LineForm>,
-    pub(crate) lines_of_form: unsafe fn(&[u8], usize, usize, &LineForm, usize, &mut Vec<[u32; MAX_NUMBERS]>) -> usize,
     pub(crate) line_ends: unsafe fn(&[u8], &mut Vec<u32>),
     pub(crate) widen_u8: unsafe fn(&[u8], &mut [MaybeUninit<f32>]),
     pub(crate) widen_u16: unsafe fn(&[u16], &mut [MaybeUninit<i32>]),

@@ -7,7 +7,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
-use crate::forms::{LineForm, MAX_NUMBERS, SparseColumn, SparseForm};
+use crate::forms::{SparseColumn, SparseForm};
 use crate::functions::Functions;
 #[cfg(target_arch = "aarch64")]
 use crate::neon;
@@ -151,31 +151,6 @@ impl Kernel {
         assert!(u32::try_from(bytes.len()).is_ok());
         // SAFETY: see above.
         unsafe { (self.0.line_ends)(bytes, out) }
-    }
-
-    /// The form of the line at `at`, if this kernel supports forms and the line has one (see [`LineForm`]).
-    pub fn line_form(self, bytes: &[u8], at: usize) -> Option<LineForm> {
-        // SAFETY: see above.
-        unsafe { (self.0.line_form)(bytes, at) }
-    }
-
-    /// Append the numbers of at most `most` lines that start at `at` or later and before `end`, a row for each line;
-    /// returns where the first line that was not consumed starts.
-    ///
-    /// Stops at the first line that has another form or a number beyond the form's limits. The elements of a row after
-    /// the line's last number have no meaning.
-    #[inline]
-    pub fn lines_of_form(
-        self,
-        bytes: &[u8],
-        at: usize,
-        end: usize,
-        form: &LineForm,
-        most: usize,
-        rows: &mut Vec<[u32; MAX_NUMBERS]>,
-    ) -> usize {
-        // SAFETY: see above.
-        unsafe { (self.0.lines_of_form)(bytes, at, end, form, most, rows) }
     }
 
     /// Write the numbers that 8-bit forms stand for into every element of a destination of the same length.

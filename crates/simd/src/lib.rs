@@ -38,7 +38,7 @@ mod short_text;
 #[cfg(target_arch = "x86_64")]
 mod sse41;
 
-pub use forms::{LineForm, MAX_NUMBERS, MAX_STREAMS, SparseColumn, SparseForm};
+pub use forms::{MAX_STREAMS, SparseColumn, SparseForm};
 pub use kernel::{KERNEL_VARIABLE, Kernel};
 pub use prefetch::{prefetch, prefetch_first};
 pub use short_text::ShortText;

@@ -3,7 +3,7 @@
 
 use crate::bytes::{floats_be, floats_le, widen};
 use crate::digits;
-use crate::forms::{LineForm, MAX_NUMBERS, SparseColumn, SparseForm};
+use crate::forms::{SparseColumn, SparseForm};
 use crate::functions::Functions;
 
 pub(crate) static KERNEL: Functions = Functions {
@@ -12,8 +12,6 @@ pub(crate) static KERNEL: Functions = Functions {
     dense_f32,
     sparse_f32,
     sparse_lines,
-    line_form,
-    lines_of_form,
     line_ends,
     widen_u8: widen,
     widen_u16: widen,
@@ -258,20 +256,3 @@ pub(crate) fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
 
 /// Parses no lines.
 pub(crate) fn sparse_lines(_: &[u8], _: usize, _: usize, _: &SparseForm, _: &mut [SparseColumn], _: &mut Vec<usize>) {}
-
-/// No line has a form.
-pub(crate) fn line_form(_: &[u8], _: usize) -> Option<LineForm> {
-    None
-}
-
-/// Consumes no lines.
-pub(crate) fn lines_of_form(
-    _: &[u8],
-    at: usize,
-    _: usize,
-    _: &LineForm,
-    _: usize,
-    _: &mut Vec<[u32; MAX_NUMBERS]>,
-) -> usize {
-    at
-}

@@ -3,7 +3,7 @@
 
 mod random;
 
-use cntkio_simd::{Kernel, LineForm, MAX_NUMBERS, SparseColumn, SparseForm};
+use cntkio_simd::{Kernel, SparseColumn, SparseForm};
 use random::Random;
 
 fn is_blank(byte: Option<&u8>) -> bool {
@@ -106,95 +106,6 @@ fn check_sparse(kernel: Kernel, bytes: &[u8], at: usize, dim: u32) -> usize {
     }
     assert!(end <= stop && bytes[end..stop].iter().all(|byte| is_blank(Some(byte))), "{what}");
     num_consumed
-}
-
-/// Skeleton of a line, positions of numbers in the skeleton, numbers, and the line's end.
-type LineReference = (Vec<u8>, Vec<usize>, Vec<u32>, usize);
-
-/// The parts of the line at `at`, if the line has a form.
-fn line_reference(bytes: &[u8], at: usize) -> Option<LineReference> {
-    let end = at + bytes[at..].iter().take(64).position(|byte| *byte == b'\n')? + 1;
-    let (mut skeleton, mut positions, mut numbers) = (vec![], vec![], vec![]);
-    let mut p = at;
-    while p < end {
-        let number_end = digits_end(bytes, p);
-        if number_end > p && (p == at || matches!(bytes[p - 1], b' ' | b'\t' | b':')) {
-            let text = std::str::from_utf8(&bytes[p..number_end]).unwrap();
-            if text.len() > 8 {
-                return None;
-            }
-            positions.push(skeleton.len());
-            numbers.push(text.parse().unwrap());
-            p = number_end;
-        } else {
-            let word_end = number_end.max(p + 1);
-            skeleton.extend(&bytes[p..word_end]);
-            p = word_end;
-        }
-    }
-    (numbers.len() <= MAX_NUMBERS).then_some((skeleton, positions, numbers, end))
-}
-
-/// Compare the form and the numbers that a kernel gives for the line at `at`, and for the lines of the same form after
-/// it, with the reference; returns true if the line has a form.
-fn check_lines(kernel: Kernel, bytes: &[u8], at: usize) -> bool {
-    let (form, reference) = (kernel.line_form(bytes, at), line_reference(bytes, at));
-    let what = format!("{} on {}: {form:?}", kernel.name(), shown(bytes, at));
-    if kernel.name() != "avx512" {
-        assert!(form.is_none(), "{what}");
-        return false;
-    }
-    assert_eq!(form.is_some(), reference.is_some(), "{what}");
-    let (Some(mut form), Some((skeleton, positions, ..))) = (form, reference) else { return false };
-    assert_eq!(form.skeleton(), skeleton, "{what}");
-    assert_eq!((0..64).filter(|at| form.has_number_before(*at)).collect::<Vec<_>>(), positions, "{what}");
-    for limit in [u32::MAX, 50] {
-        if !positions.is_empty() {
-            form.limits[0] = limit;
-        }
-        check_rows(kernel, bytes, at, &form, (&skeleton, &positions), &what);
-    }
-    true
-}
-
-fn check_rows(kernel: Kernel, bytes: &[u8], at: usize, form: &LineForm, like: (&[u8], &[usize]), what: &str) {
-    for most in [0, 1, 100] {
-        let mut rows = vec![[9; MAX_NUMBERS]];
-        let stop = kernel.lines_of_form(bytes, at, bytes.len(), form, most, &mut rows);
-        let mut expected_stop = at;
-        let mut num_rows = 0;
-        while num_rows < most && expected_stop < bytes.len() {
-            let Some((skeleton, positions, numbers, end)) = line_reference(bytes, expected_stop) else { break };
-            let is_below_limit = numbers.first().is_none_or(|number| *number < form.limits[0]);
-            if (&skeleton[..], &positions[..]) != like || !is_below_limit {
-                break;
-            }
-            num_rows += 1;
-            assert_eq!(rows.get(num_rows).map(|row| &row[..numbers.len()]), Some(&numbers[..]), "{what}");
-            expected_stop = end;
-        }
-        assert_eq!((stop, rows.len() - 1, rows[0]), (expected_stop, num_rows, [9; MAX_NUMBERS]), "{what}");
-    }
-}
-
-fn lines(random: &mut Random, length: usize) -> Vec<u8> {
-    let mut text = vec![];
-    let forms: [&[&str]; 3] = [&["", " |w ", ":1 |t ", ":1"], &["", " |S0 ", ":", ""], &["", " ", " x", ""]];
-    let form = random.one_of(&forms);
-    while text.len() < length {
-        for part in form {
-            text.extend(part.bytes());
-            let digits = random.one_of(&[1, 1, 2, 2, 3, 8, 9]);
-            text.extend((0..digits).map(|_| b'0' + random.below(10) as u8));
-        }
-        text.extend(random.one_of::<&[u8]>(&[b"\n", b"\n", b"\n", b" \n", b"\r\n"]));
-    }
-    text.truncate(length);
-    if length > 0 && random.below(4) == 0 {
-        let at = random.below(length);
-        text[at] = random.one_of(b"0:| \t\nx\x8a");
-    }
-    text
 }
 
 /// Common form of lines of sparse samples.
@@ -428,7 +339,6 @@ fn results_do_not_depend_on_alignment_or_length() {
                 for kernel in Kernel::available() {
                     check_dense(kernel, slice, 0, 1000);
                     check_sparse(kernel, slice, 0, 100_000);
-                    check_lines(kernel, slice, 0);
                 }
             }
         }
@@ -499,22 +409,6 @@ fn finds_every_line_end_at_every_length() {
             assert_eq!((positions[0], &positions[1..]), (7, &expected[..]), "{}", kernel.name());
         }
     }
-}
-
-#[test]
-fn forms_and_numbers_of_lines_equal_the_reference() {
-    let mut random = Random(8);
-    let mut num_forms = 0;
-    for round in 0..40_000 {
-        let text =
-            if round % 4 == 0 { hostile_text(&mut random, round % 201) } else { lines(&mut random, round % 201) };
-        let at = random.below(text.len() + 1).min(random.below(8));
-        for kernel in Kernel::available() {
-            num_forms += usize::from(check_lines(kernel, &text, at));
-        }
-    }
-    let supports_forms = Kernel::available().iter().any(|kernel| kernel.name() == "avx512");
-    assert_eq!(num_forms > 10_000, supports_forms, "{num_forms} lines with a form");
 }
 
 #[test]
@@ -637,10 +531,9 @@ fn reads_nothing_after_the_slice() {
     let mut pages = PageEnd::new();
     for round in 0..20_000 {
         let (length, shape) = (round % 401, shape(&mut random));
-        let mut text = match random.below(5) {
+        let mut text = match random.below(4) {
             0 => hostile_text(&mut random, length),
-            3 => lines(&mut random, length),
-            4 => sparse_lines(&mut random, &shape, length),
+            3 => sparse_lines(&mut random, &shape, length),
             kind => plain_text(&mut random, kind == 1, 16),
         };
         text.truncate(length);
@@ -648,7 +541,6 @@ fn reads_nothing_after_the_slice() {
         for kernel in Kernel::available() {
             check_dense(kernel, text, 0, 1000);
             check_sparse(kernel, text, 0, 100_000);
-            check_lines(kernel, text, 0);
             check_sparse_lines(kernel, text, 0, text.len(), &shape);
             let mut line_ends = vec![];
             kernel.line_ends(text, &mut line_ends);

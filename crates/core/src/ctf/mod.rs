@@ -14,7 +14,7 @@
 //! | `parse` | what does the text of a sequence say? |
 //! | `line` | what does a line say, by the full grammar? Only `parse` and `line` record faults |
 //! | `samples` | what do the values of one sample say? |
-//! | `shortcuts`, `known_lines` | how are lines without a fault read faster? |
+//! | `shortcuts` | how are lines without a fault read faster? |
 //! | `builder` | how do samples become columns, in memory that is used again? |
 //! | `pieces` | how is a chunk divided among threads? |
 //! | `one_pass` | how are the chunks of a file indexed and parsed together? |
@@ -32,7 +32,6 @@ mod findings;
 mod ids;
 mod index;
 mod infer;
-mod known_lines;
 mod line;
 mod nothing;
 mod one_pass;

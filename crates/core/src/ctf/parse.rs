@@ -10,7 +10,6 @@
 
 use super::builder::Builder;
 use super::findings::Stop;
-use super::known_lines::KnownLines;
 use super::line::LineParser;
 use super::samples::Sight;
 use super::shortcuts::{SparseLines, num_adjacent, one_hot_lines};
@@ -19,7 +18,6 @@ use super::{Extent, Findings, Kind, Schema};
 /// A parser of the sequences in one text.
 pub(super) struct Parser<'a> {
     pub(super) lines: LineParser<'a>,
-    known_lines: KnownLines,
     sparse_lines: SparseLines,
 }
 
@@ -34,7 +32,6 @@ impl<'a> Parser<'a> {
     ) -> Parser<'a> {
         Parser {
             lines: LineParser::new(text, first_byte, schema, builders, findings),
-            known_lines: KnownLines::new(schema),
             sparse_lines: SparseLines::new(schema),
         }
     }
@@ -71,12 +68,6 @@ impl<'a> Parser<'a> {
         let (start, end) = (lines.at, lines.sight.bytes.len());
         let mut num_empty_lines = 0;
         while lines.at < end {
-            if self.known_lines.is_worth_a_try() {
-                self.known_lines.take(lines);
-                if lines.at >= end {
-                    break;
-                }
-            }
             let has_sample = one_hot_lines(lines);
             if lines.at >= end {
                 break;

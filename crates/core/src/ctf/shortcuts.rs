@@ -3,8 +3,7 @@
 //! | shortcut | takes | gain of the parser, one thread |
 //! |---|---|---|
 //! | [`SparseLines`] | long lines that are alike, with AVX-512 | 1.7 times on `sparse` |
-//! | [`one_hot_lines`] | samples of one entry each, with any kernel | 1.5 times on `seqs` without AVX-512 |
-//! | [`KnownLines`](super::known_lines) | short lines that are alike, with AVX-512 | 1.35 times on `seqs` |
+//! | [`one_hot_lines`] | samples of one entry each, with any kernel | 1.5 times on `seqs` |
 //!
 //! `bench/corpora.py` writes these corpora. Each shortcut has a limited number of attempts: the parser soon stops trying
 //! a shortcut that takes no lines.
@@ -19,11 +18,11 @@ use cntkio_simd::{SparseColumn, SparseForm};
 use memchr::memchr;
 
 /// Largest number of failed attempts in a row. A success allows as many more attempts as it took lines or sequences.
-pub(super) const MOST_PATIENCE: usize = 16;
+const MOST_PATIENCE: usize = 16;
 /// Bytes of lines of sparse samples that are taken at once.
 const SPARSE_BYTES: usize = 1 << 16;
-/// Lines of at most this many bytes are left to [`KnownLines`](super::known_lines): a kernel that parses sample by
-/// sample parses half as many short lines in the same time.
+/// Lines of at most this many bytes are left to [`one_hot_lines`]: the kernel for long lines parses half as many of them in
+/// the same time.
 const SHORT_LINE_BYTES: usize = 64;
 
 /// Long lines that are alike: a sparse sample of each stream, always in the same order.
