@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -126,6 +127,39 @@ def test_callables_take_cntks_arguments_first_with_the_same_defaults(path: str) 
             assert parameter.default == default
     for parameter in parameters[len(expected) :]:  # parameters that cntkio adds must be optional
         assert parameter.default is not REQUIRED or parameter.kind is inspect.Parameter.VAR_KEYWORD
+
+
+# The public members of the classes of `cntk.io`, as `dir` lists them in CNTK 2.7.
+_OF_SOURCES = (
+    "current_position default_randomization_window_in_chunks full_data_sweep get_checkpoint_state get_next_minibatch "
+    "infinitely_repeat is_infinite next_minibatch restore_from_checkpoint stream_info stream_infos streams"
+)
+MEMBERS = {
+    "MinibatchData": "as_sequences as_string asarray data end_of_sweep is_sparse mask num_samples num_sequences "
+    "number_of_samples number_of_sequences shape sweep_end",
+    "MinibatchSource": _OF_SOURCES,
+    "MinibatchSourceFromData": _OF_SOURCES,
+    "UserMinibatchSource": _OF_SOURCES,
+    "StreamConfiguration": "m_defines_mb_size m_dim m_is_sparse m_stream_alias m_stream_name",
+    "StreamInformation": "as_string m_defines_mb_size m_element_type m_id m_is_binary m_name m_sample_layout "
+    "m_storage_format name",
+    "UserDeserializer": "chunk_infos get_chunk get_sequence_info num_chunks sequence_infos_for_chunk stream_infos",
+}
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_members_of_cntks_classes_exist_or_are_in_the_list_of_differences(name: str) -> None:
+    page = Path(__file__).parents[1].joinpath("docs", "coming-from-cntk.md").read_text(encoding="utf-8")
+    kind = getattr(cntkio, name)
+    missing = {member for member in MEMBERS[name].split() if member not in {*dir(kind), *kind.__annotations__}}
+    assert {member for member in missing if not re.search(rf"`{member}(\(\))?`", page)} == set()
+    assert missing <= {
+        "as_string",
+        "chunk_infos",
+        "get_next_minibatch",
+        "get_sequence_info",
+        "sequence_infos_for_chunk",
+    }
 
 
 def test_next_minibatch_of_a_user_source_takes_cntks_arguments() -> None:
