@@ -1,6 +1,7 @@
 """The binary format: recorded, refused and damaged files; slow and fast readers and writers compared."""
 
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -27,6 +28,7 @@ from cntkio import (
     write_cbf,
 )
 from cntkio.convert.arrays import read_corpus
+from cntkio.formats.corpus import FileCorpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow import cbf as slow_cbf
@@ -368,6 +370,32 @@ def test_damaged_input_is_read_as_by_the_slow_reader(original: Path, tmp_path: P
     for bad in damaged(content):
         path.write_bytes(bad)
         assert outcome(read, path) == outcome(slow_cbf.read, bad)
+
+
+@pytest.mark.parametrize("memory_map", [True, False])
+def test_a_part_of_a_damaged_chunk_is_refused_as_the_chunk_is(tmp_path: Path, memory_map: bool) -> None:
+    path, refused = tmp_path / "a.cbf", 0
+    rows = [scipy.sparse.csr_array(([1.0, 2.0], ([0, 0], [number, 7])), shape=(1, 9)) for number in range(3)]
+    write_cbf(path, {"y": rows})
+    content = path.read_bytes()
+    with contextlib.closing(CBFDeserializer(path).open()) as corpus:
+        begin, end = (int(places[0]) for places in (corpus.index.layout.header.begins, corpus.index.layout.header.ends))
+
+    def refusal(corpus: FileCorpus, *part: Any) -> str | None:
+        try:
+            corpus.load(0, *part)
+        except FormatError as error:
+            return str(error)
+        return None
+
+    for at, number in itertools.product(range(begin + 4 * len(rows), end, 4), (-1, 1, 9)):  # after the list of lengths
+        path.write_bytes(content[:at] + struct.pack("<i", number) + content[at + 4 :])
+        with contextlib.closing(CBFDeserializer(path, memory_map=memory_map).open()) as corpus:
+            parts = {refusal(corpus, np.array([sequence], np.uint32)) for sequence in range(len(rows))}
+            whole = refusal(corpus)
+        assert whole in parts if whole else parts == {None}
+        refused += whole is not None
+    assert refused > 20
 
 
 def test_a_zero_in_the_length_list_is_a_located_error(tmp_path: Path) -> None:

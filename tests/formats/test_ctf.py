@@ -390,6 +390,16 @@ def test_exceeding_the_error_budget_reports_the_budget(tmp_path: Path) -> None:
         read(b"|x 1 2 a |x 3 4\n|x 5 6 b |x 7 8\n", tmp_path, max_errors=1)
 
 
+def test_the_pieces_of_a_chunk_share_one_budget_of_errors(tmp_path: Path) -> None:
+    with sizes(block=64, piece=20, threads=4):
+        for budget in (1, 9, 10, 11, 25, 39):
+            with pytest.raises(
+                FormatError, match=f"line {budget + 1}, .*error {budget + 1}, and max_errors is {budget}"
+            ):
+                read(b"|x 1 2 |\n" * 40, tmp_path, max_errors=budget)
+        assert read(b"|x 1 2 |\n" * 40, tmp_path, max_errors=40).num_sequences == 40
+
+
 DEFINING = StreamDefs(x=StreamDef(field="x", shape=2, defines_mb_size=True))
 
 
@@ -683,7 +693,8 @@ def test_inference_warns_of_an_index_that_makes_a_stream_wide(
     path = tmp_path / "a.ctf"
     path.write_text("|w 5:1 942:1 |y 1\n" * 20 + f"|w {index}:1 |y 1\n" + "|w 7:1 |y 1\n")
 
-    streams = cntkio.infer_streams(path)
+    with sizes(block=64, piece=64, threads=2):
+        streams = cntkio.infer_streams(path)
 
     assert streams["w"].dim == index + 1
     expected = (

@@ -4,6 +4,7 @@ import gzip
 import random
 import re
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +31,7 @@ from cntkio import (
 )
 from cntkio.cli import main
 from cntkio.formats import block_cache, open_input, stores
+from cntkio.formats.remote import RequestSlots
 from support.forks import in_a_fork
 from support.range_server import RangeServer, Request, range_server
 
@@ -491,3 +493,19 @@ def test_a_missing_fsspec_is_named_with_the_command_that_installs_it(monkeypatch
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(ConfigError, match=r"needs fsspec, which is not installed: pip install fsspec$"):
         infer_streams("memory://a.ctf")
+
+
+def test_a_fork_has_all_request_slots_and_no_more() -> None:
+    slots = RequestSlots(1)
+
+    def in_the_fork() -> bool:
+        with slots:
+            pass
+        with slots:
+            other = threading.Thread(target=slots.__enter__, daemon=True)
+            other.start()
+            other.join(0.05)
+            return other.is_alive()
+
+    with slots:
+        assert in_a_fork(in_the_fork) == "True"

@@ -87,3 +87,14 @@ def test_slots_of_a_state_allocate_nothing(folder: Path) -> None:
         state["timeline"]["minibatch_size"] = 2**62
         with pytest.raises(CheckpointError, match=r"the state holds 4 slots, but there are 2305843009213693952 here"):
             source.load_state_dict(state)
+
+
+def test_a_number_in_place_of_a_truth_value_is_refused(folder: Path) -> None:
+    with make(folder / "a.ctf") as source:
+        state = source.state_dict()
+        flags = [name for name, value in state["settings"].items() if isinstance(value, bool)]
+        for name in flags:
+            settings = {**state["settings"], name: int(state["settings"][name])}
+            with pytest.raises(CheckpointError, match=f"{name}: saved {settings[name]}, here {bool(settings[name])}"):
+                source.load_state_dict({**state, "settings": settings})
+    assert flags

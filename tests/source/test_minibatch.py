@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cntkio import ConfigError, MinibatchSourceFromData, StreamInformation, read_ctf
+from cntkio import ConfigError, MinibatchSourceFromData, StreamInformation, _core, read_ctf
 from support.builders import corpus_text, make
+from support.rounds import rounds
 
 
 @pytest.fixture
@@ -81,3 +82,22 @@ def test_values_can_be_changed_in_place(path: Path) -> None:
         expected = data.values / 2
         data.values /= 2
         assert np.array_equal(data.values, expected) and data.arrays.values is data.values
+
+
+def test_threads_together_pack_each_minibatch_once() -> None:
+    count = 4000
+    firsts, values = np.arange(count + 1, dtype=np.uint32), np.arange(16 * count, dtype=np.float32)
+    chunk = _core.Chunk.from_columns(count, [(firsts, values, 16, None)])
+    bounds = list(range(count + 1))
+    request = (
+        [chunk],
+        np.zeros(count, np.uint32),
+        np.arange(count, dtype=np.uint32),
+        [(0, False, False)],
+        None,
+        bounds,
+    )
+    for _ in range(rounds(150)):
+        packed = _core.pack([request], 4)
+        assert len(packed) == count
+    assert [one.arrays(0)[0][0] for one in packed] == values[::16].tolist()

@@ -172,3 +172,11 @@ def test_one_other_line_end_is_found_wherever_it_is(line: int, chunk_size: int) 
     )
     (found,) = cntkio.check("a.ctf", chunk_size_in_bytes=chunk_size)
     assert (found.code, found.line, found.num_cases) == ("mixed-line-ends", line + 1, 1)
+
+
+def test_an_outlier_hides_a_smaller_outlier_of_an_earlier_chunk() -> None:
+    indices = {5: 2000, 150: 9_999_999}
+    write([f"|w {indices.get(line, line % 7)}:1 |y {line / 7:.3f}" for line in range(1, 301)])
+    w = StreamDef(field="w", shape=10_000_000, is_sparse=True)
+    findings = cntkio.check(CTFDeserializer("a.ctf", StreamDefs(w=w), chunk_size_in_bytes=500))
+    assert [found.line for found in findings if found.code == "index-outlier"] == [150]

@@ -63,3 +63,30 @@ impl Gzip {
         Ok(Stepped { num_read: step.num_read, num_written: step.num_written, is_end, unused_bits })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decoder_that_stopped_inside_of_a_footer_resumes_elsewhere() {
+        let stored = [1, 3, 0, 252, 255, b'a', b'b', b'c']; // the last block, of three bytes
+        let member = [&stored[..], &[7; FOOTER_BYTES]].concat();
+        let mut gzip = Gzip::new().unwrap();
+        let read = |gzip: &mut Gzip, mut input: &[u8]| {
+            let mut out = [0; 8];
+            while !input.is_empty() {
+                let step = gzip.step(input, &mut out, false, false).unwrap();
+                if step.is_end {
+                    return (step.num_read == input.len(), out);
+                }
+                input = &input[step.num_read..];
+            }
+            (false, out)
+        };
+        for num_left in [1, 4, FOOTER_BYTES, 0] {
+            gzip.resume(&[], 0, 0).unwrap();
+            assert_eq!(read(&mut gzip, &member[..member.len() - num_left]), (num_left == 0, *b"abc\0\0\0\0\0"));
+        }
+    }
+}

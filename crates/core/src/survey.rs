@@ -848,6 +848,12 @@ mod tests {
         assert_eq!((hashes.len(), found.range.lowest, found.range.highest), (1000, 0.0, 500.0));
         assert_eq!((found.num_samples, found.num_values), (100_000, 1_000_000));
         assert!(hashes[0] != hashes[1] && hashes[0] == hashes[501]);
+        // The last cacheful has the second-highest index.
+        let mut entries = vec![(9, 1.0); 60_000];
+        entries[59_998].0 = 5;
+        let offsets: Vec<u32> = (0..=60_000).collect();
+        let (_, found) = figures(&[sparse(&offsets, &offsets, &entries)], &SPARSE);
+        assert_eq!((found.first, found.last, found.second), (5, 9, 5));
     }
 
     #[test]

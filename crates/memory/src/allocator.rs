@@ -517,17 +517,19 @@ mod tests {
             for mark in 0..4u8 {
                 let recycler = &recycler;
                 scope.spawn(move || {
-                    for round in 0..2000usize {
-                        let layout = layout(LEAST_BYTES + round % 3 * LEAST_BYTES);
+                    // Between two requests pass a few nanoseconds, so that many requests come at the same time.
+                    for round in 0..100_000u32 {
+                        let layout = layout(LEAST_BYTES + round as usize % 3 * LEAST_BYTES);
                         // SAFETY: the block is used within its layout.
                         unsafe {
-                            let block = recycler.alloc(layout);
-                            block.write_bytes(mark, 64);
-                            block.add(layout.size() - 64).write_bytes(mark, 64);
-                            std::thread::yield_now();
-                            assert!((0..64).all(|at| block.add(at).read() == mark));
-                            assert!((1..=64).all(|at| block.add(layout.size() - at).read() == mark));
-                            recycler.dealloc(block, layout);
+                            let first = recycler.alloc(layout).cast::<(u8, u32)>();
+                            let last = first.byte_add(layout.size() - size_of::<(u8, u32)>());
+                            for place in [first, last] {
+                                place.write_volatile((mark, round));
+                            }
+                            (0..round % 32).for_each(|_| std::hint::spin_loop());
+                            assert_eq!([first, last].map(|place| place.read_volatile()), [(mark, round); 2]);
+                            recycler.dealloc(first.cast(), layout);
                         }
                     }
                 });

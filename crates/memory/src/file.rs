@@ -396,6 +396,13 @@ mod tests {
             }
         }
         let (bytes, copy) = (mapped_bytes(&mapped, 3, 100).unwrap(), FileBytes::read(&mapped, 3, 100));
+        let opened = mapped.file.metadata().unwrap().modified().unwrap();
+        let writable = File::options().write(true).open(&path).unwrap();
+        writable.set_modified(opened + std::time::Duration::from_nanos(100)).unwrap(); // the step of clocks on Windows
+        assert_eq!((bytes.changed(), bytes.as_slice()), (Some("its name"), &content[3..103]));
+        writable.set_modified(opened).unwrap();
+        assert_eq!(bytes.changed(), None);
+        drop(writable);
         std::fs::write(&path, &content[..10_000]).unwrap();
         assert_eq!((bytes.changed(), copy.unwrap().changed()), (Some("its name"), None));
         std::fs::remove_file(path).unwrap();

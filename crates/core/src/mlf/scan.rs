@@ -305,6 +305,17 @@ mod tests {
     }
 
     #[test]
+    fn a_row_of_99_999_counts_time() {
+        for (end, is_compatible, num_frames) in
+            [(99_998, false, 99_998), (99_998, true, 99_998), (99_999, false, 1), (99_999, true, 1)]
+        {
+            let text = format!("#!MLF!#\n\"u\"\n0 {end} sil\n.\n");
+            let labels = scan(text.as_bytes(), &rules(is_compatible), 1);
+            assert_eq!((labels.frames, labels.faults), (vec![num_frames], vec![0]), "{end} {is_compatible}");
+        }
+    }
+
+    #[test]
     fn a_fault_is_stored_with_its_entry_and_offset() {
         for (rows, fault, line) in [
             ("0 1 sil\n2 3 aa", Fault::OutOfOrder, 1),
