@@ -77,6 +77,13 @@ def test_converters_of_scripts_compress_as_the_text_writer_does(
         assert gzip.decompress(opened.getvalue()) == (tmp_path / "plain").read_bytes()
 
 
+def test_svmlight_is_compressed_as_the_option_says(tmp_path: Path) -> None:
+    (tmp_path / "a.svm").write_text("1 1:2 7:3\n0 3:1\n" * 50)
+    convert_file(tmp_path / "a.svm", tmp_path / "b.svm")
+    convert_file(tmp_path / "a.svm", tmp_path / "c.svm", compress="gzip")
+    assert gzip.decompress((tmp_path / "c.svm").read_bytes()) == (tmp_path / "b.svm").read_bytes()
+
+
 def test_a_failure_leaves_no_packed_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nan"):
         write_ctf(tmp_path / "a.ctf.gz", {"x": np.array([1, np.nan])})

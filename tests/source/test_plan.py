@@ -169,6 +169,15 @@ def test_a_plan_from_here_continues_after_reads_of_other_sizes(folder: Path) -> 
         assert keys == [source.next_minibatch(6).keys_of_sequences.tolist() for _ in range(3)]  # type: ignore[attr-defined]
 
 
+def test_a_plan_has_the_truncation_of_the_epoch(folder: Path) -> None:
+    with make(folder / "a.ctf", truncation_length=5) as source:
+        source.begin_epoch(0, source.num_samples, truncation_length=2)
+        plan = source.plan(6)
+        for step in range(10):
+            minibatch = source.next_minibatch(6)
+            assert plan.explain(step).keys.tolist() == minibatch.keys_of_sequences.tolist()  # type: ignore[attr-defined]
+
+
 def test_skipped_steps_are_not_delivered(folder: Path) -> None:
     with make(folder / "a.ctf", max_sweeps=2) as source, make(folder / "a.ctf", max_sweeps=2) as other:
         for one in (source, other):
