@@ -84,6 +84,11 @@ def written(path: Path, content: bytes) -> Path:
         ("a.txt", b"u1 a.ark:3[0:9]\n", "kaldi"),
         ("a.txt", b"u1  [\n  1 2\n  3 4 ]\n", "kaldi"),
         ("a.txt", b"u1  [ 1 2 ]\n", "kaldi"),
+        ("ali.txt", b"u1 1 1 2\nu2 3\n", "kaldi"),
+        ("utt2spk", b"u1 s1\nu2 s1\n", "kaldi map"),
+        ("a.txt", b"label f1 f2\n1 1:0.5\n", "svmlight"),
+        ("a.svm", b"1:0.5\n2:1\n", "svmlight"),
+        ("a.mlf", b'"u1.lab"\n0 3 sil\n.\n', "mlf"),
         ("a.bin", struct.pack("<qqii", 7, 1, 1, 1) + b"x" + bytes(40), "cbf"),
     ],
 )

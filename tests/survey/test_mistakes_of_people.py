@@ -200,6 +200,63 @@ def with_label_c(names: str) -> list[str]:
     return files
 
 
+def features(edit: Edit = lambda text: text, name: str = "a.svm") -> list[str]:
+    """Write an svmlight text, changed by an edit."""
+    random = np.random.default_rng(5)
+    lines = (
+        f"{n % 2} " + " ".join(f"{at}:{value:.4f}" for at, value in enumerate(random.normal(size=5), 1))
+        for n in range(60)
+    )
+    return written(edit("".join(f"{line}\n" for line in lines).encode()), name)
+
+
+def kaldi(edit: Edit = lambda text: text, dim: int = 3) -> list[str]:
+    """Write an archive of Kaldi and its list, changed by an edit; the last utterance has another dimension."""
+    matrices = [np.random.default_rng(n).normal(size=(4, 3)).astype(np.float32) for n in range(6)]
+    cntkio.write_kaldi("a.ark", {"x": matrices[:5]}, scp="a.scp")
+    cntkio.write_kaldi("b.ark", {"x": [matrices[5][:, :dim]]}, scp="b.scp")
+    Path("a.scp").write_bytes(edit(Path("a.scp").read_bytes() + Path("b.scp").read_bytes().replace(b"0 ", b"5 ")))
+    return ["a.scp"]
+
+
+def table(row: object) -> list[str]:
+    """Write a table with a row that is given."""
+    pa = pytest.importorskip("pyarrow")
+    rows = [[value / 8, 1.5 - value] for value in range(30)]
+    column = pa.array([*rows[:20], row, *rows[21:]], pa.list_(pa.float32(), 2))
+    pytest.importorskip("pyarrow.parquet").write_table(pa.table({"x": column}), "a.parquet")
+    return ["a.parquet"]
+
+
+CONFIGURATION = """train = [
+ reader = [
+  readerType = CNTKTextFormatReader
+  file = x.ctf
+  input = [ x = [ dim = 10 ; format = dense ] ; w = [ dim = 10 ; format = sparse ] ]
+ ]
+]
+"""
+
+
+def configuration(old: str = "", new: str = "") -> list[str]:
+    """Write a configuration with a mistake."""
+    written(sound(), "x.ctf")
+    assert old in CONFIGURATION
+    return written(CONFIGURATION.replace(old, new).encode(), "c.cntk")
+
+
+def binary(edit: Edit = lambda content: content) -> list[str]:
+    written(sound(), "b.ctf")
+    cntkio.convert.ctf_to_cbf("b.ctf", "a.cbf")
+    return written(edit(Path("a.cbf").read_bytes()), "a.cbf")
+
+
+def late(num_broken: int) -> list[str]:
+    """Write a list that begins with missing files."""
+    speech()
+    return written(b"".join(b"b%d=b%d.mfc[0,3]\n" % (n, n) for n in range(num_broken)) + b"u0=u0.mfc[0,3]\n", "a.scp")
+
+
 # The mistake, what makes it, the code and a part of the help of the finding, and what the help asks for.
 CORPORA: dict[str, tuple[Callable[[], list[str]], str, str, Callable[[], list[str]]]] = {
     "a cut gzip file": (
@@ -226,6 +283,80 @@ CORPORA: dict[str, tuple[Callable[[], list[str]], str, str, Callable[[], list[st
         lambda: speech("0 400000 a\n", frames="[0,3]"),
     ),
     "a missing file": (lambda: speech(name="u2.mfc"), "missing-file", "correct the path", speech),
+    "a list that begins with 120 missing files": (
+        lambda: late(120), "missing-file", "correct the path", lambda: late(0),
+    ),
+    "features of another dimension": (
+        lambda: kaldi(dim=2), "other-dimension", "with the same settings", kaldi,
+    ),
+    "an offset beyond a key": (
+        lambda: kaldi(on_line(r"\d+$", "206", 4)), "bad-list-line", "key path:offset", kaldi,
+    ),
+    "a list without an offset": (lambda: kaldi(on_line(r":\d+$", "", 4)), "bad-list-line", "key path:offset", kaldi),
+    "a command in a list": (
+        lambda: kaldi(on_line(r" .*", " cat a.ark |", 4)), "bad-list-line", "key path:offset", kaldi,
+    ),
+    "a label file without times": (
+        lambda: speech("a\nb\n"), "bad-times", "forced alignment", speech,
+    ),
+    "times in seconds": (
+        lambda: speech("0.0 0.02 a\n0.02 0.04 b\n"), "empty-utterance", "2000000 for 0.2 s", speech,
+    ),
+    "a table with a null": (lambda: table(None), "bad-column", "fill in the values", lambda: table([0.5, 2.0])),
+    "a table with NaN": (
+        lambda: table([float("nan"), 1.0]), "not-finite", "correct or remove", lambda: table([0.5, 2.0]),
+    ),
+    "an open bracket": (
+        lambda: configuration(" ]\n]\n", " ]\n"), "bad-configuration", "at this place", configuration,
+    ),
+    "a wrong word in a configuration": (
+        lambda: configuration("= dense", "= dens"), "bad-configuration", "at this place", configuration,
+    ),
+    "an unknown reader": (
+        lambda: configuration("TextFormatReader", "TextReader"), "bad-configuration", "at this place", configuration,
+    ),
+    "an unknown variable": (
+        lambda: configuration("x.ctf", "$D$/x.ctf"), "bad-configuration", "at this place", configuration,
+    ),
+    "a missing file of a configuration": (
+        lambda: configuration("x.ctf", "y.ctf"), "missing-file", "correct the path", configuration,
+    ),
+    "a wrong dimension in a configuration": (
+        lambda: configuration("dim = 10 ; format = dense", "dim = 12 ; format = dense"), "too-few-values",
+        "smaller dimension", configuration,
+    ),
+    "a cut binary corpus": (
+        lambda: binary(lambda content: content[:-20]), "broken-file", "copy the file again", binary,
+    ),
+    "a binary corpus with other first bytes": (
+        lambda: binary(lambda content: b"x" + content[1:]), "broken-file", "copy the file again", binary,
+    ),
+    "a header of svmlight": (
+        lambda: features(lambda text: b"label f1 f2 f3\n" + text), "bad-number", "remove the line if it is a header",
+        features,
+    ),
+    "no label": (lambda: features(on_line(r"^\d ", "")), "bad-number", "write the label before 1:", features),
+    "a decimal comma of svmlight": (
+        lambda: features(on_line(r"(2:-?\d)\.", r"\1,")), "bad-number", "write 2:", features,
+    ),
+    "a Unicode minus of svmlight": (
+        lambda: features(on_line(r"2:\S+", "2:\u22121.5")), "bad-number", "write 2:-1.5 for", features,
+    ),
+    "a space in a feature": (lambda: features(on_line("2:", "2: ")), "bad-number", "write 2:", features),
+    "an equals sign of svmlight": (lambda: features(on_line("2:", "2=")), "bad-index", "write 2:", features),
+    "features out of order": (lambda: features(on_line("5:", "2:")), "unsorted-indices", "sort the features", features),
+    "an outlier of svmlight": (
+        lambda: features(on_line("5:", "9999999:")), "index-outlier", "correct the index", features,
+    ),
+    "a negative index of svmlight": (
+        lambda: features(on_line(" 1:", " -1:")), "bad-index", "count from 0 or 1", features,
+    ),
+    "old line ends": (
+        lambda: features(everywhere("\n", "\r")), "broken-file", "tr '\\r' '\\n'", features,
+    ),
+    "old line ends of a text": (
+        lambda: written(sound().replace(b"\n", b"\r")), "broken-file", "tr '\\r' '\\n'", lambda: written(sound()),
+    ),
 }  # fmt: skip
 
 
@@ -239,5 +370,5 @@ def test_a_mistake_in_a_corpus_is_found_and_its_help_mends_it(mistake: str) -> N
     files = make()
     (finding,) = check(files)
     assert finding.code == code and advice in finding.help
-    assert finding.path in " ".join([*files, "u1.mfc", "u2.mfc"])
+    assert finding.path in " ".join([*files, "u1.mfc", "u2.mfc", "b0.mfc", "b.ark", "x.ctf", "y.ctf"])
     assert not check(mend())

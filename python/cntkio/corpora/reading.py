@@ -12,7 +12,7 @@ from contextvars import copy_context
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy.typing as npt
 
@@ -409,7 +409,10 @@ def _with_labels(file: Input, deserializer: Any, reading: Reading, **more: Any) 
 
 def _kaldi(file: Input, reading: Reading) -> Described:
     size = reading.chunk_size_in_bytes or CHUNK_SIZE
-    deserializer = KaldiDeserializer(file.names, dtype=reading.dtype or "float32", chunk_size_in_bytes=size)
+    content: Literal["map"] | None = "map" if file.kind.form == "kaldi map" else None
+    deserializer = KaldiDeserializer(
+        file.names, content=content, dtype=reading.dtype or "float32", chunk_size_in_bytes=size
+    )
     return _with_labels(file, deserializer, reading, chunk_sizes=f" of about {size:,} bytes")
 
 
@@ -454,6 +457,7 @@ _DESCRIBED: dict[str, Callable[[Input, Reading], Described]] = {
     "ctf": _text,
     "svmlight": _svmlight,
     "kaldi": _kaldi,
+    "kaldi map": _kaldi,
     "cbf": _binary,
     "scp": _features,
     "mlf": _labels,

@@ -36,7 +36,9 @@ _LONG_LINE = 3000
 _LARGEST_VERSION = 99
 _MOST_STREAMS = 1 << 16
 _LONGEST_NAME = 1 << 12
-_CONFIGURATION_NAMES = (".cntk", ".config", ".bs")
+# Forms that a name shows: in any case; and where the bytes show nothing else, as in a text below a line of names.
+_NAMED = {".cntk": "configuration", ".config": "configuration", ".bs": "configuration", ".mlf": "mlf"}
+_PROBABLY = {".svm": "svmlight", ".svmlight": "svmlight", ".libsvm": "svmlight", ".cbf": "cbf"}
 _MOST_HTK_KIND = 12
 _HTK_KIND_BITS = 0o77
 
@@ -120,6 +122,8 @@ _KALDI_LINE = re.compile(
     rb"[^\s=|]+[ \t]+((?!qid:)(?=[^\s:]*[A-Za-z/_])[^\s=|]+:\d+(\[[\d:,]*\])?|\[(\s+%s)+\s*\])\s*" % _NUMBER
 )
 _KALDI_OBJECT = re.compile(rb"\S+[ \t]\0B(\x04|[FD][MV] |CM[23]? )")
+_KALDI_CLASSES = re.compile(rb"(?=\S*[A-Za-z_])[^\s|,;=:]+( +\d+)+")
+_KALDI_MAP = re.compile(rb"(?=\S*[A-Za-z_])[^\s|,;=:]+ [^\s|,;=:]+")
 _KALDI_MATRIX = re.compile(rb"[^\s=|]+[ \t]+\[[ \t\r]*\n\s*%s\s" % _NUMBER)
 KINDS = {
     kind.form: kind
@@ -133,6 +137,15 @@ KINDS = {
             are_joined=True,
             options=("dtype", "chunk_size_in_bytes", "labels"),
             extensions=(".ark",),
+        ),
+        FileKind(
+            "kaldi map",
+            "Kaldi map (utt2spk)",
+            "KaldiDeserializer({path!r}, content='map')",
+            is_text=True,
+            is_read_packed=True,
+            are_joined=True,
+            options=("chunk_size_in_bytes",),
         ),
         FileKind(
             "ctf",
@@ -369,15 +382,16 @@ def _form(head: bytes, size: int, suffix: str) -> str | None:
         return "kaldi"
     if suffix == ".scp":
         return "kaldi" if _KALDI_LINE.match(text.split(b"\n", 1)[0]) else "scp"
-    if suffix in _CONFIGURATION_NAMES:
-        return "configuration"
+    if suffix in _NAMED:
+        return _NAMED[suffix]
     if _is_htk(head, size):
         return "htk"
     if cbf_version(head) is not None:
         return "cbf"
     if b"\0" in head:
-        return "utf-16" if _is_utf_16(head) else None
-    return _form_of_text(text)
+        return "utf-16" if _is_utf_16(head) else _PROBABLY.get(suffix)
+    found = _form_of_text(text)
+    return _PROBABLY.get(suffix, found) if found in (None, "csv") else found
 
 
 def _form_of_text(text: bytes) -> str | None:
@@ -393,6 +407,12 @@ def _form_of_text(text: bytes) -> str | None:
         if kind.first_line is not None and kind.first_line.fullmatch(lines[0]):
             return kind.form
     whole = lines[:-1] or lines  # the last line may be cut off
+    svmlight = KINDS["svmlight"].first_line
+    if svmlight is not None and any(map(svmlight.fullmatch, lines[1:3])):  # below a line of names
+        return "svmlight"
+    for form, pattern in (("kaldi", _KALDI_CLASSES), ("kaldi map", _KALDI_MAP)):
+        if len(lines) > 1 and all(map(pattern.fullmatch, whole)):
+            return form
     for separator in _SEPARATORS:
         counts = {line.count(separator) for line in whole}
         if len(counts) == 1 and counts != {0}:

@@ -189,9 +189,11 @@ def svmlight_of(filename: FileNames, **options: Any) -> SvmlightDeserializer:
         head = Beginning.of(stored, _HEAD).head
     lines = [fields for line in head.split(b"\n") if (fields := line.partition(b"#")[0].split())]
     whole = lines[:-1] or lines  # the last line may be cut off
+    # A few lines without a label are mistakes.
+    num_without = sum(b":" in fields[0] for fields in whole)
     return dataclasses.replace(
         deserializer,
-        multilabel=any(b"," in fields[0] or b":" in fields[0] for fields in whole),
+        multilabel=any(b"," in fields[0] for fields in whole) or 10 * num_without >= len(whole) > 0,
         query_id=bool(whole) and all(any(field.startswith(b"qid:") for field in fields[:2]) for fields in whole),
     )
 
@@ -239,6 +241,11 @@ def base_of(zero_based: bool | str, facts: Sequence[Facts]) -> int:
     if zero_based == "auto":
         return int(all(each.has_features and each.least_index > 0 for each in facts))
     return int(not zero_based)
+
+
+def first_feature(index: Index) -> int:
+    """Return the number of the first feature in an opened text, as the text counts: 0 or 1."""
+    return base_of("auto", [Facts(*index.layout.numbers)])
 
 
 def scanned(file: TextInput, settings: ScanSettings, *, cache_index: bool | str) -> TextIndex:

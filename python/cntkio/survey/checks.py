@@ -16,7 +16,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,11 +31,12 @@ from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import Corpus, Deserializer, Loaded, Opening
 from cntkio.formats.corpus import KeysOf
 from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams
-from cntkio.formats.detect import TABLES
+from cntkio.formats.detect import TABLES, old_line_ends
 from cntkio.formats.file_lists import FileNames
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote, remote_by_default
 from cntkio.formats.report import UNKNOWN_NAME, first_few
+from cntkio.formats.svmlight import first_feature
 from cntkio.formats.table import key_value
 from cntkio.formats.text_input import Locator, TextInput
 from cntkio.hints import there_are, wording
@@ -58,7 +59,7 @@ _GAPS = {"stream without a sample", "line without a sample", "too few samples"}
 _OF_MISFITS = ("bad-number", "bad-index", "index-too-large", "too-many-values", "too-few-values")
 _ENDS_VALUES = "byte above 0x7F"
 _LABELS = ("mlf", "binary mlf")
-_SPEECH = ("scp", "kaldi", *_LABELS)
+_SPEECH = ("scp", "kaldi", "kaldi map", *_LABELS)
 
 
 def check(
@@ -244,12 +245,18 @@ class _Opened(NamedTuple):
         corpus: The corpus.
         text: Places in it; None: it is not a text with samples.
         is_table: Whether it is a table, whose rows are the sequences.
+        first_feature: The number that an svmlight text writes for the index 0.
     """
 
     path: str
     corpus: Any
     text: _Text | None = None
     is_table: bool = False
+    first_feature: int = 0
+
+    def first_index(self, stream: str) -> int:
+        """Return the number that the file writes for the index 0 of a sparse stream."""
+        return self.first_feature if stream == "features" else 0
 
     def place(self, sequence_index: int, stream: str | None = None, sample: int | None = None) -> dict[str, Any]:
         """Return where a sequence begins, or in a text a sample of a stream in it, as the fields of a finding."""
@@ -409,7 +416,25 @@ _Open = Callable[[Opening], Corpus]
 
 
 def _check_input(call: _Call, file: Input) -> list[list[_Checked]]:
-    """Check a file, or several; return the corpora of each source that reads them.
+    """Check a file, or several; a text that has errors and lines as on old Macs has no other finding."""
+    if file.files or file.kind.form not in ("ctf", "svmlight"):
+        return _check_kind(call, file)
+    findings, path, advice = call.findings.empty(), str(file.path), ""
+    found = _check_kind(call._replace(findings=findings), file)
+    if findings.num_of("error"):
+        with suppress(CntkIoError, OSError), closing(open_input(path)) as text:
+            what, _, advice = old_line_ends(text).removeprefix("; ").partition(": ")
+    if not advice:
+        call.findings.add_all(findings)
+        return found
+    call.findings.corpus = file.name
+    call.findings.add(Finding("broken-file", what, path, 0, 1, 1, advice=advice))
+    call.findings.num_sequences += findings.num_sequences
+    return []
+
+
+def _check_kind(call: _Call, file: Input) -> list[list[_Checked]]:
+    """Check a file of a kind, or several; return the corpora of each source that reads them.
 
     The streams of a text are guessed from its first lines. If the format has anything to say about the text, the whole
     text is searched for streams, and checked again.
@@ -443,14 +468,14 @@ def _check_input(call: _Call, file: Input) -> list[list[_Checked]]:
     except (FormatError, CorpusError, OSError) as error:
         if file.kind.form == "scp" and not call.reading.streams:  # no file has a header; the corpus reports them all
             streams = StreamDefs(features=StreamDef(shape=1))
-            return _check_input(call._replace(reading=call.reading._replace(streams=streams)), file)
-        if isinstance(error, OSError) and file.kind.form not in ("scp", "kaldi"):  # the file itself was opened before
+            return _check_kind(call._replace(reading=call.reading._replace(streams=streams)), file)
+        if isinstance(error, OSError) and file.kind.form not in _SPEECH:  # the file itself was opened before
             raise
         call.findings.add(Finding.of(None, error, str(file.path)))
     except ConfigError as error:
         if error.path is None:
             raise
-        call.findings.add(Finding("broken-file", str(error), error.path, line=error.line, column=error.line and 1))
+        call.findings.add(Finding.of_configuration(error))
     return []
 
 
@@ -518,7 +543,7 @@ def _check_described(call: _Call, one: Described, contents: Contents | None = No
         aliases = {name: stream["stream_alias"] for name, stream in one.deserializers[0].streams.items()}
     opening = call._replace(has_words=call.has_words or any(each.has_text_keys for each in one.deserializers))
     return [
-        _check_part(opening, path, part.open, contents, aliases, is_table=form in TABLES)
+        _check_part(opening, path, part.open, contents, aliases, form=form)
         for deserializer in one.deserializers
         for part in deserializer.parts()
     ]
@@ -537,7 +562,7 @@ def _check_part(
     shared: Contents | None,
     aliases: Mapping[str, str] | None = None,
     *,
-    is_table: bool = False,
+    form: str = "",
 ) -> _Checked:
     """Check a corpus; `shared` are the contents of the files that belong together, which the caller reports."""
     events = _Events(path, call.findings)
@@ -552,7 +577,8 @@ def _check_part(
             if aliases is None
             else call.stack.enter_context(closing(_Text(path, partial(bounds_of, corpus.index), aliases)))
         )
-        opened = _Opened(path, corpus, text, is_table)
+        base = first_feature(corpus.index) if form == "svmlight" else 0
+        opened = _Opened(path, corpus, text, form in TABLES, base)
         contents.begin(corpus.streams, opened)
         num_seen = 0
         for block in blocks(corpus, partial(events.mend, corpus), call.progress):

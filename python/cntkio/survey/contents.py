@@ -50,6 +50,9 @@ class Placed(Protocol):
     def place(self, sequence_index: int, stream: str | None = None, sample: int | None = None) -> dict[str, Any]:
         """Return where a sequence begins, or a sample of a stream in it, as the fields of a finding."""
 
+    def first_index(self, stream: str) -> int:
+        """Return the number that the file writes for the index 0 of a sparse stream."""
+
 
 def are_few(num_exceptions: int, num_seen: int, least: int = 1) -> bool:
     """Return whether the exceptions are so few that the others show a rule."""
@@ -218,7 +221,10 @@ class _StreamCheck:
         if not self._num_samples or (self._lowest == self._highest and not self._forms):
             return 0.0, 0.0
         if self._info.is_sparse:
-            return 0.0, self._num_entries / self._num_samples * math.log2(self._last_index + 2) / 2
+            num_entries = self._num_entries / self._num_samples
+            if not self._lowest.is_integer() or not self._highest.is_integer():  # measured values
+                return num_entries * _BITS_OF_A_VALUE, 0.0
+            return 0.0, num_entries * math.log2(self._last_index + 2) / 2
         if self._lowest == 0 and self._highest == 1:
             return 0.0, math.log2(self._info.dim + 1) / 2 if self.is_one_hot else self._info.dim / _BITS_OF_A_VALUE
         return float(self._info.dim * (_BITS_OF_A_NUMBER if self._are_whole else _BITS_OF_A_VALUE)), 0.0
@@ -240,12 +246,14 @@ class _StreamCheck:
             self._not_one_hot.report(findings, "not-one-hot", message, name)
         if self._num_samples < _ENOUGH:
             return
-        found = self._constant_values() or self._of_indices(findings)
+        is_short = findings.of("too-few-values", name)  # the missing values are zeros
+        found = None if is_short else self._constant_values() or self._of_indices(findings)
         if found is not None:
             code, message = found
             findings.add(Finding(code, message, stream=name, **corpus.place(0, name, 0)))
         if self._last.num_broken and self._last_index >= _OUTLIER * (self._second_last + 1) and self._second_last >= 0:
-            message = f"index {self._last_index:,}, but the next smaller one is {self._second_last:,}"
+            first = corpus.first_index(name)
+            message = f"index {self._last_index + first:,}, but the next smaller one is {self._second_last + first:,}"
             if are_few(self._last.num_broken, self._num_entries):
                 self._last.report(findings, "index-outlier", message, name)
 
@@ -277,7 +285,7 @@ class _StreamCheck:
         # In vocabularies, the first symbols are often kept for padding and unknown words.
         num_reserved = _RESERVED if self._has_steps and not too_large else 0
         has_all = self._first_index == 1 and self._last_index > 1 and bool((counts[1:] >= 2).all())
-        if self._info.is_sparse and has_all and not num_reserved:
+        if self._info.is_sparse and has_all and not num_reserved and not findings.of("bad-index", self._info.name):
             message = f"indices 1 to {self._last_index:,} occur, but 0 does not"
             if too_large:
                 new = Finding("one-based-indices", message, too_large[0].path, stream=self._info.name)

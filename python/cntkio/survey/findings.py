@@ -22,11 +22,14 @@ _AROUND = 400  # bytes of a line to keep on each side of a place
 # Parts of a message that differ from case to case of one cause: numbers, the utterance, and the row or the line at the
 # end. An unknown label is the cause itself.
 _OF_A_CASE = re.compile(r"\d+(\.\d+)?( (value|sample|line)s?)?|: ['\"].*|(?<=\(utterance )\S+")
+_IN_A_TABLE = re.compile(r"(row (?P<row>\d+), )?column '(?P<column>[^']*)'(: )?")
+_IN_A_CONFIGURATION = re.compile(r".*, line \d+, column (?P<column>\d+): ")
 _TIMES = re.compile(r"'\d\S*\s+\d\S*\s")
 _TOKEN = re.compile(r"\|?[^\s|]+")
 _CORRECTIONS = str.maketrans(",\u2212\u2013\u2014", ".---", "'\"\u00a0_[]()")
 _EXPONENT = re.compile(r"(?<=\d)[dD](?=[+-]?\d)")  # of Fortran
 _NUMBER = re.compile(r"[+-]?\d+\.?\d*([eE][+-]?\d+)?")
+_OF_SPARSE = re.compile(r"^(\d+:)?(.*)")
 
 
 class Excerpt(NamedTuple):
@@ -123,13 +126,30 @@ class Finding(NamedTuple):
     @classmethod
     def of(cls, kind: str | None, error: str | Exception, path: str) -> Finding:
         """Return the finding for an error or a warning of a format."""
+        what = error.what if isinstance(error, FormatError) else str(error).removeprefix(f"{path}: ")
+        if not isinstance(error, OSError) and (at := _IN_A_TABLE.match(what)):
+            row = None if at["row"] is None else int(at["row"])
+            message = what if row is None else what[at.end() :]
+            return cls("bad-column", message, path, row=row, stream=at["column"])
         if isinstance(error, FormatError):
             code = code_of(kind or error.kind or "")
             place = (error.path or path, error.byte, error.line, error.column, error.sequence, error.stream)
-            return cls(code, error.what, *place)
+            return cls(code, what, *place)
         if isinstance(error, OSError):
             return cls("missing-file", str(error.strerror or error), str(error.filename or path))
-        return cls(code_of(kind or ""), str(error).removeprefix(f"{path}: "), path)
+        return cls(code_of(kind or ""), what, path)
+
+    @classmethod
+    def of_configuration(cls, error: ConfigError) -> Finding:
+        """Return the finding for an error in a configuration."""
+        path, line, what = error.path or "", error.line, str(error)
+        if (place := _IN_A_CONFIGURATION.match(what)) is None or line is None:
+            return cls("bad-configuration", what.removeprefix(f"{path}: "), path, line=line, column=line and 1)
+        column = int(place["column"])
+        with closing(open_input(path)) as text:
+            lines = text.read(0, text.size).splitlines(keepends=True)
+        byte = sum(map(len, lines[: line - 1])) + column - 1
+        return cls("bad-configuration", what[place.end() :], path, byte, line, column)
 
     def moved_to(self, other: Finding) -> Finding:
         """Return this finding at the place of another."""
@@ -157,28 +177,41 @@ class Finding(NamedTuple):
 def _advice(finding: Finding) -> str:
     """Return the change of a word that mends the text; empty if the word does not show it."""
     assert finding.excerpt is not None
+    if finding.code == "bad-times" and finding.excerpt.word.startswith('"'):
+        return "write a dot on a line before this name, to end the entry above it"
+    if finding.code == "broken-file" and "#!MLF!#" in finding.message:
+        return "write #!MLF!# on a line before this one"
+    if finding.code == "empty-utterance" and re.fullmatch(r"\d*\.\d+", finding.excerpt.word):
+        return "write times in units of 100 ns, such as 2000000 for 0.2 s"
     word, is_ctf = finding.excerpt.word, "|" in finding.excerpt.text
     if finding.code == "broken-file" and finding.line == 1 and word.startswith("#"):
         return "write |# for #, because a comment begins with a pipe"
     if finding.code == "broken-file" and finding.line == 1 and is_ctf:
         return "remove the line if it is a header; otherwise, begin it with a number as its id, or with a pipe"
-    number = _EXPONENT.sub("e", word.rstrip(";").translate(_CORRECTIONS))
+    is_svmlight = not is_ctf and (finding.stream == "label" or re.search(r"(^|\s)\d+:\S", finding.excerpt.text))
+    if is_svmlight and finding.line == 1 and re.match(r"\s*[A-Za-z_]", finding.excerpt.text):
+        return "remove the line if it is a header; otherwise, begin it with a number, the label"
+    if is_svmlight and finding.stream == "label" and re.match(r"\d+:", word):
+        return f"write the label before {word}"
+    sparse = _OF_SPARSE.match(word) if is_svmlight else None
+    index_of_word, value_of_word = (sparse[1] or "", sparse[2]) if sparse else ("", word)
+    number = _EXPONENT.sub("e", value_of_word.rstrip(";").translate(_CORRECTIONS))
     number = re.sub(r"^([+-]?)\.", r"\g<1>0.", number)
     if finding.code in ("bad-number", "bad-index") and word.startswith("#"):
         return f"write |{word} if a comment begins here"
-    if finding.code == "bad-index" and re.fullmatch(r"\d+=\d\S*", word):
+    if finding.code == "bad-index" and re.fullmatch(r"\d+=[+-]?\d\S*", word):
         return f"write {word.replace('=', ':')} for {word}"
     if finding.code == "bad-index" and (negative := re.match(r"-\d+", word)):
-        return f"write an index for {negative[0]}; indices count from 0"
+        return f"write an index for {negative[0]}; indices count from {'0 or 1' if is_svmlight else '0'}"
     if finding.code not in ("bad-number", "stray-text"):
         return ""
-    if number != word and _NUMBER.fullmatch(number):
-        return f"write {number} for {word}"
+    if number != value_of_word and _NUMBER.fullmatch(number):
+        return f"write {index_of_word}{number} for {word}"
     if re.fullmatch(r"[\d.]+(,[\d.]+){2,}", word):
         return f"write {word.replace(',', ' ')} for {word}"
     index = re.search(r"\d+:\s*$", finding.excerpt.text[: finding.excerpt.caret + 1])
     value = re.match(r"\s+([^\s|]+)", finding.excerpt.text[finding.excerpt.caret :])
-    if is_ctf and index and value:
+    if (is_ctf or is_svmlight) and index and value:
         return f"write {index[0].rstrip()}{value[1]} for {index[0].rstrip()}{value[0]}"
     if is_ctf and finding.code == "bad-number" and re.fullmatch(r"\d+:\S+", word):
         return "write the values without indices, or define the stream as sparse (--stream NAME:DIM:sparse)"

@@ -190,7 +190,11 @@ BINARY = b"u1 \0BFM \4\1\0\0\0\4\1\0\0\0\0\0\0\0"
             b"\nu1 b.ark:2[0:1,0:1]\n",
             r"b.ark, byte 2, sequence u1, .*: a range beyond the matrix of 2 rows and 1 .*line 2",
         ),
-        (b"\nu1 b.ark:7\n", r"b.ark, byte 9, sequence u1, .* \(a, line 2\)"),
+        (
+            b"\nu1 b.ark:7\n",
+            r"a, line 2, sequence u1, .*: no object of b.ark begins at byte 7; expected the byte after",
+        ),
+        (b"u1 b.ark:0\n", r"a, line 1, sequence u1, .*: no object of b.ark begins at byte 0; expected the byte after"),
         (b"", "a, byte 0: the file is empty"),
     ],
 )

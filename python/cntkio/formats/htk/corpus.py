@@ -309,7 +309,8 @@ class HTKFormat(Format):
     def _warn(self, kind: str, keys: npt.NDArray[np.bytes_], what: str) -> None:
         if not len(keys):
             return
-        message = f"{self.report.name}: {len(keys)} utterances are {what}: {first_few(map(decoded, keys), len(keys))}"
+        utterances = "1 utterance is" if len(keys) == 1 else f"{len(keys)} utterances are"
+        message = f"{self.report.name}: {utterances} {what}: {first_few(map(decoded, keys), len(keys))}"
         if self._settings.strict:
             raise CorpusError(message)
         self.report.log_together(kind, len(keys), message)
@@ -475,7 +476,7 @@ class HTKFormat(Format):
         model, mixed, differences = layout.model, "mixed files: ", []
         if header.dim != model.dim:
             what = f"frames of {header.dim} values, but the first file has frames of {model.dim}"
-            raise self._error(layout.listed, what, sequence_index, 0)
+            raise self._error(layout.listed, what, sequence_index, 0, "other dimension")
         if header.other_kind:
             what = f"{header.other_kind}, which is not for float vectors, but the file has the size of float vectors"
             differences.append(f"{what}, and is read as such")

@@ -47,7 +47,7 @@ def decoded(text: bytes) -> str:
 
 _FOLDER = re.compile(rb"(.*)[/\\]", re.DOTALL)
 _KALDI_LINE = re.compile(rb"\S+[ \t]+[^=\r\n]+:\d+[ \t]*\r?\n")
-_MOST_TRIED = 100  # files that are opened to find one without an error
+_MOST_TRIED = 100  # first files, and then as many of all others, that are opened to find one without an error
 _WHOLE_FILE = 2**32 - 1  # the core's last frame of a line without a range
 # The words for faults that the core finds in lines.
 _FAULT_WORDS = {
@@ -277,22 +277,22 @@ def first_sound(
     files: npt.NDArray[np.uint32],
     refuse: Callable[[Exception], None] = lambda error: None,
 ) -> Header:
-    """Return the first header that can be read; if none of the first files is sound, raise the first error.
+    """Return the first header that can be read; if none of the files that are tried is sound, raise the first error.
 
     Args:
         header: Returns the header of the file of an utterance.
         files: The file of each utterance, in groups.
-        refuse: Called with the other errors if none of the first files is sound.
+        refuse: Called with the other errors if none of the files is sound.
     """
     errors: list[Exception] = []
-    sequence_index = 0
-    while sequence_index < len(files) and len(errors) < _MOST_TRIED:
+    starts = np.append(0, 1 + np.flatnonzero(files[1:] != files[:-1]))
+    others = starts[_MOST_TRIED:]
+    some = others[np.linspace(0, len(others) - 1, min(len(others), _MOST_TRIED)).astype(np.int64)]
+    for sequence_index in [*starts[:_MOST_TRIED].tolist(), *some.tolist()]:
         try:
             return header(sequence_index)
         except (OSError, FormatError) as error:
             errors.append(error)
-        others = np.flatnonzero(files[sequence_index:] != files[sequence_index])
-        sequence_index = sequence_index + int(others[0]) if len(others) else len(files)
     for other in errors[1:]:
         refuse(other)
     raise errors[0]

@@ -62,6 +62,7 @@ _LINE_FAULT_WORDS = {
     "bad range": "a range that is not [first:last] or [first:last,first:last]; expected numbers, and first <= last",
     "several values": "several values for a key; expected one",
 }
+_BEGIN = re.compile(rb"\0B|\s*\[|\s*[\d.+-]+(\s(?!\0B|\s*\[)|\Z)")
 _INTEGERS = re.compile(rb"[^\s|,;=]+([ \t]+-?\d+)+[ \t]*\r?\n?")
 _PLACE = re.compile(rb"\S+[ \t]+\S.*?(:\d+(\[[\d:,]*\])?|\||\.ark|/[^/\s]*)[ \t]*\r?\n?")
 
@@ -356,8 +357,11 @@ def _in_archives(files: Files, path: str, listed: _core.KaldiList, stream: str, 
                         column[mine[part]] = values
                     if fault is not None:
                         one = mine[part.stop : part.stop + 1]
-                        other, key = other_in("kaldi", text), decoded(keys[int(one[0])])
-                        failures.add(one, functools.partial(_broken, name, fault, other, key, stream))
+                        other, key, offset = other_in("kaldi", text), decoded(keys[int(one[0])]), int(offsets[one[0]])
+                        failed = functools.partial(_broken, name, fault, other, key, stream)
+                        if not _may_begin(text, offset):
+                            failed = functools.partial(_not_an_object, name, offset, key, stream)
+                        failures.add(one, failed)
                 stamps[number], sums[number] = text.storage.stamp, str(text.size)
             passed(len(mine))
     kinds, rows, cols, begins, ends = columns
@@ -378,6 +382,18 @@ def _broken(path: str, fault: tuple[int, int], other: str, key: str, stream: str
     kind = _core.KALDI_FAULTS[fault[1]]
     what = f"{_FAULT_WORDS[kind]} ({where}){other}"
     return FormatError(what, path=path, byte=fault[0], sequence=key, stream=stream, kind=kind)
+
+
+def _may_begin(text: TextInput, offset: int) -> bool:
+    """Return whether an object may begin at an offset: in an archive, a key and a blank precede it."""
+    before = text.read(offset - 1, 1) if offset else b" "
+    return before.isspace() and _BEGIN.match(text.read(offset, 80)) is not None
+
+
+def _not_an_object(path: str, offset: int, key: str, stream: str, where: str) -> FormatError:
+    list_path, _, line = where.rpartition(", line ")
+    what = f"no object of {path} begins at byte {offset}; expected the byte after a key and a blank"
+    return FormatError(what, path=list_path, line=int(line), sequence=key, stream=stream, kind="wrong offset")
 
 
 def _headers(
