@@ -1,11 +1,12 @@
 """Sources of random corpora that are read by random budgets. (docs/batches.md)"""
 
+import contextlib
 import json
 import pickle
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @st.composite
-def some_budgets(draw: st.DrawFn, count: int) -> Budget:
+def some_budgets(draw: st.DrawFn, count: int, can_drop_last: bool) -> Budget:
+    limits: dict[str, Any] = {"drop_last": can_drop_last and draw(st.booleans())}
     if draw(st.integers(0, 3)) == 0:
-        return Budget(rows=count * draw(st.integers(1, 3)), row_length=draw(st.integers(9, 20)), pool=20)
-    limits: dict[str, Any] = {draw(st.sampled_from(["samples", "padded"])): count * draw(st.integers(9, 60))}
+        return Budget(rows=count * draw(st.integers(1, 3)), row_length=draw(st.integers(9, 20)), pool=20, **limits)
+    limits |= {draw(st.sampled_from(["samples", "padded"])): count * draw(st.integers(9, 60))}
     if draw(st.booleans()):
         limits |= {"pool": draw(st.integers(1, 30)), "pool_unit": draw(st.sampled_from(["sequences", "samples"]))}
     return Budget(**limits)
@@ -64,7 +66,18 @@ def write(folder: Path, lengths: list[int], half: int) -> list[CTFDeserializer]:
     return found
 
 
-def make(deserializers: list[CTFDeserializer], is_mixed: bool, memory: dict[str, Any]) -> MinibatchSource:
+@contextlib.contextmanager
+def make(
+    deserializers: list[CTFDeserializer], is_mixed: bool, memory: dict[str, Any], num_threads: int = 2
+) -> Iterator[MinibatchSource]:
+    """Open a source with a number of threads."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CNTKIO_NUM_THREADS", str(num_threads))
+        with opened(deserializers, is_mixed, memory) as source:
+            yield source
+
+
+def opened(deserializers: list[CTFDeserializer], is_mixed: bool, memory: dict[str, Any]) -> MinibatchSource:
     if not is_mixed:
         return MinibatchSource(deserializers[0], max_sweeps=1, **memory)
     parts = {
@@ -86,12 +99,13 @@ def read_all(source: MinibatchSource, budget: Budget, partition: Partition, leng
 @settings(max_examples=rounds(30), suppress_health_check=list(HealthCheck), deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 9), min_size=4, max_size=40), is_mixed=st.booleans(), count=st.integers(1, 3),
-    kind=st.sampled_from([*KINDS]), memory=st.permutations(MEMORY), data=st.data(),
+    kind=st.sampled_from([*KINDS]), memory=st.permutations(MEMORY), threads=st.permutations([1, 2, 5]), data=st.data(),
 )  # fmt: skip
-def test_minibatches_do_not_depend_on_memory_states_or_ranks(
-    folder: Path, lengths: list[int], is_mixed: bool, count: int, kind: str, memory: Any, data: st.DataObject
-) -> None:
-    budget = data.draw(some_budgets(count))
+def test_minibatches_do_not_depend_on_threads_memory_states_or_ranks(
+    folder: Path, lengths: list[int], is_mixed: bool, count: int, kind: str, memory: Any, threads: Any,
+    data: st.DataObject,
+) -> None:  # fmt: skip
+    budget = data.draw(some_budgets(count, can_drop_last=kind != "balanced"))
     if kind == "chunk" and (is_mixed or budget.rows is not None):
         kind = "global"
     half = data.draw(st.integers(2, len(lengths) - 2)) if is_mixed else len(lengths)
@@ -100,18 +114,18 @@ def test_minibatches_do_not_depend_on_memory_states_or_ranks(
     states: list[Any] = []
     for index in range(count):
         partition = KINDS[kind](index, count)
-        with make(deserializers, is_mixed, memory[0]) as source:
+        with make(deserializers, is_mixed, memory[0], threads[0]) as source:
             if kind == "cntk" and not is_mixed and index >= source.num_chunks:
                 return
             plan = source.plan(budget, partition).steps(1000)
             ranks.append(read_all(source, budget, partition, lengths))
         assert plan.num_sequences.tolist() == [len(keys) for keys, _ in ranks[-1]]
         at = data.draw(st.integers(0, len(ranks[-1])))
-        with make(deserializers, is_mixed, memory[1]) as source:
+        with make(deserializers, is_mixed, memory[1], threads[1]) as source:
             for _ in range(at):
                 source.read(budget, partition)
             states.append(json.loads(json.dumps(source.state_dict())))
-        with make(deserializers, is_mixed, memory[2]) as source:
+        with make(deserializers, is_mixed, memory[2], threads[2]) as source:
             source.load_state_dict(states[-1])
             assert read_all(source, budget, partition, lengths) == ranks[-1][at:]
     for keys, _ in (step for of_rank in ranks for step in of_rank):
@@ -119,9 +133,9 @@ def test_minibatches_do_not_depend_on_memory_states_or_ranks(
         assert not keys or keeps(limits, [lengths[key] for key in keys])
     if kind != "cntk":
         assert len({len(of_rank) for of_rank in ranks}) == 1
-    if not is_mixed and kind != "balanced":
+    if not is_mixed and kind != "balanced" and not budget.drop_last:
         assert sorted(key for of_rank in ranks for keys, _ in of_rank for key in keys) == list(range(len(lengths)))
-    if is_mixed and kind == "global":
+    if is_mixed and kind == "global" and not budget.drop_last:
         times = Counter(key for of_rank in ranks for keys, _ in of_rank for key in keys)
         assert set(times) == set(range(len(lengths)))
         for part in (range(half), range(half, len(lengths))):  # no sequence is a sweep ahead of another of its part
@@ -147,7 +161,7 @@ def test_a_source_continues_in_a_new_process(tmp_path: Path) -> None:
         deserializers = write(tmp_path / str(is_mixed), lengths, 20 if is_mixed else 40)
         with make(deserializers, is_mixed, {}) as source:
             rests.append(read_all(source, budget, Partition(), lengths)[5:])
-        sources.append(make(deserializers, is_mixed, {}))
+        sources.append(opened(deserializers, is_mixed, {}))
         for _ in range(5):
             sources[-1].read(budget)
     ran = subprocess.run(
