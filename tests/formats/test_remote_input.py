@@ -482,7 +482,7 @@ def test_a_store_that_cannot_be_listed_is_named(server: RangeServer) -> None:
         CTFDeserializer(f"{server.url}/d/*.ctf", X).open()
 
 
-def test_a_url_with_a_query_is_a_file_even_if_the_server_cannot_be_reached(server: RangeServer) -> None:
+def test_a_url_with_a_query_is_a_file_also_without_its_server(server: RangeServer) -> None:
     with pytest.raises(FileNotFoundError, match=r"No such object.*none\.ctf"):
         CTFDeserializer(f"{server.url}/none.ctf?id=1", X).open()
     with pytest.raises(OSError, match=r"Cannot read its facts \(.*a\.ctf"):
