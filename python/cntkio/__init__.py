@@ -1,10 +1,12 @@
 """CNTK's data formats and reader semantics for today's frameworks."""
 
+from cntkio import _start as _start  # first: it handles Ctrl-C while the rest is imported
+
+# isort: split
 import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from cntkio import _start as _start  # first: it handles Ctrl-C while the rest is imported
 from cntkio import io
 from cntkio._core import __version__
 from cntkio.config import ReaderConfig, read_config

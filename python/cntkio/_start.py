@@ -1,17 +1,18 @@
 """The start of the command `cntkio`: until `main` runs, Ctrl-C ends the process without a traceback.
 
-`main` cannot catch an interrupt that comes while the package is being imported. This module is imported first.
+`main` cannot catch an interrupt that comes while the package is being imported. This module is imported first,
+and imports little itself.
 """
 
 import itertools
+import os
 import signal
 import sys
-from pathlib import PurePath
 
 
 def _is_command() -> bool:
     words = sys.orig_argv[1:]
-    is_script = bool(words) and PurePath(words[0]).stem == "cntkio"
+    is_script = bool(words) and os.path.basename(words[0]).partition(".")[0] == "cntkio"  # noqa: PTH119 - quick to import
     return is_script or ("-m", "cntkio") in itertools.pairwise(words)
 
 

@@ -1,5 +1,6 @@
 """The command `cntkio`: its output, its complaints and its exit status."""
 
+import ast
 import itertools
 import os
 import pty
@@ -502,6 +503,15 @@ def test_ctrl_c_while_the_command_starts_prints_no_traceback(tmp_path: Path) -> 
             command = [sys.executable, *start, "--version"]
             ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
             assert (ended.returncode, ended.stderr) == (-signal.SIGINT, ""), (module, start)
+
+
+def test_the_handling_of_ctrl_c_is_imported_before_all_else() -> None:
+    package = Path(cntkio.errors.__file__).parent
+    _, first, *_ = ast.parse((package / "__init__.py").read_text(encoding="utf-8")).body
+    assert ast.unparse(first) == "from cntkio import _start as _start"
+    nodes = ast.walk(ast.parse((package / "_start.py").read_text(encoding="utf-8")))
+    found = {alias.name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names}
+    assert found == {"itertools", "os", "signal", "sys"}  # which Python has imported, or imports in a few milliseconds
 
 
 def test_the_command_is_installed_and_knows_its_version() -> None:
