@@ -180,3 +180,24 @@ def test_an_outlier_hides_a_smaller_outlier_of_an_earlier_chunk() -> None:
     w = StreamDef(field="w", shape=10_000_000, is_sparse=True)
     findings = cntkio.check(CTFDeserializer("a.ctf", StreamDefs(w=w), chunk_size_in_bytes=500))
     assert [found.line for found in findings if found.code == "index-outlier"] == [150]
+
+
+def test_a_binary_corpus_at_a_url_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    cntkio.write_cbf("a.cbf", {"x": np.ones((3, 2), np.float32)})
+    with fsspec.open("memory://checked/a.cbf", "wb") as file:
+        file.write(Path("a.cbf").read_bytes())
+    assert main(["check", "memory://checked/a.cbf"]) == 2
+    assert "Is a URL; files of this kind are read only from a local disk" in capsys.readouterr().err
+
+
+def test_half_of_the_same_short_sequences_are_an_overlap_but_a_few_equal_ones_are_not() -> None:
+    lines = [f"|x {number}.25\n" for number in range(60)]
+    Path("train.ctf").write_text("".join(lines))
+    Path("test.ctf").write_text("".join([*lines[:5], *(f"|x {number}.75\n" for number in range(55))]))
+    assert not cntkio.check("train.ctf", "test.ctf")
+    Path("test.ctf").write_text("".join(lines[:50]))
+    assert cntkio.check("train.ctf", "test.ctf").counts == {"overlap": 50}
+    for name in ("train.ctf", "test.ctf"):  # three classes are in every corpus
+        Path(name).write_text("".join(f"|x {number % 3}\n" for number in range(60)))
+    assert not cntkio.check("train.ctf", "test.ctf")

@@ -210,7 +210,7 @@ def _add_explain(verbs: Any) -> None:
         explain,
         "print which sequences a step delivers, or which steps deliver a sequence",
         [
-            "cntkio explain --chunk-size 50000 --ranks 4 --rank 3 --step 7 examples/alice/train.ctf",
+            "cntkio explain --minibatch-size 256 --step 7 examples/alice/train.ctf",
             "cntkio explain --minibatch-size 256 --key 239 examples/alice/train.ctf",
         ],
     )

@@ -159,7 +159,11 @@ def _compare(
         of_stream |= of_length
         differs |= of_stream
         count, num_lengths = int(of_stream.sum()), int(of_length.sum())
-        text = f"{counted(count, 'sequence')} differ, {num_lengths:,} of them in length" if count else "equal"
+        text = (
+            f"{counted(count, 'sequence')} differ{'s' * (count == 1)}, {num_lengths:,} of them in length"
+            if count
+            else "equal"
+        )
         dtypes = [str(side.streams[name].dtype) for side in sides]
         for facts_of_both in (dtypes, forms):
             text += f" ({', but '.join(facts_of_both)})" if len(set(facts_of_both)) > 1 else ""

@@ -13,6 +13,7 @@ Invariant: if nothing was found, a source of these deserializers opens and reads
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -469,14 +470,19 @@ def _check_kind(call: _Call, file: Input) -> list[list[_Checked]]:
         if file.kind.form == "scp" and not call.reading.streams:  # no file has a header; the corpus reports them all
             streams = StreamDefs(features=StreamDef(shape=1))
             return _check_kind(call._replace(reading=call.reading._replace(streams=streams)), file)
-        if isinstance(error, OSError) and file.kind.form not in _SPEECH:  # the file itself was opened before
-            raise
+        if _is_wrong_call(error) or (isinstance(error, OSError) and file.kind.form not in _SPEECH):
+            raise  # the file itself was opened before
         call.findings.add(Finding.of(None, error, str(file.path)))
     except ConfigError as error:
         if error.path is None:
             raise
         call.findings.add(Finding.of_configuration(error))
     return []
+
+
+def _is_wrong_call(error: Exception) -> bool:
+    """Return whether a file cannot be read where it is, such as a binary corpus at a URL."""
+    return isinstance(error, OSError) and error.errno == errno.EINVAL
 
 
 def _explain_streams(call: _Call, file: Input, num_sequences: int) -> None:
@@ -592,6 +598,8 @@ def _check_part(
         _note_utterances(corpus, events)
         ends = text.line_ends() if text is not None and corpus.report.warnings.get("carriage return") else None
     except (CntkIoError, OSError) as error:
+        if opened is None and _is_wrong_call(error):
+            raise
         events.note(None, error)
         events.fold()
         return _Checked(path, None, contents, events.num_noted)

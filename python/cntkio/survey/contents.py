@@ -39,6 +39,7 @@ _MOST_COLUMNS = 1 << 16
 _LEAST_BITS = 64  # Sequences with fewer bits of information are often equal by chance.
 _BITS_OF_A_VALUE, _BITS_OF_A_NUMBER = 8, 2
 _MOST_BY_CHANCE = 0.1
+_MOSTLY = 0.9
 
 _U64 = npt.NDArray[np.uint64]
 _Wanted = tuple[int, tuple[npt.NDArray[np.float64], npt.NDArray[np.uint32]] | None, bool, int, int, bool]
@@ -388,7 +389,7 @@ class Contents:
             are_neighbours = len(sequences) and sequences[-1] - sequences[0] == len(sequences) - 1
             at = slice(int(sequences[0]), int(sequences[-1]) + 1) if are_neighbours else sequences
             all_hashes[at], all_lengths[at] = hashes, lengths
-        return Sequences(all_hashes, ((all_lengths, bits),), self._corpora)
+        return Sequences(all_hashes, ((all_lengths, bits),), self._corpora, set(self._streams))
 
 
 class Sequences(NamedTuple):
@@ -399,17 +400,19 @@ class Sequences(NamedTuple):
         sizes: Of each corpus that is joined: the number of samples of each sequence, and about how many bits of
             information a sample has, in measured values and in symbols.
         corpora: The corpora that belong together, each with the index of its first sequence.
+        streams: The names of the streams.
     """
 
     hashes: _U64
     sizes: tuple[tuple[npt.NDArray[np.uint32], npt.NDArray[np.float64]], ...]
     corpora: Sequence[tuple[int, Placed]]
+    streams: Set[str]
 
     def joined(self, partners: npt.NDArray[Any], other: Sequences, others: npt.NDArray[Any]) -> Sequences:
         """Return the sequences that are joined with sequences of another corpus. Places are not kept."""
         hashes = self.hashes[partners] * np.uint64(0x9E3779B97F4A7C15) ^ other.hashes[others]
         sizes = ((lengths[at], bits) for one, at in ((self, partners), (other, others)) for lengths, bits in one.sizes)
-        return Sequences(hashes, tuple(sizes), ())
+        return Sequences(hashes, tuple(sizes), (), self.streams | other.streams)
 
     def _bits(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Return about how many bits of information sequences have, in measured values and in symbols."""
@@ -443,6 +446,11 @@ class Sequences(NamedTuple):
         """Report sequences of this corpus that are also in another corpus, which has this name."""
         judged, others = (one._judged(np.arange(len(one.hashes))) for one in (self, other))
         common = judged[np.isin(self.hashes[judged], other.hashes[others])]
+        # Equal by chance or not: half of the sequences that differ from each other are never in two corpora by chance.
+        shared = np.flatnonzero(np.isin(self.hashes, other.hashes[other.hashes != 0]))
+        num_different = len(np.unique(self.hashes[shared]))
+        if self.streams == other.streams and num_different >= max(_ENOUGH, len(self.hashes) / 2, _MOSTLY * len(shared)):
+            common = shared
         message = f"{counted(len(common), 'sequence')} of {len(self.hashes):,} in {name}, too"
         self._report(
             "overlap", message.replace(" in ", " are in " if len(common) > 1 else " is in ", 1), common, findings

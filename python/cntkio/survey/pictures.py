@@ -45,6 +45,7 @@ rect { fill: #2f6fab; }
 rect.b { fill: #c4741f; }
 text { font: 11px system-ui, sans-serif; fill: #57606a; }
 line { stroke: #d0d7de; }
+@media (max-width: 34rem) { text { font-size: 15px; } }
 @media (prefers-color-scheme: dark) {
   body { color: #d7dde3; background: #14181d; }
   h2 { border-color: #3a424b; }
