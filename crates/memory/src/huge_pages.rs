@@ -22,8 +22,8 @@ pub fn advise_huge_pages<T>(values: &mut Vec<T>, count: usize) {
     let _ = (values, count);
 }
 
-/// Ask for huge pages if `count` more values are large enough for them.
-pub(crate) fn advise_for<T>(out: &mut Vec<T>, count: usize) {
+/// Ask for huge pages for `count` more values, which are reserved, if they are large enough for them.
+pub fn advise_for<T>(out: &mut Vec<T>, count: usize) {
     if count * size_of::<T>() >= WORTH_HUGE_PAGES {
         advise_huge_pages(out, out.len() + count);
     }

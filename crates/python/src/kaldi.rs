@@ -7,6 +7,7 @@ use crate::pool::{attached, detached, pool};
 use cntkio_core::kaldi::{self, Broken, Kind, LineError, List, Object, Wanted};
 use cntkio_core::memory::{collected, reserve, resize, with_room};
 use cntkio_core::text::Text;
+use cntkio_memory::huge_pages::advise_for;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -137,6 +138,7 @@ pub(crate) fn kaldi_read<'py>(
             let decoded = detached(py, || {
                 let begin = blocks.0.len();
                 reserve(&mut blocks.0, 4 * num_values);
+                advise_for(&mut blocks.0, 4 * num_values);
                 resize(&mut blocks.0, begin + 4 * num_values, 0);
                 pool.install(|| kaldi::decode(text, &wanted, num_cols, blocks.0[begin..].as_chunks_mut::<4>().0))
             });
@@ -146,6 +148,8 @@ pub(crate) fn kaldi_read<'py>(
         None => {
             let mut doubles = Vec::new();
             let decoded = detached(py, || {
+                reserve(&mut doubles, num_values);
+                advise_for(&mut doubles, num_values);
                 resize(&mut doubles, num_values, 0.0);
                 pool.install(|| kaldi::decode(text, &wanted, num_cols, &mut doubles[..]))
             });

@@ -2,6 +2,7 @@
 
 use super::values::{NumberType, Values};
 use crate::memory;
+use cntkio_memory::huge_pages::advise_for;
 use cntkio_simd::prefetch_first;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -325,5 +326,7 @@ impl<'a, 'out> Takes<'a, 'out> {
 
 /// Reserve memory for `count` more values; an error if the system has less.
 pub(crate) fn try_reserve<T>(values: &mut Vec<T>, count: usize) -> Result<(), Error> {
-    values.try_reserve(count).map_err(|_| Error::TooLarge(count.saturating_mul(size_of::<T>())))
+    values.try_reserve(count).map_err(|_| Error::TooLarge(count.saturating_mul(size_of::<T>())))?;
+    advise_for(values, count);
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::memory;
 use crate::number::Element;
 use cntkio_memory::copy::{AnyWidth, Number};
-use cntkio_memory::huge_pages::{WORTH_HUGE_PAGES, advise_huge_pages};
+use cntkio_memory::huge_pages::{advise_for, advise_huge_pages};
 use cntkio_memory::small::Widens;
 
 /// A type of values. CNTK's formats have floats; tables, svmlight texts and Python also have whole numbers.
@@ -216,9 +216,7 @@ impl Precision for f64 {
 /// Reserve memory for `count` more values, in huge pages if they are large enough.
 pub(crate) fn reserve<T>(values: &mut Vec<T>, count: usize) {
     memory::reserve(values, count);
-    if count * size_of::<T>() >= WORTH_HUGE_PAGES {
-        advise_huge_pages(values, values.len() + count);
-    }
+    advise_for(values, count);
 }
 
 /// Reserve memory for `ratio` times as many values and a little more.
@@ -227,8 +225,12 @@ pub(crate) fn reserve<T>(values: &mut Vec<T>, count: usize) {
 pub(crate) fn expect<T>(values: &mut Vec<T>, ratio: f64) {
     let expected = values.len() as f64 * ratio;
     let with_margin = (expected * 1.02) as usize + 4096;
-    if values.capacity() < with_margin && values.try_reserve_exact(with_margin - values.len()).is_ok() {
-        advise_huge_pages(values, (expected * 0.98) as usize);
+    let mut larger = Vec::new();
+    if values.capacity() < with_margin && larger.try_reserve_exact(with_margin).is_ok() {
+        // The advice comes before the first use: growing in place would copy the values into small pages.
+        advise_huge_pages(&mut larger, (expected * 0.98) as usize);
+        larger.append(values);
+        *values = larger;
     }
 }
 
