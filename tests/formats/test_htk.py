@@ -4,7 +4,6 @@ import dataclasses
 import os
 import pickle
 import re
-import resource
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +29,7 @@ from cntkio.formats.mlf import entries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from support.builders import peak_memory
 from support.damage import damaged
 from support.rounds import rounds
 
@@ -617,7 +617,7 @@ def test_refuses_lists_and_headers_that_claim_more_frames_than_the_file(
 ) -> None:
     (tmp_path / "a.mfc").write_bytes(CLAIM)
     (tmp_path / "a.scp").write_text(text)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_memory()
     with pytest.raises(FormatError, match=message):
         MinibatchSource(features(tmp_path / "a.scp", 1), frame_mode=True, max_sweeps=1)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kilobytes
+    assert peak_memory() - before < 200_000_000
