@@ -51,7 +51,7 @@ def test_lists_of_features_become_text_with_a_list_of_their_keys(tmp_path: Path)
         ("b", {}, "no format to write has the extension ''"),
         ("b.cbf", {"renumber": True}, "renumber is only for writing text"),
         ("b.ctf", {"flat": True}, "flat is only for writing Parquet and Arrow"),
-        ("b.ctf", {"one_hot": {"x": 3}}, "one_hot applies only to Parquet and Arrow files"),
+        ("b.ctf", {"one_hot": {"x": 3}}, "one_hot applies only to parquet, arrow files"),
     ],
 )
 def test_refuses_options_that_the_formats_do_not_have(text: Path, target: str, options: Any, words: str) -> None:

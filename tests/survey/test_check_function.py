@@ -191,7 +191,7 @@ def test_a_binary_corpus_at_a_url_is_a_wrong_call(capsys: pytest.CaptureFixture[
     assert "Is a URL; files of this kind are read only from a local disk" in capsys.readouterr().err
 
 
-def test_half_of_the_same_short_sequences_are_an_overlap_but_a_few_equal_ones_are_not() -> None:
+def test_many_equal_short_sequences_are_an_overlap_but_a_few_are_not() -> None:
     lines = [f"|x {number}.25\n" for number in range(60)]
     Path("train.ctf").write_text("".join(lines))
     Path("test.ctf").write_text("".join([*lines[:5], *(f"|x {number}.75\n" for number in range(55))]))

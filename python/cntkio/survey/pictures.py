@@ -6,6 +6,7 @@ The page has no scripts and needs no other files, fonts or network. Names from c
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -30,7 +31,7 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 68rem
   background: #fff; }
 h1, h2, td, th { overflow-wrap: anywhere; }
 th { min-width: 7rem; }
-svg { max-width: 100%; height: auto; }
+svg { max-width: 100%; height: auto; overflow: visible; }
 h1 { font-size: 1.4rem; }
 h3 { font-size: .95rem; margin: .8rem 0 0; }
 td.samples { font: 13px/1.4 ui-monospace, monospace; }
@@ -111,6 +112,7 @@ class Sample(NamedTuple):
     lines: list[tuple[str, str]]
 
 
+_SPACE_OF_A_NUMBER = re.compile(r"(?<=\d) (?=%)|(?<=%:) ")  # where no line may break
 _NO_NAMES: Mapping[str, Mapping[int, str]] = MappingProxyType({})
 
 
@@ -241,7 +243,11 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
 
 def _table_of(rows: Iterable[tuple[str, str, str]]) -> str:
     """Return a table of names and facts, each with the attributes of its cell."""
-    cells = [f"<tr><th>{_text(name)}</th><td{kind}>{_text(fact)}</td></tr>" for name, fact, kind in rows]
+
+    def cell(fact: str, kind: str) -> str:
+        return _text(fact) if kind else _SPACE_OF_A_NUMBER.sub("&#160;", _text(fact))
+
+    cells = [f"<tr><th>{_text(name)}</th><td{kind}>{cell(fact, kind)}</td></tr>" for name, fact, kind in rows]
     return f"<table>{''.join(cells)}</table>"
 
 
