@@ -1,15 +1,19 @@
-"""Shuffled sweeps over a Parquet file: cntkio, Hugging Face datasets and pyarrow, with memory and resume.
+"""Shuffled sweeps over a Parquet file: cntkio, Hugging Face datasets, pyarrow, Ray Data and MosaicML streaming.
 
 Each row has a list of tokens (int64) and a label. Each reader delivers the same rows in a random order, in batches of
 64 rows whose tokens are one NumPy array with offsets. A reader runs in a process of its own, so that its memory can be
 compared. The time is that of a whole sweep after opening. The last column says whether a state continues with exactly
-the rows that are left.
+the rows that are left. Ray Data and MosaicML streaming are measured if they are installed (`ray[data]`,
+`mosaicml-streaming`).
 
     python bench/arrow.py [NUM_ROWS]
 """
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+import itertools
 import json
 import os
 import resource
@@ -43,11 +47,11 @@ def write(path: Path, num_rows: int) -> None:
     parquet.write_table(pa.table(columns), path, row_group_size=ROW_GROUP, compression="zstd")
 
 
-def by_cntkio(path: Path) -> Iterator[Arrays]:
+def by_cntkio(path: Path, **window: int) -> Iterator[Arrays]:
     from cntkio import Budget, MinibatchSource
     from cntkio.arrow import ArrowDeserializer
 
-    with MinibatchSource(ArrowDeserializer(path), max_sweeps=1) as source:
+    with MinibatchSource(ArrowDeserializer(path), max_sweeps=1, **window) as source:
         yield from _ready()
         while (minibatch := source.read(Budget(sequences=BATCH))) is not None:
             tokens = minibatch["tokens"]
@@ -87,6 +91,34 @@ def by_pyarrow(path: Path) -> Iterator[Arrays]:
             yield _arrays(batch)
 
 
+def by_ray(path: Path) -> Iterator[Arrays]:
+    """All rows are shuffled by worker processes, whose memory is not part of the figure. There are no states."""
+    import ray
+
+    ray.init(num_cpus=os.cpu_count(), include_dashboard=False, log_to_driver=False, logging_level="error")
+    data = ray.data.read_parquet(str(path)).random_shuffle(seed=0)
+    yield from _ready()
+    for table in data.iter_batches(batch_size=BATCH, batch_format="pyarrow"):
+        yield _arrays(table.combine_chunks().to_batches()[0])
+
+
+def by_mosaic(path: Path) -> Iterator[Arrays]:
+    """A copy in MosaicML's own format, which opening writes. A state names the samples that were delivered."""
+    from streaming import MDSWriter, StreamingDataset
+
+    copy = str(path.parent / "mosaic")
+    with MDSWriter(out=copy, columns={"tokens": "ndarray:int64", "label": "int"}, exist_ok=True) as writer:
+        for batch in parquet.ParquetFile(path).iter_batches(ROW_GROUP):
+            for tokens, label in zip(batch.column("tokens"), batch.column("label").to_pylist(), strict=True):
+                writer.write({"tokens": tokens.values.to_numpy(), "label": label})
+    data = StreamingDataset(local=copy, shuffle=True, batch_size=BATCH, shuffle_seed=0)
+    rows = iter(data)
+    yield from _ready()
+    while batch := list(itertools.islice(rows, BATCH)):
+        offsets = np.append(0, np.cumsum([len(row["tokens"]) for row in batch]))
+        yield np.concatenate([row["tokens"] for row in batch]), offsets, np.array([row["label"] for row in batch])
+
+
 def _arrays(batch: pa.RecordBatch) -> Arrays:
     tokens = batch.column("tokens")
     offsets = tokens.offsets.to_numpy()
@@ -103,10 +135,15 @@ def _ready() -> Iterator[Any]:
 _begin = (0.0, 0.0)
 READERS: dict[str, tuple[Callable[[Path], Iterator[Arrays]], str]] = {
     "cntkio": (by_cntkio, "yes"),
+    "cntkio, window of 32 chunks": (functools.partial(by_cntkio, randomization_window_in_chunks=32), "yes"),
     "datasets, on the disk": (by_datasets, "yes"),
     "datasets, streamed": (by_streamed_datasets, "no: loses the buffer"),
     "pyarrow.dataset": (by_pyarrow, "no"),
+    "Ray Data": (by_ray, "no"),
+    "MosaicML streaming": (by_mosaic, "yes"),
 }
+PACKAGES = {"Ray Data": "ray", "MosaicML streaming": "streaming"}
+"""Packages of readers that need not be installed."""
 
 
 def measure(name: str, path: Path) -> dict[str, float]:
@@ -140,6 +177,9 @@ def main() -> None:
         print("| reader | rows/s | rows/s of CPU time | opening s | peak MB | resumes exactly |")
         print("|---|---|---|---|---|---|")
         for name, (_, resumes) in READERS.items():
+            if name in PACKAGES and importlib.util.find_spec(PACKAGES[name]) is None:
+                print(f"| {name} | {PACKAGES[name]} is not installed |")
+                continue
             runs = [_in_process(name, path) for _ in range(3)]
             best = {key: min(run[key] for run in runs) for key in runs[0]}
             assert best["rows"] == num_rows, (name, best)
