@@ -201,3 +201,13 @@ def test_many_equal_short_sequences_are_an_overlap_but_a_few_are_not() -> None:
     for name in ("train.ctf", "test.ctf"):  # three classes are in every corpus
         Path(name).write_text("".join(f"|x {number % 3}\n" for number in range(60)))
     assert not cntkio.check("train.ctf", "test.ctf")
+
+
+@pytest.mark.parametrize("second", ["u2 1 x", "u2 s1 s2"])
+def test_alignments_and_maps_of_kaldi_are_checked(second: str) -> None:
+    Path("ali").write_text("u1 1 1 2\nu2 3\n")
+    Path("utt2spk").write_text("u1 s1\nu2 s1\n")
+    assert (cntkio.check("ali").num_sequences, cntkio.check("utt2spk").num_sequences) == (2, 2)
+    assert not cntkio.check("ali") and not cntkio.check("utt2spk")
+    Path("ali").write_text(f"u1 1 1 2\n{second}\n")
+    assert cntkio.check("ali").counts == {"bad-number": 1}
