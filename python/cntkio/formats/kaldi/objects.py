@@ -203,7 +203,8 @@ def found_in(files: Files, path: str, content: Content | None, stream: str, refu
         if isinstance(listed, _core.KaldiListError):
             kind = _core.KALDI_LINE_FAULTS[listed.fault]
             line = decoded(content_of[listed.byte :].split(b"\n", 1)[0][:100]).strip()
-            what = f"{_LINE_FAULT_WORDS[kind].format(name=path)}: {line!r}{other_in('kaldi map' if form == 'map' else 'kaldi', text)}"
+            other = other_in("kaldi map" if form == "map" else "kaldi", text)
+            what = f"{_LINE_FAULT_WORDS[kind].format(name=path)}: {line!r}{other}"
             raise FormatError(what, path=path, line=listed.line, column=1, byte=listed.byte, stream=stream, kind=kind)
         if not len(listed.lines):
             raise FormatError("no line; expected a key, a blank and a value on each line", path=path, byte=0)
