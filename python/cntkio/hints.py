@@ -130,6 +130,7 @@ COMMAND = Wording(
         "keys_file": "keys-file",
         "one_hot": "one-hot",
         "shapes": "stream",
+        "dtype": "precision",
     },
     {
         "subset=True": "--max-errors -1",

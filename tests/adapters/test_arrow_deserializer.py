@@ -81,6 +81,18 @@ def test_a_row_is_a_sequence_with_values_in_their_types(path: Path) -> None:
     assert (minibatch["label"].values.dtype, minibatch["label"].values.ravel().tolist()) == (np.int32, ROWS["label"])
 
 
+def test_values_have_the_type_that_is_asked_for(tmp_path: Path) -> None:
+    data = {"n": [1, 2**24], "x": [0.5, 0.1], "c": pa.array(["a", "b"]).dictionary_encode()}
+    for dtype in (np.float32, np.float64):
+        minibatch = rows(tmp_path, data, dtype=dtype)
+        assert {minibatch[name].values.dtype for name in ("n", "x")} == {np.dtype(dtype)}
+        assert minibatch["n"].values.ravel().tolist() == data["n"]
+    with pytest.raises(FormatError, match=r"row 1, column 'n': the whole number 16777217 is not exact in float32"):
+        rows(tmp_path, {"n": [1, 2**24 + 1]}, dtype=np.float32)
+    with pytest.raises(ConfigError, match="dtype"):
+        ArrowDeserializer(tmp_path / "b.parquet", dtype=np.int8)
+
+
 def test_row_groups_are_chunks_and_only_asked_columns_are_streams(path: Path) -> None:
     corpus = ArrowDeserializer(path, columns=["label"]).open()
     assert [info.name for info in corpus.streams] == ["label"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cntkio import write_cbf, write_ctf, write_htk_archive, write_mlf
+from cntkio import CBFDeserializer, write_cbf, write_ctf, write_htk_archive, write_mlf
 from cntkio.cli import main
 from cntkio.cli.arguments import parser
 
@@ -103,6 +103,16 @@ def test_diff_compares_formats_and_precisions(capsys: pytest.CaptureFixture[str]
     write_ctf("a.ctf", {"x": [[0.1], [-0.0]]})
     assert main(["convert", "--precision", "double", "a.ctf", "b.cbf"]) == 0
     assert printed(capsys, "diff", "a.ctf", "b.cbf")["status"] == 0
+
+
+def test_the_precision_of_a_table_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table({"n": [1, 2]}), "a.parquet")
+    for options, dtype in ((["--shuffle"], "float64"), (["--shuffle", "--precision", "float"], "float32")):
+        assert main(["convert", *options, "a.parquet", "b.cbf"]) == 0
+        assert {str(info.dtype) for info in CBFDeserializer("b.cbf").open().streams} == {dtype}
+        Path("b.cbf").unlink()
+    assert main(["convert", "--precision", "float", "b.cbf", "c.cbf"]) == 2
 
 
 def test_diff_prints_the_first_sparse_sample_that_differs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from pyarrow import compute, ipc, parquet
 from pyarrow import dataset as data_sets
 
 from cntkio import _core
-from cntkio.arguments import check_fields, check_word
+from cntkio.arguments import check_fields, check_word, float_type
 from cntkio.arrow.batches import unlisted
 from cntkio.arrow.corpus import (
     Rows,
@@ -83,6 +83,8 @@ class ArrowDeserializer:
             Hugging Face become one-hot streams by themselves.
         ids: Columns of a `ClassLabel` to read as whole numbers instead.
         defines_mb_size: The stream whose samples minibatch sizes count; None: the longest of each row.
+        dtype: float32 or float64, for all values except classes; None: the types of the columns. A whole number that is
+            not exact in it is an error.
         nulls: ``"error"``: a null is an error that names its row; ``"drop"``: a row with a null is left out.
         keys: As for `CTFDeserializer`.
         remote: As for `CTFDeserializer`.
@@ -111,6 +113,7 @@ class ArrowDeserializer:
     one_hot: Mapping[str, Classes] | None = None
     ids: Sequence[str] = ()
     defines_mb_size: str | None = None
+    dtype: npt.DTypeLike | None = None
     nulls: Nulls = "error"
     keys: KeysOf = "unique"
     remote: Remote | None = None
@@ -123,6 +126,7 @@ class ArrowDeserializer:
         check_fields(self)
         check_keys_of(self.keys)
         check_word("nulls", self.nulls, "error", "drop")
+        self.dtype = None if self.dtype is None else float_type("dtype", self.dtype)
 
     @property
     def label(self) -> str:
@@ -430,7 +434,9 @@ class _ArrowFormat(Format):
         number = unlisted(schema.field(column.info.name).type)[-1]
         if pa.types.is_struct(number):
             number = number.field("values").type.value_type
-        if not column.is_ids and not pa.types.is_floating(number):
+        if self._options.dtype is not None and not column.is_ids:
+            column = in_type(column, self._options.dtype)
+        elif not column.is_ids and not pa.types.is_floating(number):
             is_wide = pa.types.is_integer(number) and number.bit_width > (
                 32 if pa.types.is_signed_integer(number) else 16
             )

@@ -160,7 +160,7 @@ class Reading(TypedDict, total=False):
         max_errors: Number of errors to tolerate in a text.
         skip_sequence_ids: Read each line of a text as a sequence, and ignore ids.
         strict: Turn warnings about a text, a binary corpus or features into errors.
-        dtype: float32 or float64, of the values of a text or of Kaldi.
+        dtype: float32 or float64, of the values of a text, of Kaldi or of a table.
         prefix: Text to put before each path of a list of features.
         labels: The label file that is joined with a list of features.
         mapping: The file with the names of these labels; by default the names are the labels.

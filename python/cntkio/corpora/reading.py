@@ -444,12 +444,14 @@ def _table(file: Input, reading: Reading) -> Described:
 
     shapes = {name: stream["dim"] for name, stream in StreamDefs(reading.streams).items()}
     options: dict[str, Any] = {"key": reading.key, "shapes": shapes, "one_hot": reading.one_hot}
+    columns, keys = list(shapes) or None, reading.keys or "unique"
+    is_single = not file.files and reading.dtype is None
     return Described(
         file,
-        [arrow.ArrowDeserializer(file.names, columns=list(shapes) or None, keys=reading.keys or "unique", **options)],
+        [arrow.ArrowDeserializer(file.names, columns=columns, keys=keys, dtype=reading.dtype, **options)],
         chunk_sizes=", a row group or a batch each",
         has_precisions=True,
-        open_table=None if file.files else partial(arrow.read, file.names, **options),
+        open_table=partial(arrow.read, file.names, **options) if is_single else None,
     )
 
 

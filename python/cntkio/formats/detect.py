@@ -112,7 +112,7 @@ def _packed(form: str, command: str) -> FileKind:
 
 
 def _table(form: str, title: str, magic: bytes, *extensions: str) -> FileKind:
-    call, options = "cntkio.arrow.ArrowDeserializer({path!r})", ("streams", "one_hot", "keys")
+    call, options = "cntkio.arrow.ArrowDeserializer({path!r})", ("streams", "one_hot", "keys", "dtype")
     return FileKind(form, title, call, magic=(magic,), are_joined=True, options=options, extensions=extensions)
 
 
