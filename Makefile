@@ -28,7 +28,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.tools: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q "maturin>=1.12,<2" "numpy>=2"
+	$(BIN)/python -m pip install -q --no-compile "maturin>=1.12,<2" "numpy>=2"
 	touch $@
 
 # Groups need a newer pip than some versions of Python bring.
@@ -51,10 +51,10 @@ $(VENV)/.docs-tools: pyproject.toml | $(BIN)/python
 	touch $@
 
 # Installs the package into the environment, compiled for speed; Python files are used in place. The profile `local` is
-# as fast as the profile of wheels, and links in less time (see Cargo.toml). The crates that need no Python are compiled
-# while the environment is made.
+# about as fast as the profile of wheels, and compiles in less time (see Cargo.toml). Some crates that need no Python are
+# compiled while the environment is made; the core comes later, together with the module, so that two cores have work.
 $(VENV)/.release: $(RUST) pyproject.toml
-	cargo build -q --profile local -p cntkio-core -p cntkio-compressed & crates=$$!; \
+	cargo build -q --profile local -p cntkio-compressed -p cntkio-simd & crates=$$!; \
 	$(MAKE) --no-print-directory $(VENV)/.tools && wait $$crates && \
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop -q --profile local
 	touch $@
@@ -87,10 +87,12 @@ PYTEST_CHECKED = PYTHONPATH=$(CURDIR)/$(CHECKED) $(PYTEST)
 SMOKE = $(PYTEST) tests/conformance tests/formats/test_kernels.py \
 	&& $(PYTEST) $(addprefix tests/adapters/test_,torch_recorded_states.py jax.py damaged_tables.py)
 
-# The release build passes a few tests, and a build with all assertions the others.
+# The release build passes a few tests, and a build with all assertions the others. The tests in Rust are compiled, which takes
+# most of their time, while those in Python run.
 test: build checked $(VENV)/.test-tools $(VENV)/.adapter-tools ## run the tests that every change must pass, Rust and Python
-	cargo test -q --profile checked --workspace
-	$(PYTEST_CHECKED) tests --ignore=tests/adapters --ignore=tests/formats/test_kernels.py $(TEXT_TESTS:%=--ignore=%)
+	cargo test -q --profile checked --workspace >target/rust-tests.txt 2>&1 & rust=$$!; \
+	$(PYTEST_CHECKED) tests --ignore=tests/adapters --ignore=tests/formats/test_kernels.py $(TEXT_TESTS:%=--ignore=%); \
+	python=$$?; wait $$rust; rust=$$?; cat target/rust-tests.txt; exit $$((python + rust))
 	$(PYTEST_CHECKED) $(TORCH_TESTS) || test $$? = 5  # without PyTorch, no test is collected
 	$(PYTEST_CHECKED) $(OTHER_ADAPTER_TESTS)
 	$(SMOKE)
