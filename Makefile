@@ -87,12 +87,10 @@ PYTEST_CHECKED = PYTHONPATH=$(CURDIR)/$(CHECKED) $(PYTEST)
 SMOKE = $(PYTEST) tests/conformance tests/formats/test_kernels.py \
 	&& $(PYTEST) $(addprefix tests/adapters/test_,torch_recorded_states.py jax.py damaged_tables.py)
 
-# The release build passes a few tests, and a build with all assertions the others. The tests in Rust are compiled, which takes
-# most of their time, while those in Python run.
+# The release build passes a few tests, and a build with all assertions the others.
 test: build checked $(VENV)/.test-tools $(VENV)/.adapter-tools ## run the tests that every change must pass, Rust and Python
-	cargo test -q --profile checked --workspace >target/rust-tests.txt 2>&1 & rust=$$!; \
-	$(PYTEST_CHECKED) tests --ignore=tests/adapters --ignore=tests/formats/test_kernels.py $(TEXT_TESTS:%=--ignore=%); \
-	python=$$?; wait $$rust; rust=$$?; cat target/rust-tests.txt; exit $$((python + rust))
+	cargo test -q --profile checked --workspace
+	$(PYTEST_CHECKED) tests --ignore=tests/adapters --ignore=tests/formats/test_kernels.py $(TEXT_TESTS:%=--ignore=%)
 	$(PYTEST_CHECKED) $(TORCH_TESTS) || test $$? = 5  # without PyTorch, no test is collected
 	$(PYTEST_CHECKED) $(OTHER_ADAPTER_TESTS)
 	$(SMOKE)

@@ -432,7 +432,7 @@ def _add_convert(verbs: Any) -> None:
         "--precision",
         metavar="TYPE",
         choices=("float", "double"),
-        help="values of a text or of Kaldi (float), or of a table: float or double",
+        help="values of texts, Kaldi and tables: float or double",
     )
     option(
         "--layout", metavar="NAME", choices=("2.x", "documented"), default="2.x", help="cbf: 2.x or documented (2.x)"
