@@ -28,7 +28,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.tools: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q --no-compile "maturin>=1.12,<2" "numpy>=2"
+	$(BIN)/python -m pip install -q "maturin>=1.12,<2" "numpy>=2"
 	touch $@
 
 # Groups need a newer pip than some versions of Python bring.
