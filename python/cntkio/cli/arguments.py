@@ -193,7 +193,7 @@ def _add_plan(verbs: Any) -> None:
         "print how a corpus will be batched and shuffled, without reading data",
         [
             "cntkio plan --minibatch-size 256 examples/alice/train.ctf",
-            "cntkio plan --chunk-size 50000 --window 2 --compare window=8 examples/alice/train.ctf",
+            "cntkio plan --compare minibatch-size=256 examples/alice/train.ctf",
         ],
     )
     _add_corpora(added)
