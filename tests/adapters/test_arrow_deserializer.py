@@ -317,6 +317,15 @@ def test_errors_name_file_row_and_column(
         rows(tmp_path, columns, **options)
 
 
+def test_an_error_about_damaged_metadata_names_the_file_once(tmp_path: Path) -> None:
+    for name, metadata in (("a", None), ("b", {"cntkio": "{"})):
+        field = pa.field("x", pa.int64(), metadata=metadata)
+        write(tmp_path / f"{name}.parquet", pa.table({"x": [2]}, pa.schema([field])))
+    with pytest.raises(FormatError) as caught:
+        ArrowDeserializer(str(tmp_path / "*.parquet")).open()
+    assert str(caught.value).count("b.parquet") == 1
+
+
 def test_another_file_and_a_changed_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_text("|x 1\n")
     with pytest.raises(FormatError, match="this is neither a Parquet nor an Arrow file"):

@@ -410,8 +410,8 @@ class _ArrowFormat(Format):
     def rows(self, file: _Table) -> Rows:
         """Return the columns of a file that are read."""
         options, schema = self._options, file.batches.schema
+        key = _key_of(file, options.key)
         try:
-            key = _key_of(file, options.key)
             if options.columns is not None:
                 for name in options.columns:
                     if name not in schema.names:
