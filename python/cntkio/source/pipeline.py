@@ -71,14 +71,8 @@ class Delivered(NamedTuple):
         num_sweeps: How many of them ended a sweep.
     """
 
-    num_minibatches: int = 0
-    num_sweeps: int = 0
-
-    def after(self, minibatch: Minibatch | None) -> Delivered:
-        """Return the counts with another minibatch; None: the end of the data."""
-        if minibatch is None:
-            return self
-        return Delivered(self.num_minibatches + 1, self.num_sweeps + minibatch.end_of_sweep)
+    num_minibatches: int
+    num_sweeps: int
 
 
 class Epoch(NamedTuple):
@@ -237,7 +231,6 @@ class Pipeline:
     Attributes:
         request: The request of the last read; None: the next request has to be checked again.
         epoch: The epoch that the source delivers.
-        counts: How much was delivered.
     """
 
     def __init__(self, selector: Selects, packer: Packs, name: str = "") -> None:
@@ -247,7 +240,8 @@ class Pipeline:
         self._is_closed = False
         self._lock = ForkLock()
         self._bookmark, self._num_invalid = selector.standing
-        self.epoch, self.counts = Epoch(), Delivered()
+        self.epoch = Epoch()
+        self._num_minibatches = self._num_sweeps = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -267,6 +261,11 @@ class Pipeline:
         """The point after the last minibatch that was delivered; its count includes errors raised since."""
         return Standing(self._bookmark, self._num_invalid)
 
+    @property
+    def counts(self) -> Delivered:
+        """How much was delivered."""
+        return Delivered(self._num_minibatches, self._num_sweeps)
+
     # ----------------------------------------------------------------------------------------------- the caller
 
     def next(self, request: Request) -> Minibatch | None:
@@ -280,15 +279,18 @@ class Pipeline:
                 if not self._ready:
                     self._wait(request)
                 prepared = self._ready.popleft()
-                counts = self.counts.after(prepared.minibatch)
+                minibatch = prepared.minibatch
+                num_minibatches = self._num_minibatches + (minibatch is not None)
+                num_sweeps = self._num_sweeps + (minibatch is not None and minibatch.end_of_sweep)
             except BaseException:
                 self.request = self._prepared_for = None
                 raise
             self._num_invalid = prepared.num_invalid
             if prepared.error is not None:
                 raise prepared.error
-            self._bookmark, self.counts = prepared.bookmark, counts
-            return prepared.minibatch
+            # No interrupt comes between these assignments.
+            self._bookmark, self._num_minibatches, self._num_sweeps = prepared.bookmark, num_minibatches, num_sweeps
+            return minibatch
 
     def move(self, move: Callable[[], Epoch]) -> None:
         """Discard prepared minibatches, and move the source. An exception moves it back.

@@ -54,7 +54,7 @@ class Budgets:
                     key="deal",
                 )
         share = budget.share(partition.num_shares)
-        self.check(reader.lengths, share)
+        self.check(reader.lengths, share, partition)
         return WholeSequences(
             reader,
             NO_LIMIT,
@@ -66,7 +66,6 @@ class Budgets:
 
     def rounds(self, reader: TimelineReader, budget: Budget, partition: BalancedPartition) -> BalancedRounds:
         """Return the mode of reading by a budget in rounds. It raises the same errors as `mode`."""
-        self.check_balanced(budget)
         mode, share = self.mode(reader, budget, partition), budget.share(partition.num_shares)
         num_dropped = int(np.count_nonzero(reader.lengths > share.longest)) if share.oversize == "drop" else 0
         return BalancedRounds(reader, (mode, mode), 0, partition, num_dropped=num_dropped, num_in_pool=budget.pool or 0)
@@ -131,30 +130,17 @@ class Budgets:
                 key="pool",
             )
 
-    @staticmethod
-    def check_balanced(budget: Budget) -> None:
-        """Refuse a budget that leaves out minibatches, if rounds of minibatches are cut for balanced partitions.
-
-        Raises:
-            ConfigError: The budget leaves out minibatches.
-        """
-        if budget.drop_last:
-            raise ConfigError(
-                "drop_last and balanced partitions exclude each other: the last round of a sweep is cut so that each "
-                "partition gets a minibatch; use a GlobalPartition",
-                key="drop_last",
-            )
-
-    def check(self, lengths: npt.NDArray[np.unsignedinteger[Any]], share: Budget) -> None:
+    def check(self, lengths: npt.NDArray[np.unsignedinteger[Any]], share: Budget, partition: Partition) -> None:
         """Refuse data of which a budget would deliver nothing, and sequences that exceed it by themselves.
 
         It warns about these sequences if the budget drops them.
 
         Raises:
-            ConfigError: Such sequences are an error, or nothing would be left to deliver.
+            ConfigError: Such sequences are an error, or nothing would be left to deliver; or the budget leaves out
+                minibatches, and the partition is balanced.
         """
         if share.drop_last:
-            self._check_full(len(lengths), share)
+            self._check_full(len(lengths), share, partition)
         longest = share.longest
         if share.oversize == "alone" or int(lengths.max()) <= longest:
             return
@@ -183,8 +169,14 @@ class Budgets:
             )
 
     @staticmethod
-    def _check_full(num_in_sweep: int, share: Budget) -> None:
-        """Refuse a number of sequences that no minibatch can have."""
+    def _check_full(num_in_sweep: int, share: Budget, partition: Partition) -> None:
+        """Refuse a number of sequences that no minibatch can have, and minibatches that are cut after the plan."""
+        if isinstance(partition, BalancedPartition):
+            raise ConfigError(
+                "drop_last and balanced partitions exclude each other: the last round of a sweep is cut so that each "
+                "partition gets a minibatch; use a GlobalPartition",
+                key="drop_last",
+            )
         if share.sequences is None or share.samples is not None or share.padded is not None:
             return
         where, num_sequences = "sweep", num_in_sweep

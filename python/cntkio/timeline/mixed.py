@@ -417,7 +417,7 @@ class MixedTimeline:
                 budget = size.share(num_shares)
             else:
                 budget = Budget(samples=max(size // num_shares, 1), oversize="alone")
-            self._budgets.check(self._lengths, budget)
+            self._budgets.check(self._lengths, budget, partition)
             mode: ReadMode = _Minibatches(self)
             turns: InTurn | None = None
             if isinstance(partition, GlobalPartition):
@@ -425,8 +425,6 @@ class MixedTimeline:
                 if rounds_to_pass is None and self._settings and self._settings[1].of_workers == partition.of_workers:
                     rounds_to_pass = self._rounds_to_pass()
             elif partition.count > 1 or partition.is_balanced:
-                if partition.is_balanced:
-                    self._budgets.check_balanced(budget)
                 mode = _Rounds(mode, partition)
             if isinstance(partition, BalancedPartition | GlobalPartition):
                 mode = turns = InTurn(mode, partition, rounds_to_pass)

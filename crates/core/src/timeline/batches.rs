@@ -29,7 +29,7 @@ pub struct Limits {
     pub quadratic: u64,
     /// Longer sequences are left out.
     pub longest: u32,
-    /// Leave out a minibatch after which no sequences follow, if it could take another one.
+    /// Leave out the last minibatch of a sweep, a pool or a bucket, if another sequence would fit.
     pub only_full: bool,
 }
 
@@ -67,21 +67,22 @@ impl Tally {
     /// empty minibatch takes any sequence.
     #[inline]
     pub(super) fn fits(&self, length: u32, padded: u32) -> bool {
-        let Limits { samples, sequences, padded: area, .. } = self.limits;
         let longest = self.longest.max(self.limits.weight(padded));
-        self.sequences == 0
-            || (self.sequences < sequences
-                && self.samples.saturating_add(self.limits.weight(length)) <= samples
-                && longest.saturating_mul(self.sequences + 1) <= area)
+        self.sequences == 0 || self.has_room(self.limits.weight(length), longest)
+    }
+
+    /// Returns whether the limits allow another sequence of a weight, if the longest then has the weight `longest`.
+    #[inline]
+    fn has_room(&self, weight: u64, longest: u64) -> bool {
+        let Limits { samples, sequences, padded, .. } = self.limits;
+        self.sequences < sequences
+            && self.samples.saturating_add(weight) <= samples
+            && longest.saturating_mul(self.sequences + 1) <= padded
     }
 
     /// Returns whether the minibatch is delivered if no sequences follow.
     pub(super) fn is_delivered_last(&self) -> bool {
-        let Limits { samples, sequences, padded, only_full, .. } = self.limits;
-        let takes_another = self.sequences < sequences
-            && self.samples.saturating_add(self.longest) <= samples
-            && self.longest.saturating_mul(self.sequences + 1) <= padded;
-        !only_full || !takes_another
+        !self.limits.only_full || !self.has_room(self.longest, self.longest)
     }
 
     #[inline]
@@ -180,7 +181,7 @@ pub fn cut(lengths: &[u32], limits: Limits) -> Vec<usize> {
 }
 
 /// Pack sequences into rows, the longest first, each into the row with the least room in which it fits. Returns the
-/// sequences row by row, and those of each row.
+/// sequences row by row, and the range of each row.
 fn in_rows(lengths: &[u32], row_length: u32) -> (Vec<u32>, Vec<Range<usize>>) {
     let mut by_length: Vec<u32> = memory::collected(0..lengths.len() as u32);
     by_length.sort_unstable_by_key(|&index| (Reverse(lengths[index as usize]), index));
