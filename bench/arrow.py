@@ -92,7 +92,7 @@ def by_pyarrow(path: Path) -> Iterator[Arrays]:
 
 
 def by_ray(path: Path) -> Iterator[Arrays]:
-    """All rows are shuffled by worker processes, whose memory is not part of the figure. There are no states."""
+    """All rows are shuffled by worker processes, whose memory is not part of the figure. Ray Data has no states."""
     import ray
 
     ray.init(num_cpus=os.cpu_count(), include_dashboard=False, log_to_driver=False, logging_level="error")

@@ -1,4 +1,4 @@
-"""Budgets, pools, rows and mixtures of tables, svmlight and Kaldi are those of the same data as text."""
+"""Tables, svmlight and Kaldi give the same budgets, pools, rows and mixtures as a text with the same data."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

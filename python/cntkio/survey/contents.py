@@ -423,7 +423,7 @@ class Sequences(NamedTuple):
         return Finding("equal-sequences", "", **corpus.place(index - first))
 
     def _judged(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return those of some sequences that are hardly equal by chance."""
+        """Return the sequences among the given ones that are hardly equal by chance."""
         is_judged: npt.NDArray[np.bool_] = (self._bits(sequences).sum(1) >= _LEAST_BITS) & (self.hashes[sequences] != 0)
         return sequences[is_judged]
 

@@ -180,7 +180,7 @@ def _advice(finding: Finding) -> str:
     if finding.code == "bad-times" and finding.excerpt.word.startswith('"'):
         return "write a dot on a line before this name, to end the entry above it"
     if finding.code == "broken-file" and "#!MLF!#" in finding.message:
-        return "write #!MLF!# on a line before this one"
+        return "write #!MLF!# on a line above this line"
     if finding.code == "empty-utterance" and re.fullmatch(r"\d*\.\d+", finding.excerpt.word):
         return "write times in units of 100 ns, such as 2000000 for 0.2 s"
     word, is_ctf = finding.excerpt.word, "|" in finding.excerpt.text

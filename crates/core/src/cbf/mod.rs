@@ -611,7 +611,7 @@ mod tests {
         assert_eq!(parsed.num_used, bytes.len());
         let wanted = Wanted { stream: 0, is_sparse: true, number: NumberType::F32 };
         let mut num_errors = 0;
-        // One number is changed, or two.
+        // At most two numbers are changed.
         for changed in changed(&bytes).flat_map(|bytes| changed(&bytes).collect::<Vec<_>>()) {
             let mut blocks = parsed.chunk.blocks().to_vec();
             let Samples::Stored(stored) = &mut blocks[0].columns[0].samples else { panic!("a stored column") };
