@@ -33,7 +33,7 @@ from cntkio import (
     UserMinibatchSource,
     write_cbf,
 )
-from cntkio.hints import near_name
+from cntkio.arguments import near_name
 
 REQUIRED = inspect.Parameter.empty
 ENDLESS, SWEEP = 2**64 - 1, 2**64 - 2

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cntkio import io
 from cntkio._core import __version__
+from cntkio.arguments import did_you_mean
 from cntkio.config import ReaderConfig, read_config
 from cntkio.convert import (
     CommentedMinibatch,
@@ -37,7 +38,6 @@ from cntkio.formats.mlf import write_binary_mlf, write_mlf
 from cntkio.formats.mlf import write_mapping as write_label_mapping
 from cntkio.formats.remote import Remote
 from cntkio.formats.svmlight import SvmlightDeserializer
-from cntkio.hints import did_you_mean
 from cntkio.htkmlf_reader import HTKMLFReader
 from cntkio.io import (
     DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,

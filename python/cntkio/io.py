@@ -10,13 +10,13 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from cntkio import transforms
+from cntkio.arguments import did_you_mean
 from cntkio.convert import sequence_to_cntk_text_format
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
 from cntkio.formats.user import UserDeserializer
-from cntkio.hints import did_you_mean
 from cntkio.minibatch import MinibatchData, Value
 from cntkio.source import MinibatchSource, TraceLevel
 from cntkio.streams import Record, StreamConfiguration, StreamDef, StreamDefs, StreamInformation

@@ -19,10 +19,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.arguments import sizes
+from cntkio.arguments import sizes, there_are
 from cntkio.displays import counted, shape_text
 from cntkio.errors import ConfigError
-from cntkio.hints import there_are
 from cntkio.layouts import check_layout, class_ids
 from cntkio.minibatch import MinibatchData, TruncatedMinibatchData, checked_minibatch
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.arguments import did_you_mean, there_are
 from cntkio.errors import ConfigError
-from cntkio.hints import did_you_mean, there_are
 from cntkio.minibatch import MinibatchData
 from cntkio.streams import StreamInformation
 

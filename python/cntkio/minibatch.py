@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.arguments import whole_number
+from cntkio.arguments import did_you_mean, there_are, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError
-from cntkio.hints import did_you_mean, there_are
 from cntkio.streams import StreamInformation, cntk_name
 
 _STREAM_COLUMNS = ("stream", "samples are", "here")

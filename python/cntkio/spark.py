@@ -27,7 +27,7 @@ except ModuleNotFoundError as error:
         f"cntkio.spark needs {error.name}, which is not installed: pip install 'pyspark>=4' pyarrow", name=error.name
     ) from None
 
-from cntkio.arguments import whole_number
+from cntkio.arguments import there_are, whole_number
 from cntkio.arrow import KEY, RecordBatches, signed
 from cntkio.convert import CorpusChunks, corpus_chunks
 from cntkio.errors import ConfigError, CorpusError
@@ -36,7 +36,6 @@ from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.file_lists import FileNames, absolute_names, in_one_text
 from cntkio.formats.index_cache import CacheCopy
 from cntkio.formats.remote import Remote
-from cntkio.hints import there_are
 from cntkio.streams import StreamDef, StreamDefs
 
 __all__ = ["CBFSource", "CTFSource", "register"]

@@ -14,10 +14,9 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.arguments import check_word, flag, sizes, whole_number
+from cntkio.arguments import check_word, did_you_mean, flag, sizes, suggests_keywords, there_are, whole_number
 from cntkio.displays import Description, counted, shape_text
 from cntkio.errors import ConfigError
-from cntkio.hints import did_you_mean, suggests_keywords, there_are
 
 StorageFormat = Literal["dense", "sparse"]
 LARGEST_DIM = 2**31 - 1

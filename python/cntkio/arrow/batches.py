@@ -15,11 +15,11 @@ from pyarrow import ipc, parquet
 
 from cntkio import _core
 from cntkio._threads import num_threads
+from cntkio.arguments import suggests_keywords, there_are, wording
 from cntkio.convert import AnyPath, Files, Piece, Pieces, Progress, pieces_of, write_several
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.output_file import written_whole
-from cntkio.hints import suggests_keywords, there_are, wording
 from cntkio.layouts import are_whole, classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import LARGEST_DIM, StreamInformation, packed_columns

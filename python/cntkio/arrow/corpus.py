@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyarrow import compute, ipc, parquet
 
 from cntkio import _core
+from cntkio.arguments import there_are, wording
 from cntkio.arrow.batches import KEY, Facts, facts_of, unlisted
 from cntkio.convert import Piece, Pieces, joined
 from cntkio.convert.pieces import ArrayLike, ArrowArray, ArrowStream, Classes, DataSet, refuse_parts
@@ -30,7 +31,6 @@ from cntkio.formats.open_input import open_stored
 from cntkio.formats.table import in_precision
 from cntkio.formats.text_input import TextInput
 from cntkio.formats.user import Column
-from cntkio.hints import there_are, wording
 from cntkio.minibatch import Minibatch
 from cntkio.streams import StorageFormat, StreamInformation, num_values
 

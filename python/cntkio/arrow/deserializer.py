@@ -26,7 +26,7 @@ from pyarrow import compute, ipc, parquet
 from pyarrow import dataset as data_sets
 
 from cntkio import _core
-from cntkio.arguments import check_fields, check_word, float_type
+from cntkio.arguments import check_fields, check_word, float_type, suggests_keywords, there_are
 from cntkio.arrow.batches import unlisted
 from cntkio.arrow.corpus import (
     Rows,
@@ -54,7 +54,6 @@ from cntkio.formats.open_input import open_stored
 from cntkio.formats.remote import Remote, located
 from cntkio.formats.table import CountedKeys, Keys, SequenceTable, compact_keys, compact_lengths, span_at
 from cntkio.formats.text_input import TextInput
-from cntkio.hints import suggests_keywords, there_are
 
 Nulls = Literal["error", "drop"]
 _STATE = "state.json"  # of a data set that Hugging Face saved in a folder

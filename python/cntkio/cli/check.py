@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from cntkio.arguments import did_you_mean
 from cntkio.cli.show import (
     BAD_DATA,
     FINE,
@@ -21,7 +22,6 @@ from cntkio.cli.show import (
 )
 from cntkio.displays import columns_of, counted
 from cntkio.errors import ConfigError, printable
-from cntkio.hints import did_you_mean
 from cntkio.survey.checks import check_all
 from cntkio.survey.findings import Finding, Findings
 from cntkio.survey.rules import RULES

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from cntkio._start import begin_main
+from cntkio.arguments import COMMAND, advising
 from cntkio.cli.arguments import in_new_spelling, parser
 from cntkio.cli.show import BAD_CALL, BAD_DATA, FINE, complain, prints_any_text, watcher_of
 from cntkio.errors import CntkIoError, ConfigError
 from cntkio.formats.remote import Remote, remote_by_default
 from cntkio.formats.report import watched
-from cntkio.hints import COMMAND, advising
 
 _INTERRUPTED = 130  # the status that a shell reports for Ctrl-C
 

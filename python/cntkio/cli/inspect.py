@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cntkio.arguments import did_you_mean
 from cntkio.cli.show import (
     BAD_DATA,
     FINE,
@@ -47,7 +48,6 @@ from cntkio.formats.open_input import open_input
 from cntkio.formats.output_file import written_whole
 from cntkio.formats.report import first_few
 from cntkio.formats.table import key_value
-from cntkio.hints import did_you_mean
 from cntkio.minibatch import MinibatchData
 from cntkio.survey.figures import QUANTILES, Figures, StreamFigures, figures
 from cntkio.survey.pictures import Sample, advice, histogram_line, number, page, quantiles

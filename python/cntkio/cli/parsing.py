@@ -14,8 +14,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
+from cntkio.arguments import did_you_mean, there_are
 from cntkio.cli.show import FINE, show_json
-from cntkio.hints import did_you_mean, there_are
 
 
 class HelpFormatter(argparse.HelpFormatter):

@@ -9,11 +9,11 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from cntkio.arguments import did_you_mean
 from cntkio.cli.show import FINE, Facts, described, file_facts, inputs_of, separated, write_page
 from cntkio.corpora import Described
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
-from cntkio.hints import did_you_mean
 from cntkio.source import ExplainedStep, MinibatchSource, SourcePlan, sweeps_of
 from cntkio.survey.orders import OrderFigures, order_figures
 from cntkio.survey.pictures import histogram_line, number, order_drawing, order_page

@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
+from cntkio.arguments import did_you_mean
 from cntkio.config import keys
 from cntkio.config.keys import Kind, Precision
 from cntkio.config.language import Section, folded_key
@@ -23,7 +24,6 @@ from cntkio.formats.cntk_options import CntkOptions, truth
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer, window_of
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
-from cntkio.hints import did_you_mean
 from cntkio.streams import LARGEST_DIM, Record, StreamDef, StreamDefs
 from cntkio.timeline import Window
 

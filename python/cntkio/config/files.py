@@ -20,10 +20,10 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from cntkio.arguments import did_you_mean
 from cntkio.config.language import BLANKS, Position, Section, Text, Value, folded_key, logger, without_comment
 from cntkio.errors import ConfigError
 from cntkio.formats.names import hint_on_home
-from cntkio.hints import did_you_mean
 
 _MOST_CHARACTERS = 4 << 20
 _TOO_LONG = f"more than {_MOST_CHARACTERS} characters in all files of a configuration; expected fewer"

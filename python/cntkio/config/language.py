@@ -28,12 +28,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
 
+from cntkio.arguments import did_you_mean
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
 from cntkio.formats.file_lists import in_one_text
 from cntkio.formats.names import is_remote
 from cntkio.formats.report import warn
-from cntkio.hints import did_you_mean
 
 # --------------------------------------------------------------------------------------------------------------
 # Text that keeps the origin of each character, and its division into entries. (docs/configuration.md)

@@ -23,9 +23,9 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from cntkio.arguments import CONFIGURATION, advising
 from cntkio.config import keys
 from cntkio.config.keys import Kind, Precision
-from cntkio.hints import CONFIGURATION, advising
 from cntkio.htkmlf_reader import DEFAULT_MAX_UTTERANCE_LENGTH, HTKMLFReader, ReadMethod
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from cntkio.arguments import path_text
+from cntkio.arguments import CONFIGURATION, advising, did_you_mean, path_text
 from cntkio.config import keys
 from cntkio.config.deserializers import (
     Asked,
@@ -39,7 +39,6 @@ from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.detect import other_than
-from cntkio.hints import CONFIGURATION, advising, did_you_mean
 from cntkio.htkmlf_reader import ReadMethod
 from cntkio.timeline import (
     WHOLE_DATA,

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio._core import Chunk
+from cntkio.arguments import there_are
 from cntkio.convert import tuning
 from cntkio.convert.chunks import has_text_keys, pieces_of_chunks, refuse_unknown_sequences
 from cntkio.convert.pieces import (
@@ -34,7 +35,6 @@ from cntkio.formats.contract import Deserializer
 from cntkio.formats.detect import as_deserializer, can_be_opened
 from cntkio.formats.table import as_numbers, in_precision, least_precision
 from cntkio.formats.user import Column
-from cntkio.hints import there_are
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.source import MinibatchSource
 from cntkio.streams import StorageFormat, StreamInformation

@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
+from cntkio.arguments import there_are
 from cntkio.convert import tuning
 from cntkio.convert.chunks import corpus_chunks
 from cntkio.convert.pieces import chunks_in_order, in_arrays
@@ -18,7 +19,6 @@ from cntkio.formats.ctf import CTFDeserializer, Vocabulary, has_other_streams, i
 from cntkio.formats.file_lists import FileNames
 from cntkio.formats.kaldi import KaldiDeserializer
 from cntkio.formats.svmlight import SvmlightDeserializer
-from cntkio.hints import there_are
 from cntkio.layouts import classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamDefs, StreamInformation

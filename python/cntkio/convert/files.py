@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import corpora
-from cntkio.arguments import path_texts
+from cntkio.arguments import path_texts, suggests_keywords, wording
 from cntkio.convert.array_streams import pieces_of
 from cntkio.convert.compression import Compression, compression_of
 from cntkio.convert.pieces import Classes, Piece, Pieces, Progress
@@ -32,7 +32,6 @@ from cntkio.formats.detect import KINDS, detect
 from cntkio.formats.file_lists import FileNames
 from cntkio.formats.output_file import AnyPath
 from cntkio.formats.text_input import all_bytes
-from cntkio.hints import suggests_keywords, wording
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation
 

@@ -14,7 +14,7 @@ from typing import BinaryIO, Literal
 
 from cntkio import _core
 from cntkio._core import Dictionary
-from cntkio.arguments import check_word
+from cntkio.arguments import check_word, wording
 from cntkio.convert import tuning
 from cntkio.convert.compression import Compression, Sink, compressed, compression_of
 from cntkio.convert.pieces import Progress
@@ -23,7 +23,6 @@ from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.names import as_url
 from cntkio.formats.open_input import content_of, open_stored, packing_of
 from cntkio.formats.output_file import AnyPath, written_whole
-from cntkio.hints import wording
 
 
 def _inputs(

@@ -16,13 +16,12 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.arguments import whole_number
+from cntkio.arguments import whole_number, wording
 from cntkio.convert.pieces import Piece, Pieces, Progress
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.file_lists import lister_of
 from cntkio.formats.names import as_url, is_remote, shown_pattern
 from cntkio.formats.output_file import AnyPath
-from cntkio.hints import wording
 
 
 class Files(TypedDict, total=False):

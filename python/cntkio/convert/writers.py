@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads
-from cntkio.arguments import whole_number
+from cntkio.arguments import suggests_keywords, there_are, whole_number, wording
 from cntkio.convert import tuning
 from cntkio.convert.array_streams import pieces_of
 from cntkio.convert.compression import Compression, compressed, compression_of
@@ -23,7 +23,6 @@ from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFWriter, Layout
 from cntkio.formats.output_file import AnyPath, written_whole
 from cntkio.formats.table import in_precision, key_value
-from cntkio.hints import suggests_keywords, there_are, wording
 from cntkio.streams import StreamInformation
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy.typing as npt
 
 from cntkio._threads import Workers
+from cntkio.arguments import wording
 from cntkio.config.reader_config import Call
 from cntkio.config.reading import readers_asked_for
 from cntkio.errors import ConfigError, CorpusError, FormatError
@@ -40,7 +41,6 @@ from cntkio.formats.open_input import PACKED_ENDINGS, PACKINGS, content_of, open
 from cntkio.formats.remote import default_remote
 from cntkio.formats.report import NUM_IN_FULL, announced, passed
 from cntkio.formats.svmlight import svmlight_of
-from cntkio.hints import wording
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDef, StreamDefs
 

@@ -17,9 +17,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from cntkio.arguments import did_you_mean, folded
 from cntkio.errors import ConfigError
 from cntkio.formats.names import shown_pattern
-from cntkio.hints import did_you_mean, folded
 from cntkio.streams import described_streams
 
 logger = logging.getLogger("cntkio")

@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from cntkio._core import Chunk
 from cntkio._threads import ForkLock, Job, Workers, num_threads
-from cntkio.arguments import check_word
+from cntkio.arguments import check_word, wording
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats import compressed
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Corpus, Format, Index, Loaded, PlacesInFiles
@@ -49,7 +49,6 @@ from cntkio.formats.table import (
     span_at,
 )
 from cntkio.formats.text_input import changed_in_use
-from cntkio.hints import wording
 from cntkio.streams import StreamInformation
 
 KeysOf = Literal["unique", "per_file"]

@@ -22,12 +22,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from cntkio.arguments import near_name
 from cntkio.errors import ConfigError
 from cntkio.formats.names import as_url, is_remote, shown, shown_pattern
 from cntkio.formats.remote import Remote
 from cntkio.formats.stores import RemoteFiles, hint_on_memory
 from cntkio.formats.text_input import hint_on_missing
-from cntkio.hints import near_name
 
 FileNames: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A path, a pattern, or a sequence of them."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads
-from cntkio.arguments import check_fields, float_type, whole_number
+from cntkio.arguments import check_fields, float_type, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.contract import OPENING, Deserializer, Index, Opening
 from cntkio.formats.corpus import FileCorpus, KeysOf, check_keys_of
@@ -40,7 +40,6 @@ from cntkio.formats.open_input import Beginning, open_stored
 from cntkio.formats.remote import Remote, located
 from cntkio.formats.report import announced
 from cntkio.formats.text_input import Locator, TextInput, explained, long_line_error
-from cntkio.hints import suggests_keywords
 from cntkio.streams import LARGEST_DIM, NUMBER_TYPES, StreamDef, StreamDefs, StreamInformation
 
 _NO_INDEX = 2**64 - 1

@@ -34,9 +34,9 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import Workers, num_threads
+from cntkio.arguments import near_name
 from cntkio.errors import CorpusError, FormatError
 from cntkio.formats.names import as_url, hint_on_home, is_remote, shown
-from cntkio.hints import near_name
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 CoreText: TypeAlias = tuple[int, int] | tuple[Bytes, int]

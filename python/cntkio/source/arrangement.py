@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio.arguments import wording
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus
 from cntkio.formats.report import NUM_IN_FULL, first_few, warn
 from cntkio.formats.table import NamedFiles, SequenceTable, key_text
-from cntkio.hints import wording
 from cntkio.source.join import JoinedTable, join, kept_chunks
 from cntkio.streams import check_definers
 from cntkio.timeline import ChunkRefs

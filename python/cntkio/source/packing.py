@@ -18,9 +18,9 @@ import numpy as np
 
 from cntkio import _core
 from cntkio._threads import num_threads
+from cntkio.arguments import wording
 from cntkio.displays import counted
 from cntkio.errors import CorpusError
-from cntkio.hints import wording
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.source.pipeline import HandOver, Packed, PackOrder
 from cntkio.streams import NUMBER_TYPES, StreamInformation

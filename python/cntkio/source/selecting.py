@@ -22,10 +22,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.arguments import wording
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, CorpusError
 from cntkio.formats.contract import Corpus
-from cntkio.hints import wording
 from cntkio.minibatch import Minibatch, Origin
 from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located
 from cntkio.source.chunks import Pieces, Taken

@@ -21,11 +21,10 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from cntkio.arguments import whole_number
+from cntkio.arguments import suggests_keywords, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CorpusError
 from cntkio.formats.contract import Deserializer
-from cntkio.hints import suggests_keywords
 from cntkio.minibatch import Minibatch, MinibatchData, check_input_map
 from cntkio.source.assembly import Assembly
 from cntkio.source.checkpoint import Checkpoint, Progress

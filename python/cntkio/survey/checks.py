@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.arguments import there_are, wording
 from cntkio.convert import Progress
 from cntkio.corpora import IN_ORDER, SURVEYED_AT_ONCE, Described, Input, Reading, described, inputs
 from cntkio.displays import counted
@@ -40,7 +41,6 @@ from cntkio.formats.report import UNKNOWN_NAME, first_few
 from cntkio.formats.svmlight import first_feature
 from cntkio.formats.table import key_value
 from cntkio.formats.text_input import Locator, TextInput
-from cntkio.hints import there_are, wording
 from cntkio.source.arrangement import arrange
 from cntkio.source.join import join
 from cntkio.streams import StreamDef, StreamDefs

@@ -10,11 +10,11 @@ from functools import cache
 from itertools import islice
 from typing import NamedTuple
 
+from cntkio.arguments import did_you_mean, wording
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CntkIoError, ConfigError, FormatError
 from cntkio.formats.open_input import open_input
 from cntkio.formats.text_input import TextInput
-from cntkio.hints import did_you_mean, wording
 from cntkio.survey.rules import RULES, Rule, code_of
 
 _NUM_PLACES = 3

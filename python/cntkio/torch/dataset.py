@@ -11,10 +11,9 @@ from typing import Any, Literal, get_args
 import torch
 import torch.utils.data
 
-from cntkio.arguments import check_word, whole_number
+from cntkio.arguments import check_word, suggests_keywords, whole_number
 from cntkio.displays import Description, Displayed
 from cntkio.errors import CheckpointError, ConfigError
-from cntkio.hints import suggests_keywords
 from cntkio.layouts import check_layout
 from cntkio.minibatch import Minibatch
 from cntkio.mixture import Mixture

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads, piece_size
-from cntkio.arguments import check_fields, float_type, path_texts
+from cntkio.arguments import check_fields, did_you_mean, float_type, path_texts, suggests_keywords, wording
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cbf.header import Fault, Header, StreamHeader, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
@@ -33,7 +33,6 @@ from cntkio.formats.index_cache import file_fingerprint
 from cntkio.formats.report import warn
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable, span_at
 from cntkio.formats.text_input import InputFile, in_utf8
-from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import StreamDefs, StreamInformation, named, num_values
 
 # Least bytes of a chunk that a thread parses at a time.

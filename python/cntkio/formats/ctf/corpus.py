@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads, piece_size
-from cntkio.arguments import check_fields, float_type, whole_number
+from cntkio.arguments import check_fields, did_you_mean, float_type, suggests_keywords, whole_number, wording
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.block_cache import require_room_in_cache
@@ -67,7 +67,6 @@ from cntkio.formats.remote import Remote, default_remote, located
 from cntkio.formats.report import UNKNOWN_NAME, announced_together
 from cntkio.formats.table import NO_SEQUENCES, key_value, span_at
 from cntkio.formats.text_input import CoreText, Locator, PackedText, TextInput, explained
-from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import (
     LARGEST_DIM,
     NUMBER_TYPES,

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cntkio import _core
+from cntkio.arguments import Wording, did_you_mean, suggests_keywords
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import FormatError
 from cntkio.formats.ctf.index import StreamSchema
@@ -30,7 +31,6 @@ from cntkio.formats.open_input import open_input, presumed_sizes
 from cntkio.formats.remote import Remote, located
 from cntkio.formats.report import Report, announced, announced_together, passed
 from cntkio.formats.text_input import TextInput
-from cntkio.hints import Wording, did_you_mean, suggests_keywords
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
 
 _MOST_NAMES = 10_000

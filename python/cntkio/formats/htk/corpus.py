@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.arguments import float_type
+from cntkio.arguments import float_type, suggests_keywords, wording
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
 from cntkio.formats.contract import (
@@ -70,7 +70,6 @@ from cntkio.formats.htk.options import (
 )
 from cntkio.formats.report import first_few
 from cntkio.formats.table import ListedFiles, SequenceTable, digest_of, span_at
-from cntkio.hints import suggests_keywords, wording
 from cntkio.streams import LARGEST_DIM, StreamDefs, StreamInformation, named
 
 # Lists with more frames (186 hours at 10 ms) are compared with the sizes of all their files.

@@ -15,10 +15,9 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.arguments import check_fields, check_word, float_type
+from cntkio.arguments import check_fields, check_word, float_type, folded
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import CntkOptions, whole_value
-from cntkio.hints import folded
 from cntkio.streams import DEFAULT_MAX_SEQUENCE_LENGTH, StreamDefs, num_values
 
 _T = TypeVar("_T")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads
-from cntkio.arguments import check_fields, check_word, float_type, whole_number
+from cntkio.arguments import check_fields, check_word, float_type, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import (
     OPENING,
@@ -50,7 +50,6 @@ from cntkio.formats.remote import Remote, located
 from cntkio.formats.report import first_few
 from cntkio.formats.table import ListedFiles, SequenceTable, digest_of
 from cntkio.formats.text_input import TextInput, explained
-from cntkio.hints import suggests_keywords
 from cntkio.streams import LARGEST_DIM, StorageFormat, StreamInformation
 
 _LARGEST_GAP = 1 << 20  # bytes between two objects that are not requested from a store or decompressed

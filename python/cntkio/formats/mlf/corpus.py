@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.arguments import float_type
+from cntkio.arguments import float_type, suggests_keywords
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cntk_options import BINARY_LABELS, LABEL_STREAM, LABELS, truth
 from cntkio.formats.contract import (
@@ -68,7 +68,6 @@ from cntkio.formats.mlf.entries import (
 from cntkio.formats.report import first_few
 from cntkio.formats.table import FileSpans, SequenceTable, digest_of, span_at
 from cntkio.formats.text_input import InputFile, Locator, all_bytes
-from cntkio.hints import suggests_keywords
 from cntkio.streams import LARGEST_DIM, StorageFormat, StreamDefs, StreamInformation
 
 _LARGEST_DIM_OF_CNTK = 65535
