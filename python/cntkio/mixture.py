@@ -31,18 +31,16 @@ from cntkio.arguments import check_word, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Index, Loaded, Opening, PlacesInFiles
-from cntkio.formats.corpus import fingerprint_of_files
-from cntkio.formats.detect import as_deserializer
+from cntkio.formats.corpus import as_deserializer, fingerprint_of_files
 from cntkio.formats.report import Report
 from cntkio.formats.table import NamedFiles, SequenceTable, joined_keys, joined_lengths, span_at
 from cntkio.minibatch import Minibatch, indices_in_table
 from cntkio.source import MinibatchSource
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.checkpoint import changing
-from cntkio.source.options import SourceOptions
 from cntkio.source.pipeline import Delivered
 from cntkio.source.plan import ExplainedStep, PlannedSteps, SourcePlan
-from cntkio.source.recipe import Recipe
+from cntkio.source.recipe import Recipe, SourceOptions
 from cntkio.streams import StreamInformation, StreamsByName
 from cntkio.timeline import (
     INFINITELY_REPEAT,

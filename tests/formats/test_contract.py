@@ -19,7 +19,7 @@ from cntkio import (
     write_ctf,
 )
 from cntkio.formats import Ahead, Corpus, Opening
-from cntkio.formats.detect import as_deserializer
+from cntkio.formats.corpus import as_deserializer
 from cntkio.formats.report import Report
 
 X = StreamDefs(x=StreamDef(field="x", shape=2))

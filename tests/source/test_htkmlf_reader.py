@@ -200,7 +200,7 @@ def test_only_chunks_around_the_position_are_in_memory(
             super().__init__(*arguments, **options)
             stores.append(self)
 
-    monkeypatch.setattr("cntkio.source.assembly.ChunkStore", KnownStore)
+    monkeypatch.setattr("cntkio.source.source.ChunkStore", KnownStore)
     corpus = Written(tmp_path, [6] * 40)
     with paged(corpus, tmp_path, randomize=12) as reader:
         assert reader.num_chunks == 40

@@ -14,7 +14,7 @@ from cntkio.convert.pieces import Piece, Pieces, chunks_in_order, joined
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Deserializer
-from cntkio.formats.detect import as_deserializer
+from cntkio.formats.corpus import as_deserializer
 from cntkio.minibatch import Minibatch
 from cntkio.streams import StreamInformation
 

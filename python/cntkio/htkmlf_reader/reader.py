@@ -29,9 +29,8 @@ from cntkio.htkmlf_reader.order import PagedFeatures, RollingTimeline
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
 from cntkio.source.arrangement import Arrangement, Skipping
-from cntkio.source.options import SourceOptions
 from cntkio.source.pipeline import Request
-from cntkio.source.recipe import Recipe
+from cntkio.source.recipe import Recipe, SourceOptions
 from cntkio.timeline import INFINITELY_REPEAT, WHOLE_DATA, AnyTimeline, Partition, Size, Timeline, Window
 from cntkio.timeline.budget import whole_size
 

@@ -25,9 +25,8 @@ from cntkio.errors import CheckpointError
 from cntkio.formats.contract import Corpus
 from cntkio.formats.corpus import differences_of_files
 from cntkio.source.arrangement import Arrangement
-from cntkio.source.options import SourceOptions
 from cntkio.source.pipeline import Epoch, Pipeline
-from cntkio.source.recipe import Recipe
+from cntkio.source.recipe import Recipe, SourceOptions
 from cntkio.timeline import AnyTimeline
 
 _VERSION = 1

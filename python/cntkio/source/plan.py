@@ -26,7 +26,7 @@ from cntkio.source.pipeline import HandOver, PackOrder, Request
 from cntkio.source.selecting import Selector
 from cntkio.timeline import AnyTimeline, ChunkRefs, Plan
 from cntkio.timeline.budget import about_samples, size_text
-from cntkio.timeline.state import LARGEST_WORD
+from cntkio.timeline.window import LARGEST_WORD
 
 _SAMPLES_AT_ONCE = 1 << 18
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 16, 2048

@@ -1,24 +1,178 @@
-"""`Recipe`: the decisions in which kinds of sources differ.
+"""`SourceOptions`: the arguments of a source, checked; and `Recipe`: the decisions in which kinds of sources differ.
 
-A source lets its recipe open a deserializer, make the timeline, and turn the arguments of a read into a request.
-Everything else is the same for all sources. `Recipe` itself is the recipe of a plain `MinibatchSource`.
+A source is made from its options, its pickle contains them, and a checkpoint compares them. A source lets its recipe
+open a deserializer, make the timeline, and turn the arguments of a read into a request. Everything else is the same for
+all sources. `Recipe` itself is the recipe of a plain `MinibatchSource`.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.errors import ConfigError
-from cntkio.formats.contract import Corpus, Deserializer, Opening
+from cntkio.arguments import flag
+from cntkio.errors import ConfigError, OutOfRangeError
+from cntkio.formats.contract import Ahead, Corpus, Deserializer, Opening
+from cntkio.formats.corpus import as_deserializer
 from cntkio.source.arrangement import Arrangement, Skipping
-from cntkio.source.options import SourceOptions
 from cntkio.source.pipeline import Request
-from cntkio.timeline import AnyTimeline, Partition, Size, Timeline
+from cntkio.timeline import INFINITELY_REPEAT, AnyTimeline, Partition, Size, Timeline, Window, python_window
 from cntkio.timeline.user_timeline import UserTimeline
+
+# The indexing pass parses chunks before the partition is known, so limit how much it parses.
+_MOST_PARSED_AHEAD = 1 << 30
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SourceOptions:
+    """The arguments of `cntkio.source.MinibatchSource`, which documents them.
+
+    Raises:
+        ConfigError: An option is not possible, or two exclude each other.
+        TypeError: A number is not whole.
+    """
+
+    deserializers: Deserializer | Sequence[Deserializer]
+    max_samples: int
+    max_sweeps: int
+    randomization_window_in_chunks: int
+    randomization_window_in_samples: int
+    randomization_seed: int
+    frame_mode: bool
+    truncation_length: int
+    randomize: bool
+    max_errors: int
+    strict: bool
+    keep_data_in_memory: bool
+    read_ahead_in_bytes: int
+    right_splice: int
+    crosses_sweeps: bool
+    local_timeline: bool
+    trace_level: int
+
+    def __post_init__(self) -> None:
+        if not self.described:
+            raise ConfigError(
+                "no deserializers: the list is empty; expected a deserializer, or a list of at least one",
+                key="deserializers",
+            )
+        for name, kind in _KINDS.items():
+            if kind is int:
+                _check_whole(name, getattr(self, name))
+            elif kind is bool:
+                flag(name, getattr(self, name))
+        if self.frame_mode and self.truncation_length:
+            raise ConfigError(
+                f"frame_mode and truncation_length={self.truncation_length} exclude each other", key="truncation_length"
+            )
+        self.window  # noqa: B018 - checks both windows
+
+    @functools.cached_property
+    def described(self) -> list[Deserializer]:
+        """The deserializers, one for each corpus."""
+        listed: Sequence[Any] = (
+            self.deserializers if isinstance(self.deserializers, list | tuple) else [self.deserializers]
+        )
+        return [part for deserializer in listed for part in as_deserializer(deserializer).parts()]
+
+    @functools.cached_property
+    def window(self) -> Window | None:
+        """The distance over which sequences are shuffled; None: they come in order."""
+        return python_window(
+            self.randomization_window_in_chunks, self.randomization_window_in_samples, randomize=self.randomize
+        )
+
+    @property
+    def is_infinite(self) -> bool:
+        """True if neither samples nor sweeps are limited."""
+        return self.max_samples == INFINITELY_REPEAT and self.max_sweeps == INFINITELY_REPEAT
+
+    @property
+    def ahead(self) -> Ahead:
+        """Data to parse while indexing. In order: the first chunks. Shuffled: all data, if one window spans them."""
+        window = self.window
+        num_bytes, num_chunks = 0, None
+        if len(self.described) == 1 and window is None:
+            num_bytes = self.read_ahead_in_bytes
+        elif len(self.described) == 1 and window is not None and window.unit == "chunks" and self.read_ahead_in_bytes:
+            num_bytes, num_chunks = _MOST_PARSED_AHEAD, window.size // 2
+        in_chunks = 1 if window is None or window.unit == "samples" else window.size
+        in_samples = window.size if window is not None and window.unit == "samples" else 0
+        return Ahead(num_bytes, num_chunks, True, in_chunks, in_samples, window is not None)
+
+    @property
+    def for_timeline(self) -> dict[str, Any]:
+        """The options of the order, by the names of `Timeline`."""
+        return {
+            "window": self.window,
+            "seed": self.randomization_seed,
+            "max_samples": self.max_samples,
+            "max_sweeps": self.max_sweeps,
+            "truncation_length": self.truncation_length,
+            "right_splice": self.right_splice,
+            "crosses_sweeps": self.crosses_sweeps,
+            "size_counts": "own" if self.local_timeline else "all",
+        }
+
+    @property
+    def for_user_timeline(self) -> dict[str, Any]:
+        """The options of the order, for the timeline of a user-defined deserializer, which has fewer.
+
+        Raises:
+            ConfigError: An option that this timeline does not have is set.
+        """
+        for name, default in (("right_splice", 0), ("crosses_sweeps", True), ("local_timeline", True)):
+            if getattr(self, name) != default:
+                raise ConfigError(
+                    "user-defined deserializers take neither right_splice nor crosses_sweeps=False nor "
+                    "local_timeline=False",
+                    key=name,
+                )
+        own = ("window", "seed", "max_samples", "max_sweeps", "truncation_length")
+        return {name: value for name, value in self.for_timeline.items() if name in own}
+
+    @property
+    def for_checkpoint(self) -> dict[str, Any]:
+        """The settings that decide the contents of minibatches. A checkpoint requires the same settings."""
+        window = self.window
+        return {
+            "randomization_window": None if window is None else [window.size, window.unit],
+            "randomization_seed": self.randomization_seed if window else 0,
+            "truncation_length": self.truncation_length,
+            "frame_mode": bool(self.frame_mode),
+            "right_splice": self.right_splice,
+            "crosses_sweeps": bool(self.crosses_sweeps),
+            "local_timeline": bool(self.local_timeline),
+        }
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> SourceOptions:
+        """Take the options out of the arguments of a constructor, by name."""
+        return cls(**{field.name: arguments[field.name] for field in dataclasses.fields(cls)})
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The options as keywords of `MinibatchSource`."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+# Evaluated once, because evaluating annotations takes as long as opening a small file.
+_KINDS = get_type_hints(SourceOptions)
+
+
+def _check_whole(name: str, value: Any) -> None:
+    """Refuse a value that is not an unsigned 64-bit number."""
+    if not isinstance(value, int | np.integer):
+        several = "; pass several deserializers as a list: MinibatchSource([first, second])"
+        hint = "" if value is None or isinstance(value, str | float) else several
+        raise TypeError(f"{name} is {value!r}; expected a whole number{hint}")
+    if not 0 <= value <= INFINITELY_REPEAT:
+        raise OutOfRangeError(f"{name} is {value}; expected 0 to {INFINITELY_REPEAT} (2^64 - 1)", key=name)
 
 
 class Recipe:

@@ -28,10 +28,11 @@ from cntkio.timeline.selection import (
     Selection,
     SequenceOrder,
 )
-from cntkio.timeline.state import FULL_DATA_SWEEP, INFINITELY_REPEAT
 from cntkio.timeline.timeline import Timeline
 from cntkio.timeline.window import (
     DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,
+    FULL_DATA_SWEEP,
+    INFINITELY_REPEAT,
     WHOLE_DATA,
     Window,
     classic_binary_window,

@@ -30,19 +30,9 @@ from cntkio.timeline.dealing import DealtMinibatches, cut_for_all, is_same_deal,
 from cntkio.timeline.modes import Cursor, Delivery, InTurn, ReadMode
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import Plan, Reads, Selection
-from cntkio.timeline.state import (
-    LARGEST_WORD,
-    Limits,
-    State,
-    below,
-    check_request,
-    damaged,
-    items,
-    refused,
-    whole,
-    wholes,
-)
+from cntkio.timeline.state import State, below, check_request, damaged, items, refused, whole, wholes
 from cntkio.timeline.timeline import Timeline
+from cntkio.timeline.window import LARGEST_WORD, Limits
 
 NUM_TURNS = 1000
 """Number of consecutive turns in which each part has exactly its share."""

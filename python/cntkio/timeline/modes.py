@@ -1,4 +1,4 @@
-"""Modes of reading: whole sequences, truncated minibatches, full minibatches only.
+"""Modes of reading: whole sequences, and the turns of workers. Other modules of this room have further modes.
 
 The timeline chooses a mode for a size and a partition. Each mode makes one call into the core for a read;
 `WholeSequences` makes one call for several reads.
@@ -7,15 +7,12 @@ The timeline chooses a mode for a size and a partition. Each mode makes one call
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple, Protocol, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import NamedTuple, Protocol, TypeAlias
 
 from cntkio._core import Budget, TimelineReader
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
-from cntkio.timeline.selection import ChunkRefs, Parts, Selection
-from cntkio.timeline.state import LARGEST_WORD
+from cntkio.timeline.selection import ChunkRefs, Selection
+from cntkio.timeline.window import LARGEST_WORD
 
 Cursor: TypeAlias = tuple[int, int, int, int, int, int]
 """Position, sweep, index in the sweep, rank of the chunk, running count of sequences, and minibatches of the pool that
@@ -121,66 +118,3 @@ class WholeSequences:
 
     def pass_over(self, most: int, until: int) -> int:
         return self.reader.pass_reads(self, most, until)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TruncatedSequences:
-    """Deliver the cells of a truncated minibatch, one minibatch a call.
-
-    Attributes:
-        reader: The core's reader, with the slots.
-        lengths: Samples that each sequence counts for.
-        partition: The share of the data to deliver.
-        num_slots: Rows of a minibatch.
-        num_steps: Steps of a minibatch.
-        right_splice: Number of samples that a full row shares with the next part of its sequence.
-        crosses_sweeps: Whether a slot is filled from the next sweep within a read.
-    """
-
-    reader: TimelineReader
-    lengths: npt.NDArray[np.unsignedinteger[Any]]
-    partition: Partition
-    num_slots: int
-    num_steps: int
-    right_splice: int
-    crosses_sweeps: bool
-
-    def read(self, most: int) -> Delivery | None:
-        read = self.reader.read_truncated(
-            self.num_steps, self.right_splice, self.crosses_sweeps, self.partition.index, self.partition.count
-        )
-        if read is None:
-            return None
-        lengths = self.lengths[read.sequences].astype(np.uint32)
-        own = read.slot, read.first_sample, read.num_samples, read.step, read.continues
-        parts = Parts(*own, lengths, self.num_slots, self.num_steps)
-        selection = Selection(read.sequences, read.chunks, read.end_of_sweep, read.position, parts)
-        return Delivery.of(selection, self.reader.cursor)
-
-    def pass_over(self, most: int, until: int) -> int:
-        if until < LARGEST_WORD:
-            return 0
-        rules = self.right_splice, self.crosses_sweeps, self.partition.index, self.partition.count
-        return self.reader.pass_truncated(self.num_steps, *rules, most)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class OnlyFull(ReadMode):
-    """Skip reads that pass fewer samples than the size: the reads at the end of a sweep.
-
-    Attributes:
-        reader: The core's reader.
-        mode: Makes the reads.
-        size: Samples of a full read.
-    """
-
-    reader: TimelineReader
-    mode: ReadMode
-    size: int
-
-    def read(self, most: int) -> Delivery | None:
-        while True:
-            before = self.reader.cursor[0]
-            delivery = self.mode.read(1)
-            if delivery is None or delivery.selection.position - before >= self.size:
-                return delivery

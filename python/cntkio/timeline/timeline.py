@@ -6,6 +6,7 @@ checks settings, chooses the mode of reading, and makes bookmarks and checkpoint
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
@@ -26,23 +27,11 @@ from cntkio.timeline.dealing import (
     check_deal,
     is_same_deal,
 )
-from cntkio.timeline.modes import Cursor, InTurn, OnlyFull, ReadMode, TruncatedSequences, WholeSequences
+from cntkio.timeline.modes import Cursor, Delivery, InTurn, ReadMode, WholeSequences
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
-from cntkio.timeline.selection import Plan, Reads, Selection
-from cntkio.timeline.state import (
-    LARGEST_WORD,
-    Limits,
-    Slots,
-    State,
-    check_num_slots,
-    check_request,
-    check_slots,
-    checked_limits,
-    num_slots,
-    refused,
-    whole,
-)
-from cntkio.timeline.window import Window
+from cntkio.timeline.selection import Parts, Plan, Reads, Selection
+from cntkio.timeline.state import Slots, State, check_num_slots, check_request, check_slots, num_slots, refused, whole
+from cntkio.timeline.window import LARGEST_WORD, Limits, Window, checked_limits
 
 # --------------------------------------------------------------------------------------------------------------
 # `Needs`: the chunks from which the next sequences of a timeline over tables can come.
@@ -122,6 +111,75 @@ class Needs:
                 rank = next_rank
             rank = 0
 
+
+# --------------------------------------------------------------------------------------------------------------
+# The modes of reading that only this timeline has.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TruncatedSequences:
+    """Deliver the cells of a truncated minibatch, one minibatch a call.
+
+    Attributes:
+        reader: The core's reader, with the slots.
+        lengths: Samples that each sequence counts for.
+        partition: The share of the data to deliver.
+        num_slots: Rows of a minibatch.
+        num_steps: Steps of a minibatch.
+        right_splice: Number of samples that a full row shares with the next part of its sequence.
+        crosses_sweeps: Whether a slot is filled from the next sweep within a read.
+    """
+
+    reader: TimelineReader
+    lengths: npt.NDArray[np.unsignedinteger[Any]]
+    partition: Partition
+    num_slots: int
+    num_steps: int
+    right_splice: int
+    crosses_sweeps: bool
+
+    def read(self, most: int) -> Delivery | None:
+        read = self.reader.read_truncated(
+            self.num_steps, self.right_splice, self.crosses_sweeps, self.partition.index, self.partition.count
+        )
+        if read is None:
+            return None
+        lengths = self.lengths[read.sequences].astype(np.uint32)
+        own = read.slot, read.first_sample, read.num_samples, read.step, read.continues
+        parts = Parts(*own, lengths, self.num_slots, self.num_steps)
+        selection = Selection(read.sequences, read.chunks, read.end_of_sweep, read.position, parts)
+        return Delivery.of(selection, self.reader.cursor)
+
+    def pass_over(self, most: int, until: int) -> int:
+        if until < LARGEST_WORD:
+            return 0
+        rules = self.right_splice, self.crosses_sweeps, self.partition.index, self.partition.count
+        return self.reader.pass_truncated(self.num_steps, *rules, most)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OnlyFull(ReadMode):
+    """Skip reads that pass fewer samples than the size: the reads at the end of a sweep.
+
+    Attributes:
+        reader: The core's reader.
+        mode: Makes the reads.
+        size: Samples of a full read.
+    """
+
+    reader: TimelineReader
+    mode: ReadMode
+    size: int
+
+    def read(self, most: int) -> Delivery | None:
+        while True:
+            before = self.reader.cursor[0]
+            delivery = self.mode.read(1)
+            if delivery is None or delivery.selection.position - before >= self.size:
+                return delivery
+
+
+# --------------------------------------------------------------------------------------------------------------
 
 _LARGEST_POSITION = 2**63 - 1
 _POSITION = "minibatchSourcePosition"
@@ -258,7 +316,7 @@ class Timeline:
         self._reader = self._new_reader(end=0)
         self.num_samples: int = self._reader.num_samples
         self._is_randomized = window is not None
-        self._budgets = Budgets(window)
+        self._window = window
         end = _LARGEST_POSITION if limits.max_samples is None else limits.max_samples
         if limits.max_sweeps is not None:
             end = limits.max_sweeps * self.num_samples
@@ -276,6 +334,10 @@ class Timeline:
         self._turns: InTurn | DealtAhead | None = None  # the part of the mode that knows the turns of workers
         self._ahead: DealtAhead | None = None  # the mode of reading, if it makes the core's reader run ahead
         self._needs = Needs(self._reader, self.num_chunks)
+
+    @functools.cached_property
+    def _budgets(self) -> Budgets:
+        return Budgets(self._window)
 
     @property
     def end(self) -> int:

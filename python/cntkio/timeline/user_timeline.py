@@ -23,11 +23,9 @@ from cntkio.timeline.budget import Size, whole_size
 from cntkio.timeline.partition import WHOLE, Partition
 from cntkio.timeline.selection import ChunkRefs, Parts, Plan, Reads, Selection
 from cntkio.timeline.state import (
-    LARGEST_WORD,
     below,
     check_num_slots,
     check_request,
-    checked_limits,
     flag,
     items,
     num_slots,
@@ -37,7 +35,7 @@ from cntkio.timeline.state import (
     whole,
     wholes,
 )
-from cntkio.timeline.window import Window
+from cntkio.timeline.window import LARGEST_WORD, Window, checked_limits
 
 # --------------------------------------------------------------------------------------------------------------
 # The windows of the user timeline: filled with whole chunks, and shuffled segment by segment.

@@ -1,9 +1,12 @@
-"""Windows: how far sequences are shuffled, and the defaults of CNTK's readers. (docs/timeline.md, "Default windows")"""
+"""Windows, which say how far sequences are shuffled, and limits, which say where the data end, of both timelines.
+
+The defaults are those of CNTK's readers. (docs/timeline.md, "Default windows")
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from cntkio.errors import ConfigError
 
@@ -154,3 +157,50 @@ def classic_htk_window(randomize: int | Literal["auto", "none"] = "auto") -> Win
     if randomize == "none":
         return None
     return WHOLE_DATA if randomize == "auto" else Window(randomize, "samples")
+
+
+INFINITELY_REPEAT = 2**64 - 1
+"""As `max_samples` or `max_sweeps`: no limit."""
+FULL_DATA_SWEEP = 2**64 - 2
+"""As `max_samples`: one sweep."""
+LARGEST_WORD = 2**64 - 1
+"""Largest unsigned 64-bit number."""
+
+_LARGEST_TRUNCATION_LENGTH = 2**32 - 1
+
+
+class Limits(NamedTuple):
+    """End of the data; at most one of the two is not None.
+
+    Attributes:
+        max_samples: Position at which no further sequence begins.
+        max_sweeps: Number of sweeps.
+    """
+
+    max_samples: int | None = None
+    max_sweeps: int | None = None
+
+
+def checked_limits(*, seed: int, max_samples: int | None, max_sweeps: int | None, truncation_length: int) -> Limits:
+    """Check the numbers that both timelines take, and return the limits.
+
+    Raises:
+        ConfigError: A number is out of range, or both limits are given.
+    """
+    if max_samples == INFINITELY_REPEAT:
+        max_samples = None
+    if max_sweeps == INFINITELY_REPEAT:
+        max_sweeps = None
+    for name, value, largest in (
+        ("seed", seed, LARGEST_WORD),
+        ("max_samples", max_samples, LARGEST_WORD),
+        ("max_sweeps", max_sweeps, LARGEST_WORD),
+        ("truncation_length", truncation_length, _LARGEST_TRUNCATION_LENGTH),
+    ):
+        if value is not None and not 0 <= value <= largest:
+            raise ConfigError(f"{name} is {value}; expected 0 to {largest}", key=name)
+    if max_samples is not None and max_sweeps is not None:
+        raise ConfigError(
+            f"max_samples={max_samples} and max_sweeps={max_sweeps} exclude each other", key="max_samples"
+        )
+    return Limits(None, 1) if max_samples == FULL_DATA_SWEEP else Limits(max_samples, max_sweeps)
