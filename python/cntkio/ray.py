@@ -39,9 +39,10 @@ from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.contract import Deserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
-from cntkio.formats.file_lists import FileNames, absolute_names
+from cntkio.formats.file_lists import absolute_names
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.formats.index_cache import CacheCopy
+from cntkio.formats.names import FileNames
 from cntkio.streams import StreamDefs
 
 __all__ = [

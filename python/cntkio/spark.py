@@ -33,8 +33,9 @@ from cntkio.convert import CorpusChunks, corpus_chunks
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
-from cntkio.formats.file_lists import FileNames, absolute_names, in_one_text
+from cntkio.formats.file_lists import absolute_names, in_one_text
 from cntkio.formats.index_cache import CacheCopy
+from cntkio.formats.names import FileNames
 from cntkio.formats.remote import Remote
 from cntkio.streams import StreamDef, StreamDefs
 

@@ -24,8 +24,8 @@ import numpy as np
 import pytest
 from cntkio import CorpusError, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
 from cntkio.formats import index_cache, output_file
-from cntkio.formats.ctf import index
-from cntkio.formats.ctf.places import Block, Places
+from cntkio.formats.ctf import cache, index
+from cntkio.formats.ctf.index import Block, Places
 from cntkio.formats.index_cache import CacheWriter, IndexCache, Written
 from support.rounds import step
 
@@ -93,7 +93,7 @@ def cached(tmp_path: Path) -> Cached:
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     count: list[int] = []
     make_index = index.make_index
-    monkeypatch.setattr(index, "make_index", lambda *args: (count.append(1), make_index(*args))[1])
+    monkeypatch.setattr(cache, "make_index", lambda *args: (count.append(1), make_index(*args))[1])
     return count
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from cntkio import ConfigError, CorpusError
 from cntkio.formats import stores
-from cntkio.formats.names import is_remote, shown
-from cntkio.formats.remote import Remote, located
+from cntkio.formats.names import is_remote, located, shown
+from cntkio.formats.remote import Remote
 from cntkio.formats.stores import RemoteObject, matching_objects, may_pass, open_object
 from support.forks import in_a_fork
 from support.range_server import RangeServer, Request, range_server

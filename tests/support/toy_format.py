@@ -12,11 +12,11 @@ from cntkio import Remote
 from cntkio._core import Chunk
 from cntkio.formats.contract import OPENING, Ahead, Format, Index, Loaded, OpenedFile, Opening, PlacesInFiles
 from cntkio.formats.corpus import FileCorpus
-from cntkio.formats.file_lists import FileNames, listed_files, shown_files
-from cntkio.formats.index_cache import file_fingerprint
+from cntkio.formats.file_lists import listed_files
+from cntkio.formats.names import FileNames, shown_files
 from cntkio.formats.open_input import open_input
 from cntkio.formats.table import SequenceTable
-from cntkio.formats.text_input import Locator, TextInput, explained
+from cntkio.formats.text_input import Locator, TextInput, explained, file_fingerprint
 from cntkio.streams import StreamInformation
 
 CHUNK = 3  # lines of a chunk
@@ -70,7 +70,7 @@ class ToyFormat(Format):
         table = SequenceTable(keys, np.ones(len(keys), np.uint32), chunk_starts)
         streams = (StreamInformation("x", 0, "dense", np.float32, 2),)
         name = file.text.path
-        fingerprint = file_fingerprint(file.text, table)
+        fingerprint = file_fingerprint(file.text, table.num_sequences)
         return Index(name, streams, table, fingerprint, bounds, file.stamp, file.size, why_empty=f"{name}: no line"), []
 
     def parse(self, file: OpenLines, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:

@@ -48,12 +48,12 @@ from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import OPENING, Ahead, Deserializer, Format, Index, Loaded, Opening, PlacesInFiles
 from cntkio.formats.corpus import FileCorpus, KeysOf, check_keys_of
 from cntkio.formats.detect import other_in
-from cntkio.formats.file_lists import listed_files, shown_files
-from cntkio.formats.index_cache import file_fingerprint
+from cntkio.formats.file_lists import listed_files
+from cntkio.formats.names import located, shown_files
 from cntkio.formats.open_input import open_stored
-from cntkio.formats.remote import Remote, located
+from cntkio.formats.remote import Remote
 from cntkio.formats.table import CountedKeys, Keys, SequenceTable, compact_keys, compact_lengths, span_at
-from cntkio.formats.text_input import TextInput
+from cntkio.formats.text_input import TextInput, file_fingerprint
 
 Nulls = Literal["error", "drop"]
 _STATE = "state.json"  # of a data set that Hugging Face saved in a folder
@@ -479,7 +479,7 @@ class _ArrowFormat(Format):
             np.cumsum([0, *map(len, all_lengths[1:])]),
             options={"columns": names, "nulls": self._options.nulls},
         )
-        fingerprint = file_fingerprint(file.stored, table)
+        fingerprint = file_fingerprint(file.stored, table.num_sequences)
         index = Index(
             file.path, tuple(rows.streams), table, fingerprint, layout, file.stamp, file.size,
             num_lines=len(lengths) if counted else None, why_empty=f"{file.path}: no row to read",

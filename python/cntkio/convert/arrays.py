@@ -16,8 +16,8 @@ from cntkio.convert.pieces import chunks_in_order, in_arrays
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Ahead, Corpus, Opening
 from cntkio.formats.ctf import CTFDeserializer, Vocabulary, has_other_streams, infer_streams, read_vocabularies
-from cntkio.formats.file_lists import FileNames
 from cntkio.formats.kaldi import KaldiDeserializer
+from cntkio.formats.names import FileNames
 from cntkio.formats.svmlight import SvmlightDeserializer
 from cntkio.layouts import classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData

@@ -29,7 +29,7 @@ from cntkio.formats.cbf import CBFDeserializer, Layout
 from cntkio.formats.corpus import KeysOf
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import KINDS, detect
-from cntkio.formats.file_lists import FileNames
+from cntkio.formats.names import FileNames
 from cntkio.formats.output_file import AnyPath
 from cntkio.formats.text_input import all_bytes
 from cntkio.source import MinibatchSource

@@ -20,8 +20,9 @@ from cntkio.convert.compression import Compression, Sink, compressed, compressio
 from cntkio.convert.pieces import Progress
 from cntkio.convert.writers import text_name
 from cntkio.errors import ConfigError, FormatError
+from cntkio.formats.compressed import packing_of
 from cntkio.formats.names import as_url
-from cntkio.formats.open_input import content_of, open_stored, packing_of
+from cntkio.formats.open_input import content_of, open_stored
 from cntkio.formats.output_file import AnyPath, written_whole
 
 

@@ -22,11 +22,12 @@ from cntkio.config.reader_config import Call
 from cntkio.config.reading import readers_asked_for
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFDeserializer
+from cntkio.formats.compressed import PACKED_ENDINGS, PACKINGS
 from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Opening
 from cntkio.formats.corpus import FileCorpus, KeysOf
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import KINDS, TABLES, FileKind, detect
-from cntkio.formats.file_lists import FileNames, in_one_text, listed_files, shown_files, sizes_of
+from cntkio.formats.file_lists import in_one_text, listed_files, sizes_of
 from cntkio.formats.htk import CHUNK_FRAMES, HTKFeatureDeserializer, first_header
 from cntkio.formats.kaldi import KaldiDeserializer
 from cntkio.formats.mlf import (
@@ -35,9 +36,9 @@ from cntkio.formats.mlf import (
     infer_labels,
     read_mapping,
 )
-from cntkio.formats.names import as_url, is_remote
+from cntkio.formats.names import FileNames, as_url, is_remote, shown_files
 from cntkio.formats.names import shown as shown_url
-from cntkio.formats.open_input import PACKED_ENDINGS, PACKINGS, content_of, open_stored
+from cntkio.formats.open_input import content_of, open_stored
 from cntkio.formats.remote import default_remote
 from cntkio.formats.report import NUM_IN_FULL, announced, passed
 from cntkio.formats.svmlight import svmlight_of

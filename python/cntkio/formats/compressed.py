@@ -1,4 +1,6 @@
-"""Texts that are compressed with gzip or zstd, read where they are. (docs/where-corpora-can-be.md)
+"""Texts that are compressed with gzip or zstd, read where they are; files that are unpacked once, from the beginning.
+
+(docs/where-corpora-can-be.md)
 
 ::
 
@@ -12,18 +14,22 @@ with the 32 KB of text before it. The text between two points is a segment.
 
 from __future__ import annotations
 
+import bz2
+import io
 import json
+import lzma
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import ForkLock, num_threads
+from cntkio.errors import FormatError
 from cntkio.formats.block_cache import BlockCache, CachedObject, CacheFolder, num_bytes_in_cache
 from cntkio.formats.index_cache import CachedArrays, DamagedCacheError, IndexCache, Remaking, StoredArrays, StoredColumn
 from cntkio.formats.report import announced, passed
@@ -35,6 +41,7 @@ from cntkio.formats.text_input import (
     PackedText,
     TextCompression,
     TextInput,
+    compression_in,
     explained,
     filled,
     raise_damage,
@@ -48,6 +55,17 @@ FRAMES = 1 << 20
 """Bytes of a part of the text: all zstd frames that begin in the same part are one segment."""
 LARGEST_SEGMENT = 64 << 20
 """Most bytes of text in a zstd frame that is read in any order; larger frames are read in order only."""
+FileCompression = Literal["gzip", "zstd", "bzip2", "xz"]
+PACKINGS: tuple[str, ...] = get_args(FileCompression)
+PACKED_MAGIC: dict[bytes, FileCompression] = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
+"""First bytes of the compressions that have to be unpacked."""
+PACKED_ENDINGS = (*ENDINGS, ".bz2", ".xz")
+"""Usual extensions of compressed files."""
+
+_PACKED_MAGIC_SIZE = 6
+_BUFFER = 1 << 20
+_OPENERS: dict[FileCompression, Callable[[Any], Any]] = {"bzip2": bz2.open, "xz": lzma.open}
+
 _PASS = 4 << 20
 _WHOLE = 2**63
 _FOOTER, _SEEK_TABLE = struct.Struct("<IBI"), 0x8F92EAB1
@@ -411,3 +429,49 @@ def _points_of_seek_table(stored: TextInput) -> Points | None:
         np.empty(0, np.uint8),
         sums,
     )
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Files that are unpacked once, from the beginning to the end.
+
+
+def packing_of(stored: TextInput) -> FileCompression | None:
+    """Return the compression of a file; None: it is not compressed."""
+    head = stored.read(0, _PACKED_MAGIC_SIZE)
+    return compression_in(head) or next((name for magic, name in PACKED_MAGIC.items() if head.startswith(magic)), None)
+
+
+def unpacked(stored: TextInput, packing: FileCompression, size: int) -> Generator[bytes]:
+    """Yield the content of a file that is compressed with bzip2 or xz, in pieces of at most `size` bytes.
+
+    Raises:
+        OSError: The file cannot be read.
+        FormatError: The compressed data are damaged.
+    """
+    file = _OPENERS[packing](io.BufferedReader(_Stored(stored), _BUFFER))
+    try:
+        while piece := file.read(size):
+            yield piece
+    except (EOFError, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
+            raise  # only bz2 raises a bare `OSError` without a number, for damaged data
+        stored.require_unchanged()
+        raise FormatError(
+            f"the {packing} data are damaged: {error}; make the file again, or test it with the tool that made it",
+            path=stored.path,
+        ) from None
+
+
+class _Stored(io.RawIOBase):
+    """The bytes of a file as it is stored, as a Python file object."""
+
+    def __init__(self, stored: TextInput) -> None:
+        self._stored, self._position = stored, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._stored.read_into(np.frombuffer(buffer, np.uint8), self._position)
+        self._position += count
+        return count

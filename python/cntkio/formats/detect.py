@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cntkio.errors import ConfigError
-from cntkio.formats.open_input import PACKED_MAGIC, Beginning, open_stored
+from cntkio.formats.compressed import PACKED_MAGIC
+from cntkio.formats.open_input import Beginning, open_stored
 from cntkio.formats.text_input import TextInput
 
 CBF_MAGIC = b"nib_ktnc"

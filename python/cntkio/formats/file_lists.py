@@ -24,13 +24,10 @@ from typing import TypeAlias
 
 from cntkio.arguments import near_name
 from cntkio.errors import ConfigError
-from cntkio.formats.names import as_url, is_remote, shown, shown_pattern
+from cntkio.formats.names import FileNames, as_url, is_remote, shown, shown_pattern
 from cntkio.formats.remote import Remote
 from cntkio.formats.stores import RemoteFiles, hint_on_memory
 from cntkio.formats.text_input import hint_on_missing
-
-FileNames: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-"""A path, a pattern, or a sequence of them."""
 
 _WILDCARDS = re.compile(r"[*?\[]")
 _NUMBERS = re.compile(r"(\d+)\.\.(\d+)(?:\.\.(\d+))?")
@@ -153,19 +150,6 @@ def in_one_text(text: str) -> str | list[str]:
     if ";" not in text or lister_of(text).is_file(text):
         return text
     return [name.strip() for name in text.split(";") if name.strip()]
-
-
-def shown_files(names: FileNames) -> str:
-    """Return a path, a pattern or a list of them for messages.
-
-    Example:
-        >>> shown_files("train-*.ctf"), shown_files(["a.ctf", "b.ctf"]), shown_files([f"{i}.ctf" for i in range(99)])
-        ('train-*.ctf', 'a.ctf, b.ctf', '0.ctf, 1.ctf, 2.ctf, ... (99 in all)')
-    """
-    if isinstance(names, str | os.PathLike):
-        return shown_pattern(os.fspath(names))
-    shown = ", ".join(shown_pattern(os.fspath(name)) for name in names[:_NUM_SHOWN])
-    return shown if len(names) <= _NUM_SHOWN else f"{shown}, ... ({len(names)} in all)"
 
 
 def sizes_of(paths: Sequence[str], remote: Remote | None = None) -> list[int]:

@@ -23,7 +23,7 @@ import stat
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -33,8 +33,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import ForkLock, num_threads
 from cntkio.formats.output_file import written_whole
-from cntkio.formats.table import SequenceTable
-from cntkio.formats.text_input import Companions, ReadableText, TextInput, content_sum, system_number
+from cntkio.formats.text_input import Companions, TextInput, system_number
 
 logger = logging.getLogger("cntkio")
 _T = TypeVar("_T")
@@ -50,17 +49,6 @@ LEAST_CACHED = 256 << 10
 _READ_WITHOUT_WAITING = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
 # File systems record the time of a change in steps of up to several milliseconds.
 _STEP_OF_TIMES = 0.02
-
-
-def file_fingerprint(file: ReadableText, table: SequenceTable, content: str | None = None) -> str:
-    """Return the fingerprint of a corpus that is one file, for checkpoints.
-
-    Args:
-        file: The file.
-        table: Its sequences.
-        content: The checksum of samples of its content; None: it has to be computed.
-    """
-    return f"{file.size}:{table.num_sequences}:{content or content_sum(file)}"
 
 
 class DamagedCacheError(Exception):
@@ -421,12 +409,6 @@ class CacheFiles(NamedTuple):
 
     known: tuple[Path, ...] = ()
     writers: tuple[CacheWriter, ...] = ()
-
-    @classmethod
-    def of(cls, caches: Iterable[Path | None], writer: CacheWriter | None) -> CacheFiles:
-        """Return the caches of a file; None: there is no such cache."""
-        known = tuple(cache for cache in caches if cache is not None)
-        return cls(known, () if writer is None else (writer,))
 
     def paths(self) -> list[Path]:
         """Wait for the writers, and return all caches."""

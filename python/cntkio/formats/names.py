@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
+from cntkio.arguments import path_texts
+from cntkio.errors import ConfigError
 from cntkio.formats.remote import Remote
+
+FileNames: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""A path, a pattern, or a sequence of them."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
 # A `pathlib.Path` turns two slashes into a single slash.
 _SCHEME_OF_PATH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?=[^/])")
+_NUM_SHOWN = 3
 
 
 def is_remote(path: str, remote: Remote | None = None) -> bool:
@@ -21,6 +29,56 @@ def is_remote(path: str, remote: Remote | None = None) -> bool:
         (True, False)
     """
     return (remote is not None and remote.store is not None) or _SCHEME.match(as_url(path)) is not None
+
+
+def located(name: str, paths: Any, remote: Remote | None) -> tuple[str | list[str], Remote | None]:
+    """Return a path, or several, as text, and the options with which to read them.
+
+    A path of universal-pathlib may contain options.
+
+    Args:
+        name: The argument, for messages.
+        paths: A text, bytes, an object of `os.PathLike`, a path of universal-pathlib, or a sequence of these.
+        remote: Options from the caller; they take precedence over the options of a path.
+
+    Raises:
+        ConfigError: An item is not a path, the options are not `Remote`, or the paths have different options.
+
+    Example:
+        >>> located("filename", [b"a.ctf", "b.ctf"], None)
+        (['a.ctf', 'b.ctf'], None)
+    """
+    if not isinstance(remote, Remote | None):
+        raise ConfigError(f"remote is of the type {type(remote).__name__}; expected a cntkio.Remote", key="remote")
+    is_list = isinstance(paths, Sequence) and not isinstance(paths, str | bytes)
+    found: list[Any] = []
+    of_paths: list[dict[str, Any]] = []
+    for path in paths if is_list else [paths]:
+        options = getattr(path, "storage_options", None)
+        is_universal = options is not None and bool(getattr(path, "protocol", None))
+        found.append(str(path) if is_universal else path)
+        if is_universal and options and options not in of_paths:
+            of_paths.append(dict(options))
+    if remote is None and of_paths:
+        if len(of_paths) > 1:
+            raise ConfigError(f"{name}: the paths have different storage_options; pass one set as remote", key=name)
+        remote = Remote(storage_options=of_paths[0])
+    return path_texts(name, found if is_list else found[0]), remote
+
+
+def one_file(names: FileNames, remote: Remote | None = None) -> str | None:
+    """Return the path if the names are the path of one local file that exists; None: `listed_files` lists the files.
+
+    A file whose name looks like a pattern counts, since the pattern then means this file.
+
+    Example:
+        >>> one_file("examples/iris/iris.ctf"), one_file("examples/iris/*.ctf")
+        ('examples/iris/iris.ctf', None)
+    """
+    if not isinstance(names, str | os.PathLike) or (remote is not None and remote.store is not None):
+        return None
+    path = os.fspath(names)
+    return path if os.path.isfile(path) else None  # noqa: PTH113 - a `Path` takes longer
 
 
 def as_url(path: str) -> str:
@@ -61,6 +119,19 @@ def shown_pattern(pattern: str) -> str:
     """
     head, mark, query = pattern.partition("?")
     return shown(pattern) if "=" in query else shown(head) + mark + query
+
+
+def shown_files(names: FileNames) -> str:
+    """Return a path, a pattern or a list of them for messages.
+
+    Example:
+        >>> shown_files("train-*.ctf"), shown_files(["a.ctf", "b.ctf"]), shown_files([f"{i}.ctf" for i in range(99)])
+        ('train-*.ctf', 'a.ctf, b.ctf', '0.ctf, 1.ctf, 2.ctf, ... (99 in all)')
+    """
+    if isinstance(names, str | os.PathLike):
+        return shown_pattern(os.fspath(names))
+    shown = ", ".join(shown_pattern(os.fspath(name)) for name in names[:_NUM_SHOWN])
+    return shown if len(names) <= _NUM_SHOWN else f"{shown}, ... ({len(names)} in all)"
 
 
 def hint_on_home(path: str | os.PathLike[str]) -> str:

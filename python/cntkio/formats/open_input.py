@@ -1,173 +1,30 @@
-"""Choice of the class that reads the bytes of a text; texts in remote stores; the content of compressed files.
+"""Opening of texts and other files, wherever and however they are stored.
 
-Each request to a store waits, so bytes that several steps of opening need are kept: the first bytes and, from the pass
-that makes the index, samples of the content, whose checksum is part of the fingerprint.
-
-A text that is compressed with gzip or zstd is read where it is, in any order (`compressed`). Everything else is
-unpacked once, from the beginning to the end. The first bytes, not the name of a file, show its compression.
+A text that is compressed with gzip or zstd is read where it is, in any order. Everything else is unpacked once, from
+the beginning to the end. The first bytes, not the name of a file, show its compression.
 """
 
 from __future__ import annotations
 
-import bz2
-import io
-import lzma
 import os
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, Literal, NamedTuple, cast, get_args
+from collections.abc import Generator, Sequence
+from typing import NamedTuple
 
-import numpy as np
-
-from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats import compressed
-from cntkio.formats.block_cache import BlockCache, CachedObject, cache_folder
-from cntkio.formats.compressed import ENDINGS, first_text, open_compressed
+from cntkio.formats.block_cache import cache_folder
+from cntkio.formats.compressed import ENDINGS, first_text, open_compressed, packing_of, text_pieces, unpacked
 from cntkio.formats.file_lists import sizes_of
 from cntkio.formats.names import as_url, is_remote
 from cntkio.formats.remote import Remote, default_remote
-from cntkio.formats.stores import PART, RemoteObject, open_object, stored_object, write_object
+from cntkio.formats.remote_input import RemoteInput
+from cntkio.formats.stores import PART
 from cntkio.formats.text_input import (
     LOADS_AT_ONCE,
-    SAMPLE_SIZE,
-    WINDOW,
-    Bytes,
-    CoreText,
     InputFile,
-    Storage,
     TextCompression,
     TextInput,
     compression_in,
-    content_sum,
-    filled,
     open_to_read,
-    sample_offsets,
 )
-
-HEAD = 64 << 10
-"""Bytes at the beginning that are kept, because several steps of opening read them."""
-LEAST_GAP = 1 << 20
-"""Number of bytes that take about as long to read as a request waits for its answer."""
-
-
-def open_reader(found: RemoteObject, remote: Remote) -> RemoteObject | CachedObject:
-    """Return an object that is read through a cache if the options name one.
-
-    Raises:
-        ConfigError: The object cannot be cached.
-        OSError: The folder of the cache cannot be created.
-    """
-    if remote.cache is None:
-        return found
-    if not found.facts.version:
-        raise ConfigError(
-            f"{found.name}: the store reports neither a version nor a time of the last change, so a cache would not "
-            "notice changes; read without a cache",
-            key="cache",
-        )
-    folder = cache_folder(str(remote.cache), remote.cache_limit)
-    blocks = BlockCache(folder, found.identity, found.facts.size, found.facts.version)
-    return CachedObject(found.facts.size, found.read_into, found.require_unchanged, blocks)
-
-
-class RemoteCompanions:
-    """The objects next to an object; `Companions` of its text.
-
-    Args:
-        path: The object: a URL, or a path in the store of `remote`.
-        remote: How to read it.
-    """
-
-    def __init__(self, path: str, remote: Remote) -> None:
-        self._path, self._remote = path, remote
-
-    def read(self, ending: str) -> bytes | None:
-        try:
-            found = open_object(self._path + ending, self._remote)
-            content = found.read(0, found.facts.size)
-            found.require_unchanged()
-        except (OSError, CorpusError):
-            return None
-        return content
-
-    def write(self, ending: str, content: bytes) -> str:
-        found = stored_object(self._path + ending, self._remote)
-        write_object(found, content)
-        return found.name
-
-
-class RemoteInput:
-    """A text in a remote store, a `TextInput`.
-
-    Args:
-        path: A URL, or a path in the store of `remote`.
-        remote: How to read it.
-
-    Raises:
-        ConfigError: The library for the store is not installed, or the options do not fit the store.
-        OSError: The object does not exist, or cannot be read.
-    """
-
-    reach = WINDOW
-
-    def __init__(self, path: str, remote: Remote | None = None) -> None:
-        remote = remote or default_remote()
-        self._object = open_object(path, remote)
-        self._reader = open_reader(self._object, remote)
-        self.path = self._object.name
-        self.storage = Storage(
-            self._object.identity,
-            companions=RemoteCompanions(path, remote),
-            stamp=self._object.facts,
-            least_gap=LEAST_GAP if remote.cache is None else None,
-            num_requests=remote.num_requests,
-        )
-        self.size = self._object.facts.size
-        self._head = b""
-        self._content = ""
-        self._samples: dict[int, bytes | None] = dict.fromkeys(sample_offsets(self.size))
-
-    def read(self, offset: int, size: int) -> bytes:
-        end = min(offset + size, self.size)
-        if offset >= end:
-            return b""
-        if end <= HEAD:
-            if not self._head:
-                self._head = filled(self._fetch_into, 0, min(HEAD, self.size)).tobytes()
-            return self._head[offset:end]
-        sample = self._samples.pop(offset, None) if size == SAMPLE_SIZE else None
-        return filled(self._fetch_into, offset, end).tobytes() if sample is None else sample
-
-    def read_into(self, buffer: Bytes, offset: int) -> int:
-        size = max(min(len(buffer), self.size - offset), 0)
-        if size:
-            self._fetch_into(buffer[:size], offset)
-        return size
-
-    def _fetch_into(self, buffer: Bytes, begin: int) -> None:
-        """Fill a buffer, and keep the samples that it contains."""
-        self._reader.read_into(buffer, begin)
-        for offset, sample in list(self._samples.items()):
-            if sample is None and begin <= offset and offset + SAMPLE_SIZE <= begin + len(buffer):
-                self._samples[offset] = buffer[offset - begin :][:SAMPLE_SIZE].tobytes()
-
-    def source(self, begin: int, end: int) -> CoreText:
-        return filled(self.read_into, begin, max(begin, min(end, self.size))), begin
-
-    source_to_parse = source
-
-    def facts(self, *, verify: bool = False) -> dict[str, Any]:
-        """Return size and version, as the store reports them now; without a version, also a checksum of samples."""
-        self._object.require_unchanged()
-        found = {"size": self.size, "version": self._object.facts.version}
-        if not found["version"]:
-            self._content = found["content"] = self._content or content_sum(self)
-        return found
-
-    def require_unchanged(self) -> None:
-        self._reader.require_unchanged()
-
-    def close(self) -> None:
-        self._samples.clear()
 
 
 def loads_at_once(text: TextInput, chunk_size: int) -> int:
@@ -268,18 +125,6 @@ class Beginning(NamedTuple):
         return cls(head, stored.size, compression)
 
 
-FileCompression = Literal["gzip", "zstd", "bzip2", "xz"]
-PACKINGS: tuple[str, ...] = get_args(FileCompression)
-PACKED_MAGIC: dict[bytes, FileCompression] = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
-"""First bytes of the compressions that have to be unpacked."""
-PACKED_ENDINGS = (*ENDINGS, ".bz2", ".xz")
-"""Usual extensions of compressed files."""
-
-_PACKED_MAGIC_SIZE = 6
-_BUFFER = 1 << 20
-_OPENERS: dict[FileCompression, Callable[[Any], Any]] = {"bzip2": bz2.open, "xz": lzma.open}
-
-
 def content_of(path: str, remote: Remote | None = None, *, size: int = 1 << 20) -> Generator[bytes]:
     """Yield the content of a file in pieces, unpacked if it is compressed with gzip, zstd, bzip2 or xz.
 
@@ -303,45 +148,9 @@ def content_of(path: str, remote: Remote | None = None, *, size: int = 1 << 20) 
         if packing is None:
             for begin in range(0, stored.size, size):
                 yield stored.read(begin, size)
-        elif packing in _OPENERS:
-            yield from _unpacked(stored, packing, size)
+        elif packing not in ("gzip", "zstd"):
+            yield from unpacked(stored, packing, size)
         else:
-            yield from compressed.text_pieces(stored, cast(TextCompression, packing), size)
+            yield from text_pieces(stored, packing, size)
     finally:
         stored.close()
-
-
-def packing_of(stored: TextInput) -> FileCompression | None:
-    """Return the compression of a file; None: it is not compressed."""
-    head = stored.read(0, _PACKED_MAGIC_SIZE)
-    return compression_in(head) or next((name for magic, name in PACKED_MAGIC.items() if head.startswith(magic)), None)
-
-
-def _unpacked(stored: TextInput, packing: FileCompression, size: int) -> Generator[bytes]:
-    file = _OPENERS[packing](io.BufferedReader(_Stored(stored), _BUFFER))
-    try:
-        while piece := file.read(size):
-            yield piece
-    except (EOFError, lzma.LZMAError, OSError) as error:
-        if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
-            raise  # only bz2 raises a bare `OSError` without a number, for damaged data
-        stored.require_unchanged()
-        raise FormatError(
-            f"the {packing} data are damaged: {error}; make the file again, or test it with the tool that made it",
-            path=stored.path,
-        ) from None
-
-
-class _Stored(io.RawIOBase):
-    """The bytes of a file as it is stored, as a Python file object."""
-
-    def __init__(self, stored: TextInput) -> None:
-        self._stored, self._position = stored, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        count = self._stored.read_into(np.frombuffer(buffer, np.uint8), self._position)
-        self._position += count
-        return count

@@ -24,7 +24,6 @@ from types import TracebackType
 from typing import Any
 
 from cntkio._threads import ForkLock
-from cntkio.arguments import path_texts
 from cntkio.errors import ConfigError
 
 _WITH_USERS = r"(?:^|(?<=::))(?:https?|ftps?|sftp|ssh|smb|hdfs|webhdfs|webdavs?|davs?)://"
@@ -269,41 +268,6 @@ def num_bytes(name: str, value: Any) -> int | None:
         if size > 0:
             return size
     raise ConfigError(f'{name} is {value!r}; expected a number of bytes, or a text such as "50 GB"', key=name)
-
-
-def located(name: str, paths: Any, remote: Remote | None) -> tuple[str | list[str], Remote | None]:
-    """Return a path, or several, as text, and the options with which to read them.
-
-    A path of universal-pathlib may contain options.
-
-    Args:
-        name: The argument, for messages.
-        paths: A text, bytes, an object of `os.PathLike`, a path of universal-pathlib, or a sequence of these.
-        remote: Options from the caller; they take precedence over the options of a path.
-
-    Raises:
-        ConfigError: An item is not a path, the options are not `Remote`, or the paths have different options.
-
-    Example:
-        >>> located("filename", [b"a.ctf", "b.ctf"], None)
-        (['a.ctf', 'b.ctf'], None)
-    """
-    if not isinstance(remote, Remote | None):
-        raise ConfigError(f"remote is of the type {type(remote).__name__}; expected a cntkio.Remote", key="remote")
-    is_list = isinstance(paths, Sequence) and not isinstance(paths, str | bytes)
-    found: list[Any] = []
-    of_paths: list[dict[str, Any]] = []
-    for path in paths if is_list else [paths]:
-        options = getattr(path, "storage_options", None)
-        is_universal = options is not None and bool(getattr(path, "protocol", None))
-        found.append(str(path) if is_universal else path)
-        if is_universal and options and options not in of_paths:
-            of_paths.append(dict(options))
-    if remote is None and of_paths:
-        if len(of_paths) > 1:
-            raise ConfigError(f"{name}: the paths have different storage_options; pass one set as remote", key=name)
-        remote = Remote(storage_options=of_paths[0])
-    return path_texts(name, found if is_list else found[0]), remote
 
 
 _default = Remote()

@@ -21,6 +21,7 @@ from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.contract import OPENING, Deserializer, Index, Opening
 from cntkio.formats.corpus import FileCorpus, KeysOf, check_keys_of
 from cntkio.formats.ctf import CTFDeserializer
+from cntkio.formats.ctf.cache import kept_index
 from cntkio.formats.ctf.corpus import CTFFormat, OpenText, opened_texts
 from cntkio.formats.ctf.findings import WORDS, Finding, Findings
 from cntkio.formats.ctf.index import (
@@ -29,15 +30,15 @@ from cntkio.formats.ctf.index import (
     TextIndex,
     areas_of,
     ends_of_parts,
+    find_start,
     join_over_borders,
     joined_index,
-    kept_index,
 )
-from cntkio.formats.ctf.lines import find_start
 from cntkio.formats.detect import other_in
-from cntkio.formats.file_lists import FileNames, listed_files, shown_files
+from cntkio.formats.file_lists import listed_files
+from cntkio.formats.names import FileNames, located, shown_files
 from cntkio.formats.open_input import Beginning, open_stored
-from cntkio.formats.remote import Remote, located
+from cntkio.formats.remote import Remote
 from cntkio.formats.report import announced
 from cntkio.formats.text_input import Locator, TextInput, explained, long_line_error
 from cntkio.streams import LARGEST_DIM, NUMBER_TYPES, StreamDef, StreamDefs, StreamInformation
@@ -296,10 +297,10 @@ class _SvmlightFormat(CTFFormat):
     form = "svmlight"
 
     def __init__(
-        self, options: SvmlightDeserializer, text: CTFDeserializer, opening: Opening, largest: int, are_several: bool
+        self, options: SvmlightDeserializer, text: CTFDeserializer, opening: Opening, are_several: bool
     ) -> None:
         self._own = options
-        super().__init__(text, opening, largest, are_several)
+        super().__init__(text, opening, are_several)
 
     def make_index(self, file: TextInput, first_pass: FirstPass) -> TextIndex:
         settings = ScanSettings(self._own.by_query, self._own.chunk_size_in_bytes)

@@ -564,6 +564,17 @@ def content_sum(text: ReadableText) -> str:
     return hashlib.blake2b(b"".join(samples), digest_size=16).hexdigest()
 
 
+def file_fingerprint(file: ReadableText, num_sequences: int, content: str | None = None) -> str:
+    """Return the fingerprint of a corpus that is one file, for checkpoints.
+
+    Args:
+        file: The file.
+        num_sequences: Number of its sequences.
+        content: The checksum of samples of its content; None: it has to be computed.
+    """
+    return f"{file.size}:{num_sequences}:{content or content_sum(file)}"
+
+
 class _KnownLine(NamedTuple):
     offset: int
     number: int

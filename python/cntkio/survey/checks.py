@@ -34,7 +34,7 @@ from cntkio.formats.contract import Corpus, Deserializer, Loaded, Opening
 from cntkio.formats.corpus import KeysOf
 from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams
 from cntkio.formats.detect import TABLES, old_line_ends
-from cntkio.formats.file_lists import FileNames
+from cntkio.formats.names import FileNames
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote, remote_by_default
 from cntkio.formats.report import UNKNOWN_NAME, first_few

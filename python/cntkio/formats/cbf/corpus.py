@@ -28,11 +28,11 @@ from cntkio.formats.contract import (
     PlacesInFiles,
 )
 from cntkio.formats.corpus import FileCorpus
-from cntkio.formats.file_lists import FileNames, listed_files, shown_files
-from cntkio.formats.index_cache import file_fingerprint
+from cntkio.formats.file_lists import listed_files
+from cntkio.formats.names import FileNames, shown_files
 from cntkio.formats.report import warn
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable, span_at
-from cntkio.formats.text_input import InputFile, in_utf8
+from cntkio.formats.text_input import InputFile, file_fingerprint, in_utf8
 from cntkio.streams import StreamDefs, StreamInformation, named, num_values
 
 # Least bytes of a chunk that a thread parses at a time.
@@ -201,7 +201,9 @@ class CBFFormat(Format):
         # The keys are ordinal numbers, so, like CNTK, accept this corpus in the first place only.
         index = Index(text.path, streams, NO_SEQUENCES, "", layout, text.storage.stamp, text.size, joins="first")
         index = index._replace(table=self._table(file, index))
-        return index._replace(fingerprint=file_fingerprint(text, index.table), num_lines=index.table.num_sequences), []
+        return index._replace(
+            fingerprint=file_fingerprint(text, index.table.num_sequences), num_lines=index.table.num_sequences
+        ), []
 
     # ---------------------------------------------------------------------------------------------------- streams
 

@@ -2,9 +2,8 @@
 
 ::
 
-    lines         the beginning of the text, and blocks of whole lines for threads
-    index         the sequences and chunks, from a pass over the text or from the cache
-    places        the places of sequences in the text
+    index         lines, sequences and chunks, from a pass over the text
+    cache         the same from an index cache
     findings      errors and warnings of the parser, and the words for them
     infer         the streams that a text has, and the words in its comments
     tuning        how the work is divided

@@ -35,6 +35,7 @@ from cntkio.formats.contract import (
 )
 from cntkio.formats.corpus import FileCorpus, KeysOf, check_keys_of
 from cntkio.formats.ctf import tuning
+from cntkio.formats.ctf.cache import cached_index
 from cntkio.formats.ctf.findings import (
     KINDS_OF_FINDINGS,
     KINDS_OF_GAPS,
@@ -48,25 +49,17 @@ from cntkio.formats.ctf.findings import (
     advice_at,
     byte_text,
 )
-from cntkio.formats.ctf.index import (
-    FirstPass,
-    IndexSettings,
-    StreamSchema,
-    TextIndex,
-    cached_index,
-    make_index,
-)
+from cntkio.formats.ctf.index import ChunkPlaces, FirstPass, IndexSettings, StreamSchema, TextIndex, make_index
 from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start, streams_between
-from cntkio.formats.ctf.places import ChunkPlaces
 from cntkio.formats.detect import old_line_ends, other_in
-from cntkio.formats.file_lists import FileNames, listed_files, shown_files
-from cntkio.formats.index_cache import LEAST_CACHED, CacheFiles, file_fingerprint
-from cntkio.formats.names import is_remote
-from cntkio.formats.open_input import loads_at_once, open_input, presumed_sizes, text_sizes
-from cntkio.formats.remote import Remote, default_remote, located
+from cntkio.formats.file_lists import listed_files
+from cntkio.formats.index_cache import LEAST_CACHED, CacheFiles
+from cntkio.formats.names import FileNames, is_remote, located, one_file, shown_files
+from cntkio.formats.open_input import loads_at_once, open_input, presumed_sizes
+from cntkio.formats.remote import Remote, default_remote
 from cntkio.formats.report import UNKNOWN_NAME, announced_together
 from cntkio.formats.table import NO_SEQUENCES, key_value, span_at
-from cntkio.formats.text_input import CoreText, Locator, PackedText, TextInput, explained
+from cntkio.formats.text_input import CoreText, Locator, PackedText, TextInput, explained, file_fingerprint
 from cntkio.streams import (
     LARGEST_DIM,
     NUMBER_TYPES,
@@ -212,21 +205,23 @@ class CTFDeserializer(CntkOptions):
             return corpus.index_caches.paths()
 
 
-def opened_texts(options: CTFDeserializer, make: Callable[[int, bool], CTFFormat], ahead: Ahead) -> FileCorpus:
+def opened_texts(options: CTFDeserializer, make: Callable[[bool], CTFFormat], ahead: Ahead) -> FileCorpus:
     """Open the files of a text.
 
     Args:
         options: The deserializer.
-        make: Makes the format; called with the bytes of the largest file, and with whether there are several files.
+        make: Makes the format; called with whether there are several files.
         ahead: The chunks that are needed immediately.
     """
-    paths, remote = listed_files(options.filename, remote=options.remote), options.remote
+    remote, path = options.remote, one_file(options.filename, options.remote)
+    if path is not None:
+        return FileCorpus(make(False), [path], [ahead])
+    paths = listed_files(options.filename, remote=remote)
     are_several = len(paths) > 1
-    sizes = (presumed_sizes if are_several else text_sizes)(paths, remote)  # opens no file of several
-    form = make(max(sizes) if all(sizes) else options.chunk_size_in_bytes, are_several)
+    sizes = presumed_sizes(paths, remote)  # opens no file
     aheads = ahead.shared(sizes, options.chunk_size_in_bytes) if are_several else [ahead]
     with announced_together("indexing", sizes):
-        corpus = FileCorpus(form, paths, aheads, keys=options.keys)
+        corpus = FileCorpus(make(are_several), paths, aheads, keys=options.keys)
     try:
         if any(is_remote(path, remote) for path in paths):
             limit = (remote or default_remote()).cache_limit
@@ -258,7 +253,6 @@ class CTFFormat(Format):
     Args:
         options: The deserializer.
         opening: What the caller wants from the corpus.
-        largest: Bytes of the largest file.
         are_several: Whether there are several files. If so, small uncompressed local files have no index cache.
 
     Attributes:
@@ -277,12 +271,12 @@ class CTFFormat(Format):
 
     form = "ctf"
 
-    def __init__(self, options: CTFDeserializer, opening: Opening, largest: int, are_several: bool) -> None:
+    def __init__(self, options: CTFDeserializer, opening: Opening, are_several: bool) -> None:
         self.options, self.opening = options, opening
         self.text_keys = opening.text_keys
         self._are_several = are_several
         self.report = opening.report(options.label, options.max_errors)
-        self.spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, largest))
+        self.spare = _core.Spare(_SPARE_CHUNKS * options.chunk_size_in_bytes)
         self.wording = wording()
         self.num_error_kinds = _core.CTF_NUM_COSTLY_KINDS if options.strict else _core.CTF_NUM_ERROR_KINDS
         self.define(options.streams)
@@ -342,14 +336,17 @@ class CTFFormat(Format):
             text.path,
             self.streams,
             made.table,
-            file_fingerprint(text, made.table, made.content),
+            file_fingerprint(text, made.table.num_sequences, made.content),
             # The corpus has the table, and may replace it, so the layout must not keep its arrays.
             made._replace(table=NO_SEQUENCES, parsed=(), writer=None, guide=text.storage.guide),
             text.storage.stamp,
             text.size,
             made.num_lines,
             "" if made.table.num_sequences else self.why_empty(text),
-            CacheFiles.of((made.cache, text.storage.points_cache), made.writer),
+            CacheFiles(
+                tuple(cache for cache in (made.cache, text.storage.points_cache) if cache is not None),
+                () if made.writer is None else (made.writer,),
+            ),
             loads_at_once=loads_at_once(text, self.options.chunk_size_in_bytes),
         )
         return index, list(made.parsed)

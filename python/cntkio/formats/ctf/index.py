@@ -1,4 +1,4 @@
-"""The index of a text: its sequences and chunks, from a pass over the text or from the cache.
+"""The index of a text: where its sequences and chunks are, found in a pass over the text.
 
 ::
 
@@ -8,7 +8,8 @@
                                   │
                                   judged: sequences to leave out, ids that repeat, the starts of chunks
 
-The same pass can parse the first chunks (`FirstPass`), which saves reading them twice.
+The same pass can parse the first chunks (`FirstPass`), which saves reading them twice. `cntkio.formats.ctf.cache` keeps
+an index in a file.
 """
 
 from __future__ import annotations
@@ -16,29 +17,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio._threads import num_threads
+from cntkio._threads import Workers, num_threads
 from cntkio.errors import FormatError
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead
 from cntkio.formats.ctf import tuning
-from cntkio.formats.ctf.findings import REMARKS, advice_at, byte_text
-from cntkio.formats.ctf.lines import Start, find_start, map_lines
-from cntkio.formats.ctf.places import Block, Places
+from cntkio.formats.ctf.findings import advice_at, byte_text
 from cntkio.formats.detect import other_in
-from cntkio.formats.index_cache import (
-    CachedArrays,
-    CacheWriter,
-    DamagedCacheError,
-    IndexCache,
-    Remaking,
-    StoredArrays,
-    StoredColumn,
-)
+from cntkio.formats.index_cache import CacheWriter
 from cntkio.formats.report import Add, announced, passed
 from cntkio.formats.table import (
     CountedKeys,
@@ -46,15 +37,330 @@ from cntkio.formats.table import (
     Lengths,
     NumberKeys,
     SequenceTable,
+    SlicedNumbers,
     are_all_the_same,
     compact_lengths,
     joined_and_freed,
     joined_lengths,
     key_value,
     same_lengths,
+    span_at,
     stored_keys,
 )
-from cntkio.formats.text_input import CoreText, Locator, TextInput, content_sum, explained, long_line_error, windows_of
+from cntkio.formats.text_input import (
+    Bytes,
+    CoreText,
+    Locator,
+    ReadableText,
+    TextInput,
+    Window,
+    content_sum,
+    explained,
+    long_line_error,
+    windows_of,
+)
+
+# --------------------------------------------------------------------------------------------------------------
+# The beginning of a text, and its lines in blocks for threads.
+
+_T = TypeVar("_T")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_WHITE_SPACE = b" \t\n\v\f\r"
+_LINE_FEED = 0x0A
+_READ = 1 << 16
+# Enough bytes for the rest of most lines.
+_REST_OF_LINE = 1 << 14
+_LONGEST_LINE = 2**32 - 1
+
+
+class Start(NamedTuple):
+    """Beginning of a text.
+
+    Attributes:
+        offset: The first byte that is not white space.
+        num_lines: Lines before it.
+    """
+
+    offset: int
+    num_lines: int
+
+
+def find_start(file: TextInput) -> Start:
+    """Skip a byte order mark, or a part of one, and white space.
+
+    Raises:
+        FormatError: The file is empty, contains nothing else, or is in UTF-16.
+    """
+    mark = file.read(0, len(_BYTE_ORDER_MARK))
+    if mark[:2] == b"\xff\xfe":
+        raise FormatError(other_in("ctf", file, before=""), path=file.path, byte=0)
+    if not mark:
+        raise FormatError("the file is empty", path=file.path, byte=0)
+    offset = next((size for size in (3, 2, 1) if mark[:size] == _BYTE_ORDER_MARK[:size]), 0)
+    if offset == file.size:
+        raise FormatError("the file is empty except for a byte order mark", path=file.path, byte=0)
+    num_lines = 0
+    while offset < file.size:
+        block = file.read(offset, _READ)
+        text = block.lstrip(_WHITE_SPACE)
+        white = block[: len(block) - len(text)]
+        num_lines += white.count(b"\n")
+        offset += len(white)
+        if text or not block:
+            break
+    if offset >= file.size:
+        raise FormatError("the file contains only white space", path=file.path, byte=0)
+    return Start(offset, num_lines)
+
+
+def map_lines(file: TextInput, first: int, work: Callable[[Bytes], _T], doing: str) -> list[tuple[int, _T]]:
+    """Apply a function to blocks of whole lines, on all cores.
+
+    Args:
+        file: The text.
+        first: Offset of the first line.
+        work: Called with the bytes of each block: the lines that begin in the block's share of a window.
+        doing: Name of the pass, for progress bars.
+
+    Returns:
+        The offset of each block and its result, in order.
+    """
+    spare: list[Bytes] = []  # buffers are reused, because fresh memory is expensive
+
+    def work_on(window: Window, begin: int) -> tuple[int, _T] | None:
+        try:
+            buffer = spare.pop()
+        except IndexError:
+            buffer = np.empty(0, np.uint8)
+        end = min(begin + tuning.BLOCK, window.end)
+        offset, lines, buffer = _read_lines(window.text, begin, end, buffer, is_first=begin == window.first)
+        try:
+            return (offset, work(lines)) if len(lines) else None
+        finally:
+            spare.append(buffer)
+
+    results = []
+    with announced(doing, file.size - first):
+        if file.size - first <= tuning.BLOCK:
+            results = [work_on(window, window.begin) for window in windows_of(file, first)]
+            passed(file.size - first)
+        else:
+            with Workers(num_threads(), "cntkio-lines") as workers:
+                for window in windows_of(file, first):
+                    begins = range(window.begin, window.end, tuning.BLOCK)
+                    for begin, job in [(at, workers.do(work_on, window, at)) for at in begins]:
+                        results.append(job.result())
+                        passed(min(tuning.BLOCK, window.end - begin))
+    return [result for result in results if result is not None]
+
+
+def _read_lines(file: ReadableText, begin: int, end: int, buffer: Bytes, *, is_first: bool) -> tuple[int, Bytes, Bytes]:
+    """Read the lines that begin in a share of the text.
+
+    Returns:
+        Their offset, their bytes, and the buffer that holds them.
+    """
+    begin -= not is_first  # a line begins at `begin` if the byte before it is a line feed
+    if len(buffer) < end - begin:
+        buffer = np.empty(tuning.BLOCK + 1, np.uint8)
+    size = file.read_into(buffer[: end - begin], begin)
+    start = 0 if is_first else _find_line_feed(buffer[:size]) + 1
+    if start >= size or not (is_first or start):
+        return begin, buffer[:0], buffer  # no line begins in this share
+    step = _REST_OF_LINE
+    while begin + size < file.size and buffer[size - 1] != _LINE_FEED:
+        rest = file.read(begin + size, step)
+        if not rest:
+            break
+        step = size  # so that a long line takes few reads
+        rest = rest[: rest.find(b"\n") + 1 or len(rest)]
+        if size + len(rest) > len(buffer):
+            if size > _LONGEST_LINE:
+                raise long_line_error(file.path, begin + start)
+            grown = np.empty(2 * (size + len(rest)), np.uint8)
+            grown[:size] = buffer[:size]
+            buffer = grown
+        buffer[size : size + len(rest)] = np.frombuffer(rest, np.uint8)
+        size += len(rest)
+    return begin + start, buffer[start:size], buffer
+
+
+def _find_line_feed(buffer: Bytes) -> int:
+    """Return the position of the first line feed, or -1. Copies few bytes, because most lines are short."""
+    for begin in range(0, len(buffer), 4096):
+        position = buffer[begin : begin + 4096].tobytes().find(b"\n")
+        if position >= 0:
+            return begin + position
+    return -1
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Places of sequences in a text, in as few bytes as they take.
+
+
+class ChunkPlaces(NamedTuple):
+    """Places of a chunk's sequences.
+
+    Attributes:
+        begin: First byte of the first sequence.
+        end: The byte after the last sequence.
+        starts: First byte of each sequence, counted from `begin`; uint32 or uint64.
+        sizes: Bytes of each sequence; None: each ends where the next sequence starts.
+    """
+
+    begin: int
+    end: int
+    starts: npt.NDArray[Any]
+    sizes: npt.NDArray[np.uint32] | None
+
+    def sequence(self, number: int) -> tuple[int, int]:
+        """Return the first byte of the chunk's sequence with this number, and the byte after it."""
+        start = int(self.starts[number])
+        if self.sizes is not None:
+            return self.begin + start, self.begin + start + int(self.sizes[number])
+        is_last = number + 1 == len(self.starts)
+        return self.begin + start, self.end if is_last else self.begin + int(self.starts[number + 1])
+
+    def only(self, sequences: npt.NDArray[np.uint32]) -> ChunkPlaces:
+        """Return the places of some of the chunk's sequences: their indices in the chunk, ascending."""
+        starts = self.starts[sequences]
+        if self.sizes is not None:
+            sizes = self.sizes[sequences]
+        else:
+            last = len(self.starts) - 1
+            ends = self.starts[np.minimum(sequences + np.uint32(1), last)]
+            if len(sequences) and sequences[-1] == last:
+                ends[-1] = self.end - self.begin
+            sizes = (ends - starts).astype(np.uint32)
+        if not len(starts):
+            return ChunkPlaces(self.begin, self.begin, starts, sizes)
+        first, end = int(starts[0]), int((starts.astype(np.int64) + sizes).max())
+        return ChunkPlaces(self.begin + first, self.begin + end, starts - starts[0], sizes)
+
+    def ranges(self, least_gap: int) -> list[tuple[int, int]]:
+        """Return ranges of bytes, counted from `begin`, that contain all sequences but no gap of `least_gap` bytes.
+
+        Call it only on the result of `only`.
+        """
+        assert self.sizes is not None
+        if not len(self.starts):
+            return []
+        starts = self.starts.astype(np.int64)
+        ends = np.maximum.accumulate(starts + self.sizes)
+        cuts = np.flatnonzero(starts[1:] - ends[:-1] >= least_gap)
+        firsts, lasts = np.append(0, cuts + 1), np.append(cuts, len(starts) - 1)
+        return list(zip(starts[firsts].tolist(), ends[lasts].tolist(), strict=True))
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the sequences."""
+        return max(self.end - self.begin, 0) if self.sizes is None else int(self.sizes.sum(dtype=np.int64))
+
+
+class Block(NamedTuple):
+    """Some sequences of a text, one after the other.
+
+    Attributes:
+        begin: Offset from which `starts` count.
+        starts: First byte of each sequence.
+        sizes: Bytes of each sequence; None: each ends where the next starts. All blocks have sizes, or none.
+    """
+
+    begin: int
+    starts: npt.NDArray[np.uint32]
+    sizes: npt.NDArray[np.uint32] | None
+
+
+class Places:
+    """Places of all sequences. The columns may be arrays of an index cache, which are read chunk by chunk.
+
+    Args:
+        begins: First byte of each chunk.
+        ends: The byte after each chunk.
+        starts: First byte of each sequence, counted from the beginning of its chunk.
+        sizes: Bytes of each sequence; None: each ends where the next sequence of its chunk starts.
+    """
+
+    def __init__(
+        self,
+        begins: npt.NDArray[np.uint64],
+        ends: npt.NDArray[np.uint64],
+        starts: SlicedNumbers,
+        sizes: SlicedNumbers | None,
+    ) -> None:
+        self._begins, self._ends, self._starts, self._sizes = begins, ends, starts, sizes
+
+    @classmethod
+    def of(cls, blocks: list[Block], ends: list[int], limit: int) -> tuple[Places, npt.NDArray[np.int64]]:
+        """Group sequences into chunks of at most `limit` bytes, and make their places.
+
+        Args:
+            blocks: The sequences, block by block. The list is emptied.
+            ends: The byte after the last sequence of each block.
+            limit: Bytes of a chunk.
+
+        Returns:
+            The places; and the first sequence of each chunk and, last, the number of sequences.
+        """
+        dtype = np.uint32 if min(limit, ends[-1]) < 2**32 else np.uint64
+        sizes = None if blocks[0].sizes is None else np.concatenate([block.sizes for block in blocks])
+        starts: list[npt.NDArray[Any]] = []
+        firsts: list[npt.NDArray[np.int64]] = []
+        begins: list[npt.NDArray[np.uint64]] = []
+        chunk_ends: list[npt.NDArray[np.uint64]] = []
+        num_sequences, last = 0, None
+        blocks.reverse()
+        for end in ends:
+            block = blocks.pop()
+            starts.append(block.starts.astype(dtype, copy=False))
+            of_block, begins_of_block, ends_of_block, last = _core.ctf_place(
+                block.begin, starts[-1], block.sizes, end, limit, last
+            )
+            firsts.append(of_block + num_sequences)
+            begins.append(begins_of_block)
+            chunk_ends.append(ends_of_block)
+            num_sequences += len(block.starts)
+        firsts.append(np.array([num_sequences]))
+        chunk_ends.append(np.array([] if last is None else [last[1]], np.uint64))
+        places = cls(np.concatenate(begins), np.concatenate(chunk_ends), joined_and_freed(starts, dtype), sizes)
+        return places, np.concatenate(firsts)
+
+    def stored(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays that an index cache keeps."""
+        arrays = {"begins": self._begins, "ends": self._ends, "starts": self._starts[:]}
+        return arrays if self._sizes is None else {**arrays, "sizes": self._sizes[:]}
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @property
+    def num_chunks(self) -> int:
+        """Number of chunks."""
+        return len(self._begins)
+
+    def first_bytes(
+        self, sequences: npt.NDArray[np.int64], chunk_starts: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """Return the first byte of each of these sequences in the file."""
+        order = np.argsort(sequences)
+        ascending = sequences[order]
+        chunk_ids = span_at(chunk_starts, ascending)
+        found = np.empty(len(sequences), np.int64)
+        bounds = np.flatnonzero(np.diff(chunk_ids, prepend=-1, append=-1)).tolist()
+        for begin, end in itertools.pairwise(bounds):
+            mine = ascending[begin:end]
+            starts = self._starts[int(mine[0]) : int(mine[-1]) + 1][mine - mine[0]]
+            found[order[begin:end]] = int(self._begins[chunk_ids[begin]]) + starts.astype(np.int64)
+        return found
+
+    def of_chunk(self, chunk_id: int, first: int, last: int) -> ChunkPlaces:
+        """Return the places of a chunk, which has the sequences from `first` up to `last`."""
+        sizes = None if self._sizes is None else self._sizes[first:last]
+        return ChunkPlaces(int(self._begins[chunk_id]), int(self._ends[chunk_id]), self._starts[first:last], sizes)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The index.
 
 _LARGEST_CHUNK = 2**63
 _PASS = "indexing"  # the name of the pass
@@ -217,103 +523,6 @@ class _Ahead(NamedTuple):
     chunks: list[_core.Chunk]
     num_sequences: list[int]
     end: int
-
-
-def cached_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass, *, verify: bool) -> TextIndex:
-    """Return the index from a cache that matches the file; else make it, and write the cache on another thread.
-
-    Raises the errors of `make_index`.
-    """
-    kept = {
-        "format": "ctf",
-        "skip_sequence_ids": settings.skip_sequence_ids,
-        "defining": None if settings.defining is None else settings.defining.decode("latin-1"),
-        "chunk_size_in_bytes": settings.chunk_size_in_bytes,
-    }
-    return kept_index(
-        file, kept, settings.options, lambda again: make_index(file, settings, NO_PASS if again else first_pass), verify
-    )
-
-
-def kept_index(
-    file: TextInput,
-    kept: Mapping[str, Any],
-    options: Mapping[str, Any],
-    make: Callable[[bool], TextIndex],
-    verify: bool,
-) -> TextIndex:
-    """Return the index from a cache that matches the file; else make it, and write the cache on another thread.
-
-    Args:
-        file: The text.
-        kept: The format and the settings on which the index depends; JSON-able.
-        options: The options of the table.
-        make: Makes the index; called with True if the cache was damaged, so that the chunks are not needed.
-        verify: As for `IndexCache`.
-    """
-    cache = IndexCache(file, kept, verify=verify)
-
-    def make_again() -> CachedArrays:
-        file.require_unchanged()
-        facts, arrays = _stored(make(True))
-        cache.write(facts, arrays)
-        return arrays
-
-    cached = cache.read(lambda arrays: _from_cache(file, arrays, options, Remaking(arrays.path, make_again)))
-    if cached is not None:
-        passed(file.size)
-        return cached
-    index = make(False)
-    facts, arrays = _stored(index)
-    return index._replace(writer=CacheWriter(lambda: cache.write(facts, arrays)))
-
-
-def _stored(index: TextIndex) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    keys, lengths = stored_keys(index.table.keys), index.table.lengths
-    facts: dict[str, Any] = {
-        "remarks": index.remarks, "first_key": None, "length": None, "content": index.content,
-        "num_lines": index.num_lines, "numbers": index.numbers,
-    }  # fmt: skip
-    arrays = {"chunk_starts": index.table.chunk_starts, **index.places.stored()}
-    if isinstance(index.table.keys, CountedKeys):
-        facts["first_key"] = index.table.keys.first
-    else:
-        arrays["keys"] = keys
-    if are_all_the_same(lengths):
-        facts["length"] = int(lengths[0])
-    else:
-        arrays["lengths"] = lengths
-    return facts, arrays
-
-
-def _from_cache(file: TextInput, arrays: StoredArrays, options: Mapping[str, Any], remake: Remaking) -> TextIndex:
-    facts = arrays.facts
-    chunk_starts = arrays.read("chunk_starts")
-    count = int(chunk_starts[-1])
-    first_key, length, num_lines = facts["first_key"], facts["length"], facts["num_lines"]
-    numbers = tuple(facts["numbers"])
-    if any(type(fact) is not int for fact in (first_key, length, num_lines, *numbers) if fact is not None):
-        raise DamagedCacheError("a fact is not a whole number")
-    lengths = arrays.read("lengths") if length is None else same_lengths(length, count)
-    keys = NumberKeys(StoredColumn(arrays, "keys", remake)) if first_key is None else CountedKeys(first_key, count)
-    places = Places.from_cache(arrays, remake)
-    if (
-        {len(keys), len(lengths), len(places)} != {count}
-        or len(chunk_starts) != places.num_chunks + 1
-        or chunk_starts[0] != 0
-        or np.any(chunk_starts[:-1] >= chunk_starts[1:])
-        or not lengths[: 1 if length is not None else None].all()
-    ):
-        raise DamagedCacheError("its arrays do not belong together")
-    remarks = {
-        kind: Remark(int(total), [Example(int(offset), int(key)) for offset, key in examples])
-        for kind, (total, examples) in facts["remarks"].items()
-    }
-    offsets = [example.offset for remark in remarks.values() for example in remark.examples]
-    if not remarks.keys() <= REMARKS.keys() or not all(0 <= offset < file.size for offset in offsets):
-        raise DamagedCacheError("its remarks are of an unknown kind, or outside the file")
-    table = SequenceTable(keys, lengths, chunk_starts, options=options)
-    return TextIndex(table, places, remarks, (), str(facts["content"]), num_lines, numbers=numbers, cache=arrays.path)
 
 
 def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) -> TextIndex:

@@ -23,12 +23,12 @@ from cntkio import _core
 from cntkio.arguments import Wording, did_you_mean, suggests_keywords
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import FormatError
-from cntkio.formats.ctf.index import StreamSchema
-from cntkio.formats.ctf.lines import find_start, map_lines
+from cntkio.formats.ctf.index import StreamSchema, find_start, map_lines
 from cntkio.formats.detect import other_in
-from cntkio.formats.file_lists import FileNames, listed_files, shown_files
+from cntkio.formats.file_lists import listed_files
+from cntkio.formats.names import FileNames, located, shown_files
 from cntkio.formats.open_input import open_input, presumed_sizes
-from cntkio.formats.remote import Remote, located
+from cntkio.formats.remote import Remote
 from cntkio.formats.report import Report, announced, announced_together, passed
 from cntkio.formats.text_input import TextInput
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs

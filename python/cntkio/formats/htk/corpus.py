@@ -39,7 +39,7 @@ from cntkio.formats.contract import (
     Utterances,
 )
 from cntkio.formats.corpus import FileCorpus, fingerprint_of_files
-from cntkio.formats.file_lists import listed_files, shown_files
+from cntkio.formats.file_lists import listed_files
 from cntkio.formats.htk.header import (
     HEADER_SIZE,
     FeatureFiles,
@@ -68,6 +68,7 @@ from cntkio.formats.htk.options import (
     size_of,
     window_of,
 )
+from cntkio.formats.names import shown_files
 from cntkio.formats.report import first_few
 from cntkio.formats.table import ListedFiles, SequenceTable, digest_of, span_at
 from cntkio.streams import LARGEST_DIM, StreamDefs, StreamInformation, named

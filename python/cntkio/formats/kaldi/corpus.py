@@ -30,7 +30,7 @@ from cntkio.formats.contract import (
     Utterances,
 )
 from cntkio.formats.corpus import FileCorpus
-from cntkio.formats.file_lists import FileNames, listed_files, shown_files
+from cntkio.formats.file_lists import listed_files
 from cntkio.formats.htk import window_of
 from cntkio.formats.htk.lists import decoded, first_same
 from cntkio.formats.htk.options import Unequal
@@ -46,7 +46,8 @@ from cntkio.formats.kaldi.objects import (
     joined,
 )
 from cntkio.formats.mlf import read_mapping
-from cntkio.formats.remote import Remote, located
+from cntkio.formats.names import FileNames, located, shown_files
+from cntkio.formats.remote import Remote
 from cntkio.formats.report import first_few
 from cntkio.formats.table import ListedFiles, SequenceTable, digest_of
 from cntkio.formats.text_input import TextInput, explained

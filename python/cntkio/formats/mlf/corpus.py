@@ -39,7 +39,7 @@ from cntkio.formats.contract import (
     Utterances,
 )
 from cntkio.formats.corpus import FileCorpus, fingerprint_of_files
-from cntkio.formats.file_lists import listed_files, shown_files
+from cntkio.formats.file_lists import listed_files
 from cntkio.formats.htk.lists import decoded, first_same
 from cntkio.formats.htk.options import (
     Unequal,
@@ -65,6 +65,7 @@ from cntkio.formats.mlf.entries import (
     read_targets,
     scan_binary,
 )
+from cntkio.formats.names import shown_files
 from cntkio.formats.report import first_few
 from cntkio.formats.table import FileSpans, SequenceTable, digest_of, span_at
 from cntkio.formats.text_input import InputFile, Locator, all_bytes

@@ -1,0 +1,150 @@
+"""Texts in remote stores.
+
+Each request to a store waits, so bytes that several steps of opening need are kept: the first bytes and, from the pass
+that makes the index, samples of the content, whose checksum is part of the fingerprint.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cntkio.errors import ConfigError, CorpusError
+from cntkio.formats.block_cache import BlockCache, CachedObject, cache_folder
+from cntkio.formats.remote import Remote, default_remote
+from cntkio.formats.stores import RemoteObject, open_object, stored_object, write_object
+from cntkio.formats.text_input import (
+    SAMPLE_SIZE,
+    WINDOW,
+    Bytes,
+    CoreText,
+    Storage,
+    content_sum,
+    filled,
+    sample_offsets,
+)
+
+HEAD = 64 << 10
+"""Bytes at the beginning that are kept, because several steps of opening read them."""
+LEAST_GAP = 1 << 20
+"""Number of bytes that take about as long to read as a request waits for its answer."""
+
+
+def open_reader(found: RemoteObject, remote: Remote) -> RemoteObject | CachedObject:
+    """Return an object that is read through a cache if the options name one.
+
+    Raises:
+        ConfigError: The object cannot be cached.
+        OSError: The folder of the cache cannot be created.
+    """
+    if remote.cache is None:
+        return found
+    if not found.facts.version:
+        raise ConfigError(
+            f"{found.name}: the store reports neither a version nor a time of the last change, so a cache would not "
+            "notice changes; read without a cache",
+            key="cache",
+        )
+    folder = cache_folder(str(remote.cache), remote.cache_limit)
+    blocks = BlockCache(folder, found.identity, found.facts.size, found.facts.version)
+    return CachedObject(found.facts.size, found.read_into, found.require_unchanged, blocks)
+
+
+class RemoteCompanions:
+    """The objects next to an object; `Companions` of its text.
+
+    Args:
+        path: The object: a URL, or a path in the store of `remote`.
+        remote: How to read it.
+    """
+
+    def __init__(self, path: str, remote: Remote) -> None:
+        self._path, self._remote = path, remote
+
+    def read(self, ending: str) -> bytes | None:
+        try:
+            found = open_object(self._path + ending, self._remote)
+            content = found.read(0, found.facts.size)
+            found.require_unchanged()
+        except (OSError, CorpusError):
+            return None
+        return content
+
+    def write(self, ending: str, content: bytes) -> str:
+        found = stored_object(self._path + ending, self._remote)
+        write_object(found, content)
+        return found.name
+
+
+class RemoteInput:
+    """A text in a remote store, a `TextInput`.
+
+    Args:
+        path: A URL, or a path in the store of `remote`.
+        remote: How to read it.
+
+    Raises:
+        ConfigError: The library for the store is not installed, or the options do not fit the store.
+        OSError: The object does not exist, or cannot be read.
+    """
+
+    reach = WINDOW
+
+    def __init__(self, path: str, remote: Remote | None = None) -> None:
+        remote = remote or default_remote()
+        self._object = open_object(path, remote)
+        self._reader = open_reader(self._object, remote)
+        self.path = self._object.name
+        self.storage = Storage(
+            self._object.identity,
+            companions=RemoteCompanions(path, remote),
+            stamp=self._object.facts,
+            least_gap=LEAST_GAP if remote.cache is None else None,
+            num_requests=remote.num_requests,
+        )
+        self.size = self._object.facts.size
+        self._head = b""
+        self._content = ""
+        self._samples: dict[int, bytes | None] = dict.fromkeys(sample_offsets(self.size))
+
+    def read(self, offset: int, size: int) -> bytes:
+        end = min(offset + size, self.size)
+        if offset >= end:
+            return b""
+        if end <= HEAD:
+            if not self._head:
+                self._head = filled(self._fetch_into, 0, min(HEAD, self.size)).tobytes()
+            return self._head[offset:end]
+        sample = self._samples.pop(offset, None) if size == SAMPLE_SIZE else None
+        return filled(self._fetch_into, offset, end).tobytes() if sample is None else sample
+
+    def read_into(self, buffer: Bytes, offset: int) -> int:
+        size = max(min(len(buffer), self.size - offset), 0)
+        if size:
+            self._fetch_into(buffer[:size], offset)
+        return size
+
+    def _fetch_into(self, buffer: Bytes, begin: int) -> None:
+        """Fill a buffer, and keep the samples that it contains."""
+        self._reader.read_into(buffer, begin)
+        for offset, sample in list(self._samples.items()):
+            if sample is None and begin <= offset and offset + SAMPLE_SIZE <= begin + len(buffer):
+                self._samples[offset] = buffer[offset - begin :][:SAMPLE_SIZE].tobytes()
+
+    def source(self, begin: int, end: int) -> CoreText:
+        return filled(self.read_into, begin, max(begin, min(end, self.size))), begin
+
+    source_to_parse = source
+
+    def facts(self, *, verify: bool = False) -> dict[str, Any]:
+        """Return size and version, as the store reports them now; without a version, also a checksum of samples."""
+        self._object.require_unchanged()
+        found = {"size": self.size, "version": self._object.facts.version}
+        if not found["version"]:
+            self._content = found["content"] = self._content or content_sum(self)
+        return found
+
+    def require_unchanged(self) -> None:
+        self._reader.require_unchanged()
+
+    def close(self) -> None:
+        self._samples.clear()
