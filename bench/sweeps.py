@@ -173,12 +173,16 @@ class Text:
 
     @classmethod
     def of(cls, path: str) -> None:
+        from cntkio.formats.ctf.index import (
+            Area,  # earlier versions, which against_self.py measures, have no such class
+        )
+
         if cls.path != path:
             with Path(path).open("rb") as file:
                 head = file.read(IN_MEMORY)
                 size = head.rfind(b"\n") + 1
-                part = ((file.fileno(), size), 0, (0, size), head.startswith(b"|"), None, size, 1)
-                ((scan,), _) = _core.ctf_index(*part)
+                area = Area((file.fileno(), size), 0, 0, size, size)
+                ((scan,), _) = _core.ctf_index(area, head.startswith(b"|"), None, 1)
                 cls.starts = scan.begin + scan.starts.astype(np.uint64)
                 cls.lengths = np.broadcast_to(scan.lengths, len(scan.starts)).astype(np.uint32)
             cls.path, cls.text = path, np.frombuffer(head[:size], np.uint8)
@@ -187,20 +191,24 @@ class Text:
 
 def parse(path: str, streams: Streams) -> Answer:
     """Parse text in memory, a piece for each thread at a time, into the memory of earlier pieces."""
+    from cntkio.formats.ctf.corpus import ParseRules  # as above
+    from cntkio.formats.ctf.index import ChunkPlaces, StreamSchema
+
     Text.of(path)
-    schema = _core.CTFSchema([(name.encode(), is_sparse, dim, False) for name, (dim, is_sparse) in streams.items()])
+    schema = _core.CTFSchema([StreamSchema(name.encode(), sparse, dim, 0) for name, (dim, sparse) in streams.items()])
     threads = int(os.environ.get("CNTKIO_NUM_THREADS") or len(os.sched_getaffinity(0)))
     spare = _core.Spare(1 << 40)
     places = np.arange(0, len(Text.text), threads * PIECE, dtype=np.uint64)
     bounds = [*np.searchsorted(Text.starts, places).tolist(), len(Text.starts)]
+    rules = ParseRules(0, False, threads, PIECE + LINE, 0)
     pieces = [
-        (Text.starts[first:last], Text.sizes[first:last], Text.lengths[first:last])
+        (ChunkPlaces(0, len(Text.text), Text.starts[first:last], Text.sizes[first:last]), Text.lengths[first:last])
         for first, last in itertools.pairwise(bounds)
     ]
 
     def work() -> None:
         for piece in pieces:
-            _core.ctf_parse(Text.text, 0, len(Text.text), *piece, schema, 0, False, threads, PIECE + LINE, 0, spare)
+            _core.ctf_parse(Text.text, *piece, schema, rules, spare)
 
     work()  # fills `spare` for the measured run
     return timed(work, bytes=len(Text.text))

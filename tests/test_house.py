@@ -20,6 +20,8 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 LONGEST_CLASS = 400
 LONGEST_PRIVATE_CLASS = 300
 MOST_MEMBERS = 8
+MOST_PARAMETERS = 7
+MOST_ITEMS = 3
 VAGUE_NAMES = {"utils", "util", "base", "manager", "common", "helpers", "helper", "misc"}
 
 # -- exceptions, one a line: the room, and its violation ---------------------------------------------------------------
@@ -35,6 +37,12 @@ QUESTIONS_OF_TYPE = {
 LONG_CLASSES: set[str] = set()
 LARGE_PROTOCOLS: set[str] = set()
 RUST_MODULES_IN_CIRCLES: set[str] = set()
+LONG_SIGNATURES: set[str] = set()
+LONG_TUPLES: set[str] = set()
+SILENCED_LINTS = {
+    "simd avx512",  # a leaf of the kernel's inner loop, whose arguments stay in registers
+    "simd functions",  # a table of functions; the methods of `Kernel` name the arguments
+}
 PRIVATE_NAMES_IN_TESTS: set[str] = set()
 
 
@@ -175,6 +183,30 @@ def test_modules_of_a_crate_form_no_circle() -> None:
     exactly(actual, RUST_MODULES_IN_CIRCLES, "modules in circles")
 
 
+# -- the boundary ------------------------------------------------------------------------------------------------------
+
+
+def test_functions_of_the_core_take_at_most_seven_arguments() -> None:
+    long = {name for name, count in house.signatures(house.STUB) if count > MOST_PARAMETERS}
+    exactly(long, LONG_SIGNATURES, f"functions of the core with more than {MOST_PARAMETERS} arguments; pass an object")
+
+
+def test_tuples_at_the_boundary_have_at_most_three_items() -> None:
+    long = {name for name, count in house.tuples(house.STUB) if count > MOST_ITEMS}
+    exactly(long, LONG_TUPLES, f"tuples of more than {MOST_ITEMS} items; give the items names in a class")
+
+
+def test_no_lint_about_long_signatures_and_types_is_silenced() -> None:
+    lints = re.compile(r"clippy::(too_many_arguments|type_complexity)")
+    actual = {
+        f"{crate.name} {module}"
+        for crate in house.crates()
+        for module, path in crate.files.items()
+        if lints.search(path.read_text(encoding="utf-8"))
+    }
+    exactly(actual, SILENCED_LINTS, "modules that silence a lint about long signatures or types")
+
+
 # -- tests -------------------------------------------------------------------------------------------------------------
 
 
@@ -204,6 +236,10 @@ def test_the_checks_find_what_they_forbid(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(program)
     assert house.foreign_private_names(tmp_path / "a.py") == {"_b", "_far", "_up"}
     assert house.circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == [{"b", "c"}]
+    stub = "_T = tuple[int, str, None]\nclass C:\n    def f(self, x: tuple[int, ...], *, y: list[_T]) -> int: ..."
+    (tmp_path / "a.pyi").write_text(stub)
+    assert set(house.signatures(tmp_path / "a.pyi")) == {("f", 2)}
+    assert set(house.tuples(tmp_path / "a.pyi")) == {("tuple[int, str, None]", 3)}
     (tmp_path / "lib.rs").write_text("mod a; mod b; pub use a::One;")
     (tmp_path / "a.rs").write_text("use crate::{b::{Two, self}};")
     (tmp_path / "b.rs").write_text("use super::One; #[cfg(test)] mod tests { use crate::c; }")

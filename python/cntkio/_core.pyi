@@ -6,7 +6,18 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.formats.cbf.corpus import ChunkInFile, ColumnSchema
+from cntkio.formats.ctf.corpus import ParseRules
+from cntkio.formats.ctf.index import Area, ChunkPlaces, FirstPass, Notes, StreamSchema
+from cntkio.formats.htk.lists import Frames
+from cntkio.formats.table import Column
+from cntkio.formats.text_input import PackedText
+from cntkio.survey.contents import Wanted
+from cntkio.timeline import selection
+from cntkio.timeline.budget import Limits, Pool
 from cntkio.timeline.modes import WholeSequences
+from cntkio.timeline.partition import GlobalPartition
+from cntkio.timeline.timeline import TruncatedSequences
 
 __version__: str
 CHECK_SUM_BLOCK: int
@@ -23,7 +34,6 @@ MLF_FAULTS: tuple[str, ...]
 MLF_REMARKS: tuple[str, ...]
 MLF_STOPS: tuple[str, ...]
 
-_Finding = tuple[int, int, int, int | None, int]
 _Ragged = tuple[npt.NDArray[Any], npt.NDArray[np.int64], tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]] | None]
 
 @final
@@ -33,14 +43,7 @@ class Chunk:
     @staticmethod
     def from_columns(
         num_sequences: int,
-        columns: list[
-            tuple[
-                npt.NDArray[np.uint32],
-                npt.NDArray[Any],
-                int,
-                tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]] | None,
-            ]
-        ],
+        columns: list[Column],
     ) -> Chunk: ...
     @property
     def num_sequences(self) -> int: ...
@@ -70,24 +73,26 @@ class Whole:
     def append(self, chunk: Chunk, num_threads: int) -> None: ...
     def finish(self) -> Packed: ...
 
-PackRequest = tuple[
-    list[Chunk],
-    npt.NDArray[np.uint32],
-    npt.NDArray[np.uint32],
-    list[tuple[int, bool, int]],
-    tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None,
-    list[int],
-]
+@final
+class PackRequest:
+    """The contents of several minibatches."""
+
+    def __new__(
+        cls,
+        chunks: list[Chunk],
+        chunk_indices: npt.NDArray[np.uint32],
+        indices_in_chunk: npt.NDArray[np.uint32],
+        streams: list[tuple[int, bool, int]],
+        bounds: list[int],
+        parts: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None = None,
+    ) -> PackRequest: ...
 
 def pack(requests: list[PackRequest], num_threads: int) -> list[Packed]: ...
 def spread(
     chunks: list[Chunk],
-    places: npt.NDArray[np.uint32],
-    sequences: npt.NDArray[np.uint32],
-    first_samples: npt.NDArray[np.int64],
-    num_samples: npt.NDArray[np.int64],
+    refs: selection.ChunkRefs,
+    parts: selection.Parts,
     cells: npt.NDArray[np.int64],
-    lengths: npt.NDArray[np.uint32],
     streams: list[tuple[int, int, int]],
     num_cells: int,
 ) -> tuple[list[npt.NDArray[Any]], tuple[int, int, int] | None]: ...
@@ -135,7 +140,7 @@ class StreamFigures:
 
 def survey(
     chunk: Chunk,
-    streams: list[tuple[int, tuple[npt.NDArray[np.float64], npt.NDArray[np.uint32]] | None, bool, int, int, bool]],
+    streams: list[Wanted],
     num_threads: int,
 ) -> tuple[npt.NDArray[np.uint64], list[StreamFigures]]: ...
 def hashes(
@@ -171,9 +176,20 @@ class CompressedStream:
     def position(self) -> tuple[int, int]: ...
     @property
     def is_between(self) -> bool: ...
-    def take_points(
-        self,
-    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.uint8]]: ...
+    def take_points(self) -> AccessPoints: ...
+
+@final
+class AccessPoints:
+    """Access points of compressed data: offsets in the text, places in the data, ends of windows, and the windows."""
+
+    @property
+    def texts(self) -> npt.NDArray[np.uint64]: ...
+    @property
+    def places(self) -> npt.NDArray[np.uint64]: ...
+    @property
+    def window_ends(self) -> npt.NDArray[np.uint64]: ...
+    @property
+    def windows(self) -> npt.NDArray[np.uint8]: ...
 
 class DamagedDataError(Exception):
     """Compressed data are damaged. Its arguments: offset in the compressed data, offset in the text, what is wrong."""
@@ -184,27 +200,51 @@ class Decoders:
 
     def __new__(cls, most: int, sums: FrameSums | None = None) -> Decoders: ...
 
-_Packed = tuple[
-    str,
-    _Text,
-    npt.NDArray[np.uint64],
-    npt.NDArray[np.uint64],
-    npt.NDArray[np.uint64],
-    npt.NDArray[np.uint8],
-    Decoders,
-]
-
-def decompress(text: _Packed, begin: int, out: npt.NDArray[np.uint8], num_threads: int) -> None: ...
+def decompress(text: PackedText, begin: int, out: npt.NDArray[np.uint8], num_threads: int) -> None: ...
 def zstd_frame(text: bytes, level: int) -> bytes: ...
 
 _Text = tuple[int, int] | tuple[npt.NDArray[np.uint8], int] | npt.NDArray[np.uint8]
 
-def ctf_scan_words(
-    block: npt.NDArray[np.uint8], defining: bytes | None
-) -> tuple[int, tuple[npt.NDArray[np.uint8], int], npt.NDArray[np.uint64], npt.NDArray[np.uint32], int | None]: ...
-def ctf_infer(
-    block: npt.NDArray[np.uint8],
-) -> list[tuple[bytes, int, int, int, int, int, list[tuple[int, int]], list[int], int]] | None: ...
+@final
+class CTFWordScan:
+    """The sequences of a block whose ids are words."""
+
+    @property
+    def num_head_lines(self) -> int: ...
+    @property
+    def words(self) -> tuple[npt.NDArray[np.uint8], int]: ...
+    @property
+    def starts(self) -> npt.NDArray[np.uint64]: ...
+    @property
+    def lengths(self) -> npt.NDArray[np.uint32]: ...
+    @property
+    def nul(self) -> int | None: ...
+
+@final
+class CTFSeen:
+    """Statistics of the samples of a name."""
+
+    @property
+    def name(self) -> bytes: ...
+    @property
+    def num_samples(self) -> int: ...
+    @property
+    def num_plain(self) -> int: ...
+    @property
+    def num_indexed(self) -> int: ...
+    @property
+    def most_values(self) -> int: ...
+    @property
+    def largest_index(self) -> int: ...
+    @property
+    def sizes(self) -> list[tuple[int, int]]: ...
+    @property
+    def magnitudes(self) -> list[int]: ...
+    @property
+    def largest_at(self) -> int: ...
+
+def ctf_scan_words(block: npt.NDArray[np.uint8], defining: bytes | None) -> CTFWordScan: ...
+def ctf_infer(block: npt.NDArray[np.uint8]) -> list[CTFSeen] | None: ...
 
 @final
 class Spare:
@@ -218,14 +258,13 @@ class CTFSchema:
 
     def __new__(
         cls,
-        streams: Sequence[tuple[bytes, bool, int, int]],
+        streams: Sequence[StreamSchema],
         *,
         defining: int | None = None,
         has_words: bool = False,
         is_compact: bool = False,
         is_subset: bool = False,
-        keeps_findings: bool = False,
-        notes_unknown_names: bool = False,
+        notes: Notes | None = None,
         svmlight: tuple[int, bool, bool] | None = None,
     ) -> CTFSchema: ...
 
@@ -249,25 +288,28 @@ class CTFScan:
     def hollow(self) -> npt.NDArray[np.uint64]: ...
 
 def ctf_index(
-    text: _Text,
-    first: int,
-    part: tuple[int, int],
-    in_lines: bool,
-    defining: bytes | None,
-    share: int,
-    num_threads: int,
+    area: Area, in_lines: bool, defining: bytes | None, num_threads: int
 ) -> tuple[list[CTFScan], tuple[int | None, int | None]]: ...
 def svmlight_index(
-    text: _Text,
-    first: int,
-    part: tuple[int, int],
-    by_query: bool,
-    share: int,
-    num_threads: int,
+    area: Area, by_query: bool, num_threads: int
 ) -> tuple[list[CTFScan], tuple[int, int, int], tuple[int | None, int | None]]: ...
 def ctf_are_nothing(
     text: _Text, begins: npt.NDArray[np.uint64], ends: npt.NDArray[np.uint64], num_threads: int
 ) -> list[bool]: ...
+
+@final
+class CTFBegun:
+    """The chunks that begin in a part of a text, and the ends of those that end in it."""
+
+    @property
+    def firsts(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def begins(self) -> npt.NDArray[np.uint64]: ...
+    @property
+    def ends(self) -> npt.NDArray[np.uint64]: ...
+    @property
+    def open(self) -> tuple[int, int] | None: ...
+
 def ctf_place(
     begin: int,
     starts: npt.NDArray[Any],
@@ -275,33 +317,61 @@ def ctf_place(
     end: int,
     limit: int,
     open: tuple[int, int] | None,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64], npt.NDArray[np.uint64], tuple[int, int] | None]: ...
+) -> CTFBegun: ...
 def ctf_are_distinct(keys: npt.NDArray[Any], num_threads: int) -> bool: ...
 def ctf_index_chunks(
     text: _Text,
     borders: list[int],
     in_lines: bool,
     schema: CTFSchema,
+    first_pass: FirstPass,
     num_threads: int,
-    part_size: int,
-    spare: Spare,
-    excluded: int | None,
 ) -> list[tuple[list[CTFScan], Chunk] | None]: ...
+
+@final
+class CTFFinding:
+    """An error or a warning that the parser found.
+
+    Attributes:
+        kind: Its index in `CTF_KINDS`.
+        offset: Its byte, counted from the first byte of the chunk.
+        sequence: Its sequence, counted from the first sequence that was parsed.
+        stream: Its stream, if it has one.
+        found: A number that was found; its meaning depends on the kind.
+    """
+
+    @property
+    def kind(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def stream(self) -> int | None: ...
+    @property
+    def found(self) -> int: ...
+
+@final
+class CTFChunk:
+    """A chunk, the number of findings of each kind, the first of each, and the error that exceeded the budget."""
+
+    @property
+    def chunk(self) -> Chunk: ...
+    @property
+    def counts(self) -> list[int]: ...
+    @property
+    def first(self) -> list[CTFFinding]: ...
+    @property
+    def last_straw(self) -> CTFFinding | None: ...
+
 def ctf_parse(
-    text: _Text | _Packed,
-    begin: int,
-    end: int,
-    starts: npt.NDArray[np.uint32] | npt.NDArray[np.uint64],
-    sizes: npt.NDArray[np.uint32] | None,
+    text: _Text | PackedText,
+    places: ChunkPlaces,
     lengths: npt.NDArray[np.unsignedinteger[Any]],
     schema: CTFSchema,
-    budget: int,
-    is_strict: bool,
-    num_threads: int,
-    piece_size: int,
-    gap_size: int,
+    rules: ParseRules,
     spare: Spare | None,
-) -> tuple[Chunk, list[int], list[_Finding], _Finding | None]: ...
+) -> CTFChunk: ...
 def chunk_order(num_chunks: int, seed: int) -> npt.NDArray[np.uint32]: ...
 def deal(
     lengths: npt.NDArray[np.uint32], bounds: list[int], num_ranks: int, rank: int, by_padded_area: bool, row_length: int
@@ -369,11 +439,22 @@ def htk_scan_list(
 ) -> HTKList | HTKListError: ...
 def rolling_order(num_frames: int, window: int, seed: int) -> npt.NDArray[np.uint32]: ...
 
-_ChunkRefs = tuple[list[int], list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]
+@final
+class ChunkRefs:
+    """The chunks of sequences, and where in them the sequences are: the fields of `cntkio.timeline.ChunkRefs`."""
+
+    @property
+    def chunk_ids(self) -> list[int]: ...
+    @property
+    def firsts(self) -> list[int]: ...
+    @property
+    def chunk_indices(self) -> npt.NDArray[np.uint32]: ...
+    @property
+    def indices_in_chunk(self) -> npt.NDArray[np.uint32]: ...
 
 def find_chunks(
     sequences: npt.NDArray[np.int64], partners: npt.NDArray[np.uint32] | None, chunk_starts: npt.NDArray[np.int64]
-) -> _ChunkRefs: ...
+) -> ChunkRefs: ...
 
 @final
 class FrameFinder:
@@ -386,7 +467,7 @@ class FrameFinder:
     ) -> FrameFinder: ...
     def find(
         self, frames: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], list[_ChunkRefs]]: ...
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], list[ChunkRefs]]: ...
 
 def htk_chunk_starts(lengths: npt.NDArray[np.uint32], limit: int) -> npt.NDArray[np.int64]: ...
 def first_same(rows: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.uint32]: ...
@@ -406,15 +487,10 @@ class FileBytes:
     ) -> int: ...
 
 def frames_chunk(
-    bytes: FileBytes,
-    block_of: npt.NDArray[np.uint32],
-    encodings: list[tuple[bool, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None]],
-    encoding_of: npt.NDArray[np.uint32],
-    at: npt.NDArray[np.uint64],
+    frames: Frames,
     lengths: npt.NDArray[np.uint32],
     frame_dim: int,
-    left: int,
-    right: int,
+    context: tuple[int, int],
     is_broadcast: bool,
 ) -> Chunk: ...
 def runs_chunk(
@@ -427,31 +503,57 @@ def runs_chunk(
     targets: tuple[int, bytes] | None = None,
 ) -> Chunk: ...
 
-_KaldiObjects = tuple[
-    npt.NDArray[np.uint8],
-    npt.NDArray[np.uint32],
-    npt.NDArray[np.uint32],
-    npt.NDArray[np.uint64],
-    npt.NDArray[np.uint64],
-]
+@final
+class KaldiObjects:
+    """Objects of an archive: kinds as indices in `KALDI_KINDS`, rows, columns, and begins and ends of their values."""
 
-def kaldi_scan(
-    text: _Text, begin: int, total: int
-) -> tuple[tuple[npt.NDArray[np.uint8], int], npt.NDArray[np.uint64], _KaldiObjects, int, tuple[int, int] | None]: ...
+    def __new__(
+        cls,
+        kinds: npt.NDArray[np.uint8],
+        rows: npt.NDArray[np.uint32],
+        cols: npt.NDArray[np.uint32],
+        begins: npt.NDArray[np.uint64],
+        ends: npt.NDArray[np.uint64],
+    ) -> KaldiObjects: ...
+    @property
+    def kinds(self) -> npt.NDArray[np.uint8]: ...
+    @property
+    def rows(self) -> npt.NDArray[np.uint32]: ...
+    @property
+    def cols(self) -> npt.NDArray[np.uint32]: ...
+    @property
+    def begins(self) -> npt.NDArray[np.uint64]: ...
+    @property
+    def ends(self) -> npt.NDArray[np.uint64]: ...
+
+@final
+class KaldiScan:
+    """Objects of an archive, the byte after the last one, and the fault that ends the pass."""
+
+    @property
+    def keys(self) -> _Rows: ...
+    @property
+    def offsets(self) -> npt.NDArray[np.uint64]: ...
+    @property
+    def objects(self) -> KaldiObjects: ...
+    @property
+    def next(self) -> int: ...
+    @property
+    def fault(self) -> tuple[int, int] | None: ...
+
+def kaldi_scan(text: _Text, begin: int, total: int) -> KaldiScan: ...
 def kaldi_objects(
     text: _Text, offsets: npt.NDArray[np.uint64], total: int
-) -> tuple[_KaldiObjects, tuple[int, int] | None]: ...
+) -> tuple[KaldiObjects, tuple[int, int] | None]: ...
 def kaldi_read(
     text: _Text,
-    objects: _KaldiObjects,
+    objects: KaldiObjects,
     parts: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], npt.NDArray[np.uint32]],
     num_cols: int,
     bytes: FileBytes | None,
     num_threads: int,
 ) -> tuple[npt.NDArray[np.float64], tuple[int, int, int] | None]: ...
-def kaldi_integers(
-    text: _Text, objects: _KaldiObjects
-) -> tuple[npt.NDArray[np.int32], tuple[int, int, int] | None]: ...
+def kaldi_integers(text: _Text, objects: KaldiObjects) -> tuple[npt.NDArray[np.int32], tuple[int, int, int] | None]: ...
 def kaldi_windows(
     values: npt.NDArray[np.float64], lengths: npt.NDArray[np.uint32], dim: int, left: int, right: int
 ) -> npt.NDArray[np.float64]: ...
@@ -488,8 +590,7 @@ def kaldi_map(text: bytes) -> KaldiList | KaldiListError: ...
 def mlf_scan(
     file: tuple[int, int],
     is_compatible: bool,
-    counts_time: bool | None,
-    frame_period: float,
+    times: tuple[bool | None, float],
     names: list[bytes] | None,
     dim: int,
     num_threads: int,
@@ -497,50 +598,73 @@ def mlf_scan(
 def mlf_names(file: int, size: int) -> list[bytes]: ...
 def mlf_scan_binary(data: bytes, dim: int) -> MLFLabels: ...
 
-_Cursor = tuple[int, int, int, int, int, int]
+@final
+class Cursor:
+    """A bookmark of a `TimelineReader`.
+
+    Attributes:
+        position: Position in samples.
+        sweep: The sweep.
+        index: Index in the sweep.
+        rank: Rank of the chunk.
+        count: Running count of sequences.
+        batch: Minibatches of the pool that were delivered.
+    """
+
+    def __new__(
+        cls, position: int, *, sweep: int = 0, index: int = 0, rank: int = 0, count: int = 0, batch: int = 0
+    ) -> Cursor: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def sweep(self) -> int: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def batch(self) -> int: ...
+
 _Longs = npt.NDArray[np.int64]
+
+@final
+class Dealt:
+    """The sequences of several reads that a rank keeps: the part of each, its index in its chunk, and the reads."""
+
+    @property
+    def sequences(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def parts(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def indices(self) -> npt.NDArray[np.uint32]: ...
+    @property
+    def bounds(self) -> list[int]: ...
 
 @final
 class Shares:
     """The sequences of each chunk that were dealt to a rank."""
 
-    def __new__(cls, num_samples: int, num_chunks: int) -> Shares: ...
+    def __new__(cls, num_samples: int, chunk_starts: npt.NDArray[np.int64]) -> Shares: ...
     def deal(
         self,
-        chunk_starts: npt.NDArray[np.int64],
-        sequences: npt.NDArray[np.int64],
-        chunks: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.uint32],
+        all: selection.Selection,
         bounds: list[int],
         ends: list[int],
-        num_ranks: int,
-        rank: int,
+        partition: GlobalPartition,
         by_padded_area: bool,
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint32], list[int]]: ...
+    ) -> Dealt: ...
     def filled(self, parts: list[int]) -> list[int]: ...
     def part(self, part: int) -> npt.NDArray[np.uint32]: ...
     def forget(self, sweep: int, parts: list[int]) -> None: ...
-    def refs(self, parts: npt.NDArray[np.int64], indices: npt.NDArray[np.uint32]) -> _ChunkRefs: ...
+    def refs(self, parts: npt.NDArray[np.int64], indices: npt.NDArray[np.uint32]) -> ChunkRefs: ...
 
 @final
 class Budget:
     """The limits of a minibatch, and how the order is cut into pools."""
 
-    def __new__(
-        cls,
-        *,
-        samples: int,
-        sequences: int,
-        padded: int,
-        quadratic: int,
-        longest: int,
-        pool: int,
-        counts_sequences: bool,
-        rows: int,
-        row_length: int,
-        buckets: Sequence[int],
-        only_full: bool,
-    ) -> Budget: ...
+    def __new__(cls, limits: Limits, pool: Pool | None) -> Budget: ...
     def batches(self, lengths: npt.NDArray[np.uint32], seed: int) -> tuple[npt.NDArray[np.uint32], list[int]]: ...
 
 def cells_in_rows(lengths: npt.NDArray[np.uint32], row_length: int) -> npt.NDArray[np.int64]: ...
@@ -553,8 +677,8 @@ class SeveralReads:
     chunks: _Longs
     bounds: list[int]
     ends_of_sweep: list[bool]
-    cursors: list[_Cursor]
-    refs: _ChunkRefs | None
+    cursors: list[Cursor]
+    refs: ChunkRefs | None
     lengths: npt.NDArray[np.uint32] | None
 
 @final
@@ -594,9 +718,9 @@ class TimelineReader:
     @property
     def num_bytes(self) -> int: ...
     @property
-    def cursor(self) -> _Cursor: ...
-    def rewind(self, cursor: _Cursor) -> None: ...
-    def hold(self, cursor: _Cursor) -> None: ...
+    def cursor(self) -> Cursor: ...
+    def rewind(self, cursor: Cursor) -> None: ...
+    def hold(self, cursor: Cursor) -> None: ...
     def set_count(self, count: int) -> None: ...
     def set_batch(self, batch: int) -> None: ...
     @property
@@ -606,12 +730,8 @@ class TimelineReader:
     def change_partition(self, index: int, count: int, num_slots: int) -> None: ...
     def read_several(self, rules: WholeSequences, most: int) -> SeveralReads | None: ...
     def pass_reads(self, rules: WholeSequences, most: int, until: int) -> int: ...
-    def pass_truncated(
-        self, steps: int, overlap: int, crosses_sweeps: bool, index: int, count: int, most: int
-    ) -> int: ...
-    def read_truncated(
-        self, steps: int, overlap: int, crosses_sweeps: bool, index: int, count: int
-    ) -> TruncatedRead | None: ...
+    def pass_truncated(self, rules: TruncatedSequences, most: int) -> int: ...
+    def read_truncated(self, rules: TruncatedSequences) -> TruncatedRead | None: ...
     @property
     def pending(self) -> list[list[tuple[int, int, bool]]]: ...
     def restore_pending(self, slots: list[list[tuple[int, int, bool]]]) -> None: ...
@@ -621,29 +741,54 @@ class TimelineReader:
     def rank(self) -> tuple[int, int] | None: ...
     @property
     def ranks(self) -> tuple[int, int, int] | None: ...
-    def rank_at(self, cursor: _Cursor) -> tuple[int, int] | None: ...
+    def rank_at(self, cursor: Cursor) -> tuple[int, int] | None: ...
     def chunks_at(self, sweep: int, rank: int, last: int, index: int, count: int) -> tuple[list[int], int]: ...
     def chunks_from(self, sweep: int, rank: int, limit: int, index: int, count: int) -> tuple[list[int], int]: ...
 
-_Fault = tuple[int, int, int | None, int | None, int, int]
+@final
+class CBFFault:
+    """A fault in a chunk: the fields of `cntkio.formats.cbf.header.Fault`."""
+
+    @property
+    def kind(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def stream(self) -> int | None: ...
+    @property
+    def sequence(self) -> int | None: ...
+    @property
+    def found(self) -> int: ...
+    @property
+    def limit(self) -> int: ...
+
+@final
+class CBFChunk:
+    """A chunk, the number of bytes that were used, and in the documented layout the lengths; or a fault."""
+
+    @property
+    def chunk(self) -> Chunk | None: ...
+    @property
+    def num_used(self) -> int: ...
+    @property
+    def lengths(self) -> npt.NDArray[np.uint32]: ...
+    @property
+    def fault(self) -> CBFFault | None: ...
 
 @final
 class BinaryFile:
-    def __new__(cls, file: int, name: str) -> BinaryFile: ...
+    """An open file. With `memory_map`, chunks are maps of the file; otherwise they are copies."""
 
-def cbf_read(
-    file: BinaryFile,
-    begin: int,
-    size: int,
-    memory_map: bool,
-    num_sequences: int,
-    streams: Sequence[tuple[bool, int, bool, bool]],
-    most_samples: int | None,
-    num_threads: int,
-    piece_size: int,
-    spare: Spare,
-    own: npt.NDArray[np.uint32] | None,
-) -> tuple[Chunk | None, int, npt.NDArray[np.uint32], _Fault | None]: ...
+    def __new__(cls, file: int, name: str, memory_map: bool) -> BinaryFile: ...
+    def read(
+        self,
+        chunk: ChunkInFile,
+        streams: Sequence[ColumnSchema],
+        own: npt.NDArray[np.uint32] | None,
+        spare: Spare,
+        num_threads: int,
+    ) -> CBFChunk: ...
+
 def cbf_sizes(
     sequences: list[tuple[Chunk, int, int]], columns: list[tuple[int, bool]], is_documented: bool
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]: ...
@@ -653,7 +798,7 @@ def cbf_write(
     lengths: npt.NDArray[np.uint32],
     is_documented: bool,
     out: npt.NDArray[np.uint8],
-) -> _Fault | None: ...
+) -> CBFFault | None: ...
 
 _Bytes = npt.NDArray[np.uint8]
 _LineFault = tuple[int, int | None, tuple[int, str] | None]
@@ -692,6 +837,21 @@ class Dictionary:
     def __len__(self) -> int: ...
     def __contains__(self, token: str, /) -> bool: ...
 
+@final
+class TokenText:
+    """Sequences of tokens: the text, its lines, the columns without a token and the first line with one; or a fault."""
+
+    @property
+    def text(self) -> _Bytes: ...
+    @property
+    def num_lines(self) -> int: ...
+    @property
+    def num_empty(self) -> int: ...
+    @property
+    def first_empty(self) -> int | None: ...
+    @property
+    def fault(self) -> _LineFault | None: ...
+
 def text_tokens(
     block: bytes,
     first_key: int,
@@ -699,7 +859,7 @@ def text_tokens(
     names: list[bytes],
     unknown: str | None,
     is_annotated: bool,
-) -> tuple[_Bytes, int, int, int | None, _LineFault | None]: ...
+) -> TokenText: ...
 def text_numbers(
     block: bytes,
     features: tuple[int, int],

@@ -17,8 +17,8 @@ from cntkio.convert import ArrayStream, is_table, joined, pieces_of
 from cntkio.convert.pieces import refuse_parts
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
-from cntkio.formats.table import as_numbers, in_precision
-from cntkio.formats.user import Column, column, joined_columns
+from cntkio.formats.table import Column, as_numbers, in_precision
+from cntkio.formats.user import column, joined_columns
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StorageFormat, StreamInformation, StreamsByName, packed_columns
 from cntkio.timeline import DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, FULL_DATA_SWEEP, INFINITELY_REPEAT, Partition
@@ -200,10 +200,9 @@ class MinibatchSourceFromData(Displayed, UserMinibatchSource):
         end_of_sweep = self._cursor == 0 or self._has_ended()
         last = min(end + partition.index, self._num_sequences)
         sequences = np.arange(begin + partition.index, last, partition.count, dtype=np.uint32)
-        (packed,) = _core.pack(
-            [([self._chunk], np.zeros(len(sequences), np.uint32), sequences, self._layout, None, [0, len(sequences)])],
-            1,
-        )
+        chunk_indices, bounds = np.zeros(len(sequences), np.uint32), [0, len(sequences)]
+        request = _core.PackRequest([self._chunk], chunk_indices, sequences, self._layout, bounds)
+        (packed,) = _core.pack([request], 1)
         data = {
             info.name: MinibatchData.of(info, packed, stream_index, end_of_sweep)
             for stream_index, info in enumerate(self._streams)

@@ -295,6 +295,7 @@ def test_without_a_memory_map_a_truncated_file_is_an_error(tmp_path: Path) -> No
 
 TRUNCATED = """
 import os, sys, time
+from types import SimpleNamespace
 import numpy as np
 from cntkio import CBFDeserializer, CorpusError, MinibatchSource, _core
 
@@ -303,11 +304,13 @@ chunk = corpus.load(0).chunk
 rows = np.arange(chunk.num_sequences, dtype=np.uint32)
 first, zeros = np.zeros_like(rows), np.zeros(len(rows), np.int64)
 streams = [(0, False, True)]
+refs = SimpleNamespace(chunk_indices=first, indices_in_chunk=rows)
+parts = SimpleNamespace(first_sample=zeros, num_samples=zeros + 1, lengths=first + 1)
 whole = _core.Whole(streams, len(rows))
 os.truncate(sys.argv[1], 100)
 for attempt in (
-    lambda: _core.pack([([chunk], first, rows, streams, None, [0, len(rows)])], 1),
-    lambda: _core.spread([chunk], first, rows, zeros, zeros + 1, zeros, first + 1, [(0, 10, True)], 1),
+    lambda: _core.pack([_core.PackRequest([chunk], first, rows, streams, [0, len(rows)])], 1),
+    lambda: _core.spread([chunk], refs, parts, zeros, [(0, 10, True)], 1),
     lambda: whole.append(chunk, 1),
     chunk.in_full_width,
     lambda: corpus.load(1),

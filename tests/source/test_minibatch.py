@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import ConfigError, MinibatchSourceFromData, StreamInformation, _core, read_ctf
+from cntkio.formats.table import Column
 from support.builders import corpus_text, make
 from support.rounds import rounds
 
@@ -87,16 +88,10 @@ def test_values_can_be_changed_in_place(path: Path) -> None:
 def test_threads_together_pack_each_minibatch_once() -> None:
     count = 4000
     firsts, values = np.arange(count + 1, dtype=np.uint32), np.arange(16 * count, dtype=np.float32)
-    chunk = _core.Chunk.from_columns(count, [(firsts, values, 16, None)])
+    chunk = _core.Chunk.from_columns(count, [Column(firsts, values, 16, None)])
     bounds = list(range(count + 1))
-    request = (
-        [chunk],
-        np.zeros(count, np.uint32),
-        np.arange(count, dtype=np.uint32),
-        [(0, False, False)],
-        None,
-        bounds,
-    )
+    indices = np.arange(count, dtype=np.uint32)
+    request = _core.PackRequest([chunk], np.zeros(count, np.uint32), indices, [(0, False, 0)], bounds)
     for _ in range(rounds(150)):
         packed = _core.pack([request], 4)
         assert len(packed) == count

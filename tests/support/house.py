@@ -15,6 +15,7 @@ from support import ROOT
 PACKAGE = ROOT / "python" / "cntkio"
 CRATES = ROOT / "crates"
 TESTS = ROOT / "tests"
+STUB = PACKAGE / "_core.pyi"
 NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_make"}
 
 
@@ -122,6 +123,23 @@ def foreign_private_names(path: Path, private_modules: Iterable[str] = ("_core",
             case ast.ImportFrom():
                 used |= {alias.name for alias in node.names}
     return {name for name in used - defined - NAMED_TUPLES - set(private_modules) - {"_exit"} if is_private(name)}
+
+
+def signatures(stub: Path) -> Iterator[tuple[str, int]]:
+    """Yield the functions and methods of a stub, each with its number of parameters, without `self` and `cls`."""
+    for node in ast.walk(tree(stub)):
+        if isinstance(node, ast.FunctionDef):
+            every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            yield node.name, sum(argument.arg not in ("self", "cls") for argument in every)
+
+
+def tuples(stub: Path) -> Iterator[tuple[str, int]]:
+    """Yield the types in a stub that are tuples of a fixed number of items, each with that number."""
+    for node in ast.walk(tree(stub)):
+        match node:
+            case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=items)):
+                if not any(isinstance(item, ast.Constant) and item.value is ... for item in items):
+                    yield ast.unparse(node), len(items)
 
 
 def circles(edges: Mapping[str, set[str]]) -> list[set[str]]:

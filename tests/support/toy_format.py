@@ -15,7 +15,7 @@ from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.file_lists import listed_files
 from cntkio.formats.names import FileNames, shown_files
 from cntkio.formats.open_input import open_input
-from cntkio.formats.table import SequenceTable
+from cntkio.formats.table import Column, SequenceTable
 from cntkio.formats.text_input import Locator, TextInput, explained, file_fingerprint
 from cntkio.streams import StreamInformation
 
@@ -81,7 +81,9 @@ class ToyFormat(Format):
                 values[number] = np.array(line.split()[1:], np.float32)
             except ValueError:
                 wrong.append(first + number)
-        chunk = Chunk.from_columns(last - first, [(np.arange(last - first + 1, dtype="u4"), values.ravel(), 2, None)])
+        chunk = Chunk.from_columns(
+            last - first, [Column(np.arange(last - first + 1, dtype="u4"), values.ravel(), 2, None)]
+        )
         if sequences is not None:
             wrong = [number for number in wrong if number - first in sequences]
         return Loaded(chunk_id, chunk if sequences is None else chunk.only(sequences), wrong or None, sequences)

@@ -171,7 +171,7 @@ def test_several_rounds_at_once_are_the_rounds_one_by_one(
                 reads.bounds, reads.bounds[1:], reads.ends_of_sweep, reads.bookmarks, strict=False
             ):
                 sequences, chunks = reads.selection.sequences[begin:end], reads.selection.chunks[begin:end]
-                yield sequences.tolist(), chunks.tolist(), is_end, bookmark.cursor[0], bookmark
+                yield sequences.tolist(), chunks.tolist(), is_end, bookmark.cursor.position, bookmark
 
     expected = [found[:-1] for found in minibatches(timeline(), 1)]
     order = timeline()

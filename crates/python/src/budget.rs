@@ -14,30 +14,50 @@ pub(crate) struct Budget {
     pub(crate) pool: Option<Pool>,
 }
 
+/// The limits of a minibatch, from the attributes of an object.
+#[derive(FromPyObject)]
+struct LimitsOfBatch {
+    /// Most samples, sequences, and samples with padding; 2^64 - 1 sets no limit.
+    samples: u64,
+    sequences: u64,
+    padded: u64,
+    /// The length whose square counts as many samples as itself; 0: squares add nothing.
+    quadratic: u64,
+    /// Longer sequences are dropped.
+    longest: u32,
+    /// True if minibatches that are not full are dropped.
+    only_full: bool,
+}
+
+/// The pools of minibatches, from the attributes of an object.
+#[derive(FromPyObject)]
+struct PoolOfBatches {
+    /// Samples of a pool, or sequences.
+    size: u64,
+    counts_sequences: bool,
+    /// Rows of a minibatch, and samples of a row; 0 rows: no rows are packed.
+    rows: u32,
+    row_length: u32,
+    /// The longest length of each bucket.
+    buckets: Vec<u32>,
+}
+
 #[pymethods]
 impl Budget {
-    /// Create a budget. A limit of 2^64 - 1 sets no limit, `quadratic` of 0 adds nothing, and a `pool` of 0 leaves out pools, and 0 `rows` pack no rows.
     #[new]
-    #[pyo3(signature = (*, samples, sequences, padded, quadratic, longest, pool, counts_sequences, rows, row_length, buckets, only_full))]
-    #[allow(clippy::too_many_arguments)]
-    fn new(
-        samples: u64,
-        sequences: u64,
-        padded: u64,
-        quadratic: u64,
-        longest: u32,
-        pool: u64,
-        counts_sequences: bool,
-        rows: u32,
-        row_length: u32,
-        buckets: Vec<u32>,
-        only_full: bool,
-    ) -> PyResult<Self> {
-        if !buckets.is_sorted() {
+    fn new(limits: LimitsOfBatch, pool: Option<PoolOfBatches>) -> PyResult<Self> {
+        if pool.as_ref().is_some_and(|pool| !pool.buckets.is_sorted()) {
             return Err(PyValueError::new_err("buckets do not ascend"));
         }
+        let LimitsOfBatch { samples, sequences, padded, quadratic, longest, only_full } = limits;
         let limits = Limits { samples, sequences, padded, quadratic, longest, only_full };
-        let pool = (pool > 0).then_some(Pool { size: pool, counts_sequences, rows, row_length, buckets });
+        let pool = pool.map(|PoolOfBatches { size, counts_sequences, rows, row_length, buckets }| Pool {
+            size,
+            counts_sequences,
+            rows,
+            row_length,
+            buckets,
+        });
         Ok(Self { limits, pool })
     }
 

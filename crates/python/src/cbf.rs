@@ -12,85 +12,136 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// Kind, byte in the chunk, stream, sequence in the chunk, the number found, the number it was compared with.
-type FaultTuple = (u8, usize, Option<usize>, Option<usize>, i64, i64);
-
-fn tuple(fault: Fault) -> FaultTuple {
-    (fault.kind as u8, fault.at, fault.stream, fault.sequence, fault.found, fault.limit)
+/// A fault in a chunk.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+#[derive(Clone)]
+pub(crate) struct CBFFault {
+    kind: u8,
+    /// Byte in the chunk.
+    offset: usize,
+    stream: Option<usize>,
+    /// Sequence in the chunk.
+    sequence: Option<usize>,
+    /// The number that was found, and the number with which it was compared.
+    found: i64,
+    limit: i64,
 }
 
-/// The chunk, bytes that were used, samples of each sequence (documented layout only); or the fault.
-type ParsedChunk<'py> = (Option<Chunk>, usize, Bound<'py, PyArray1<u32>>, Option<FaultTuple>);
+impl CBFFault {
+    fn of(fault: Fault) -> CBFFault {
+        let Fault { kind, at, stream, sequence, found, limit } = fault;
+        CBFFault { kind: kind as u8, offset: at, stream, sequence, found, limit }
+    }
+}
+
+/// A chunk that was read, or its fault.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct CBFChunk {
+    chunk: Option<Py<Chunk>>,
+    /// Bytes that were used.
+    num_used: usize,
+    /// Samples of each sequence, in the documented layout only.
+    lengths: Py<PyArray1<u32>>,
+    fault: Option<CBFFault>,
+}
+
+/// A stream of a file, from the attributes of an object.
+#[derive(FromPyObject)]
+struct ColumnSchema {
+    is_sparse: bool,
+    dim: usize,
+    /// True if it has double precision in the file, and true if it is packed in double precision.
+    is_double: bool,
+    becomes_double: bool,
+}
+
+/// The place of a chunk in a file, from the attributes of an object.
+#[derive(FromPyObject)]
+struct ChunkInFile {
+    begin: u64,
+    size: usize,
+    num_sequences: usize,
+    /// The most samples that a stream may have, in the documented layout; none in the 2.x layout.
+    most_samples: Option<u64>,
+    /// Bytes that a thread parses at a time.
+    piece_size: usize,
+}
 
 /// An open binary file.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct BinaryFile {
     file: Arc<MappedFile>,
+    memory_map: bool,
 }
 
 #[pymethods]
 impl BinaryFile {
-    /// Share an open file: the caller may close it. Messages contain `name`.
+    /// Share an open file: the caller may close it. Messages contain `name`. With `memory_map`, chunks are maps of the file;
+    /// otherwise they are copies.
     #[new]
-    fn new(file: FileNumber, name: String) -> PyResult<BinaryFile> {
+    fn new(file: FileNumber, name: String, memory_map: bool) -> PyResult<BinaryFile> {
         let opened = file.file().and_then(|file| MappedFile::new(file, name.clone()));
-        Ok(BinaryFile { file: Arc::new(opened.map_err(|error| os_error_of(error, Some(&name)))?) })
+        let file = Arc::new(opened.map_err(|error| os_error_of(error, Some(&name)))?);
+        Ok(BinaryFile { file, memory_map })
+    }
+
+    /// Read a chunk.
+    ///
+    /// `own`: keep only these sequences, counted in the chunk, which ascend; for the 2.x layout only.
+    fn read(
+        &self,
+        py: Python<'_>,
+        chunk: ChunkInFile,
+        streams: Vec<ColumnSchema>,
+        own: Option<PyReadonlyArray1<'_, u32>>,
+        spare: Py<Spare>,
+        num_threads: usize,
+    ) -> PyResult<CBFChunk> {
+        let pool = pool(num_threads)?;
+        if streams.iter().any(|stream| stream.dim == 0 || u32::try_from(stream.dim).is_err()) {
+            return Err(PyValueError::new_err("a dimension must be 1 to 2^32 - 1"));
+        }
+        let stream = |column: ColumnSchema| {
+            let ColumnSchema { is_sparse, dim, is_double, becomes_double } = column;
+            Stream { is_sparse, dim, is_double, becomes_double }
+        };
+        let streams: Vec<Stream> = streams.into_iter().map(stream).collect();
+        let ChunkInFile { begin, size, num_sequences, most_samples, piece_size } = chunk;
+        let own = own.as_ref().map(|own| own.as_slice()).transpose()?;
+        let are_there = |own: &[u32]| {
+            own.is_sorted_by(|a, b| a < b) && own.last().is_none_or(|&last| (last as usize) < num_sequences)
+        };
+        if !own.is_none_or(are_there) {
+            return Err(PyValueError::new_err("expected ascending sequences of the chunk"));
+        }
+        let (spare, is_mapped) = (&spare.get().pool, self.memory_map);
+        let parsed: std::io::Result<_> = detached(py, || {
+            let file = &self.file;
+            let bytes = if is_mapped { mapped(file, begin, size)? } else { FileBytes::read(file, begin, size)? };
+            Ok(pool.install(|| match most_samples {
+                None => cbf::parse(Bytes::of(bytes), num_sequences, &streams, own),
+                Some(most) => {
+                    cbf::parse_documented(bytes.as_slice(), num_sequences, &streams, most, piece_size, Some(spare))
+                }
+            }))
+        })?;
+        Ok(match parsed.map_err(os_error)? {
+            Ok(parsed) => CBFChunk {
+                chunk: Some(Py::new(py, Chunk { inner: parsed.chunk })?),
+                num_used: parsed.num_used,
+                lengths: parsed.lengths.into_pyarray(py).unbind(),
+                fault: None,
+            },
+            Err(fault) => {
+                let lengths = Vec::new().into_pyarray(py).unbind();
+                CBFChunk { chunk: None, num_used: 0, lengths, fault: Some(CBFFault::of(fault)) }
+            }
+        })
     }
 }
 
-/// Read a chunk, the `size` bytes of a file from `begin` on, as a memory map or as a copy.
-///
-/// `streams`: for each stream true if it is sparse, its dimension, true if it has double precision in the file, and true
-/// if it is packed in double precision.
-/// `most_samples`: the most samples that a stream may have, for the documented layout only.
-/// `own`: keep only these sequences, counted in the chunk, which ascend; for the 2.x layout only.
-#[pyfunction]
-#[allow(clippy::too_many_arguments)]
-pub(crate) fn cbf_read<'py>(
-    py: Python<'py>,
-    file: Py<BinaryFile>,
-    begin: u64,
-    size: usize,
-    memory_map: bool,
-    num_sequences: usize,
-    streams: Vec<(bool, usize, bool, bool)>,
-    most_samples: Option<u64>,
-    num_threads: usize,
-    piece_size: usize,
-    spare: Py<Spare>,
-    own: Option<PyReadonlyArray1<'py, u32>>,
-) -> PyResult<ParsedChunk<'py>> {
-    let pool = pool(num_threads)?;
-    if streams.iter().any(|&(_, dim, ..)| dim == 0 || u32::try_from(dim).is_err()) {
-        return Err(PyValueError::new_err("a dimension must be 1 to 2^32 - 1"));
-    }
-    let stream = |(is_sparse, dim, is_double, becomes_double)| Stream { is_sparse, dim, is_double, becomes_double };
-    let streams: Vec<Stream> = streams.into_iter().map(stream).collect();
-    let spare = &spare.get().pool;
-    let own = own.as_ref().map(|own| own.as_slice()).transpose()?;
-    let exist =
-        |own: &[u32]| own.is_sorted_by(|a, b| a < b) && own.last().is_none_or(|&last| (last as usize) < num_sequences);
-    if !own.is_none_or(exist) {
-        return Err(PyValueError::new_err("expected ascending sequences of the chunk"));
-    }
-    let parsed: std::io::Result<_> = detached(py, || {
-        let file = &file.get().file;
-        let bytes = if memory_map { mapped(file, begin, size)? } else { FileBytes::read(file, begin, size)? };
-        Ok(pool.install(|| match most_samples {
-            None => cbf::parse(Bytes::of(bytes), num_sequences, &streams, own),
-            Some(most) => {
-                cbf::parse_documented(bytes.as_slice(), num_sequences, &streams, most, piece_size, Some(spare))
-            }
-        }))
-    })?;
-    Ok(match parsed.map_err(os_error)? {
-        Ok(parsed) => {
-            let lengths = parsed.lengths.into_pyarray(py);
-            (Some(Chunk { inner: parsed.chunk }), parsed.num_used, lengths, None)
-        }
-        Err(fault) => (None, 0, Vec::new().into_pyarray(py), Some(tuple(fault))),
-    })
-}
+/// The size of each sequence, and the number of samples of its longest stream.
+type SizeArrays<'py> = (Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>);
 
 /// A chunk, the first of its sequences, and the end of its sequences.
 type RunTuple = (Py<Chunk>, usize, usize);
@@ -114,13 +165,12 @@ fn selected(columns: Vec<(usize, bool)>) -> Vec<Selected> {
 /// The size of each sequence in a chunk of a file, and the number of samples of its longest stream, at least 1.
 /// `columns`: for each stream its number in the chunks, and true if it is written in double precision.
 #[pyfunction]
-#[allow(clippy::type_complexity)]
 pub(crate) fn cbf_sizes<'py>(
     py: Python<'py>,
     sequences: Vec<RunTuple>,
     columns: Vec<(usize, bool)>,
     is_documented: bool,
-) -> PyResult<(Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>)> {
+) -> PyResult<SizeArrays<'py>> {
     let selected = selected(columns);
     let written = written(&sequences, &selected)?;
     let (sizes, lengths) = detached(py, || cbf::sizes(&written, &selected, is_documented))?;
@@ -137,7 +187,7 @@ pub(crate) fn cbf_write(
     lengths: PyReadonlyArray1<'_, u32>,
     is_documented: bool,
     mut out: PyReadwriteArray1<'_, u8>,
-) -> PyResult<Option<FaultTuple>> {
+) -> PyResult<Option<CBFFault>> {
     let selected = selected(columns);
     let written = written(&sequences, &selected)?;
     let (lengths, out) = (lengths.as_slice()?, out.as_slice_mut()?);
@@ -148,5 +198,5 @@ pub(crate) fn cbf_write(
             cbf::write(&written, &selected, lengths, out)
         }
     });
-    Ok(result.err().map(tuple))
+    Ok(result.err().map(CBFFault::of))
 }

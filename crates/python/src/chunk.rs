@@ -17,13 +17,15 @@ pub(crate) struct Chunk {
     pub(crate) inner: chunk::Chunk,
 }
 
-/// A stream for `Chunk.from_columns`: sequence offsets, values, dimension and, if sparse, (sample offsets, indices).
-type ColumnArrays<'py> = (
-    PyReadonlyArray1<'py, u32>,
-    Bound<'py, PyAny>,
-    usize,
-    Option<(PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, i32>)>,
-);
+/// A stream for `Chunk.from_columns`, from the attributes of an object.
+#[derive(FromPyObject)]
+struct ColumnArrays<'py> {
+    sequence_offsets: PyReadonlyArray1<'py, u32>,
+    values: Bound<'py, PyAny>,
+    dim: usize,
+    /// Sample offsets and indices; none if the stream is dense.
+    sparse: Option<(PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, i32>)>,
+}
 
 #[pymethods]
 impl Chunk {
@@ -125,7 +127,8 @@ pub(crate) fn plain(chunk: &chunk::Chunk) -> PyResult<PlainChunk<'_>> {
     chunk.as_plain().ok_or_else(refused)
 }
 
-fn column_from_arrays((offsets, values, dim, sparse): ColumnArrays<'_>) -> PyResult<Column> {
+fn column_from_arrays(column: ColumnArrays<'_>) -> PyResult<Column> {
+    let ColumnArrays { sequence_offsets, values, dim, sparse } = column;
     let values: Values = of_any_type!(values, values => copied(values))?;
     let samples = match sparse {
         None => Samples::Dense { dim, values },
@@ -136,7 +139,7 @@ fn column_from_arrays((offsets, values, dim, sparse): ColumnArrays<'_>) -> PyRes
             values,
         },
     };
-    Ok(Column { sequence_offsets: copied(offsets.as_slice()?), samples })
+    Ok(Column { sequence_offsets: copied(sequence_offsets.as_slice()?), samples })
 }
 
 /// Values, sequence offsets and, if sparse, (sample offsets, indices).
@@ -147,26 +150,39 @@ pub(crate) type RaggedArrays<'py> =
 /// sequence's length.
 type SpreadArrays<'py> = (Vec<Bound<'py, PyAny>>, Option<(usize, usize, usize)>);
 
-/// Spread parts of sequences over `num_cells` dense samples, for each of the streams (number, dimension, type).
+/// Where sequences are in some chunks, from the attributes of an object.
+#[derive(FromPyObject)]
+pub(crate) struct Refs<'py> {
+    chunk_indices: PyReadonlyArray1<'py, u32>,
+    indices_in_chunk: PyReadonlyArray1<'py, u32>,
+}
+
+/// The parts of sequences in a truncated minibatch, from the attributes of an object.
+#[derive(FromPyObject)]
+pub(crate) struct PartArrays<'py> {
+    first_sample: PyReadonlyArray1<'py, i64>,
+    num_samples: PyReadonlyArray1<'py, i64>,
+    /// The samples that each whole sequence counts for.
+    lengths: PyReadonlyArray1<'py, u32>,
+}
+
+/// Spread parts of sequences over `num_cells` dense samples, for each of the streams (number, dimension, type). `cells`: the
+/// cell of the first sample of each part.
 #[pyfunction]
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn spread<'py>(
     py: Python<'py>,
     chunks: Vec<Py<Chunk>>,
-    places: PyReadonlyArray1<'py, u32>,
-    sequences: PyReadonlyArray1<'py, u32>,
-    first_samples: PyReadonlyArray1<'py, i64>,
-    num_samples: PyReadonlyArray1<'py, i64>,
+    refs: Refs<'py>,
+    parts: PartArrays<'py>,
     cells: PyReadonlyArray1<'py, i64>,
-    lengths: PyReadonlyArray1<'py, u32>,
     streams: Vec<(usize, usize, Number)>,
     num_cells: usize,
 ) -> PyResult<SpreadArrays<'py>> {
     let chunks: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
-    let (chunk_of, sequences) = (places.as_slice()?, sequences.as_slice()?);
+    let (chunk_of, sequences) = (refs.chunk_indices.as_slice()?, refs.indices_in_chunk.as_slice()?);
     let selection = Selection { chunk_of, sequences, parts: None };
-    let (firsts, counts) = (first_samples.as_slice()?.iter(), num_samples.as_slice()?.iter());
-    let cells = firsts.zip(counts).zip(cells.as_slice()?).zip(lengths.as_slice()?);
+    let (firsts, counts) = (parts.first_sample.as_slice()?.iter(), parts.num_samples.as_slice()?.iter());
+    let cells = firsts.zip(counts).zip(cells.as_slice()?).zip(parts.lengths.as_slice()?);
     let cells: Vec<Cell> = cells
         .map(|(((&first, &count), &cell), &length)| {
             let (first_sample, num_samples) = (u32::try_from(first)?, u32::try_from(count)?);

@@ -4,7 +4,7 @@ use crate::file::{TextArgument, TextSource};
 use crate::pool::{detached, pool};
 use cntkio_compressed::{self as compressed, Fault, Kind, Packed, ReadAt, Reader, SpareDecoders, Stream, Sums};
 use cntkio_core::{memory, text};
-use numpy::{IntoPyArray, PyReadonlyArray1, PyReadwriteArray1};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -141,17 +141,29 @@ impl CompressedStream {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).stream.is_between()
     }
 
-    /// Return and forget the access points: offsets in the text, places, ends of windows, and the windows.
-    fn take_points<'py>(&self, py: Python<'py>) -> [Bound<'py, PyAny>; 4] {
+    /// Return and forget the access points.
+    fn take_points(&self, py: Python<'_>) -> AccessPoints {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let points = std::mem::take(&mut inner.stream.points);
-        [
-            points.texts.into_pyarray(py).into_any(),
-            points.places.into_pyarray(py).into_any(),
-            points.window_ends.into_pyarray(py).into_any(),
-            points.windows.into_pyarray(py).into_any(),
-        ]
+        AccessPoints {
+            texts: points.texts.into_pyarray(py).unbind(),
+            places: points.places.into_pyarray(py).unbind(),
+            window_ends: points.window_ends.into_pyarray(py).unbind(),
+            windows: points.windows.into_pyarray(py).unbind(),
+        }
     }
+}
+
+/// Access points of compressed data.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct AccessPoints {
+    /// Their offsets in the text.
+    texts: Py<PyArray1<u64>>,
+    /// Their places in the compressed data.
+    places: Py<PyArray1<u64>>,
+    /// The ends of their windows, and the windows.
+    window_ends: Py<PyArray1<u64>>,
+    windows: Py<PyArray1<u8>>,
 }
 
 pyo3::create_exception!(
@@ -186,35 +198,36 @@ impl Decoders {
     }
 }
 
-/// Some segments of a compressed text: how it is compressed, what the compressed data are read from, offsets of the
-/// access points in the text, their places, bounds of windows, windows; see `cntkio_compressed::Packed`.
+/// Some segments of a compressed text, from the attributes of an object; see `cntkio_compressed::Packed`.
 #[derive(FromPyObject)]
-pub(crate) struct PackedText<'py>(
-    String,
-    TextArgument<'py>,
-    PyReadonlyArray1<'py, u64>,
-    PyReadonlyArray1<'py, u64>,
-    PyReadonlyArray1<'py, u64>,
-    PyReadonlyArray1<'py, u8>,
-    PyRef<'py, Decoders>,
-);
+pub(crate) struct PackedText<'py> {
+    compression: String,
+    /// The compressed data.
+    source: TextArgument<'py>,
+    /// The offsets of the access points in the text, and their places in the compressed data.
+    texts: PyReadonlyArray1<'py, u64>,
+    places: PyReadonlyArray1<'py, u64>,
+    window_bounds: PyReadonlyArray1<'py, u64>,
+    windows: PyReadonlyArray1<'py, u8>,
+    decoders: PyRef<'py, Decoders>,
+}
 
 impl PackedText<'_> {
     /// Call a function with the access points and a function that reads the compressed data.
     pub(crate) fn source(&self) -> PyResult<TextSource<'_>> {
-        self.1.source()
+        self.source.source()
     }
 
     pub(crate) fn packed<'a>(&'a self, read: ReadAt<'a>) -> PyResult<Packed<'a>> {
         Ok(Packed {
-            kind: kind(&self.0)?,
+            kind: kind(&self.compression)?,
             read,
-            texts: self.2.as_slice()?,
-            places: self.3.as_slice()?,
-            window_bounds: self.4.as_slice()?,
-            windows: self.5.as_slice()?,
-            spare: &self.6.spare,
-            sums: self.6.sums.as_ref(),
+            texts: self.texts.as_slice()?,
+            places: self.places.as_slice()?,
+            window_bounds: self.window_bounds.as_slice()?,
+            windows: self.windows.as_slice()?,
+            spare: &self.decoders.spare,
+            sums: self.decoders.sums.as_ref(),
         })
     }
 }

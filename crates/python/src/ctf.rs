@@ -15,6 +15,8 @@ use cntkio_core::text::{Packed as _, Text};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Size of the parts in which text is read: a part and its values fit a core's cache.
@@ -38,28 +40,42 @@ pub(crate) struct CTFScan {
 /// Offset of an id of 2^64 or more, and of a line of 4 GiB or more.
 type Refused = (Option<u64>, Option<u64>);
 
-/// Find the sequences of the lines that start in a part of an open file. `first` is the position of the file's first
-/// line, `share` the number of bytes that a thread scans at a time. Returns the sequences of each share, or none of them and
-/// where the text cannot be indexed.
+/// An area of a text, from the attributes of an object.
+#[derive(FromPyObject)]
+pub(crate) struct Area<'py> {
+    /// The text, or the part of it that has the area.
+    source: TextArgument<'py>,
+    /// The position of a line that begins at the area or before it.
+    first_line: usize,
+    begin: usize,
+    end: usize,
+    /// Bytes that a thread scans at a time.
+    share: usize,
+}
+
+impl Area<'_> {
+    fn range(&self, size: usize) -> Range<usize> {
+        self.begin.max(self.first_line)..self.end.min(size)
+    }
+}
+
+/// Find the sequences of the lines that start in an area. Returns the sequences of each share, or none of them and where
+/// the text cannot be indexed.
 #[pyfunction]
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn ctf_index(
     py: Python<'_>,
-    text: TextArgument<'_>,
-    first: usize,
-    part: (usize, usize),
+    area: Area<'_>,
     in_lines: bool,
     defining: Option<Vec<u8>>,
-    share: usize,
     num_threads: usize,
 ) -> PyResult<(Vec<CTFScan>, Refused)> {
-    let source = text.source()?;
+    let source = area.source.source()?;
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
     let text = Text { size: source.end() as usize, read: &read };
-    let part = part.0.max(first)..part.1.min(text.size);
+    let (part, first, share) = (area.range(text.size), area.first_line, area.share.max(1));
     let pool = pool(num_threads)?;
-    let index = || ctf::index(text, first, part, mode, defining.as_deref(), share.max(1));
+    let index = || ctf::index(text, first, part, mode, defining.as_deref(), share);
     Ok(match detached(py, || pool.install(index))? {
         Ok(shares) => (shares.into_iter().map(|share| as_arrays(py, share)).collect(), (None, None)),
         Err(Unindexed::Overflow(overflow)) => (Vec::new(), (Some(overflow.at), None)),
@@ -68,27 +84,26 @@ pub(crate) fn ctf_index(
     })
 }
 
-/// Find the samples of the lines of a svmlight text that start in a part of it, as `ctf_index` does. With `by_query`,
-/// neighbouring lines of a query are a sequence. Returns also the least and the largest index of a feature and the largest
-/// label, and, without sequences, the offset of a line without a query or of a line of 4 GiB or more.
+/// The least and the largest index of a feature, and the largest label.
+type SvmlightFacts = (u64, u64, u64);
+
+/// Find the samples of the lines of a svmlight text that start in an area, as `ctf_index` does. With `by_query`,
+/// neighbouring lines of a query are a sequence. Returns also facts about the samples and, without sequences, the offset of
+/// a line without a query or of a line of 4 GiB or more.
 #[pyfunction]
-#[allow(clippy::type_complexity)]
 pub(crate) fn svmlight_index(
     py: Python<'_>,
-    text: TextArgument<'_>,
-    first: usize,
-    part: (usize, usize),
+    area: Area<'_>,
     by_query: bool,
-    share: usize,
     num_threads: usize,
-) -> PyResult<(Vec<CTFScan>, (u64, u64, u64), Refused)> {
-    let source = text.source()?;
+) -> PyResult<(Vec<CTFScan>, SvmlightFacts, Refused)> {
+    let source = area.source.source()?;
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let mode = if by_query { Mode::Ids } else { Mode::Lines };
     let text = Text { size: source.end() as usize, read: &read };
-    let part = part.0.max(first)..part.1.min(text.size);
+    let (part, first, share) = (area.range(text.size), area.first_line, area.share.max(1));
     let pool = pool(num_threads)?;
-    let index = || svmlight::index(text, first, part, mode, share.max(1));
+    let index = || svmlight::index(text, first, part, mode, share);
     Ok(match detached(py, || pool.install(index))? {
         Ok((shares, Facts { least_index, largest_index, largest_label })) => {
             let scans = shares.into_iter().map(|share| as_arrays(py, share)).collect();
@@ -145,24 +160,44 @@ pub(crate) struct CTFSchema {
     inner: Schema,
 }
 
+/// A stream of a text, from the attributes of an object.
+#[derive(FromPyObject)]
+struct StreamSchema {
+    /// Its name in the file.
+    alias: Vec<u8>,
+    is_sparse: bool,
+    dim: usize,
+    /// The type of its values: floats, or in a svmlight text any.
+    number: Number,
+}
+
+/// What the parser notes for observers, from the attributes of an object.
+#[derive(FromPyObject, Default)]
+struct Notes {
+    /// True if findings are kept that cost time.
+    keeps_findings: bool,
+    unknown_names: bool,
+}
+
 #[pymethods]
 impl CTFSchema {
-    /// `streams`: name in the file, whether it is sparse, dimension, type of the values: floats, or in a svmlight text any.
     /// `svmlight`: the index of the first feature, whether queries are a stream, and whether larger features are errors.
     #[new]
-    #[pyo3(signature = (streams, *, defining=None, has_words=false, is_compact=false, is_subset=false, keeps_findings=false, notes_unknown_names=false, svmlight=None))]
-    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (streams, *, defining=None, has_words=false, is_compact=false, is_subset=false, notes=None, svmlight=None))]
     fn new(
-        streams: Vec<(Vec<u8>, bool, usize, Number)>,
+        streams: Vec<StreamSchema>,
         defining: Option<usize>,
         has_words: bool,
         is_compact: bool,
         is_subset: bool,
-        keeps_findings: bool,
-        notes_unknown_names: bool,
+        notes: Option<Notes>,
         svmlight: Option<(u32, bool, bool)>,
     ) -> PyResult<CTFSchema> {
-        let stream = |(name, is_sparse, dim, Number(number))| Stream { name, is_sparse, dim, number };
+        let stream = |stream: StreamSchema| {
+            let StreamSchema { alias, is_sparse, dim, number: Number(number) } = stream;
+            Stream { name: alias, is_sparse, dim, number }
+        };
+        let Notes { keeps_findings, unknown_names } = notes.unwrap_or_default();
         let streams: Vec<Stream> = streams.into_iter().map(stream).collect();
         if svmlight.is_none()
             && !streams.iter().all(|stream| matches!(stream.number, NumberType::F32 | NumberType::F64))
@@ -179,33 +214,47 @@ impl CTFSchema {
                 is_compact,
                 is_subset,
                 keeps_findings,
-                notes_unknown_names,
+                notes_unknown_names: unknown_names,
                 svmlight,
             },
         })
     }
 }
 
-/// Number of lines before the first word; the words padded with zeros to a common width, and that width; start and
-/// number of lines of each sequence; offset of a NUL byte in a word, and no sequences then.
-type WordScanArrays<'py> =
-    (u32, (Bound<'py, PyArray1<u8>>, usize), Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>, Option<usize>);
+/// The sequences of a block whose ids are words.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct CTFWordScan {
+    /// Number of lines before the first word.
+    num_head_lines: u32,
+    /// The words padded with zeros to a common width, and that width.
+    words: (Py<PyArray1<u8>>, usize),
+    /// Start and number of lines of each sequence.
+    starts: Py<PyArray1<u64>>,
+    lengths: Py<PyArray1<u32>>,
+    /// Offset of a NUL byte in a word, and no sequences then.
+    nul: Option<usize>,
+}
 
 /// Find the sequences that start in a block of whole lines, whose ids are words.
 #[pyfunction]
-pub(crate) fn ctf_scan_words<'py>(
-    py: Python<'py>,
-    block: PyReadonlyArray1<'py, u8>,
+pub(crate) fn ctf_scan_words(
+    py: Python<'_>,
+    block: PyReadonlyArray1<'_, u8>,
     defining: Option<Vec<u8>>,
-) -> PyResult<WordScanArrays<'py>> {
+) -> PyResult<CTFWordScan> {
     let block = block.as_slice()?;
     let (scan, nul) = match detached(py, || ctf::scan_words(block, defining.as_deref()))? {
         Ok(scan) => (scan, None),
         Err(NulInWord(at)) => (ctf::WordScan::default(), Some(at)),
     };
     let (words, width) = detached(py, || padded(&scan.words, &scan.word_ends))?;
-    let words = (words.into_pyarray(py), width);
-    Ok((scan.head_lines, words, scan.starts.into_pyarray(py), scan.lines.into_pyarray(py), nul))
+    Ok(CTFWordScan {
+        num_head_lines: scan.head_lines,
+        words: (words.into_pyarray(py).unbind(), width),
+        starts: scan.starts.into_pyarray(py).unbind(),
+        lengths: scan.lines.into_pyarray(py).unbind(),
+        nul,
+    })
 }
 
 /// Starts of sequences, of 32 or 64 bits, that are replaced.
@@ -215,9 +264,17 @@ pub(crate) enum StartsToPlace<'py> {
     Long(PyReadwriteArray1<'py, u64>),
 }
 
-/// The first sequence of each chunk, its first byte, the ends of chunks, and the first byte and the end of the last.
-type BegunTuple<'py> =
-    (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Option<(u64, u64)>);
+/// The chunks that begin in a part of a text.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct CTFBegun {
+    /// The first sequence of each chunk, and its first byte.
+    firsts: Py<PyArray1<i64>>,
+    begins: Py<PyArray1<u64>>,
+    /// The ends of chunks that end in the part.
+    ends: Py<PyArray1<u64>>,
+    /// The first byte and the end of the last chunk.
+    open: Option<(u64, u64)>,
+}
 
 /// Group the sequences of a part of a text into chunks; see `cntkio_core::ctf::place`.
 #[pyfunction]
@@ -229,7 +286,7 @@ pub(crate) fn ctf_place<'py>(
     end: u64,
     limit: u64,
     open: Option<(u64, u64)>,
-) -> PyResult<BegunTuple<'py>> {
+) -> PyResult<CTFBegun> {
     let sizes = sizes.as_ref().map(|sizes| sizes.as_slice()).transpose()?;
     let mut open = open.map(|(begin, end)| ctf::Open { begin, end });
     let begun = match &mut starts {
@@ -242,9 +299,12 @@ pub(crate) fn ctf_place<'py>(
             detached(py, || ctf::place(begin, starts, sizes, end, limit, &mut open))?
         }
     };
-    let (firsts, begins, ends) = (begun.firsts, begun.begins, begun.ends);
-    let open = open.map(|open| (open.begin, open.end));
-    Ok((firsts.into_pyarray(py), begins.into_pyarray(py), ends.into_pyarray(py), open))
+    Ok(CTFBegun {
+        firsts: begun.firsts.into_pyarray(py).unbind(),
+        begins: begun.begins.into_pyarray(py).unbind(),
+        ends: begun.ends.into_pyarray(py).unbind(),
+        open: open.map(|open| (open.begin, open.end)),
+    })
 }
 
 /// True if no two keys are the same.
@@ -302,8 +362,27 @@ impl ChunkText<'_> {
     }
 }
 
-/// Kind, offset in the text, sequence, stream or None, and the number in the text.
-type FindingTuple = (u8, usize, usize, Option<usize>, u64);
+/// An error or a warning.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+#[derive(Clone)]
+pub(crate) struct CTFFinding {
+    /// Index in `CTF_KINDS`.
+    kind: u8,
+    /// Offset, counted from the first byte of the chunk.
+    offset: usize,
+    /// Sequence, counted from the first one that was parsed.
+    sequence: usize,
+    stream: Option<usize>,
+    /// The number that was counted or read.
+    found: u64,
+}
+
+impl CTFFinding {
+    fn of(finding: &Finding) -> CTFFinding {
+        let &Finding { kind, at, sequence, stream, found } = finding;
+        CTFFinding { kind: kind as u8, offset: at, sequence, stream, found }
+    }
+}
 
 /// The extents of sequences in a text of `size` bytes; None if one lies outside it, or if their numbers differ.
 fn extents(
@@ -329,29 +408,57 @@ fn extents(
     Some(extents)
 }
 
-/// Parse the text of a chunk's sequences, which are between `begin` and `end`. Their starts count from `begin`. Without
-/// sizes each sequence ends where the next one starts. Text between sequences is read if it is at most `gap_size` long.
-///
-/// Returns the chunk, the number of findings of each kind, the first findings of each kind, and the error that exceeded
-/// the budget, if there is one.
+/// The places of a chunk's sequences, from the attributes of an object.
+#[derive(FromPyObject)]
+pub(crate) struct ChunkPlaces<'py> {
+    /// All sequences are between these bytes.
+    begin: u64,
+    end: u64,
+    /// The starts of sequences count from `begin`.
+    starts: Starts<'py>,
+    /// Without sizes each sequence ends where the next one starts.
+    sizes: Option<PyReadonlyArray1<'py, u32>>,
+}
+
+/// How a chunk is parsed, from the attributes of an object.
+#[derive(FromPyObject)]
+pub(crate) struct ParseRules {
+    /// The most errors.
+    budget: u64,
+    /// True if warnings are errors.
+    is_strict: bool,
+    num_threads: usize,
+    /// Bytes that a thread parses at a time.
+    piece_size: usize,
+    /// Text between sequences is read if it is at most this long.
+    gap_size: usize,
+}
+
+/// A chunk, and the findings in its text.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct CTFChunk {
+    chunk: Py<Chunk>,
+    /// The number of findings of each kind.
+    counts: Vec<u64>,
+    /// The first findings of each kind.
+    first: Vec<CTFFinding>,
+    /// The error that exceeded the budget, if there is one.
+    last_straw: Option<CTFFinding>,
+}
+
+/// Parse the text of a chunk's sequences.
 #[pyfunction]
-#[allow(clippy::too_many_arguments, clippy::type_complexity)]
 pub(crate) fn ctf_parse(
     py: Python<'_>,
     text: ChunkText<'_>,
-    begin: u64,
-    end: u64,
-    starts: Starts<'_>,
-    sizes: Option<PyReadonlyArray1<'_, u32>>,
+    places: ChunkPlaces<'_>,
     lengths: LengthsArray<'_>,
     schema: &CTFSchema,
-    budget: u64,
-    is_strict: bool,
-    num_threads: usize,
-    piece_size: usize,
-    gap_size: usize,
+    rules: ParseRules,
     spare: Option<&Spare>,
-) -> PyResult<(Chunk, Vec<u64>, Vec<FindingTuple>, Option<FindingTuple>)> {
+) -> PyResult<CTFChunk> {
+    let ChunkPlaces { begin, end, starts, sizes } = places;
+    let ParseRules { budget, is_strict, num_threads, piece_size, gap_size } = rules;
     let (short, long) = match &starts {
         Starts::Short(starts) => (starts.as_slice()?, &[][..]),
         Starts::Long(starts) => (&[][..], starts.as_slice()?),
@@ -391,10 +498,12 @@ pub(crate) fn ctf_parse(
     })?;
     let parsed = parsed.ok_or_else(|| PyValueError::new_err("a sequence lies outside the text"))?;
     let (chunk, findings) = parsed.map_err(read_error)?;
-    let tuple = |found: &Finding| (found.kind as u8, found.at, found.sequence, found.stream, found.found);
-    let first = findings.first.iter().map(tuple).collect();
-    let last_straw = findings.last_straw.as_ref().map(tuple);
-    Ok((Chunk { inner: chunk }, findings.counts.to_vec(), first, last_straw))
+    Ok(CTFChunk {
+        chunk: Py::new(py, Chunk { inner: chunk })?,
+        counts: findings.counts.to_vec(),
+        first: findings.first.iter().map(CTFFinding::of).collect(),
+        last_straw: findings.last_straw.as_ref().map(CTFFinding::of),
+    })
 }
 
 /// The offsets where the chunks of a file begin, of at most `chunk_size_in_bytes` each, and the end of the last chunk. Only
@@ -418,20 +527,28 @@ pub(crate) fn ctf_chunk_borders(
 /// The scans of a chunk's pieces, and the chunk.
 type IndexedTuple = (Vec<CTFScan>, Chunk);
 
+/// The pass that indexes and parses, from the attributes of an object.
+#[derive(FromPyObject)]
+pub(crate) struct FirstPass {
+    /// Memory for the chunks.
+    spare: Py<Spare>,
+    /// A byte; chunks that contain it are not parsed.
+    excluded: Option<u8>,
+    /// Bytes that a thread reads, indexes and parses at a time.
+    part_size: usize,
+}
+
 /// Index and parse the chunks between borders of a file in one pass. A chunk with an error, a warning or the excluded
 /// byte is None.
 #[pyfunction]
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn ctf_index_chunks(
     py: Python<'_>,
     text: TextArgument<'_>,
     borders: Vec<usize>,
     in_lines: bool,
     schema: &CTFSchema,
+    first_pass: FirstPass,
     num_threads: usize,
-    part_size: usize,
-    spare: &Spare,
-    excluded: Option<u8>,
 ) -> PyResult<Vec<Option<IndexedTuple>>> {
     let source = text.source()?;
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
@@ -439,11 +556,12 @@ pub(crate) fn ctf_index_chunks(
     if borders.windows(2).any(|pair| pair[0] > pair[1]) {
         return Err(PyValueError::new_err("borders that do not ascend"));
     }
-    let (pool, spare, schema) = (pool(num_threads)?, &spare.pool, &schema.inner);
+    let (pool, spare, schema) = (pool(num_threads)?, &first_pass.spare.get().pool, &schema.inner);
     if schema.defining.is_some() || schema.has_words {
         return Err(PyValueError::new_err("only text of numbered sequences is indexed and parsed in one pass"));
     }
     let text = Text { size: source.end() as usize, read: &read };
+    let FirstPass { part_size, excluded, .. } = first_pass;
     let pass = Pass { text, mode, schema, part_size: part_size.max(1), pool: Some(spare), excluded };
     let indexed = detached(py, || pool.install(|| ctf::index_chunks(pass, &borders, num_threads)))??;
     let indexed = indexed.into_iter().map(|indexed| {
@@ -453,18 +571,33 @@ pub(crate) fn ctf_index_chunks(
     Ok(indexed.collect())
 }
 
-/// Name, samples, plain values, indexed values, most values in a sample, largest index, numbers of values, magnitudes
-/// of indices, offset of the largest.
-type SeenTuple = (Vec<u8>, u64, u64, u64, u64, u64, Vec<(u64, u64)>, [u64; 32], usize);
+/// Statistics of the samples of a name.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct CTFSeen {
+    name: Py<PyBytes>,
+    num_samples: u64,
+    /// Numbers of values without and with an index.
+    num_plain: u64,
+    num_indexed: u64,
+    /// Most values in a sample.
+    most_values: u64,
+    largest_index: u64,
+    /// Numbers of values of samples without indices, each with its number of samples.
+    sizes: Vec<(u64, u64)>,
+    /// The item k counts indices of 2k and 2k + 1 bits.
+    magnitudes: [u64; 32],
+    /// Offset of the largest index.
+    largest_at: usize,
+}
 
 /// Statistics of the samples in a block of whole lines, by name; None if there are too many names.
 #[pyfunction]
-pub(crate) fn ctf_infer(py: Python<'_>, block: PyReadonlyArray1<'_, u8>) -> PyResult<Option<Vec<SeenTuple>>> {
+pub(crate) fn ctf_infer(py: Python<'_>, block: PyReadonlyArray1<'_, u8>) -> PyResult<Option<Vec<CTFSeen>>> {
     let block = block.as_slice()?;
-    let tuple = |seen: ctf::Seen| {
+    let as_seen = |seen: ctf::Seen| {
         let ctf::Seen { name, num_samples, num_plain, num_indexed, most_values, largest_index, sizes, .. } = seen;
-        let (magnitudes, at) = (seen.magnitudes, seen.largest_at);
-        (name, num_samples, num_plain, num_indexed, most_values, largest_index, sizes, magnitudes, at)
+        let (name, magnitudes, largest_at) = (PyBytes::new(py, &name).unbind(), seen.magnitudes, seen.largest_at);
+        CTFSeen { name, num_samples, num_plain, num_indexed, most_values, largest_index, sizes, magnitudes, largest_at }
     };
-    Ok(detached(py, || ctf::infer(block))?.map(|all| all.into_iter().map(tuple).collect()))
+    Ok(detached(py, || ctf::infer(block))?.map(|all| all.into_iter().map(as_seen).collect()))
 }

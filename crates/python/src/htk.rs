@@ -103,12 +103,27 @@ pub(crate) fn rolling_order(
     Ok(detached(py, || timeline::rolling_order(num_frames, window, seed))?.into_pyarray(py))
 }
 
-/// The chunks of sequences, each once, in the order of their first sequences; the number of each chunk's first
-/// sequence; for each sequence the position of its chunk in that list, and its number in the chunk.
-pub(crate) type PlaceArrays<'py> = (Vec<u64>, Vec<usize>, Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u32>>);
+/// The chunks of sequences, and where in them the sequences are.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct ChunkRefs {
+    /// The chunks, each once, in the order of their first sequences.
+    chunk_ids: Vec<u64>,
+    /// The number of each chunk's first sequence.
+    firsts: Vec<usize>,
+    /// For each sequence the position of its chunk in `chunk_ids`, and its number in the chunk.
+    chunk_indices: Py<PyArray1<u32>>,
+    indices_in_chunk: Py<PyArray1<u32>>,
+}
 
-pub(crate) fn place_arrays(py: Python<'_>, found: find::ChunksOf) -> PlaceArrays<'_> {
-    (found.chunks, found.firsts, found.chunk_of.into_pyarray(py), found.numbers.into_pyarray(py))
+impl ChunkRefs {
+    pub(crate) fn of(py: Python<'_>, found: find::ChunksOf) -> ChunkRefs {
+        ChunkRefs {
+            chunk_ids: found.chunks,
+            firsts: found.firsts,
+            chunk_indices: found.chunk_of.into_pyarray(py).unbind(),
+            indices_in_chunk: found.numbers.into_pyarray(py).unbind(),
+        }
+    }
 }
 
 fn not_there() -> PyErr {
@@ -122,11 +137,11 @@ pub(crate) fn find_chunks<'py>(
     sequences: PyReadonlyArray1<'py, i64>,
     partners: Option<PyReadonlyArray1<'py, u32>>,
     chunk_starts: PyReadonlyArray1<'py, i64>,
-) -> PyResult<PlaceArrays<'py>> {
+) -> PyResult<ChunkRefs> {
     let partners = partners.as_ref().map(|partners| partners.as_slice()).transpose()?;
     let (sequences, chunk_starts) = (sequences.as_slice()?, chunk_starts.as_slice()?);
     let found = attached(|| find::chunks_of(sequences, partners, chunk_starts))?.ok_or_else(not_there)?;
-    Ok(place_arrays(py, found))
+    Ok(ChunkRefs::of(py, found))
 }
 
 /// Number of frames from which on releasing the interpreter's lock is worth the cost of acquiring it again.
@@ -139,7 +154,7 @@ pub(crate) struct FrameFinder {
 }
 
 /// The utterance of each frame, the frame's number in the utterance, and for each corpus the result of `find_chunks`.
-type FrameArrays<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u32>>, Vec<PlaceArrays<'py>>);
+type FoundFrames<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u32>>, Vec<ChunkRefs>);
 
 #[pymethods]
 impl FrameFinder {
@@ -160,12 +175,12 @@ impl FrameFinder {
     }
 
     /// Find frames.
-    fn find<'py>(&self, py: Python<'py>, frames: PyReadonlyArray1<'py, i64>) -> PyResult<FrameArrays<'py>> {
+    fn find<'py>(&self, py: Python<'py>, frames: PyReadonlyArray1<'py, i64>) -> PyResult<FoundFrames<'py>> {
         let frames = frames.as_slice()?;
         let find = || self.inner.find(frames);
         let found =
             if frames.len() < WORTH_UNLOCKING { attached(find)? } else { detached(py, find)? }.ok_or_else(not_there)?;
-        let places = found.chunks.into_iter().map(|chunks| place_arrays(py, chunks)).collect();
+        let places = found.chunks.into_iter().map(|chunks| ChunkRefs::of(py, chunks)).collect();
         Ok((found.utterances.into_pyarray(py), found.frames.into_pyarray(py), places))
     }
 }
@@ -263,21 +278,28 @@ impl FileBytes {
     }
 }
 
-/// A chunk of frames in their encoding. The chunk takes the bytes, so `bytes` is empty afterwards.
+/// The frames of utterances in their encoding, from the attributes of an object.
+#[derive(FromPyObject)]
+pub(crate) struct FrameArrays<'py> {
+    bytes: Py<FileBytes>,
+    /// For each utterance its block, its encoding, and its offset in the block.
+    block_of: PyReadonlyArray1<'py, u32>,
+    encoding_of: PyReadonlyArray1<'py, u32>,
+    offsets: PyReadonlyArray1<'py, u64>,
+    encodings: Vec<EncodingArrays<'py>>,
+}
+
+/// A chunk of frames in their encoding, with windows of `context` frames before and after each. The chunk takes the bytes,
+/// so those of `frames` are empty afterwards.
 #[pyfunction]
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn frames_chunk(
-    bytes: &FileBytes,
-    block_of: PyReadonlyArray1<'_, u32>,
-    encodings: Vec<EncodingArrays<'_>>,
-    encoding_of: PyReadonlyArray1<'_, u32>,
-    at: PyReadonlyArray1<'_, u64>,
+    frames: FrameArrays<'_>,
     lengths: PyReadonlyArray1<'_, u32>,
     frame_dim: usize,
-    left: usize,
-    right: usize,
+    context: (usize, usize),
     is_broadcast: bool,
 ) -> PyResult<Chunk> {
+    let FrameArrays { bytes, block_of, encoding_of, offsets, encodings } = frames;
     let encodings = encodings.into_iter().map(|(is_big_endian, scales)| {
         let scales = match scales {
             Some((a, b)) => Some((copied(a.as_slice()?), copied(b.as_slice()?))),
@@ -285,9 +307,9 @@ pub(crate) fn frames_chunk(
         };
         Ok(Encoding { is_big_endian, scales })
     });
-    let starts = block_of.as_slice()?.iter().zip(encoding_of.as_slice()?).zip(at.as_slice()?);
+    let starts = block_of.as_slice()?.iter().zip(encoding_of.as_slice()?).zip(offsets.as_slice()?);
     let start = |((&block, &encoding), &at): ((&u32, &u32), &u64)| FrameStart { block, encoding, offset: at as usize };
-    let (read, shown) = bytes.take();
+    let ((read, shown), (left, right)) = (bytes.get().take(), context);
     let frames = Frames {
         frame_dim,
         left,
@@ -302,7 +324,6 @@ pub(crate) fn frames_chunk(
 
 /// A chunk of runs of classes. `targets`: the dimension, and the vectors of all classes with one byte for each value.
 #[pyfunction]
-#[allow(clippy::too_many_arguments)]
 #[pyo3(signature = (lengths, offsets, starts, classes, dim, marks_starts, targets=None))]
 pub(crate) fn runs_chunk(
     lengths: PyReadonlyArray1<'_, u32>,
@@ -390,19 +411,19 @@ fn label_arrays(py: Python<'_>, labels: Labels) -> MLFLabels {
     }
 }
 
-/// Read the entries of an open file, given as number and size. `counts_time`: None if the rows determine the unit.
+/// Read the entries of an open file, given as number and size. `times`: whether rows count time, or None if the rows
+/// determine that, and the duration of a frame.
 #[pyfunction]
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn mlf_scan(
     py: Python<'_>,
     file: (FileNumber, usize),
     is_compatible: bool,
-    counts_time: Option<bool>,
-    frame_period: f64,
+    times: (Option<bool>, f64),
     names: Option<Vec<PyBackedBytes>>,
     dim: u32,
     num_threads: usize,
 ) -> PyResult<MLFLabels> {
+    let (counts_time, frame_period) = times;
     let unit = match counts_time {
         None => Unit::Auto,
         Some(true) => Unit::Time,

@@ -2,49 +2,74 @@
 
 use crate::chunk::{Chunk, plain};
 use crate::file::{TextArgument, os_error};
-use crate::htk::{FileBytes, Rows, rows};
+use crate::htk::{FileBytes, rows};
 use crate::pool::{attached, detached, pool};
 use cntkio_core::kaldi::{self, Broken, Kind, LineError, List, Object, Wanted};
 use cntkio_core::memory::{collected, reserve, resize, with_room};
 use cntkio_core::text::Text;
 use cntkio_memory::huge_pages::advise_for;
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList};
 
-/// Objects of an archive: kinds as indices in `KALDI_KINDS`, rows, columns, and begins and ends of their values.
-type ObjectArrays<'py> = (
-    Bound<'py, PyArray1<u8>>,
-    Bound<'py, PyArray1<u32>>,
-    Bound<'py, PyArray1<u32>>,
-    Bound<'py, PyArray1<u64>>,
-    Bound<'py, PyArray1<u64>>,
-);
-/// Columns of objects, as arguments.
-type ObjectColumns<'py> = (
-    PyReadonlyArray1<'py, u8>,
-    PyReadonlyArray1<'py, u32>,
-    PyReadonlyArray1<'py, u32>,
-    PyReadonlyArray1<'py, u64>,
-    PyReadonlyArray1<'py, u64>,
-);
+/// Objects of an archive.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct KaldiObjects {
+    /// Kinds as indices in `KALDI_KINDS`.
+    kinds: Py<PyArray1<u8>>,
+    rows: Py<PyArray1<u32>>,
+    cols: Py<PyArray1<u32>>,
+    /// Begins and ends of their values.
+    begins: Py<PyArray1<u64>>,
+    ends: Py<PyArray1<u64>>,
+}
+
+#[pymethods]
+impl KaldiObjects {
+    #[new]
+    fn new(
+        kinds: Py<PyArray1<u8>>,
+        rows: Py<PyArray1<u32>>,
+        cols: Py<PyArray1<u32>>,
+        begins: Py<PyArray1<u64>>,
+        ends: Py<PyArray1<u64>>,
+    ) -> KaldiObjects {
+        KaldiObjects { kinds, rows, cols, begins, ends }
+    }
+}
+
 /// The byte of a fault, and its index in `KALDI_FAULTS`.
 type FaultNumbers = Option<(usize, u8)>;
 /// The object with a fault, and the fault.
 type FaultOfObject = Option<(usize, usize, u8)>;
 
-fn arrays<'py>(py: Python<'py>, objects: &[Object]) -> PyResult<ObjectArrays<'py>> {
-    attached(|| {
-        (
-            collected(objects.iter().map(|object| object.kind as u8)).into_pyarray(py),
-            collected(objects.iter().map(|object| object.rows)).into_pyarray(py),
-            collected(objects.iter().map(|object| object.cols)).into_pyarray(py),
-            collected(objects.iter().map(|object| object.begin as u64)).into_pyarray(py),
-            collected(objects.iter().map(|object| object.end as u64)).into_pyarray(py),
-        )
-    })
+impl KaldiObjects {
+    fn of(py: Python<'_>, objects: &[Object]) -> PyResult<KaldiObjects> {
+        let objects = || objects.iter();
+        attached(|| KaldiObjects {
+            kinds: collected(objects().map(|object| object.kind as u8)).into_pyarray(py).unbind(),
+            rows: collected(objects().map(|object| object.rows)).into_pyarray(py).unbind(),
+            cols: collected(objects().map(|object| object.cols)).into_pyarray(py).unbind(),
+            begins: collected(objects().map(|object| object.begin as u64)).into_pyarray(py).unbind(),
+            ends: collected(objects().map(|object| object.end as u64)).into_pyarray(py).unbind(),
+        })
+    }
+
+    fn objects(&self, py: Python<'_>) -> PyResult<Vec<Object>> {
+        let (kinds, begins, ends) = (self.kinds.bind(py), self.begins.bind(py), self.ends.bind(py));
+        let (kinds, begins, ends) = (kinds.readonly(), begins.readonly(), ends.readonly());
+        let (rows, cols) = (self.rows.bind(py).readonly(), self.cols.bind(py).readonly());
+        let (kinds, rows, cols) = (kinds.as_slice()?, rows.as_slice()?, cols.as_slice()?);
+        let bounds = begins.as_slice()?.iter().zip(ends.as_slice()?);
+        let mut objects = attached(|| with_room(kinds.len()))?;
+        for (((&kind, &rows), &cols), (&begin, &end)) in kinds.iter().zip(rows).zip(cols).zip(bounds) {
+            let kind = *Kind::ALL.get(kind as usize).ok_or_else(|| PyValueError::new_err("not a kind of object"))?;
+            objects.push(Object { kind, rows, cols, begin: begin as usize, end: end as usize });
+        }
+        Ok(objects)
+    }
 }
 
 fn numbers(fault: Option<Broken>) -> FaultNumbers {
@@ -55,50 +80,49 @@ fn numbers_of_object(fault: Option<(usize, Broken)>) -> FaultOfObject {
     fault.map(|(object, fault)| (object, fault.at, fault.fault as u8))
 }
 
-/// The objects that arrays describe.
-fn objects_of(columns: &ObjectColumns<'_>) -> PyResult<Vec<Object>> {
-    let (kinds, rows, cols) = (columns.0.as_slice()?, columns.1.as_slice()?, columns.2.as_slice()?);
-    let (begins, ends) = (columns.3.as_slice()?, columns.4.as_slice()?);
-    let mut objects = attached(|| with_room(kinds.len()))?;
-    for (((&kind, &rows), &cols), (&begin, &end)) in kinds.iter().zip(rows).zip(cols).zip(begins.iter().zip(ends)) {
-        let kind = *Kind::ALL.get(kind as usize).ok_or_else(|| PyValueError::new_err("not a kind of object"))?;
-        objects.push(Object { kind, rows, cols, begin: begin as usize, end: end as usize });
-    }
-    Ok(objects)
+/// Objects of an archive, one after the other.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct KaldiScan {
+    /// Keys padded with zeros, and the width of a key.
+    keys: (Py<PyArray1<u8>>, usize),
+    offsets: Py<PyArray1<u64>>,
+    objects: Py<KaldiObjects>,
+    /// The byte after the last object.
+    next: usize,
+    /// The fault that ends the pass.
+    fault: FaultNumbers,
 }
 
 /// Find the objects of an archive of `total` bytes that begin from `begin` on, in the text or the part of it.
-///
-/// Returns keys, offsets, objects, the byte after the last object, and the fault that ends the pass.
 #[pyfunction]
-#[allow(clippy::type_complexity)]
-pub(crate) fn kaldi_scan<'py>(
-    py: Python<'py>,
-    text: TextArgument<'py>,
-    begin: usize,
-    total: usize,
-) -> PyResult<(Rows<'py>, Bound<'py, PyArray1<u64>>, ObjectArrays<'py>, usize, FaultNumbers)> {
+pub(crate) fn kaldi_scan(py: Python<'_>, text: TextArgument<'_>, begin: usize, total: usize) -> PyResult<KaldiScan> {
     let source = text.source()?;
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let text = Text { size: source.end() as usize, read: &read };
     let (scan, fault) = detached(py, || kaldi::scan(text, begin, total))?.map_err(os_error)?;
-    let keys = rows(py, &scan.keys, &scan.key_ends);
-    Ok((keys, scan.offsets.into_pyarray(py), arrays(py, &scan.objects)?, scan.next, numbers(fault)))
+    let (keys, width) = rows(py, &scan.keys, &scan.key_ends);
+    Ok(KaldiScan {
+        keys: (keys.unbind(), width),
+        offsets: scan.offsets.into_pyarray(py).unbind(),
+        objects: Py::new(py, KaldiObjects::of(py, &scan.objects)?)?,
+        next: scan.next,
+        fault: numbers(fault),
+    })
 }
 
 /// Read the headers of objects at offsets. Returns the objects that the part of the text has, and the next one's fault.
 #[pyfunction]
-pub(crate) fn kaldi_objects<'py>(
-    py: Python<'py>,
-    text: TextArgument<'py>,
-    offsets: PyReadonlyArray1<'py, u64>,
+pub(crate) fn kaldi_objects(
+    py: Python<'_>,
+    text: TextArgument<'_>,
+    offsets: PyReadonlyArray1<'_, u64>,
     total: usize,
-) -> PyResult<(ObjectArrays<'py>, FaultNumbers)> {
+) -> PyResult<(KaldiObjects, FaultNumbers)> {
     let (source, offsets) = (text.source()?, offsets.as_slice()?);
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let text = Text { size: source.end() as usize, read: &read };
     let (objects, fault) = detached(py, || kaldi::objects(text, offsets, total))?.map_err(os_error)?;
-    Ok((arrays(py, &objects)?, numbers(fault)))
+    Ok((KaldiObjects::of(py, &objects)?, numbers(fault)))
 }
 
 /// Read rows of objects: for each its first row, number of rows and first column, and of all `num_cols` columns.
@@ -106,11 +130,10 @@ pub(crate) fn kaldi_objects<'py>(
 /// Appends the values in single precision to `bytes`; without it, returns them in double precision. Returns also the
 /// first object with a fault.
 #[pyfunction]
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn kaldi_read<'py>(
     py: Python<'py>,
     text: TextArgument<'py>,
-    objects: ObjectColumns<'py>,
+    objects: &KaldiObjects,
     parts: (PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>),
     num_cols: usize,
     bytes: Option<&FileBytes>,
@@ -119,7 +142,7 @@ pub(crate) fn kaldi_read<'py>(
     let source = text.source()?;
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let text = Text { size: source.end() as usize, read: &read };
-    let objects = objects_of(&objects)?;
+    let objects = objects.objects(py)?;
     let (first_rows, num_rows, first_cols) = (parts.0.as_slice()?, parts.1.as_slice()?, parts.2.as_slice()?);
     if [first_rows.len(), num_rows.len(), first_cols.len()] != [objects.len(); 3] {
         return Err(PyValueError::new_err("parts that do not fit the objects"));
@@ -164,12 +187,12 @@ pub(crate) fn kaldi_read<'py>(
 pub(crate) fn kaldi_integers<'py>(
     py: Python<'py>,
     text: TextArgument<'py>,
-    objects: ObjectColumns<'py>,
+    objects: &KaldiObjects,
 ) -> PyResult<(Bound<'py, PyArray1<i32>>, FaultOfObject)> {
     let source = text.source()?;
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let text = Text { size: source.end() as usize, read: &read };
-    let objects = objects_of(&objects)?;
+    let objects = objects.objects(py)?;
     let num_values = objects.iter().map(|object| object.rows as usize).sum();
     let mut values = Vec::new();
     let read = || {

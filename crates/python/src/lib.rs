@@ -44,7 +44,7 @@ mod _core {
     use super::release_kept_memory;
 
     #[pymodule_export]
-    use super::cbf::{BinaryFile, cbf_read, cbf_sizes, cbf_write};
+    use super::cbf::{BinaryFile, CBFChunk, CBFFault, cbf_sizes, cbf_write};
 
     #[pymodule_export]
     use super::check_sums::{of_array, of_file, read};
@@ -53,19 +53,22 @@ mod _core {
     use super::chunk::{Chunk, pad, spread};
 
     #[pymodule_export]
-    use super::compressed::{CompressedStream, DamagedDataError, Decoders, FrameSums, decompress, zstd_frame};
+    use super::compressed::{
+        AccessPoints, CompressedStream, DamagedDataError, Decoders, FrameSums, decompress, zstd_frame,
+    };
 
     #[pymodule_export]
     use super::ctf::{
-        CTFScan, CTFSchema, Spare, ctf_are_distinct, ctf_are_nothing, ctf_chunk_borders, ctf_index, ctf_index_chunks,
-        ctf_infer, ctf_parse, ctf_place, ctf_scan_words, svmlight_index,
+        CTFBegun, CTFChunk, CTFFinding, CTFScan, CTFSchema, CTFSeen, CTFWordScan, Spare, ctf_are_distinct,
+        ctf_are_nothing, ctf_chunk_borders, ctf_index, ctf_index_chunks, ctf_infer, ctf_parse, ctf_place,
+        ctf_scan_words, svmlight_index,
     };
 
     #[pymodule_export]
     use super::file::{available_parallelism, file_read, file_read_into, file_write, text_line_ends};
 
     #[pymodule_export]
-    use super::packed::{Packed, Whole, pack};
+    use super::packed::{PackRequest, Packed, Whole, pack};
 
     #[pymodule_export]
     use super::pool::begin_in_fork;
@@ -74,18 +77,18 @@ mod _core {
     use super::survey::{StreamFigures, hashes, repeated, survey};
 
     #[pymodule_export]
-    use super::text::{Dictionary, svmlight_write, text_numbers, text_tokens, text_write};
+    use super::text::{Dictionary, TokenText, svmlight_write, text_numbers, text_tokens, text_write};
 
     #[pymodule_export]
     use super::htk::{
-        FileBytes, FrameFinder, HTKList, HTKListError, MLFLabels, find_chunks, first_same, frames_chunk,
+        ChunkRefs, FileBytes, FrameFinder, HTKList, HTKListError, MLFLabels, find_chunks, first_same, frames_chunk,
         htk_chunk_starts, htk_scan_list, mlf_names, mlf_scan, mlf_scan_binary, rolling_order, runs_chunk,
     };
 
     #[pymodule_export]
     use super::kaldi::{
-        KaldiList, KaldiListError, kaldi_integers, kaldi_list, kaldi_map, kaldi_objects, kaldi_read, kaldi_scan,
-        kaldi_windows, kaldi_write,
+        KaldiList, KaldiListError, KaldiObjects, KaldiScan, kaldi_integers, kaldi_list, kaldi_map, kaldi_objects,
+        kaldi_read, kaldi_scan, kaldi_windows, kaldi_write,
     };
 
     #[pymodule_init]

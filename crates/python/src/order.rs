@@ -1,7 +1,7 @@
 //! The reader of the timeline for Python: the table's arrays, and the reader's state in a lock.
 
 use crate::budget::Budget;
-use crate::htk::{PlaceArrays, place_arrays};
+use crate::htk::ChunkRefs;
 use crate::lengths::LengthsArray;
 use crate::pool::{detached, no_memory};
 use cntkio_core::find::ChunksOf;
@@ -16,10 +16,7 @@ use pyo3::prelude::*;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError, TryLockError};
 
-type Longs<'py> = Bound<'py, PyArray1<i64>>;
 type Words<'py> = Bound<'py, PyArray1<u32>>;
-/// Position, sweep, index, rank, count, batch.
-type CursorTuple = (u64, u64, u32, u32, u64, u32);
 /// A share of the data.
 #[derive(FromPyObject)]
 struct ShareOfData {
@@ -61,6 +58,34 @@ impl ReadRules {
     }
 }
 
+/// The rules of truncated minibatches, from the attributes of an object.
+#[derive(FromPyObject)]
+struct TruncatedRules {
+    num_steps: u32,
+    right_splice: u32,
+    crosses_sweeps: bool,
+    partition: ShareOfData,
+}
+
+impl TruncatedRules {
+    /// The read of a slot: one sequence.
+    fn request(&self) -> Request {
+        Request {
+            partition: Partition { index: self.partition.index, count: self.partition.count },
+            share: 1,
+            passed: u64::MAX,
+            crosses_sweeps: self.crosses_sweeps,
+            counts_sequences: false,
+            is_global: false,
+            limits: None,
+        }
+    }
+
+    fn truncation(&self) -> Truncation {
+        Truncation { steps: self.num_steps, overlap: self.right_splice }
+    }
+}
+
 /// The results of several reads.
 #[pyclass(frozen, get_all, module = "cntkio._core")]
 pub(crate) struct SeveralReads {
@@ -73,9 +98,9 @@ pub(crate) struct SeveralReads {
     /// For each read, true if it met the end of a sweep.
     ends_of_sweep: Vec<bool>,
     /// The cursor after each read.
-    cursors: Vec<CursorTuple>,
+    cursors: Vec<CursorAt>,
     /// The result of `find_chunks`, unless the sequences are dealt afterwards.
-    refs: Option<ChunkRefsTuple>,
+    refs: Option<Py<ChunkRefs>>,
     /// The lengths of the sequences, if they are dealt afterwards.
     lengths: Option<Py<PyArray1<u32>>>,
 }
@@ -97,8 +122,50 @@ pub(crate) struct TruncatedRead {
     position: u64,
 }
 
-/// The result of `find_chunks`.
-type ChunkRefsTuple = (Vec<u64>, Vec<usize>, Py<PyArray1<u32>>, Py<PyArray1<u32>>);
+/// A bookmark of the reader.
+#[pyclass(name = "Cursor", frozen, get_all, eq, hash, from_py_object, module = "cntkio._core")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct CursorAt {
+    /// Samples of all partitions before it.
+    position: u64,
+    sweep: u64,
+    /// Sequences of the sweep before it.
+    index: u32,
+    /// Rank of the chunk in the sweep.
+    rank: u32,
+    /// Running count of sequences.
+    count: u64,
+    /// Minibatches of the pool that were delivered.
+    batch: u32,
+}
+
+#[pymethods]
+impl CursorAt {
+    #[new]
+    #[pyo3(signature = (position, *, sweep=0, index=0, rank=0, count=0, batch=0))]
+    fn new(position: u64, sweep: u64, index: u32, rank: u32, count: u64, batch: u32) -> CursorAt {
+        CursorAt { position, sweep, index, rank, count, batch }
+    }
+
+    fn __repr__(&self) -> String {
+        let CursorAt { position, sweep, index, rank, count, batch } = self;
+        format!("Cursor({position}, sweep={sweep}, index={index}, rank={rank}, count={count}, batch={batch})")
+    }
+}
+
+impl From<Cursor> for CursorAt {
+    fn from(cursor: Cursor) -> CursorAt {
+        let Cursor { position, sweep, index, rank, count, batch } = cursor;
+        CursorAt { position, sweep, index, rank, count, batch }
+    }
+}
+
+impl From<CursorAt> for Cursor {
+    fn from(cursor: CursorAt) -> Cursor {
+        let CursorAt { position, sweep, index, rank, count, batch } = cursor;
+        Cursor { position, sweep, index, rank, count, batch }
+    }
+}
 
 /// A sequence pending in a slot: its number, its first undelivered sample, and whether its read met the end of a sweep.
 type PendingTuple = (u32, u32, bool);
@@ -117,28 +184,6 @@ impl State {
         };
         let chunks = self.delivered.iter().map(|delivered| delivered.chunk.into());
         ChunksOf::of(chunks, memory::collected(self.delivered.iter().map(number)))
-    }
-}
-
-fn as_tuple(cursor: Cursor) -> CursorTuple {
-    let Cursor { position, sweep, index, rank, count, batch } = cursor;
-    (position, sweep, index, rank, count, batch)
-}
-
-fn as_cursor((position, sweep, index, rank, count, batch): CursorTuple) -> Cursor {
-    Cursor { position, sweep, index, rank, count, batch }
-}
-
-/// The read of a slot: one sequence.
-fn one_sequence(partition: Partition, crosses_sweeps: bool) -> Request {
-    Request {
-        partition,
-        share: 1,
-        passed: u64::MAX,
-        crosses_sweeps,
-        counts_sequences: false,
-        is_global: false,
-        limits: None,
     }
 }
 
@@ -243,20 +288,20 @@ impl TimelineReader {
         self.quick(py, |state| state.reader.num_samples())
     }
 
-    /// The cursor: position in samples, sweep, index, rank, count, batch.
+    /// The cursor.
     #[getter]
-    fn cursor(&self, py: Python<'_>) -> CursorTuple {
-        as_tuple(self.quick(py, |state| state.reader.cursor()))
+    fn cursor(&self, py: Python<'_>) -> CursorAt {
+        self.quick(py, |state| state.reader.cursor()).into()
     }
 
     /// Return to an earlier cursor.
-    fn rewind(&self, py: Python<'_>, cursor: CursorTuple) {
-        self.quick(py, |state| state.reader.rewind(as_cursor(cursor)));
+    fn rewind(&self, py: Python<'_>, cursor: CursorAt) {
+        self.quick(py, |state| state.reader.rewind(cursor.into()));
     }
 
     /// Keep the data that `rewind` needs to return to a cursor of this sweep.
-    fn hold(&self, py: Python<'_>, cursor: CursorTuple) {
-        self.quick(py, |state| state.reader.hold(as_cursor(cursor)));
+    fn hold(&self, py: Python<'_>, cursor: CursorAt) {
+        self.quick(py, |state| state.reader.hold(cursor.into()));
     }
 
     /// Bytes of memory in use, without the table's arrays.
@@ -318,7 +363,7 @@ impl TimelineReader {
                 bounds.push(state.delivered.len());
                 // CNTK flags a minibatch without data in its classic readers only.
                 ends.push(outcome.end_of_sweep && (!outcome.is_empty || !crosses_sweeps));
-                cursors.push(as_tuple(state.reader.cursor()));
+                cursors.push(state.reader.cursor().into());
                 if outcome.ended || state.reader.ranks() != ranks {
                     break;
                 }
@@ -344,10 +389,7 @@ impl TimelineReader {
         if ends.is_empty() {
             return Ok(None);
         }
-        let refs = refs.map(|refs| {
-            let (chunks, firsts, chunk_of, numbers) = place_arrays(py, refs);
-            (chunks, firsts, chunk_of.unbind(), numbers.unbind())
-        });
+        let refs = refs.map(|refs| Py::new(py, ChunkRefs::of(py, refs))).transpose()?;
         Ok(Some(SeveralReads {
             sequences: sequences.into_pyarray(py).unbind(),
             chunks: chunks.into_pyarray(py).unbind(),
@@ -374,20 +416,8 @@ impl TimelineReader {
     }
 
     /// Pass over at most `most` truncated minibatches; returns their number.
-    #[allow(clippy::too_many_arguments)]
-    fn pass_truncated(
-        &self,
-        py: Python<'_>,
-        steps: u32,
-        overlap: u32,
-        crosses_sweeps: bool,
-        index: u64,
-        count: u64,
-        most: u64,
-    ) -> PyResult<u64> {
-        let partition = Partition { index, count };
-        let request = one_sequence(partition, crosses_sweeps);
-        let truncation = Truncation { steps, overlap };
+    fn pass_truncated(&self, py: Python<'_>, rules: TruncatedRules, most: u64) -> PyResult<u64> {
+        let (request, truncation) = (rules.request(), rules.truncation());
         let num_passed = self.run(py, |state, table, pause| {
             let (mut parts, mut num_passed) = (Vec::new(), 0);
             while num_passed < most {
@@ -405,18 +435,8 @@ impl TimelineReader {
     }
 
     /// Read a truncated minibatch; None if the data have ended.
-    fn read_truncated(
-        &self,
-        py: Python<'_>,
-        steps: u32,
-        overlap: u32,
-        crosses_sweeps: bool,
-        index: u64,
-        count: u64,
-    ) -> PyResult<Option<TruncatedRead>> {
-        let partition = Partition { index, count };
-        let request = one_sequence(partition, crosses_sweeps);
-        let truncation = Truncation { steps, overlap };
+    fn read_truncated(&self, py: Python<'_>, rules: TruncatedRules) -> PyResult<Option<TruncatedRead>> {
+        let (request, truncation) = (rules.request(), rules.truncation());
         let read = self.run(py, |state, table, pause| {
             let mut parts = Vec::new();
             match state.slots.read(&mut state.reader, table, truncation, request, &mut parts, pause) {
@@ -495,8 +515,8 @@ impl TimelineReader {
     }
 
     /// Sweep and rank of the next sequence at an earlier cursor; None if the data end there.
-    fn rank_at(&self, py: Python<'_>, cursor: CursorTuple) -> Option<(u64, u32)> {
-        self.quick(py, |state| state.reader.rank_at(as_cursor(cursor)))
+    fn rank_at(&self, py: Python<'_>, cursor: CursorAt) -> Option<(u64, u32)> {
+        self.quick(py, |state| state.reader.rank_at(cursor.into()))
     }
 
     /// The chunks that can contain a sequence delivered at the ranks from `rank` to `last`, and the rank after them.
@@ -575,57 +595,76 @@ fn deal<'py>(
     Ok((kept.into_pyarray(py), kept_bounds))
 }
 
-/// The kept sequences, the part of each, the index of each in its chunk, and the first of each read among them.
-type Dealt<'py> = (Longs<'py>, Longs<'py>, Words<'py>, Vec<usize>);
+/// The sequences of several reads that a rank keeps.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct Dealt {
+    sequences: Py<PyArray1<i64>>,
+    /// The part of each, and its index in its chunk.
+    parts: Py<PyArray1<i64>>,
+    indices: Py<PyArray1<u32>>,
+    /// The first kept sequence of each read and, last, their number.
+    bounds: Vec<usize>,
+}
+
+/// The sequences of several reads, from the attributes of an object.
+#[derive(FromPyObject)]
+struct Dealing<'py> {
+    sequences: PyReadonlyArray1<'py, i64>,
+    chunks: PyReadonlyArray1<'py, i64>,
+    lengths: PyReadonlyArray1<'py, u32>,
+}
 
 /// A rank's share of each chunk, from reads that are dealt before the chunks are loaded.
 #[pyclass(module = "cntkio._core")]
 pub(crate) struct Shares {
     inner: timeline::Shares,
+    chunk_starts: Py<PyArray1<i64>>,
 }
 
 #[pymethods]
 impl Shares {
-    /// No shares yet.
+    /// No shares yet. `chunk_starts` has the first sequence of each chunk and, last, the number of sequences.
     #[new]
-    fn new(num_samples: u64, num_chunks: u64) -> PyResult<Self> {
+    fn new(num_samples: u64, chunk_starts: PyReadonlyArray1<'_, i64>) -> PyResult<Self> {
+        let num_chunks = chunk_starts.as_slice()?.len().saturating_sub(1) as u64;
         if num_samples == 0 || num_chunks == 0 {
             return Err(PyValueError::new_err("an empty table"));
         }
-        Ok(Self { inner: timeline::Shares::new(num_samples, num_chunks) })
+        let inner = timeline::Shares::new(num_samples, num_chunks);
+        Ok(Self { inner, chunk_starts: (*chunk_starts).clone().unbind() })
     }
 
-    /// Deal several reads, or with one rank keep all. `sequences`, `chunks` and `lengths` describe the sequences of the
-    /// reads, `ends` are the positions after each read. `chunk_starts` has the first sequence of each chunk.
-    #[allow(clippy::too_many_arguments)]
-    fn deal<'py>(
+    /// Deal several reads, or with one rank keep all. `ends` are the positions after each read.
+    fn deal(
         &mut self,
-        py: Python<'py>,
-        chunk_starts: PyReadonlyArray1<'py, i64>,
-        sequences: PyReadonlyArray1<'py, i64>,
-        chunks: PyReadonlyArray1<'py, i64>,
-        lengths: PyReadonlyArray1<'py, u32>,
+        py: Python<'_>,
+        all: Dealing<'_>,
         bounds: Vec<usize>,
         ends: Vec<u64>,
-        num_ranks: u64,
-        rank: u64,
+        partition: ShareOfData,
         by_padded_area: bool,
-    ) -> PyResult<Dealt<'py>> {
+    ) -> PyResult<Dealt> {
+        let chunk_starts = self.chunk_starts.bind(py).readonly();
         let chunk_starts = chunk_starts.as_slice()?;
-        let (sequences, chunks, lengths) = (sequences.as_slice()?, chunks.as_slice()?, lengths.as_slice()?);
+        let (sequences, chunks, lengths) = (all.sequences.as_slice()?, all.chunks.as_slice()?, all.lengths.as_slice()?);
         let count = sequences.len();
         let are_bounds = bounds.first() == Some(&0) && bounds.last() == Some(&count) && bounds.is_sorted();
         if !are_bounds || ends.len() + 1 != bounds.len() || [chunks.len(), lengths.len()] != [count; 2] {
             return Err(PyValueError::new_err("not the bounds of minibatches"));
         }
         let load = if by_padded_area { Load::PaddedArea } else { Load::Samples };
-        let (kept, kept_bounds) = detached(py, || {
-            let (kept, kept_bounds) = timeline::deal(lengths, &bounds, num_ranks, rank, load);
+        let (kept, bounds) = detached(py, || {
+            let (kept, kept_bounds) = timeline::deal(lengths, &bounds, partition.count, partition.index, load);
             let all = timeline::Sequences { sequences, chunks, lengths };
             (self.inner.add(all, &bounds, &ends, &kept, chunk_starts), kept_bounds)
         })?;
         let timeline::Kept { sequences, parts, indices } = kept;
-        Ok((sequences.into_pyarray(py), parts.into_pyarray(py), indices.into_pyarray(py), kept_bounds))
+        Ok(Dealt {
+            sequences: sequences.into_pyarray(py).unbind(),
+            parts: parts.into_pyarray(py).unbind(),
+            indices: indices.into_pyarray(py).unbind(),
+            bounds,
+        })
     }
 
     /// The parts that have sequences, among some parts that are complete.
@@ -650,9 +689,9 @@ impl Shares {
         py: Python<'py>,
         parts: PyReadonlyArray1<'py, i64>,
         indices: PyReadonlyArray1<'py, u32>,
-    ) -> PyResult<PlaceArrays<'py>> {
+    ) -> PyResult<ChunkRefs> {
         let refs = self.inner.refs(parts.as_slice()?, indices.as_slice()?);
-        Ok(place_arrays(py, refs.ok_or_else(|| PyValueError::new_err("a sequence is not in its part"))?))
+        Ok(ChunkRefs::of(py, refs.ok_or_else(|| PyValueError::new_err("a sequence is not in its part"))?))
     }
 }
 
@@ -663,6 +702,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(shuffled, module)?)?;
     module.add_function(wrap_pyfunction!(crate::budget::cells_in_rows, module)?)?;
     module.add_class::<Budget>()?;
+    module.add_class::<CursorAt>()?;
+    module.add_class::<Dealt>()?;
     module.add_class::<SeveralReads>()?;
     module.add_class::<Shares>()?;
     module.add_class::<TruncatedRead>()?;

@@ -4,7 +4,7 @@ use crate::chunk::{Chunk, Number, RaggedArrays, ragged_arrays, refused};
 use crate::pool::{attached, detached, pool, shared};
 use cntkio_core::chunk;
 use cntkio_core::pack::{self as core, Error, Job, Parts, Ragged, Selection, Sources, Wanted, gather_in_turn};
-use numpy::{PyArray1, PyReadonlyArray1};
+use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use rayon::prelude::*;
@@ -89,17 +89,65 @@ fn wanted(streams: &Streams) -> Vec<Wanted> {
     streams.iter().map(wanted).collect()
 }
 
-/// The contents of several minibatches: chunks; for each sequence the position of its chunk in that list, and its
-/// number in the chunk; the streams; for parts of sequences the first sample and the number of samples of each; the
-/// first sequence of each minibatch and, last, the number of sequences.
-type Request<'py> = (
-    Vec<Py<Chunk>>,
-    PyReadonlyArray1<'py, u32>,
-    PyReadonlyArray1<'py, u32>,
-    Streams,
-    Option<(PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>)>,
-    Vec<usize>,
-);
+/// The contents of several minibatches.
+#[pyclass(frozen, module = "cntkio._core")]
+pub(crate) struct PackRequest {
+    chunks: Vec<Py<Chunk>>,
+    /// For each sequence the position of its chunk in `chunks`, and its number in the chunk.
+    chunk_indices: Words,
+    indices_in_chunk: Words,
+    streams: Streams,
+    /// The first sequence of each minibatch and, last, the number of sequences.
+    bounds: Vec<usize>,
+    /// For parts of sequences the first sample and the number of samples of each.
+    parts: Option<(Words, Words)>,
+}
+
+type Words = Py<PyArray1<u32>>;
+
+#[pymethods]
+impl PackRequest {
+    #[new]
+    #[pyo3(signature = (chunks, chunk_indices, indices_in_chunk, streams, bounds, parts=None))]
+    fn new(
+        chunks: Vec<Py<Chunk>>,
+        chunk_indices: Words,
+        indices_in_chunk: Words,
+        streams: Streams,
+        bounds: Vec<usize>,
+        parts: Option<(Words, Words)>,
+    ) -> PackRequest {
+        PackRequest { chunks, chunk_indices, indices_in_chunk, streams, bounds, parts }
+    }
+}
+
+/// The arrays of a request, while they are in use.
+struct Arrays<'py> {
+    chunk_indices: PyReadonlyArray1<'py, u32>,
+    indices_in_chunk: PyReadonlyArray1<'py, u32>,
+    parts: Option<(PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>)>,
+}
+
+impl PackRequest {
+    fn arrays<'py>(&self, py: Python<'py>) -> Arrays<'py> {
+        let borrowed = |words: &Words| words.bind(py).readonly();
+        Arrays {
+            chunk_indices: borrowed(&self.chunk_indices),
+            indices_in_chunk: borrowed(&self.indices_in_chunk),
+            parts: self.parts.as_ref().map(|(firsts, counts)| (borrowed(firsts), borrowed(counts))),
+        }
+    }
+}
+
+impl Arrays<'_> {
+    fn selection(&self) -> PyResult<Selection<'_>> {
+        let parts = match &self.parts {
+            Some((firsts, counts)) => Some(Parts { firsts: firsts.as_slice()?, counts: counts.as_slice()? }),
+            None => None,
+        };
+        Ok(Selection { chunk_of: self.chunk_indices.as_slice()?, sequences: self.indices_in_chunk.as_slice()?, parts })
+    }
+}
 
 /// Consecutive minibatches for one thread to gather, and the size of each in bytes.
 type Turn<'a> = (&'a [Job<'a>], &'a [usize]);
@@ -118,25 +166,22 @@ fn packed_in_turn(&(jobs, sizes): &Turn) -> Result<Vec<Packed>, Error> {
 /// Gather the selected sequences of all streams for several minibatches at once, because waking other threads takes as
 /// long as packing a small minibatch. The minibatches are returned in the order of the requests.
 #[pyfunction]
-pub(crate) fn pack(py: Python<'_>, requests: Vec<Request<'_>>, num_threads: usize) -> PyResult<Vec<Packed>> {
+pub(crate) fn pack(py: Python<'_>, requests: Vec<Py<PackRequest>>, num_threads: usize) -> PyResult<Vec<Packed>> {
     attached(|| pack_all(py, &requests, num_threads))?
 }
 
-fn pack_all(py: Python<'_>, requests: &[Request<'_>], num_threads: usize) -> PyResult<Vec<Packed>> {
+fn pack_all(py: Python<'_>, requests: &[Py<PackRequest>], num_threads: usize) -> PyResult<Vec<Packed>> {
+    let requests: Vec<&PackRequest> = requests.iter().map(|request| request.get()).collect();
     let chunks: Vec<Vec<&chunk::Chunk>> =
-        requests.iter().map(|(chunks, ..)| chunks.iter().map(|chunk| &chunk.get().inner).collect()).collect();
-    let streams = requests.iter().map(|(_, _, _, streams, ..)| wanted(streams));
+        requests.iter().map(|request| request.chunks.iter().map(|chunk| &chunk.get().inner).collect()).collect();
+    let streams = requests.iter().map(|request| wanted(&request.streams));
     let sources = chunks.iter().zip(streams).map(|(chunks, streams)| Sources::new(chunks, &streams));
     let sources: Vec<Sources> = sources.collect::<Result<_, Error>>().map_err(refused)?;
+    let arrays: Vec<Arrays> = requests.iter().map(|request| request.arrays(py)).collect();
     let (mut jobs, mut sizes) = (Vec::new(), Vec::new());
-    for (((_, chunk_of, sequences, _, parts, bounds), chunks), sources) in requests.iter().zip(&chunks).zip(&sources) {
-        let (chunk_of, sequences) = (chunk_of.as_slice()?, sequences.as_slice()?);
-        let parts = match parts {
-            Some((firsts, counts)) => Some(Parts { firsts: firsts.as_slice()?, counts: counts.as_slice()? }),
-            None => None,
-        };
-        for pair in bounds.windows(2) {
-            let whole = Selection { chunk_of, sequences, parts };
+    for (((request, arrays), chunks), sources) in requests.iter().zip(&arrays).zip(&chunks).zip(&sources) {
+        let whole = arrays.selection()?;
+        for pair in request.bounds.windows(2) {
             let selection = whole.slice(pair[0]..pair[1]).ok_or_else(|| refused(Error::Missing))?;
             // Estimate the size: the minibatch takes the same share of its first chunk's bytes as of the chunk's samples.
             let counts = selection.parts.map(|parts| parts.counts);

@@ -51,8 +51,16 @@ impl StreamFigures {
     }
 }
 
-/// The fields of `survey::Wanted`.
-type Asked<'py> = (usize, Option<(PyReadonlyArray1<'py, f64>, PyReadonlyArray1<'py, u32>)>, bool, usize, i32, bool);
+/// The fields of `survey::Wanted`, from the attributes of an object.
+#[derive(FromPyObject)]
+pub(crate) struct Asked<'py> {
+    stream: usize,
+    constant: Option<(PyReadonlyArray1<'py, f64>, PyReadonlyArray1<'py, u32>)>,
+    one_hot: bool,
+    most_classes: usize,
+    beyond: i32,
+    forms: bool,
+}
 
 /// The hash of each sequence over the streams, and the figures of each stream.
 type Found<'py> = (Bound<'py, PyArray1<u64>>, Vec<StreamFigures>);
@@ -65,18 +73,18 @@ pub(crate) fn survey<'py>(
     streams: Vec<Asked<'py>>,
     num_threads: usize,
 ) -> PyResult<Found<'py>> {
-    let wanted = streams.iter().map(|(stream, constant, one_hot, most_classes, beyond, forms)| {
-        let constant = match constant {
+    let wanted = streams.iter().map(|asked| {
+        let constant = match &asked.constant {
             Some((row, columns)) => Some((row.as_slice()?, columns.as_slice()?)),
             None => None,
         };
         Ok(Wanted {
-            stream: *stream,
+            stream: asked.stream,
             constant,
-            one_hot: *one_hot,
-            most_classes: *most_classes,
-            beyond: *beyond,
-            forms: *forms,
+            one_hot: asked.one_hot,
+            most_classes: asked.most_classes,
+            beyond: asked.beyond,
+            forms: asked.forms,
         })
     });
     let (wanted, pool) = (wanted.collect::<PyResult<Vec<Wanted>>>()?, pool(num_threads)?);

@@ -97,29 +97,44 @@ fn line_fault((line, fault): (u64, LineFault)) -> LineFaultTuple {
     }
 }
 
-/// The text, the number of lines, the number of empty columns, the first line with an empty column; the fault, if any.
-type TokenTuple<'py> = (Bytes<'py>, u64, u64, Option<u64>, Option<LineFaultTuple>);
+/// Sequences of tokens, or a fault.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct TokenText {
+    text: Py<PyArray1<u8>>,
+    num_lines: u64,
+    /// The number of columns without a token, and the first line that has one.
+    num_empty: u64,
+    first_empty: Option<u64>,
+    fault: Option<LineFaultTuple>,
+}
 
 /// Turn lines of columns of tokens into sequences.
 #[pyfunction]
-pub(crate) fn text_tokens<'py>(
-    py: Python<'py>,
+pub(crate) fn text_tokens(
+    py: Python<'_>,
     block: &[u8],
     first_key: u64,
     dictionaries: Vec<Py<Dictionary>>,
     names: Vec<Vec<u8>>,
     unknown: Option<String>,
     is_annotated: bool,
-) -> PyResult<TokenTuple<'py>> {
+) -> PyResult<TokenText> {
     if names.len() != dictionaries.len() {
         return Err(PyValueError::new_err("the number of names must be the number of dictionaries"));
     }
     let dictionaries: Vec<&convert::Dictionary> = dictionaries.iter().map(|one| &one.get().inner).collect();
     let names: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
     let style = TokenStyle { names: &names, unknown: unknown.as_deref(), is_annotated };
-    Ok(match detached(py, || convert::tokens(block, first_key, &dictionaries, style))? {
-        Ok(made) => (made.text.into_pyarray(py), made.num_lines, made.num_empty, made.first_empty, None),
-        Err(fault) => (Vec::new().into_pyarray(py), 0, 0, None, Some(line_fault(fault))),
+    let (made, fault) = match detached(py, || convert::tokens(block, first_key, &dictionaries, style))? {
+        Ok(made) => (made, None),
+        Err(fault) => (convert::TokenText::default(), Some(line_fault(fault))),
+    };
+    Ok(TokenText {
+        text: made.text.into_pyarray(py).unbind(),
+        num_lines: made.num_lines,
+        num_empty: made.num_empty,
+        first_empty: made.first_empty,
+        fault,
     })
 }
 

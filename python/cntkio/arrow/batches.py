@@ -247,7 +247,8 @@ class RecordBatches(Displayed):
         num_rows = piece.chunk.num_sequences
         chunk_indices, rows = np.zeros(num_rows, np.uint32), np.arange(num_rows, dtype=np.uint32)
         keys = np.arange(count, count + num_rows, dtype=np.uint64) if piece.keys is None else piece.keys
-        request = [piece.chunk], chunk_indices, rows, packed_columns(pieces.streams), None, [0, num_rows]
+        columns = packed_columns(pieces.streams)
+        request = _core.PackRequest([piece.chunk], chunk_indices, rows, columns, [0, num_rows])
         (packed,) = _core.pack([request], num_threads())
         streams = [MinibatchData.of(info, packed, index, False) for index, info in enumerate(pieces.streams)]
         return self._columns.batch(keys, streams)

@@ -28,9 +28,8 @@ from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.detect import TABLES, detect, other_than
 from cntkio.formats.names import as_url, is_remote
 from cntkio.formats.open_input import open_stored
-from cntkio.formats.table import in_precision
+from cntkio.formats.table import Column, in_precision
 from cntkio.formats.text_input import TextInput
-from cntkio.formats.user import Column
 from cntkio.minibatch import Minibatch
 from cntkio.streams import StorageFormat, StreamInformation, num_values
 

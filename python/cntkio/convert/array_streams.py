@@ -33,8 +33,7 @@ from cntkio.convert.pieces import (
 from cntkio.errors import CntkIoError, ConfigError, CorpusError
 from cntkio.formats.contract import Deserializer
 from cntkio.formats.corpus import as_deserializer, can_be_opened
-from cntkio.formats.table import as_numbers, in_precision, least_precision
-from cntkio.formats.user import Column
+from cntkio.formats.table import Column, as_numbers, in_precision, least_precision
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.source import MinibatchSource
 from cntkio.streams import StorageFormat, StreamInformation

@@ -179,21 +179,19 @@ def txt_to_ctf(
         for path, blocks in _inputs(sources, progress):
             num_lines = 0
             for block in blocks:
-                text, lines, empty, line_of_empty, fault = _core.text_tokens(
-                    block, num_sequences, tokens, stream_names, unknown, annotated
-                )
-                if fault is not None:
+                made = _core.text_tokens(block, num_sequences, tokens, stream_names, unknown, annotated)
+                if made.fault is not None:
                     expected = f"{len(tokens)}, one for each dictionary"
-                    raise _line_error(path, num_lines, fault, expected, "is not in the column's dictionary")
-                num_empty += empty
-                if line_of_empty is not None and first_empty is None:
+                    raise _line_error(path, num_lines, made.fault, expected, "is not in the column's dictionary")
+                num_empty += made.num_empty
+                if made.first_empty is not None and first_empty is None:
                     what = "a column without a token: its stream has no sample in the sequence, so CNTK refuses it"
-                    first_empty = FormatError(what, path=path, line=num_lines + line_of_empty + 1)
+                    first_empty = FormatError(what, path=path, line=num_lines + made.first_empty + 1)
                     if strict:
                         raise first_empty
-                out.write(text.data)
-                num_lines += lines
-                num_sequences += lines
+                out.write(made.text.data)
+                num_lines += made.num_lines
+                num_sequences += made.num_lines
     if first_empty is not None:
         logger.warning("%s (%d of them)", first_empty, num_empty)
     return num_sequences

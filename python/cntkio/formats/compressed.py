@@ -47,7 +47,7 @@ from cntkio.formats.text_input import (
     raise_damage,
 )
 
-ENDINGS = (".gz", ".bgz", ".zst")
+ENDINGS: tuple[str, ...] = (".gz", ".bgz", ".zst")
 """Usual extensions of compressed files."""
 SPACING = 4 << 20
 """Least bytes of text between two access points that the pass over a file records."""
@@ -223,7 +223,7 @@ class CompressedText:
         with explained(self):
             # A point may need the last bits of the byte before it.
             source = self._stored.source(max((int(places[0]) >> 4) - 1, 0), int(places[-1]) >> 4)
-        return self._compression, source, texts, places, bounds - bounds[0], windows, self._decoders
+        return PackedText(self._compression, source, texts, places, bounds - bounds[0], windows, self._decoders)
 
 
 class InOrder:
@@ -389,12 +389,12 @@ def pass_over(stored: TextInput, compression: TextCompression) -> Points:
             passed(end - begin)
     _require_end(stored, compression, stream)
     size = stream.position[1]
-    texts, places, ends, windows = stream.take_points()
+    points = stream.take_points()
     return Points(
-        np.append(texts, np.uint64(size)),
-        np.append(places, np.uint64(stored.size << 4 | 8)),
-        np.concatenate([np.zeros(1, np.uint64), ends]),
-        windows,
+        np.append(points.texts, np.uint64(size)),
+        np.append(points.places, np.uint64(stored.size << 4 | 8)),
+        np.concatenate([np.zeros(1, np.uint64), points.window_ends]),
+        points.windows,
     )
 
 

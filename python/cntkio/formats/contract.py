@@ -119,7 +119,7 @@ class Ahead:
         return shares
 
 
-NOTHING_AHEAD = Ahead(0, is_packed=False)
+NOTHING_AHEAD: Ahead = Ahead(0, is_packed=False)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -145,7 +145,7 @@ class Opening:
         return Report(name, max_errors, trace_level=self.trace_level, observer=self.observer, asked=self.asked)
 
 
-OPENING = Opening()
+OPENING: Opening = Opening()
 
 
 def _no_complaint(sequence_index: int) -> CntkIoError:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio._core import CTFFinding
 from cntkio._threads import num_threads
 from cntkio.arguments import check_fields, float_type, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, FormatError
@@ -23,9 +24,10 @@ from cntkio.formats.corpus import FileCorpus, KeysOf, check_keys_of
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.ctf.cache import kept_index
 from cntkio.formats.ctf.corpus import CTFFormat, OpenText, opened_texts
-from cntkio.formats.ctf.findings import WORDS, Finding, Findings
+from cntkio.formats.ctf.findings import WORDS, Findings
 from cntkio.formats.ctf.index import (
     FirstPass,
+    Notes,
     Part,
     TextIndex,
     areas_of,
@@ -268,10 +270,8 @@ def _scan(file: TextInput, settings: ScanSettings) -> TextIndex:
     parts: list[Part] = []
     facts = Facts(_NO_INDEX, 0, 0)
     with announced("indexing", file.size - start.offset) as add, explained(file):
-        for source, first_line, bounds, block in areas_of(file, start.offset, add):
-            scans, found, (no_query, long_line) = _core.svmlight_index(
-                source, first_line, bounds, settings.by_query, block, num_threads()
-            )
+        for area in areas_of(file, start.offset, add):
+            scans, found, (no_query, long_line) = _core.svmlight_index(area, settings.by_query, num_threads())
             if long_line is not None:
                 raise long_line_error(file.path, long_line)
             if no_query is not None:
@@ -330,7 +330,7 @@ class _SvmlightFormat(CTFFormat):
         self.core_schema = _core.CTFSchema(
             self.schema,
             is_compact=self.opening.ahead.is_packed,
-            keeps_findings=self.report.is_observed,
+            notes=Notes(keeps_findings=self.report.is_observed),
             svmlight=(self._base, own.query_id, own.num_features is not None),
         )
         return [index._replace(streams=self.streams) for index in indexes]
@@ -353,7 +353,7 @@ class _SvmlightFormat(CTFFormat):
     def advice_on_word(self, kind: str, text: bytes) -> str:
         return ""
 
-    def advice(self, file: OpenText, index: Index, findings: Findings, finding: Finding) -> str:
+    def advice(self, file: OpenText, index: Index, findings: Findings, finding: CTFFinding) -> str:
         is_label = finding.stream == 1 and not self.schema[1].is_sparse
         if finding.stream == 0 and finding.found == _NO_INDEX:
             return " (2^64 - 1 stands for every larger number)"

@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,23 @@ import numpy.typing as npt
 from cntkio.errors import CorpusError
 
 Lengths: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
+
+
+class Column(NamedTuple):
+    """The samples of one stream, sequence after sequence, as `Chunk.from_columns` takes them.
+
+    Attributes:
+        sequence_offsets: Sample at which each sequence begins and, last, the number of samples.
+        values: Values of all samples.
+        dim: Values of a sample, or the bound of its indices.
+        sparse: The entry at which each sample begins and, last, the number of entries; and the index of each entry.
+            None: the stream is dense.
+    """
+
+    sequence_offsets: npt.NDArray[np.uint32]
+    values: npt.NDArray[Any]
+    dim: int
+    sparse: tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]] | None
 
 
 class SlicedNumbers(Protocol):

@@ -42,16 +42,6 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 CoreText: TypeAlias = tuple[int, int] | tuple[Bytes, int]
 """A text as the compiled core takes it: the number and the size of an open file, or bytes in memory and the offset of
 their first byte."""
-PackedText: TypeAlias = tuple[
-    str,
-    CoreText,
-    npt.NDArray[np.uint64],
-    npt.NDArray[np.uint64],
-    npt.NDArray[np.uint64],
-    npt.NDArray[np.uint8],
-    _core.Decoders,
-]
-"""A compressed text as the parser takes it: the compression, the compressed data, and their access points."""
 TextCompression = Literal["gzip", "zstd"]
 LOADS_AT_ONCE = 2
 """Chunks of a corpus of local files that are loaded at the same time: one is parsed, and the next one is read."""
@@ -64,6 +54,28 @@ _MAGIC: tuple[tuple[TextCompression, re.Pattern[bytes]], ...] = (
 )
 _ROOM = 64 << 10
 _LONGEST_LINE = 2**32 - 1
+
+
+class PackedText(NamedTuple):
+    """A compressed text as the parser takes it.
+
+    Attributes:
+        compression: How it is compressed.
+        source: The compressed data.
+        texts: The offset of each access point in the text and, last, the end of the text.
+        places: The place of each access point in the compressed data and, last, their end.
+        window_bounds: First byte of the window of each access point and, last, the number of bytes.
+        windows: The windows: the text before each access point that it needs.
+        decoders: Decoders whose memory is used again.
+    """
+
+    compression: TextCompression
+    source: CoreText
+    texts: npt.NDArray[np.uint64]
+    places: npt.NDArray[np.uint64]
+    window_bounds: npt.NDArray[np.uint64]
+    windows: npt.NDArray[np.uint8]
+    decoders: _core.Decoders
 
 
 class ReadableText(Protocol):

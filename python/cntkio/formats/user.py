@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,27 +27,10 @@ from cntkio._threads import ForkLock
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import OPENING, Corpus, Index, Loaded, Opening, PlacesInFiles
-from cntkio.formats.table import NO_SEQUENCES, SequenceTable, in_precision, span_at
+from cntkio.formats.table import NO_SEQUENCES, Column, SequenceTable, in_precision, span_at
 from cntkio.streams import LARGEST_DIM, NUMBER_TYPES, StreamInformation, check_definers
 
 _LARGEST_OFFSET = 2**32 - 1
-
-
-class Column(NamedTuple):
-    """The samples of one stream, sequence after sequence, as `Chunk.from_columns` takes them.
-
-    Attributes:
-        sequence_offsets: Sample at which each sequence begins and, last, the number of samples.
-        values: Values of all samples.
-        dim: Values of a sample, or the bound of its indices.
-        sparse: The entry at which each sample begins and, last, the number of entries; and the index of each entry.
-            None: the stream is dense.
-    """
-
-    sequence_offsets: npt.NDArray[np.uint32]
-    values: npt.NDArray[Any]
-    dim: int
-    sparse: tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]] | None
 
 
 def column(where: str, data: Any, info: StreamInformation) -> Column:

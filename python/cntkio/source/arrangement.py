@@ -255,7 +255,7 @@ class Arrangement:
         if self.finder is None:
             return Located(items)
         sequences, frames, refs = self.finder.find(items)
-        return Located(sequences, frames, [ChunkRefs(*of_corpus) for of_corpus in refs])
+        return Located(sequences, frames, [*map(ChunkRefs.found, refs)])
 
     def partner(self, corpus_index: int, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the sequences of a corpus that belong to sequences of the table."""
@@ -281,7 +281,7 @@ class Arrangement:
     def refs_of(self, corpus_index: int, sequences: npt.NDArray[np.int64]) -> ChunkRefs:
         """Find sequences of the table in the chunks of a corpus."""
         partners = None if self.partners is None else self.partners[corpus_index]
-        return ChunkRefs(*_core.find_chunks(sequences, partners, self.tables[corpus_index].chunk_starts))
+        return ChunkRefs.found(_core.find_chunks(sequences, partners, self.tables[corpus_index].chunk_starts))
 
 
 def arrange(

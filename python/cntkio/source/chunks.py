@@ -115,7 +115,7 @@ class Pieces:
             np.zeros(1, np.int64),
             *(pieces.bounds[1:] + end for pieces, end in zip(of_parts, ends, strict=False)),
         ]
-        found = ChunkRefs(*_core.find_chunks(ends[refs.chunk_indices] + indices, None, np.concatenate(bounds)))
+        found = ChunkRefs.found(_core.find_chunks(ends[refs.chunk_indices] + indices, None, np.concatenate(bounds)))
         ids = [piece_id for part_id in refs.chunk_ids for piece_id in self.ids(part_id)]
         return found._replace(chunk_ids=[ids[number] for number in found.chunk_ids])
 

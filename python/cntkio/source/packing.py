@@ -61,9 +61,9 @@ class Packer:
             return self._pack_truncated(hand_over)
         packed = _core.pack(
             [
-                (
+                _core.PackRequest(
                     order.chunks, order.refs.chunk_indices, order.refs.indices_in_chunk,
-                    self._layouts[order.corpus_index].columns, order.samples, order.bounds,
+                    self._layouts[order.corpus_index].columns, order.bounds, order.samples,
                 )
                 for order in hand_over.orders
             ],
@@ -131,10 +131,7 @@ class Packer:
             # Where the system promises more memory than it has, the first use of the arrays would end the process.
             if num_bytes > _memory_in_bytes():
                 raise MemoryError
-            spread, misfit = _core.spread(
-                order.chunks, order.refs.chunk_indices, order.refs.indices_in_chunk, parts.first_sample,
-                parts.num_samples, cells, lengths, columns, num_cells,
-            )  # fmt: skip
+            spread, misfit = _core.spread(order.chunks, order.refs, parts, cells, columns, num_cells)
             mask = np.zeros((parts.num_slots, parts.num_steps), np.int8)
         except MemoryError:
             raise MemoryError(

@@ -42,7 +42,6 @@ _MOST_BY_CHANCE = 0.1
 _MOSTLY = 0.9
 
 _U64 = npt.NDArray[np.uint64]
-_Wanted = tuple[int, tuple[npt.NDArray[np.float64], npt.NDArray[np.uint32]] | None, bool, int, int, bool]
 
 
 class Placed(Protocol):
@@ -109,6 +108,26 @@ class _Exceptions:
         findings.add_cases((case.finding(code, message, stream) for case in self._first), self.num_broken)
 
 
+class Wanted(NamedTuple):
+    """What the core has to find out about a stream in a block.
+
+    Attributes:
+        stream: Index of the stream.
+        constant: The first row, and the columns that have had its values so far; None: there is no row yet.
+        one_hot: Whether the samples may be one-hot.
+        most_classes: Classes below this number are counted.
+        beyond: The largest index so far.
+        forms: Whether further forms of samples are of interest.
+    """
+
+    stream: int
+    constant: tuple[npt.NDArray[np.float64], npt.NDArray[np.uint32]] | None
+    one_hot: bool
+    most_classes: int
+    beyond: int
+    forms: bool
+
+
 class _StreamCheck:
     """Values and indices of a stream, in one corpus or in several files that belong together."""
 
@@ -131,13 +150,14 @@ class _StreamCheck:
         self._last: _Exceptions = _Exceptions()
         self._counts = np.zeros(0, np.int64)
 
-    def wanted(self, stream_index: int) -> _Wanted:
+    def wanted(self, stream_index: int) -> Wanted:
         """Return what the core has to find out about the next block."""
         constant = None if self._first_row is None else (self._first_row, self._constant)
         # Without an index 0, indices may count from 1; a class may be missing if samples are one-hot.
         has_classes = self._last_index < _MOST_CLASSES and (self._first_index > 0 or self._may_be_one_hot)
         most_classes = _MOST_CLASSES if has_classes else 0
-        return stream_index, constant, self._may_be_one_hot, most_classes, self._last_index, len(self._forms) < 2
+        wants_forms = len(self._forms) < 2
+        return Wanted(stream_index, constant, self._may_be_one_hot, most_classes, self._last_index, wants_forms)
 
     def add(self, block: Block, stream_index: int, found: StreamFigures, corpus: Placed) -> None:
         """Examine a block."""

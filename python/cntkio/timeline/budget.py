@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -183,19 +183,50 @@ pool_unit='sequences', buckets=(), drop_last=False, rows=None, row_length=None)
         samples, sequences, padded = (
             NO_LIMIT if limit is None else limit for limit in (self.samples, self.sequences, self.padded)
         )
-        return _core.Budget(
-            samples=samples,
-            sequences=sequences,
-            padded=padded,
-            quadratic=self.quadratic or 0,
-            longest=self.longest if self.oversize == "drop" else _LONGEST_SEQUENCE,
-            pool=self.pool or 0,
-            counts_sequences=self.pool_unit == "sequences",
-            rows=self.rows or 0,
-            row_length=self.row_length or 0,
-            buckets=self.buckets,
-            only_full=self.drop_last,
-        )
+        longest = self.longest if self.oversize == "drop" else _LONGEST_SEQUENCE
+        limits = Limits(samples, sequences, padded, self.quadratic or 0, longest, self.drop_last)
+        if self.pool is None:
+            return _core.Budget(limits, None)
+        in_sequences = self.pool_unit == "sequences"
+        return _core.Budget(limits, Pool(self.pool, in_sequences, self.rows or 0, self.row_length or 0, self.buckets))
+
+
+class Limits(NamedTuple):
+    """The limits of a minibatch as the core takes them.
+
+    Attributes:
+        samples: Most samples.
+        sequences: Most sequences.
+        padded: Most samples with padding.
+        quadratic: The length whose square counts as many samples as the length itself; 0: squares add nothing.
+        longest: Longer sequences are dropped.
+        only_full: Whether minibatches that are not full are dropped.
+    """
+
+    samples: int
+    sequences: int
+    padded: int
+    quadratic: int
+    longest: int
+    only_full: bool
+
+
+class Pool(NamedTuple):
+    """The pools of a budget as the core takes them.
+
+    Attributes:
+        size: Samples of a pool, or sequences.
+        counts_sequences: Whether `size` counts sequences.
+        rows: Rows of a minibatch; 0: no rows are packed.
+        row_length: Samples of a row.
+        buckets: Longest length of each bucket.
+    """
+
+    size: int
+    counts_sequences: bool
+    rows: int
+    row_length: int
+    buckets: Sequence[int]
 
 
 Size: TypeAlias = int | Budget

@@ -84,7 +84,7 @@ class Budgets:
         Raises:
             ConfigError: A pool is unfinished.
         """
-        *_, batch = reader.cursor
+        batch = reader.cursor.batch
         if settings is not None and batch and not is_same_deal(settings, size, partition):
             raise ConfigError(
                 f"size or partition change after {batch} of the {reader.num_batches} minibatches of a pool, which have "

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio._core import TimelineReader
+from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import ConfigError
 from cntkio.timeline.budget import Budget, Size
-from cntkio.timeline.modes import Cursor, Delivery, InTurn, ReadMode, WholeSequences
+from cntkio.timeline.modes import Delivery, InTurn, ReadMode, WholeSequences
 from cntkio.timeline.partition import BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import ChunkPart, ChunkRefs, Selection
 
@@ -49,7 +49,7 @@ class DealtMinibatches:
         by_padded_area = self._partition.deal == "area"
         kept, kept_bounds = _core.deal(selection.lengths, bounds, count, index, by_padded_area, self._row_length)
         sequences = selection.sequences[kept]
-        refs = ChunkRefs(*_core.find_chunks(sequences, None, self._chunk_starts))
+        refs = ChunkRefs.found(_core.find_chunks(sequences, None, self._chunk_starts))
         own = dataclasses.replace(
             selection, sequences=sequences, chunks=selection.chunks[kept], refs=refs, lengths=None
         )
@@ -235,7 +235,7 @@ class BalancedRounds(ReadMode):
         sizes = np.array(bounds[1:][index::count][: len(ends)]) - begins
         own_bounds = np.cumsum([0, *sizes])
         rows = np.arange(own_bounds[-1]) + np.repeat(begins - own_bounds[:-1], sizes)
-        own = Selection(selection.sequences[rows], selection.chunks[rows], False, ends[-1][0])
+        own = Selection(selection.sequences[rows], selection.chunks[rows], False, ends[-1].position)
         return Delivery(own, own_bounds.tolist(), [False] * len(ends), ends)
 
     def _round(self, begun: list[Delivery]) -> Selection | None:
@@ -250,11 +250,11 @@ class BalancedRounds(ReadMode):
             if sum(len(delivery.ends_of_sweep) for delivery in deliveries) == count:
                 if drops and not end_of_sweep:
                     end_of_sweep = self._pass_remainder()
-                return part_of_round(deliveries, index, end_of_sweep, self._reader.cursor[0])
+                return part_of_round(deliveries, index, end_of_sweep, self._reader.cursor.position)
             num_left = sum(len(delivery.selection.sequences) for delivery in deliveries)
             if num_left >= count or (num_left and not drops):
                 sequences, chunks = cut_for_all(deliveries, count)[index]
-                return Selection(sequences, chunks, end_of_sweep, self._reader.cursor[0])
+                return Selection(sequences, chunks, end_of_sweep, self._reader.cursor.position)
             if not end_of_sweep:
                 return None
 
@@ -278,7 +278,7 @@ class BalancedRounds(ReadMode):
         if self._smaller.budget is not None:
             return _LARGEST_SHARE  # `read` goes back if it comes too close to the end of the sweep
         num_samples = self._reader.num_samples
-        left = num_samples - self._reader.cursor[0] % num_samples
+        left = num_samples - self._reader.cursor.position % num_samples
         left = self._num_left if self._larger.counts_sequences else left
         return max((left - 1) // max(self._larger.share, self._longest), 1)
 
@@ -288,7 +288,7 @@ class BalancedRounds(ReadMode):
     @property
     def _num_left(self) -> int:
         """Number of sequences in the sweep from the reader's position, or from the beginning of its pool."""
-        return len(self._reader.lengths) - self._reader.cursor[2]
+        return len(self._reader.lengths) - self._reader.cursor.index
 
     def _pass_remainder(self) -> bool:
         """Skip the remainder of the sweep, if nothing else is left; return whether this ended the sweep."""
@@ -394,7 +394,7 @@ class DealtAhead:
         self._mode, self._reader, self._partition = mode, reader, partition
         self._num_chunks = len(reader.chunk_starts) - 1
         self.rounds_to_pass = mode.rounds_to_pass
-        self._shares = _core.Shares(reader.num_samples, self._num_chunks)
+        self._shares = _core.Shares(reader.num_samples, reader.chunk_starts)
         self._groups: deque[_Group] = deque()
         self._next = (0, 0)  # the group and the read to deliver
         self._cursor: Cursor | None = None
@@ -427,9 +427,9 @@ class DealtAhead:
         cursor = group.cursors[last - 1]
         self._complete_window(cursor)
         parts = group.parts[begin:end]
-        refs = ChunkRefs(*self._shares.refs(parts, group.indices[begin:end]))
+        refs = ChunkRefs.found(self._shares.refs(parts, group.indices[begin:end]))
         ends_of_sweep = group.ends_of_sweep[first:last]
-        selection = Selection(group.sequences[begin:end], parts, ends_of_sweep[-1], cursor[0], None, refs)
+        selection = Selection(group.sequences[begin:end], parts, ends_of_sweep[-1], cursor.position, None, refs)
         bounds = [bound - begin for bound in group.bounds[first : last + 1]]
         self._next = (number + 1, 0) if last == len(group.cursors) else (number, last)
         self._cursor, self.rounds_to_pass = cursor, self._partition.num_workers - 1
@@ -456,7 +456,7 @@ class DealtAhead:
 
     def hold(self, cursor: Cursor) -> None:
         """Forget what is no longer needed to go back to this cursor or to a later cursor."""
-        while self._next[0] and self._groups[0].cursors[-1][0] < cursor[0]:
+        while self._next[0] and self._groups[0].cursors[-1].position < cursor.position:
             self._groups.popleft()
             self._next = (self._next[0] - 1, self._next[1])
         where = self._reader.rank_at(cursor)
@@ -529,9 +529,6 @@ class DealtAhead:
     def _dealt(self, before: Cursor, delivery: Delivery) -> _Group:
         selection, bounds, ends_of_sweep, cursors = delivery
         assert selection.lengths is not None
-        kept, parts, indices, kept_bounds = self._shares.deal(
-            self._reader.chunk_starts, selection.sequences, selection.chunks, selection.lengths, bounds,
-            [cursor[0] for cursor in cursors],
-            self._partition.count, self._partition.index, self._partition.deal == "area",
-        )  # fmt: skip
-        return _Group(before, kept, parts, indices, kept_bounds, ends_of_sweep, cursors)
+        ends, by_padded_area = [cursor.position for cursor in cursors], self._partition.deal == "area"
+        dealt = self._shares.deal(selection, bounds, ends, self._partition, by_padded_area)
+        return _Group(before, dealt.sequences, dealt.parts, dealt.indices, dealt.bounds, ends_of_sweep, cursors)

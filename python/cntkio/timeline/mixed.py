@@ -23,11 +23,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cntkio._core import Cursor
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, row_length_of
 from cntkio.timeline.budgeting import Budgets
 from cntkio.timeline.dealing import DealtMinibatches, cut_for_all, is_same_deal, part_of_round
-from cntkio.timeline.modes import Cursor, Delivery, InTurn, ReadMode
+from cntkio.timeline.modes import Delivery, InTurn, ReadMode
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import Plan, Reads, Selection
 from cntkio.timeline.state import State, below, check_request, damaged, items, refused, whole, wholes
@@ -163,7 +164,7 @@ class _Bookmark(NamedTuple):
 
 
 def _cursor(position: int, batch: int = 0, pool_end: int = 0) -> Cursor:
-    return position, 0, pool_end, 0, 0, batch
+    return Cursor(position, index=pool_end, batch=batch)
 
 
 class _PartOfOrder:
@@ -294,7 +295,7 @@ class MixedTimeline:
 
     def _prepared(self) -> _Run:
         """Return the run that was computed; after a move, an empty run at the position."""
-        position = self._at[0]
+        position = self._at.position
         if self._run is None or not self._run.first <= position <= self._run.end:
             taken = self._weights_at(position).taken_at(position)
             for part, number in zip(self._parts, taken, strict=True):
@@ -337,7 +338,7 @@ class MixedTimeline:
         """Return minibatches, the number of the next of them, and the sequences that they index; None at the end."""
         assert self._budget is not None
         while True:
-            position = self._at[0]
+            position = self._at.position
             self._prepared()
             page = self._page
             if page is None or self._at not in page.numbers:
@@ -345,7 +346,7 @@ class MixedTimeline:
                     return None
                 page = self._page = self._cut(position, self._budget)
             if len(page.bounds) > 1:
-                first = page.cursors[0][0]
+                first = page.cursors[0].position
                 number = page.numbers[self._at]
                 assert self._run is not None
                 return page, number, self._run.between(first, self._run.end)
@@ -426,7 +427,7 @@ class MixedTimeline:
         return self._mode
 
     def _check_change(self, size: Size, partition: Partition) -> None:
-        *_, batch = self._at
+        batch = self._at.batch
         if self._settings is not None and batch and not is_same_deal(self._settings, size, partition):
             raise ConfigError(
                 f"size or partition change after {batch} minibatches of a pool, which have no position of their own; "
@@ -502,7 +503,7 @@ class MixedTimeline:
             self._mode_for(*settings, rounds_to_pass)
 
     def hold(self, bookmark: _Bookmark) -> None:
-        self._held = bookmark.cursor[0]
+        self._held = bookmark.cursor.position
 
     def begin_epoch(
         self, begin: int, end: int, truncation_length: int | None = None, num_rows: int | None = None
@@ -512,7 +513,7 @@ class MixedTimeline:
 
     def ends_at(self, bookmark: _Bookmark) -> bool:
         end = bookmark.epoch_end if bookmark.epoch_end is not None else self._end_of(bookmark.weights)
-        return end is not None and bookmark.cursor[0] >= end
+        return end is not None and bookmark.cursor.position >= end
 
     # -------------------------------------------------------------------------------------------- checkpoints
 
@@ -524,17 +525,17 @@ class MixedTimeline:
         self._go_to(_cursor(position), None, 0)
 
     def checkpoint(self, bookmark: _Bookmark | None = None) -> dict[str, int]:
-        return {_POSITION: (bookmark or self.bookmark()).cursor[0]}
+        return {_POSITION: (bookmark or self.bookmark()).cursor.position}
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
         self._go_to_position(whole(_POSITION, checkpoint.get(_POSITION)))
 
     def state(self, bookmark: _Bookmark | None = None) -> dict[str, Any]:
         bookmark = bookmark or self.bookmark()
-        position, _, pool_end, *_, batch = bookmark.cursor
+        position, batch = bookmark.cursor.position, bookmark.cursor.batch
         state = State(position, bookmark.settings, None, None, bookmark.rounds_to_pass, 0, batch).to_json()
         if batch:
-            state["pool_end"] = pool_end
+            state["pool_end"] = bookmark.cursor.index
         return {**state, "weights": [[first, list(counts), list(taken)] for first, counts, taken in bookmark.weights]}
 
     def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
@@ -602,7 +603,7 @@ class _Minibatches(ReadMode):
         begin, end = page.bounds[first], page.bounds[last]
         order, cursors, ends = page.order[begin:end], page.cursors[first + 1 : last + 1], page.ends[first:last]
         selection = Selection(
-            run.sequences[order], run.chunks[order], ends[-1], cursors[-1][0], lengths=run.lengths[order]
+            run.sequences[order], run.chunks[order], ends[-1], cursors[-1].position, lengths=run.lengths[order]
         )
         self._timeline.move(cursors[-1])
         return Delivery(selection, [bound - begin for bound in page.bounds[first : last + 1]], ends, cursors)
@@ -631,10 +632,10 @@ class _Rounds(ReadMode):
         cursor = deliveries[-1].cursors[-1]
         end_of_sweep = any(flag for delivery in deliveries for flag in delivery.ends_of_sweep)
         if num_read == count or (not self._partition.is_balanced and index < num_read):
-            return Delivery.of(part_of_round(deliveries, index, end_of_sweep, cursor[0]), cursor)
+            return Delivery.of(part_of_round(deliveries, index, end_of_sweep, cursor.position), cursor)
         num_left = sum(len(delivery.selection.sequences) for delivery in deliveries)
         drops = isinstance(self._partition, BalancedPartition) and self._partition.remainder == "drop"
         if not self._partition.is_balanced or (num_left < count and drops):
             return None
         sequences, chunks = cut_for_all(deliveries, count)[index]
-        return Delivery.of(Selection(sequences, chunks, end_of_sweep, cursor[0]), cursor)
+        return Delivery.of(Selection(sequences, chunks, end_of_sweep, cursor.position), cursor)

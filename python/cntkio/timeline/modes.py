@@ -7,16 +7,12 @@ The timeline chooses a mode for a size and a partition. Each mode makes one call
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
-from cntkio._core import Budget, TimelineReader
+from cntkio._core import Budget, Cursor, TimelineReader
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import ChunkRefs, Selection
 from cntkio.timeline.window import LARGEST_WORD
-
-Cursor: TypeAlias = tuple[int, int, int, int, int, int]
-"""Position, sweep, index in the sweep, rank of the chunk, running count of sequences, and minibatches of the pool that
-were delivered: the core's own bookmark."""
 
 
 class Delivery(NamedTuple):
@@ -111,8 +107,8 @@ class WholeSequences:
         if reads is None:
             return None
         ends_of_sweep, cursors, found = reads.ends_of_sweep, reads.cursors, reads.refs
-        refs = None if found is None else ChunkRefs(*found)
-        end, position = ends_of_sweep[-1], cursors[-1][0]
+        refs = None if found is None else ChunkRefs.found(found)
+        end, position = ends_of_sweep[-1], cursors[-1].position
         selection = Selection(reads.sequences, reads.chunks, end, position, None, refs, lengths=reads.lengths)
         return Delivery(selection, reads.bounds, ends_of_sweep, cursors)
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from cntkio import _core
 from cntkio.timeline.budget import Size
 from cntkio.timeline.partition import Partition
 
@@ -74,6 +75,11 @@ class ChunkRefs(NamedTuple):
     firsts: list[int]
     chunk_indices: npt.NDArray[np.uint32]
     indices_in_chunk: npt.NDArray[np.uint32]
+
+    @classmethod
+    def found(cls, refs: _core.ChunkRefs) -> ChunkRefs:
+        """Return the references that the core found."""
+        return cls(refs.chunk_ids, refs.firsts, refs.chunk_indices, refs.indices_in_chunk)
 
     @classmethod
     def of(

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cntkio._core import TimelineReader
+from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, row_length_of, whole_size
 from cntkio.timeline.budgeting import Budgets
@@ -27,7 +27,7 @@ from cntkio.timeline.dealing import (
     check_deal,
     is_same_deal,
 )
-from cntkio.timeline.modes import Cursor, Delivery, InTurn, ReadMode, WholeSequences
+from cntkio.timeline.modes import Delivery, InTurn, ReadMode, WholeSequences
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import Parts, Plan, Reads, Selection
 from cntkio.timeline.state import Slots, State, check_num_slots, check_request, check_slots, num_slots, refused, whole
@@ -139,9 +139,7 @@ class TruncatedSequences:
     crosses_sweeps: bool
 
     def read(self, most: int) -> Delivery | None:
-        read = self.reader.read_truncated(
-            self.num_steps, self.right_splice, self.crosses_sweeps, self.partition.index, self.partition.count
-        )
+        read = self.reader.read_truncated(self)
         if read is None:
             return None
         lengths = self.lengths[read.sequences].astype(np.uint32)
@@ -151,10 +149,7 @@ class TruncatedSequences:
         return Delivery.of(selection, self.reader.cursor)
 
     def pass_over(self, most: int, until: int) -> int:
-        if until < LARGEST_WORD:
-            return 0
-        rules = self.right_splice, self.crosses_sweeps, self.partition.index, self.partition.count
-        return self.reader.pass_truncated(self.num_steps, *rules, most)
+        return self.reader.pass_truncated(self, most) if until == LARGEST_WORD else 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -173,7 +168,7 @@ class OnlyFull(ReadMode):
 
     def read(self, most: int) -> Delivery | None:
         while True:
-            before = self.reader.cursor[0]
+            before = self.reader.cursor.position
             delivery = self.mode.read(1)
             if delivery is None or delivery.selection.position - before >= self.size:
                 return delivery
@@ -350,7 +345,7 @@ class Timeline:
     @property
     def position(self) -> int:
         """Samples of all partitions passed up to the end of the last read: all that CNTK's checkpoint keeps."""
-        return self._cursor[0]
+        return self._cursor.position
 
     @property
     def _cursor(self) -> Cursor:
@@ -525,7 +520,7 @@ class Timeline:
         self.go_to(begin)
 
     def ends_at(self, bookmark: _Bookmark) -> bool:
-        return bookmark.cursor[0] >= bookmark.course.end and not any(bookmark.slots)
+        return bookmark.cursor.position >= bookmark.course.end and not any(bookmark.slots)
 
     # -------------------------------------------------------------------------------------------- checkpoints
 
@@ -544,7 +539,7 @@ class Timeline:
         self._settings = self._turns = None
 
     def checkpoint(self, bookmark: _Bookmark | None = None) -> dict[str, int]:
-        return {_POSITION: self.position if bookmark is None else bookmark.cursor[0]}
+        return {_POSITION: self.position if bookmark is None else bookmark.cursor.position}
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
         self.go_to(whole(_POSITION, checkpoint.get(_POSITION)))
@@ -572,15 +567,15 @@ class Timeline:
             [2]
         """
         bookmark = bookmark or self.bookmark()
-        position, _, _, _, count, batch = bookmark.cursor
+        cursor = bookmark.cursor
         return State(
-            position,
+            cursor.position,
             bookmark.settings,
-            None if self._is_randomized else count,
+            None if self._is_randomized else cursor.count,
             bookmark.slots if self._is_truncated else None,
             bookmark.rounds_to_pass,
             self._num_slots(bookmark),
-            batch,
+            cursor.batch,
         ).to_json()
 
     def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
@@ -596,7 +591,7 @@ class Timeline:
             self.go_to(position)
             if position >= self.end and self._is_randomized:
                 # A partition without chunks is at the end, and a sequence need not start there.
-                self._reader.rewind((position, LARGEST_WORD, 0, 0, 0, 0))
+                self._reader.rewind(Cursor(position, sweep=LARGEST_WORD))
             if settings is not None:
                 self._take_up(*settings, rounds_to_pass)
                 self._budgets.go_to_batch(self._reader, settings, batch)

@@ -131,6 +131,24 @@ class CBFDeserializer(CntkOptions):
         return FileCorpus(CBFFormat(self, opening), paths, keeps_data=self.keep_data_in_memory)
 
 
+class ChunkInFile(NamedTuple):
+    """The place of a chunk in a file.
+
+    Attributes:
+        begin: Its first byte.
+        size: Its bytes.
+        num_sequences: Its sequences.
+        most_samples: The most samples that a stream may have in the documented layout; None: it is the 2.x layout.
+        piece_size: Bytes that a thread parses at a time.
+    """
+
+    begin: int
+    size: int
+    num_sequences: int
+    most_samples: int | None
+    piece_size: int
+
+
 class CBFLayout(NamedTuple):
     """The format's own facts about a file.
 
@@ -144,11 +162,11 @@ class CBFLayout(NamedTuple):
 
 
 class _OpenFile(OpenedFile):
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, memory_map: bool) -> None:
         self.text = InputFile(path)
         super().__init__(self.text)
         try:
-            self.binary = _core.BinaryFile(self.text.number, in_utf8(path))
+            self.binary = _core.BinaryFile(self.text.number, in_utf8(path), memory_map)
         except BaseException:
             self.close()
             raise
@@ -171,7 +189,7 @@ class CBFFormat(Format):
         self._has_spare = False
 
     def open(self, path: str, index: Index | None) -> _OpenFile:
-        return _OpenFile(path)
+        return _OpenFile(path, memory_map=self._options.memory_map)
 
     def _remark(self, path: str, what: str) -> None:
         """Warn of a definition that does not fit a file, but only once for all files.
@@ -341,24 +359,17 @@ class CBFFormat(Format):
         is_documented = header.layout == "documented"
         size = int(header.ends[chunk_id]) - begin
         try:
-            chunk, num_used, lengths, fault = _core.cbf_read(
-                file.binary,
-                begin,
-                size,
-                memory_map=self._options.memory_map,
-                num_sequences=int(header.num_sequences[chunk_id]),
-                streams=index.layout.schema,
-                most_samples=min(num_samples, _MOST_SAMPLES_PER_BYTE * file.size) if is_documented else None,
-                num_threads=num_threads(),
-                piece_size=piece_size(size, _PIECE),
-                spare=self._spare,
-                own=None if is_documented else sequences,
-            )
+            most_samples = min(num_samples, _MOST_SAMPLES_PER_BYTE * file.size) if is_documented else None
+            num_sequences = int(header.num_sequences[chunk_id])
+            place = ChunkInFile(begin, size, num_sequences, most_samples, piece_size(size, _PIECE))
+            own = None if is_documented else sequences
+            read = file.binary.read(place, index.layout.schema, own, self._spare, num_threads())
         finally:
             # If the file has changed, that explains more than any fault.
             file.text.require_unchanged()
-        if fault is not None:
-            raise _error(index, chunk_id, Fault(*fault))
+        if read.fault is not None:
+            raise _error(index, chunk_id, Fault.of(read.fault))
+        chunk, lengths = read.chunk, read.lengths
         assert chunk is not None
         if is_documented and lengths.sum(dtype=np.int64) > num_samples:
             raise _samples_error(index, chunk_id, lengths)
@@ -366,7 +377,7 @@ class CBFFormat(Format):
             chunk = chunk.only(sequences)
         elif sequences is not None and not self._options.memory_map:
             chunk = chunk.in_full_width()
-        return chunk, lengths, size - num_used
+        return chunk, lengths, size - read.num_used
 
     def account(self, file: _OpenFile, index: Index, loaded: Loaded | None) -> None:
         if loaded is None:  # the header is checked when the file is opened

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cntkio import _core
 from cntkio.errors import FormatError
 from cntkio.formats.detect import CBF_DOCUMENTED, CBF_MAGIC, cbf_version, other_than
 from cntkio.formats.text_input import InputFile
@@ -317,6 +318,10 @@ class Fault(NamedTuple):
     sequence: int | None
     found: int
     limit: int
+
+    @classmethod
+    def of(cls, fault: _core.CBFFault) -> Fault:
+        return cls(fault.kind, fault.offset, fault.stream, fault.sequence, fault.found, fault.limit)
 
     @property
     def name(self) -> str:

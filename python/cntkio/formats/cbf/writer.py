@@ -58,8 +58,10 @@ class CBFWriter:
     Example:
         >>> import pathlib, tempfile
         >>> from cntkio import CBFDeserializer, _core
+        >>> from cntkio.formats.table import Column
         >>> path = pathlib.Path(tempfile.mkdtemp(), "a.cbf")
-        >>> chunk = _core.Chunk.from_columns(2, [(np.array([0, 1, 2], np.uint32), np.ones(6, np.float32), 3, None)])
+        >>> column = Column(np.array([0, 1, 2], np.uint32), np.ones(6, np.float32), 3, None)
+        >>> chunk = _core.Chunk.from_columns(2, [column])
         >>> with CBFWriter(path, [StreamInformation("x", 0, "dense", np.float32, 3)]) as writer:
         ...     writer.add(chunk)
         >>> CBFDeserializer(path).open().table.lengths
@@ -184,7 +186,7 @@ class CBFWriter:
         content = self._buffers[0][: pending.size]
         result = _core.cbf_write(pending.runs, self._columns, lengths, self._is_documented, content)
         if result is not None:
-            fault = Fault(*result)
+            fault = Fault.of(result)
             raise FormatError(
                 fault.text(),
                 path=self._path,

@@ -9,12 +9,13 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio._core import CTFFinding
 from cntkio._threads import num_threads, piece_size
 from cntkio.arguments import check_fields, did_you_mean, float_type, suggests_keywords, whole_number, wording
 from cntkio.displays import counted
@@ -44,12 +45,11 @@ from cntkio.formats.ctf.findings import (
     LONGEST_WORD,
     REMARKS,
     WORDS,
-    Finding,
     Findings,
     advice_at,
     byte_text,
 )
-from cntkio.formats.ctf.index import ChunkPlaces, FirstPass, IndexSettings, StreamSchema, TextIndex, make_index
+from cntkio.formats.ctf.index import ChunkPlaces, FirstPass, IndexSettings, Notes, StreamSchema, TextIndex, make_index
 from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start, streams_between
 from cntkio.formats.detect import old_line_ends, other_in
 from cntkio.formats.file_lists import listed_files
@@ -247,6 +247,24 @@ class OpenText(OpenedFile):
         self.locator = Locator(text)
 
 
+class ParseRules(NamedTuple):
+    """How a chunk is parsed.
+
+    Attributes:
+        budget: The most errors that are forgiven.
+        is_strict: Whether warnings are errors.
+        num_threads: Threads that parse.
+        piece_size: Bytes that a thread parses at a time.
+        gap_size: Text between sequences is read if it is at most this long.
+    """
+
+    budget: int
+    is_strict: bool
+    num_threads: int
+    piece_size: int
+    gap_size: int
+
+
 class CTFFormat(Format):
     """Reads texts; a `Format`.
 
@@ -312,8 +330,7 @@ class CTFFormat(Format):
             has_words=self.text_keys,
             is_compact=self.opening.ahead.is_packed,
             is_subset=options.subset,
-            keeps_findings=self.report.is_observed,
-            notes_unknown_names=self.report.asks_for(UNKNOWN_NAME),
+            notes=Notes(self.report.is_observed, self.report.asks_for(UNKNOWN_NAME)),
         )
 
     def open(self, path: str, index: Index | None) -> OpenText:
@@ -411,31 +428,18 @@ class CTFFormat(Format):
         if sequences is not None:
             least = num_bytes // max(num_bytes // tuning.PIECE_OF_SOME, 1) + num_bytes // 64
         source = _source(text, places, is_part=sequences is not None)
+        pieces = piece_size(num_bytes, least)
+        rules = ParseRules(budget, self.options.strict, num_threads(), pieces, tuning.GAP)
         with explained(text):
             try:
-                chunk, counts, findings, last_straw = _core.ctf_parse(
-                    source,
-                    places.begin,
-                    places.end,
-                    places.starts,
-                    places.sizes,
-                    lengths,
-                    schema or self.core_schema,
-                    budget=budget,
-                    is_strict=self.options.strict,
-                    num_threads=num_threads(),
-                    piece_size=piece_size(num_bytes, least),
-                    gap_size=tuning.GAP,
-                    spare=self.spare,
-                )
+                parsed = _core.ctf_parse(source, places, lengths, schema or self.core_schema, rules, self.spare)
             except ValueError as error:
                 cache = index.layout.cache
                 advice = "open it again" if cache is None else f"delete the index cache {str(cache)!r}"
                 raise CorpusError(f"{index.name}: the index does not match the file; {advice}") from error
             text.require_unchanged()
-        straw = None if last_straw is None else Finding(*last_straw)
-        first_findings = [Finding(*finding) for finding in findings]
-        return chunk, Findings(counts, first_findings, straw, places.begin, first, sequences)
+        findings = Findings(parsed.counts, parsed.first, parsed.last_straw, places.begin, first, sequences)
+        return parsed.chunk, findings
 
     def account(self, file: OpenText, index: Index, loaded: Loaded | None) -> None:
         if loaded is None:
@@ -466,7 +470,7 @@ class CTFFormat(Format):
                 is_last = example is remark.examples[-1]
                 self.report.log(kind, error, stands_for=left if is_last else 1)
 
-    def _last_error(self, file: OpenText, index: Index, findings: Findings, finding: Finding) -> FormatError:
+    def _last_error(self, file: OpenText, index: Index, findings: Findings, finding: CTFFinding) -> FormatError:
         budget = self.report.budget
         more = f" (error {budget + 1}, and {self.wording.option('max_errors')} is {budget})" if budget else ""
         other = other_in(self.form, file.text) or old_line_ends(file.text)
@@ -482,7 +486,7 @@ class CTFFormat(Format):
         """Return advice on what is at the place of a finding, as `advice_at` does."""
         return advice_at(kind, text)
 
-    def advice(self, file: OpenText, index: Index, findings: Findings, finding: Finding) -> str:
+    def advice(self, file: OpenText, index: Index, findings: Findings, finding: CTFFinding) -> str:
         """Return advice about the last error, as the end of its message."""
         if KINDS_OF_FINDINGS[finding.kind] not in KINDS_OF_MISFITS:
             return ""
@@ -492,7 +496,7 @@ class CTFFormat(Format):
             file.text, asked, fits, self.names, self.wording
         )
 
-    def _advice_on_gap(self, file: OpenText, index: Index, findings: Findings, finding: Finding) -> str:
+    def _advice_on_gap(self, file: OpenText, index: Index, findings: Findings, finding: CTFFinding) -> str:
         """Return advice about a line or a sequence that has only other streams."""
         kind = KINDS_OF_FINDINGS[finding.kind]
         if kind not in KINDS_OF_GAPS:
@@ -522,7 +526,9 @@ class CTFFormat(Format):
                 return False
         return True
 
-    def _error(self, file: OpenText, index: Index, findings: Findings, finding: Finding, more: str = "") -> FormatError:
+    def _error(
+        self, file: OpenText, index: Index, findings: Findings, finding: CTFFinding, more: str = ""
+    ) -> FormatError:
         sequence_index = findings.sequence_index(finding)
         offset = findings.first_byte + finding.offset
         dim = 0 if finding.stream is None else self.schema[finding.stream].dim

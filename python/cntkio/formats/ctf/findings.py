@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio._core import CTFFinding
 from cntkio.formats.report import UNKNOWN_NAME
 
 WORDS = {
@@ -53,24 +54,6 @@ REMARKS = {
 }
 
 
-class Finding(NamedTuple):
-    """An error or a warning that the core found.
-
-    Attributes:
-        kind: Its index in `KINDS_OF_FINDINGS`.
-        offset: Its byte, counted from the first byte of the chunk.
-        sequence: Its sequence, counted from the first sequence that was parsed.
-        stream: Its stream, if it has one.
-        found: A number that was found; its meaning depends on the kind.
-    """
-
-    kind: int
-    offset: int
-    sequence: int
-    stream: int | None
-    found: int
-
-
 class Findings(NamedTuple):
     """The errors and warnings of a chunk.
 
@@ -84,13 +67,13 @@ class Findings(NamedTuple):
     """
 
     counts: list[int]
-    first: list[Finding]
-    last_straw: Finding | None
+    first: list[CTFFinding]
+    last_straw: CTFFinding | None
     first_byte: int
     first_sequence: int
     sequences: npt.NDArray[np.uint32] | None = None
 
-    def sequence_index(self, finding: Finding) -> int:
+    def sequence_index(self, finding: CTFFinding) -> int:
         """Return the index of a finding's sequence in the table."""
         within = finding.sequence if self.sequences is None else int(self.sequences[finding.sequence])
         return self.first_sequence + within

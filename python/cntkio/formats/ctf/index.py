@@ -313,12 +313,11 @@ class Places:
         for end in ends:
             block = blocks.pop()
             starts.append(block.starts.astype(dtype, copy=False))
-            of_block, begins_of_block, ends_of_block, last = _core.ctf_place(
-                block.begin, starts[-1], block.sizes, end, limit, last
-            )
-            firsts.append(of_block + num_sequences)
-            begins.append(begins_of_block)
-            chunk_ends.append(ends_of_block)
+            begun = _core.ctf_place(block.begin, starts[-1], block.sizes, end, limit, last)
+            last = begun.open
+            firsts.append(begun.firsts + num_sequences)
+            begins.append(begun.begins)
+            chunk_ends.append(begun.ends)
             num_sequences += len(block.starts)
         firsts.append(np.array([num_sequences]))
         chunk_ends.append(np.array([] if last is None else [last[1]], np.uint64))
@@ -384,6 +383,18 @@ class StreamSchema(NamedTuple):
     number: int
 
 
+class Notes(NamedTuple):
+    """What the parser notes in addition to errors.
+
+    Attributes:
+        keeps_findings: Whether it keeps findings that cost time.
+        unknown_names: Whether other names than those of the streams are worth a warning.
+    """
+
+    keeps_findings: bool = False
+    unknown_names: bool = False
+
+
 class IndexSettings(NamedTuple):
     """Settings on which the index depends.
 
@@ -425,6 +436,11 @@ class FirstPass(NamedTuple):
     spare: _core.Spare
     notes_unknown_names: bool = False
     excluded: int | None = None
+
+    @property
+    def part_size(self) -> int:
+        """Bytes that a thread reads, indexes and parses at a time."""
+        return tuning.PART
 
 
 NO_PASS = FirstPass(NOTHING_AHEAD, [], _core.Spare(0))
@@ -598,10 +614,8 @@ def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool,
     """Find the sequences from an offset on, and add each window to the pass."""
     parts: list[Part] = []
     with explained(file):
-        for source, first_line, bounds, block in areas_of(file, first, add):
-            scans, (bad_id, long_line) = _core.ctf_index(
-                source, first_line, bounds, in_lines, settings.defining, block, num_threads()
-            )
+        for area in areas_of(file, first, add):
+            scans, (bad_id, long_line) = _core.ctf_index(area, in_lines, settings.defining, num_threads())
             if long_line is not None:
                 raise long_line_error(file.path, long_line)
             if bad_id is not None:
@@ -611,35 +625,50 @@ def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool,
     return parts
 
 
-def areas_of(file: TextInput, first: int, add: Add | None) -> Iterator[tuple[CoreText, int, tuple[int, int], int]]:
+class Area(NamedTuple):
+    """A part of a text.
+
+    Attributes:
+        source: The text, or the part of it that has the area.
+        first_line: Offset of a line that begins at the area or before it.
+        begin: The first byte of the area.
+        end: The byte after the area.
+        share: Bytes that a thread takes at a time.
+    """
+
+    source: CoreText
+    first_line: int
+    begin: int
+    end: int
+    share: int
+
+
+def areas_of(file: TextInput, first: int, add: Add | None) -> Iterator[Area]:
     """Divide a text, from an offset on, for the pass that makes the index, and add each area to the pass.
 
     Args:
         file: The text.
         first: Offset of the first line.
         add: Adds bytes to the pass; None: nobody watches it, so areas are large.
-
-    Returns:
-        For each area its source, the offset of a line that begins there or before, its bounds, and the bytes that a
-        thread takes at a time.
     """
     for text, first_line, begin, end in windows_of(file, first):
         source = text.source(begin, end)
         step = end - begin if add is None else tuning.WATCHED
         for at in range(begin, end, step):
-            bounds = at, min(at + step, end)
-            yield source, first_line, bounds, min(tuning.BLOCK, bounds[1] - at)  # fresh memory costs time
-            passed(bounds[1] - at)
+            last = min(at + step, end)
+            yield Area(source, first_line, at, last, min(tuning.BLOCK, last - at))  # fresh memory costs time
+            passed(last - at)
 
 
 def _word_parts(file: TextInput, first: int, settings: IndexSettings) -> list[Part]:
     """Find the sequences from an offset on whose ids are words."""
 
     def find(block: npt.NDArray[np.uint8]) -> tuple[Part, int | None]:
-        num_head_lines, (words, width), offsets, lengths, nul = _core.ctf_scan_words(block, settings.defining)
-        hollow = np.empty(0, np.uint64)
-        starts = offsets.astype(np.uint32)
-        return Part(num_head_lines, words.view(f"S{width}"), 0, starts, compact_lengths(lengths), hollow), nul
+        scan = _core.ctf_scan_words(block, settings.defining)
+        words, width = scan.words
+        hollow, starts = np.empty(0, np.uint64), scan.starts.astype(np.uint32)
+        lengths = compact_lengths(scan.lengths)
+        return Part(scan.num_head_lines, words.view(f"S{width}"), 0, starts, lengths, hollow), scan.nul
 
     parts = []
     for begin, (part, nul) in map_lines(file, first, find, _PASS):
@@ -658,7 +687,8 @@ def _parse_ahead(file: TextInput, first_pass: FirstPass, first: int, limit: int,
         return done
     source = file.source(first, file.size)
     borders = _core.ctf_chunk_borders(source, first, limit, in_lines)
-    schema = _core.CTFSchema(first_pass.schema, is_compact=True, notes_unknown_names=first_pass.notes_unknown_names)
+    notes = Notes(unknown_names=first_pass.notes_unknown_names)
+    schema = _core.CTFSchema(first_pass.schema, is_compact=True, notes=notes)
     num_bytes = num_sequences = 0
     while len(done.chunks) < len(borders) - 1:
         # Expect the next chunks to be as large as the chunks so far.
@@ -668,9 +698,7 @@ def _parse_ahead(file: TextInput, first_pass: FirstPass, first: int, limit: int,
         if room < 1:
             break
         wanted = borders[len(done.chunks) : len(done.chunks) + room + 1]
-        indexed = _core.ctf_index_chunks(
-            source, wanted, in_lines, schema, num_threads(), tuning.PART, first_pass.spare, first_pass.excluded
-        )
+        indexed = _core.ctf_index_chunks(source, wanted, in_lines, schema, first_pass, num_threads())
         for entry in indexed:
             if entry is None:  # the text has errors: index it without parsing
                 return done._replace(end=borders[len(done.chunks)])

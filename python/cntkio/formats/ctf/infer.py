@@ -246,8 +246,14 @@ def _streams_from(file: TextInput, offset: int) -> dict[bytes, _Seen]:
     return total
 
 
-def _by_name(block: Iterable[tuple[Any, ...]], first: int = 0) -> dict[bytes, _Seen]:
-    return {name: _Seen._make([*counts, at + first]) for name, *counts, at in block}
+def _by_name(block: Iterable[_core.CTFSeen], first: int = 0) -> dict[bytes, _Seen]:
+    return {
+        seen.name: _Seen(
+            seen.num_samples, seen.num_plain, seen.num_indexed, seen.most_values, seen.largest_index, seen.sizes,
+            seen.magnitudes, seen.largest_at + first,
+        )
+        for seen in block
+    }  # fmt: skip
 
 
 def _log_outliers(file: TextInput, name: bytes, seen: _Seen, report: Report) -> None:

@@ -452,12 +452,9 @@ class HTKFormat(Format):
         self, index: Index, chunk_id: int, frames: Frames, sequences: npt.NDArray[np.uint32] | None = None
     ) -> Loaded:
         """Make a chunk from the frames of a chunk, or of some of its utterances. It takes over their bytes."""
-        listed, model, (left, right) = index.layout
-        chunk = _core.frames_chunk(
-            frames.bytes, frames.block_of, frames.encodings, frames.encoding_of, frames.offsets,
-            listed.lengths[_utterances(index, chunk_id, sequences)], model.dim, left, right,
-            self._settings.is_broadcast,
-        )  # fmt: skip
+        listed, model, context = index.layout
+        lengths = listed.lengths[_utterances(index, chunk_id, sequences)]
+        chunk = _core.frames_chunk(frames, lengths, model.dim, context, self._settings.is_broadcast)
         return Loaded(chunk_id, chunk, frames.mixes or None, sequences)
 
     def _truncated(self, listed: Listed, run: npt.NDArray[np.int64], num_frames: int, byte: int) -> FormatError:

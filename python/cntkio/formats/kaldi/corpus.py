@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ from cntkio.formats.contract import (
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.file_lists import listed_files
 from cntkio.formats.htk import window_of
-from cntkio.formats.htk.lists import decoded, first_same
+from cntkio.formats.htk.lists import Frames, decoded, first_same
 from cntkio.formats.htk.options import Unequal
 from cntkio.formats.kaldi.objects import (
     CLASSES,
@@ -49,7 +50,7 @@ from cntkio.formats.mlf import read_mapping
 from cntkio.formats.names import FileNames, located, shown_files
 from cntkio.formats.remote import Remote
 from cntkio.formats.report import first_few
-from cntkio.formats.table import ListedFiles, SequenceTable, digest_of
+from cntkio.formats.table import Column, ListedFiles, SequenceTable, digest_of
 from cntkio.formats.text_input import TextInput, explained
 from cntkio.streams import LARGEST_DIM, StorageFormat, StreamInformation
 
@@ -366,11 +367,9 @@ class _KaldiFormat(Format):
         offsets = np.empty(count, np.uint64)
         offsets[order] = (starts[:-1] * (4 * dim)).astype(np.uint64)
         zeros = np.zeros(count, np.uint32)
-        left, right = self._options.context
-        return _core.frames_chunk(
-            block, zeros, [(False, None)], zeros, offsets, np.ascontiguousarray(objects.lengths), dim, left, right,
-            self._options.broadcast,
-        )  # fmt: skip
+        frames = Frames(block, zeros, [(False, None)], zeros, offsets, Counter())
+        lengths = np.ascontiguousarray(objects.lengths)
+        return _core.frames_chunk(frames, lengths, dim, self._options.context, self._options.broadcast)
 
     def _doubles(self, objects: Objects, dim: int) -> _core.Chunk:
         order, starts = _in_files(objects)
@@ -380,7 +379,7 @@ class _KaldiFormat(Format):
         if left or right:
             values = _core.kaldi_windows(values, lengths, dim, left, right)
         offsets = np.append(0, np.cumsum(lengths, dtype=np.uint64)).astype(np.uint32)
-        return _core.Chunk.from_columns(len(lengths), [(offsets, values, dim * (1 + left + right), None)])
+        return _core.Chunk.from_columns(len(lengths), [Column(offsets, values, dim * (1 + left + right), None)])
 
     def _read_rows(
         self, text: TextInput, source: Any, part: Objects, *, dim: int, block: _core.FileBytes | None

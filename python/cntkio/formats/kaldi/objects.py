@@ -114,9 +114,10 @@ class Objects(NamedTuple):
         """Return the utterances that a mask, indices or a slice select."""
         return Objects(*self[:4], *(column[which] for column in self[4:]))
 
-    def columns(self) -> tuple[Any, ...]:
+    def columns(self) -> _core.KaldiObjects:
         """Return the columns that describe objects for the core."""
-        return tuple(map(np.ascontiguousarray, (self.kinds, self.rows, self.cols, self.begins, self.ends)))
+        columns = self.kinds, self.rows, self.cols, self.begins, self.ends
+        return _core.KaldiObjects(*map(np.ascontiguousarray, columns))
 
     def error(
         self, index: int, what: str, *, byte: int | None = None, stream: str, kind: str | None = None
@@ -125,6 +126,10 @@ class Objects(NamedTuple):
         path = self.paths[int(self.files[index])]
         at = int(self.offsets[index]) if byte is None else byte
         return FormatError(what, path=path, byte=at, sequence=decoded(self.keys[index]), stream=stream, kind=kind)
+
+
+def _columns(objects: _core.KaldiObjects) -> tuple[npt.NDArray[Any], ...]:
+    return objects.kinds, objects.rows, objects.cols, objects.begins, objects.ends
 
 
 def joined(parts: Sequence[Objects]) -> Objects:
@@ -244,9 +249,10 @@ def _archive(text: TextInput, stream: str) -> Objects:
     with announced("indexing", text.size):
         while at < text.size:
             end = _end(text, at, window)
-            rows, offsets, columns, then, fault = _core.kaldi_scan(text.source(at, end), at, text.size)
-            keys.append(text_rows(rows))
-            parts.append((offsets, *columns))
+            scan = _core.kaldi_scan(text.source(at, end), at, text.size)
+            then, fault = scan.next, scan.fault
+            keys.append(text_rows(scan.keys))
+            parts.append((scan.offsets, *_columns(scan.objects)))
             if fault is not None:
                 kind = _core.KALDI_FAULTS[fault[1]]
                 what = _FAULT_WORDS[kind] + (other_in("kaldi", text) if not any(map(len, keys)) else "")
@@ -354,7 +360,7 @@ def _in_archives(files: Files, path: str, listed: _core.KaldiList, stream: str, 
                 continue
             with closing(text), explained(text):
                 for part, objects, fault in _headers(text, offsets[mine]):
-                    for column, values in zip(columns, objects, strict=True):
+                    for column, values in zip(columns, _columns(objects), strict=True):
                         column[mine[part]] = values
                     if fault is not None:
                         one = mine[part.stop : part.stop + 1]
@@ -399,14 +405,14 @@ def _not_an_object(path: str, offset: int, key: str, stream: str, where: str) ->
 
 def _headers(
     text: TextInput, offsets: npt.NDArray[np.uint64]
-) -> Iterator[tuple[slice, tuple[npt.NDArray[Any], ...], tuple[int, int] | None]]:
+) -> Iterator[tuple[slice, _core.KaldiObjects, tuple[int, int] | None]]:
     """Read headers at offsets that ascend, in windows that a remote or a compressed file needs."""
     done, window = 0, WINDOW
     while done < len(offsets):
         begin = min(int(offsets[done]), text.size)
         end = _end(text, begin, window)
         objects, fault = _core.kaldi_objects(text.source(begin, end), offsets[done:], text.size)
-        part = slice(done, done + len(objects[0]))
+        part = slice(done, done + len(objects.kinds))
         yield part, objects, fault
         window = 2 * window if part.stop == done and fault is None else WINDOW
         done = part.stop + (fault is not None)

@@ -216,8 +216,8 @@ def scan_text(
     """Scan an opened text label file. For the other arguments and the errors see `read_entries`."""
     path = text.path
     with explained(text):  # a file that was truncated while it was read ends too early
-        counts_time = {"auto": None, "100ns": True, "frames": False}[times]
-        scanned = _core.mlf_scan(text.handle, compatible, counts_time, float(frame_period), names, dim, num_threads())
+        own_times = {"auto": None, "100ns": True, "frames": False}[times], float(frame_period)
+        scanned = _core.mlf_scan(text.handle, compatible, own_times, names, dim, num_threads())
         if scanned.stop is not None:
             kind, what, byte = _stopped(scanned.stop, "mlf", path)
             raise Locator(text).error(min(byte, text.size), what, kind=kind)
