@@ -3,7 +3,7 @@
 
 use cntkio_core::cbf::{self, Selected, Stream, Written};
 use cntkio_core::chunk::{
-    Block, Bytes, Chunk, Column, Encoding, Entries, FrameStart, Frames, Runs, Samples, Small, Targets, Values,
+    Block, Bytes, Chunk, Column, Encoding, Entries, FrameStart, Frames, Narrow, Runs, Samples, Small, Targets, Values,
 };
 use cntkio_core::pack::{
     self, Cell, Error, Job, NumberType, Parts, Ragged, RaggedEntries, Selection, Sources, Table, Wanted, Whole,
@@ -69,6 +69,9 @@ fn column(sequences: &[Vec<Sample>], is_sparse: bool, number: NumberType, is_sma
     let samples = match (is_small, is_sparse) {
         (false, false) => Samples::Dense { dim: DIM, values },
         (false, true) => Samples::Sparse { dim: DIM, sample_offsets, indices: indices.collect(), values },
+        (true, _) if matches!(number, NumberType::I32 | NumberType::I64) => {
+            Samples::Narrow(Narrow { dim: DIM, becomes_long: number == NumberType::I64, values: numbers(&samples) })
+        }
         (true, _) => {
             let have_one = sample_offsets.iter().zip(0..).all(|(&at, sample)| at == sample);
             let entries = is_sparse.then(|| Entries {
@@ -271,9 +274,11 @@ fn any_corpus() -> impl Strategy<Value = Corpus> {
             let numbers = [NumberType::F32, NumberType::F64, NumberType::I32, NumberType::I64];
             let are_wide = kinds.iter().all(|kind| matches!(kind, Kind::Wide));
             let (is_sparse, number) = match kinds[0] {
-                Kind::Wide | Kind::Small | Kind::Stored(_) => {
-                    (is_sparse, numbers[if are_wide { number } else { number % 2 }])
+                // Sparse samples of whole numbers have no small form.
+                Kind::Wide | Kind::Small => {
+                    (is_sparse, numbers[if is_sparse && !are_wide { number % 2 } else { number }])
                 }
+                Kind::Stored(_) => (is_sparse, numbers[number % 2]),
                 Kind::Frames(..) | Kind::Targets => (false, NumberType::F32),
                 Kind::Runs(_) => (true, NumberType::F32),
             };

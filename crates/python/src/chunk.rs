@@ -1,7 +1,7 @@
 //! `Chunk` as a handle, and the packer.
 
 use crate::pool::{attached, detached};
-use cntkio_core::chunk::{self, Block, Column, NumberType, PlainChunk, Samples, Values};
+use cntkio_core::chunk::{self, Block, Column, Narrow, NumberType, PlainChunk, Samples, Values};
 use cntkio_core::memory::copied;
 use cntkio_core::pack::{self, Cell, Ragged, RaggedEntries, Selection, Table};
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
@@ -31,9 +31,9 @@ struct ColumnArrays<'py> {
 impl Chunk {
     /// Build a chunk from NumPy arrays, which are copied and checked.
     #[staticmethod]
-    fn from_columns(num_sequences: usize, columns: Vec<ColumnArrays<'_>>) -> PyResult<Chunk> {
-        let columns = || columns.into_iter().map(column_from_arrays).collect::<PyResult<Vec<Column>>>();
-        let columns = attached(columns)??;
+    fn from_columns(py: Python<'_>, num_sequences: usize, columns: Vec<ColumnArrays<'_>>) -> PyResult<Chunk> {
+        let columns = columns.into_iter().map(|arrays| column_from_arrays(py, arrays));
+        let columns = columns.collect::<PyResult<Vec<Column>>>()?;
         for (number, column) in columns.iter().enumerate() {
             column.check(num_sequences).map_err(|why| PyValueError::new_err(format!("stream {number}: {why}")))?;
         }
@@ -127,19 +127,36 @@ pub(crate) fn plain(chunk: &chunk::Chunk) -> PyResult<PlainChunk<'_>> {
     chunk.as_plain().ok_or_else(refused)
 }
 
-fn column_from_arrays(column: ColumnArrays<'_>) -> PyResult<Column> {
+fn column_from_arrays(py: Python<'_>, column: ColumnArrays<'_>) -> PyResult<Column> {
     let ColumnArrays { sequence_offsets, values, dim, sparse } = column;
-    let values: Values = of_any_type!(values, values => copied(values))?;
-    let samples = match sparse {
-        None => Samples::Dense { dim, values },
-        Some((sample_offsets, indices)) => Samples::Sparse {
-            dim,
-            sample_offsets: copied(sample_offsets.as_slice()?),
-            indices: copied(indices.as_slice()?),
-            values,
-        },
+    let sequence_offsets = attached(|| sequence_offsets.as_slice().map(copied))??;
+    let Some((sample_offsets, indices)) = sparse else {
+        return Ok(Column { sequence_offsets, samples: dense(py, dim, &values)? });
     };
-    Ok(Column { sequence_offsets: copied(sequence_offsets.as_slice()?), samples })
+    let values: PyResult<Values> = of_any_type!(values, values => detached(py, || copied(values))?);
+    let sample_offsets = attached(|| sample_offsets.as_slice().map(copied))??;
+    let indices = attached(|| indices.as_slice().map(copied))??;
+    Ok(Column { sequence_offsets, samples: Samples::Sparse { dim, sample_offsets, indices, values: values? } })
+}
+
+/// Dense samples; whole numbers in two bytes each if all of them fit.
+fn dense(py: Python<'_>, dim: usize, values: &Bound<'_, PyAny>) -> PyResult<Samples> {
+    let narrow = if let Ok(array) = values.cast::<PyArray1<i64>>() {
+        let array = array.readonly();
+        let values = array.as_slice()?;
+        detached(py, || Narrow::of(dim, values))?
+    } else if let Ok(array) = values.cast::<PyArray1<i32>>() {
+        let array = array.readonly();
+        let values = array.as_slice()?;
+        detached(py, || Narrow::of(dim, values))?
+    } else {
+        None
+    };
+    if let Some(narrow) = narrow {
+        return Ok(Samples::Narrow(narrow));
+    }
+    let values: PyResult<Values> = of_any_type!(values, values => detached(py, || copied(values))?);
+    Ok(Samples::Dense { dim, values: values? })
 }
 
 /// Values, sequence offsets and, if sparse, (sample offsets, indices).

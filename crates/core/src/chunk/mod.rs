@@ -18,12 +18,14 @@
 //! |---|---|---|
 //! | dense, sparse ([`PlainColumn`]) | values in full width | the same |
 //! | [`Small`] | the same in fewer bytes | dense or sparse |
+//! | [`Narrow`] | whole numbers in two bytes each | dense |
 //! | [`Stored`] | sequences of a binary file as they were read | dense or sparse |
 //! | [`Frames`] | frames of feature files as they were read | dense |
 //! | [`Runs`] | one entry for all samples of a run of the same class | one-hot, or dense [`Targets`] |
 
 mod bytes;
 pub(crate) mod frames;
+mod narrow;
 pub(crate) mod plain;
 mod pool;
 mod ragged;
@@ -41,6 +43,7 @@ pub(crate) use values::{expect, in_any_type, in_either_precision};
 
 pub use bytes::Bytes;
 pub use frames::{Encoding, FrameStart, Frames};
+pub use narrow::Narrow;
 pub use plain::PlainColumn;
 pub use pool::Pool;
 pub use ragged::{Error, Form, Parts, Ragged, RaggedEntries};
@@ -83,6 +86,7 @@ impl Column {
                 self.as_plain().map_or(Ok(()), |plain| plain.check(self.num_samples()))
             }
             Samples::Small(small) => small.check(self.num_samples()),
+            Samples::Narrow(narrow) => narrow.check(self.num_samples()),
             Samples::Stored(stored) => stored.check(num_sequences),
             Samples::Frames(frames) => frames.check(&self.sequence_offsets),
             Samples::Runs(runs) => runs.check(&self.sequence_offsets),
@@ -94,6 +98,7 @@ impl Column {
         let of_samples = match &self.samples {
             Samples::Dense { .. } | Samples::Sparse { .. } => self.as_plain().map_or(0, |plain| plain.num_bytes()),
             Samples::Small(small) => small.num_bytes(),
+            Samples::Narrow(narrow) => narrow.num_bytes(),
             Samples::Stored(stored) => stored.num_bytes(),
             Samples::Frames(frames) => frames.num_bytes(&self.sequence_offsets),
             Samples::Runs(runs) => runs.num_bytes(),
@@ -109,7 +114,7 @@ impl Column {
                 4 * (sample_offsets.capacity() + indices.capacity()) + values.capacity_in_bytes()
             }
             Samples::Small(small) => small.capacity_in_bytes(),
-            Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => 0,
+            Samples::Narrow(_) | Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => 0,
         };
         4 * self.sequence_offsets.capacity() + of_samples
     }
@@ -121,6 +126,7 @@ impl Column {
             Samples::Frames(_) | Samples::Runs(_) if form.is_sparse => 16 * num_samples,
             Samples::Frames(_) | Samples::Runs(_) => 4 * form.dim * num_samples,
             Samples::Small(small) => small.packed_bytes() * num_samples / self.num_samples().max(1),
+            Samples::Narrow(narrow) => narrow.packed_bytes() * num_samples / self.num_samples().max(1),
             _ => self.num_bytes() * num_samples / self.num_samples().max(1),
         }
     }

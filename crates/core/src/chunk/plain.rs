@@ -1,4 +1,4 @@
-//! Dense and sparse samples in full width and small: their checks, sizes and packing.
+//! Dense and sparse samples in full width, small and narrow: their checks, sizes and packing.
 //!
 //! Sequences in random order are in no cache, so a loop that finishes one sequence after the other would wait for
 //! memory every time. Therefore each step (the sample offsets, the entries) is done for all sequences before the next
@@ -76,7 +76,7 @@ impl PlainColumn<'_> {
     }
 }
 
-/// Gathers columns of values, dense or sparse, in full width or small; `None` if not all are of this form.
+/// Gathers columns of values, dense or sparse, in full width, small or narrow; `None` if not all are of this form.
 pub(crate) fn gatherer<'a>(columns: &[&'a Column], form: Form) -> Option<Box<dyn Gather + 'a>> {
     if columns.iter().any(|column| column.samples.form() != form) {
         return None;
@@ -114,6 +114,7 @@ impl<'a, T: Value> Dense<'a, T> {
             let values = match samples {
                 Samples::Dense { values, .. } => AnyWidth::Wide(T::of(values)?),
                 Samples::Small(Small { values, entries: None, .. }) => T::small(values)?,
+                Samples::Narrow(narrow) => T::of_narrow(&narrow.values)?,
                 _ => return None,
             };
             Some(DenseColumn { sequence_offsets, values })

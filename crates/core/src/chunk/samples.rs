@@ -1,6 +1,7 @@
-//! `Samples`: the samples of one stream in one of six kinds.
+//! `Samples`: the samples of one stream in one of seven kinds.
 
 use super::frames::Frames;
+use super::narrow::Narrow;
 use super::ragged::Form;
 use super::runs::Runs;
 use super::small::{Small, WideEntries};
@@ -30,6 +31,8 @@ pub enum Samples {
     },
     /// Dense or sparse samples of small whole numbers.
     Small(Small),
+    /// Dense samples of whole numbers in two bytes each.
+    Narrow(Narrow),
     /// Sequences of a binary file as they were read.
     Stored(Stored),
     /// Frames of feature files as they were read.
@@ -46,6 +49,7 @@ impl Samples {
             Samples::Dense { dim, values } => Form { dim: *dim, is_sparse: false, number: values.number() },
             Samples::Sparse { dim, values, .. } => Form { dim: *dim, is_sparse: true, number: values.number() },
             Samples::Small(small) => small.form(),
+            Samples::Narrow(narrow) => narrow.form(),
             Samples::Stored(stored) => stored.form(),
             Samples::Frames(frames) => frames.form(),
             Samples::Runs(runs) => runs.form(),

@@ -26,7 +26,7 @@ impl EmptyColumn {
                     (empty.sample_offsets, empty.indices, empty.values) = (sample_offsets, indices, values);
                 }
                 Samples::Small(small) => empty.small = Some(small),
-                Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => {}
+                Samples::Narrow(_) | Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => {}
             }
         }
         if empty.values.number() != number {

@@ -155,10 +155,14 @@ pub trait Value: Number + Widens + Default + PartialEq + std::fmt::Debug + 'stat
     fn small(_: &[u8]) -> Option<AnyWidth<'_, Self>> {
         None
     }
+    /// Values in the form of [`Narrow`](super::Narrow), which only whole numbers have.
+    fn of_narrow(_: &[u16]) -> Option<AnyWidth<'_, Self>> {
+        None
+    }
 }
 
 macro_rules! values {
-    ($($number:ty, $variant:ident $(, $small:item)?;)*) => {$(
+    ($($number:ty, $variant:ident, $small:item;)*) => {$(
         impl Value for $number {
             const ONE: $number = 1 as $number;
 
@@ -172,10 +176,8 @@ macro_rules! values {
                 if let Values::$variant(values) = values { Some(values) } else { None }
             }
 
-            $(
-                #[inline]
-                $small
-            )?
+            #[inline]
+            $small
         }
     )*};
 }
@@ -183,8 +185,8 @@ macro_rules! values {
 values! {
     f32, F32, fn small(values: &[u8]) -> Option<AnyWidth<'_, f32>> { Some(AnyWidth::Small(values)) };
     f64, F64, fn small(values: &[u8]) -> Option<AnyWidth<'_, f64>> { Some(AnyWidth::Small(values)) };
-    i32, I32;
-    i64, I64;
+    i32, I32, fn of_narrow(values: &[u16]) -> Option<AnyWidth<'_, i32>> { Some(AnyWidth::Small(values)) };
+    i64, I64, fn of_narrow(values: &[u16]) -> Option<AnyWidth<'_, i64>> { Some(AnyWidth::Small(values)) };
 }
 
 /// A precision of [`Values`]: `f32` or `f64`.

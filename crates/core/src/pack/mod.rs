@@ -251,7 +251,9 @@ impl<'a> Stream<'a> {
             return Err(Error::Mixed);
         }
         let columns = match first {
-            Samples::Dense { .. } | Samples::Sparse { .. } | Samples::Small(_) => plain::gatherer(&columns, form),
+            Samples::Dense { .. } | Samples::Sparse { .. } | Samples::Small(_) | Samples::Narrow(_) => {
+                plain::gatherer(&columns, form)
+            }
             Samples::Stored(_) => narrowed(&columns, |samples| samples.as_stored(form)).map(stored::gatherer),
             Samples::Frames(_) => narrowed(&columns, |samples| samples.as_frames(form)).map(frames::gatherer),
             Samples::Runs(_) => narrowed(&columns, |samples| samples.as_runs(form)).map(runs::gatherer),
