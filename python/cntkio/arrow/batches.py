@@ -19,7 +19,9 @@ from cntkio.arguments import suggests_keywords, there_are, wording
 from cntkio.convert import AnyPath, Files, Piece, Pieces, Progress, pieces_of, write_several
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats.names import located_file
 from cntkio.formats.output_file import written_whole
+from cntkio.formats.remote import Remote
 from cntkio.layouts import are_whole, classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import LARGEST_DIM, StreamInformation, packed_columns
@@ -391,6 +393,7 @@ def write_parquet(
     ids: Collection[str] = (),
     compression: str = "zstd",
     progress: Progress | None = None,
+    remote: Remote | None = None,
     **files: Unpack[Files],
 ) -> None:
     """Write a corpus to a Parquet file, with bounded memory; the file appears when it is complete.
@@ -403,6 +406,7 @@ def write_parquet(
         ids: As for `RecordBatches`.
         compression: Compression of the columns, by pyarrow's name: ``"zstd"``, ``"snappy"``, ``"none"``, …
         progress: Called with the number of pieces done and the number of all pieces (0: unknown).
+        remote: As for `cntkio.write_cbf`.
         files: To write several files: the keywords of `cntkio.convert.Files`.
 
     Raises:
@@ -420,13 +424,14 @@ def write_parquet(
         >>> parquet.read_table(path).to_pylist()
         [{'key': 0, 'x': [[1.0, 2.0]]}, {'key': 1, 'x': [[3.0, 4.0], [5.0, 6.0]]}]
     """
+    path, remote = located_file("path", path, remote)
     if files:
         options = {"key": key, "flat": flat, "ids": ids, "compression": compression}
-        write_several(write_parquet, path, pieces_of(data), files, progress, **options)
+        write_several(write_parquet, path, pieces_of(data), files, progress, remote, **options)
         return
     batches = RecordBatches(data, key=key, flat=flat, ids=ids)
     with (
-        written_whole(path) as file,
+        written_whole(path, remote=remote) as file,
         parquet.ParquetWriter(file, batches.schema, compression=compression, write_page_checksum=True) as writer,
     ):
         _write(writer, batches, progress)
@@ -441,6 +446,7 @@ def write_arrow(
     flat: Collection[str] | bool = False,
     ids: Collection[str] = (),
     progress: Progress | None = None,
+    remote: Remote | None = None,
     **files: Unpack[Files],
 ) -> None:
     """Write a corpus to an Arrow file with random access, not compressed, so that it can be memory-mapped.
@@ -454,12 +460,13 @@ def write_arrow(
         >>> path.stat().st_size > 0
         True
     """
+    path, remote = located_file("path", path, remote)
     if files:
         options = {"key": key, "flat": flat, "ids": ids}
-        write_several(write_arrow, path, pieces_of(data), files, progress, **options)
+        write_several(write_arrow, path, pieces_of(data), files, progress, remote, **options)
         return
     batches = RecordBatches(data, key=key, flat=flat, ids=ids)
-    with written_whole(path) as file, ipc.new_file(file, batches.schema) as writer:
+    with written_whole(path, remote=remote) as file, ipc.new_file(file, batches.schema) as writer:
         _write(writer, batches, progress)
 
 

@@ -509,7 +509,7 @@ class _ArrowFormat(Format):
         if len(own) < batch.num_rows:
             batch = batch.take(pa.array(own - layout.first_rows[chunk_id]))
         try:
-            columns, _ = rows._replace(key=None).taken(batch, own.tolist().__getitem__)
+            columns, _ = rows._replace(key=None).taken(batch, lambda row: int(own[row]))
         except CorpusError as error:
             raise FormatError(str(error), path=file.path) from None
         chunk = _core.Chunk.from_columns(batch.num_rows, list(columns))

@@ -31,6 +31,7 @@ from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import KINDS, detect
 from cntkio.formats.names import FileNames
 from cntkio.formats.output_file import AnyPath
+from cntkio.formats.remote import Remote, remote_by_default
 from cntkio.formats.text_input import all_bytes
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation
@@ -243,6 +244,7 @@ def convert_file(
     num_files: int | None = None,
     max_file_size: int | None = None,
     progress: Progress | None = None,
+    remote: Remote | None = None,
     **reading: Unpack[Reading],
 ) -> None:
     """Convert a file of any format to text (CTF), a binary corpus (CBF), svmlight, Kaldi, Parquet or Arrow.
@@ -263,6 +265,7 @@ def convert_file(
         num_files: To write several files, as for `Files`.
         max_file_size: To write several files, as for `Files`.
         progress: As for `write_cbf`.
+        remote: As for `write_cbf`; a source that is a URL is read with the same options.
         reading: How to read the source: the keywords of `Reading`.
 
     Raises:
@@ -279,11 +282,12 @@ def convert_file(
         >>> (folder / "again.txt").read_text().splitlines()[0]
         '0\\t|lengths 5.1 3.5 1.4 0.2 |species 1 0 0'
     """
-    corpus = corpus_of(source, StreamDefs(streams or {}), **reading)
-    write_file(
-        target, corpus, to=to, flat=flat, ids=ids, renumber=renumber, keys_file=keys_file, compress=compress,
-        key=reading.get("key"), progress=progress, **files_of(num_files, max_file_size),
-    )  # fmt: skip
+    with contextlib.nullcontext() if remote is None else remote_by_default(remote):
+        corpus = corpus_of(source, StreamDefs(streams or {}), **reading)
+        write_file(
+            target, corpus, to=to, flat=flat, ids=ids, renumber=renumber, keys_file=keys_file, compress=compress,
+            key=reading.get("key"), progress=progress, remote=remote, **files_of(num_files, max_file_size),
+        )  # fmt: skip
 
 
 def write_file(
@@ -301,6 +305,7 @@ def write_file(
     chunk_size_in_bytes: int = CHUNK_SIZE,
     order: Sequence[str] | None = None,
     progress: Progress | None = None,
+    remote: Remote | None = None,
     **files: Unpack[Files],
 ) -> None:
     """Write a corpus in the format that the name of the file implies.
@@ -319,6 +324,7 @@ def write_file(
         chunk_size_in_bytes: As for `write_cbf`.
         order: As for `write_cbf`.
         progress: As for `write_cbf`.
+        remote: As for `write_cbf`.
         files: To write several files: the keywords of `Files`.
 
     Raises:
@@ -338,7 +344,16 @@ def write_file(
     _refuse("Parquet and Arrow", form in ("parquet", "arrow"), {"flat": flat, "ids": ids})
     _refuse("a binary corpus", form == "cbf", {"layout": None if layout == "2.x" else layout})
     if form == "ctf":
-        write_ctf(target, data, renumber=renumber, keys_file=keys_file, compress=compress, progress=progress, **files)
+        write_ctf(
+            target,
+            data,
+            renumber=renumber,
+            keys_file=keys_file,
+            compress=compress,
+            progress=progress,
+            remote=remote,
+            **files,
+        )
     elif form == "cbf":
         write_cbf(
             target,
@@ -347,17 +362,18 @@ def write_file(
             layout=layout,
             order=order,
             progress=progress,
+            remote=remote,
             **files,
         )
     elif form == "svmlight":
-        write_svmlight(target, data, compress=compress, progress=progress, **files)
+        write_svmlight(target, data, compress=compress, progress=progress, remote=remote, **files)
     elif form == "kaldi":
-        write_kaldi(target, data, progress=progress, **files)
+        write_kaldi(target, data, progress=progress, remote=remote, **files)
     else:
         from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 
         write = arrow.write_parquet if form == "parquet" else arrow.write_arrow
-        write(target, data, key=key or arrow.KEY, flat=flat, ids=ids, progress=progress, **files)
+        write(target, data, key=key or arrow.KEY, flat=flat, ids=ids, progress=progress, remote=remote, **files)
 
 
 def _refuse(what: str, is_written: bool, options: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.file_lists import lister_of
 from cntkio.formats.names import as_url, is_remote, shown_pattern
 from cntkio.formats.output_file import AnyPath
+from cntkio.formats.remote import Remote
 
 
 class Files(TypedDict, total=False):
@@ -62,6 +63,7 @@ def write_several(
     data: contextlib.AbstractContextManager[Pieces],
     files: Files,
     progress: Progress | None = None,
+    remote: Remote | None = None,
     **options: Any,
 ) -> None:
     """Write sequences into several files.
@@ -74,6 +76,7 @@ def write_several(
         data: The sequences, to be opened.
         files: How to divide them.
         progress: As for the writers.
+        remote: As for the writers.
         options: Further keywords of the writer.
 
     Raises:
@@ -97,7 +100,7 @@ def write_several(
         if text.count("*") != 1:
             flag = wording().flag(option)
             raise ConfigError(f"{shown_pattern(text)}: with {flag}, expected one '*' in the name", key="path")
-    if found := [*lister_of(name).matching(name)]:
+    if found := [*lister_of(name, remote).matching(name)]:
         raise ConfigError(f"{shown_pattern(name)}: {len(found)} such files are there; remove them first", key="path")
     written: list[str] = []
     try:
@@ -109,11 +112,11 @@ def write_several(
                 part = corpus._replace(pieces=pieces, total=0, first=first.first, num_sequences=None)
                 written.append(name.replace("*", f"{number:05}"))
                 others = {key: text.replace("*", f"{number:05}") for key, text in names.items()}
-                write(written[-1], _Part(part), **{**options, **others})
+                write(written[-1], _Part(part), remote=remote, **{**options, **others})
             if not written:
                 raise CorpusError(f"{corpus.name}: no sequence to write")
     except BaseException:
-        for file in written if not is_remote(name) else ():
+        for file in written if not is_remote(name, remote) else ():
             Path(file).unlink(missing_ok=True)
         raise
 

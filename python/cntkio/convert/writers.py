@@ -21,7 +21,9 @@ from cntkio.convert.pieces import Classes, Piece, Pieces, Progress, in_arrays
 from cntkio.convert.several_files import Files, write_several
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFWriter, Layout
+from cntkio.formats.names import located_file
 from cntkio.formats.output_file import AnyPath, written_whole
+from cntkio.formats.remote import Remote
 from cntkio.formats.table import in_precision, key_value
 from cntkio.streams import StreamInformation
 
@@ -89,12 +91,13 @@ def write_cbf(
     order: Sequence[str] | None = None,
     one_hot: Mapping[str, Classes] | None = None,
     progress: Progress | None = None,
+    remote: Remote | None = None,
     **files: Unpack[Files],
 ) -> None:
     """Write a file in the CNTK binary format, with bounded memory. The file appears under its name when it is complete.
 
     Args:
-        path: The file.
+        path: The file, or a URL (docs/convert.md).
         data: A deserializer, a `MinibatchSource` with an end, a `Minibatch`, a data frame, a table or a data set (as
             for `cntkio.arrow.read`), or for each stream's name: an array or a tensor of one sample per sequence
             (`[sequences, *shape]`), a SciPy matrix of the same (`[sequences, dim]`), a series, or a list with a number,
@@ -109,6 +112,8 @@ def write_cbf(
             numbers of classes, or the names of the classes in order. An array ``[sequences, samples]`` has sequences of
             equal length.
         progress: Function that is called with the number of pieces done, and their total.
+        remote: Options of the remote store to write to, such as credentials, or the store itself; as for
+            `CTFDeserializer`.
         files: To write several files: the keywords of `Files`.
 
     Raises:
@@ -127,15 +132,16 @@ def write_cbf(
         >>> CBFDeserializer(path).open().table.lengths
         array([2, 1, 5], dtype=uint32)
     """
+    path, remote = located_file("path", path, remote)
     if files:
         whole = pieces_of(data, dtype, one_hot)
         options = {"chunk_size_in_bytes": chunk_size_in_bytes, "layout": layout, "dtype": dtype, "order": order}
-        write_several(write_cbf, path, whole, files, progress, **options)
+        write_several(write_cbf, path, whole, files, progress, remote, **options)
         return
     with pieces_of(data, dtype, one_hot) as corpus:
         columns = columns_in_order(corpus, order)
         infos = [_in_precision(corpus, corpus.streams[column], dtype) for column in columns]
-        with CBFWriter(path, infos, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout) as writer:
+        with CBFWriter(path, infos, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout, remote=remote) as writer:
             for piece in corpus.reported(progress):
                 _require_exact(corpus, piece, infos)
                 writer.add(piece.chunk, piece.lengths, columns)
@@ -192,6 +198,7 @@ def write_ctf(
     keys_file: AnyPath | None = None,
     compress: Compression | None = None,
     progress: Progress | None = None,
+    remote: Remote | None = None,
     **files: Unpack[Files],
 ) -> None:
     """Write a file in the CNTK text format, with bounded memory. The file appears under its name when it is complete.
@@ -208,10 +215,12 @@ def write_ctf(
             numbers of classes, or the names of the classes in order. An array ``[sequences, samples]`` has sequences of
             equal length.
         renumber: Begin lines with the index of the sequence from 0, whatever the keys are.
-        keys_file: Renumber, and write the keys to this file: line n, from 0, is the key of sequence n.
+        keys_file: Renumber, and write the keys to this file, in the same store: line n, from 0, is the key of sequence
+            n.
         compress: ``"gzip"``, ``"zstd"`` (frames of 4 MB with a seek table) or ``"none"``; None: as the extension of
             the name says: ``.gz``, ``.zst`` or anything else.
         progress: Function that is called with the number of pieces done, and their total.
+        remote: As for `write_cbf`.
         files: To write several files: the keywords of `Files`.
 
     Raises:
@@ -230,16 +239,17 @@ def write_ctf(
         >>> path.read_text().splitlines()
         ['0\\t|x 1 0.1 |y 7', '1\\t|x 2 3 |y 8', '1\\t|x 4 5']
     """
+    path, remote = located_file("path", path, remote)
     if files:
         options = {"order": order, "renumber": renumber, "keys_file": keys_file, "compress": compress}
-        write_several(write_ctf, path, pieces_of(data, one_hot=one_hot), files, progress, **options)
+        write_several(write_ctf, path, pieces_of(data, one_hot=one_hot), files, progress, remote, **options)
         return
     compression = compression_of(path, compress)
     with (
         pieces_of(data, one_hot=one_hot) as corpus,
-        written_whole(path) as whole,
+        written_whole(path, remote=remote) as whole,
         compressed(whole, compression) as file,
-        contextlib.nullcontext() if keys_file is None else written_whole(keys_file) as listed,
+        contextlib.nullcontext() if keys_file is None else written_whole(keys_file, remote=remote) as listed,
     ):
         infos = [(column, corpus.streams[column]) for column in columns_in_order(corpus, order)]
         streams = [(column, text_name(info.name), info.are_class_ids) for column, info in infos]
@@ -294,6 +304,7 @@ def write_svmlight(
     zero_based: bool = False,
     compress: Compression | None = None,
     progress: Progress | None = None,
+    remote: Remote | None = None,
     **files: Unpack[Files],
 ) -> None:
     """Write a svmlight (libsvm) text, with bounded memory. The file appears under its name when it is complete.
@@ -311,6 +322,7 @@ def write_svmlight(
         zero_based: Whether the first feature gets the index 0; otherwise 1, as the format has it.
         compress: As for `write_ctf`.
         progress: As for `write_cbf`.
+        remote: As for `write_cbf`.
         files: To write several files: the keywords of `Files`.
 
     Raises:
@@ -327,13 +339,18 @@ def write_svmlight(
         >>> path.read_text().splitlines()
         ['1 2:0.1', '-1 1:2']
     """
+    path, remote = located_file("path", path, remote)
     if files:
         options = {"features": features, "label": label, "query": query, "by_query": by_query}
         options |= {"zero_based": zero_based, "compress": compress}
-        write_several(write_svmlight, path, pieces_of(data), files, progress, **options)
+        write_several(write_svmlight, path, pieces_of(data), files, progress, remote, **options)
         return
     compression = compression_of(path, compress)
-    with pieces_of(data) as corpus, written_whole(path) as whole, compressed(whole, compression) as file:
+    with (
+        pieces_of(data) as corpus,
+        written_whole(path, remote=remote) as whole,
+        compressed(whole, compression) as file,
+    ):
         has_queries = not by_query and any(info.name == query for info in corpus.streams)
         of_queries = _column(corpus, str(query), "query") if has_queries else None
         columns = _column(corpus, features, "features"), _column(corpus, label, "label"), of_queries
@@ -378,6 +395,7 @@ def write_kaldi(
     stream: str | None = None,
     text: bool = False,
     progress: Progress | None = None,
+    remote: Remote | None = None,
     **files: Unpack[Files],
 ) -> None:
     """Write an archive of Kaldi, with bounded memory. The file appears under its name when it is complete.
@@ -387,10 +405,11 @@ def write_kaldi(
     Args:
         path: The archive.
         data: As for `write_cbf`.
-        scp: The list to write with it; it names the archive by `path`. None: no list.
+        scp: The list to write with it, in the same store; it names the archive by `path`. None: no list.
         stream: The stream to write; None: the only one.
         text: Whether to write text, in which numbers are the shortest that read back to the same bits.
         progress: As for `write_cbf`.
+        remote: As for `write_cbf`.
         files: To write several files: the keywords of `Files`.
 
     Raises:
@@ -406,9 +425,10 @@ def write_kaldi(
         >>> (folder / "a.ark").read_text().splitlines()
         ['0  [', '  1.0 2.0 ]', '1  [', '  3.0 4.0 ]']
     """
+    path, remote = located_file("path", path, remote)
     if files:
         options = {"scp": scp, "stream": stream, "text": text}
-        write_several(write_kaldi, path, pieces_of(data), files, progress, **options)
+        write_several(write_kaldi, path, pieces_of(data), files, progress, remote, **options)
         return
     name, size = os.fsencode(path), 0
     with pieces_of(data) as corpus, contextlib.ExitStack() as stack:
@@ -417,8 +437,8 @@ def write_kaldi(
             what = f"{corpus.name} has {len(names)} streams, and an archive has one{there_are('stream', names)}"
             raise ConfigError(what, key="stream")
         column = _column(corpus, stream or names[0], "stream")
-        listed = None if scp is None else stack.enter_context(written_whole(scp))
-        archive = stack.enter_context(written_whole(path))  # it appears before the list that names it
+        listed = None if scp is None else stack.enter_context(written_whole(scp, remote=remote))
+        archive = stack.enter_context(written_whole(path, remote=remote))  # it appears before the list that names it
         for first, piece in corpus.written(progress):
             count = piece.chunk.num_sequences
             keys = _texts(np.arange(first, first + count) if piece.keys is None else piece.keys)

@@ -66,6 +66,17 @@ def located(name: str, paths: Any, remote: Remote | None) -> tuple[str | list[st
     return path_texts(name, found if is_list else found[0]), remote
 
 
+def located_file(name: str, path: str | os.PathLike[str], remote: Remote | None) -> tuple[str, Remote | None]:
+    """Return a single path as text, and the options with which to read or write it, as `located` does.
+
+    Example:
+        >>> located_file("path", "a.ctf", None)
+        ('a.ctf', None)
+    """
+    texts, remote = located(name, [path], remote)
+    return texts[0], remote
+
+
 def one_file(names: FileNames, remote: Remote | None = None) -> str | None:
     """Return the path if the names are the path of one local file that exists; None: `listed_files` lists the files.
 

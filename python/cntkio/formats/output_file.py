@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from cntkio.formats.names import as_url, hint_on_home, is_remote
+from cntkio.formats.remote import Remote
 
 AnyPath = str | os.PathLike[str]
 UNNAMED: int | None = getattr(os, "O_TMPFILE", None)  # None: the system has no files without a name
@@ -27,7 +28,13 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getat
 
 @contextlib.contextmanager
 def written_whole(
-    path: AnyPath, *, is_durable: bool = True, is_direct: bool = True, is_kept: bool = True, folder: int | None = None
+    path: AnyPath,
+    *,
+    is_durable: bool = True,
+    is_direct: bool = True,
+    is_kept: bool = True,
+    folder: int | None = None,
+    remote: Remote | None = None,
 ) -> Iterator[BinaryIO]:
     """Open a file for writing that appears under its name when the block ends without an exception.
 
@@ -38,18 +45,19 @@ def written_whole(
         is_direct: Write directly to a pipe or a device; False: replace it, as is right for caches.
         is_kept: False: remove the file at the end, after it was read back; it is on the same disk as `path`.
         folder: Descriptor of the folder in which a relative path begins; None: the current folder.
+        remote: Options of a remote store.
 
     Raises:
         OSError: The file cannot be written; the error names `path`, and says what is there now.
     """
-    if is_remote(os.fspath(path)):
+    if is_remote(os.fspath(path), remote):
         with tempfile.TemporaryFile() as file:
             yield file
             if is_kept:
                 from cntkio.formats.stores import stored_object, write_object  # late: few programs upload files
 
                 file.seek(0)
-                write_object(stored_object(as_url(os.fspath(path))), file.read())
+                write_object(stored_object(as_url(os.fspath(path)), remote), file.read())
         return
     target = Path(path)
     if is_direct and is_kept and _is_written_directly(target):

@@ -19,6 +19,7 @@ from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf.header import CHUNK_ROW, FIRST_CHUNK, VERSION, Fault, Layout
 from cntkio.formats.detect import CBF_MAGIC
 from cntkio.formats.output_file import written_whole
+from cntkio.formats.remote import Remote
 from cntkio.streams import LARGEST_DIM, StreamInformation
 
 _LARGEST_COUNT = {"2.x": 2**32 - 1, "documented": 2**31 - 1}
@@ -51,6 +52,7 @@ class CBFWriter:
         chunk_size_in_bytes: Least bytes of a chunk in the file.
         layout: ``"2.x"``, or ``"documented"``, which CNTK 2.7 does not read and which has room for only one dense
             sample in each sequence.
+        remote: Options of the remote store to write to.
 
     Raises:
         ConfigError: The format cannot express a stream, or an option is not possible.
@@ -75,11 +77,12 @@ class CBFWriter:
         *,
         chunk_size_in_bytes: int = 32 << 20,
         layout: Layout = "2.x",
+        remote: Remote | None = None,
     ) -> None:
         check_word("layout", layout, *_LARGEST_COUNT)
         whole_number("chunk_size_in_bytes", chunk_size_in_bytes, least=1)
         _check_writable(streams, layout)
-        self._path = os.fspath(path)
+        self._path, self._remote = os.fspath(path), remote
         self._streams = list(streams)
         self._chunk_size = chunk_size_in_bytes
         self._layout = layout
@@ -99,10 +102,10 @@ class CBFWriter:
     def __enter__(self) -> CBFWriter:
         """Begin the file."""
         with contextlib.ExitStack() as exits:
-            self._file = exits.enter_context(written_whole(self._path))
+            self._file = exits.enter_context(written_whole(self._path, remote=self._remote))
             self._data = self._file
             if self._is_documented:  # it begins with the table of chunks, which is known only at the end
-                self._data = exits.enter_context(written_whole(self._path, is_kept=False))
+                self._data = exits.enter_context(written_whole(self._path, is_kept=False, remote=self._remote))
             else:
                 self._data.write(CBF_MAGIC + struct.pack("<I", VERSION))
             # The worker ends before the files are closed.
