@@ -15,7 +15,7 @@ ifeq ($(shell rustc --version 2>/dev/null),)
 $(shell rustup toolchain install >&2)
 endif
 
-.PHONY: all help build demo test test-all quick checked check docs bench format fuzz clean
+.PHONY: all help build demo test test-all quick checked rust-tests check lint docs bench format fuzz clean
 all: build
 
 ##@ For every change
@@ -31,18 +31,19 @@ $(VENV)/.tools: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q "maturin>=1.12,<2" "numpy>=2"
 	touch $@
 
-# Groups need a newer pip than some versions of Python bring.
+# Groups need a newer pip than some versions of Python bring. Only one pip at a time may change the environment, so each group
+# waits for the one before, also under `make -j`.
 INSTALL := $(BIN)/python -m pip install -q "pip>=25.1" && $(BIN)/python -m pip install -q
 
-$(VENV)/.test-tools: pyproject.toml | $(BIN)/python
+$(VENV)/.test-tools: pyproject.toml $(VENV)/.tools
 	$(INSTALL) --group test
 	touch $@
 
-$(VENV)/.adapter-tools: pyproject.toml | $(BIN)/python
+$(VENV)/.adapter-tools: pyproject.toml $(VENV)/.test-tools
 	$(INSTALL) --group adapters
 	touch $@
 
-$(VENV)/.check-tools: pyproject.toml | $(BIN)/python
+$(VENV)/.check-tools: pyproject.toml $(VENV)/.test-tools
 	$(INSTALL) --group check
 	touch $@
 
@@ -87,9 +88,13 @@ PYTEST_CHECKED = PYTHONPATH=$(CURDIR)/$(CHECKED) $(PYTEST)
 SMOKE = $(PYTEST) tests/conformance tests/formats/test_kernels.py \
 	&& $(PYTEST) $(addprefix tests/adapters/test_,torch_recorded_states.py jax.py damaged_tables.py)
 
-# The release build passes a few tests, and a build with all assertions the others.
-test: build checked $(VENV)/.test-tools $(VENV)/.adapter-tools ## run the tests that every change must pass, Rust and Python
+rust-tests: checked
 	cargo test -q --profile checked --workspace
+
+# The release build passes a few tests, and a build with all assertions the others. The Rust tests are compiled and run while
+# pip installs what the Python tests need.
+test: build ## run the tests that every change must pass, Rust and Python
+	$(MAKE) --no-print-directory -j2 rust-tests $(VENV)/.adapter-tools
 	$(PYTEST_CHECKED) tests --ignore=tests/adapters --ignore=tests/formats/test_kernels.py $(TEXT_TESTS:%=--ignore=%)
 	$(PYTEST_CHECKED) $(TORCH_TESTS) || test $$? = 5  # without PyTorch, no test is collected
 	$(PYTEST_CHECKED) $(OTHER_ADAPTER_TESTS)
@@ -98,8 +103,8 @@ test: build checked $(VENV)/.test-tools $(VENV)/.adapter-tools ## run the tests 
 # All cases, of which `make test` leaves some out, with new random examples; then tests of large packages, random sources,
 # and each fuzz target for a few seconds. Tests of Spark run if Java is installed.
 THOROUGH := --hypothesis-profile thorough
-test-all: build checked $(VENV)/.test-tools $(VENV)/.adapter-tools $(VENV)/.torch-tools ## run all cases of all tests, the fuzz targets and random sources
-	cargo test -q --profile checked --workspace
+test-all: build ## run all cases of all tests, the fuzz targets and random sources
+	$(MAKE) --no-print-directory -j2 rust-tests $(VENV)/.torch-tools
 	$(PYTEST_CHECKED) $(THOROUGH) tests --ignore=tests/adapters
 	$(PYTEST_CHECKED) $(THOROUGH) $(TORCH_TESTS)
 	$(PYTEST_CHECKED) $(THOROUGH) $(OTHER_ADAPTER_TESTS)
@@ -109,15 +114,17 @@ test-all: build checked $(VENV)/.test-tools $(VENV)/.adapter-tools $(VENV)/.torc
 	$(MAKE) test-stores test-ray $(if $(shell command -v java),test-spark)
 
 # The inner loop, such as `make quick FOLDER=formats/test_ctf.py`.
-quick: checked $(VENV)/.test-tools ## run the Rust tests, and the tests below tests/FOLDER
-	cargo test -q --profile checked --workspace
+quick: rust-tests $(VENV)/.test-tools ## run the Rust tests, and the tests below tests/FOLDER
 	$(PYTEST_CHECKED) tests/$(FOLDER)
 
-check: build $(VENV)/.test-tools $(VENV)/.check-tools ## run rustfmt, clippy, ruff, mypy, and the tests of stubs, types and structure
+# The checks of the Rust code, which need no Python environment.
+lint:
 	cargo fmt --all --check
 	cargo fmt --manifest-path crates/fuzz/Cargo.toml --check
 	cargo clippy -q --workspace --all-targets -- -D warnings
 	$(FUZZ_CHECK) clippy -q --manifest-path crates/fuzz/Cargo.toml --all-targets -- -D warnings
+
+check: build lint $(VENV)/.check-tools ## run rustfmt, clippy, ruff, mypy, and the tests of stubs, types and structure
 	$(BIN)/ruff format --check -q .
 	$(BIN)/ruff check -q .
 	$(BIN)/mypy

@@ -10,7 +10,7 @@ SOAK_SECONDS ?= 600
 ##@ Tests and measurements that few changes need
 
 # Takes about 2 minutes and 5 GB: PyPI's wheels for Linux include CUDA, and do not load without it.
-$(VENV)/.torch-tools: pyproject.toml | $(BIN)/python
+$(VENV)/.torch-tools: pyproject.toml $(VENV)/.adapter-tools
 	$(INSTALL) --group torch
 	touch $@
 

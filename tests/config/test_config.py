@@ -385,7 +385,7 @@ def section_of(depth: int) -> str:
     return "a = [ " * depth + "x = 1" + " ]" * depth
 
 
-HUGE = 4_000_000 // step(8)
+HUGE = 4_000_000 // step(32)
 LARGE = {
     "flat": lambda: "".join(f"key{n} = value {n}  # comment\n" for n in range(HUGE // 32)),
     "sections": lambda: "".join(f'k{n} = [ x = 1 ; y = "z" ; file = $k$ ]\n' for n in range(HUGE // 45)) + "k = 1",

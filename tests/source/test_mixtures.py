@@ -115,9 +115,11 @@ def test_a_mixture_stops_when_its_parts_have_finished_a_sweep(folder: Path, stop
     ("stop", "first"),
     [
         ("first", 0),
-        ("all", 13),
-        ("forever", 0),
-        *(pytest.param(*case, marks=pytest.mark.thorough) for case in (("first", 13), ("all", 0), ("forever", 13))),
+        ("forever", 13),
+        *(
+            pytest.param(*case, marks=pytest.mark.thorough)
+            for case in (("first", 13), ("all", 0), ("all", 13), ("forever", 0))
+        ),
     ],
 )
 def test_the_plan_of_a_mixture_agrees_with_its_minibatches(folder: Path, stop: str, first: int) -> None:
