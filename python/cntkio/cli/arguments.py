@@ -25,6 +25,9 @@ from cntkio.formats.remote import REMOTE_NUMBERS
 from cntkio.streams import StreamDef
 from cntkio.survey.rules import RULES
 
+_Add = Callable[[Parser], None]
+_SECTION = "SECTION | KEY=VALUE"
+_WORDS_OF_CONFIGURATION = f"FILE [{_SECTION} ...]"
 _STREAM = "NAME:DIM[:sparse][:ALIAS]"
 _CORPUS = "a corpus of any kind; - for standard input; in quotes, a pattern of files that are one corpus"
 
@@ -43,15 +46,12 @@ def parser(arguments: Sequence[str] = ()) -> Parser:
         epilog=_help_of_common_options(),
     )
     whole.add_argument("--version", action="version", version=f"cntkio {__version__}")
+    whole.set_defaults(whole=whole)
     title = "verbs (cntkio VERB --help shows examples)"
     verbs = whole.add_subparsers(title=title, metavar="VERB", required=True, prog="cntkio")
-    for add in (_add_inspect, _add_head, _add_check, _add_convert, _add_diff, _add_plan, _add_explain, _add_config):
-        if add is _add_convert and arguments[:1] == ["convert"] and not _SCRIPTS.isdisjoint(arguments[1:2]):
-            add = _add_scripts
-        add(verbs)
-    for add in (_add_index, _add_bench, _add_rule, _add_vocab):
-        add(verbs)
-    _add_completion(verbs, whole)
+    runs_script = arguments[:1] == ["convert"] and not _SCRIPTS.isdisjoint(arguments[1:2])
+    for name, add_to in _VERBS.items():
+        (_add_scripts if runs_script and name == "convert" else add_to)(verbs)
     return whole
 
 
@@ -87,56 +87,89 @@ _RENAMED = {
 # ------------------------------------------------------------------------------------------------------ verbs
 
 
-def _add_inspect(verbs: Any) -> None:
-    added = _verb(
-        verbs,
-        inspect,
-        "print the contents and the figures of a corpus",
-        ["cntkio inspect examples/digits/train.ctf", "cntkio inspect --quiet --html iris.html examples/iris/iris.ctf"],
-    )
+_VERBS: dict[str, Callable[[Any], None]] = {}
+"""A function for each verb, which adds its parser; in the order of the help, which is the order of this module."""
+
+
+def _verb(
+    run: Callable[[argparse.Namespace], int], summary: str, *examples: str, detail: str = "", words: str = "FILE ..."
+) -> Callable[[_Add], _Add]:
+    """Enter a verb; the function that is decorated adds the arguments that only this verb has.
+
+    Args:
+        run: The function of the verb, which has its name.
+        summary: What it does.
+        examples: Calls, for its help.
+        detail: Further sentences of its description.
+        words: The words after its name.
+    """
+    name = run.__name__
+
+    def enter(add: _Add) -> _Add:
+        def add_to(verbs: Any) -> None:
+            added: Parser = verbs.add_parser(
+                name,
+                usage=f"cntkio {name} [options] {words}",
+                help=summary,
+                description=f"{_sentence(summary)}{detail}",
+                epilog="\n".join(
+                    ["more options: cntkio --help", "", "examples:", *(f"  $ {each}" for each in examples)]
+                ),
+            )
+            added.set_defaults(verb=run)
+            _add_output_options(added.add_common)
+            add(added)
+
+        _VERBS[name] = add_to
+        return add
+
+    return enter
+
+
+@_verb(
+    inspect,
+    "print the contents and the figures of a corpus",
+    "cntkio inspect examples/digits/train.ctf",
+    "cntkio inspect --quiet --html iris.html examples/iris/iris.ctf",
+)
+def _add_inspect(added: Parser) -> None:
     _add_corpora(added)
     option = added.add_argument
-    option("--html", metavar="FILE", type=Path, help="also write a page with samples, figures and pictures")
+    option("--html", type=Path, help="also write a page with samples, figures and pictures")
     option(
         "--write-config",
-        metavar="FILE",
         type=Path,
         help="write a configuration that reads the corpus, and print the equivalent Python program",
     )
 
 
-def _add_head(verbs: Any) -> None:
-    examples = ["cntkio head -n 2 examples/alice/train.ctf", "gzip -c examples/iris/iris.ctf | cntkio head -n 1 -"]
-    added = _verb(verbs, head, "print the first sequences, or certain sequences, with their words", examples)
+@_verb(
+    head,
+    "print the first sequences, or certain sequences, with their words",
+    "cntkio head -n 2 examples/alice/train.ctf",
+    "gzip -c examples/iris/iris.ctf | cntkio head -n 1 -",
+)
+def _add_head(added: Parser) -> None:
     _add_corpora(added)
     option = added.add_argument
-    option("-n", "--sequences", metavar="N", type=_positive, default=5, help="number of sequences (5)")
-    option("--at", metavar="N", type=_whole, help="begin with the sequence of this index, from 0")
+    option("-n", "--sequences", type=_positive, default=5, help="number of sequences (5)")
+    option("--at", type=_whole, help="begin with the sequence of this index, from 0")
     option("--key", metavar="KEY", help="print the sequences with this key")
 
 
-def _add_check(verbs: Any) -> None:
-    added = _verb(
-        verbs,
-        check,
-        "report what is wrong with a corpus",
-        [
-            "cntkio check examples/digits/train.ctf",
-            "cntkio check --output-format github --exit-zero examples/iris/iris.ctf",
-        ],
-        " Several files are several corpora; a pattern in quotes is one.",
-    )
+@_verb(
+    check,
+    "report what is wrong with a corpus",
+    "cntkio check examples/digits/train.ctf",
+    "cntkio check --output-format github --exit-zero examples/iris/iris.ctf",
+    detail=" Several files are several corpora; a pattern in quotes is one.",
+)
+def _add_check(added: Parser) -> None:
     _add_corpora(added)
     option = added.add_argument
     option("--output-format", choices=OUTPUT_FORMATS, default="full", help="form of the report (full)")
     option("--statistics", action="store_true", help="print how many findings each rule has, not the findings")
-    option(
-        "--max-findings",
-        metavar="N",
-        type=_positive,
-        default=100,
-        help="number of findings to print (100); all are counted",
-    )
+    option("--max-findings", type=_positive, default=100, help="number of findings to print (100); all are counted")
     option("--ignore", metavar="CODE,...", action="append", help="rules to leave out; may be repeated")
     added.suggest("ignore", RULES)
     option("--exit-zero", action="store_true", help="exit with 0 even if there are findings")
@@ -145,38 +178,168 @@ def _add_check(verbs: Any) -> None:
     )
 
 
-def _add_diff(verbs: Any) -> None:
-    added = _verb(
-        verbs,
-        diff,
-        "compare two corpora: streams, keys, lengths, values",
-        ["cntkio diff examples/iris/iris.ctf examples/iris/iris.ctf"],
-        " The exit status is 0 if they are equal, and 1 if they differ.",
-        "FILE FILE",
+@_verb(
+    convert.convert,
+    "convert a corpus from one format to another, or select from it",
+    "cntkio convert examples/iris/iris.ctf iris.cbf",
+    "cntkio convert --split 0.9,0.1 examples/iris/iris.ctf train.ctf test.ctf",
+    detail=" The first bytes of IN decide its format, and --to or the extension of OUT the format to write. txt2ctf "
+    "and uci2ctf have the options of CNTK's scripts.",
+    words="IN OUT",
+)
+def _add_convert(added: Parser) -> None:
+    option = added.add_argument
+    option("files", metavar="IN OUT", type=Path, nargs="*", help="the files to read and to write")
+    option("--to", choices=convert.FORMATS, metavar="FORMAT", help="to write: ctf, cbf, parquet or arrow")
+    option("--input", type=Path, dest="input_file", help="the same as IN")
+    option("--output", type=Path, dest="output_file", help="the same as OUT")
+    option("--sample", metavar="N", type=_amount, help="write N random sequences; below 1: a share")
+    option("--split", metavar="SHARE,...", type=_shares, help="divide the sequences among several OUT")
+    option("--shuffle", action="store_true", help="write the sequences in a random order")
+    option("--merge", action="store_true", help="write several IN, one after the other")
+    option("--seed", type=_whole, default=0, help="seed of the random choices (0)")
+    option("--flat", metavar="NAME", nargs="*", help="tables: write single samples without lists")
+    option("--ids", metavar="NAME", nargs="+", help="tables: write one-hot streams as class ids")
+    option("--one-hot", metavar="NAME:DIM", type=_one_hot, action="append", help="tables: a column of class ids")
+    option("--key", metavar="NAME", dest="key_column", help="tables: the column with the keys (key)")
+    option("--renumber", action="store_true", help="text: number the sequences")
+    option("--keys-file", type=Path, help="text: number the sequences, list their keys")
+    option("--compress", metavar="FORM", choices=("none", "gzip", "zstd"), help="text: none, gzip or zstd")
+    option("--num-files", type=_whole, help="write N files: OUT has a * for their numbers")
+    option(
+        "--max-file-size",
+        metavar="BYTES",
+        type=_whole,
+        help="write files of up to so many bytes of samples: OUT has a *",
     )
-    added.add_argument("file", metavar="FILE", type=Path, nargs=2, help="the corpora; see cntkio --help")
+    option("--header", type=Path, help="the streams, as for ctf2bin of CNTK")
+    option(
+        "--precision",
+        metavar="TYPE",
+        choices=("float", "double"),
+        help="values of texts, Kaldi and tables: float or double",
+    )
+    option(
+        "--layout", metavar="NAME", choices=("2.x", "documented"), default="2.x", help="cbf: 2.x or documented (2.x)"
+    )
+    _add_reading_options(added.add_common, "--chunk_size")
+    _add_remote_options(added.add_common)
+    added.set_defaults(script=None)
+
+
+@_verb(
+    diff,
+    "compare two corpora: streams, keys, lengths, values",
+    "cntkio diff examples/iris/iris.ctf examples/iris/iris.ctf",
+    detail=" The exit status is 0 if they are equal, and 1 if they differ.",
+    words="FILE FILE",
+)
+def _add_diff(added: Parser) -> None:
+    added.add_argument("file", type=Path, nargs=2, help="the corpora; see cntkio --help")
     _add_corpus_options(added)
     option = added.add_argument
     option("--by", choices=("key", "index"), help="what sequences are compared by (key, if they have some in common)")
-    option("-n", "--differences", metavar="N", type=_whole, default=3, help="number of differences to print (3)")
+    option("-n", "--differences", type=_whole, default=3, help="number of differences to print (3)")
 
 
-def _add_rule(verbs: Any) -> None:
-    added = _verb(verbs, rule, "explain a rule of check", ["cntkio rule bad-number", "cntkio rule"], "", "[CODE]")
+@_verb(
+    plan,
+    "print how a corpus will be batched and shuffled, without reading data",
+    "cntkio plan --minibatch-size 256 examples/alice/train.ctf",
+    "cntkio plan --compare minibatch-size=256 examples/alice/train.ctf",
+)
+def _add_plan(added: Parser) -> None:
+    _add_corpora(added)
+    _add_setting(added)
+    option = added.add_argument
+    option("--compare", metavar="NAME=VALUE,...", action="append", help="also plan with these changes; may be repeated")
+    option("--html", type=Path, help="also write a page with pictures")
+    option("--svg", type=Path, help="also write the picture of the order")
+
+
+@_verb(
+    explain,
+    "print which sequences a step delivers, or which steps deliver a sequence",
+    "cntkio explain --minibatch-size 256 --step 7 examples/alice/train.ctf",
+    "cntkio explain --minibatch-size 256 --key 239 examples/alice/train.ctf",
+)
+def _add_explain(added: Parser) -> None:
+    _add_corpora(added)
+    _add_setting(added)
+    option = added.add_argument
+    option("--rank", type=_whole, default=0, help="the rank to explain (0)")
+    option("--step", type=_whole, help="print the sequences of this step, from 0, with file and line")
+    option("--position", metavar="SAMPLES", type=_whole, help="print the step that passes this position")
+    option("--key", metavar="KEY", help="print the steps of the first sweep that deliver this sequence")
+
+
+def _add_setting(added: Parser) -> None:
+    option = added.add_argument
+    option("--minibatch-size", metavar="SAMPLES", type=_positive, default=1024, help="of all ranks together (1024)")
+    option("--window", metavar="CHUNKS", type=_whole, help="chunks to shuffle within; 0: in order (128)")
+    option("--ranks", type=_positive, default=1, help="number of ranks (1)")
+    option("--deal", choices=tuple(DEALS), default="cntk", help="how ranks share the data (cntk)")
+    option("--seed", type=_whole, default=0, help="seed of the first sweep (0)")
+    option("--truncation-length", type=_whole, default=0, help="samples of a part of a sequence (0: whole)")
+
+
+@_verb(
+    config,
+    "print the meaning of a configuration",
+    "cntkio config examples/digits/digits.cntk",
+    "cntkio config --python examples/digits/digits.cntk Train",
+    words=_WORDS_OF_CONFIGURATION,
+)
+def _add_config(added: Parser) -> None:
+    option = added.add_argument
+    option("file", type=Path, help="a configuration of CNTK")
+    option("arguments", metavar=_SECTION, nargs="*", help="the readers to print, and values to change")
+    option("--python", action="store_true", help="print the equivalent Python program")
+
+
+@_verb(index, "write the index cache for a quick next start", "cntkio index examples/alice/train.ctf")
+def _add_index(added: Parser) -> None:
+    _add_corpora(added)
+
+
+@_verb(
+    bench,
+    "read a corpus in minibatches and print the throughput",
+    "cntkio bench --minibatch-size 256 --sweeps 2 examples/digits/train.ctf",
+    words=_WORDS_OF_CONFIGURATION,
+)
+def _add_bench(added: Parser) -> None:
+    added.add_argument("file", type=Path, help=_CORPUS)
+    _add_corpus_options(added)
+    option = added.add_argument
+    option("--minibatch-size", metavar="SAMPLES", type=_positive, default=1024, help="in samples (1024)")
+    option("--sweeps", type=_positive, default=1, help="number of sweeps (1)")
+    option("--randomize", action="store_true", help="use CNTK's randomized order, not the file's order")
+    option(
+        "arguments",
+        metavar=_SECTION,
+        nargs="*",
+        help="if FILE is a configuration (.cntk): the readers to run, by default all, and values to change; the "
+        "configuration then gives the minibatch size, and --sweeps counts its epochs",
+    )
+
+
+@_verb(rule, "explain a rule of check", "cntkio rule bad-number", "cntkio rule", words="[CODE]")
+def _add_rule(added: Parser) -> None:
     added.add_argument("code", metavar="CODE", nargs="?", help="the code of the rule; by default all codes are listed")
     added.suggest("code", RULES)
 
 
-def _add_vocab(verbs: Any) -> None:
-    added = _verb(
-        verbs,
-        vocab,
-        "print the words of one-hot samples that have comments",
-        ["cntkio vocab examples/alice/train.ctf", "cntkio vocab --quiet examples/alice/train.ctf w"],
-        " Such a sample is |S0 178:1 |# BOS. The exit status is 1 if no sample has a comment.",
-        "FILE [STREAM]",
-    )
-    added.add_argument("file", metavar="FILE", type=Path, help="a text")
+@_verb(
+    vocab,
+    "print the words of one-hot samples that have comments",
+    "cntkio vocab examples/alice/train.ctf",
+    "cntkio vocab --quiet examples/alice/train.ctf w",
+    detail=" Such a sample is |S0 178:1 |# BOS. The exit status is 1 if no sample has a comment.",
+    words="FILE [STREAM]",
+)
+def _add_vocab(added: Parser) -> None:
+    added.add_argument("file", type=Path, help="a text")
     _add_remote_options(added.add_common)
     added.add_argument(
         "name",
@@ -186,132 +349,16 @@ def _add_vocab(verbs: Any) -> None:
     )
 
 
-def _add_plan(verbs: Any) -> None:
-    added = _verb(
-        verbs,
-        plan,
-        "print how a corpus will be batched and shuffled, without reading data",
-        [
-            "cntkio plan --minibatch-size 256 examples/alice/train.ctf",
-            "cntkio plan --compare minibatch-size=256 examples/alice/train.ctf",
-        ],
-    )
-    _add_corpora(added)
-    _add_setting(added)
-    option = added.add_argument
-    option("--compare", metavar="NAME=VALUE,...", action="append", help="also plan with these changes; may be repeated")
-    option("--html", metavar="FILE", type=Path, help="also write a page with pictures")
-    option("--svg", metavar="FILE", type=Path, help="also write the picture of the order")
-
-
-def _add_explain(verbs: Any) -> None:
-    added = _verb(
-        verbs,
-        explain,
-        "print which sequences a step delivers, or which steps deliver a sequence",
-        [
-            "cntkio explain --minibatch-size 256 --step 7 examples/alice/train.ctf",
-            "cntkio explain --minibatch-size 256 --key 239 examples/alice/train.ctf",
-        ],
-    )
-    _add_corpora(added)
-    _add_setting(added)
-    option = added.add_argument
-    option("--rank", metavar="N", type=_whole, default=0, help="the rank to explain (0)")
-    option("--step", metavar="N", type=_whole, help="print the sequences of this step, from 0, with file and line")
-    option("--position", metavar="SAMPLES", type=_whole, help="print the step that passes this position")
-    option("--key", metavar="KEY", help="print the steps of the first sweep that deliver this sequence")
-
-
-def _add_setting(added: Parser) -> None:
-    option = added.add_argument
-    option("--minibatch-size", metavar="SAMPLES", type=_positive, default=1024, help="of all ranks together (1024)")
-    option("--window", metavar="CHUNKS", type=_whole, help="chunks to shuffle within; 0: in order (128)")
-    option("--ranks", metavar="N", type=_positive, default=1, help="number of ranks (1)")
-    option("--deal", choices=tuple(DEALS), default="cntk", help="how ranks share the data (cntk)")
-    option("--seed", metavar="N", type=_whole, default=0, help="seed of the first sweep (0)")
-    option(
-        "--truncation-length", metavar="N", type=_whole, default=0, help="samples of a part of a sequence (0: whole)"
-    )
-
-
-def _add_bench(verbs: Any) -> None:
-    added = _verb(
-        verbs,
-        bench,
-        "read a corpus in minibatches and print the throughput",
-        ["cntkio bench --minibatch-size 256 --sweeps 2 examples/digits/train.ctf"],
-        "",
-        "FILE [SECTION | KEY=VALUE ...]",
-    )
-    added.add_argument("file", metavar="FILE", type=Path, help=_CORPUS)
-    _add_corpus_options(added)
-    added.add_argument("--minibatch-size", metavar="SAMPLES", type=_positive, default=1024, help="in samples (1024)")
-    added.add_argument("--sweeps", metavar="N", type=_positive, default=1, help="number of sweeps (1)")
-    added.add_argument("--randomize", action="store_true", help="use CNTK's randomized order, not the file's order")
-    added.add_argument(
-        "arguments",
-        metavar="SECTION | KEY=VALUE",
-        nargs="*",
-        help="if FILE is a configuration (.cntk): the readers to run, by default all, and values to change; the "
-        "configuration then gives the minibatch size, and --sweeps counts its epochs",
-    )
-
-
-def _add_config(verbs: Any) -> None:
-    added = _verb(
-        verbs,
-        config,
-        "print the meaning of a configuration",
-        ["cntkio config examples/digits/digits.cntk", "cntkio config --python examples/digits/digits.cntk Train"],
-        "",
-        "FILE [SECTION | KEY=VALUE ...]",
-    )
-    added.add_argument("file", metavar="FILE", type=Path, help="a configuration of CNTK")
-    added.add_argument(
-        "arguments", metavar="SECTION | KEY=VALUE", nargs="*", help="the readers to print, and values to change"
-    )
-    added.add_argument("--python", action="store_true", help="print the equivalent Python program")
-
-
-def _add_index(verbs: Any) -> None:
-    summary = "write the index cache for a quick next start"
-    added = _verb(verbs, index, summary, ["cntkio index examples/alice/train.ctf"])
-    _add_corpora(added)
-
-
-def _add_completion(verbs: Any, whole: Parser) -> None:
-    added = _verb(
-        verbs,
-        completion,
-        "print the completion of words for a shell",
-        ["cntkio completion bash"],
-        " Put the output where the shell finds it, such as ~/.local/share/bash-completion/completions/cntkio.",
-        "SHELL",
-    )
+@_verb(
+    completion,
+    "print the completion of words for a shell",
+    "cntkio completion bash",
+    detail=" Put the output where the shell finds it, such as ~/.local/share/bash-completion/completions/cntkio.",
+    words="SHELL",
+)
+def _add_completion(added: Parser) -> None:
     shells = ("bash", "zsh", "fish", "markdown")
     added.add_argument("shell", choices=shells, help="the shell; markdown: the page with all options")
-    added.set_defaults(whole=whole)
-
-
-def _verb(
-    verbs: Any,
-    run: Callable[[argparse.Namespace], int],
-    summary: str,
-    examples: Sequence[str],
-    detail: str = "",
-    words: str = "FILE ...",
-) -> Parser:
-    added: Parser = verbs.add_parser(
-        run.__name__,
-        usage=f"cntkio {run.__name__} [options] {words}",
-        help=summary,
-        description=f"{_sentence(summary)}{detail}",
-        epilog="\n".join(["more options: cntkio --help", "", "examples:", *(f"  $ {each}" for each in examples)]),
-    )
-    added.set_defaults(verb=run)
-    _add_output_options(added.add_common)
-    return added
 
 
 # ------------------------------------------------------------------------------------------------------ options
@@ -331,7 +378,7 @@ def _add_output_options(option: Callable[..., Any]) -> None:
 
 
 def _add_corpora(parser: Parser) -> None:
-    parser.add_argument("file", metavar="FILE", type=Path, nargs="+", help=_CORPUS)
+    parser.add_argument("file", type=Path, nargs="+", help=_CORPUS)
     _add_corpus_options(parser)
 
 
@@ -349,7 +396,7 @@ def _add_reading_options(option: Callable[..., Any], *chunk_size: str) -> None:
         help="a stream to read, dense by default; ALIAS is its name in the file if that differs; may be repeated; by "
         "default all streams are read, as the file shows them",
     )
-    option("--max-errors", metavar="N", type=int, help="number of errors to forgive in a text; -1 forgives all")
+    option("--max-errors", type=int, help="number of errors to forgive in a text; -1 forgives all")
     option("--skip-sequence-ids", action="store_true", help="each line of a text is a sequence, whatever its id")
     option("--strict", action="store_true", help="every warning is an error")
     option(
@@ -361,10 +408,9 @@ def _add_reading_options(option: Callable[..., Any], *chunk_size: str) -> None:
     )
     option("--keys", choices=get_args(KeysOf), help="keys of several texts: ids, or file and id (unique)")
     option("--prefix", metavar="TEXT", help="text to put before each path of a list of features")
-    option("--labels", metavar="FILE", type=Path, help="the label file (MLF) that is joined with a list of features")
+    option("--labels", type=Path, help="the label file (MLF) that is joined with a list of features")
     option(
         "--mapping",
-        metavar="FILE",
         type=Path,
         help="for labels: the file with the names of the classes; by default the names in the label file",
     )
@@ -387,59 +433,7 @@ def _add_remote_options(option: Callable[..., Any]) -> None:
     )
 
 
-# ---------------------------------------------------------------------------------------------------- convert
-
-
-def _add_convert(verbs: Any) -> None:
-    added = _verb(
-        verbs,
-        convert.convert,
-        "convert a corpus from one format to another, or select from it",
-        [
-            "cntkio convert examples/iris/iris.ctf iris.cbf",
-            "cntkio convert --split 0.9,0.1 examples/iris/iris.ctf train.ctf test.ctf",
-        ],
-        " The first bytes of IN decide its format, and --to or the extension of OUT the format to write. txt2ctf and "
-        "uci2ctf have the options of CNTK's scripts.",
-        "IN OUT",
-    )
-    option = added.add_argument
-    option("files", metavar="IN OUT", type=Path, nargs="*", help="the files to read and to write")
-    option("--to", choices=convert.FORMATS, metavar="FORMAT", help="to write: ctf, cbf, parquet or arrow")
-    option("--input", metavar="FILE", type=Path, dest="input_file", help="the same as IN")
-    option("--output", metavar="FILE", type=Path, dest="output_file", help="the same as OUT")
-    option("--sample", metavar="N", type=_amount, help="write N random sequences; below 1: a share")
-    option("--split", metavar="SHARE,...", type=_shares, help="divide the sequences among several OUT")
-    option("--shuffle", action="store_true", help="write the sequences in a random order")
-    option("--merge", action="store_true", help="write several IN, one after the other")
-    option("--seed", metavar="N", type=_whole, default=0, help="seed of the random choices (0)")
-    option("--flat", metavar="NAME", nargs="*", help="tables: write single samples without lists")
-    option("--ids", metavar="NAME", nargs="+", help="tables: write one-hot streams as class ids")
-    option("--one-hot", metavar="NAME:DIM", type=_one_hot, action="append", help="tables: a column of class ids")
-    option("--key", metavar="NAME", dest="key_column", help="tables: the column with the keys (key)")
-    option("--renumber", action="store_true", help="text: number the sequences")
-    option("--keys-file", metavar="FILE", type=Path, help="text: number the sequences, list their keys")
-    option("--compress", metavar="FORM", choices=("none", "gzip", "zstd"), help="text: none, gzip or zstd")
-    option("--num-files", metavar="N", type=_whole, help="write N files: OUT has a * for their numbers")
-    option(
-        "--max-file-size",
-        metavar="BYTES",
-        type=_whole,
-        help="write files of up to so many bytes of samples: OUT has a *",
-    )
-    option("--header", metavar="FILE", type=Path, help="the streams, as for ctf2bin of CNTK")
-    option(
-        "--precision",
-        metavar="TYPE",
-        choices=("float", "double"),
-        help="values of texts, Kaldi and tables: float or double",
-    )
-    option(
-        "--layout", metavar="NAME", choices=("2.x", "documented"), default="2.x", help="cbf: 2.x or documented (2.x)"
-    )
-    _add_reading_options(added.add_common, "--chunk_size")
-    _add_remote_options(added.add_common)
-    added.set_defaults(script=None)
+# ------------------------------------------------------------------------------------------------- CNTK's scripts
 
 
 def _add_scripts(verbs: Any) -> None:
@@ -455,14 +449,13 @@ def _add_txt2ctf(scripts: Any) -> None:
     option = _script(scripts, convert.txt2ctf, summary).add_argument
     option(
         "--map",
-        metavar="FILE",
         type=Path,
         nargs="+",
         required=True,
         help="a dictionary for each column, with one token per line",
     )
-    option("--input", metavar="FILE", type=Path, nargs="*", help="the files to convert (standard input)")
-    option("--output", metavar="FILE", type=Path, help="the text (standard output)")
+    option("--input", type=Path, nargs="*", help="the files to convert (standard input)")
+    option("--output", type=Path, help="the text (standard output)")
     option("--annotated", metavar="BOOL", type=_truth, default=False, help="whether comments show the tokens (False)")
     option("--unk", metavar="TOKEN", help="the token that replaces tokens that are not in the dictionary")
     option("--names", metavar="NAME", nargs="+", help="names of the streams (S0 S1 ...)")
@@ -471,16 +464,16 @@ def _add_txt2ctf(scripts: Any) -> None:
 
 def _add_uci2ctf(scripts: Any) -> None:
     option = _script(scripts, convert.uci2ctf, "convert columns of numbers to text").add_argument
-    option("-in", "--input_file", metavar="FILE", type=Path, required=True, help="the file to convert")
+    option("-in", "--input_file", type=Path, required=True, help="the file to convert")
     option("-fs", "--features_start", metavar="COLUMN", type=int, required=True, help="the first feature, from 0")
-    option("-fd", "--features_dim", metavar="N", type=int, required=True, help="number of features")
+    option("-fd", "--features_dim", type=int, required=True, help="number of features")
     types = ("Category", "Regression", "None")
     option("-lt", "--label_type", choices=types, default="Category", help="type of the labels (Category)")
     option("-ls", "--labels_start", metavar="COLUMN", type=int, help="the first label, from 0")
-    option("-ld", "--labels_dim", metavar="N", type=int, default=1, help="number of columns of labels (1)")
-    option("-nl", "--num_labels", metavar="N", type=int, help="number of categories")
-    option("--mapping_file", metavar="FILE", type=Path, help="names of the categories, one per line")
-    option("-out", "--output_file", metavar="FILE", type=Path, help="the text (the input's name with _cntk_text)")
+    option("-ld", "--labels_dim", type=int, default=1, help="number of columns of labels (1)")
+    option("-nl", "--num_labels", type=int, help="number of categories")
+    option("--mapping_file", type=Path, help="names of the categories, one per line")
+    option("-out", "--output_file", type=Path, help="the text (the input's name with _cntk_text)")
     option("--sparse-labels", action="store_true", help="write a category as index:1")
     option("--delimiter", metavar="CHAR", help="separator of columns (white space)")
     option("--skip-header", action="store_true", help="skip the first line")

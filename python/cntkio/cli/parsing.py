@@ -12,6 +12,7 @@ import re
 import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from cntkio.arguments import did_you_mean, there_are
@@ -45,15 +46,17 @@ class Parser(ArgumentParser):
         super().__init__(*arguments, **{"formatter_class": HelpFormatter, **keywords})
 
     def add_argument(self, *names: Any, **keywords: Any) -> argparse.Action:
-        """Add an argument, as `ArgumentParser` does."""
+        """Add an argument, as `ArgumentParser` does. A value that is a path is a FILE, any other value an N."""
+        if "type" in keywords:
+            keywords.setdefault("metavar", "FILE" if keywords["type"] is Path else "N")
         added = super().add_argument(*names, **keywords)
         self._added.append((added, keywords.get("help", ""), False))
         return added
 
     def add_common(self, *names: Any, **keywords: Any) -> None:
         """Add an argument that several verbs have, and that the help of the verb therefore leaves out."""
-        added = super().add_argument(*names, **{**keywords, "help": argparse.SUPPRESS})
-        self._added.append((added, keywords["help"], True))
+        added = self.add_argument(*names, **{**keywords, "help": argparse.SUPPRESS})
+        self._added[-1] = (added, keywords["help"], True)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse arguments. Options may appear anywhere between the words of a verb."""

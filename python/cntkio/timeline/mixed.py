@@ -114,18 +114,12 @@ class _Run(NamedTuple):
 
     def between(self, begin: int, end: int) -> _Run:
         """Return the sequences from a position to before another."""
-        part = slice(begin - self.first, end - self.first)
-        return _Run(begin, self.sequences[part], self.chunks[part], self.lengths[part], self.ends[part])
+        columns: Sequence[npt.NDArray[Any]] = self[1:]
+        return _Run._make([begin, *(column[begin - self.first : end - self.first] for column in columns)])
 
     def then(self, other: _Run) -> _Run:
         """Return the sequences of both runs."""
-        return _Run(
-            self.first,
-            np.concatenate([self.sequences, other.sequences]),
-            np.concatenate([self.chunks, other.chunks]),
-            np.concatenate([self.lengths, other.lengths]),
-            np.concatenate([self.ends, other.ends]),
-        )
+        return _Run._make([self.first, *map(np.concatenate, zip(self[1:], other[1:], strict=True))])
 
 
 class _Page(NamedTuple):
@@ -237,9 +231,9 @@ class MixedTimeline:
         self._settings: tuple[Size, Partition] | None = None
         self._mode: ReadMode | None = None
         self._turns: InTurn | None = None  # the part of the mode that knows the turns of workers
-        self._budget: Budget | None = None  # of a minibatch
+        self._budget: Budget | None = None  # the budget of a minibatch of this partition
         self._at = _cursor(0)
-        self._run: _Run | None = None  # None: the parts are elsewhere
+        self._run: _Run | None = None  # after a move there is none, because the parts are elsewhere
         self._page: _Page | None = None
         self._held = 0
         self._plan = Plan([], 0)
@@ -265,14 +259,11 @@ class MixedTimeline:
         """Return the position at which the data end; None: they do not end."""
         if self._stop == "forever":
             return None
-        ends = [self._end_of_sweep(weights, index, part.num_sequences) for index, part in enumerate(self._parts)]
+        ends = []  # for each part the position at which it has delivered its first sweep
+        for index, part in enumerate(self._parts):
+            last = next(of_time for of_time in reversed(weights) if of_time.taken[index] < part.num_sequences)
+            ends.append(last.position_after(index, part.num_sequences))
         return min(ends) if self._stop == "first" else max(ends)
-
-    @staticmethod
-    def _end_of_sweep(weights: tuple[Weights, ...], part: int, num_sequences: int) -> int:
-        """Return the position at which a part has delivered its first sweep."""
-        of_time = next(of_time for of_time in reversed(weights) if of_time.taken[part] < num_sequences)
-        return of_time.position_after(part, num_sequences)
 
     # ------------------------------------------------------------------------------------------ the mixed order
 

@@ -1,0 +1,14 @@
+"""`Mixture` and `SequenceMixture`: several sources in exact proportions. (docs/batches.md)
+
+::
+
+    Mixture           a a b a a b ...               each minibatch comes from one part
+    SequenceMixture   a a b a | b a a b | ...       each sequence comes from one part
+
+The turns of 1,000 consecutive steps or sequences contain each part as often as its weight says, evenly spread.
+"""
+
+from cntkio.mixture.minibatches import Mixture, MixturePlan
+from cntkio.mixture.sequences import SequenceMixture
+
+__all__ = ["Mixture", "MixturePlan", "SequenceMixture"]

@@ -1,0 +1,470 @@
+"""`Mixture`: minibatches of several sources, each step from one of them. (docs/batches.md)
+
+Step number n reads from the part ``turns[n % 1000]``. Each part is a source of its own, with its own order and
+position, so a `Mixture` keeps only the number of the step and the states of its parts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio.arguments import whole_number
+from cntkio.displays import Description, Displayed, counted
+from cntkio.errors import CheckpointError, ConfigError
+from cntkio.formats.contract import Deserializer
+from cntkio.minibatch import Minibatch
+from cntkio.mixture.weights import checked_counts, counts_of, require_same_streams
+from cntkio.source import MinibatchSource
+from cntkio.source.checkpoint import changing, difference
+from cntkio.source.pipeline import Delivered
+from cntkio.source.plan import ExplainedStep, PlannedSteps, SourcePlan
+from cntkio.streams import StreamInformation, StreamsByName
+from cntkio.timeline import WHOLE, BalancedPartition, GlobalPartition, Partition, Size
+from cntkio.timeline.mixed import NUM_TURNS, turns_of
+from cntkio.timeline.partition import checked_partition
+from cntkio.timeline.state import State, damaged, of_partition, whole, wholes
+
+_STATE_VERSION = 1
+
+
+class Mixture(Displayed, StreamsByName):
+    """Minibatches of several sources, each step from one of them, in exact proportions. (docs/batches.md)
+
+    Args:
+        parts: For each name a source, or a deserializer, and its weight, above 0. The sources have no limit
+            (`max_samples`, `max_sweeps`), and from now on only the mixture may read them. Their streams are equal.
+        stop: When the data end: ``"first"``: after the step in which the first part finishes a sweep. ``"all"``: after
+            the step in which the last part finishes its first sweep; other parts have then begun further sweeps.
+            ``"forever"``: never.
+
+    Raises:
+        ConfigError: `parts` is empty, a weight is not possible, a source has a limit, or streams differ.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from cntkio import CTFDeserializer, StreamDef, StreamDefs
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> for name in ("old", "new"):
+        ...     _ = (folder / name).write_text("|x 1\\n|x 2\\n|x 3\\n")
+        >>> streams = StreamDefs(x=StreamDef(field="x", shape=1))
+        >>> old, new = (CTFDeserializer(folder / name, streams) for name in ("old", "new"))
+        >>> with Mixture({"old": (old, 2), "new": (new, 1)}, stop="forever") as mixture:
+        ...     [str(mixture.read(1).source_of_sequences[0]) for _ in range(6)]
+        ['old', 'new', 'old', 'old', 'new', 'old']
+    """
+
+    def __init__(
+        self,
+        parts: Mapping[str, tuple[MinibatchSource | Deserializer, float]],
+        *,
+        stop: Literal["first", "all", "forever"] = "first",
+    ) -> None:
+        self.stop, self._counts = stop, checked_counts(parts, stop)
+        self._turns = _turns(self._counts)
+        self.sources: dict[str, MinibatchSource] = {}
+        self._first_step = 0  # of the current weights
+        self._turn = (WHOLE, *_turn_of(WHOLE))  # the partition of the last read, and what follows from it
+        self._reading: _Reading | None = None
+        with ExitStack() as opened:
+            for name, (source, _) in parts.items():
+                self.sources[name] = source if isinstance(source, MinibatchSource) else MinibatchSource(source)
+                if self.sources[name] is not source:
+                    opened.callback(self.sources[name].close)
+            self._counted = _Position(0, dict.fromkeys(self.sources, 0))
+            self._check_sources()
+            opened.pop_all()
+
+    def _check_sources(self) -> None:
+        (first, of_first), *others = ((name, source.stream_infos()) for name, source in self.sources.items())
+        for name, streams in others:
+            require_same_streams(first, of_first, name, streams)
+        for name, source in self.sources.items():
+            if not source.is_infinite():
+                raise ConfigError(
+                    f"part {name!r} of a Mixture ends: leave out max_samples and max_sweeps, because "
+                    f"stop={self.stop!r} decides when a mixture ends",
+                    key="stop",
+                )
+        if len({id(source) for source in self.sources.values()}) < len(self.sources):
+            raise ConfigError("two parts of a Mixture are the same source; make a source for each", key="parts")
+
+    # ------------------------------------------------------------------------------------------------ reading
+
+    @property
+    def has_ended(self) -> bool:
+        """True if no further minibatch follows."""
+        return self._ends_at(self._position())
+
+    def _ends_at(self, at: _Position) -> bool:
+        if self.stop == "forever":
+            return False
+        finished = [num_sweeps > 0 for num_sweeps in at.num_sweeps.values()]
+        return any(finished) if self.stop == "first" else all(finished)
+
+    def _position(self) -> _Position:
+        """Return the position after the last minibatch that a part has delivered.
+
+        A part's own counts decide, because an interrupt may come after its read and before anything is noted here.
+        """
+        reading = self._reading
+        if reading is None:
+            return self._counted
+        counts = self.sources[reading.name].delivered
+        at = self._counted
+        if counts != reading.counts:
+            at = reading.at.after(reading.name, counts.num_sweeps - reading.counts.num_sweeps)
+        self._counted, self._reading = at, None
+        return at
+
+    def part_of(self, step: int) -> str:
+        """Return the name of the part that a step reads, with the current weights. Steps are numbered from 0.
+
+        Raises:
+            ConfigError: The step came before the current weights.
+        """
+        if whole_number("step", step) < self._first_step:
+            raise ConfigError(f"step is {step}, but the weights changed at step {self._first_step}", key="step")
+        return self._turns[(step - self._first_step) % NUM_TURNS]
+
+    def read(self, minibatch_size_in_samples: Size, partition: Partition = WHOLE) -> Minibatch | None:
+        """Return the next minibatch of a partition, or None when the data have ended.
+
+        Its `source_of_sequences` names the part. Arguments and errors as for `MinibatchSource.read`. The workers of a
+        balanced or global partition take steps in turn; each reads the minibatches of all of them, so that it knows
+        where the parts end a sweep.
+        """
+        at = self._position()
+        if self._turn[0] is not partition:
+            self._turn = (partition, *_turn_of(checked_partition(partition)))
+        _, worker, num_workers, share = self._turn
+        # The turns of the same worker continue.
+        is_new = at.settings is None or _turn_of(at.settings[1])[:2] != (worker, num_workers)
+        steps_to_pass = worker if is_new else at.steps_to_pass
+        at = at._replace(settings=(minibatch_size_in_samples, partition), steps_to_pass=steps_to_pass)
+        while not self._ends_at(at):
+            name = self.part_of(at.step)
+            source, is_own = self.sources[name], not at.steps_to_pass
+            self._reading = _Reading(name, source.delivered, at)
+            minibatch = source.read(minibatch_size_in_samples, share)
+            assert minibatch is not None  # a source without limits does not end
+            at = self._position()
+            if is_own:
+                minibatch.source = name
+                return minibatch
+        return None
+
+    def minibatches(self, minibatch_size_in_samples: Size, partition: Partition = WHOLE) -> Iterator[Minibatch]:
+        """Iterate over minibatches until the data end. Arguments as for `read`."""
+        while (minibatch := self.read(minibatch_size_in_samples, partition)) is not None:
+            yield minibatch
+
+    def plan(self, minibatch_size_in_samples: Size, partition: Partition = WHOLE) -> MixturePlan:
+        """Return a plan of the next reads of one size with the current weights, from the index alone. (docs/plan.md)
+
+        The mixture does not move, and no data are read. Steps are counted from the mixture's position.
+
+        Raises:
+            ConfigError: The order of a source is not known without its data, or the partition has several workers.
+        """
+        if _turn_of(partition)[1] > 1:
+            raise ConfigError("a Mixture plans for all workers together: leave out num_workers", key="partition")
+        plans = {
+            name: source.plan(minibatch_size_in_samples, partition, from_here=True)
+            for name, source in self.sources.items()
+        }
+        at = self._position()
+        shift = (at.step - self._first_step) % NUM_TURNS
+        turns = np.roll(turns_of(tuple(self._counts.values())), -shift)
+        is_finished = np.array([count > 0 for count in at.num_sweeps.values()])
+        return MixturePlan(plans, turns, is_finished, self.stop)
+
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Change the weights of all parts from the next step on.
+
+        Raises:
+            ConfigError: A part has no weight, there is no such part, or a weight is not possible.
+        """
+        counts = counts_of(weights, list(self.sources))
+        turns, step = _turns(counts), self._position().step
+        self._counts, self._turns, self._first_step = counts, turns, step
+
+    def stream_infos(self) -> list[StreamInformation]:
+        """Return the streams, which are the same in all parts."""
+        return next(iter(self.sources.values())).stream_infos()
+
+    def is_infinite(self) -> bool:
+        """Return whether the data never end."""
+        return self.stop == "forever"
+
+    span = None
+    """A mixture has no epochs, because the parts end their sweeps at different steps."""
+
+    @property
+    def is_randomized(self) -> bool:
+        """True if the sweeps of a part are shuffled."""
+        return any(source.is_randomized for source in self.sources.values())
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in a sweep of each part, together."""
+        return sum(source.num_samples for source in self.sources.values())
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences in a sweep of each part, together."""
+        return sum(source.num_sequences for source in self.sources.values())
+
+    @property
+    def num_chunks(self) -> int:
+        """Chunks of the part with the fewest: partitions share the chunks of each part."""
+        return min(source.num_chunks for source in self.sources.values())
+
+    def _description(self) -> Description:
+        at = self._position()
+        rows = [
+            (name, f"{count / NUM_TURNS:.1%}", counted(at.num_sweeps[name], "sweep"))
+            for name, count in self._counts.items()
+        ]
+        title = f"Mixture: step {at.step}, stops {self.stop!r}"
+        return Description(title, ("part", "weight", "finished"), rows, has_head=True)
+
+    # -------------------------------------------------------------------------------------------- checkpoints
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that is needed to continue here: a small dict for JSON."""
+        at = self._position()
+        states = {name: source.state_dict() for name, source in self.sources.items()}
+        orders = {name: state["order"] for name, state in states.items()}
+        return {
+            "version": _STATE_VERSION,
+            "settings": {"stop": self.stop, "parts": {name: state["settings"] for name, state in states.items()}},
+            "data": {name: state["data"] for name, state in states.items()},
+            "order": {
+                "digest": [order["digest"] for order in orders.values()],
+                "deserializers": [of_one for order in orders.values() for of_one in order["deserializers"]],
+                "parts": orders,
+            },
+            "timeline": {
+                **State(at.step, at.settings, rounds_to_pass=at.steps_to_pass).to_json(),
+                "first_step": self._first_step,
+                "turns": dict(self._counts),
+                "num_sweeps": dict(at.num_sweeps),
+                "parts": {name: {"version": state["version"], **changing(state)} for name, state in states.items()},
+            },
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where a `state_dict` was taken, with the weights of the state; `set_weights` changes them then.
+
+        After an error, the mixture is where it was.
+
+        Raises:
+            CheckpointError: The state has other parts, or a part has other data or settings.
+        """
+        at, first_step, counts, parts = self._checked(state)
+        before, turns = self._checked(self.state_dict())[-1], _turns(counts)
+        try:
+            for name, source in self.sources.items():
+                try:
+                    source.load_state_dict(parts[name])
+                except CheckpointError as error:
+                    text = str(error).removeprefix("the state does not fit this source: ")
+                    raise CheckpointError(
+                        f"the state does not fit this mixture: part {name!r}: {text}",
+                        saved=error.saved,
+                        current=error.current,
+                    ) from error
+            self._counts, self._turns, self._first_step, self._counted = counts, turns, first_step, at
+        except BaseException:
+            for name, source in self.sources.items():
+                source.load_state_dict(before[name])
+            raise
+
+    def _checked(self, state: Mapping[str, Any]) -> tuple[_Position, int, dict[str, int], dict[str, dict[str, Any]]]:
+        """Return the position, the first step of the weights, turns, and the states of the parts."""
+        timeline, settings = (
+            state.get(name) if isinstance(state, Mapping) else None for name in ("timeline", "settings")
+        )
+        if (
+            not isinstance(timeline, Mapping)
+            or not isinstance(settings, Mapping)
+            or state.get("version") != _STATE_VERSION
+            or "turns" not in timeline
+        ):
+            raise CheckpointError("not the state of a Mixture; expected a result of its state_dict()", saved=state)
+        order = state.get("order")
+        of_parts: list[Any] = [timeline.get(name) for name in ("turns", "num_sweeps", "parts")]
+        order = order.get("parts") if isinstance(order, Mapping) else None
+        of_parts += [settings.get("parts"), state.get("data"), order]
+        for found in of_parts:
+            if not isinstance(found, Mapping) or set(found) != set(self.sources):
+                raise _misfit("parts", list(found) if isinstance(found, Mapping) else found, list(self.sources))
+        if settings.get("stop") != self.stop:
+            raise _misfit("stop", settings.get("stop"), self.stop)
+        turns, num_sweeps, changed, *constant = ({name: found[name] for name in self.sources} for found in of_parts)
+        own = State.from_json(timeline)
+        first_step = whole("first_step", timeline.get("first_step"), own.position)
+        wholes("num_sweeps", list(num_sweeps.values()), len(num_sweeps), least=[0] * len(num_sweeps))
+        counts = wholes("turns", list(turns.values()), len(turns), least=[1] * len(turns))
+        if sum(counts) != NUM_TURNS:
+            raise damaged("turns", dict(turns), f"{NUM_TURNS} turns")
+        parts = {}
+        for name, part in changed.items():
+            if not isinstance(part, Mapping) or not isinstance(part.get("timeline"), Mapping):
+                raise damaged("parts", part, "the states of the parts")
+            at = part["timeline"] if own.settings is None else of_partition(part["timeline"], own.settings[1].index)
+            fixed = zip(("settings", "data", "order"), constant, strict=True)
+            parts[name] = {**part, **{key: of[name] for key, of in fixed}, "timeline": at}
+        return _Position(own.position, num_sweeps, own.settings, own.rounds_to_pass), first_step, turns, parts
+
+    # --------------------------------------------------------------------------------------------------- life
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"stop": self.stop, "sources": self.sources, "state": self.state_dict()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        turns = state["state"]["timeline"]["turns"]
+        Mixture.__init__(
+            self, {name: (source, turns[name]) for name, source in state["sources"].items()}, stop=state["stop"]
+        )
+        self.load_state_dict(state["state"])
+
+    def close(self) -> None:
+        """Close the sources."""
+        for source in self.sources.values():
+            source.close()
+
+    def __enter__(self) -> Mixture:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Position(NamedTuple):
+    """A point between two steps of a mixture.
+
+    Attributes:
+        step: Number of the next step.
+        num_sweeps: Sweeps that each part has finished.
+        settings: Size and partition of the last read; None: before the first read.
+        steps_to_pass: Steps of other workers before the next step of this worker.
+    """
+
+    step: int
+    num_sweeps: Mapping[str, int]
+    settings: tuple[Size, Partition] | None = None
+    steps_to_pass: int = 0
+
+    def after(self, name: str, num_sweeps: int) -> _Position:
+        """Return the position after a step that read a part, which then finished a number of sweeps."""
+        passed = {**self.num_sweeps, name: self.num_sweeps[name] + num_sweeps}
+        num_workers = 1 if self.settings is None else _turn_of(self.settings[1])[1]
+        return _Position(self.step + 1, passed, self.settings, (self.steps_to_pass or num_workers) - 1)
+
+
+class _Reading(NamedTuple):
+    """A read of a part that began.
+
+    Attributes:
+        name: The part.
+        counts: What the part had delivered before.
+        at: The position before the step.
+    """
+
+    name: str
+    counts: Delivered
+    at: _Position
+
+
+class MixturePlan(Displayed):
+    """The next steps of a `Mixture`; see `Mixture.plan`. Steps are numbered from 0.
+
+    Args:
+        plans: For each part a plan from its position.
+        turns: The part of each of the next 1,000 steps, which repeat.
+        is_finished: For each part whether it has finished a sweep.
+        stop: When the data end.
+    """
+
+    def __init__(
+        self,
+        plans: Mapping[str, SourcePlan],
+        turns: npt.NDArray[np.int64],
+        is_finished: npt.NDArray[np.bool_],
+        stop: str,
+    ) -> None:
+        self._plans, self._turns, self._is_finished, self._stop = plans, turns, is_finished, stop
+
+    def _description(self) -> Description:
+        counts = np.bincount(self._turns, minlength=len(self._plans)).tolist()
+        rows = [(name, f"{count / NUM_TURNS:.1%}") for name, count in zip(self._plans, counts, strict=True)]
+        return Description("MixturePlan", ("part", "weight"), rows, has_head=True)
+
+    def _parts(self, num_steps: int) -> npt.NDArray[np.int64]:
+        return self._turns[np.arange(num_steps) % NUM_TURNS]
+
+    def steps(self, num_steps: int) -> PlannedSteps:
+        """Return the first steps: `num_steps`, or fewer if the data end. Each step has its position in its part.
+
+        Raises:
+            CorpusError: An error that a source raises in one of these steps.
+        """
+        parts = self._parts(whole_number("num_steps", num_steps, least=0))
+        order = np.argsort(np.argsort(parts, kind="stable"))
+        counts = np.bincount(parts, minlength=len(self._plans)).tolist()
+        of_parts = [plan.steps(count) for plan, count in zip(self._plans.values(), counts, strict=True)]
+        names = [field.name for field in dataclasses.fields(PlannedSteps)]
+        columns = {name: np.concatenate([getattr(steps, name) for steps in of_parts])[order] for name in names}
+        end = self._end(parts, columns["ends_of_sweep"])
+        return PlannedSteps(**{name: column[:end] for name, column in columns.items()})
+
+    def _end(self, parts: npt.NDArray[np.int64], ends_of_sweep: npt.NDArray[np.bool_]) -> int:
+        """Return the number of steps until the data end."""
+        if self._stop == "forever":
+            return len(parts)
+        finishing = np.where(self._is_finished, 0, len(parts) + 1)
+        ended, steps = np.unique(parts[ends_of_sweep], return_index=True)
+        finishing[ended] = np.minimum(finishing[ended], np.flatnonzero(ends_of_sweep)[steps] + 1)
+        return min(int(finishing.min() if self._stop == "first" else finishing.max()), len(parts))
+
+    def explain(self, step: int) -> ExplainedStep:
+        """Return the sequences of a step. It has the number of the step in its part, and the position in its part.
+
+        Raises:
+            ConfigError: The data end before the step.
+            CorpusError: An error that a source raises up to this step.
+        """
+        parts = self._parts(whole_number("step", step, least=0) + 1)
+        if self._stop != "forever" and step >= len(self.steps(step + 1)):
+            raise ConfigError(f"the data end before step {step}", key="step")
+        number = int(np.count_nonzero(parts[:-1] == parts[-1]))
+        return list(self._plans.values())[int(parts[-1])].explain(number)
+
+    def part_of(self, step: int) -> str:
+        """Return the name of the part that a step reads."""
+        return list(self._plans)[int(self._turns[whole_number("step", step, least=0) % NUM_TURNS])]
+
+
+def _turn_of(partition: Partition) -> tuple[int, int, Partition]:
+    """Return the worker of a partition that reads, the number of its workers, and the partition of all of them."""
+    if isinstance(partition, BalancedPartition | GlobalPartition) and partition.num_workers > 1:
+        of_all = dataclasses.replace(partition, worker=0, num_workers=1)
+        return partition.worker, partition.num_workers, of_all
+    return 0, 1, partition
+
+
+def _turns(counts: Mapping[str, int]) -> list[str]:
+    names = list(counts)
+    return [names[part] for part in turns_of(tuple(counts.values())).tolist()]
+
+
+def _misfit(name: str, saved: object, current: object) -> CheckpointError:
+    text = f"the state does not fit this mixture: {difference(name, saved, current)}"
+    return CheckpointError(text, saved=saved, current=current)

@@ -1,0 +1,386 @@
+"""`SequenceMixture`: a source that mixes the sequences of several others. (docs/batches.md)
+
+It is a source of one corpus, which has the chunks of all parts, one part after the other, with the timeline that mixes
+theirs (`cntkio.timeline.mixed`). Its recipe makes both; the rest of the source does not know of parts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio.errors import ConfigError
+from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Index, Loaded, Opening, PlacesInFiles
+from cntkio.formats.corpus import as_deserializer, fingerprint_of_files
+from cntkio.formats.report import Report
+from cntkio.formats.table import NamedFiles, SequenceTable, joined_keys, joined_lengths, span_at
+from cntkio.minibatch import Minibatch, indices_in_table
+from cntkio.mixture.weights import checked_counts, counts_of, require_same_streams
+from cntkio.source import MinibatchSource
+from cntkio.source.arrangement import Arrangement
+from cntkio.source.recipe import Recipe, SourceOptions
+from cntkio.timeline import INFINITELY_REPEAT, WHOLE, AnyTimeline, Partition, Size, Timeline
+from cntkio.timeline.mixed import NUM_TURNS, MixedTimeline, Weights
+
+# Options of a source that a part leaves at these values, because the mixture decides them.
+_DECIDED_BY_MIXTURE = {
+    "frame_mode": False,
+    "truncation_length": 0,
+    "max_samples": INFINITELY_REPEAT,
+    "max_sweeps": INFINITELY_REPEAT,
+}
+
+
+class _Reports(Report):
+    """The reports of all parts together."""
+
+    def __init__(self, name: str, reports: Sequence[Report]) -> None:
+        super().__init__(name)
+        self._reports = reports
+
+    @property
+    def errors(self) -> dict[str, int]:
+        return dict(sum((Counter(report.errors) for report in self._reports), Counter()))
+
+    @property
+    def warnings(self) -> dict[str, int]:
+        return dict(sum((Counter(report.warnings) for report in self._reports), Counter()))
+
+    def log_totals(self) -> None:
+        for report in self._reports:
+            report.log_totals()
+
+
+class _Together(Corpus):
+    """The corpora of all parts as one corpus.
+
+    Args:
+        names: Names of the parts.
+        corpora: Their corpora.
+
+    Attributes:
+        first_sequences: First sequence of each part and, last, the number of sequences.
+        first_chunks: First chunk of each part and, last, the number of chunks.
+    """
+
+    def __init__(self, names: Sequence[str], corpora: Sequence[Corpus]) -> None:
+        self.corpora = corpora
+        tables = [corpus.table for corpus in corpora]
+        self.first_sequences = np.cumsum([0, *(table.num_sequences for table in tables)])
+        self.first_chunks = np.cumsum([0, *(table.num_chunks for table in tables)])
+        starts = [first + table.chunk_starts[1:] for first, table in zip(self.first_sequences, tables, strict=False)]
+        table = SequenceTable(
+            joined_keys([table.keys for table in tables]),
+            joined_lengths([table.lengths for table in tables]),
+            np.concatenate([np.zeros(1, np.int64), *starts]),
+            options={name: dict(table.options) for name, table in zip(names, tables, strict=True)},
+            files=self,
+        )
+        name = f"mixture of {', '.join(names)}"
+        fingerprint = fingerprint_of_files(names, [corpus.index.fingerprint for corpus in corpora])
+        indexes = [corpus.index for corpus in corpora]
+        self.index = Index(
+            name,
+            indexes[0].streams,
+            table,
+            fingerprint,
+            loads_parts=all(index.loads_parts for index in indexes),
+            loads_at_once=max(index.loads_at_once for index in indexes),
+        )
+        self.report = _Reports(name, [corpus.report for corpus in corpora])
+
+    def load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
+        corpus, own_id = self._chunk_at(chunk_id)
+        return dataclasses.replace(corpus.load(own_id, sequences), chunk_id=chunk_id)
+
+    def _chunk_at(self, chunk_id: int) -> tuple[Corpus, int]:
+        """Return the corpus of a chunk, and the chunk's number in that corpus."""
+        number = int(span_at(self.first_chunks, chunk_id))
+        return self.corpora[number], chunk_id - int(self.first_chunks[number])
+
+    def account_for(self, loaded: Loaded) -> None:
+        corpus, own_id = self._chunk_at(loaded.chunk_id)
+        corpus.account_for(dataclasses.replace(loaded, chunk_id=own_id))
+
+    def take_parsed(self) -> dict[int, Loaded]:
+        return {
+            int(first) + own_id: dataclasses.replace(loaded, chunk_id=int(first) + own_id)
+            for first, corpus in zip(self.first_chunks, self.corpora, strict=False)
+            for own_id, loaded in corpus.take_parsed().items()
+        }
+
+    def _by_corpus(
+        self, sequences: npt.NDArray[np.int64]
+    ) -> Iterator[tuple[Corpus, npt.NDArray[np.bool_], npt.NDArray[np.int64]]]:
+        """Yield each corpus of some sequences, which of the sequences are its own, and their indices in its table."""
+        part_of = span_at(self.first_sequences, sequences)
+        for number in np.unique(part_of).tolist():
+            own = part_of == number
+            yield self.corpora[number], own, sequences[own] - self.first_sequences[number]
+
+    def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+        paths: list[str] = []
+        path_indices, begins, lines = np.zeros((3, len(sequences)), np.int64)
+        has_bytes = has_lines = True
+        for corpus, own, in_corpus in self._by_corpus(sequences):
+            found = corpus.places(in_corpus)
+            path_indices[own] = len(paths) + found.path_indices
+            paths += found.paths or [corpus.name]
+            has_bytes, has_lines = has_bytes and found.bytes is not None, has_lines and found.lines is not None
+            begins[own] = 0 if found.bytes is None else found.bytes
+            lines[own] = 0 if found.lines is None else found.lines
+        return PlacesInFiles(paths, path_indices, begins if has_bytes else None, lines if has_lines else None)
+
+    def of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles:
+        """Return the files of some sequences."""
+        names: list[str] = []
+        which = np.zeros(len(sequences), np.int64)
+        for corpus, own, in_corpus in self._by_corpus(sequences):
+            of_part: NamedFiles = (np.array([corpus.name]), np.zeros(len(in_corpus), np.int64))
+            if corpus.table.files is not None:
+                of_part = corpus.table.files.of(in_corpus)
+            which[own] = len(names) + of_part[1]
+            names += of_part[0].tolist()
+        return np.array(names, np.str_), which
+
+    def close(self) -> None:
+        for corpus in self.corpora:
+            corpus.close()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Parts(Deserializer):
+    """The deserializers of all parts, and the options of their sources."""
+
+    options: Mapping[str, SourceOptions]
+
+    @property
+    def has_text_keys(self) -> bool:
+        return any(options.described[0].has_text_keys for options in self.options.values())
+
+    def parts(self) -> Sequence[Deserializer]:
+        return [self]
+
+    def open(self, opening: Opening = OPENING) -> Corpus:
+        plain = dataclasses.replace(opening, ahead=Ahead(0))
+        corpora: list[Corpus] = []
+        with ExitStack() as opened:
+            for name, options in self.options.items():
+                corpora.append(as_deserializer(options.described[0]).open(plain))
+                opened.callback(corpora[-1].close)
+                self._check(name, corpora)
+            together = _Together(list(self.options), corpora)
+            opened.pop_all()
+        return together
+
+    def _check(self, name: str, corpora: Sequence[Corpus]) -> None:
+        first, index = corpora[0].index, corpora[-1].index
+        require_same_streams(next(iter(self.options)), first.streams, name, index.streams)
+        traits = index.utterances
+        if index.joins == "alone" or (traits is not None and not (traits.invalid is None and traits.broken is None)):
+            raise ConfigError(
+                f"part {name!r} has sequences that are known only when they are reached; mix it by minibatch (Mixture)",
+                key="parts",
+            )
+        kinds = {corpus.table.keys.dtype.kind in "ui" for corpus in corpora}
+        if len(kinds) > 1:
+            raise ConfigError(f"the keys of part {name!r} and of the first part are not of one kind", key="parts")
+
+
+class _MixedRecipe(Recipe):
+    """The decisions of a mixture of sequences. A plan makes several timelines, each with its own position."""
+
+    def __init__(self, options: Mapping[str, SourceOptions], counts: Mapping[str, int], stop: str) -> None:
+        self.part_options, self.counts, self.stop = options, counts, stop
+        self.first_sequences: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+
+    def open(self, deserializer: Deserializer, opening: Opening) -> Corpus:
+        corpus = deserializer.open(opening)
+        assert isinstance(corpus, _Together)
+        self.first_sequences = corpus.first_sequences
+        return corpus
+
+    def timeline(
+        self,
+        options: SourceOptions,
+        corpora: Sequence[Corpus],
+        arrangement: Arrangement,
+        lengths_in_chunk: Callable[[int], npt.NDArray[np.uint32]],
+        *,
+        loads_parts: bool = False,
+    ) -> AnyTimeline:
+        together = corpora[0]
+        assert isinstance(together, _Together)
+        new = [
+            functools.partial(
+                Timeline,
+                corpus.table.lengths,
+                corpus.table.chunk_starts,
+                **{
+                    **of_part.for_timeline,
+                    "counts_sequences": True,
+                    "crosses_sweeps": True,
+                    "size_counts": "own",
+                },
+            )
+            for corpus, of_part in zip(together.corpora, self.part_options.values(), strict=True)
+        ]
+        zeros = (0,) * len(new)
+        return MixedTimeline(
+            new,
+            arrangement.lengths,
+            together.first_sequences.tolist(),
+            together.first_chunks.tolist(),
+            arrangement.chunk_starts,
+            Weights(0, tuple(self.counts.values()), zeros),
+            seed=options.randomization_seed,
+            stop=self.stop,
+        )
+
+    def for_checkpoint(self, options: SourceOptions) -> dict[str, Any]:
+        return {"stop": self.stop, **{name: part.for_checkpoint for name, part in self.part_options.items()}}
+
+    def arguments(self, options: SourceOptions) -> dict[str, Any]:
+        return {**options.arguments, "recipe": self}
+
+
+def _part_options(name: str, source: MinibatchSource | Deserializer) -> SourceOptions:
+    """Return the options of a part of a mixture of sequences.
+
+    Raises:
+        ConfigError: The part cannot be mixed by sequence.
+    """
+    arguments: dict[str, Any] = {"deserializers": source}
+    if isinstance(source, MinibatchSource):
+        if type(source) is not MinibatchSource:
+            raise ConfigError(
+                f"part {name!r} of a mixture is a {type(source).__name__}; expected a MinibatchSource", key="parts"
+            )
+        arguments = source.arguments
+    parameters = inspect.signature(MinibatchSource).parameters
+    options = SourceOptions.of({name: parameter.default for name, parameter in parameters.items()} | arguments)
+    for key, value in _DECIDED_BY_MIXTURE.items():
+        if getattr(options, key) != value:
+            raise ConfigError(
+                f"part {name!r} of a mixture has {key}={getattr(options, key)}; leave it out, because the mixture "
+                "decides where the data end, and has whole sequences",
+                key=key,
+            )
+    if len(options.described) > 1:
+        raise ConfigError(
+            f"part {name!r} joins {len(options.described)} deserializers; a mixture of sequences takes one for each "
+            "part: write the joined data to one file, or mix by minibatch (Mixture)",
+            key="parts",
+        )
+    return options
+
+
+class SequenceMixture(MinibatchSource):
+    """A source that mixes the sequences of several others in exact proportions. (docs/batches.md)
+
+    Every 1,000 consecutive sequences of its order contain each part exactly as often as its weight says, evenly spread.
+    It has all that a `MinibatchSource` has: budgets, partitions, plans, states, and `cntkio.torch.MinibatchDataset`
+    takes it. Its positions count sequences. A sweep of a part ends with ``minibatch.end_of_sweep``.
+
+    Args:
+        parts: For each name a deserializer, or a source of one deserializer without limits, and its weight, above 0.
+            Each part keeps the window and the seed of its source, and its own sweeps. All parts have equal
+            streams. A source that is passed is closed, and begins at its beginning.
+        stop: When the data end: ``"first"``: with the first sweep of a part. ``"all"``: when the last part has finished
+            its first sweep; other parts have then begun further sweeps. ``"forever"``: never.
+
+    Raises:
+        ConfigError: `parts` is empty, a weight is not possible, a part has several deserializers or a limit, or streams
+            differ.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from cntkio import CTFDeserializer, StreamDef, StreamDefs
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> for name in ("old", "new"):
+        ...     _ = (folder / name).write_text("|x 1\\n|x 2\\n|x 3\\n")
+        >>> streams = StreamDefs(x=StreamDef(field="x", shape=1))
+        >>> old, new = (CTFDeserializer(folder / name, streams) for name in ("old", "new"))
+        >>> with SequenceMixture({"old": (old, 2), "new": (new, 1)}, stop="forever") as mixture:
+        ...     mixture.read(6).source_of_sequences.tolist()
+        ['old', 'new', 'old', 'old', 'new', 'old']
+    """
+
+    def __init__(
+        self,
+        parts: Mapping[str, tuple[MinibatchSource | Deserializer, float]],
+        *,
+        stop: Literal["first", "all", "forever"] = "first",
+    ) -> None:
+        counts = checked_counts(parts, stop)
+        options = {name: _part_options(name, source) for name, (source, _) in parts.items()}
+        for source, _ in parts.values():
+            if isinstance(source, MinibatchSource):
+                source.close()
+        self._names = np.array(list(parts), np.str_)
+        self._mixed = _MixedRecipe(options, counts, stop)
+        super().__init__(
+            _Parts(options),
+            max_sweeps=INFINITELY_REPEAT if stop == "forever" else 1,
+            keep_data_in_memory=any(part.keep_data_in_memory for part in options.values()),
+            read_ahead_in_bytes=max(part.read_ahead_in_bytes for part in options.values()),
+            trace_level=max(part.trace_level for part in options.values()),
+            recipe=self._mixed,
+        )
+
+    def read(self, minibatch_size_in_samples: Size, partition: Partition = WHOLE) -> Minibatch | None:
+        """Return the next minibatch of a partition, or None when the data have ended.
+
+        Its `source_of_sequences` names the part of each sequence. Arguments and errors as for `MinibatchSource.read`.
+        """
+        minibatch = super().read(minibatch_size_in_samples, partition)
+        if minibatch is not None:
+            minibatch.source = self._names[span_at(self._mixed.first_sequences, indices_in_table(minibatch))]
+        return minibatch
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each part at the source's position."""
+        counts = _weights_at(self.state_dict()["timeline"]).counts
+        return {name: count / NUM_TURNS for name, count in zip(self._names.tolist(), counts, strict=True)}
+
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Change the weights of all parts from the next sequence on; in a pool, from the next pool on.
+
+        Raises:
+            ConfigError: A part has no weight, there is no such part, or a weight is not possible; or the source is
+                inside a pool of samples, whose end depends on what follows.
+        """
+        counts = counts_of(weights, self._names.tolist())
+        state = self.state_dict()
+        timeline = state["timeline"]
+        first = timeline["position"]
+        if "batch" in timeline:
+            if "pool_unit" in timeline["minibatch_size"]:
+                raise ConfigError(
+                    "the source is inside a pool of samples; change the weights where the pool ends", key="weights"
+                )
+            first = timeline["pool_end"]
+        taken = _weights_at(timeline).taken_at(first)
+        kept = [of_time for of_time in timeline["weights"] if of_time[0] < first]
+        changed = [*kept, [first, list(counts.values()), list(taken)]]
+        self.load_state_dict({**state, "timeline": {**timeline, "weights": changed}})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._mixed = state["arguments"]["recipe"]
+        self._names = np.array(list(self._mixed.counts), np.str_)
+        super().__setstate__(state)
+
+
+def _weights_at(timeline: Mapping[str, Any]) -> Weights:
+    """Return the weights at the position of a timeline's state."""
+    first, *columns = next(entry for entry in reversed(timeline["weights"]) if entry[0] <= timeline["position"])
+    return Weights(first, *map(tuple, columns))
