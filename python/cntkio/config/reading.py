@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from cntkio.arguments import CONFIGURATION, advising, did_you_mean, path_text
@@ -77,13 +78,8 @@ def read_config(
         raise ConfigError(f'overrides are {overrides!r}; expected texts such as "train=[reader=[maxErrors=5]]"')
     if not isinstance(section, str | Sequence | None):
         raise ConfigError(f'section is {section!r}; expected a path such as "train/reader"', key="section")
-    names = _files(name) if isinstance(path, str) else [name]
-    arguments = [*(f"configFile={file}" for file in names), *overrides]
-    with _named_kinds(names):
-        top = configuration(arguments)
-        config = read_section(top, section)
-    warn_of_unused(top, arguments)
-    return config
+    with _opened(_files(name) if isinstance(path, str) else [name], overrides) as top:
+        return read_section(top, section)
 
 
 def _files(path: str) -> list[str]:
@@ -92,13 +88,19 @@ def _files(path: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _named_kinds(paths: Sequence[str]) -> Iterator[None]:
-    """Let an error name the kind of a file that is not a configuration."""
+def _opened(paths: Sequence[str], overrides: Sequence[str]) -> Iterator[Section]:
+    """Yield the global section of a configuration, and warn afterwards of overrides that nothing in the block used.
+
+    An error names the kind of a file that is not a configuration.
+    """
+    arguments = [*(f"configFile={path}" for path in paths), *overrides]
     try:
-        yield
+        top = configuration(arguments)
+        yield top
     except ConfigError as error:
         error.args = (f"{error}{next(filter(None, (other_than('configuration', path) for path in paths)), '')}",)
         raise
+    warn_of_unused(top, arguments)
 
 
 def read_section(top: Section, section: str | Sequence[str] | None = None) -> ReaderConfig:
@@ -168,12 +170,8 @@ def attempts(path: str | os.PathLike[str], arguments: Sequence[str]) -> Attempts
     """
     sections = [argument for argument in arguments if "=" not in argument]
     overrides = [argument for argument in arguments if "=" in argument]
-    name = os.fspath(path)
-    names = _files(name)
-    all_arguments = [*(f"configFile={file}" for file in names), *overrides]
-    why_all = ""
-    with _named_kinds(names):
-        top = configuration(all_arguments)
+    name, why_all = os.fspath(path), ""
+    with _opened(_files(name), overrides) as top:
         asked = sections or readers_of(top) or (["reader"] if top.has("reader", own=True) else [])
         if not asked:
             asked = with_readers(top)
@@ -183,9 +181,7 @@ def attempts(path: str | os.PathLike[str], arguments: Sequence[str]) -> Attempts
                     "expected train = [ reader = [ file = ... ] ] or similar, perhaps in a file that includes this file"
                 )
                 raise ConfigError(f"{name}: no section has a reader; {expected}", path=name)
-    found = [_attempt(top, section) for section in asked]
-    warn_of_unused(top, all_arguments)
-    return Attempts(found, why_all)
+        return Attempts([_attempt(top, section) for section in asked], why_all)
 
 
 def _attempt(top: Section, section: str) -> Attempt:
@@ -418,27 +414,23 @@ def _window_size(section: Section, *, own: bool = False) -> int | None:
 def _text_reader(asked: Asked) -> ReaderConfig:
     section = asked.section
     call = text_deserializer(section, asked, keys.TEXT_READER)
-    window, is_randomized = None, _is_randomized(asked)
-    if is_randomized:
-        window = classic_text_window(
-            _window_size(section),
-            is_sample_based=section.boolean("sampleBasedRandomizationWindow", False),
-            chunk_size_in_bytes=chunk_size_of(section),
-        )
-    packing = "frame" if keys.FRAME_MODE.of(section) else "sequence"
-    return asked.config(
-        [call], window, has_seed=is_randomized, packing=packing, keep_data_in_memory=keys.KEEP_DATA.of(section)
-    )
+    window = partial(classic_text_window, chunk_size_in_bytes=chunk_size_of(section))
+    return _classic_reader(asked, call, window, packing="frame" if keys.FRAME_MODE.of(section) else "sequence")
 
 
 def _binary_reader(asked: Asked) -> ReaderConfig:
-    section = asked.section
-    call = binary_deserializer(section, asked, keys.BINARY_READER)
-    window, is_randomized = None, _is_randomized(asked)
+    return _classic_reader(asked, binary_deserializer(asked.section, asked, keys.BINARY_READER), classic_binary_window)
+
+
+def _classic_reader(
+    asked: Asked, call: Call, window: Callable[..., Window | None], packing: Packing = "sequence"
+) -> ReaderConfig:
+    section, is_randomized, found = asked.section, _is_randomized(asked), None
     if is_randomized:
         is_sample_based = section.boolean("sampleBasedRandomizationWindow", False)
-        window = classic_binary_window(_window_size(section), is_sample_based=is_sample_based)
-    return asked.config([call], window, has_seed=is_randomized, keep_data_in_memory=keys.KEEP_DATA.of(section))
+        found = window(_window_size(section), is_sample_based=is_sample_based)
+    keeps_data = keys.KEEP_DATA.of(section)
+    return asked.config([call], found, has_seed=is_randomized, packing=packing, keep_data_in_memory=keeps_data)
 
 
 # ---------------------------------------------------------------------------------------------------------------- HTK
@@ -446,7 +438,6 @@ def _binary_reader(asked: Asked) -> ReaderConfig:
 _METHODS: tuple[ReadMethod, ...] = ("blockRandomize", "none")
 _OLD_METHODS: tuple[ReadMethod, ...] = ("blockRandomize", "rollingWindow", "none")
 _MODES: tuple[MinibatchMode, ...] = ("partial", "full")
-_FRAMES_BY_DEFAULT = "; frameMode is true by default here"
 
 
 def _htk_reader(asked: Asked) -> ReaderConfig:
@@ -454,11 +445,7 @@ def _htk_reader(asked: Asked) -> ReaderConfig:
     method = section.word("readMethod", "blockRandomize", _METHODS)
     if asked.is_write() and method != "none":
         raise section.error("readMethod", f"readMethod = {method} with action = write; expected readMethod = none")
-    packing = _packing(section, keys.HTK_FRAME_MODE, is_write=False, hint=_FRAMES_BY_DEFAULT)
-    calls = stream_deserializers(dataclasses.replace(asked, frame_mode=packing == "frame"))
-    window = _htk_window(asked, method, is_old=False)
-    counts = _utterance_counts(section)
-    section.word("minibatchMode", "partial", _MODES)
+    packing, calls, window, counts, _ = _of_htk(asked, method, is_old=False)
     length = keys.TRUNCATION_LENGTH.of(section) if packing == "truncated" else 0
     _warn_of_truncation(section, packing)
     if keys.COUNTS.default != counts and not (packing == "truncated" and not length):
@@ -479,12 +466,7 @@ def _htk_reader(asked: Asked) -> ReaderConfig:
 def _old_htk_reader(asked: Asked) -> ReaderConfig:
     section = asked.section
     method = section.word("readMethod", "blockRandomize", _OLD_METHODS)
-    is_write = asked.is_write()
-    packing = _packing(section, keys.HTK_FRAME_MODE, is_write=is_write, hint=_FRAMES_BY_DEFAULT)
-    calls = stream_deserializers(dataclasses.replace(asked, frame_mode=packing == "frame"))
-    window = _htk_window(asked, method, is_old=True)
-    counts = _utterance_counts(section)
-    mode = section.word("minibatchMode", "partial", _MODES)
+    packing, calls, window, counts, mode = _of_htk(asked, method, is_old=True)
     if method == "rollingWindow" and packing != "frame" and window is not None:
         raise section.error(
             "readMethod",
@@ -493,7 +475,8 @@ def _old_htk_reader(asked: Asked) -> ReaderConfig:
         )
     if packing == "frame" and max(counts) > 1:
         raise section.error(
-            keys.COUNTS.key, f"{keys.COUNTS.key} = {max(counts)} and frameMode exclude each other{_FRAMES_BY_DEFAULT}"
+            keys.COUNTS.key,
+            f"{keys.COUNTS.key} = {max(counts)} and frameMode exclude each other; frameMode is true by default here",
         )
     if mode == "full" and packing != "frame":
         section.warn(keys.MINIBATCH_MODE.key, "minibatchMode = full has no effect without frameMode")
@@ -512,12 +495,24 @@ def _old_htk_reader(asked: Asked) -> ReaderConfig:
         window,
         has_seed=False,
         packing=packing,
-        utterances_per_minibatch=(1,) if is_write else counts,
+        utterances_per_minibatch=(1,) if asked.is_write() else counts,
         read_method="rollingWindow" if is_rolling else "blockRandomize",
         minibatch_mode=mode,
         max_utterance_length=longest,
         page_file_path=folder if is_rolling else "",
     )
+
+
+def _of_htk(
+    asked: Asked, method: ReadMethod, *, is_old: bool
+) -> tuple[Packing, list[Call], Window | None, tuple[int, ...], MinibatchMode]:
+    """Return what both readers of HTK have: packing, deserializers, window, parallel utterances, minibatch mode."""
+    section, is_write = asked.section, is_old and asked.is_write()
+    packing = _packing(section, keys.HTK_FRAME_MODE, is_write=is_write, hint="; frameMode is true by default here")
+    calls = stream_deserializers(dataclasses.replace(asked, frame_mode=packing == "frame"))
+    window = _htk_window(asked, method, is_old=is_old)
+    counts = _utterance_counts(section)
+    return packing, calls, window, counts, section.word("minibatchMode", "partial", _MODES)
 
 
 def _utterance_counts(section: Section) -> tuple[int, ...]:

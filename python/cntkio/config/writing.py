@@ -104,17 +104,9 @@ def _call_for(deserializer: Any) -> Call:
 _BY_OTHER_MEANS = ("filename", "streams", "label_mapping_file", "dtype", "convert")
 
 
-def _text_arguments(deserializer: CTFDeserializer) -> tuple[Any, ...]:
-    return deserializer.filename, deserializer.streams
-
-
 def _binary_arguments(deserializer: CBFDeserializer) -> tuple[Any, ...]:
     renamed = {name: stream for name, stream in deserializer.streams.items() if stream["stream_alias"] != name}
     return (deserializer.filename, StreamDefs(renamed)) if renamed else (deserializer.filename,)
-
-
-def _feature_arguments(deserializer: HTKFeatureDeserializer | HTKMLFBinaryDeserializer) -> tuple[Any, ...]:
-    return (_with_paths_as_texts(deserializer.streams),)
 
 
 def _label_arguments(deserializer: HTKMLFDeserializer) -> tuple[Any, ...]:
@@ -123,11 +115,11 @@ def _label_arguments(deserializer: HTKMLFDeserializer) -> tuple[Any, ...]:
 
 
 _ARGUMENTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
-    CTFDeserializer: _text_arguments,
+    CTFDeserializer: lambda text: (text.filename, text.streams),
     CBFDeserializer: _binary_arguments,
-    HTKFeatureDeserializer: _feature_arguments,
+    HTKFeatureDeserializer: lambda features: (_with_paths_as_texts(features.streams),),
     HTKMLFDeserializer: _label_arguments,
-    HTKMLFBinaryDeserializer: _feature_arguments,
+    HTKMLFBinaryDeserializer: lambda labels: (_with_paths_as_texts(labels.streams),),
 }
 
 

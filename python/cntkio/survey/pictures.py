@@ -180,8 +180,7 @@ def order_drawing(cells: npt.NDArray[np.int64]) -> str:
         for row, column in np.argwhere(cells).tolist()
     ]
     frame = f'<rect x="0.5" y="0.5" width="{_WIDTH - 1}" height="{_WIDTH // 2 - 1}" style="fill: none; stroke: #888"/>'
-    size = f'width="{_WIDTH}" height="{_WIDTH // 2}" viewBox="0 0 {_WIDTH} {_WIDTH // 2}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">{"".join(parts)}{frame}</svg>'
+    return _drawing([*parts, frame], _WIDTH // 2, 'xmlns="http://www.w3.org/2000/svg" ')
 
 
 def _corpus(found: Figures, names: Mapping[str, Mapping[int, str]]) -> Iterable[str]:
@@ -264,8 +263,7 @@ def _bars(counts: Sequence[tuple[str, int]]) -> str:
             f'<rect x="{_NAME_WIDTH}" y="{y + 2}" width="{width:.1f}" height="{height - 4}"/>'
             f'<text x="{_NAME_WIDTH + width + 5:.1f}" y="{y + 13}">{count:,}</text>'
         )
-    size = f'width="{_WIDTH}" height="{len(counts) * height}" viewBox="0 0 {_WIDTH} {len(counts) * height}"'
-    return f'<svg {size} role="img">{"".join(parts)}</svg>'
+    return _drawing(parts, len(counts) * height)
 
 
 def _figure(drawing: str, caption: str) -> str:
@@ -306,8 +304,12 @@ def _columns(counts: Sequence[int], labels: Sequence[str], second: Sequence[int]
             parts.append(f'<text x="{x:.1f}" y="{_HEIGHT + 14}" text-anchor="{anchor}">{_text(label)}</text>')
     if len(counts) > _MOST_WITH_COUNTS:
         parts.append(f'<text x="{_WIDTH}" y="10" text-anchor="end">{most:,}{unit}</text>')
-    size = f'width="{_WIDTH}" height="{_HEIGHT + 20}" viewBox="0 0 {_WIDTH} {_HEIGHT + 20}"'
-    return f'<svg {size} role="img">{"".join(parts)}</svg>'
+    return _drawing(parts, _HEIGHT + 20)
+
+
+def _drawing(parts: Iterable[str], height: int, attributes: str = "") -> str:
+    size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
+    return f'<svg {attributes}{size} role="img">{"".join(parts)}</svg>'
 
 
 def _padding(padding: Sequence[Padding]) -> str:

@@ -119,7 +119,8 @@ class _Run(NamedTuple):
 
     def then(self, other: _Run) -> _Run:
         """Return the sequences of both runs."""
-        return _Run._make([self.first, *map(np.concatenate, zip(self[1:], other[1:], strict=True))])
+        columns: Iterator[Any] = zip(self[1:], other[1:], strict=True)
+        return _Run._make([self.first, *(np.concatenate(both) for both in columns)])
 
 
 class _Page(NamedTuple):
