@@ -38,7 +38,7 @@ except ModuleNotFoundError as error:
 __all__ = ["Layout", "Padded", "Ragged", "Truncated", "convert"]
 
 Layout = Literal["ragged", "padded", "csr", "ids", "ragged_ids", "padded_ids"]
-_ALIGNMENT = 64  # in bytes, of memory that JAX can share
+_ALIGNMENT = 64  # JAX shares memory only if it begins at a multiple of these bytes
 
 
 class Ragged(NamedTuple):

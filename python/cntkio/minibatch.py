@@ -71,7 +71,7 @@ class MinibatchData(_OneStream):
     __slots__ = ("__dict__", "_arrays", "_index", "_packed", "end_of_sweep", "stream")
     _arrays: Arrays | None  # None until the first access
     _packed: _core.Packed | None  # the packer's result
-    _index: int  # of this stream in the packer's result
+    _index: int  # the index of this stream in the packer's result
 
     @overload
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, get_args
@@ -50,7 +50,7 @@ def convert(options: Namespace) -> int:
                     target,
                     data,
                     to=form,
-                    flat=_any_or_all(options.flat),
+                    flat=options.flat is not None and (options.flat or True),  # no name: all streams
                     ids=options.ids or (),
                     key=options.key_column,
                     renumber=options.renumber,
@@ -113,11 +113,6 @@ def _selected(options: Namespace, corpora: Sequence[Described], stack: ExitStack
     with pieces_of(data) as pieces:
         num_sequences = sum(piece.chunk.num_sequences for piece in pieces.pieces)
     return [Selected(data, keep) for keep in divided(num_sequences, shares, options.seed)]
-
-
-def _any_or_all(names: list[str] | None) -> Collection[str] | bool:
-    """Return the streams that `--flat` names; True (all streams) if it names none."""
-    return False if names is None else names or True
 
 
 # ------------------------------------------------------------------------------------------------ CNTK's scripts

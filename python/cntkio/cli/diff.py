@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,7 +58,7 @@ def diff(options: Namespace) -> int:
             streams = [{info.name: info for corpus in corpora for info in corpus.streams} for corpora in opened]
             common = [name for name in streams[0] if name in streams[1] and _are_alike(*(of[name] for of in streams))]
             # A value that differs only because one corpus rounds it to float32 is not a difference.
-            dtypes = {name: min((of[name].dtype for of in streams), key=_size) for name in common}
+            dtypes = {name: min((of[name].dtype for of in streams), key=attrgetter("itemsize")) for name in common}
             sides = [_side(options, *each, dtypes) for each in zip(both, opened, streams, strict=True)]
             facts = Facts({"first": sides[0].name, "second": sides[1].name})
             is_equal = _compare(options, facts, sides, opened, common)
@@ -68,10 +69,6 @@ def diff(options: Namespace) -> int:
 def _are_alike(first: StreamInformation, second: StreamInformation) -> bool:
     """Return whether values can be compared. The dimension of a sparse stream may be as wide as a file needs it."""
     return first.is_sparse == second.is_sparse and (first.is_sparse or first.dim == second.dim)
-
-
-def _size(dtype: np.dtype[Any]) -> int:
-    return dtype.itemsize
 
 
 def _side(

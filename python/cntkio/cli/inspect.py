@@ -189,7 +189,7 @@ def _write_config(options: Namespace, one: Described) -> None:
     """On request, write the configuration that reads a corpus, and print the program that does the same."""
     if options.write_config is None:
         return
-    read_from = str(one.input.names)  # of a table or a binary file that is compressed: a copy
+    read_from = str(one.input.names)  # a compressed table or binary file is read from a copy
     is_copy = not one.input.files and not is_remote(read_from) and read_from != one.input.name
     if is_copy or not one.written:
         raise ConfigError(
@@ -329,12 +329,11 @@ def _show_rows(options: Namespace, one: Described, rows: Iterable[_Row]) -> None
 
 def _lines(streams: Mapping[str, MinibatchData], words: _Words) -> list[tuple[str, str]]:
     """Return a line for each stream: as many samples as fit, each with its word."""
-
-    def line(data: MinibatchData, names: Mapping[int, str]) -> str:
-        texts = (in_words(data, sample, names) for sample in range(data.num_samples))
-        return shortened(texts, data.num_samples, " | ")
-
-    return [(name, line(data, words.get(name, {}))) for name, data in streams.items()]
+    lines = []
+    for name, data in streams.items():
+        texts = (in_words(data, sample, words.get(name, {})) for sample in range(data.num_samples))
+        lines.append((name, shortened(texts, data.num_samples, " | ")))
+    return lines
 
 
 def in_words(data: MinibatchData, sample: int, words: Mapping[int, str] = MappingProxyType({})) -> str:

@@ -240,11 +240,7 @@ def shortened(texts: Iterable[str], total: int, separator: str) -> str:
 
 def watcher_of(options: Namespace) -> Watcher | None:
     """Return the watcher that draws passes over files on standard error; None where `progress_bar` draws nothing."""
-    return _pass_bar if _draws(options) else None
-
-
-def _pass_bar(name: str) -> AbstractContextManager[Progress]:
-    return _drawn(_Bar("bytes", name, DELAY))
+    return (lambda name: _drawn(_Bar("bytes", name, DELAY))) if _draws(options) else None
 
 
 def _draws(options: Namespace) -> bool:

@@ -169,7 +169,7 @@ def text_deserializer(section: Section, asked: Asked, known: Mapping[str, str]) 
     warn_of_unknown_keys(section, known)
     path = section.files("file")
     streams: dict[str, Any] = {}
-    names: dict[str, str] = {}  # by the name in the file
+    names: dict[str, str] = {}  # the stream that has each name in the file
     defining = False
     for stream in _streams_of(section):
         described = _text_stream(stream)
@@ -203,7 +203,7 @@ def binary_deserializer(section: Section, asked: Asked, known: Mapping[str, str]
     """Read the section of a binary reader, or of a deserializer of the binary format. `known` lists its keys."""
     warn_of_unknown_keys(section, known)
     path = section.files("file")
-    # By the name in the file. If two streams have the same name there, the last stream by name gets the samples.
+    # The keys are names in the file. If two streams have the same name there, the last stream by name gets the samples.
     names: dict[str, str] = {}
     if section.has("input", own=True):
         streams = section.section("input", own=True)

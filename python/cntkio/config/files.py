@@ -106,7 +106,7 @@ def _unused(section: Section, used: set[Position], depth: int = 1) -> Iterator[t
     for entry in section.entries:
         inner = [value for value in entry.values if value.string.startswith("[")]
         for value in inner:
-            with contextlib.suppress(ConfigError):  # a part that was not read
+            with contextlib.suppress(ConfigError):  # a part that no reader has read may be invalid
                 for path, position in _unused(Section(entry.key, value, section, depth), used, depth + 1):
                     yield f"{entry.key}/{path}", position
         if not inner and entry.position not in used:

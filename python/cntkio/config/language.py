@@ -58,7 +58,7 @@ DEEPEST = 100  # levels of brackets; a network description has about ten
 INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")
 
 _BRACKET = re.compile(r'"[^"]*"?|[\[\](){}]')
-# One of these characters right after an opening bracket is the separator inside the brackets, unless a relative path
+# If one of these characters follows an opening bracket, it is the separator inside the brackets, unless a relative path
 # begins with it.
 _SEPARATORS = "`~!@$%^&*_-+|:;,?."
 _RELATIVE = ("..", ".\\", "./")

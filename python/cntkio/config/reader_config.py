@@ -231,19 +231,14 @@ class ReaderConfig:
         if self.kind == "HTKMLFReader":
             return self._reader_options()
         window = self.window
-        in_samples = window is not None and window.unit == "samples"
-        of_window = (
-            {}
-            if window is None
-            else {
-                "randomization_window_in_chunks": 0 if in_samples else window.size,
-                "randomization_window_in_samples": window.size if in_samples else 0,
+        options: dict[str, Any] = {"randomize": window is not None}
+        if window is not None:
+            options |= {
+                "randomization_window_in_chunks": window.size * (window.unit == "chunks"),
+                "randomization_window_in_samples": window.size * (window.unit == "samples"),
                 "randomization_seed": self.randomization_seed,
             }
-        )
-        options = {
-            "randomize": window is not None,
-            **of_window,
+        options |= {
             "frame_mode": self.frame_mode,
             "truncation_length": self.steps(0, minibatch_size),
             "right_splice": self.right_splice,

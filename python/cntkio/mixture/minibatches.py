@@ -68,7 +68,7 @@ class Mixture(Displayed, StreamsByName):
         self.stop, self._counts = stop, checked_counts(parts, stop)
         self._turns = _turns(self._counts)
         self.sources: dict[str, MinibatchSource] = {}
-        self._first_step = 0  # of the current weights
+        self._first_step = 0  # the step at which the current weights began
         self._turn = (WHOLE, *_turn_of(WHOLE))  # the partition of the last read, and what follows from it
         self._reading: _Reading | None = None
         with ExitStack() as opened:

@@ -51,7 +51,7 @@ from cntkio.survey.findings import Finding, Findings
 _ANY_NUMBER_OF_ERRORS = -1
 # A name that fewer than 1 of this number of sequences have is not a stream.
 _SEQUENCES_FOR_A_NAME, _ENOUGH_FOR_A_NAME = 100, 20
-_MOST_DIVISIONS = 2000  # of the chunks of a corpus that cannot be loaded
+_MOST_DIVISIONS = 2000  # a corpus with many broken chunks would be divided forever
 _READ = 4 << 20
 
 _BAD_SAMPLES = {"bad number", "bad index", "index out of range", "missing colon", "too many values"}
@@ -467,7 +467,9 @@ def _check_kind(call: _Call, file: Input) -> list[list[_Checked]]:
         usual = infer_usual_streams(file.names, max(least, 2) if num_sequences >= _ENOUGH_FOR_A_NAME else least)
         return _check_as_asked(call._replace(reading=call.reading._replace(streams=usual), is_guess=True), file)
     except (FormatError, CorpusError, OSError) as error:
-        if file.kind.form == "scp" and not call.reading.streams:  # no file has a header; the corpus reports them all
+        if (
+            file.kind.form == "scp" and not call.reading.streams
+        ):  # no feature file has a header, so the dimension is unknown; the corpus reports each file
             streams = StreamDefs(features=StreamDef(shape=1))
             return _check_kind(call._replace(reading=call.reading._replace(streams=streams)), file)
         if _is_wrong_call(error) or (isinstance(error, OSError) and file.kind.form not in _SPEECH):
@@ -615,10 +617,10 @@ def _note_utterances(corpus: Corpus, events: _Events) -> None:
     """Note the utterances that are invalid or broken, in their order."""
     if corpus.index.utterances is None:
         return
-    masks = [mask for mask in (corpus.index.utterances.invalid, corpus.index.utterances.broken) if mask is not None]
+    utterances = corpus.index.utterances
+    masks = [mask for mask in (utterances.invalid, utterances.broken) if mask is not None]
     for index in sorted({int(index) for mask in masks for index in np.flatnonzero(mask)}):
-        error = corpus.index.utterances.complaint(index)
-        events.note(None, error)
+        events.note(None, utterances.complaint(index))
 
 
 # ---------------------------------------------------------------------------------------------------- sources

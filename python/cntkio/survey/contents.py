@@ -138,12 +138,12 @@ class _StreamCheck:
         self._lowest, self._highest = np.inf, -np.inf
         self._nan, self._infinite, self._not_one_hot = _Exceptions(), _Exceptions(), _Exceptions()
         self._may_be_one_hot = info.shape != () and (info.is_sparse or info.dim > 1)
-        # Of a dense stream: a sample, and the columns in which all samples have its values.
+        # A dense stream has a first sample, and columns in which all samples have its values.
         self._first_row: npt.NDArray[np.float64] | None = None if info.dim <= _MOST_COLUMNS else np.zeros(0)
         self._constant: npt.NDArray[np.uint32] = np.zeros(0, np.uint32)
         self._num_tried, self._num_zeros = 0, 0
         self._are_whole = True
-        # Of a sparse stream: its entries, the first two forms of a sample, and its indices.
+        # A sparse stream has entries, samples of one form or of several, and indices.
         self._num_entries = 0
         self._forms: set[tuple[int, ...]] = set()
         self._first_index, self._last_index, self._second_last, self._num_last = LARGEST_DIM, -1, -1, 0

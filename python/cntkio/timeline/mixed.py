@@ -355,7 +355,7 @@ class MixedTimeline:
                 order, bounds = core.batches(run.lengths[kept], 0)
                 if is_end or len(bounds) > 2:
                     break
-                count = 2 * max(len(run.lengths), 1)  # the only minibatch may continue
+                count = 2 * max(len(run.lengths), 1)  # the only minibatch may continue after the run
             after = position + len(run.lengths)
             if not is_end:
                 bounds = bounds[:-1]

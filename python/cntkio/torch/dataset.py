@@ -140,10 +140,12 @@ class MinibatchDataset(Displayed, WatchedDataset):
         self._has_warned = False
         self._is_agreed = False
         self._epochs = Epochs(self._source)
-        # In shared memory, for workers that persist from epoch to epoch.
+        # It is in shared memory, because workers may persist from epoch to epoch.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
         self._origin: int | None = 0
-        self._shift = 0  # the first worker of the loader has this worker's share
+        self._shift = (
+            0  # a loader's worker k has the share of worker k plus this number, because a state may begin at any
+        )
         self._iteration = 0
 
     @property

@@ -34,7 +34,7 @@ class _UserSource:
 
     def __init__(self, source: UserMinibatchSource) -> None:
         self._source = source
-        self._size: int | None = None  # of the last read
+        self._size: int | None = None  # the size of the last read
 
     def is_infinite(self) -> bool:
         return self._source.is_infinite()

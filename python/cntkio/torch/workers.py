@@ -272,7 +272,7 @@ class Noted:
         loaded = dataset.loaded
         self._dataset, self._iterator = dataset, iterator
         self._count = loaded.count
-        self._iteration: int | None = None  # the workers' number of this iteration
+        self._iteration: int | None = None  # the workers count their iterations themselves
         self._is_known = True
         self._number = loaded.number
         self._origin = 0 if loaded.state is None else self._number
@@ -291,7 +291,7 @@ class Noted:
         return len(self._iterator)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_iterator":  # not set yet
+        if name == "_iterator":  # a copy looks it up before it is set
             raise AttributeError(name)
         return getattr(self._iterator, name)
 
