@@ -7,7 +7,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from cntkio._start import begin_main
@@ -52,7 +52,7 @@ def _run(words: list[str]) -> int:
         complain(hint)
     with _log_on_standard_error(options.quiet), advising(COMMAND), watched(watcher_of(options)):
         try:
-            with remote_by_default(_remote_of(options)):
+            with _reading_stores(options):
                 status: int = options.verb(options)
             sys.stdout.flush()
         except ConfigError as error:
@@ -77,11 +77,11 @@ def _run(words: list[str]) -> int:
     return status
 
 
-def _remote_of(options: Namespace) -> Remote:
-    """Return how the command reads remote stores."""
+def _reading_stores(options: Namespace) -> AbstractContextManager[None]:
+    """Return the context in which remote stores are read as the options say."""
     named: dict[str, Any] = dict(getattr(options, "remote", None) or ())
-    named |= {name: getattr(options, name, None) for name in ("cache", "cache_limit")}
-    return Remote(**named)
+    named |= {name: value for name in ("cache", "cache_limit") if (value := getattr(options, name, None)) is not None}
+    return remote_by_default(Remote(**named)) if named else nullcontext()
 
 
 @contextmanager

@@ -35,9 +35,9 @@ from cntkio.convert.files import (
     read_header_file,
     write_file,
 )
-from cntkio.convert.pieces import Piece, Pieces, Progress, Writable, is_table, joined
+from cntkio.convert.pieces import Files, Piece, Pieces, Progress, Writable, is_table, joined
 from cntkio.convert.scripts import LabelType, txt_to_ctf, uci_to_ctf
-from cntkio.convert.several_files import Files, write_several
+from cntkio.convert.several_files import write_several
 from cntkio.convert.writers import sequence_to_cntk_text_format, write_cbf, write_ctf, write_kaldi, write_svmlight
 from cntkio.formats.output_file import AnyPath
 

@@ -20,7 +20,8 @@ from cntkio.formats.output_file import AnyPath
 Compression = Literal["none", "gzip", "zstd"]
 FRAME = 4 << 20
 """Bytes of text in a frame of zstd."""
-_BY_EXTENSION: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
+COMPRESSED: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
+"""Extensions of names that ask for compression."""
 _SKIPPABLE_FRAME, _SEEK_TABLE = 0x184D2A5E, 0x8F92EAB1
 _LEVEL_OF_GZIP, _LEVEL_OF_ZSTD = 6, 3
 
@@ -43,7 +44,7 @@ def compression_of(path: AnyPath, compress: Compression | None) -> Compression:
         ('zstd', 'none')
     """
     if compress is None:
-        return _BY_EXTENSION.get(Path(path).suffix.lower(), "none")
+        return COMPRESSED.get(Path(path).suffix.lower(), "none")
     if compress not in get_args(Compression):
         raise ConfigError(f"compress is {compress!r}; expected 'none', 'gzip' or 'zstd'", key="compress")
     return compress

@@ -19,9 +19,8 @@ import numpy.typing as npt
 from cntkio import corpora
 from cntkio.arguments import path_texts, suggests_keywords, wording
 from cntkio.convert.array_streams import pieces_of
-from cntkio.convert.compression import Compression, compression_of
-from cntkio.convert.pieces import Classes, Piece, Pieces, Progress
-from cntkio.convert.several_files import Files, files_of
+from cntkio.convert.compression import COMPRESSED, Compression
+from cntkio.convert.pieces import Classes, Files, Piece, Pieces, Progress, files_of
 from cntkio.convert.writers import write_cbf, write_ctf, write_kaldi, write_svmlight
 from cntkio.corpora import CHUNK_SIZE
 from cntkio.errors import ConfigError, CorpusError, FormatError
@@ -218,7 +217,8 @@ def format_of_name(path: AnyPath) -> FileFormat:
         >>> format_of_name("corpus.parquet")
         'parquet'
     """
-    extension = Path(path if compression_of(path, None) == "none" else Path(path).with_suffix("")).suffix.lower()
+    target = Path(path)
+    extension = (target.with_suffix("") if target.suffix.lower() in COMPRESSED else target).suffix.lower()
     if extension not in _BY_EXTENSION:
         known = ", ".join(_BY_EXTENSION)
         raise ConfigError(
@@ -338,7 +338,8 @@ def write_file(
         ['0\\t|x 1', '0\\t|x 2', '1\\t|x 3', '1\\t|x 4']
     """
     form = to or format_of_name(target)
-    packed = None if compression_of(target, compress) == "none" else compress or "a packed file"
+    is_packed = Path(target).suffix.lower() in COMPRESSED if compress is None else compress != "none"
+    packed = (compress or "a packed file") if is_packed else None
     _refuse("text", form == "ctf", {"renumber": renumber, "keys_file": keys_file})
     _refuse("text", form in ("ctf", "svmlight"), {"compress": packed})
     _refuse("Parquet and Arrow", form in ("parquet", "arrow"), {"flat": flat, "ids": ids})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypedDict, TypeGuard, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -242,3 +242,35 @@ def is_table(data: object) -> TypeGuard[ArrowStream | DataSet]:
         False
     """
     return isinstance(data, ArrowStream | DataSet)
+
+
+class Files(TypedDict, total=False):
+    """Keywords of the writers that divide the sequences among several files. The path has a ``*`` for their numbers.
+
+    Attributes:
+        num_files: Number of files. They have equally many sequences, or one more.
+        max_file_size: Bytes of the samples of a file, as they are in memory, about the size of a binary file. A file
+            ends before the sequence that would exceed this. A larger sequence has a file of its own.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from cntkio import write_ctf
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> files: Files = {"num_files": 2}
+        >>> write_ctf(folder / "a-*.ctf", {"x": [[1], [2], [3]]}, **files)
+        >>> [path.read_text().split() for path in sorted(folder.iterdir())]
+        [['0', '|x', '1', '1', '|x', '2'], ['2', '|x', '3']]
+    """
+
+    num_files: int
+    max_file_size: int
+
+
+def files_of(num_files: int | None, max_file_size: int | None) -> Files:
+    """Return the keywords that are given."""
+    files: Files = {}
+    if num_files is not None:
+        files["num_files"] = num_files
+    if max_file_size is not None:
+        files["max_file_size"] = max_file_size
+    return files

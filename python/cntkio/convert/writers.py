@@ -17,8 +17,8 @@ from cntkio.arguments import suggests_keywords, there_are, whole_number, wording
 from cntkio.convert import tuning
 from cntkio.convert.array_streams import pieces_of
 from cntkio.convert.compression import Compression, compressed, compression_of
-from cntkio.convert.pieces import Classes, Piece, Pieces, Progress, in_arrays
-from cntkio.convert.several_files import Files, write_several
+from cntkio.convert.pieces import Classes, Files, Piece, Pieces, Progress, in_arrays
+from cntkio.convert.several_files import write_several
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFWriter, Layout
 from cntkio.formats.names import located_file

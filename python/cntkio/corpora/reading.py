@@ -36,7 +36,7 @@ from cntkio.formats.mlf import (
     infer_labels,
     read_mapping,
 )
-from cntkio.formats.names import FileNames, as_url, is_remote, shown_files
+from cntkio.formats.names import FileNames, as_url, is_remote, one_file, shown_files
 from cntkio.formats.names import shown as shown_url
 from cntkio.formats.open_input import content_of, open_stored
 from cntkio.formats.remote import default_remote
@@ -124,9 +124,12 @@ def inputs(
 
 
 def _input(names: FileNames, target: Path) -> Input:
-    given = in_one_text(as_url(os.fspath(names))) if isinstance(names, str | os.PathLike) else names
-    is_standard_input = given == STANDARD_INPUT
-    files = (STANDARD_INPUT,) if is_standard_input else listed_files(given, option="FILE")
+    is_standard_input = isinstance(names, str | os.PathLike) and os.fspath(names) == STANDARD_INPUT
+    one = STANDARD_INPUT if is_standard_input else one_file(names)
+    files: tuple[str, ...] = () if one is None else (one,)
+    if not files:
+        given = in_one_text(as_url(os.fspath(names))) if isinstance(names, str | os.PathLike) else names
+        files = listed_files(given, option="FILE")
     if len(files) > 1:
         return _several(as_url(shown_files(names)), files)
     path, shown = Path(files[0]), shown_url(files[0])

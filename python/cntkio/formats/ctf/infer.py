@@ -26,7 +26,7 @@ from cntkio.errors import FormatError
 from cntkio.formats.ctf.index import StreamSchema, find_start, map_lines
 from cntkio.formats.detect import other_in
 from cntkio.formats.file_lists import listed_files
-from cntkio.formats.names import FileNames, located, shown_files
+from cntkio.formats.names import FileNames, located, one_file, shown_files
 from cntkio.formats.open_input import open_input, presumed_sizes
 from cntkio.formats.remote import Remote
 from cntkio.formats.report import Report, announced, announced_together, passed
@@ -171,8 +171,8 @@ def guessed_streams(path: FileNames) -> StreamDefs:
     Raises:
         OSError: The file cannot be read.
     """
-    paths, remote = located("path", path, None)
-    for name in listed_files(paths, option="path", remote=remote):
+    files, remote = _texts(path, None)
+    for name in files:
         with closing(open_input(name, remote)) as file:
             found = {} if other_in("ctf", file) else streams_at_the_start(file)
         if found:
@@ -185,13 +185,19 @@ def guessed_streams(path: FileNames) -> StreamDefs:
     )
 
 
+def _texts(path: FileNames, remote: Remote | None) -> tuple[Sequence[str], Remote | None]:
+    """Return the files that the caller names, and how to read them."""
+    names, remote = located("path", path, remote)
+    file = one_file(names, remote)
+    return listed_files(names, option="path", remote=remote) if file is None else [file], remote
+
+
 def _all_streams(path: FileNames, remote: Remote | None, *, forgives: bool = False) -> dict[bytes, _Seen]:
     """Return the streams of all files. If `forgives`, leave out files that are not texts, unless no file is a text."""
     total: dict[bytes, _Seen] = {}
-    paths, remote = located("path", path, remote)
+    files, remote = _texts(path, remote)
     refused, report = None, Report(shown_files(path))
-    files = listed_files(paths, option="path", remote=remote)
-    with announced_together(_PASS, presumed_sizes(files, remote)):
+    with announced_together(_PASS, presumed_sizes(files, remote) if len(files) > 1 else [0]):
         for file in files:
             try:
                 _add(total, _streams_of(file, remote, report=None if forgives else report))
@@ -295,8 +301,8 @@ def has_other_streams(path: FileNames, streams: Mapping[str, Any], remote: Remot
     Raises:
         OSError: The file cannot be read.
     """
-    paths, remote = located("path", path, remote)
-    with closing(open_input(listed_files(paths, option="path", remote=remote)[0], remote)) as file:
+    files, remote = _texts(path, remote)
+    with closing(open_input(files[0], remote)) as file:
         known = {name.decode(errors="replace") for name in streams_at_the_start(file)}
     return {stream.get("stream_alias") for stream in streams.values()} < known
 
@@ -418,8 +424,7 @@ def read_vocabularies(path: FileNames, *, remote: Remote | None = None) -> dict[
         ('Alice', 'was', 5440)
     """
     counts: Counter[tuple[bytes, bytes, bytes]] = Counter()
-    paths, remote = located("path", path, remote)
-    texts = listed_files(paths, option="path", remote=remote)
+    texts, remote = _texts(path, remote)
     with announced_together(_COUNTING, presumed_sizes(texts, remote)):
         for text in texts:
             with closing(open_input(text, remote)) as file:
