@@ -14,6 +14,7 @@ from pathlib import Path
 
 import cntkio
 import pytest
+from cntkio.cli import main
 from support import ROOT, house
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -22,6 +23,12 @@ LONGEST_PRIVATE_CLASS = 300
 MOST_MEMBERS = 8
 MOST_PARAMETERS = 7
 MOST_ITEMS = 3
+IRIS = ROOT / "examples" / "iris" / "iris.ctf"
+MOST_MODULES_TO_OPEN, MOST_MODULES_TO_CONVERT = 22, 28
+NOT_FOR_PLAIN_FILES = {
+    f"formats.{name}"
+    for name in ("block_cache", "compressed", "file_lists", "index_cache", "remote", "remote_input", "stores")
+}
 VAGUE_NAMES = {"utils", "util", "base", "manager", "common", "helpers", "helper", "misc"}
 
 # -- exceptions, one a line: the room, and its violation ---------------------------------------------------------------
@@ -43,6 +50,35 @@ SILENCED_LINTS = {
     "simd avx512",  # a leaf of the kernel's inner loop, whose arguments stay in registers
     "simd functions",  # a table of functions; the methods of `Kernel` name the arguments
 }
+NAMES_WITH_SEVERAL_MEANINGS = {
+    "Padded", "Ragged", "Truncated", "convert",  # the same names for the same things in PyTorch and JAX
+    "check", "described", "in_words",  # a verb of the command, and the function that it calls
+    "read_ctf",  # as arrays, and as a data set of Ray
+    "Facts", "Files", "Loaded", "Reading", "Value", "advice", "has_text_keys", "joined",
+}  # fmt: skip
+CIRCLES_BY_LATE_IMPORT = {
+    "convert arrow",  # Arrow is optional
+    "corpora arrow",
+    "source config",  # `MinibatchSource.from_config`
+}
+# Modules that a single module imports, and why they are not a part of it. A package's `__init__` does not count.
+USED_BY_ONE = {
+    "cli.bench", "cli.check", "cli.convert", "cli.diff", "cli.plan",  # a file per verb
+    "cli.arguments", "cli.parsing",  # what argparse knows, and how its parsers differ
+    "config.deserializers", "config.writing", "survey.contents",  # too large for one file
+    "formats.kaldi.objects",  # bytes, next to options and opened corpora
+    "formats.remote_input",  # no plain file enters it
+    "htkmlf_reader.order", "source.packing",  # a stage, which tests replace
+    "timeline.user_timeline",  # a timeline of its own
+    "torch.sources", "torch.workers",  # what is done to PyTorch
+    "io", "transforms",  # names of CNTK
+}  # fmt: skip
+CEILINGS = {
+    "arrow": 2050, "cli": 3100, "config": 3450, "convert": 2950, "corpora": 750, "formats": 6450, "formats.cbf": 1070,
+    "formats.ctf": 2230, "formats.htk": 1650, "formats.kaldi": 1050, "formats.mlf": 1130, "htkmlf_reader": 660,
+    "minibatch": 750, "mixture": 1050, "source": 3950, "survey": 2750, "timeline": 4300, "torch": 2050,
+}  # fmt: skip
+"""Most lines of a room; 500 for a room that is not listed."""
 PRIVATE_NAMES_IN_TESTS: set[str] = set()
 
 
@@ -145,6 +181,53 @@ def test_classes_are_small() -> None:
 def test_protocols_are_small() -> None:
     large = {name for name, members in house.protocols() if len(members) > MOST_MEMBERS}
     exactly(large, LARGE_PROTOCOLS, f"protocols of more than {MOST_MEMBERS} members")
+
+
+def test_a_public_name_has_one_meaning_in_all_rooms() -> None:
+    actual = {
+        name for name, modules in house.public_names().items() if len({room_of(module) for module in modules}) > 1
+    }
+    exactly(actual, NAMES_WITH_SEVERAL_MEANINGS, "public names that two rooms define")
+
+
+def test_modules_that_form_a_circle_by_a_late_import_are_listed() -> None:
+    edges = house.import_edges()
+    late = {(module, one.imported) for module in edges for one in house.imports_of(module) if one.is_late}
+    actual = {
+        f"{room_of(module)} {room_of(other)}"
+        for module, other in late
+        if any({module, other} <= circle for circle in house.circles({**edges, module: edges[module] | {other}}))
+    }
+    exactly(actual, CIRCLES_BY_LATE_IMPORT, "circles by late import")
+
+
+def test_a_module_that_one_other_uses_has_a_reason() -> None:
+    actual = {
+        module
+        for module, users in house.users().items()
+        if len(users) == 1 and not any(module.rpartition(".")[0] == user for user in users) and users != {"__main__"}
+    }
+    exactly(actual, USED_BY_ONE, "modules that a single module uses; make them a part of it")
+
+
+def test_no_room_exceeds_its_ceiling() -> None:
+    rooms: dict[str, int] = {}
+    for module, path in house.modules().items():
+        rooms[room_of(module)] = rooms.get(room_of(module), 0) + house.num_lines([path])
+    assert not {room: lines for room, lines in rooms.items() if lines > CEILINGS.get(room, 500)}
+
+
+def test_opening_a_plain_file_enters_few_modules() -> None:
+    corpus = cntkio.CTFDeserializer(IRIS, cntkio.StreamDefs(x=cntkio.StreamDef("lengths", 4)))
+    entered = house.entered(lambda: cntkio.MinibatchSource(corpus).close())
+    assert len(entered) <= MOST_MODULES_TO_OPEN, sorted(entered)
+    assert not entered & NOT_FOR_PLAIN_FILES
+
+
+def test_converting_a_plain_file_enters_few_modules(tmp_path: Path) -> None:
+    entered = house.entered(lambda: main(["convert", str(IRIS), str(tmp_path / "a.cbf")]))
+    assert len(entered) <= MOST_MODULES_TO_CONVERT, sorted(entered)
+    assert not entered & NOT_FOR_PLAIN_FILES
 
 
 def test_no_module_has_a_vague_name() -> None:

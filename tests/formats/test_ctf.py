@@ -19,7 +19,7 @@ from cntkio.convert.arrays import read_corpus
 from cntkio.formats import NOTHING_AHEAD, Ahead, Opening, text_input
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import infer, tuning
-from cntkio.formats.ctf.findings import Findings
+from cntkio.formats.ctf.findings import ParserFindings
 from cntkio.streams import stream_def_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -128,7 +128,7 @@ def compare(file: CtfFile, folder: Path, budget: int) -> None:
         last_byte = slow.index[end - 1].offset + slow.index[end - 1].size
         errors = by_name([one for errors in slow.errors_of[begin:end] for one in errors], names)
         warned = [one for one in parsing if first_byte <= one.offset < last_byte]
-        findings = loaded.findings or Findings([], [], None, 0, 0)
+        findings = loaded.findings or ParserFindings([], [], None, 0, 0)
         found = [problem(finding, findings, corpus) for finding in findings.first]
         assert sorted(found) == sorted(first_ten(errors) + first_ten(warned))
         assert [one for one in found if one.kind not in ERRORS[NUM_ERRORS:]] == first_ten(errors)

@@ -8,7 +8,7 @@ import pytest
 from cntkio import CTFDeserializer, FormatError, GlobalPartition, MinibatchSource, StreamDef, StreamDefs
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import tuning
-from cntkio.formats.ctf.findings import KINDS_OF_FINDINGS, Findings
+from cntkio.formats.ctf.findings import KINDS_OF_FINDINGS, ParserFindings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.rounds import rounds
@@ -53,7 +53,7 @@ def test_a_part_finds_what_the_whole_chunk_finds_in_its_sequences(
     finally:
         tuning.GAP = known
     assert loaded.chunk.num_sequences == len(part)
-    nothing = Findings([0] * len(KINDS_OF_FINDINGS), [], None, 0, 0)
+    nothing = ParserFindings([0] * len(KINDS_OF_FINDINGS), [], None, 0, 0)
     counts = np.zeros(len(KINDS_OF_FINDINGS), int)
     offsets = []
     for sequence in part:

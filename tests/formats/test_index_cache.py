@@ -25,7 +25,7 @@ import pytest
 from cntkio import CorpusError, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
 from cntkio.formats import index_cache, output_file
 from cntkio.formats.ctf import cache, index
-from cntkio.formats.ctf.index import Block, Places
+from cntkio.formats.ctf.index import PlacedBlock, Places
 from cntkio.formats.index_cache import CacheWriter, IndexCache, Written
 from support.rounds import step
 
@@ -483,7 +483,7 @@ def test_an_index_takes_few_bytes_for_each_sequence(tmp_path: Path, text: bytes,
 
 def test_chunks_of_4_gib_and_more_have_longer_starts() -> None:
     starts = [np.array(starts, np.uint32) for starts in ([0], [0, 7])]
-    blocks = [Block(begin, of_block, None) for begin, of_block in zip((5, 1 << 32), starts, strict=True)]
+    blocks = [PlacedBlock(begin, of_block, None) for begin, of_block in zip((5, 1 << 32), starts, strict=True)]
     places, chunk_starts = Places.of(blocks, [1 << 32, 1 << 34], 3 << 32)
     assert chunk_starts.tolist() == [0, 2, 3]
     first, second = places.of_chunk(0, 0, 2), places.of_chunk(1, 2, 3)

@@ -5,9 +5,12 @@ This module does not know the required structure; `tests/test_house.py` does.
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 
 from support import ROOT
@@ -217,6 +220,45 @@ def _members(protocol: ast.ClassDef) -> Iterator[str]:
             yield member.name
         elif isinstance(member, ast.AnnAssign):
             yield ast.unparse(member.target)
+
+
+def public_names() -> dict[str, set[str]]:
+    """Return the modules that define each public function or class."""
+    found: dict[str, set[str]] = {}
+    for module, path in modules().items():
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, set()).add(module)
+    return found
+
+
+def users() -> dict[str, set[str]]:
+    """Return the modules that import each module, late or not."""
+    found: dict[str, set[str]] = {module: set() for module in modules()}
+    for module in modules():
+        for one in imports_of(module):
+            if one.imported != "_core" and one.imported != module:
+                found[one.imported].add(module)
+    return found
+
+
+def entered(call: Callable[[], object]) -> set[str]:
+    """Return the modules of the package, except for `__init__`, of which functions run during a call, on any thread."""
+    names = {str(path): module for module, path in modules().items() if path.name != "__init__.py"}
+    found = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename in names and frame.f_code.co_name != "<module>":
+            found.add(names[frame.f_code.co_filename])
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+    return found
 
 
 # -- Rust --------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from cntkio.convert.pieces import Classes, Files, Piece, Pieces, Progress, files
 from cntkio.convert.writers import write_cbf, write_ctf, write_kaldi, write_svmlight
 from cntkio.corpora import CHUNK_SIZE
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.cbf import CBFDeserializer, Layout
+from cntkio.formats.cbf import CBFDeserializer, LayoutName
 from cntkio.formats.corpus import KeysOf
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import KINDS, detect
@@ -301,7 +301,7 @@ def write_file(
     renumber: bool = False,
     keys_file: AnyPath | None = None,
     compress: Compression | None = None,
-    layout: Layout = "2.x",
+    layout: LayoutName = "2.x",
     chunk_size_in_bytes: int = CHUNK_SIZE,
     order: Sequence[str] | None = None,
     progress: Progress | None = None,
@@ -410,7 +410,7 @@ def ctf_to_cbf(
     streams: StreamDefs | Mapping[str, Any] | None = None,
     *,
     chunk_size_in_bytes: int = 32 << 20,
-    layout: Layout = "2.x",
+    layout: LayoutName = "2.x",
     dtype: npt.DTypeLike = np.float32,
     skip_sequence_ids: bool = False,
     max_errors: int = 0,

@@ -20,7 +20,7 @@ from cntkio.convert.compression import Compression, compressed, compression_of
 from cntkio.convert.pieces import Classes, Files, Piece, Pieces, Progress, in_arrays
 from cntkio.convert.several_files import write_several
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.cbf import CBFWriter, Layout
+from cntkio.formats.cbf import CBFWriter, LayoutName
 from cntkio.formats.names import located_file
 from cntkio.formats.output_file import AnyPath, written_whole
 from cntkio.formats.remote import Remote
@@ -86,7 +86,7 @@ def write_cbf(
     data: Any,
     *,
     chunk_size_in_bytes: int = 32 << 20,
-    layout: Layout = "2.x",
+    layout: LayoutName = "2.x",
     dtype: npt.DTypeLike | None = None,
     order: Sequence[str] | None = None,
     one_hot: Mapping[str, Classes] | None = None,

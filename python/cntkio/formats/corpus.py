@@ -98,7 +98,7 @@ def refuse_other_streams(index: Index, first: Index) -> None:
         )
 
 
-def joined_index(name: str, indexes: Sequence[Index], keys: KeysOf, place_of: PlaceOf) -> Index:
+def index_of_files(name: str, indexes: Sequence[Index], keys: KeysOf, place_of: PlaceOf) -> Index:
     """Return the index of the corpus that has the sequences of several files, one file after the other.
 
     Args:
@@ -327,7 +327,7 @@ class FileCorpus(Corpus):
             self._first_sequences = np.cumsum([0, *(index.table.num_sequences for index in self._indexes)])
             self.index = self._indexes[0]
             if len(paths) > 1:
-                self.index = joined_index(form.report.name, self._indexes, keys, self._place_of)
+                self.index = index_of_files(form.report.name, self._indexes, keys, self._place_of)
                 self._keep_one_copy()
             if keeps_data:
                 self.index = self.index._replace(loads_parts=False)

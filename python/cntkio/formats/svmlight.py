@@ -24,7 +24,7 @@ from cntkio.formats.corpus import FileCorpus, KeysOf, check_keys_of
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.ctf.cache import kept_index
 from cntkio.formats.ctf.corpus import CTFFormat, OpenText, opened_texts
-from cntkio.formats.ctf.findings import WORDS, Findings
+from cntkio.formats.ctf.findings import WORDS, ParserFindings
 from cntkio.formats.ctf.index import (
     FirstPass,
     Notes,
@@ -33,8 +33,8 @@ from cntkio.formats.ctf.index import (
     areas_of,
     ends_of_parts,
     find_start,
+    index_of_parts,
     join_over_borders,
-    joined_index,
 )
 from cntkio.formats.detect import other_in
 from cntkio.formats.file_lists import listed_files
@@ -286,7 +286,7 @@ def _scan(file: TextInput, settings: ScanSettings) -> TextIndex:
     ends = ends_of_parts(file, start, parts)
     sizes: list[npt.NDArray[np.uint32] | None] = [None] * len(parts)
     first_key = None if settings.by_query else 0
-    index = joined_index(file, parts, ends, sizes, first_key, settings.chunk_size_in_bytes, settings._asdict())
+    index = index_of_parts(file, parts, ends, sizes, first_key, settings.chunk_size_in_bytes, settings._asdict())
     num_lines = None if settings.by_query else index.table.num_sequences
     return index._replace(num_lines=num_lines, numbers=tuple(facts))
 
@@ -353,7 +353,7 @@ class _SvmlightFormat(CTFFormat):
     def advice_on_word(self, kind: str, text: bytes) -> str:
         return ""
 
-    def advice(self, file: OpenText, index: Index, findings: Findings, finding: CTFFinding) -> str:
+    def advice(self, file: OpenText, index: Index, findings: ParserFindings, finding: CTFFinding) -> str:
         is_label = finding.stream == 1 and not self.schema[1].is_sparse
         if finding.stream == 0 and finding.found == _NO_INDEX:
             return " (2^64 - 1 stands for every larger number)"

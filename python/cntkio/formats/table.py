@@ -297,7 +297,7 @@ def key_text(key: Any) -> str:
     return str(key_value(key))
 
 
-class Files(Protocol):
+class FilesOfSequences(Protocol):
     """The files of a corpus that has several."""
 
     def of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles:
@@ -356,7 +356,7 @@ class SequenceTable:
     lengths: Lengths
     chunk_starts: npt.NDArray[np.int64]
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict, kw_only=True)
-    files: Files | None = dataclasses.field(default=None, kw_only=True)
+    files: FilesOfSequences | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def num_sequences(self) -> int:

@@ -103,7 +103,7 @@ class ReadableText(Protocol):
         """Most bytes to request from `source` at once, to bound memory. Chunks of any size are requested whole."""
 
 
-class Window(NamedTuple):
+class TextWindow(NamedTuple):
     """A part of a text for the pass that makes the index: the lines that begin from `begin` up to `end`.
 
     Attributes:
@@ -278,16 +278,16 @@ class TextInMemory:
         return self._part(begin, end - begin), begin
 
 
-def windows_of(text: ReadableText, first: int) -> Iterator[Window]:
+def windows_of(text: ReadableText, first: int) -> Iterator[TextWindow]:
     """Yield windows of a text, in order and without gaps, from the line at an offset to the end."""
     if text.reach < sys.maxsize:
         yield from windows_of_lines(text, first, text.reach)
         return
     for begin in range(first, text.size, WINDOW_OF_FILE):
-        yield Window(text, first, begin, min(begin + WINDOW_OF_FILE, text.size))
+        yield TextWindow(text, first, begin, min(begin + WINDOW_OF_FILE, text.size))
 
 
-def windows_of_lines(text: ReadableText, first: int, size: int) -> Iterator[Window]:
+def windows_of_lines(text: ReadableText, first: int, size: int) -> Iterator[TextWindow]:
     """Yield windows in memory, each of about `size` bytes and of whole lines; the next window is read ahead.
 
     Args:
@@ -335,7 +335,7 @@ def windows_of_lines(text: ReadableText, first: int, size: int) -> Iterator[Wind
                 buffer[num_left:] = later
                 del later
                 _move_into(buffer, rest)
-            yield Window(TextInMemory(text.path, buffer[:num_whole], begin), begin, begin, begin + num_whole)
+            yield TextWindow(TextInMemory(text.path, buffer[:num_whole], begin), begin, begin, begin + num_whole)
             begin += num_whole
             rest, num_left = [buffer[num_whole:].copy()], len(buffer) - num_whole
             del buffer

@@ -22,7 +22,7 @@ from cntkio.minibatch import Minibatch
 from cntkio.mixture.weights import checked_counts, counts_of, require_same_streams
 from cntkio.source import MinibatchSource
 from cntkio.source.checkpoint import changing, difference
-from cntkio.source.pipeline import Delivered
+from cntkio.source.pipeline import DeliveredCounts
 from cntkio.source.plan import ExplainedStep, PlannedSteps, SourcePlan
 from cntkio.streams import StreamInformation, StreamsByName
 from cntkio.timeline import WHOLE, BalancedPartition, GlobalPartition, Partition, Size
@@ -379,7 +379,7 @@ class _Reading(NamedTuple):
     """
 
     name: str
-    counts: Delivered
+    counts: DeliveredCounts
     at: _Position
 
 

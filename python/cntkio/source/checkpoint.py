@@ -249,12 +249,12 @@ def _content(array: npt.NDArray[Any]) -> bytes | memoryview:
 
 
 # --------------------------------------------------------------------------------------------------------------
-# `Progress`: the position of a source: epochs, checkpoints and states.
+# `SourceProgress`: the position of a source: epochs, checkpoints and states.
 #
 # Invariant: a call that fails, or is interrupted, leaves the source where it was. (`Pipeline.move`)
 
 
-class Progress:
+class SourceProgress:
     """Position of a source, and the ways to move it."""
 
     def __init__(

@@ -33,7 +33,7 @@ from cntkio.source.arrangement import Arrangement
 from cntkio.timeline import ChunkPart, ChunkRefs, PartsOfChunks, Plan
 
 # --------------------------------------------------------------------------------------------------------------
-# `Pieces`: the parts of the chunks of joined corpora that a rank loads if each rank loads only its own sequences.
+# `PiecesOfCorpus`: the parts of the chunks of joined corpora that a rank loads if it loads only its own sequences.
 #
 # ::
 #
@@ -66,7 +66,7 @@ class _OfPart(NamedTuple):
     places: npt.NDArray[np.uint32] | None
 
 
-class Pieces:
+class PiecesOfCorpus:
     """The pieces of one corpus. Ids of pieces take the place of ids of chunks wherever the corpus's chunks are named.
 
     Args:
@@ -146,7 +146,9 @@ class Pieces:
         return _OfPart(chunk_ids.tolist(), np.append(0, np.cumsum(sizes[filled])), indices, places)
 
 
-def pieces_of_corpora(parts: PartsOfChunks, corpora: Sequence[Corpus], arrangement: Arrangement) -> list[Pieces | None]:
+def pieces_of_corpora(
+    parts: PartsOfChunks, corpora: Sequence[Corpus], arrangement: Arrangement
+) -> list[PiecesOfCorpus | None]:
     """Return the pieces of each joined corpus; None for a corpus whose chunks are loaded as a whole.
 
     Whole chunks are loaded of corpora that cannot load parts of chunks, and of corpora in another order than the first:
@@ -159,7 +161,7 @@ def pieces_of_corpora(parts: PartsOfChunks, corpora: Sequence[Corpus], arrangeme
     counts = [[len(chunk_ids) for chunk_ids in arrangement.chunks_of(chunk)] for chunk in looked_at]
     most = [2 * (1 + table.num_chunks / num_chunks) for table in arrangement.tables]
     return [
-        Pieces(parts, arrangement.table.chunk_starts, partners, table.chunk_starts)
+        PiecesOfCorpus(parts, arrangement.table.chunk_starts, partners, table.chunk_starts)
         if corpus.index.loads_parts and mean <= most_of_corpus
         else None
         for corpus, partners, table, mean, most_of_corpus in zip(
@@ -168,7 +170,7 @@ def pieces_of_corpora(parts: PartsOfChunks, corpora: Sequence[Corpus], arrangeme
     ]
 
 
-class CorpusChunks:
+class ChunksOfCorpus:
     """The chunks of one corpus that are in memory, being loaded, or in use.
 
     The errors of a chunk count when the chunk is first used, not when it happens to be loaded: so neither memory nor
@@ -333,13 +335,13 @@ class ChunkStore:
         read_ahead_in_bytes: int,
     ) -> None:
         self._chunks = [
-            CorpusChunks(corpus, keeps_all=keeps_all, window_stays_in_use=window_stays_in_use) for corpus in corpora
+            ChunksOfCorpus(corpus, keeps_all=keeps_all, window_stays_in_use=window_stays_in_use) for corpus in corpora
         ]
         self._arrangement = arrangement
         self._loads_window = loads_window
         self._read_ahead_in_bytes = read_ahead_in_bytes
         self._parts: PartsOfChunks | None = None
-        self._pieces: list[Pieces | None] = [None] * len(corpora)
+        self._pieces: list[PiecesOfCorpus | None] = [None] * len(corpora)
         self._begin()
 
     def _begin(self) -> None:
@@ -378,7 +380,7 @@ class ChunkStore:
         lengths: npt.NDArray[np.uint32] = self._chunks[0].get(chunk_id).findings
         return lengths
 
-    def pieces(self, corpus_index: int) -> Pieces | None:
+    def pieces(self, corpus_index: int) -> PiecesOfCorpus | None:
         """Return the pieces that are loaded in place of the chunks of a joined corpus; None: chunks are loaded."""
         return self._pieces[corpus_index]
 
@@ -420,7 +422,7 @@ class ChunkStore:
             chunks.keep_only({chunk_id for owner, chunk_id in wishes if owner is chunks})
         self._load(wishes)
 
-    def _load(self, wishes: Iterable[tuple[CorpusChunks, int]]) -> None:
+    def _load(self, wishes: Iterable[tuple[ChunksOfCorpus, int]]) -> None:
         """Let the threads load these chunks, unless they are in memory or being loaded."""
         for chunks, chunk_id in wishes:
             if chunk_id not in chunks.in_memory and chunk_id not in chunks.loading:

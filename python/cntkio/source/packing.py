@@ -26,7 +26,7 @@ from cntkio.source.pipeline import HandOver, Packed, PackOrder
 from cntkio.streams import NUMBER_TYPES, StreamInformation
 
 
-class Layout(NamedTuple):
+class StreamLayout(NamedTuple):
     """The streams of one corpus.
 
     Attributes:
@@ -46,7 +46,7 @@ class Packer:
         frame_mode: Whether sequences of more than one sample are refused.
     """
 
-    def __init__(self, layouts: Sequence[Layout], *, frame_mode: bool) -> None:
+    def __init__(self, layouts: Sequence[StreamLayout], *, frame_mode: bool) -> None:
         self._layouts = layouts
         self._frame_mode = frame_mode
         self._wording = wording()

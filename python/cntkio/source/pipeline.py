@@ -63,7 +63,7 @@ class Standing(NamedTuple):
     num_invalid: int
 
 
-class Delivered(NamedTuple):
+class DeliveredCounts(NamedTuple):
     """Counts of a pipeline's life, which grow with each minibatch that it delivers, and which no restore changes.
 
     Attributes:
@@ -262,9 +262,9 @@ class Pipeline:
         return Standing(self._bookmark, self._num_invalid)
 
     @property
-    def counts(self) -> Delivered:
+    def counts(self) -> DeliveredCounts:
         """How much was delivered."""
-        return Delivered(self._num_minibatches, self._num_sweeps)
+        return DeliveredCounts(self._num_minibatches, self._num_sweeps)
 
     # ----------------------------------------------------------------------------------------------- the caller
 

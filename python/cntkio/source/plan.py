@@ -123,7 +123,7 @@ class PlannedSweep(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Origin:
+class PlannedOrigin:
     """Location of sequences in the data of one deserializer.
 
     Attributes:
@@ -169,7 +169,7 @@ class ExplainedStep(Displayed):
     keys: npt.NDArray[Any]
     first_samples: npt.NDArray[np.int64]
     num_samples: npt.NDArray[np.int64]
-    origins: list[Origin]
+    origins: list[PlannedOrigin]
     end_of_sweep: bool
 
     def _description(self) -> Description:
@@ -284,7 +284,7 @@ class SourcePlan(Displayed):
         for order in orders:
             corpus = self._corpora[order.corpus_index]
             chunks = np.array(order.refs.chunk_ids, np.int64)[order.refs.chunk_indices[first:last]]
-            origins.append(Origin(corpus.name, self._sequences(order)[first:last], chunks, corpus.places))
+            origins.append(PlannedOrigin(corpus.name, self._sequences(order)[first:last], chunks, corpus.places))
         first_samples, num_samples = self._samples(order_of_first, self._sequences(order_of_first))
         return ExplainedStep(
             step,
@@ -471,7 +471,7 @@ def _sums(order: PackOrder, lengths: npt.NDArray[np.int64]) -> tuple[npt.NDArray
     return num_sequences, num_samples, num_sequences * longest
 
 
-def _texts(origin: Origin) -> list[str]:
+def _texts(origin: PlannedOrigin) -> list[str]:
     """Return the places of sequences as text, or only the name of the corpus if its files can no longer be read."""
     try:
         return origin.places.texts()

@@ -28,7 +28,7 @@ from cntkio.errors import CntkIoError, CorpusError
 from cntkio.formats.contract import Corpus
 from cntkio.minibatch import Minibatch, Origin
 from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located
-from cntkio.source.chunks import Pieces, Taken
+from cntkio.source.chunks import PiecesOfCorpus, Taken
 from cntkio.source.pipeline import HandOver, PackOrder, Prepared, Request, Standing
 from cntkio.timeline import Bookmark, ChunkRefs, Partition, Plan, Reads, Selection, SequenceOrder
 
@@ -48,7 +48,7 @@ class Chunks(Protocol):
     def take(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
         """Take chunks into use."""
 
-    def pieces(self, corpus_index: int) -> Pieces | None:
+    def pieces(self, corpus_index: int) -> PiecesOfCorpus | None:
         """Return the pieces that are loaded in place of the chunks of a joined corpus; None: chunks are loaded."""
 
     def begin_in_child(self) -> None:

@@ -28,10 +28,10 @@ from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Deserializer, Opening
 from cntkio.minibatch import Minibatch, MinibatchData, check_input_map
 from cntkio.source.arrangement import Arrangement, arrange
-from cntkio.source.checkpoint import Checkpoint, Progress
+from cntkio.source.checkpoint import Checkpoint, SourceProgress
 from cntkio.source.chunks import ChunkStore
-from cntkio.source.packing import Layout, Packer
-from cntkio.source.pipeline import Delivered, Pipeline, Request
+from cntkio.source.packing import Packer, StreamLayout
+from cntkio.source.pipeline import DeliveredCounts, Pipeline, Request
 from cntkio.source.plan import NoChunks, SourcePlan
 from cntkio.source.recipe import Recipe, SourceOptions
 from cntkio.source.selecting import Selector
@@ -77,7 +77,7 @@ class Opened:
 
     corpora: list[Corpus]
     streams: list[StreamInformation]
-    layouts: list[Layout]
+    layouts: list[StreamLayout]
 
     @property
     def is_literal(self) -> bool:
@@ -117,7 +117,7 @@ def open_all(options: SourceOptions, recipe: Recipe) -> Opened:
     return opened
 
 
-def _layout(corpus: Corpus, earlier: list[StreamInformation], *, is_truncated: bool) -> Layout:
+def _layout(corpus: Corpus, earlier: list[StreamInformation], *, is_truncated: bool) -> StreamLayout:
     streams: list[StreamInformation] = []
     names = {info.name for info in earlier}
     for info in corpus.streams:
@@ -127,7 +127,7 @@ def _layout(corpus: Corpus, earlier: list[StreamInformation], *, is_truncated: b
         form = "dense" if is_truncated else info.storage_format
         stream_id = len(earlier) + len(streams)
         streams.append(StreamInformation(info.name, stream_id, form, info.dtype, info.shape, info.defines_mb_size))
-    return Layout(streams, packed_columns(corpus.streams))
+    return StreamLayout(streams, packed_columns(corpus.streams))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -187,7 +187,7 @@ class Assembly:
         return cls(opened, arrangement, timeline, Pipeline(selector, packer, name))
 
     def plan(
-        self, options: SourceOptions, recipe: Recipe, progress: Progress, request: Request, *, is_here: bool
+        self, options: SourceOptions, recipe: Recipe, progress: SourceProgress, request: Request, *, is_here: bool
     ) -> SourcePlan:
         """Make a plan, with a timeline of its own.
 
@@ -310,7 +310,7 @@ class MinibatchSource(Displayed, StreamsByName):
         # A timeline of its own makes the keys itself: as texts, and the table has none.
         self._has_text_keys = keys_are_texts or assembly.opened.corpora[0].index.joins == "alone"
         checkpoint = Checkpoint(assembly.opened.corpora, assembly.arrangement)
-        self._progress = Progress(options, self._recipe, assembly.timeline, assembly.pipeline, checkpoint)
+        self._progress = SourceProgress(options, self._recipe, assembly.timeline, assembly.pipeline, checkpoint)
         self.left_out = list(assembly.arrangement.left_out)
 
     @classmethod
@@ -556,7 +556,7 @@ class MinibatchSource(Displayed, StreamsByName):
         return self._progress.has_ended
 
     @property
-    def delivered(self) -> Delivered:
+    def delivered(self) -> DeliveredCounts:
         """Counts of all minibatches delivered so far, also by interrupted reads. A restore does not change them."""
         return self._pipeline.counts
 

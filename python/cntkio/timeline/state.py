@@ -80,7 +80,7 @@ def wholes(name: str, value: Any, count: int, *, least: Iterable[int]) -> list[i
     return [whole(name, number, 2**63 - 1, least=smallest) for number, smallest in zip(values, least, strict=True)]
 
 
-def flag(name: str, value: Any) -> bool:
+def true_or_false(name: str, value: Any) -> bool:
     """Return a field that is true or false.
 
     Raises:
@@ -220,7 +220,7 @@ def _partition(json: Mapping[str, Any]) -> tuple[Partition, int]:
 
 def _in_slot(sequence: Any) -> tuple[int, int, bool]:
     sequence_index, first, end_of_sweep = (*items("slots", sequence), None, None, None)[:3]
-    return whole("slots", sequence_index, 2**32), whole("slots", first, 2**32), flag("slots", end_of_sweep)
+    return whole("slots", sequence_index, 2**32), whole("slots", first, 2**32), true_or_false("slots", end_of_sweep)
 
 
 def of_partition(json: Mapping[str, Any], index: int) -> Mapping[str, Any]:

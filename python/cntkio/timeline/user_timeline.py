@@ -26,12 +26,12 @@ from cntkio.timeline.state import (
     below,
     check_num_slots,
     check_request,
-    flag,
     items,
     num_slots,
     num_slots_of,
     refused,
     slots_to_json,
+    true_or_false,
     whole,
     wholes,
 )
@@ -254,7 +254,7 @@ def _in_slot(sequence: Any) -> InSlot:
     """Read a sequence in a slot of a state: a list with the fields of `InSlot`."""
     *numbers, end_of_sweep = (*items("slots", sequence), *[None] * 5)[:5]
     chunk, index_in_chunk, length, first = (whole("slots", number, 2**63 - 1) for number in numbers)
-    return InSlot(chunk, index_in_chunk, length, first, flag("slots", end_of_sweep))
+    return InSlot(chunk, index_in_chunk, length, first, true_or_false("slots", end_of_sweep))
 
 
 _LEAST_SLOT_BYTES = 200  # a list with one sequence

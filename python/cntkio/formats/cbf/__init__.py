@@ -15,7 +15,7 @@ before it is used.
 """
 
 from cntkio.formats.cbf.corpus import CBFDeserializer
-from cntkio.formats.cbf.header import Layout
+from cntkio.formats.cbf.header import LayoutName
 from cntkio.formats.cbf.writer import CBFWriter
 
-__all__ = ["CBFDeserializer", "CBFWriter", "Layout"]
+__all__ = ["CBFDeserializer", "CBFWriter", "LayoutName"]

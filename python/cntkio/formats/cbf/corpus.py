@@ -14,7 +14,7 @@ from cntkio import _core
 from cntkio._threads import num_threads, piece_size
 from cntkio.arguments import check_fields, did_you_mean, float_type, path_texts, suggests_keywords, wording
 from cntkio.errors import ConfigError, FormatError
-from cntkio.formats.cbf.header import Fault, Header, StreamHeader, read_header
+from cntkio.formats.cbf.header import CBFHeader, Fault, StreamHeader, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
 from cntkio.formats.contract import (
     OPENING,
@@ -157,7 +157,7 @@ class CBFLayout(NamedTuple):
         schema: The streams, as the parser sees them.
     """
 
-    header: Header
+    header: CBFHeader
     schema: list[ColumnSchema]
 
 
@@ -225,7 +225,7 @@ class CBFFormat(Format):
 
     # ---------------------------------------------------------------------------------------------------- streams
 
-    def _streams(self, path: str, header: Header) -> tuple[StreamInformation, ...]:
+    def _streams(self, path: str, header: CBFHeader) -> tuple[StreamInformation, ...]:
         in_file: dict[str, StreamHeader] = {}
         for stream in header.streams:
             if stream.name in in_file:
@@ -306,7 +306,7 @@ class CBFFormat(Format):
     # ------------------------------------------------------------------------------------------------------ table
 
     def _table(self, file: _OpenFile, index: Index) -> SequenceTable:
-        header: Header = index.layout.header
+        header: CBFHeader = index.layout.header
         chunk_starts = np.concatenate([[0], np.cumsum(header.num_sequences)])
         # The check of the header has shown that the file has enough bytes for all these sequences.
         lengths = np.ones(chunk_starts[-1], "<u4")
@@ -354,7 +354,7 @@ class CBFFormat(Format):
             The sequences; in the documented layout, the lengths of all sequences of the chunk; and the number of unused
             bytes.
         """
-        header: Header = index.layout.header
+        header: CBFHeader = index.layout.header
         begin, num_samples = int(header.begins[chunk_id]), int(header.num_samples[chunk_id])
         is_documented = header.layout == "documented"
         size = int(header.ends[chunk_id]) - begin
@@ -395,7 +395,7 @@ class CBFFormat(Format):
 
 
 def _read_lengths(
-    text: InputFile, header: Header, lengths: npt.NDArray[np.uint32], chunk_starts: npt.NDArray[np.int64]
+    text: InputFile, header: CBFHeader, lengths: npt.NDArray[np.uint32], chunk_starts: npt.NDArray[np.int64]
 ) -> None:
     """Read the lengths of sequences, which are at the beginning of each chunk of the 2.x layout."""
     parts = itertools.pairwise(chunk_starts.tolist())

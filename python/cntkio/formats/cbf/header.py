@@ -15,7 +15,7 @@ from cntkio.formats.detect import CBF_DOCUMENTED, CBF_MAGIC, cbf_version, other_
 from cntkio.formats.text_input import InputFile
 from cntkio.streams import LARGEST_DIM
 
-Layout = Literal["2.x", "documented"]
+LayoutName = Literal["2.x", "documented"]
 
 VERSION = 1
 FIRST_CHUNK = 12
@@ -53,7 +53,7 @@ class StreamHeader(NamedTuple):
     offset: int
 
 
-class Header(NamedTuple):
+class CBFHeader(NamedTuple):
     """The content of a header. Chunks without a sequence are left out.
 
     Attributes:
@@ -65,7 +65,7 @@ class Header(NamedTuple):
         num_samples: Samples of each chunk.
     """
 
-    layout: Layout
+    layout: LayoutName
     streams: list[StreamHeader]
     begins: npt.NDArray[np.int64]
     ends: npt.NDArray[np.int64]
@@ -135,7 +135,7 @@ class _Fields:
         return dim
 
 
-def read_header(file: InputFile) -> Header:
+def read_header(file: InputFile) -> CBFHeader:
     """Read and check the header of a file.
 
     Raises:
@@ -158,7 +158,7 @@ def read_header(file: InputFile) -> Header:
     )
 
 
-def _read_2x_header(file: InputFile, head: bytes) -> Header:
+def _read_2x_header(file: InputFile, head: bytes) -> CBFHeader:
     def error(what: str, offset: int) -> FormatError:
         return FormatError(what, path=file.path, byte=offset)
 
@@ -195,7 +195,7 @@ def _read_2x_header(file: InputFile, head: bytes) -> Header:
     return _chunk_table(fields, "2.x", streams, num_chunks, FIRST_CHUNK, begin)
 
 
-def _read_documented_header(file: InputFile) -> Header:
+def _read_documented_header(file: InputFile) -> CBFHeader:
     size = min(file.size, _FIRST_READ)
     while True:
         fields = _Fields(file.path, file.read(8, size - 8), 8)
@@ -207,7 +207,7 @@ def _read_documented_header(file: InputFile) -> Header:
             size = min(file.size, 16 * size)
 
 
-def _documented_header(fields: _Fields, file_size: int) -> Header:
+def _documented_header(fields: _Fields, file_size: int) -> CBFHeader:
     num_chunks = fields.count("q", "the number of chunks", 16)
     num_streams = fields.count("i", "the number of inputs", 16)
     streams = []
@@ -227,8 +227,8 @@ def _documented_header(fields: _Fields, file_size: int) -> Header:
 
 
 def _chunk_table(
-    fields: _Fields, layout: Layout, streams: list[StreamHeader], num_chunks: int, first_byte: int, last_byte: int
-) -> Header:
+    fields: _Fields, layout: LayoutName, streams: list[StreamHeader], num_chunks: int, first_byte: int, last_byte: int
+) -> CBFHeader:
     """Read and check the table of chunks, which fill the bytes from `first_byte` to `last_byte` without gaps."""
     rows = np.frombuffer(fields.bytes(16 * num_chunks, f"the table of {num_chunks} chunks"), CHUNK_ROW[layout])
     offsets, sequences, samples = (rows[column].astype(np.int64) for column in _FIELD_OFFSETS)
@@ -268,7 +268,7 @@ def _chunk_table(
     is_kept = sequences > 0
     if not is_kept.any():
         raise fields.error("no chunk has a sequence")
-    return Header(layout, streams, begins[is_kept], ends[is_kept], sequences[is_kept], samples[is_kept])
+    return CBFHeader(layout, streams, begins[is_kept], ends[is_kept], sequences[is_kept], samples[is_kept])
 
 
 # The names and the messages, in the order of the core's `Kind`.

@@ -16,7 +16,7 @@ from cntkio import _core
 from cntkio._threads import Job, Workers
 from cntkio.arguments import check_word, whole_number
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.cbf.header import CHUNK_ROW, FIRST_CHUNK, VERSION, Fault, Layout
+from cntkio.formats.cbf.header import CHUNK_ROW, FIRST_CHUNK, VERSION, Fault, LayoutName
 from cntkio.formats.detect import CBF_MAGIC
 from cntkio.formats.output_file import written_whole
 from cntkio.formats.remote import Remote
@@ -76,7 +76,7 @@ class CBFWriter:
         streams: Sequence[StreamInformation],
         *,
         chunk_size_in_bytes: int = 32 << 20,
-        layout: Layout = "2.x",
+        layout: LayoutName = "2.x",
         remote: Remote | None = None,
     ) -> None:
         check_word("layout", layout, *_LARGEST_COUNT)
@@ -235,7 +235,7 @@ def _documented_header(streams: Sequence[StreamInformation], num_chunks: int) ->
     return header
 
 
-def _check_writable(streams: Sequence[StreamInformation], layout: Layout) -> None:
+def _check_writable(streams: Sequence[StreamInformation], layout: LayoutName) -> None:
     """Refuse streams that the format cannot express."""
     if not streams:
         raise ConfigError("no stream to write; expected at least one", key="streams")

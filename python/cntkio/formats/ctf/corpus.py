@@ -45,7 +45,7 @@ from cntkio.formats.ctf.findings import (
     LONGEST_WORD,
     REMARKS,
     WORDS,
-    Findings,
+    ParserFindings,
     advice_at,
     byte_text,
 )
@@ -417,7 +417,7 @@ class CTFFormat(Format):
         budget: int,
         sequences: npt.NDArray[np.uint32] | None = None,
         schema: _core.CTFSchema | None = None,
-    ) -> tuple[_core.Chunk, Findings]:
+    ) -> tuple[_core.Chunk, ParserFindings]:
         """Parse all sequences of a chunk, or some: their indices in it."""
         text, table = file.text, index.table
         first, last = table.bounds_of(chunk_id)
@@ -438,14 +438,14 @@ class CTFFormat(Format):
                 advice = "open it again" if cache is None else f"delete the index cache {str(cache)!r}"
                 raise CorpusError(f"{index.name}: the index does not match the file; {advice}") from error
             text.require_unchanged()
-        findings = Findings(parsed.counts, parsed.first, parsed.last_straw, places.begin, first, sequences)
+        findings = ParserFindings(parsed.counts, parsed.first, parsed.last_straw, places.begin, first, sequences)
         return parsed.chunk, findings
 
     def account(self, file: OpenText, index: Index, loaded: Loaded | None) -> None:
         if loaded is None:
             self._log_remarks(file, index)
             return
-        findings: Findings = loaded.findings
+        findings: ParserFindings = loaded.findings
         num_errors = sum(findings.counts[: self.num_error_kinds])
         if findings.last_straw is not None or not self.report.forgive(num_errors):
             left = self.report.exhaust()
@@ -470,7 +470,7 @@ class CTFFormat(Format):
                 is_last = example is remark.examples[-1]
                 self.report.log(kind, error, stands_for=left if is_last else 1)
 
-    def _last_error(self, file: OpenText, index: Index, findings: Findings, finding: CTFFinding) -> FormatError:
+    def _last_error(self, file: OpenText, index: Index, findings: ParserFindings, finding: CTFFinding) -> FormatError:
         budget = self.report.budget
         more = f" (error {budget + 1}, and {self.wording.option('max_errors')} is {budget})" if budget else ""
         other = other_in(self.form, file.text) or old_line_ends(file.text)
@@ -486,7 +486,7 @@ class CTFFormat(Format):
         """Return advice on what is at the place of a finding, as `advice_at` does."""
         return advice_at(kind, text)
 
-    def advice(self, file: OpenText, index: Index, findings: Findings, finding: CTFFinding) -> str:
+    def advice(self, file: OpenText, index: Index, findings: ParserFindings, finding: CTFFinding) -> str:
         """Return advice about the last error, as the end of its message."""
         if KINDS_OF_FINDINGS[finding.kind] not in KINDS_OF_MISFITS:
             return ""
@@ -496,7 +496,7 @@ class CTFFormat(Format):
             file.text, asked, fits, self.names, self.wording
         )
 
-    def _advice_on_gap(self, file: OpenText, index: Index, findings: Findings, finding: CTFFinding) -> str:
+    def _advice_on_gap(self, file: OpenText, index: Index, findings: ParserFindings, finding: CTFFinding) -> str:
         """Return advice about a line or a sequence that has only other streams."""
         kind = KINDS_OF_FINDINGS[finding.kind]
         if kind not in KINDS_OF_GAPS:
@@ -527,7 +527,7 @@ class CTFFormat(Format):
         return True
 
     def _error(
-        self, file: OpenText, index: Index, findings: Findings, finding: CTFFinding, more: str = ""
+        self, file: OpenText, index: Index, findings: ParserFindings, finding: CTFFinding, more: str = ""
     ) -> FormatError:
         sequence_index = findings.sequence_index(finding)
         offset = findings.first_byte + finding.offset

@@ -54,7 +54,7 @@ REMARKS = {
 }
 
 
-class Findings(NamedTuple):
+class ParserFindings(NamedTuple):
     """The errors and warnings of a chunk.
 
     Attributes:

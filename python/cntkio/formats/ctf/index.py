@@ -53,7 +53,7 @@ from cntkio.formats.text_input import (
     Locator,
     ReadableText,
     TextInput,
-    Window,
+    TextWindow,
     content_sum,
     explained,
     long_line_error,
@@ -73,7 +73,7 @@ _REST_OF_LINE = 1 << 14
 _LONGEST_LINE = 2**32 - 1
 
 
-class Start(NamedTuple):
+class TextStart(NamedTuple):
     """Beginning of a text.
 
     Attributes:
@@ -85,7 +85,7 @@ class Start(NamedTuple):
     num_lines: int
 
 
-def find_start(file: TextInput) -> Start:
+def find_start(file: TextInput) -> TextStart:
     """Skip a byte order mark, or a part of one, and white space.
 
     Raises:
@@ -110,7 +110,7 @@ def find_start(file: TextInput) -> Start:
             break
     if offset >= file.size:
         raise FormatError("the file contains only white space", path=file.path, byte=0)
-    return Start(offset, num_lines)
+    return TextStart(offset, num_lines)
 
 
 def map_lines(file: TextInput, first: int, work: Callable[[Bytes], _T], doing: str) -> list[tuple[int, _T]]:
@@ -127,7 +127,7 @@ def map_lines(file: TextInput, first: int, work: Callable[[Bytes], _T], doing: s
     """
     spare: list[Bytes] = []  # buffers are reused, because fresh memory is expensive
 
-    def work_on(window: Window, begin: int) -> tuple[int, _T] | None:
+    def work_on(window: TextWindow, begin: int) -> tuple[int, _T] | None:
         try:
             buffer = spare.pop()
         except IndexError:
@@ -257,7 +257,7 @@ class ChunkPlaces(NamedTuple):
         return max(self.end - self.begin, 0) if self.sizes is None else int(self.sizes.sum(dtype=np.int64))
 
 
-class Block(NamedTuple):
+class PlacedBlock(NamedTuple):
     """Some sequences of a text, one after the other.
 
     Attributes:
@@ -291,7 +291,7 @@ class Places:
         self._begins, self._ends, self._starts, self._sizes = begins, ends, starts, sizes
 
     @classmethod
-    def of(cls, blocks: list[Block], ends: list[int], limit: int) -> tuple[Places, npt.NDArray[np.int64]]:
+    def of(cls, blocks: list[PlacedBlock], ends: list[int], limit: int) -> tuple[Places, npt.NDArray[np.int64]]:
         """Group sequences into chunks of at most `limit` bytes, and make their places.
 
         Args:
@@ -570,7 +570,7 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) 
     ends = ends_of_parts(file, start, parts)
     sizes, remarks = _leave_out(file, start, parts, ends, settings, in_lines)
     first_key = start.num_lines if in_lines else None
-    index = joined_index(file, parts, ends, sizes, first_key, limit, settings.options)
+    index = index_of_parts(file, parts, ends, sizes, first_key, limit, settings.options)
     # If the file has changed during the pass, drop the parsed chunks; loading will report the change.
     fits = index.table.chunk_starts[1 : len(ahead.chunks) + 1].tolist() == ahead.num_sequences
     parsed = ahead.chunks if fits else []
@@ -581,7 +581,7 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) 
 _WORDS_AS_IDS = "; ids that are words are read only in a join with others; otherwise, number the sequences"
 
 
-def _is_in_lines(file: TextInput, start: Start, settings: IndexSettings) -> bool:
+def _is_in_lines(file: TextInput, start: TextStart, settings: IndexSettings) -> bool:
     """Return whether each line is a sequence."""
     head = file.read(start.offset, 1)
     in_lines = settings.skip_sequence_ids or head == b"|"
@@ -602,7 +602,7 @@ def _is_in_lines(file: TextInput, start: Start, settings: IndexSettings) -> bool
     return in_lines
 
 
-def _error_at(file: TextInput, start: Start, what: str, advice: str = "") -> FormatError:
+def _error_at(file: TextInput, start: TextStart, what: str, advice: str = "") -> FormatError:
     what += other_in("ctf", file) or advice
     return FormatError(what, path=file.path, byte=start.offset, line=start.num_lines + 1)
 
@@ -728,7 +728,7 @@ def join_over_borders(parts: list[Part]) -> None:
     parts[:] = joined
 
 
-def ends_of_parts(file: TextInput, start: Start, parts: list[Part]) -> list[int]:
+def ends_of_parts(file: TextInput, start: TextStart, parts: list[Part]) -> list[int]:
     """Return for each part the byte after its last sequence."""
     if not parts:
         raise _error_at(file, start, "the file holds nothing except a number")
@@ -748,7 +748,7 @@ def ends_of_parts(file: TextInput, start: Start, parts: list[Part]) -> list[int]
     return ends
 
 
-def joined_index(
+def index_of_parts(
     file: TextInput,
     parts: list[Part],
     ends: list[int],
@@ -768,7 +768,7 @@ def joined_index(
         limit: Bytes of a chunk.
         options: The options of the table.
     """
-    blocks = [Block(part.begin, part.starts, of_part) for part, of_part in zip(parts, sizes, strict=True)]
+    blocks = [PlacedBlock(part.begin, part.starts, of_part) for part, of_part in zip(parts, sizes, strict=True)]
     lengths = compact_lengths(joined_lengths([part.lengths for part in parts]))
     columns = [part.keys for part in parts if len(part.keys)]
     parts.clear()  # so that each column is in memory once while its parts are joined
@@ -786,7 +786,7 @@ def joined_index(
 
 
 def _leave_out(
-    file: TextInput, start: Start, parts: list[Part], ends: list[int], settings: IndexSettings, in_lines: bool
+    file: TextInput, start: TextStart, parts: list[Part], ends: list[int], settings: IndexSettings, in_lines: bool
 ) -> tuple[list[npt.NDArray[np.uint32] | None], dict[str, Remark]]:
     """Leave out sequences whose lines are all blank or comments, or without a sample of the defining stream.
 

@@ -1,13 +1,13 @@
 """HTK features: feature files and lists of utterances (scp). (docs/formats/htk.md)"""
 
 from cntkio.formats.htk.corpus import CHUNK_FRAMES, HTKFeatureDeserializer, HTKFormat
-from cntkio.formats.htk.header import KINDS, QUALIFIERS, Header, parse_header, parse_kind
+from cntkio.formats.htk.header import KINDS, QUALIFIERS, HTKHeader, parse_header, parse_kind
 from cntkio.formats.htk.lists import Frames, Listed, first_header, read_list
 from cntkio.formats.htk.options import FeatureSettings, window_of
 from cntkio.formats.htk.writer import check_sum, encode_features, write_archive, write_features
 
 __all__ = [
     "CHUNK_FRAMES", "KINDS", "QUALIFIERS", "FeatureSettings", "Frames", "HTKFeatureDeserializer", "HTKFormat",
-    "Header", "Listed", "check_sum", "encode_features", "first_header", "parse_header", "parse_kind", "read_list",
+    "HTKHeader", "Listed", "check_sum", "encode_features", "first_header", "parse_header", "parse_kind", "read_list",
     "window_of", "write_archive", "write_features",
 ]  # fmt: skip

@@ -43,7 +43,7 @@ from cntkio.formats.file_lists import listed_files
 from cntkio.formats.htk.header import (
     HEADER_SIZE,
     FeatureFiles,
-    Header,
+    HTKHeader,
     OpenFile,
 )
 from cntkio.formats.htk.lists import (
@@ -193,7 +193,7 @@ class HTKLayout(NamedTuple):
     """
 
     listed: Listed
-    model: Header
+    model: HTKHeader
     window: tuple[int, int]
 
     @property
@@ -315,7 +315,7 @@ class HTKFormat(Format):
             raise CorpusError(message)
         self.report.log_together(kind, len(keys), message)
 
-    def _window(self, model: Header) -> tuple[int, int]:
+    def _window(self, model: HTKHeader) -> tuple[int, int]:
         name, dim, frame_dim = self._settings.name, self._settings.dim, model.dim
         context, words = self._settings.context, wording()
         num_frames, rest = divmod(dim, frame_dim)
@@ -338,7 +338,7 @@ class HTKFormat(Format):
         what, stream = f"{what} ({self._lists.place(key, path)})", self._settings.name
         return FormatError(what, path=os.fsdecode(path), byte=byte, sequence=decoded(key), stream=stream, kind=kind)
 
-    def _check_range(self, listed: Listed, header: Header, utterances: npt.NDArray[np.int64]) -> None:
+    def _check_range(self, listed: Listed, header: HTKHeader, utterances: npt.NDArray[np.int64]) -> None:
         """Refuse utterances that reach beyond the end of their file."""
         ends = listed.ends_of(utterances)
         if ends.max() > header.num_frames:
@@ -346,7 +346,7 @@ class HTKFormat(Format):
             what = f"{_frames(listed, index)} are wanted, but the file has {header.num_frames}"
             raise self._error(listed, what, index, kind="range beyond the file")
 
-    def _require_room(self, listed: Listed, model: Header) -> None:
+    def _require_room(self, listed: Listed, model: HTKHeader) -> None:
         """Refuse lists that claim many more frames than their files have room for.
 
         In frame mode, every frame takes memory before the first file is read. Files with few frames are checked only if
@@ -404,10 +404,10 @@ class HTKFormat(Format):
                 mixes.update(self._gather(layout, gathered, files, utterances[low:high]))
         return gathered.of_utterances(part.first, bounds, mixes)
 
-    def _first_header(self, files: FeatureFiles, listed: Listed) -> Header:
+    def _first_header(self, files: FeatureFiles, listed: Listed) -> HTKHeader:
         """Return the header of the first file. Observers want to know about all files: they get the first sound one."""
 
-        def header(sequence_index: int) -> Header:
+        def header(sequence_index: int) -> HTKHeader:
             found = self._open(files, listed, sequence_index).header
             self._check_range(listed, found, np.array([sequence_index]))
             return found
@@ -464,7 +464,7 @@ class HTKFormat(Format):
         what = f"the file ends within {_frames(listed, index)}, which its header promises"
         return self._error(listed, what, index, byte)
 
-    def _differences(self, layout: HTKLayout, header: Header, sequence_index: int) -> list[str]:
+    def _differences(self, layout: HTKLayout, header: HTKHeader, sequence_index: int) -> list[str]:
         """Return the differences between a file and the first file, and other peculiarities.
 
         Raises:

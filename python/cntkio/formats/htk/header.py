@@ -51,7 +51,7 @@ def parse_kind(text: str) -> int:
     return KINDS[base] | sum({QUALIFIERS[name] for name in qualifiers})
 
 
-class Header(NamedTuple):
+class HTKHeader(NamedTuple):
     """Header of a feature file."""
 
     is_big_endian: bool
@@ -118,7 +118,7 @@ def _is_big_endian(data: bytes, file_size: int, compatible: bool) -> bool:
     return periods[0] < periods[1]
 
 
-def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> Header:
+def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> HTKHeader:
     """Parse a header.
 
     Args:
@@ -152,7 +152,7 @@ def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> He
         num_frames += 2**32
     num_frames -= 4 if is_compressed else 0  # HTK counts the scales as four frames
     guid = data[HEADER_SIZE:_HEADER_AND_GUID_SIZE] if parm_kind == _ANON else b""
-    return Header(
+    return HTKHeader(
         is_big_endian,
         max(num_frames, 0),
         period,
@@ -181,7 +181,7 @@ class OpenFile(NamedTuple):
     descriptor: int
     number: int
     size: int
-    header: Header
+    header: HTKHeader
 
 
 class FeatureFiles:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import FormatError
 from cntkio.formats.detect import other_than
-from cntkio.formats.htk.header import FeatureFiles, Header, OpenFile
+from cntkio.formats.htk.header import FeatureFiles, HTKHeader, OpenFile
 from cntkio.formats.text_input import all_bytes, in_utf8
 
 
@@ -252,7 +252,7 @@ class Lists(NamedTuple):
         return type(error)(error.errno, what, error.filename)
 
 
-def first_header(path: str | os.PathLike[str], *, prefix: str = "") -> Header:
+def first_header(path: str | os.PathLike[str], *, prefix: str = "") -> HTKHeader:
     """Return the header of the first sound file of a list. For `prefix`, see `read_list`.
 
     Raises:
@@ -260,7 +260,7 @@ def first_header(path: str | os.PathLike[str], *, prefix: str = "") -> Header:
     """
     listed = read_list(path, prefix=prefix, refuse=lambda error: None)  # the corpus will find them again
 
-    def header(sequence_index: int) -> Header:
+    def header(sequence_index: int) -> HTKHeader:
         key, path_of = listed.keys[sequence_index], listed.path_of(sequence_index)
         try:
             return files.open(path_of).header
@@ -273,10 +273,10 @@ def first_header(path: str | os.PathLike[str], *, prefix: str = "") -> Header:
 
 
 def first_sound(
-    header: Callable[[int], Header],
+    header: Callable[[int], HTKHeader],
     files: npt.NDArray[np.uint32],
     refuse: Callable[[Exception], None] = lambda error: None,
-) -> Header:
+) -> HTKHeader:
     """Return the first header that can be read; if none of the files that are tried is sound, raise the first error.
 
     Args:
