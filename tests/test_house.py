@@ -230,6 +230,17 @@ def test_converting_a_plain_file_enters_few_modules(tmp_path: Path) -> None:
     assert not entered & NOT_FOR_PLAIN_FILES
 
 
+def test_an_option_of_order_is_in_the_files_that_the_page_lists() -> None:
+    rows = PAGE.split("`right_splice` (a test compares this table with the code):")[1].split("\n\n")[1].splitlines()[2:]
+    listed = {re.findall(r"`([\w/.]+)`", row)[0] for row in rows}
+    actual = {
+        path.relative_to(house.PACKAGE).as_posix()
+        for module, path in house.modules().items()
+        if "right_splice" in path.read_text(encoding="utf-8") and room_of(module) != "config"
+    }
+    assert actual == listed
+
+
 def test_no_module_has_a_vague_name() -> None:
     assert not {module for module in house.modules() if VAGUE_NAMES & set(module.split("."))}
 
