@@ -445,7 +445,6 @@ class CacheCopy:
 
 
 def _write_copy(path: Path, content: bytes) -> None:
-    """Write a copy of a cache in the user's folder."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with written_whole(path, is_durable=False, is_direct=False) as file:
         file.write(content)

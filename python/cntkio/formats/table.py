@@ -475,7 +475,6 @@ def as_numbers(where: str, sequence: Any) -> npt.NDArray[Any]:
 
 
 def _are_within(values: npt.NDArray[Any], bits: int) -> bool:
-    """Return whether all whole numbers are at most 2^bits."""
     narrow = 8 * values.dtype.itemsize <= bits
     return narrow or values.size == 0 or (int(values.max()) <= 1 << bits and int(values.min()) >= -(1 << bits))
 

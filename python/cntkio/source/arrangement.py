@@ -362,7 +362,6 @@ def arrange(
 
 
 def _check_joins(corpora: Sequence[Corpus]) -> None:
-    """Refuse corpora that cannot be joined in this order."""
     for corpus in corpora[1:]:
         if corpus.index.joins == "first":
             raise ConfigError(

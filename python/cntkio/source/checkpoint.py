@@ -132,8 +132,6 @@ def difference(name: str, saved: object, current: object) -> str:
 
 
 class _Differences:
-    """Differences between a state and a source, by name."""
-
     def __init__(self) -> None:
         self._saved: dict[str, Any] = {}
         self._current: dict[str, Any] = {}

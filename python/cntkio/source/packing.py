@@ -92,7 +92,6 @@ class Packer:
     def _misfit(
         self, minibatch: Minibatch, packed: _core.Packed, streams: Sequence[tuple[str, StreamInformation, int]]
     ) -> CorpusError | None:
-        """Return an error if a sequence does not fit frame mode."""
         for name, _, index in streams:
             longest = packed.longest(index)
             if longest > 1:

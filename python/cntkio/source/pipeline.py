@@ -354,7 +354,6 @@ class Pipeline:
         self.request = request
 
     def _wait(self, request: Request) -> None:
-        """Wait until minibatches are ready, and order the minibatches that follow."""
         if self._preparing is None:
             self._preparing = self._prepare_ahead(request)
         ready = self._preparing.result()

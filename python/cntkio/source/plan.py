@@ -422,7 +422,6 @@ class SourcePlan(Displayed):
         raise ConfigError(f"position is {position}, but the data end at position {end}", key="position")
 
     def _sequences(self, order: PackOrder) -> npt.NDArray[np.int64]:
-        """Return the index of each sequence of an order in its corpus."""
         starts = self._arrangement.tables[order.corpus_index].chunk_starts[order.refs.chunk_ids]
         sequences: npt.NDArray[np.int64] = starts[order.refs.chunk_indices] + order.refs.indices_in_chunk
         return sequences
@@ -480,7 +479,6 @@ def _texts(origin: PlannedOrigin) -> list[str]:
 
 
 def _position(timeline: AnyTimeline, hand_over: HandOver, index: int) -> int:
-    """Return the position on the timeline after a minibatch of a hand-over."""
     return _position_at(timeline, hand_over.prepared[index].bookmark)
 
 

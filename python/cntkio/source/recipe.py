@@ -166,7 +166,6 @@ _KINDS = get_type_hints(SourceOptions)
 
 
 def _check_whole(name: str, value: Any) -> None:
-    """Refuse a value that is not an unsigned 64-bit number."""
     if not isinstance(value, int | np.integer):
         several = "; pass several deserializers as a list: MinibatchSource([first, second])"
         hint = "" if value is None or isinstance(value, str | float) else several

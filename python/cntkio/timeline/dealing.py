@@ -512,7 +512,6 @@ class DealtAhead:
         return where[0], next_rank - len(chunks)
 
     def _deal(self) -> bool:
-        """Deal further reads; return False if there are none."""
         if self._complete == _END:
             return False
         self._is_sound = False  # in case an exception comes before the end

@@ -307,8 +307,6 @@ _Piece = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint
 
 
 class _Bookmark(NamedTuple):
-    """Position of the timeline, and the other values that the next read needs."""
-
     settings: tuple[int, Partition] | None
     cursor: Cursor
     slots: Slots
@@ -570,7 +568,6 @@ class UserTimeline:
     # -------------------------------------------------------------------------------------------- checkpoints
 
     def _keys(self) -> tuple[str, ...]:
-        """Return CNTK's keys of a checkpoint."""
         if self._is_randomized:
             return (*_COMMON_KEYS, "chunkPosition", "sweepIndex")
         return (*_COMMON_KEYS, "currentChunkPosition", "currentSequencePosition")

@@ -397,7 +397,6 @@ class CBFFormat(Format):
 def _read_lengths(
     text: InputFile, header: CBFHeader, lengths: npt.NDArray[np.uint32], chunk_starts: npt.NDArray[np.int64]
 ) -> None:
-    """Read the lengths of sequences, which are at the beginning of each chunk of the 2.x layout."""
     parts = itertools.pairwise(chunk_starts.tolist())
     for (first, last), begin in zip(parts, header.begins.tolist(), strict=True):
         text.read_into(lengths[first:last].view(np.uint8), begin)

@@ -199,7 +199,6 @@ class CBFWriter:
         return content
 
     def _wait(self) -> None:
-        """Wait for the current write, and raise its error."""
         if self._write is not None:
             self._write.result()
 

@@ -377,7 +377,6 @@ class CTFFormat(Format):
         )
 
     def _ways_out(self, file: TextInput) -> str:
-        """Return advice about a text that can only be read in order."""
         in_order, cache = (self.wording.setting(*option) for option in (("randomize", False), ("cache", "FOLDER")))
         convert = f"cntkio convert --compress zstd {shlex.quote(file.path)} NEW.ctf.zst"
         return (

@@ -661,7 +661,6 @@ def areas_of(file: TextInput, first: int, add: Add | None) -> Iterator[Area]:
 
 
 def _word_parts(file: TextInput, first: int, settings: IndexSettings) -> list[Part]:
-    """Find the sequences from an offset on whose ids are words."""
 
     def find(block: npt.NDArray[np.uint8]) -> tuple[Part, int | None]:
         scan = _core.ctf_scan_words(block, settings.defining)
@@ -863,7 +862,6 @@ def _are_ascending(keys: npt.NDArray[Any]) -> bool:
 
 
 def _remark(total: int, offsets: npt.NDArray[np.int64], keys: npt.NDArray[Any]) -> Remark:
-    """Return a remark about a number of sequences, with examples."""
     return Remark(total, [Example(*example) for example in zip(offsets.tolist(), map(key_value, keys), strict=True)])
 
 

@@ -263,7 +263,6 @@ def _by_name(block: Iterable[_core.CTFSeen], first: int = 0) -> dict[bytes, _See
 
 
 def _log_outliers(file: TextInput, name: bytes, seen: _Seen, report: Report) -> None:
-    """Log a warning about indices that alone make a stream wide."""
     found = seen.outliers() if seen.is_sparse else None
     if found is None:
         return

@@ -339,7 +339,6 @@ class HTKFormat(Format):
         return FormatError(what, path=os.fsdecode(path), byte=byte, sequence=decoded(key), stream=stream, kind=kind)
 
     def _check_range(self, listed: Listed, header: HTKHeader, utterances: npt.NDArray[np.int64]) -> None:
-        """Refuse utterances that reach beyond the end of their file."""
         ends = listed.ends_of(utterances)
         if ends.max() > header.num_frames:
             index = int(utterances[ends.argmax()])
@@ -495,7 +494,6 @@ class HTKFormat(Format):
 
 
 def _utterances(index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> npt.NDArray[np.int64]:
-    """Return the utterances of a chunk, or some of them: their indices in it."""
     begin, end = index.table.bounds_of(chunk_id)
     return np.arange(begin, end) if sequences is None else begin + sequences.astype(np.int64)
 
