@@ -44,6 +44,7 @@ class Chunk:
     def from_columns(
         num_sequences: int,
         columns: list[Column],
+        is_packed: bool = False,
     ) -> Chunk: ...
     @property
     def num_sequences(self) -> int: ...

@@ -29,10 +29,17 @@ struct ColumnArrays<'py> {
 
 #[pymethods]
 impl Chunk {
-    /// Build a chunk from NumPy arrays, which are copied and checked.
+    /// Build a chunk from NumPy arrays, which are copied and checked. A chunk that will only be packed may keep whole
+    /// numbers in two bytes.
     #[staticmethod]
-    fn from_columns(py: Python<'_>, num_sequences: usize, columns: Vec<ColumnArrays<'_>>) -> PyResult<Chunk> {
-        let columns = columns.into_iter().map(|arrays| column_from_arrays(py, arrays));
+    #[pyo3(signature = (num_sequences, columns, is_packed = false))]
+    fn from_columns(
+        py: Python<'_>,
+        num_sequences: usize,
+        columns: Vec<ColumnArrays<'_>>,
+        is_packed: bool,
+    ) -> PyResult<Chunk> {
+        let columns = columns.into_iter().map(|arrays| column_from_arrays(py, arrays, is_packed));
         let columns = columns.collect::<PyResult<Vec<Column>>>()?;
         for (number, column) in columns.iter().enumerate() {
             column.check(num_sequences).map_err(|why| PyValueError::new_err(format!("stream {number}: {why}")))?;
@@ -127,11 +134,11 @@ pub(crate) fn plain(chunk: &chunk::Chunk) -> PyResult<PlainChunk<'_>> {
     chunk.as_plain().ok_or_else(refused)
 }
 
-fn column_from_arrays(py: Python<'_>, column: ColumnArrays<'_>) -> PyResult<Column> {
+fn column_from_arrays(py: Python<'_>, column: ColumnArrays<'_>, is_packed: bool) -> PyResult<Column> {
     let ColumnArrays { sequence_offsets, values, dim, sparse } = column;
     let sequence_offsets = attached(|| sequence_offsets.as_slice().map(copied))??;
     let Some((sample_offsets, indices)) = sparse else {
-        return Ok(Column { sequence_offsets, samples: dense(py, dim, &values)? });
+        return Ok(Column { sequence_offsets, samples: dense(py, dim, &values, is_packed)? });
     };
     let values: PyResult<Values> = of_any_type!(values, values => detached(py, || copied(values))?);
     let sample_offsets = attached(|| sample_offsets.as_slice().map(copied))??;
@@ -139,9 +146,11 @@ fn column_from_arrays(py: Python<'_>, column: ColumnArrays<'_>) -> PyResult<Colu
     Ok(Column { sequence_offsets, samples: Samples::Sparse { dim, sample_offsets, indices, values: values? } })
 }
 
-/// Dense samples; whole numbers in two bytes each if all of them fit.
-fn dense(py: Python<'_>, dim: usize, values: &Bound<'_, PyAny>) -> PyResult<Samples> {
-    let narrow = if let Ok(array) = values.cast::<PyArray1<i64>>() {
+/// Dense samples; if they will be packed, whole numbers in two bytes each if all of them fit.
+fn dense(py: Python<'_>, dim: usize, values: &Bound<'_, PyAny>, is_packed: bool) -> PyResult<Samples> {
+    let narrow = if !is_packed {
+        None
+    } else if let Ok(array) = values.cast::<PyArray1<i64>>() {
         let array = array.readonly();
         let values = array.as_slice()?;
         detached(py, || Narrow::of(dim, values))?

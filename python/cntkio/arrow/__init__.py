@@ -5,12 +5,9 @@
     deserializer, source, arrays ──> pieces ──> record batches ──> __arrow_c_stream__, Parquet, Arrow files
     Parquet, Arrow files, data frames, data sets ──> record batches ──> pieces ──> write_ctf, write_cbf
 
-    fields      the columns of a stream, and the metadata that describe them
-    batches     RecordBatches, convert: from pieces to record batches
-    files       write_parquet, write_arrow
-    tables      checked record batches from files, data frames and data sets
-    columns     from a column of a record batch to a column of a chunk
-    corpus      read: a table as a corpus; read_minibatch: as arrays
+    batches       RecordBatches, convert: from pieces to record batches; write_parquet, write_arrow
+    files         TableFile: rows of files, in any order or one after the other
+    corpus        read: a table as a corpus; read_minibatch: as arrays; from columns of a table to columns of a chunk
     deserializer  ArrowDeserializer: files as a corpus that is read where it is
 
 A row is a sequence: its key, and for each stream a list of its samples. Invariants: memory is bounded by a few

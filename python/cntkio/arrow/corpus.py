@@ -5,8 +5,6 @@ from __future__ import annotations
 import bisect
 import contextlib
 import dataclasses
-import io
-import itertools
 import json
 import os
 from collections import Counter
@@ -16,34 +14,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyarrow import compute, ipc, parquet
+from pyarrow import compute
 
 from cntkio import _core
 from cntkio.arguments import there_are, wording
 from cntkio.arrow.batches import KEY, Facts, facts_of, unlisted
+from cntkio.arrow.files import ROWS_AT_ONCE, TableFile
 from cntkio.convert import Piece, Pieces, joined
 from cntkio.convert.pieces import ArrayLike, ArrowArray, ArrowStream, Classes, DataSet, refuse_parts
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.detect import TABLES, detect, other_than
-from cntkio.formats.names import as_url, is_remote
-from cntkio.formats.open_input import open_stored
+from cntkio.formats.names import as_url
 from cntkio.formats.table import Column, in_precision
-from cntkio.formats.text_input import TextInput
 from cntkio.minibatch import Minibatch
 from cntkio.streams import StorageFormat, StreamInformation, num_values
 
 # --------------------------------------------------------------------------------------------------------------
 # Record batches from files, data frames, data sets and mappings of columns, checked before anything uses them.
-#
-# A damaged file raises a `FormatError` that names the file and its batch or row group, whatever pyarrow raises.
 
-_ROWS_AT_ONCE = 4096
 _BYTES_AT_ONCE = 16 << 20
-_DAMAGE = (
-    pa.ArrowException, UnicodeDecodeError, OverflowError, EOFError, StopIteration, OSError, ValueError, TypeError,
-    KeyError,
-)  # fmt: skip
 
 
 class Table(NamedTuple):
@@ -78,15 +67,15 @@ def opened(data: Any) -> Iterator[Table]:
     """
     refuse_parts(data)
     if isinstance(data, str | os.PathLike):
-        with _opened_file(as_url(os.fspath(data))) as table:
-            yield table
+        with contextlib.closing(TableFile(as_url(os.fspath(data)), is_mapped=True)) as file:
+            yield Table(file.path, file.rows.schema, file.rows.in_order(file), file.rows.num_pieces)
     elif isinstance(data, pa.RecordBatchReader):
         yield Table("RecordBatchReader", data.schema, iter(data))
     elif isinstance(data, ArrowStream):
         with _reader(data) as reader:
             yield Table(type(data).__name__, reader.schema, iter(reader))
     elif isinstance(data, DataSet) and data.features is not None:
-        tables = data.with_format("arrow").iter(batch_size=_ROWS_AT_ONCE)
+        tables = data.with_format("arrow").iter(batch_size=ROWS_AT_ONCE)
         batches = (batch for table in tables for batch in pa.table(table).to_batches())
         yield Table(type(data).__name__, data.features.arrow_schema, batches)
     elif isinstance(data, Sequence) and len(data) and all(isinstance(part, pa.Table) for part in data):
@@ -126,118 +115,6 @@ def _column(name: Any, value: Any) -> pa.Array | pa.ChunkedArray:
         return pa.FixedSizeListArray.from_arrays(flat, int(np.prod(array.shape[1:])))
     except (pa.ArrowException, TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"column {name!r}: {error}; expected numbers, or lists of them", key=str(name)) from None
-
-
-class StoredReader(io.RawIOBase):
-    """A stored file for pyarrow. Each reader has a position of its own."""
-
-    def __init__(self, stored: TextInput) -> None:
-        super().__init__()
-        self._stored, self._at = stored, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._stored.size}[whence]
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._stored.read(self._at, self._stored.size - self._at if size < 0 else size)
-        self._at += len(data)
-        return data
-
-
-@contextlib.contextmanager
-def _source_of(path: str) -> Iterator[Any]:
-    """Open a file for pyarrow: map a local file, so that of a large batch only the parts in use are in memory."""
-    if is_remote(path):
-        with contextlib.closing(open_stored(path)) as stored:
-            yield StoredReader(stored)
-    else:
-        with pa.memory_map(path) as memory:
-            yield memory
-
-
-@contextlib.contextmanager
-def _opened_file(path: str) -> Iterator[Table]:
-    kind = detect(path).form
-    if kind not in TABLES:
-        what = "this is neither a Parquet nor an Arrow file" + other_than("parquet", path)
-        raise FormatError(what, path=path, byte=0)
-    with _source_of(path) as source:
-        if kind == "parquet":
-            with reading(path, "footer"):
-                file = parquet.ParquetFile(source, page_checksum_verification=True)
-                rows = int(file.metadata.num_rows)
-            with reading(path, "schema"):
-                schema = checked_schema(file.schema_arrow)
-            yield Table(path, schema, _parquet_batches(path, file), -(-rows // _ROWS_AT_ONCE))
-        elif kind == "arrow stream":
-            with reading(path, "schema"):
-                stream = ipc.open_stream(source)
-                schema = checked_schema(stream.schema)
-            yield Table(path, schema, validated(path, stream))
-        else:
-            with reading(path, "footer"):
-                opened = ipc.open_file(source)
-                total = int(opened.num_record_batches)
-            with reading(path, "schema"):
-                schema = checked_schema(opened.schema)
-            yield Table(path, schema, validated(path, map(opened.get_batch, range(total))), total)
-
-
-def _parquet_batches(path: str, file: parquet.ParquetFile) -> Iterator[pa.RecordBatch]:
-    for group in range(file.num_row_groups):
-        where = f"row group {group}"
-        with reading(path, where):
-            batches = file.iter_batches(_ROWS_AT_ONCE, row_groups=[group])
-            expected = int(file.metadata.row_group(group).num_rows)
-        count = 0
-        for batch in validated(path, batches, where):
-            count += batch.num_rows
-            yield batch
-        if count != expected:
-            raise FormatError(f"{where} is damaged: {count} rows, but the footer says {expected}", path=path)
-
-
-def validated(path: str, batches: Iterator[pa.RecordBatch], where: str | None = None) -> Iterator[pa.RecordBatch]:
-    """Read and check batches one by one. `where` is what contains them; None: each batch stands alone in the file."""
-    for index in itertools.count():
-        with reading(path, where or f"batch {index}"):
-            batch = next(batches, None)
-            if batch is None:
-                return
-            batch.validate(full=True)
-        yield batch
-
-
-@contextlib.contextmanager
-def reading(path: str, where: str) -> Iterator[None]:
-    """Turn an error of pyarrow in the block into an error that says where the file is damaged."""
-    try:
-        yield
-    except _DAMAGE as error:
-        if isinstance(error, FormatError) or (isinstance(error, OSError) and error.errno is not None):
-            raise
-        raise FormatError(f"{where} is damaged: {(str(error) or repr(error)).splitlines()[0]}", path=path) from None
-
-
-def checked_schema(schema: pa.Schema) -> pa.Schema:
-    """Read all names of a schema once; names that are not UTF-8 fail."""
-    fields = list(schema)
-    while fields:
-        field = fields.pop()
-        str(field.name)
-        if pa.types.is_nested(field.type):
-            fields.extend(field.type.field(index) for index in range(field.type.num_fields))
-    return schema
 
 
 def small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

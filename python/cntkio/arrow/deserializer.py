@@ -1,28 +1,22 @@
 """`ArrowDeserializer`: files of tables as a corpus that is read where it is. (docs/formats/arrow.md)
 
-::
-
-    Parquet       row group     footer, then the needed columns of a row group    ┐
-    Arrow file    batch         footer, then a batch                              ├ a chunk
-    Arrow stream  batch         one pass finds the places of the batches          ┘
-
-The index reads the keys, and the columns whose lists are sequences: their lengths. Chunks are read lazily, and by any
-number of threads. Each read makes a reader of its own, without threads of pyarrow, so that a process may fork.
+A row group of a Parquet file, or a batch of an Arrow file or stream, is a chunk. The index reads the keys, and the
+columns whose lists are sequences: their lengths. Chunks are read lazily, and by any number of threads.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyarrow import compute, ipc, parquet
+from pyarrow import compute
 from pyarrow import dataset as data_sets
 
 from cntkio import _core
@@ -31,29 +25,24 @@ from cntkio.arrow.batches import unlisted
 from cntkio.arrow.corpus import (
     Rows,
     Shape,
-    StoredReader,
     StreamColumn,
     categories,
-    checked_schema,
     columns_of_categories,
     has_text_keys,
     in_type,
     key_of,
-    reading,
     rows_of,
-    validated,
 )
+from cntkio.arrow.files import TableFile
 from cntkio.convert.pieces import Classes
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import OPENING, Ahead, Deserializer, Format, Index, Loaded, Opening, PlacesInFiles
 from cntkio.formats.corpus import FileCorpus, KeysOf, check_keys_of
-from cntkio.formats.detect import other_in
 from cntkio.formats.file_lists import listed_files
 from cntkio.formats.names import located, shown_files
-from cntkio.formats.open_input import open_stored
 from cntkio.formats.remote import Remote
 from cntkio.formats.table import CountedKeys, Keys, SequenceTable, compact_keys, compact_lengths, span_at
-from cntkio.formats.text_input import TextInput, file_fingerprint
+from cntkio.formats.text_input import file_fingerprint
 
 Nulls = Literal["error", "drop"]
 _STATE = "state.json"  # of a data set that Hugging Face saved in a folder
@@ -139,8 +128,8 @@ class ArrowDeserializer:
         Raises:
             OSError, FormatError, ConfigError: The file cannot be read, or does not fit the options.
         """
-        with closing(_Table(self._paths()[0], self.remote)) as file:
-            schema = file.batches.schema
+        with closing(TableFile(self._paths()[0], self.remote)) as file:
+            schema = file.rows.schema
             key = _key_of(file, self.key)
             return key is not None and has_text_keys(schema.field(key))
 
@@ -163,13 +152,13 @@ class ArrowDeserializer:
         """Return the columns of categories, and the names of the classes in all files, which a pass over them finds."""
         found: dict[str, list[str]] = {}
         for path in paths:
-            with closing(_Table(path, self.remote)) as file:
-                schema = file.batches.schema
+            with closing(TableFile(path, self.remote)) as file:
+                schema = file.rows.schema
                 asked = columns_of_categories(schema, (*(self.one_hot or {}), _key_of(file, self.key)))
                 names = [name for name in asked if self.columns is None or name in self.columns]
                 if not names:
                     break
-                batches = (file.read(number, names) for number in range(file.batches.num_batches))
+                batches = (file.read(number, names) for number in range(file.rows.num_batches))
                 for name, classes in categories(batches, names).items():
                     found[name] = list(dict.fromkeys((*found.get(name, ()), *classes)))
         return found
@@ -212,157 +201,10 @@ def _files_of(
     return list(data.files), remote if is_local else Remote(store=system)
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# Files that any thread reads in batches.
-
-
-class _Batches(Protocol):
-    """The batches of a file, which are its chunks."""
-
-    schema: pa.Schema
-    num_batches: int
-
-    def num_rows(self, file: _Table, index: int) -> int:
-        """Return the number of rows of a batch."""
-
-    def read(self, file: _Table, index: int, columns: Sequence[str]) -> pa.RecordBatch:
-        """Read columns of a batch, and check them."""
-
-
-class _Parquet:
-    """Row groups of a Parquet file."""
-
-    def __init__(self, path: str, stored: TextInput) -> None:
-        with reading(path, "footer"):
-            file = parquet.ParquetFile(StoredReader(stored), pre_buffer=False)
-        self._metadata, self.num_batches = file.metadata, int(file.num_row_groups)
-        with reading(path, "schema"):
-            self.schema = checked_schema(file.schema_arrow)
-
-    def num_rows(self, file: _Table, index: int) -> int:
-        return int(self._metadata.row_group(index).num_rows)
-
-    def read(self, file: _Table, index: int, columns: Sequence[str]) -> pa.RecordBatch:
-        where = f"row group {index}"
-        with reading(file.path, where):
-            opened = parquet.ParquetFile(
-                StoredReader(file.stored), metadata=self._metadata, pre_buffer=False, page_checksum_verification=True
-            )
-            expected = self.num_rows(file, index)
-            table = opened.read_row_group(index, columns=list(columns), use_threads=False).combine_chunks()
-            table.validate(full=True)
-            batches = table.to_batches()
-        if table.num_rows != expected:
-            raise FormatError(
-                f"{where} is damaged: {table.num_rows} rows, but the footer says {expected}", path=file.path
-            )
-        if len(batches) > 1:
-            raise FormatError(f"{where} has lists of more than 2^31 items; write smaller row groups", path=file.path)
-        return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
-
-
-class _ArrowFile:
-    """Batches of an Arrow file."""
-
-    def __init__(self, path: str, stored: TextInput) -> None:
-        with reading(path, "footer"):
-            file = ipc.open_file(StoredReader(stored))
-            self.num_batches = int(file.num_record_batches)
-        with reading(path, "schema"):
-            self.schema = checked_schema(file.schema)
-
-    def num_rows(self, file: _Table, index: int) -> int:
-        return int(self.read(file, index, self.schema.names[:1]).num_rows)
-
-    def read(self, file: _Table, index: int, columns: Sequence[str]) -> pa.RecordBatch:
-        def batches() -> Iterator[pa.RecordBatch]:
-            fields = sorted(self.schema.get_field_index(name) for name in columns)
-            options = ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-            yield ipc.open_file(StoredReader(file.stored), options=options).get_batch(index)
-
-        return next(validated(file.path, batches(), f"batch {index}"))
-
-
-class _ArrowStream:
-    """Batches of an Arrow stream, whose places a pass over the messages finds."""
-
-    def __init__(self, path: str, stored: TextInput) -> None:
-        reader = StoredReader(stored)
-        self._places: list[int] = []
-        with reading(path, "schema"):
-            messages = ipc.MessageReader.open_stream(pa.PythonFile(reader, "r"))
-            first = messages.read_next_message()
-            if first.type != "schema":  # pyarrow takes the bytes of any message for a schema
-                raise FormatError(f"it begins with a message of the type {first.type}; expected a schema", path=path)
-            self.schema = checked_schema(ipc.read_schema(first))
-        with reading(path, f"batch {len(self._places)}"):
-            while True:
-                place = reader.tell()
-                try:
-                    message = messages.read_next_message()
-                except StopIteration:
-                    break
-                if message.type != "record batch":
-                    raise FormatError(
-                        "a stream with dictionaries cannot be read in any order; write a Parquet file", path=path
-                    )
-                self._places.append(place)
-        self.num_batches = len(self._places)
-
-    def num_rows(self, file: _Table, index: int) -> int:
-        return int(self.read(file, index, self.schema.names[:1]).num_rows)
-
-    def read(self, file: _Table, index: int, columns: Sequence[str]) -> pa.RecordBatch:
-        def batches() -> Iterator[pa.RecordBatch]:
-            reader = StoredReader(file.stored)
-            reader.seek(self._places[index])
-            message = ipc.MessageReader.open_stream(pa.PythonFile(reader, "r")).read_next_message()
-            yield ipc.read_record_batch(message, self.schema).select(list(columns))
-
-        return next(validated(file.path, batches(), f"batch {index}"))
-
-
-_HEAD = 8
-_KINDS: dict[bytes, type[_Parquet | _ArrowFile | _ArrowStream]] = {
-    b"PAR1": _Parquet,
-    b"ARROW1": _ArrowFile,
-    b"\xff\xff\xff\xff": _ArrowStream,
-}
-
-
-class _Table:
-    """A file that is open; an `OpenedFile`.
-
-    Attributes:
-        path: Its name in messages.
-        batches: What its chunks are.
-    """
-
-    def __init__(self, path: str, remote: Remote | None) -> None:
-        self.stored = open_stored(path, remote)
-        self.path, self.size, self.close = self.stored.path, self.stored.size, self.stored.close
-        self.stamp, self.companions = self.stored.storage.stamp, self.stored.storage.companions
-        try:
-            head = self.stored.read(0, _HEAD)
-            kind = next((kind for magic, kind in _KINDS.items() if head.startswith(magic)), None)
-            if kind is None:
-                what = "this is neither a Parquet nor an Arrow file" + other_in("parquet", self.stored)
-                raise FormatError(what, path=self.path, byte=0)
-            self.batches: _Batches = kind(self.path, self.stored)
-        except BaseException:
-            self.close()
-            raise
-
-    def read(self, index: int, columns: Sequence[str]) -> pa.RecordBatch:
-        batch = self.batches.read(self, index, columns)
-        self.stored.require_unchanged()
-        return batch
-
-
-def _key_of(file: _Table, key: str | None) -> str | None:
+def _key_of(file: TableFile, key: str | None) -> str | None:
     """Return the column of keys of a file; None: there is none."""
     try:
-        return key_of(file.batches.schema, key)
+        return key_of(file.rows.schema, key)
     except FormatError as error:
         raise FormatError(str(error), path=file.path) from None
 
@@ -403,12 +245,12 @@ class _ArrowFormat(Format):
         self._classes = {**of_categories, **(options.one_hot or {})}
         self.report = opening.report(options.label)
 
-    def open(self, path: str, index: Index | None) -> _Table:
-        return _Table(path, self._options.remote)
+    def open(self, path: str, index: Index | None) -> TableFile:
+        return TableFile(path, self._options.remote)
 
-    def rows(self, file: _Table) -> Rows:
+    def rows(self, file: TableFile) -> Rows:
         """Return the columns of a file that are read."""
-        options, schema = self._options, file.batches.schema
+        options, schema = self._options, file.rows.schema
         key = _key_of(file, options.key)
         try:
             if options.columns is not None:
@@ -446,7 +288,7 @@ class _ArrowFormat(Format):
     def _needed(self, rows: Rows) -> list[str]:
         return [*([] if rows.key is None else [rows.key]), *(info.name for info in rows.streams)]
 
-    def index(self, file: _Table, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
+    def index(self, file: TableFile, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         rows, drops = self.rows(file), self._options.nulls == "drop"
         of_lists = [column for column in rows.columns if not column.is_flat and self._counts(column)]
         names = [info.name for info in (column.info for column in of_lists)]
@@ -454,9 +296,9 @@ class _ArrowFormat(Format):
         layout, num_rows = _Layout(rows, [], [], []), 0
         keys: list[npt.NDArray[Any]] = []
         all_lengths: list[npt.NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
-        for number in range(file.batches.num_batches):
+        for number in range(file.rows.num_batches):
             batch = file.read(number, needed) if needed else None
-            count = file.batches.num_rows(file, number) if batch is None else batch.num_rows
+            count = file.rows.num_rows(file, number) if batch is None else batch.num_rows
             kept = _without_nulls(batch) if drops and batch is not None else None
             if batch is not None and kept is not None:
                 batch = batch.take(pa.array(kept))
@@ -489,7 +331,7 @@ class _ArrowFormat(Format):
     def _counts(self, column: StreamColumn) -> bool:
         return self._options.defines_mb_size in (None, column.info.name)
 
-    def _stored(self, file: _Table, keys: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    def _stored(self, file: TableFile, keys: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """Return keys as the table keeps them: numbers, or words as bytes."""
         if keys.dtype.kind == "u" and not self._text_keys:
             return keys
@@ -499,7 +341,7 @@ class _ArrowFormat(Format):
             raise FormatError(f"row {row}: an empty key; expected a word", path=file.path)
         return words
 
-    def parse(self, file: _Table, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
+    def parse(self, file: TableFile, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         layout: _Layout = index.layout
         rows, kept = layout.rows, layout.kept[chunk_id]
         batch = file.read(layout.batches[chunk_id], [info.name for info in rows.streams])
@@ -512,10 +354,10 @@ class _ArrowFormat(Format):
             columns, _ = rows._replace(key=None).taken(batch, lambda row: int(own[row]))
         except CorpusError as error:
             raise FormatError(str(error), path=file.path) from None
-        chunk = _core.Chunk.from_columns(batch.num_rows, list(columns))
+        chunk = _core.Chunk.from_columns(batch.num_rows, list(columns), is_packed=True)
         return Loaded(chunk_id, chunk, sequences=sequences)
 
-    def place(self, file: _Table, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+    def place(self, file: TableFile, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         """Return the files of sequences. Their lines are their rows, from 1."""
         layout, starts = index.layout, index.table.chunk_starts
         chunks = span_at(starts, sequences)
@@ -535,7 +377,7 @@ def _joined(keys: Sequence[npt.NDArray[Any]]) -> Keys:
     return compact_keys(joined, are_ascending=bool((joined[1:] > joined[:-1]).all()))
 
 
-def _checked(file: _Table, rows: npt.NDArray[np.int64], batch: Any, convert: Callable[[Any], Any]) -> Any:
+def _checked(file: TableFile, rows: npt.NDArray[np.int64], batch: Any, convert: Callable[[Any], Any]) -> Any:
     """Convert a batch. An error names the first of its rows that cannot be converted."""
     try:
         return convert(batch)

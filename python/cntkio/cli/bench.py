@@ -29,7 +29,6 @@ from cntkio.config.reading import Attempts, attempts, readers_asked_for
 from cntkio.corpora import Described, Input
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
-from cntkio.formats.detect import TABLES
 from cntkio.formats.index_cache import LEAST_CACHED
 from cntkio.formats.open_input import text_sizes
 
@@ -104,28 +103,16 @@ def index(options: Namespace) -> int:
         return max(_index(options, file) for file in separated(options, files))
 
 
-# Reasons why files that are not texts have no cache.
-_NO_CACHE = {
-    "cbf": "none; the file has its own",
-    "scp": "none; the list is read at each start",
-    "kaldi": "none; the headers are read at each start",
-    "mlf": "none by this command; a program keeps one with StreamDef(..., cache_index=True)",
-    "binary mlf": "none; the file is read at each start",
-    **dict.fromkeys(TABLES, "none; the footer, keys and lengths are read at each start"),
-}
-
-
 def _index(options: Namespace, file: Input) -> int:
     seconds = []
-    is_text = file.kind.form in ("ctf", "svmlight")
-    cache, state_of_cache = None, _NO_CACHE.get(file.kind.form, "none")
+    cache, state_of_cache = None, file.kind.cache
     for _ in range(2):
         start = time.perf_counter()
         for one in described(options, file, cache_index=True):
             with one.opened() as corpora:
                 seconds.append(time.perf_counter() - start)
                 tables = [corpus.table for corpus in corpora]
-                if is_text:
+                if not file.kind.cache:
                     cache, state_of_cache = _caches_of(corpora[0], file.files) if file.files else _cache_of(corpora[0])
     facts = file_facts(file)
     num_chunks = sum(table.num_chunks for table in tables)
@@ -136,7 +123,7 @@ def _index(options: Namespace, file: Input) -> int:
     facts.add("opened in", seconds[0], f"{1e3 * seconds[0]:,.1f} ms")
     facts.add("opened again in", seconds[-1], f"{1e3 * seconds[-1]:,.1f} ms")
     facts.show(as_json=options.json)
-    return BAD_DATA if is_text and cache is None and state_of_cache != _ALL_SMALL else FINE
+    return BAD_DATA if not file.kind.cache and cache is None and state_of_cache != _ALL_SMALL else FINE
 
 
 _ALL_SMALL = f"none; the index of a text of less than {LEAST_CACHED >> 10} KiB is made again just as quickly"

@@ -26,7 +26,7 @@ from cntkio.formats.compressed import PACKED_ENDINGS, PACKINGS
 from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Opening
 from cntkio.formats.corpus import FileCorpus, KeysOf
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
-from cntkio.formats.detect import KINDS, TABLES, FileKind, detect
+from cntkio.formats.detect import KINDS, FileKind, detect
 from cntkio.formats.file_lists import in_one_text, listed_files, sizes_of
 from cntkio.formats.htk import CHUNK_FRAMES, HTKFeatureDeserializer, first_header
 from cntkio.formats.kaldi import KaldiDeserializer
@@ -468,7 +468,7 @@ _DESCRIBED: dict[str, Callable[[Input, Reading], Described]] = {
     "scp": _features,
     "mlf": _labels,
     "binary mlf": _labels,
-    **dict.fromkeys(TABLES, _table),
+    **{form: _table for form, kind in KINDS.items() if kind.is_table},
 }
 
 

@@ -57,6 +57,9 @@ class FileKind(NamedTuple):
         are_joined: Whether several files are one corpus.
         options: The options of `cntkio.corpora.Reading` that apply to it.
         extensions: Extensions of names that ask the writers for this kind.
+        is_table: Whether its sequences are the rows of a table.
+        has_text_keys: Whether its keys are texts, whatever the file.
+        cache: What saves time at the next start, for people, if it is not an index cache; empty: an index cache does.
     """
 
     form: str
@@ -70,6 +73,9 @@ class FileKind(NamedTuple):
     are_joined: bool = False
     options: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
+    is_table: bool = False
+    has_text_keys: bool = False
+    cache: str = "none"
 
     @property
     def deserializer(self) -> str | None:
@@ -111,7 +117,11 @@ def _packed(form: str, command: str) -> FileKind:
 
 def _table(form: str, title: str, magic: bytes, *extensions: str) -> FileKind:
     call, options = "cntkio.arrow.ArrowDeserializer({path!r})", ("streams", "one_hot", "keys", "dtype")
-    return FileKind(form, title, call, magic=(magic,), are_joined=True, options=options, extensions=extensions)
+    cache = "none; the footer, keys and lengths are read at each start"
+    return FileKind(
+        form, title, call, magic=(magic,), are_joined=True, options=options, extensions=extensions, is_table=True,
+        cache=cache,
+    )  # fmt: skip
 
 
 _NUMBER = rb"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
@@ -135,6 +145,8 @@ KINDS = {
             are_joined=True,
             options=("dtype", "chunk_size_in_bytes", "labels"),
             extensions=(".ark",),
+            has_text_keys=True,
+            cache="none; the headers are read at each start",
         ),
         FileKind(
             "kaldi map",
@@ -144,6 +156,7 @@ KINDS = {
             is_read_packed=True,
             are_joined=True,
             options=("chunk_size_in_bytes",),
+            has_text_keys=True,
         ),
         FileKind(
             "ctf",
@@ -155,6 +168,7 @@ KINDS = {
             are_joined=True,
             options=("streams", "max_errors", "skip_sequence_ids", "strict", "chunk_size_in_bytes", "keys", "dtype"),
             extensions=(".ctf", ".txt"),
+            cache="",
         ),
         FileKind(
             "svmlight",
@@ -166,6 +180,7 @@ KINDS = {
             are_joined=True,
             options=("max_errors", "strict", "dtype", "chunk_size_in_bytes", "keys"),
             extensions=(".svm", ".svmlight", ".libsvm"),
+            cache="",
         ),
         FileKind(
             "cbf",
@@ -175,6 +190,7 @@ KINDS = {
             are_joined=True,
             options=("streams", "strict"),
             extensions=(".cbf", ".bin"),
+            cache="none; the file has its own",
         ),
         FileKind(
             "scp",
@@ -184,6 +200,8 @@ KINDS = {
             is_text=True,
             are_joined=True,
             options=("streams", "prefix", "strict", "labels"),
+            has_text_keys=True,
+            cache="none; the list is read at each start",
         ),
         FileKind("htk", "HTK feature file", advice="name it in a list (scp), which HTKFeatureDeserializer reads"),
         FileKind(
@@ -193,6 +211,8 @@ KINDS = {
             is_text=True,
             are_joined=True,
             options=("mapping",),
+            has_text_keys=True,
+            cache="none by this command; a program keeps one with StreamDef(..., cache_index=True)",
         ),
         FileKind(
             "binary mlf",
@@ -201,6 +221,8 @@ KINDS = {
             magic=(b"MLF\1\0", b"MLF\2\0"),
             are_joined=True,
             options=("mapping",),
+            has_text_keys=True,
+            cache="none; the file is read at each start",
         ),
         FileKind(
             "configuration",
@@ -248,9 +270,6 @@ KINDS = {
     )
 }
 """The kinds, by form."""
-
-TABLES = ("parquet", "arrow", "arrow stream")
-"""Forms of tables."""
 
 _MOST_ARROW_METADATA = 1 << 28
 _SEPARATORS = b",\t;"

@@ -33,7 +33,7 @@ from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import Corpus, Deserializer, Loaded, Opening
 from cntkio.formats.corpus import KeysOf
 from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams
-from cntkio.formats.detect import TABLES, old_line_ends
+from cntkio.formats.detect import FileKind, old_line_ends
 from cntkio.formats.names import FileNames
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote, remote_by_default
@@ -59,8 +59,6 @@ _BAD_LINES = {"junk", "pipe without a name", "name at the end", "no value at the
 _GAPS = {"stream without a sample", "line without a sample", "too few samples"}
 _OF_MISFITS = ("bad-number", "bad-index", "index-too-large", "too-many-values", "too-few-values")
 _ENDS_VALUES = "byte above 0x7F"
-_LABELS = ("mlf", "binary mlf")
-_SPEECH = ("scp", "kaldi", "kaldi map", *_LABELS)
 
 
 def check(
@@ -157,7 +155,7 @@ def check_all(
     for name, error in broken:
         findings.add(Finding.of(None, error, name))
     usual = reading.usually(max_errors=_ANY_NUMBER_OF_ERRORS, chunk_size_in_bytes=SURVEYED_AT_ONCE)
-    has_words = [file.kind.form in _SPEECH for file in files] + [one.has_text_keys for one in deserializers]
+    has_words = [file.kind.has_text_keys for file in files] + [one.has_text_keys for one in deserializers]
     with ExitStack() as stack:
         call = _Call(usual, findings, stack, progress, joins and any(has_words))
         found = [source for file in files for source in _check_input(call, file)]
@@ -418,7 +416,7 @@ _Open = Callable[[Opening], Corpus]
 
 def _check_input(call: _Call, file: Input) -> list[list[_Checked]]:
     """Check a file, or several; a text that has errors and lines as on old Macs has no other finding."""
-    if file.files or file.kind.form not in ("ctf", "svmlight"):
+    if file.files or "max_errors" not in file.kind.options:
         return _check_kind(call, file)
     findings, path, advice = call.findings.empty(), str(file.path), ""
     found = _check_kind(call._replace(findings=findings), file)
@@ -472,7 +470,7 @@ def _check_kind(call: _Call, file: Input) -> list[list[_Checked]]:
         ):  # no feature file has a header, so the dimension is unknown; the corpus reports each file
             streams = StreamDefs(features=StreamDef(shape=1))
             return _check_kind(call._replace(reading=call.reading._replace(streams=streams)), file)
-        if _is_wrong_call(error) or (isinstance(error, OSError) and file.kind.form not in _SPEECH):
+        if _is_wrong_call(error) or (isinstance(error, OSError) and not file.kind.has_text_keys):
             raise  # the file itself was opened before
         call.findings.add(Finding.of(None, error, str(file.path)))
     except ConfigError as error:
@@ -543,15 +541,15 @@ def _check_as_asked(call: _Call, file: Input) -> list[list[_Checked]]:
 
 
 def _check_described(call: _Call, one: Described, contents: Contents | None = None) -> list[_Checked]:
-    path, form = str(one.input.path), one.input.kind.form
+    path = str(one.input.path)
     if one.open_labels is not None:
         return [_check_part(call, path, part, contents) for part in one.parts()]
     aliases: Mapping[str, str] | None = None
-    if form == "ctf":
+    if one.input.kind.form == "ctf":
         aliases = {name: stream["stream_alias"] for name, stream in one.deserializers[0].streams.items()}
     opening = call._replace(has_words=call.has_words or any(each.has_text_keys for each in one.deserializers))
     return [
-        _check_part(opening, path, part.open, contents, aliases, form=form)
+        _check_part(opening, path, part.open, contents, aliases, kind=one.input.kind)
         for deserializer in one.deserializers
         for part in deserializer.parts()
     ]
@@ -570,7 +568,7 @@ def _check_part(
     shared: Contents | None,
     aliases: Mapping[str, str] | None = None,
     *,
-    form: str = "",
+    kind: FileKind | None = None,
 ) -> _Checked:
     """Check a corpus; `shared` are the contents of the files that belong together, which the caller reports."""
     events = _Events(path, call.findings)
@@ -585,8 +583,9 @@ def _check_part(
             if aliases is None
             else call.stack.enter_context(closing(_Text(path, partial(bounds_of, corpus.index), aliases)))
         )
+        is_table, form = (False, "") if kind is None else (kind.is_table, kind.form)
         base = first_feature(corpus.index) if form == "svmlight" else 0
-        opened = _Opened(path, corpus, text, form in TABLES, base)
+        opened = _Opened(path, corpus, text, is_table, base)
         contents.begin(corpus.streams, opened)
         num_seen = 0
         for block in blocks(corpus, partial(events.mend, corpus), call.progress):
