@@ -456,6 +456,7 @@ class ChunkRefs:
 def find_chunks(
     sequences: npt.NDArray[np.int64], partners: npt.NDArray[np.uint32] | None, chunk_starts: npt.NDArray[np.int64]
 ) -> ChunkRefs: ...
+def chunks_of_reads(chunk_indices: npt.NDArray[np.uint32], bounds: list[int]) -> list[list[int]]: ...
 
 @final
 class FrameFinder:

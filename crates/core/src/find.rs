@@ -46,6 +46,26 @@ impl ChunksOf {
     }
 }
 
+/// The distinct chunks of each of several reads, in the order of their first sequences, given the chunk of each sequence.
+///
+/// `bounds` has the first sequence of each read and, last, the number of sequences. `None` if a range does not exist.
+pub fn chunks_of_reads(chunk_of: &[u32], bounds: &[usize]) -> Option<Vec<Vec<u32>>> {
+    let mut latest: FxHashMap<u32, usize> = FxHashMap::default();
+    let mut reads = Vec::new();
+    memory::reserve(&mut reads, bounds.len());
+    for (read, pair) in bounds.windows(2).enumerate() {
+        let (mut chunks, mut last) = (Vec::new(), None);
+        for &chunk in chunk_of.get(pair[0]..pair[1])? {
+            if last != Some(chunk) && latest.insert(chunk, read) != Some(read) {
+                memory::push(&mut chunks, chunk);
+            }
+            last = Some(chunk);
+        }
+        reads.push(chunks);
+    }
+    Some(reads)
+}
+
 /// Find the chunks of sequences or, with `partners`, of the partner of each sequence.
 ///
 /// `chunk_starts` ascends from 0. `None` if a sequence does not exist.
@@ -137,6 +157,14 @@ impl FrameFinder {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn each_read_lists_its_chunks_once() {
+        let chunk_of = [0, 0, 1, 0, 2, 2, 1];
+        assert_eq!(chunks_of_reads(&chunk_of, &[0, 4, 4, 7]), Some(vec![vec![0, 1], vec![], vec![2, 1]]));
+        assert_eq!(chunks_of_reads(&chunk_of, &[3, 8]), None);
+        assert_eq!(chunks_of_reads(&chunk_of, &[4, 3]), None);
+    }
 
     #[test]
     fn chunks_stand_in_the_order_in_which_they_come_first() {

@@ -144,6 +144,14 @@ pub(crate) fn find_chunks<'py>(
     Ok(ChunkRefs::of(py, found))
 }
 
+/// The distinct chunks of each read, as positions in `ChunkRefs.chunk_ids`, given `ChunkRefs.chunk_indices`. `bounds`: the
+/// first sequence of each read and, last, the number of sequences.
+#[pyfunction]
+pub(crate) fn chunks_of_reads(chunk_indices: PyReadonlyArray1<'_, u32>, bounds: Vec<usize>) -> PyResult<Vec<Vec<u32>>> {
+    let chunk_indices = chunk_indices.as_slice()?;
+    attached(|| find::chunks_of_reads(chunk_indices, &bounds))?.ok_or_else(not_there)
+}
+
 /// Number of frames from which on releasing the interpreter's lock is worth the cost of acquiring it again.
 const WORTH_UNLOCKING: usize = 1 << 15;
 

@@ -81,8 +81,8 @@ mod _core {
 
     #[pymodule_export]
     use super::htk::{
-        ChunkRefs, FileBytes, FrameFinder, HTKList, HTKListError, MLFLabels, find_chunks, first_same, frames_chunk,
-        htk_chunk_starts, htk_scan_list, mlf_names, mlf_scan, mlf_scan_binary, rolling_order, runs_chunk,
+        ChunkRefs, FileBytes, FrameFinder, HTKList, HTKListError, MLFLabels, chunks_of_reads, find_chunks, first_same,
+        frames_chunk, htk_chunk_starts, htk_scan_list, mlf_names, mlf_scan, mlf_scan_binary, rolling_order, runs_chunk,
     };
 
     #[pymodule_export]

@@ -548,7 +548,7 @@ class ChunkStore:
             ]
         if error is None or num_sound == len(bounds) - 2:
             for chunks, own in zip(self._chunks, refs, strict=True):
-                last = own.chunk_ids if len(bounds) == 2 else own.chunks_of(bounds[-2], bounds[-1])
+                last = own.chunk_ids if len(bounds) == 2 else own.chunks_of_reads(bounds[-2:])[0]
                 chunks.release_others(last, is_last=True)
         return Taken(
             [
@@ -564,9 +564,8 @@ class ChunkStore:
         taken: list[dict[int, _core.Chunk]] = [{} for _ in refs]
         error: BaseException | None = None
         num_sound = 0
-        for first, last in itertools.pairwise(bounds):
+        for needed in zip(*(own_refs.chunks_of_reads(bounds) for own_refs in refs), strict=True):
             is_last = num_sound == len(bounds) - 2
-            needed = [own_refs.chunks_of(first, last) for own_refs in refs]
             try:
                 for chunks, chunk_ids, own_chunks in zip(self._chunks, needed, taken, strict=True):
                     for chunk_id in chunk_ids:

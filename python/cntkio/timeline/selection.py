@@ -8,7 +8,7 @@ that follow.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -91,10 +91,14 @@ class ChunkRefs(NamedTuple):
         chunk_indices = np.argsort(order)[sorted_indices].astype(np.uint32)
         return cls(chunk_ids[order].tolist(), firsts[order].tolist(), chunk_indices, indices_in_chunk.astype(np.uint32))
 
-    def chunks_of(self, first: int, last: int) -> list[int]:
-        """Return the chunks of the sequences from `first` to before `last`, in the order of their first sequence."""
-        chunk_indices, firsts = np.unique(self.chunk_indices[first:last], return_index=True)
-        return [self.chunk_ids[index] for index in chunk_indices[np.argsort(firsts)].tolist()]
+    def chunks_of_reads(self, bounds: Sequence[int]) -> list[list[int]]:
+        """Return the chunks of each of several reads, in the order of their first sequence.
+
+        Args:
+            bounds: First sequence of each read and, last, the number of sequences.
+        """
+        reads = _core.chunks_of_reads(self.chunk_indices, list(bounds))
+        return [[self.chunk_ids[index] for index in chunk_indices] for chunk_indices in reads]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
