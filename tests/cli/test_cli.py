@@ -332,7 +332,7 @@ def test_help_fits_a_terminal_of_80_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    for verb in ("", *parser().verbs()):
+    for verb in ("", *parser().verbs):
         with pytest.raises(SystemExit):
             main([*([verb] if verb else []), "--help"])
         text, _, examples = capsys.readouterr().out.partition("examples:\n")

@@ -141,7 +141,7 @@ def test_old_names_work_and_say_the_new_names(capsys: pytest.CaptureFixture[str]
 
 def test_the_help_of_a_verb_fits_a_screen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    for verb in parser().verbs():
+    for verb in parser().verbs:
         with pytest.raises(SystemExit):
             main([verb, "--help"])
         assert len(capsys.readouterr().out.splitlines()) <= 40, verb

@@ -161,7 +161,7 @@ def test_every_verb_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
         "vocab": ["x"],
     }
     files = {"config": ["a.cntk"], "completion": ["zsh"], "rule": ["bad-number"]}
-    for verb in parser().verbs():
+    for verb in parser().verbs:
         assert main([verb, "--json", *files.get(verb, ["a.ctf"]), *extra.get(verb, [])]) == 0
         assert all(json.loads(line) for line in capsys.readouterr().out.splitlines()), verb
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -117,7 +118,7 @@ def _verb(
                 ),
             )
             added.set_defaults(verb=run)
-            _add_output_options(added.add_common)
+            _add_output_options(partial(added.add_argument, is_common=True))
             add(added)
 
         _VERBS[name] = add_to
@@ -170,8 +171,7 @@ def _add_check(added: Parser) -> None:
     option("--output-format", choices=OUTPUT_FORMATS, default="full", help="form of the report (full)")
     option("--statistics", action="store_true", help="print how many findings each rule has, not the findings")
     option("--max-findings", type=_positive, default=100, help="number of findings to print (100); all are counted")
-    option("--ignore", metavar="CODE,...", action="append", help="rules to leave out; may be repeated")
-    added.suggest("ignore", RULES)
+    option("--ignore", metavar="CODE,...", action="append", suggested=RULES, help="rules to leave out; may be repeated")
     option("--exit-zero", action="store_true", help="exit with 0 even if there are findings")
     option(
         "--join", action="store_true", help="the corpora belong together: find what a source that joins them leaves out"
@@ -222,8 +222,7 @@ def _add_convert(added: Parser) -> None:
     option(
         "--layout", metavar="NAME", choices=("2.x", "documented"), default="2.x", help="cbf: 2.x or documented (2.x)"
     )
-    _add_reading_options(added.add_common, "--chunk_size")
-    _add_remote_options(added.add_common)
+    _add_corpus_options(added, "--chunk_size")
     added.set_defaults(script=None)
 
 
@@ -326,8 +325,8 @@ def _add_bench(added: Parser) -> None:
 
 @_verb(rule, "explain a rule of check", "cntkio rule bad-number", "cntkio rule", words="[CODE]")
 def _add_rule(added: Parser) -> None:
-    added.add_argument("code", metavar="CODE", nargs="?", help="the code of the rule; by default all codes are listed")
-    added.suggest("code", RULES)
+    meaning = "the code of the rule; by default all codes are listed"
+    added.add_argument("code", metavar="CODE", nargs="?", suggested=RULES, help=meaning)
 
 
 @_verb(
@@ -340,7 +339,7 @@ def _add_rule(added: Parser) -> None:
 )
 def _add_vocab(added: Parser) -> None:
     added.add_argument("file", type=Path, help="a text")
-    _add_remote_options(added.add_common)
+    _add_remote_options(partial(added.add_argument, is_common=True))
     added.add_argument(
         "name",
         metavar="STREAM",
@@ -382,9 +381,10 @@ def _add_corpora(parser: Parser) -> None:
     _add_corpus_options(parser)
 
 
-def _add_corpus_options(parser: Parser) -> None:
-    _add_reading_options(parser.add_common)
-    _add_remote_options(parser.add_common)
+def _add_corpus_options(parser: Parser, *chunk_size: str) -> None:
+    option = partial(parser.add_argument, is_common=True)
+    _add_reading_options(option, *chunk_size)
+    _add_remote_options(option)
 
 
 def _add_reading_options(option: Callable[..., Any], *chunk_size: str) -> None:

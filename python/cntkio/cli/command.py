@@ -55,7 +55,7 @@ def _run(words: list[str]) -> int:
             with _reading_stores(options):
                 status: int = options.verb(options)
             sys.stdout.flush()
-        except ConfigError as error:
+        except (ConfigError, ModuleNotFoundError) as error:  # an optional package may be missing
             complain(error)
             return BAD_CALL
         except CntkIoError as error:
@@ -67,9 +67,6 @@ def _run(words: list[str]) -> int:
             return FINE
         except OSError as error:
             complain(f"{error.filename}: {error.strerror}" if error.filename else error)
-            return BAD_CALL
-        except ModuleNotFoundError as error:  # an optional package
-            complain(error)
             return BAD_CALL
         except MemoryError as error:
             complain(f"out of memory: {error}" if str(error) else "out of memory")

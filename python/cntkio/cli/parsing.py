@@ -36,31 +36,54 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 class Parser(ArgumentParser):
-    """A parser that can list its arguments and its verbs."""
+    """A parser that can list its arguments and its verbs.
+
+    Attributes:
+        arguments: The arguments, in order, except for verbs and `--help`.
+        verbs: The parser of each verb, by name.
+    """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        self._added: list[tuple[argparse.Action, str, bool]] = []
-        self._suggested: dict[str, tuple[str, ...]] = {}
-        self._verbs: Mapping[str, Parser] = {}
+        self.arguments: list[Argument] = []
+        self.verbs: Mapping[str, Parser] = {}
         self._is_parsing = False
         super().__init__(*arguments, **{"formatter_class": HelpFormatter, **keywords})
 
-    def add_argument(self, *names: Any, **keywords: Any) -> argparse.Action:
-        """Add an argument, as `ArgumentParser` does. A value that is a path is a FILE, any other value an N."""
+    def add_argument(
+        self, *names: Any, suggested: Iterable[str] = (), is_common: bool = False, **keywords: Any
+    ) -> argparse.Action:
+        """Add an argument, as `ArgumentParser` does. A value that is a path is a FILE, any other value an N.
+
+        Args:
+            names: Its options, or its name.
+            suggested: Values that shells complete, if it may have other values, too.
+            is_common: Whether several verbs have the argument, and the help of the verb therefore leaves it out.
+            keywords: As for `ArgumentParser`.
+        """
         if "type" in keywords:
             keywords.setdefault("metavar", "FILE" if keywords["type"] is Path else "N")
+        meaning = keywords.get("help", "")
+        if is_common:
+            keywords["help"] = argparse.SUPPRESS
         added = super().add_argument(*names, **keywords)
-        self._added.append((added, keywords.get("help", ""), False))
+        choices = tuple(map(str, added.choices or suggested))
+        if added.dest != "help":
+            self.arguments.append(
+                Argument(
+                    tuple(added.option_strings),
+                    "" if added.nargs == 0 else str(added.metavar or "{" + ",".join(choices) + "}"),
+                    meaning,
+                    choices,
+                    is_repeated=added.nargs in ("*", "+"),
+                    is_optional=added.nargs in ("*", "?"),
+                    is_common=is_common,
+                )
+            )
         return added
-
-    def add_common(self, *names: Any, **keywords: Any) -> None:
-        """Add an argument that several verbs have, and that the help of the verb therefore leaves out."""
-        added = self.add_argument(*names, **{**keywords, "help": argparse.SUPPRESS})
-        self._added[-1] = (added, keywords["help"], True)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse arguments. Options may appear anywhere between the words of a verb."""
-        if self._verbs or self._is_parsing:
+        if self.verbs or self._is_parsing:
             return super().parse_known_args(args, namespace)
         self._is_parsing = True
         try:
@@ -68,7 +91,7 @@ class Parser(ArgumentParser):
         finally:
             self._is_parsing = False
         if unknown:
-            known = [option for argument in self.arguments() for option in argument.options]
+            known = [option for argument in self.arguments for option in argument.options]
             self.error(f"unrecognized arguments: {' '.join(unknown)}{did_you_mean(unknown[0], known)}")
         return parsed, unknown
 
@@ -78,44 +101,15 @@ class Parser(ArgumentParser):
         Raises:
             SystemExit: With 2.
         """
-        if match := re.match(r"argument (?:VERB|CONVERTER): invalid choice: '(.*?)'", message):
-            message = f"there is no {match[1]!r}{there_are(match[1], self._verbs)}"
+        if match := re.match(r"argument VERB: invalid choice: '(.*?)'", message):
+            message = f"there is no {match[1]!r}{there_are(match[1], self.verbs)}"
         self.exit(2, f"{self.prog}: error: {message}\nsee {self.prog} --help\n")
-
-    def suggest(self, dest: str, values: Iterable[str]) -> None:
-        """Let shells complete these values of an argument, which may have other values, too."""
-        self._suggested[dest] = tuple(values)
 
     def add_subparsers(self, **keywords: Any) -> Any:
         """Add verbs, as `ArgumentParser` does."""
         added = super().add_subparsers(**keywords)
-        self._verbs = added.choices
+        self.verbs = added.choices
         return added
-
-    def arguments(self) -> Iterator[Argument]:
-        """Yield the arguments, in order, except for verbs and `--help`."""
-        for action, help_text, is_common in self._added:
-            if action.dest == "help":
-                continue
-            takes_value = action.nargs != 0
-            metavar = action.metavar or ("{" + ",".join(map(str, action.choices or ())) + "}")
-            yield Argument(
-                tuple(action.option_strings),
-                str(metavar) if takes_value else "",
-                help_text,
-                tuple(map(str, action.choices or self._suggested.get(action.dest, ()))),
-                is_repeated=action.nargs in ("*", "+"),
-                is_optional=action.nargs in ("*", "?"),
-                is_common=is_common,
-            )
-
-    def verbs(self) -> dict[str, Parser]:
-        """Return the parser of each verb, by name; aliases are left out."""
-        found: dict[str, Parser] = {}
-        for name, verb in self._verbs.items():
-            if verb not in found.values():
-                found[name] = verb
-        return found
 
 
 class Argument(NamedTuple):
@@ -154,7 +148,7 @@ def completion(options: Namespace) -> int:
 
 
 def _bash(whole: Parser) -> Iterator[str]:
-    verbs = whole.verbs()
+    verbs = whole.verbs
     yield "# Completion of cntkio for bash."
     yield "_cntkio() {"
     yield '    local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" words=""'
@@ -162,13 +156,13 @@ def _bash(whole: Parser) -> Iterator[str]:
     yield f'        words="{" ".join(verbs)} --help --version"'
     yield '    else case "${COMP_WORDS[1]}" in'
     for name, verb in verbs.items():
-        words = " ".join(option for argument in verb.arguments() for option in argument.options)
-        choices = " ".join(word for argument in verb.arguments() if not argument.options for word in argument.choices)
+        words = " ".join(option for argument in verb.arguments for option in argument.options)
+        choices = " ".join(word for argument in verb.arguments if not argument.options for word in argument.choices)
         yield f'        {name}) words="{" ".join(filter(None, (words, choices, "--help")))}" ;;'
     yield "    esac; fi"
     yield '    case "${COMP_WORDS[1]} $previous" in'
     for name, verb in verbs.items():
-        for argument in verb.arguments():
+        for argument in verb.arguments:
             for option in argument.options if argument.choices else ():
                 yield f'        "{name} {option}") words="{" ".join(argument.choices)}" ;;'
     yield "    esac"
@@ -178,7 +172,7 @@ def _bash(whole: Parser) -> Iterator[str]:
 
 
 def _zsh(whole: Parser) -> Iterator[str]:
-    verbs = whole.verbs()
+    verbs = whole.verbs
     yield "#compdef cntkio"
     yield "local -a verbs"
     yield f"verbs=({' '.join(shlex.quote(f'{name}:{_summary(verb)}') for name, verb in verbs.items())})"
@@ -188,7 +182,7 @@ def _zsh(whole: Parser) -> Iterator[str]:
     yield "case $verb in"
     for name, verb in verbs.items():
         specifications = []
-        for argument in verb.arguments():
+        for argument in verb.arguments:
             values = f"({' '.join(argument.choices)})" if argument.choices else "_files"
             value = f":{_plain(argument.metavar)}:{values}" if argument.metavar else ""
             for option in argument.options:
@@ -201,12 +195,12 @@ def _zsh(whole: Parser) -> Iterator[str]:
 
 
 def _fish(whole: Parser) -> Iterator[str]:
-    verbs = whole.verbs()
+    verbs = whole.verbs
     yield "# Completion of cntkio for fish."
     for name, verb in verbs.items():
         yield f"complete -c cntkio -n __fish_use_subcommand -f -a {name} -d {shlex.quote(_summary(verb))}"
     for name, verb in verbs.items():
-        for argument in verb.arguments():
+        for argument in verb.arguments:
             names = " ".join(
                 f"-l {option[2:]}" if option.startswith("--") else f"-{'s' if len(option) == 2 else 'o'} {option[1:]}"
                 for option in argument.options
@@ -239,15 +233,15 @@ The program `cntkio completion markdown` makes this page from the parser. [The c
 
 def _markdown(whole: Parser) -> Iterator[str]:
     yield _HEAD
-    verbs = whole.verbs()
-    common = {argument: None for verb in verbs.values() for argument in verb.arguments() if argument.is_common}
+    verbs = whole.verbs
+    common = {argument: None for verb in verbs.values() for argument in verb.arguments if argument.is_common}
     yield "## Options of corpora\n"
     yield "Every verb that reads corpora has these options; all verbs have `--json` and `--quiet`.\n"
     yield from _table(common)
     for name, verb in verbs.items():
         yield f"\n\n## cntkio {name}\n"
         yield f"{verb.description}\n"
-        own = [argument for argument in verb.arguments() if not argument.is_common]
+        own = [argument for argument in verb.arguments if not argument.is_common]
         yield "```text"
         yield " ".join([f"cntkio {name}", *(_usage(argument) for argument in own if not argument.options), "[options]"])
         yield "```\n"

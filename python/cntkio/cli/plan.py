@@ -15,7 +15,7 @@ from cntkio.corpora import Described
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
 from cntkio.source import ExplainedStep, MinibatchSource, SourcePlan, sweeps_of
-from cntkio.survey.orders import OrderFigures, order_figures
+from cntkio.survey.figures import OrderFigures, order_figures
 from cntkio.survey.pictures import histogram_line, number, order_drawing, order_page
 from cntkio.timeline import INFINITELY_REPEAT, BalancedPartition, GlobalPartition, Partition
 

@@ -380,9 +380,7 @@ def described(
     Args:
         options: The arguments of the command.
         file: The file.
-        max_errors: See `cntkio.corpora.Reading`.
-        chunk_size_in_bytes: See `cntkio.corpora.Reading`.
-        cache_index: See `cntkio.corpora.Reading`.
+        max_errors: As `chunk_size_in_bytes` and `cache_index`, see `cntkio.corpora.Reading`.
         guesses_streams: Whether to guess the streams of a text from its first lines, because no value is read.
 
     Raises:

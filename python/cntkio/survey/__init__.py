@@ -6,7 +6,7 @@
                                                └──> checks     findings, each with its rule and its places
 
     blocks      the chunks of a corpus as arrays
-    figures     counts, ranges, quantiles, histograms, padding
+    figures     counts, ranges, quantiles, histograms, padding; steps, padding and shuffling of an order
     pictures    figures as block characters, and as a page of HTML
     checks      the check of files and deserializers: errors, warnings, and what a source leaves out
     contents    the rules over values, indices, lengths, ids and equal sequences

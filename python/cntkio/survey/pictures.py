@@ -15,8 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import printable
-from cntkio.survey.figures import QUANTILES, Buckets, Figures, Histogram, Padding, StreamFigures
-from cntkio.survey.orders import OrderFigures
+from cntkio.survey.figures import (
+    QUANTILES,
+    Buckets,
+    Figures,
+    Histogram,
+    OrderFigures,
+    Padding,
+    StreamFigures,
+)
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _WIDTH, _HEIGHT = 480, 120
