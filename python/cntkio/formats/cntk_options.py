@@ -231,7 +231,6 @@ class CntkOptions:
         return f"{type(self).__name__}({', '.join(arguments)})"
 
     def _repr_html_(self) -> str:
-        """Show the files, and a row for each stream."""
         kind = type(self).__name__
         return described_streams(kind if self.label == kind else f"{kind}: {self.label}", self["input"]).html()
 

@@ -472,7 +472,6 @@ class FileCorpus(Corpus):
         return file
 
     def _close_others(self) -> None:
-        """Close the least recently used files until few are open."""
         if len(self._files) <= MOST_OPEN:
             return
         with self._lock.inner:

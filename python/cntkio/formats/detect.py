@@ -384,7 +384,6 @@ def _form_of(begin: Beginning, suffix: str, text: str) -> str | None:
 
 
 def _form(head: bytes, size: int, suffix: str) -> str | None:
-    """Return the form of a file, or None if nothing shows it."""
     form = next((kind.form for kind in KINDS.values() if kind.magic and head.startswith(kind.magic)), None)
     if form == "arrow stream" and not 0 < int.from_bytes(head[4:8], "little") < _MOST_ARROW_METADATA:
         form = None  # after the mark, a message of Arrow has the size of its metadata

@@ -124,7 +124,6 @@ class RemoteInput:
         return size
 
     def _fetch_into(self, buffer: Bytes, begin: int) -> None:
-        """Fill a buffer, and keep the samples that it contains."""
         self._reader.read_into(buffer, begin)
         for offset, sample in list(self._samples.items()):
             if sample is None and begin <= offset and offset + SAMPLE_SIZE <= begin + len(buffer):

@@ -480,7 +480,6 @@ def _are_within(values: npt.NDArray[Any], bits: int) -> bool:
 
 
 def _is_rounded(values: npt.NDArray[Any], bits: int) -> npt.NDArray[np.bool_]:
-    """Return which whole numbers have more significant bits than a precision."""
     magnitudes = values.astype(np.uint64)
     magnitudes[values < 0] = ~magnitudes[values < 0] + np.uint64(1)
     lowest_bits = np.maximum(magnitudes & (~magnitudes + np.uint64(1)), np.uint64(1))
