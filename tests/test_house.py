@@ -74,9 +74,9 @@ USED_BY_ONE = {
     "io", "transforms",  # names of CNTK
 }  # fmt: skip
 CEILINGS = {
-    "arrow": 2050, "cli": 3100, "config": 3450, "convert": 2950, "corpora": 750, "formats": 6450, "formats.cbf": 1070,
-    "formats.ctf": 2230, "formats.htk": 1650, "formats.kaldi": 1050, "formats.mlf": 1130, "htkmlf_reader": 660,
-    "minibatch": 750, "mixture": 1050, "source": 3950, "survey": 2750, "timeline": 4300, "torch": 2050,
+    "arrow": 2050, "cli": 3100, "config": 3450, "convert": 2950, "corpora": 750, "formats": 6500, "formats.cbf": 1100,
+    "formats.ctf": 2260, "formats.htk": 1680, "formats.kaldi": 1050, "formats.mlf": 1150, "htkmlf_reader": 660,
+    "minibatch": 750, "mixture": 1050, "source": 3980, "survey": 2750, "timeline": 4320, "torch": 2050,
 }  # fmt: skip
 """Most lines of a room; 500 for a room that is not listed."""
 PRIVATE_NAMES_IN_TESTS: set[str] = set()
