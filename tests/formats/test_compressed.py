@@ -24,7 +24,6 @@ from cntkio import (
     Remote,
     StreamDef,
     StreamDefs,
-    _core,
 )
 from cntkio.arguments import COMMAND, CONFIGURATION, PYTHON, Wording, advising
 from cntkio.cli.command import main
@@ -311,19 +310,12 @@ def test_a_search_of_a_large_text_takes_little_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_a_compressed_file_counts_with_the_size_of_its_text(
-    corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_size_of_a_compressed_text_is_unknown_before_it_is_opened(corpus: tuple[Path, bytes]) -> None:
     path, text = corpus
     plain, missing = path.with_name("b.ctf"), path.with_name("c.ctf")
     plain.write_bytes(text)
     path.write_bytes(gzip.compress(text))
     assert text_sizes([str(path), str(plain), str(missing)]) == [0, len(text), 0]
-    limits: list[int] = []
-    monkeypatch.setattr(_core, "Spare", lambda limit, make=_core.Spare: (limits.append(limit), make(limit))[1])
-    for file in (path, plain):
-        CTFDeserializer(file, STREAMS, chunk_size_in_bytes=2 * len(text)).open().close()
-    assert limits == [4 * len(text), 2 * len(text)]
 
 
 def test_several_threads_read_a_large_frame(corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,9 @@ class ArrowDeserializer:
 
     Example:
         >>> import pathlib, tempfile
+        >>> import pyarrow as pa
         >>> from cntkio import MinibatchSource
+        >>> from pyarrow import parquet
         >>> path = pathlib.Path(tempfile.mkdtemp(), "a.parquet")
         >>> parquet.write_table(pa.table({"key": [7, 9], "tokens": [[1, 2**53 + 1], [3]]}), path)
         >>> with MinibatchSource(ArrowDeserializer(path), randomize=False, max_sweeps=1) as source:
