@@ -6,8 +6,10 @@ BENCH ?=
 FUZZ_SECONDS ?= 60
 # Folder or file below tests/ for `make quick`.
 FOLDER ?= formats
+# Cargo would take the 2 jobs of `make -j2` for the number of cores.
+CARGO := env -u MAKEFLAGS -u MFLAGS cargo
 # Checks the fuzz targets without the C++ library that they need at run time.
-FUZZ_CHECK := CUSTOM_LIBFUZZER_PATH=/none/libfuzzer.a cargo
+FUZZ_CHECK := CUSTOM_LIBFUZZER_PATH=/none/libfuzzer.a $(CARGO)
 RUST := Cargo.toml $(wildcard Cargo.lock) $(shell find crates -name '*.rs' -o -name Cargo.toml | grep -v /target/)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Install the toolchain of rust-toolchain.toml if rustup does not install it by itself.
@@ -69,7 +71,7 @@ demo: build ## inspect the examples, and train a classifier on them
 CHECKED := target/checked/python
 IS_MACOS = $(findstring darwin,$(HOST))
 checked: | $(BIN)/python
-	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo rustc -q --profile checked -p cntkio-python \
+	PYO3_PYTHON=$(CURDIR)/$(BIN)/python $(CARGO) rustc -q --profile checked -p cntkio-python \
 		$(if $(IS_MACOS),-- -C link-arg=-undefined -C link-arg=dynamic_lookup)
 	rm -rf $(CHECKED) && mkdir -p $(CHECKED)/cntkio && ln -s $(CURDIR)/python/cntkio/* $(CHECKED)/cntkio/
 	rm -f $(CHECKED)/cntkio/_core.abi3.so $(CHECKED)/cntkio/__pycache__
@@ -89,7 +91,7 @@ SMOKE = $(PYTEST) tests/conformance tests/formats/test_kernels.py \
 	&& $(PYTEST) $(addprefix tests/adapters/test_,torch_recorded_states.py jax.py damaged_tables.py)
 
 rust-tests: checked
-	cargo test -q --profile checked --workspace
+	$(CARGO) test -q --profile checked --workspace
 
 # The release build passes a few tests, and a build with all assertions the others. The Rust tests are compiled and run while
 # pip installs what the Python tests need.
@@ -121,7 +123,7 @@ quick: rust-tests $(VENV)/.test-tools ## run the Rust tests, and the tests below
 lint:
 	cargo fmt --all --check
 	cargo fmt --manifest-path crates/fuzz/Cargo.toml --check
-	cargo clippy -q --workspace --all-targets -- -D warnings
+	$(CARGO) clippy -q --workspace --all-targets -- -D warnings
 	$(FUZZ_CHECK) clippy -q --manifest-path crates/fuzz/Cargo.toml --all-targets -- -D warnings
 
 check: build lint $(VENV)/.check-tools ## run rustfmt, clippy, ruff, mypy, and the tests of stubs, types and structure
