@@ -106,4 +106,7 @@ def test_random_tables_have_the_values_of_a_slow_reader(
         assert found.values.dtype == dtype
         array = found.asarray()
         for index, samples in enumerate(of_rows):
-            assert array[index, : len(samples)].tobytes() == np.array(samples, dtype).tobytes()
+            dense = np.array(samples, dtype)
+            if kind.startswith("entries"):
+                dense += 0  # a dense array sums the values of an index, and 0 + -0 is 0
+            assert array[index, : len(samples)].tobytes() == dense.tobytes()

@@ -9,7 +9,7 @@ import pytest
 from cntkio import ConfigError, CorpusError, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
 from cntkio.cli import main
 from cntkio.convert import corpus_of, joined, pieces_of, write_file
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.rounds import rounds
 
@@ -40,6 +40,7 @@ def values_of(path: Path) -> Any:
     | st.fixed_dictionaries({"max_file_size": st.integers(1, 400)}),
     chunk_size=st.integers(20, 500),
 )  # fmt: skip
+@example(lengths=[1, 1], extension="ctf", files={"max_file_size": 1}, chunk_size=20)
 def test_several_files_hold_the_sequences_of_one(
     folder: Path, lengths: list[int], extension: str, files: Any, chunk_size: int
 ) -> None:

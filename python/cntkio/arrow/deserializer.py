@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -130,9 +130,9 @@ class ArrowDeserializer:
         Raises:
             OSError, FormatError, ConfigError: The file cannot be read, or does not fit the options.
         """
-        with closing(TableFile(self._paths()[0], self.remote)) as file:
+        with closing(TableFile(self._paths()[0], self.remote)) as file, _named(file):
             schema = file.rows.schema
-            key = _key_of(file, self.key)
+            key = key_of(schema, self.key)
             return key is not None and has_text_keys(schema.field(key))
 
     def parts(self) -> Sequence[Deserializer]:
@@ -156,7 +156,8 @@ class ArrowDeserializer:
         for path in paths:
             with closing(TableFile(path, self.remote)) as file:
                 schema = file.rows.schema
-                asked = columns_of_categories(schema, (*(self.one_hot or {}), _key_of(file, self.key)))
+                with _named(file):
+                    asked = columns_of_categories(schema, (*(self.one_hot or {}), key_of(schema, self.key)))
                 names = [name for name in asked if self.columns is None or name in self.columns]
                 if not names:
                     break
@@ -203,12 +204,15 @@ def _files_of(
     return list(data.files), remote if is_local else Remote(store=system)
 
 
-def _key_of(file: TableFile, key: str | None) -> str | None:
-    """Return the column of keys of a file; None: there is none."""
+@contextmanager
+def _named(file: TableFile) -> Iterator[None]:
+    """Let errors about the columns of a file begin with its name."""
     try:
-        return key_of(file.rows.schema, key)
+        yield
     except FormatError as error:
         raise FormatError(str(error), path=file.path) from None
+    except ConfigError as error:
+        raise type(error)(f"{file.path}: {error}", key=error.key) from None
 
 
 class _Layout(NamedTuple):
@@ -253,23 +257,19 @@ class _ArrowFormat(Format):
     def rows(self, file: TableFile) -> Rows:
         """Return the columns of a file that are read."""
         options, schema = self._options, file.rows.schema
-        key = _key_of(file, options.key)
-        try:
+        with _named(file):
+            key = key_of(schema, options.key)
             if options.columns is not None:
                 for name in options.columns:
                     if name not in schema.names:
-                        raise ConfigError(
-                            f"{file.path}: no column {name!r}{there_are(name, schema.names)}", key="columns"
-                        )
+                        raise ConfigError(f"no column {name!r}{there_are(name, schema.names)}", key="columns")
                 asked = [*options.columns, *([] if key is None or key in options.columns else [key])]
                 schema = pa.schema([schema.field(name) for name in asked], schema.metadata)
             rows = rows_of(schema, key, options.shapes, self._classes, options.ids)
-        except FormatError as error:
-            raise FormatError(str(error), path=file.path) from None
-        names = [info.name for info in rows.streams]
-        if options.defines_mb_size not in (None, *names):
-            what = f"no stream {options.defines_mb_size!r}{there_are(str(options.defines_mb_size), names)}"
-            raise ConfigError(what, key="defines_mb_size")
+            names = [info.name for info in rows.streams]
+            if options.defines_mb_size not in (None, *names):
+                what = f"no stream {options.defines_mb_size!r}{there_are(str(options.defines_mb_size), names)}"
+                raise ConfigError(what, key="defines_mb_size")
         return rows._replace(columns=[self._in_own_type(schema, column) for column in rows.columns])
 
     def _in_own_type(self, schema: pa.Schema, column: StreamColumn) -> StreamColumn:

@@ -131,7 +131,7 @@ def _numbered(corpus: Pieces, option: str, amount: int, progress: Progress | Non
                 until = min(-(-(number + 1) * corpus.num_sequences // amount) - first, count)
             else:
                 until = int(np.searchsorted(ends, before + amount - num_bytes, side="right"))
-                if until == at and num_bytes:
+                if until <= at and num_bytes:
                     number, num_bytes = number + 1, 0
                     continue
                 until = max(until, at + 1)
