@@ -300,7 +300,7 @@ def ctf_are_nothing(
 
 @final
 class CTFBegun:
-    """The chunks that begin in a part of a text, and the ends of those that end in it."""
+    """The chunks that begin in a part of a text, and the ends of the chunks that end in it."""
 
     @property
     def firsts(self) -> npt.NDArray[np.int64]: ...

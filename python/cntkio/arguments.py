@@ -205,7 +205,7 @@ def _is_whole(value: Any) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------------------
-# Options as the caller writes them, and names that are near to unknown ones.
+# Options as the caller writes them, and the known names that are near to an unknown name.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -176,7 +176,7 @@ pub(crate) type RaggedArrays<'py> =
 /// sequence's length.
 type SpreadArrays<'py> = (Vec<Bound<'py, PyAny>>, Option<(usize, usize, usize)>);
 
-/// Where sequences are in some chunks, from the attributes of an object.
+/// The places of sequences in some chunks, from the attributes of an object.
 #[derive(FromPyObject)]
 pub(crate) struct Refs<'py> {
     chunk_indices: PyReadonlyArray1<'py, u32>,

@@ -171,7 +171,7 @@ struct StreamSchema {
     number: Number,
 }
 
-/// What the parser notes for observers, from the attributes of an object.
+/// The choice of what the parser notes for observers, from the attributes of an object.
 #[derive(FromPyObject, Default)]
 struct Notes {
     /// True if findings are kept that cost time.
@@ -420,7 +420,7 @@ pub(crate) struct ChunkPlaces<'py> {
     sizes: Option<PyReadonlyArray1<'py, u32>>,
 }
 
-/// How a chunk is parsed, from the attributes of an object.
+/// The rules for parsing a chunk, from the attributes of an object.
 #[derive(FromPyObject)]
 pub(crate) struct ParseRules {
     /// The most errors.

@@ -298,7 +298,7 @@ pub(crate) struct FrameArrays<'py> {
 }
 
 /// A chunk of frames in their encoding, with windows of `context` frames before and after each. The chunk takes the bytes,
-/// so those of `frames` are empty afterwards.
+/// so the bytes of `frames` are empty afterwards.
 #[pyfunction]
 pub(crate) fn frames_chunk(
     frames: FrameArrays<'_>,

@@ -263,7 +263,7 @@ class Pipeline:
 
     @property
     def counts(self) -> DeliveredCounts:
-        """How much was delivered."""
+        """Counts of the delivered minibatches."""
         return DeliveredCounts(self._num_minibatches, self._num_sweeps)
 
     # ----------------------------------------------------------------------------------------------- the caller

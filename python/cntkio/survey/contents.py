@@ -109,11 +109,11 @@ class _Exceptions:
 
 
 class Wanted(NamedTuple):
-    """What the core has to find out about a stream in a block.
+    """The figures of a stream that the core has to find in a block.
 
     Attributes:
         stream: Index of the stream.
-        constant: The first row, and the columns that have had its values so far; None: there is no row yet.
+        constant: The first row, and the columns that have had its values so far; None: no row was read yet.
         one_hot: Whether the samples may be one-hot.
         most_classes: Classes below this number are counted.
         beyond: The largest index so far.
@@ -443,7 +443,7 @@ class Sequences(NamedTuple):
         return Finding("equal-sequences", "", **corpus.place(index - first))
 
     def _judged(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the sequences among the given ones that are hardly equal by chance."""
+        """Return the given sequences whose equality can hardly be chance."""
         is_judged: npt.NDArray[np.bool_] = (self._bits(sequences).sum(1) >= _LEAST_BITS) & (self.hashes[sequences] != 0)
         return sequences[is_judged]
 

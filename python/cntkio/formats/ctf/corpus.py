@@ -248,7 +248,7 @@ class OpenText(OpenedFile):
 
 
 class ParseRules(NamedTuple):
-    """How a chunk is parsed.
+    """The rules for parsing a chunk.
 
     Attributes:
         budget: The most errors that are forgiven.

@@ -384,11 +384,11 @@ class StreamSchema(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """What the parser notes in addition to errors.
+    """The choice of what the parser notes in addition to errors.
 
     Attributes:
         keeps_findings: Whether it keeps findings that cost time.
-        unknown_names: Whether other names than those of the streams are worth a warning.
+        unknown_names: Whether a name that no stream has is worth a warning.
     """
 
     keeps_findings: bool = False
