@@ -41,6 +41,7 @@ def values_of(path: Path) -> Any:
     chunk_size=st.integers(20, 500),
 )  # fmt: skip
 @example(lengths=[1, 1], extension="ctf", files={"max_file_size": 1}, chunk_size=20)
+@example(lengths=[1, 1], extension="ctf", files={"num_files": 4}, chunk_size=20)
 def test_several_files_hold_the_sequences_of_one(
     folder: Path, lengths: list[int], extension: str, files: Any, chunk_size: int
 ) -> None:

@@ -120,6 +120,7 @@ def _numbered(corpus: Pieces, option: str, amount: int, progress: Progress | Non
         raise ConfigError(
             f"{corpus.name}: the number of sequences is known only after they were read; use max_file_size", key=option
         )
+    num_files = min(amount, corpus.num_sequences or amount)  # since no file is empty
     first = number = num_bytes = 0
     for piece in corpus.reported(progress):
         count = piece.chunk.num_sequences
@@ -127,8 +128,8 @@ def _numbered(corpus: Pieces, option: str, amount: int, progress: Progress | Non
         at = before = 0
         while at < count:
             if corpus.num_sequences is not None and option == "num_files":
-                number = (first + at) * amount // corpus.num_sequences
-                until = min(-(-(number + 1) * corpus.num_sequences // amount) - first, count)
+                number = (first + at) * num_files // corpus.num_sequences
+                until = min(-(-(number + 1) * corpus.num_sequences // num_files) - first, count)
             else:
                 until = int(np.searchsorted(ends, before + amount - num_bytes, side="right"))
                 if until <= at and num_bytes:
