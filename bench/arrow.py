@@ -52,8 +52,9 @@ def by_cntkio(path: Path, **window: int) -> Iterator[Arrays]:
     from cntkio.arrow import ArrowDeserializer
 
     with MinibatchSource(ArrowDeserializer(path), max_sweeps=1, **window) as source:
+        budget = Budget(sequences=BATCH)
         yield from _ready()
-        while (minibatch := source.read(Budget(sequences=BATCH))) is not None:
+        while (minibatch := source.read(budget)) is not None:
             tokens = minibatch["tokens"]
             yield tokens.values.reshape(-1), tokens.offsets, minibatch["label"].values.reshape(-1)
 

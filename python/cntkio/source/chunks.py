@@ -463,14 +463,12 @@ class ChunkStore:
             self._room_ahead *= 2
             self._num_ahead = min(2 * self._num_ahead, _MOST_CHUNKS_AHEAD)
         self._num_waits = num_waits
-        room, room_to_load = self._read_ahead_in_bytes, self._room_ahead
-        size = self._expected_bytes()
-        for table_chunk in itertools.islice(ahead, self._num_ahead):
-            room -= size
+        size, room_to_load = self._expected_bytes(), self._room_ahead
+        for table_chunk in itertools.islice(ahead, min(self._num_ahead, self._read_ahead_in_bytes // size)):
             if not self._is_in_memory(table_chunk):  # a chunk that was parsed with the index is in memory already
                 room_to_load -= size
-            if min(room, room_to_load) < 0:
-                return
+                if room_to_load < 0:
+                    return
             yield table_chunk
 
     def _is_in_memory(self, table_chunk: int) -> bool:
@@ -489,7 +487,7 @@ class ChunkStore:
             for chunks in self._chunks
             for loaded in list(chunks.in_memory.values())[-_NUM_RECENT:]
         ]
-        return max(1, sum(sizes) // len(sizes) * len(self._chunks)) if sizes else self._read_ahead_in_bytes // 4
+        return max(1, sum(sizes) // len(sizes) * len(self._chunks) if sizes else self._read_ahead_in_bytes // 4)
 
     def _chunks_of(self, table_chunk: int) -> list[list[int]]:
         """Return for each corpus the chunks, or pieces of chunks, that hold sequences of a chunk of the table."""
