@@ -28,9 +28,12 @@ test-arm: ## run the Rust tests in an emulator of 64-bit ARM; installs Debian's 
 		CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu" \
 		cargo test --release --target $(ARM) -p cntkio-simd -p cntkio-memory -p cntkio-compressed -p cntkio-core --tests
 
-# The pages of Ray, and the tests that need it.
-test-ray: build $(VENV)/.test-tools $(VENV)/.adapter-tools ## install Ray, and run the tests that need it
+$(VENV)/.ray-tools: pyproject.toml $(VENV)/.adapter-tools
 	$(INSTALL) --group ray
+	touch $@
+
+# The pages of Ray, and the tests that need it.
+test-ray: build $(VENV)/.ray-tools ## install Ray, and run the tests that need it
 	$(BIN)/python -m pytest tests/adapters/test_ray.py tests/adapters/test_ray_train.py
 	$(BIN)/python -m pytest $(THOROUGH) tests/test_documents.py tests/test_reference.py -k ray
 
