@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NoReturn
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,8 @@ DEFAULT_MAX_SEQUENCE_LENGTH = 65535
 """Default `max_sequence_length` of a `StreamDef`. CNTK 2.7 ignores it, so it is not a limit."""
 NUMBER_TYPES = tuple(map(np.dtype, ("float32", "float64", "int32", "int64")))
 """Types of values. The core knows them by their index."""
-_ALWAYS_IN_STREAMS = {"stream_alias", "is_sparse", "defines_mb_size", "max_sequence_length"}
-_SOMETIMES_IN_STREAMS = {"dim", "transforms", "context", "scp", "mlf", "broadcast"}
+_ARGUMENT_OF = {"stream_alias": "field", "dim": "shape"}
+"""Arguments of `StreamDef` whose names differ from CNTK's keys, by key. They come first in the text of a stream."""
 
 
 class Record(dict[str, Any]):
@@ -53,7 +53,7 @@ class Record(dict[str, Any]):
     def __missing__(self, name: object) -> Any:
         raise KeyError(f"no {name!r}{there_are(name, self)}")
 
-    def updated_with(self, **items: Any) -> Record:
+    def updated_with(self, **items: Any) -> Self:
         """Return a copy with items added or replaced."""
         return type(self)({**self, **items})
 
@@ -70,14 +70,12 @@ class Record(dict[str, Any]):
         return list(self)
 
     def __repr__(self) -> str:
-        """Return the call that makes this record: `StreamDef` if it has the keys of a stream."""
-        if _ALWAYS_IN_STREAMS <= self.keys() <= _ALWAYS_IN_STREAMS | _SOMETIMES_IN_STREAMS:
-            return stream_def_text(self)
+        """Return the call that makes this record."""
         return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in self.items())})"
 
 
 class StreamDefs(Record):
-    """The streams of a deserializer, by name.
+    """The streams of a deserializer, by name; mappings with keys or arguments of a `StreamDef` are converted to it.
 
     Example:
         >>> streams = StreamDefs(features=StreamDef(field="x", shape=784), labels=StreamDef(field="y", shape=10))
@@ -98,39 +96,25 @@ class StreamDefs(Record):
                     raise _not_streams(arguments[0] if arguments else dict(self))
                 expected = f"{name}=StreamDef(field=..., shape=...)"
                 raise ConfigError(f"stream {name!r} is {stream!r}; expected StreamDefs({expected})", key=name)
+            dict.__setitem__(self, name, StreamDef().updated_with(**stream))
 
     def __repr__(self) -> str:
-        streams = {name: stream_def_text(stream) for name, stream in self.items()}
-        if all(name.isidentifier() and name != "self" for name in streams):
-            return f"StreamDefs({', '.join(f'{name}={text}' for name, text in streams.items())})"
-        return "StreamDefs({" + ", ".join(f"{name!r}: {text}" for name, text in streams.items()) + "})"
+        return f"StreamDefs({', '.join(arguments_of(self))})"
 
     def _repr_html_(self) -> str:
         return described_streams(f"StreamDefs: {counted(len(self), 'stream')}", self).html()
 
 
+def arguments_of(streams: StreamDefs) -> list[str]:
+    """Return the texts of the arguments that make `StreamDefs`."""
+    if all(name.isidentifier() and name != "self" for name in streams):
+        return [f"{name}={stream!r}" for name, stream in streams.items()]
+    return [repr(dict(streams))]
+
+
 def described_streams(title: str, streams: Mapping[str, Any]) -> Description:
     """Return a table of the streams of a deserializer."""
-    return Description(title, ("stream", "definition"), [[name, stream_def_text(of)] for name, of in streams.items()])
-
-
-def stream_def_text(stream: Any) -> str:
-    """Return the call that makes a stream of a deserializer.
-
-    Example:
-        >>> stream_def_text(StreamDef(is_sparse=True, shape=3, field="x"))
-        "StreamDef(field='x', shape=3, is_sparse=True)"
-    """
-    if not isinstance(stream, Mapping):
-        return repr(stream)
-    names = {"stream_alias": "field", "dim": "shape"}  # first in the text
-    default = StreamDef()
-    arguments = [
-        f"{names.get(key, key)}={value!r}"
-        for key, value in sorted(stream.items(), key=lambda item: item[0] not in names)
-        if value != default.get(key) and not (key == "is_sparse" and "mlf" in stream)
-    ]
-    return f"StreamDef({', '.join(arguments)})"
+    return Description(title, ("stream", "definition"), [[name, repr(stream)] for name, stream in streams.items()])
 
 
 def _not_streams(found: Any) -> ConfigError:
@@ -139,19 +123,13 @@ def _not_streams(found: Any) -> ConfigError:
 
 
 @suggests_keywords
-def StreamDef(  # noqa: N802 - CNTK's name
-    field: str | None = None,
-    shape: int | tuple[int, ...] | None = None,
-    is_sparse: bool = False,
-    transforms: Any = None,
-    context: tuple[int, int] | None = None,
-    scp: Any = None,
-    mlf: Any = None,
-    broadcast: bool | None = None,
-    defines_mb_size: bool = False,
-    max_sequence_length: int = DEFAULT_MAX_SEQUENCE_LENGTH,
-) -> Record:
-    """Describe one stream of a deserializer.
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
+class StreamDef(Mapping[str, Any]):
+    """One stream of a deserializer: a mapping with CNTK's keys, which are attributes too.
+
+    The keys are ``stream_alias`` (the field), ``is_sparse``, ``defines_mb_size``, ``max_sequence_length`` and, where
+    given, ``dim`` (the shape), ``transforms``, ``context``, ``scp``, ``mlf`` and ``broadcast``. The attribute of a
+    missing key is None. A stream is equal to each mapping with the same items, and hashable if its values are.
 
     Args:
         field: Its name in the file (the alias).
@@ -165,34 +143,98 @@ def StreamDef(  # noqa: N802 - CNTK's name
         defines_mb_size: True if minibatch sizes count the samples of this stream.
         max_sequence_length: Longer utterances are left out (HTK features); it has no effect elsewhere.
 
-    Returns:
-        A record with the keys ``stream_alias``, ``is_sparse``, ``defines_mb_size``, ``max_sequence_length`` and,
-        where given, ``dim`` (the shape), ``transforms``, ``context``, ``scp``, ``mlf`` and ``broadcast``.
-
     Raises:
         ConfigError: `shape` is not a whole number or a tuple of whole numbers, or another argument has a wrong type.
 
     Example:
-        >>> StreamDef(field="x", shape=3).stream_alias
-        'x'
+        >>> stream = StreamDef(field="x", shape=3)
+        >>> stream.stream_alias, stream["dim"], stream.scp, "scp" in stream
+        ('x', 3, None, False)
     """
-    if field is not None and not isinstance(field, str):
-        raise ConfigError(f"field is {field!r}; expected a text: the stream's name in the file", key="field")
-    optional = {
-        "dim": None if shape is None else _checked_shape(shape),
-        "transforms": transforms,
-        "context": context,
-        "scp": scp,
-        "mlf": mlf,
-        "broadcast": None if broadcast is None else flag("broadcast", broadcast),
-    }
-    return Record(
-        stream_alias=field,
-        is_sparse=flag("is_sparse", is_sparse) or mlf is not None,
-        defines_mb_size=flag("defines_mb_size", defines_mb_size),
-        max_sequence_length=whole_number("max_sequence_length", max_sequence_length),
-        **{key: value for key, value in optional.items() if value is not None},
-    )
+
+    stream_alias: str | None
+    is_sparse: bool
+    defines_mb_size: bool
+    max_sequence_length: int
+    dim: int | tuple[int, ...] | None = None
+    transforms: Any = None
+    context: tuple[int, int] | None = None
+    scp: Any = None
+    mlf: Any = None
+    broadcast: bool | None = None
+
+    def __init__(
+        self,
+        field: str | None = None,
+        shape: int | tuple[int, ...] | None = None,
+        is_sparse: bool = False,
+        transforms: Any = None,
+        context: tuple[int, int] | None = None,
+        scp: Any = None,
+        mlf: Any = None,
+        broadcast: bool | None = None,
+        defines_mb_size: bool = False,
+        max_sequence_length: int = DEFAULT_MAX_SEQUENCE_LENGTH,
+    ) -> None:
+        if field is not None and not isinstance(field, str):
+            raise ConfigError(f"field is {field!r}; expected a text: the stream's name in the file", key="field")
+        optional = {
+            "dim": None if shape is None else _checked_shape(shape),
+            "transforms": transforms,
+            "context": context,
+            "scp": scp,
+            "mlf": mlf,
+            "broadcast": None if broadcast is None else flag("broadcast", broadcast),
+        }
+        vars(self).update(  # the items: the attribute of a key that was not given is the class's None
+            stream_alias=field,
+            is_sparse=flag("is_sparse", is_sparse) or mlf is not None,
+            defines_mb_size=flag("defines_mb_size", defines_mb_size),
+            max_sequence_length=whole_number("max_sequence_length", max_sequence_length),
+            **{key: value for key, value in optional.items() if value is not None},
+        )
+
+    def __getitem__(self, key: str) -> Any:
+        if key in vars(self):
+            return vars(self)[key]
+        raise KeyError(f"no {key!r}{there_are(key, self)}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(vars(self))
+
+    def __len__(self) -> int:
+        return len(vars(self))
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.items()))
+
+    def __repr__(self) -> str:
+        """Return the call that makes this stream."""
+        items = sorted(non_default_items(self).items(), key=lambda item: item[0] not in _ARGUMENT_OF)
+        arguments = [
+            f"{_ARGUMENT_OF.get(key, key)}={value!r}" for key, value in items if key != "is_sparse" or self.mlf is None
+        ]
+        return f"StreamDef({', '.join(arguments)})"
+
+    def updated_with(self, **items: Any) -> StreamDef:
+        """Return a copy with items added or replaced.
+
+        Example:
+            >>> StreamDef(field="x", shape=3).updated_with(dim=4)
+            StreamDef(field='x', shape=4)
+        """
+        return StreamDef(**{_ARGUMENT_OF.get(key, key): value for key, value in {**self, **items}.items()})
+
+
+def non_default_items(stream: StreamDef) -> dict[str, Any]:
+    """Return the items of a stream that are not the defaults.
+
+    Example:
+        >>> non_default_items(StreamDef(field="x", is_sparse=True))
+        {'stream_alias': 'x', 'is_sparse': True}
+    """
+    default = StreamDef()
+    return {key: value for key, value in stream.items() if value != default.get(key)}
 
 
 def _checked_shape(shape: Any) -> int | tuple[int, ...]:
@@ -236,7 +278,7 @@ class StreamConfiguration:
     m_stream_alias = cntk_name("stream_alias")
     m_defines_mb_size = cntk_name("defines_mb_size")
 
-    def as_stream_def(self) -> Record:
+    def as_stream_def(self) -> StreamDef:
         """Return the stream as a `StreamDef`."""
         return StreamDef(
             field=self.stream_alias or self.name,
@@ -378,7 +420,7 @@ def check_definers(names: Sequence[str], where: str = "") -> None:
 
 
 def named(streams: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the items of a record of streams in the order in which streams are numbered: by name, case ignored."""
+    """Return the items of the streams in the order in which streams are numbered: by name, case ignored."""
     return sorted(streams.items(), key=lambda item: (item[0].lower(), item[0]))
 
 

@@ -1,9 +1,10 @@
 """Arguments of streams, deserializers and sources have the types that their documentation names."""
 
+import copy
 import json
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -134,15 +135,64 @@ def test_a_state_with_numpy_flags_can_be_written(tmp_path: Path) -> None:
         StreamDef(mlf="a.mlf", shape=132),
     ],
 )
-def test_a_stream_definition_prints_the_call_that_makes_it(stream: Record) -> None:
-    assert repr(stream).startswith("StreamDef(") and eval(repr(stream)) == stream
-    assert type(stream) is Record and repr(pickle.loads(pickle.dumps(stream))) == repr(stream)
+def test_a_stream_definition_prints_the_call_that_makes_it(stream: StreamDef) -> None:
+    assert repr(stream).startswith("StreamDef(")
+    for again in (eval(repr(stream)), pickle.loads(pickle.dumps(stream)), copy.copy(stream), copy.deepcopy(stream)):
+        assert type(again) is StreamDef and again == stream and repr(again) == repr(stream)
 
 
-def test_other_records_print_as_records() -> None:
+def test_records_print_as_records() -> None:
     assert repr(Record(a=1)) == "Record(a=1)" and repr(Record()) == "Record()"
-    extended = StreamDef(field="x").updated_with(other=2)
-    assert repr(extended).startswith("Record(") and eval(repr(extended)) == extended
+
+
+def test_a_stream_definition_is_a_mapping_of_what_was_given() -> None:
+    stream = StreamDef(scp="a.scp", shape=40, context=(5, 6))
+    items = {
+        "stream_alias": None, "is_sparse": False, "defines_mb_size": False, "max_sequence_length": 65535,
+        "dim": 40, "context": (5, 6), "scp": "a.scp",
+    }  # fmt: skip
+    assert isinstance(stream, Mapping) and list(stream.items()) == list(items.items()) and len(stream) == 7
+    assert stream == items and items == stream == Record(items) and stream != {**items, "dim": 41}
+    assert dict(stream) == {**stream} == items and stream.get("mlf") is None and "mlf" not in stream
+    for key in items:
+        assert getattr(stream, key) == stream[key]
+    assert (stream.mlf, stream.transforms, stream.broadcast) == (None, None, None)
+    with pytest.raises(KeyError, match="no 'dimm'; there are: 'stream_alias', .*; did you mean 'dim'"):
+        stream["dimm"]
+
+
+def test_equal_stream_definitions_have_equal_hashes() -> None:
+    stream, equal = StreamDef(field="x", shape=(2, 3)), StreamDef(shape=[2, 3], field="x")  # type: ignore[arg-type]
+    assert {stream: 1}[equal] == 1 and len({stream, equal, StreamDef(field="x", shape=6)}) == 2
+    with pytest.raises(TypeError, match="unhashable type: 'list'"):
+        hash(StreamDef(scp=["a.scp"]))
+
+
+def test_a_stream_definition_cannot_be_changed() -> None:
+    stream: Any = StreamDef(field="x", shape=3)
+    with pytest.raises(AttributeError, match="cannot assign to field 'dim'"):
+        stream.dim = 4
+    with pytest.raises(AttributeError, match="cannot delete field 'dim'"):
+        del stream.dim
+    with pytest.raises(TypeError, match="'StreamDef' object does not support item assignment"):
+        stream["dim"] = 4
+    assert stream.updated_with(dim=4) == StreamDef(field="x", shape=4) and stream.dim == 3
+    with pytest.raises(TypeError, match="StreamDef has no keyword 'other'"):
+        stream.updated_with(other=4)
+
+
+@pytest.mark.parametrize("kind", [dict, Record])
+def test_mappings_with_keys_or_arguments_of_a_stream_become_definitions(kind: Callable[..., Any]) -> None:
+    expected = StreamDef(field="x", shape=2, is_sparse=True)
+    for given in (
+        kind(expected),
+        kind(stream_alias="x", dim=2, is_sparse=True),
+        kind(field="x", shape=2, is_sparse=True),
+    ):
+        made = CTFDeserializer("a.ctf", {"x": given}).streams["x"]
+        assert type(made) is StreamDef and made == expected
+    with pytest.raises(TypeError, match="StreamDef has no keyword 'shap'; did you mean 'shape'"):
+        StreamDefs(x=kind(field="x", shap=2))
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "proc", "zero byte"])

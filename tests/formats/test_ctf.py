@@ -20,7 +20,6 @@ from cntkio.formats import NOTHING_AHEAD, Ahead, Opening, text_input
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import infer, tuning
 from cntkio.formats.ctf.findings import ParserFindings
-from cntkio.streams import stream_def_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slow import ctf as slow_ctf
@@ -551,7 +550,7 @@ def test_an_advised_definition_reads_the_whole_file(
     path = tmp_path / "a.ctf"
     path.write_bytes(text)
     advised = StreamDef("x", *fitting)
-    assert error_of(path, StreamDef("x", *stream)).endswith(f"the file would fit {stream_def_text(advised)}")
+    assert error_of(path, StreamDef("x", *stream)).endswith(f"the file would fit {advised!r}")
     read_all(path, advised)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cntkio import MinibatchSource
+from cntkio import MinibatchSource, Record, StreamDef, StreamDefs
 from support import recorded_states as recorded
 from support.recorded_states import DESERIALIZERS, SOURCES
 
@@ -32,8 +32,12 @@ def test_every_case_is_recorded() -> None:
 @pytest.mark.parametrize("name", recorded.objects())
 def test_a_recorded_object_equals_one_made_now(name: str) -> None:
     loaded, made = unpickled(RECORDS["objects"][name]), recorded.objects()[name]
+    if isinstance(made, StreamDef):  # recorded as a `Record`, which deserializers convert
+        assert type(loaded) is Record and loaded == made
+        loaded = StreamDefs(x=loaded).x
+    else:
+        assert type(loaded).__hash__ is None or hash(loaded) == hash(made)
     assert (type(loaded), loaded, repr(loaded)) == (type(made), made, repr(made))
-    assert type(loaded).__hash__ is None or hash(loaded) == hash(made)
 
 
 @pytest.mark.parametrize("name", DESERIALIZERS)

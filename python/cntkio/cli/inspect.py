@@ -274,7 +274,7 @@ def _rows(one: Described, corpora: Sequence[Corpus], indices: Sequence[int]) -> 
             if text is not None:
                 begin, end = bounds_of(lead.index, index)
                 found = vocabularies_in(text.read(begin, end - begin))
-                fields = {name: stream["stream_alias"] for name, stream in one.deserializers[0].streams.items()}
+                fields = {name: stream.stream_alias for name, stream in one.deserializers[0].streams.items()}
                 words = {name: found[field] for name, field in fields.items() if field in found}
             shown = {name: streams[name] for name in one.order or streams if name in streams}
             yield _Row(key_value(key), partial(_samples, shown), partial(_lines, shown, words))

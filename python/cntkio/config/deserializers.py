@@ -24,7 +24,7 @@ from cntkio.formats.cntk_options import CntkOptions, truth
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer, window_of
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
-from cntkio.streams import LARGEST_DIM, Record, StreamDef, StreamDefs
+from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
 from cntkio.timeline import Window
 
 
@@ -169,11 +169,11 @@ def text_deserializer(section: Section, asked: Asked, known: Mapping[str, str]) 
     warn_of_unknown_keys(section, known)
     path = section.files("file")
     streams: dict[str, Any] = {}
-    names: dict[str, str] = {}  # the stream that has each name in the file
+    names: dict[str | None, str] = {}  # the stream that has each name in the file
     defining = False
     for stream in _streams_of(section):
         described = _text_stream(stream)
-        alias, defines = described["stream_alias"], described["defines_mb_size"]
+        alias, defines = described.stream_alias, described.defines_mb_size
         if alias in names:
             raise stream.error("alias", f"streams {names[alias]!r} and {stream.name!r} are both {alias!r} in the file")
         if defines and defining:
@@ -184,7 +184,7 @@ def text_deserializer(section: Section, asked: Asked, known: Mapping[str, str]) 
     return Call(CTFDeserializer, (path, StreamDefs(streams)), tuple(keywords), asked.trace_level(section))
 
 
-def _text_stream(stream: Section) -> Record:
+def _text_stream(stream: Section) -> StreamDef:
     warn_of_unknown_keys(stream, keys.FILE_STREAM)
     dim = stream.size("dim", own=True)
     storage = stream.text("format", own=True).lower()

@@ -29,7 +29,7 @@ from cntkio.config.keys import Kind, Precision
 from cntkio.htkmlf_reader import DEFAULT_MAX_UTTERANCE_LENGTH, HTKMLFReader, ReadMethod
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
-from cntkio.streams import StreamDefs, stream_def_text
+from cntkio.streams import StreamDefs, arguments_of
 from cntkio.timeline import WHOLE_DATA, Window
 
 # --------------------------------------------------------------------------------------------------------------
@@ -59,12 +59,7 @@ def call_text(name: str, arguments: list[str], indent: int | None) -> str:
 def value_text(value: Any, indent: int | None) -> str:
     """Return Python that makes a value again. `indent` as for `call_text`, for an argument of that call."""
     if isinstance(value, StreamDefs):
-        texts = {name: stream_def_text(stream) for name, stream in value.items()}
-        if all(name.isidentifier() and name != "self" for name in texts):
-            arguments = [f"{name}={text}" for name, text in texts.items()]
-        else:
-            arguments = ["{" + ", ".join(f"{name!r}: {text}" for name, text in texts.items()) + "}"]
-        return call_text("StreamDefs", arguments, None if indent is None else indent + 4)
+        return call_text("StreamDefs", arguments_of(value), None if indent is None else indent + 4)
     if isinstance(value, np.dtype):
         return repr(str(value))
     return repr(value)

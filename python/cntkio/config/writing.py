@@ -7,7 +7,7 @@ come from the tables that reading uses.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -28,7 +28,7 @@ from cntkio.formats.htk.options import paths_of
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
 from cntkio.formats.names import shown_pattern
 from cntkio.formats.remote import Remote
-from cntkio.streams import StreamDef, StreamDefs
+from cntkio.streams import StreamDef, StreamDefs, non_default_items
 from cntkio.timeline import (
     WHOLE_DATA,
     Window,
@@ -105,7 +105,7 @@ _BY_OTHER_MEANS = ("filename", "streams", "label_mapping_file", "dtype", "conver
 
 
 def _binary_arguments(deserializer: CBFDeserializer) -> tuple[Any, ...]:
-    renamed = {name: stream for name, stream in deserializer.streams.items() if stream["stream_alias"] != name}
+    renamed = {name: stream for name, stream in deserializer.streams.items() if stream.stream_alias != name}
     return (deserializer.filename, StreamDefs(renamed)) if renamed else (deserializer.filename,)
 
 
@@ -146,16 +146,9 @@ def _with_paths_as_texts(streams: StreamDefs) -> StreamDefs:
             key="streams",
         )
     ((name, stream),) = streams.items()
-    fields = {
-        key: value
-        for key, value in stream.items()
-        if key not in ("stream_alias", "dim", "is_sparse") and value != StreamDef().get(key)
-    }
-    for key in ("scp", "mlf"):
-        if key in fields:
-            texts = paths_of(fields[key])
-            fields[key] = texts[0] if len(texts) == 1 else list(texts)
-    return StreamDefs({name: StreamDef(shape=stream["dim"], **fields)})
+    texts = {key: paths_of(stream[key]) for key in ("scp", "mlf") if key in stream}
+    files = {key: paths[0] if len(paths) == 1 else list(paths) for key, paths in texts.items()}
+    return StreamDefs({name: stream.updated_with(stream_alias=None, is_sparse=False, **files)})
 
 
 # ----------------------------------------------------------------------------------------------- from a ReaderConfig
@@ -282,10 +275,10 @@ def _file(call: Call) -> list[str]:
     groups = []
     for name in sorted(streams[0] if streams else (), key=by_name):
         stream = streams[0][name]
-        entries = [_entry("alias", stream["stream_alias"])]
+        entries = [_entry("alias", stream.stream_alias)]
         if call.target is CTFDeserializer:
-            entries += [_entry("dim", stream["dim"]), _entry("format", "sparse" if stream["is_sparse"] else "dense")]
-            entries += _entries([("definesMBSize", stream["defines_mb_size"], False)])
+            entries += [_entry("dim", stream.dim), _entry("format", "sparse" if stream.is_sparse else "dense")]
+            entries += _entries([("definesMBSize", stream.defines_mb_size, False)])
         groups.append(f"{_quotable(name)} = [ {' ; '.join(entries)} ]")
     return lines + (_group("input", groups) if groups else [])
 
@@ -296,15 +289,13 @@ def _stream(call: Call) -> list[str]:
     return _group(_quotable(name), [*lines, *_keywords(call)])
 
 
-def _features(stream: Mapping[str, Any]) -> list[str]:
-    files = ";".join(paths_of(stream["scp"]))
-    default = StreamDef()
-    written = {field: value for field, value in stream.items() if value != default.get(field)} | {"scp": files}
+def _features(stream: StreamDef) -> list[str]:
+    written = non_default_items(stream) | {"scp": ";".join(paths_of(stream.scp))}
     return [_entry(key, written[field]) for key, field in FEATURE_STREAM.items() if field in written]
 
 
-def _labels(name: str, stream: Mapping[str, Any], call: Call) -> list[str]:
-    files = stream.get("mlf")
+def _labels(name: str, stream: StreamDef, call: Call) -> list[str]:
+    files = stream.mlf
     if files is None:
         lines = [_entry("mlfFileList", dict(call.keywords)["stream_options"][name]["mlfFileList"])]
     elif isinstance(files, str | os.PathLike):
@@ -312,7 +303,7 @@ def _labels(name: str, stream: Mapping[str, Any], call: Call) -> list[str]:
     else:
         lines = ["mlfFileList = ( " + " : ".join(f'"{_quotable(file)}"' for file in paths_of(files)) + " )"]
     mapping = call.arguments[0] if call.target is HTKMLFDeserializer else None
-    return [*lines, *_entries([("labelMappingFile", mapping, None)]), _entry("labelDim", stream["dim"])]
+    return [*lines, *_entries([("labelMappingFile", mapping, None)]), _entry("labelDim", stream.dim)]
 
 
 # ------------------------------------------------------------------------------------------------------------- lines

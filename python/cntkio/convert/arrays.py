@@ -118,7 +118,7 @@ def read_ctf(
     if not comments:
         return minibatch
     words = read_vocabularies(path, remote=remote)
-    aliases = {name: stream["stream_alias"] for name, stream in deserializer.streams.items()}
+    aliases = {name: stream.stream_alias for name, stream in deserializer.streams.items()}
     return CommentedMinibatch(minibatch, {name: words[alias] for name, alias in aliases.items() if alias in words})
 
 

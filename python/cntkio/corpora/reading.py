@@ -446,7 +446,7 @@ def _labels(file: Input, reading: Reading) -> Described:
 def _table(file: Input, reading: Reading) -> Described:
     from cntkio import arrow  # late: Arrow is optional
 
-    shapes = {name: stream["dim"] for name, stream in StreamDefs(reading.streams).items()}
+    shapes = {name: stream.dim for name, stream in StreamDefs(reading.streams).items()}
     options: dict[str, Any] = {"key": reading.key, "shapes": shapes, "one_hot": reading.one_hot}
     columns, keys = list(shapes) or None, reading.keys or "unique"
     is_single = not file.files and reading.dtype is None

@@ -489,7 +489,7 @@ def _explain_streams(call: _Call, file: Input, num_sequences: int) -> None:
     """Let one finding show which definition of a stream fits a text, if most sequences contradict the definition."""
     usual = infer_usual_streams(file.names, 0)
     for name, asked in call.reading.streams.items():
-        alias = asked["stream_alias"]
+        alias = asked.stream_alias
         if (seen := usual.get(alias)) is None:
             explained = [one for stream in ("", name) for one in call.findings.of("missing-sample", stream)]
             what = f"no line has a stream {alias!r}{there_are(alias, usual)}"
@@ -546,7 +546,7 @@ def _check_described(call: _Call, one: Described, contents: Contents | None = No
         return [_check_part(call, path, part, contents) for part in one.parts()]
     aliases: Mapping[str, str] | None = None
     if one.input.kind.form == "ctf":
-        aliases = {name: stream["stream_alias"] for name, stream in one.deserializers[0].streams.items()}
+        aliases = {name: stream.stream_alias for name, stream in one.deserializers[0].streams.items()}
     opening = call._replace(has_words=call.has_words or any(each.has_text_keys for each in one.deserializers))
     return [
         _check_part(opening, path, part.open, contents, aliases, kind=one.input.kind)

@@ -12,6 +12,7 @@ CTFDeserializer("a.ctf", streams, max_errors="3")  # wrong
 CBFDeserializer("a.cbf", streams, keep_in_memory=True)  # wrong
 StreamDef(feild="x")  # wrong
 StreamDef(field="x", shape="2")  # wrong
+StreamDef(field="x").dimm  # wrong
 
 source = MinibatchSource(corpus)
 MinibatchSource(corpus, max_sweep=1)  # wrong

@@ -33,7 +33,7 @@ from cntkio.formats.names import FileNames, shown_files
 from cntkio.formats.report import warn
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable, span_at
 from cntkio.formats.text_input import InputFile, file_fingerprint, in_utf8
-from cntkio.streams import StreamDefs, StreamInformation, named, num_values
+from cntkio.streams import StreamDef, StreamDefs, StreamInformation, named, num_values
 
 # Least bytes of a chunk that a thread parses at a time.
 _PIECE = 1 << 20
@@ -242,11 +242,11 @@ class CBFFormat(Format):
             infos[name] = StreamInformation(name, len(infos), _form(stream.is_sparse), dtype, shape)
         return tuple(infos.values())
 
-    def _renamed(self, path: str, in_file: Mapping[str, StreamHeader]) -> dict[str, tuple[str, Mapping[str, Any]]]:
+    def _renamed(self, path: str, in_file: Mapping[str, StreamHeader]) -> dict[str, tuple[str, StreamDef]]:
         """Return the new name and the definition of each renamed stream, by its name in the file."""
-        renamed: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        renamed: dict[str, tuple[str, StreamDef]] = {}
         for name, definition in named(self._options.streams):
-            alias = definition["stream_alias"] or name
+            alias = definition.stream_alias or name
             if alias in renamed:
                 self._remark(
                     path, f"streams {renamed[alias][0]!r} and {name!r} both rename {alias!r}; the last one is used"
@@ -277,9 +277,9 @@ class CBFFormat(Format):
             )
         return dtype
 
-    def _shape_of(self, path: str, name: str, stream: StreamHeader, definition: Mapping[str, Any]) -> Any:
+    def _shape_of(self, path: str, name: str, stream: StreamHeader, definition: StreamDef) -> Any:
         """Return the shape of the definition; the file's shape if it has none, or one of another size."""
-        shape, is_sparse = definition.get("dim"), definition.get("is_sparse", False)
+        shape, is_sparse = definition.dim, definition.is_sparse
         if shape is not None and num_values(shape) != stream.dim:
             self._refuse(
                 path,
@@ -289,7 +289,7 @@ class CBFFormat(Format):
             )
             shape = None
         # The dense form is the default of `StreamDef`, so without a shape it is not the user's choice.
-        if is_sparse != stream.is_sparse and (is_sparse or "dim" in definition):
+        if is_sparse != stream.is_sparse and (is_sparse or definition.dim is not None):
             self._remark(
                 path,
                 f"stream {name!r} is {_form(stream.is_sparse)}, not {_form(is_sparse)} as requested; "

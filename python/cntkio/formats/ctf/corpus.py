@@ -63,6 +63,7 @@ from cntkio.formats.text_input import CoreText, Locator, PackedText, TextInput, 
 from cntkio.streams import (
     LARGEST_DIM,
     NUMBER_TYPES,
+    StreamDef,
     StreamDefs,
     StreamInformation,
     check_definers,
@@ -138,14 +139,14 @@ class CTFDeserializer(CntkOptions):
         seen: dict[str, str] = {}
         for name, stream in self.streams.items():
             self._check_stream(name, stream)
-            other = seen.setdefault(stream["stream_alias"], name)
+            other = seen.setdefault(stream.stream_alias, name)
             if other != name:
                 what = f"streams {other!r} and {name!r} have the same name {stream['stream_alias']!r} in the file"
                 raise ConfigError(what, key=name)
-        check_definers([name for name, stream in self.streams.items() if stream["defines_mb_size"]])
+        check_definers([name for name, stream in self.streams.items() if stream.defines_mb_size])
 
-    def _check_stream(self, name: str, stream: Mapping[str, Any]) -> None:
-        alias = stream.get("stream_alias")
+    def _check_stream(self, name: str, stream: StreamDef) -> None:
+        alias = stream.stream_alias
         if not alias:
             raise ConfigError(
                 f"CTFDeserializer: stream name for key {name} must be specified (StreamDef(field=...))", key=name
@@ -156,9 +157,9 @@ class CTFDeserializer(CntkOptions):
                 "and control characters, not beginning with '#' (StreamDef(field=...))",
                 key=name,
             )
-        if "dim" not in stream:
+        if stream.dim is None:
             raise ConfigError(f"CTFDeserializer: stream {name!r} has no shape (StreamDef(shape=...))", key=name)
-        dim = num_values(stream["dim"])
+        dim = num_values(stream.dim)
         if not 1 <= dim <= LARGEST_DIM:
             raise ConfigError(f"stream {name!r}: dimension {dim}; expected 1 to {LARGEST_DIM}", key=name)
 
@@ -306,23 +307,23 @@ class CTFFormat(Format):
             StreamInformation(
                 name,
                 stream_index,
-                "sparse" if stream["is_sparse"] else "dense",
+                "sparse" if stream.is_sparse else "dense",
                 options.dtype,
-                stream["dim"],
-                stream["defines_mb_size"],
+                stream.dim,
+                stream.defines_mb_size,
             )
             for stream_index, (name, stream) in enumerate(streams)
         )
         self.schema = [
             StreamSchema(
-                stream["stream_alias"].encode(),
-                stream["is_sparse"],
-                num_values(stream["dim"]),
+                stream.stream_alias.encode(),
+                stream.is_sparse,
+                num_values(stream.dim),
                 NUMBER_TYPES.index(options.dtype),
             )
             for _, stream in streams
         ]
-        self.names = {stream["stream_alias"].encode(): name for name, stream in streams}
+        self.names = {stream.stream_alias.encode(): name for name, stream in streams}
         self.defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
         self.core_schema = _core.CTFSchema(
             self.schema,

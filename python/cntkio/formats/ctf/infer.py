@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -294,7 +294,7 @@ def streams_at_the_start(file: TextInput) -> dict[bytes, _Seen]:
         return {}
 
 
-def has_other_streams(path: FileNames, streams: Mapping[str, Any], remote: Remote | None = None) -> bool:
+def has_other_streams(path: FileNames, streams: StreamDefs, remote: Remote | None = None) -> bool:
     """Return whether the first lines of a text have all these streams, and others. For `path` see `infer_streams`.
 
     Raises:
@@ -303,7 +303,7 @@ def has_other_streams(path: FileNames, streams: Mapping[str, Any], remote: Remot
     files, remote = _texts(path, remote)
     with closing(open_input(files[0], remote)) as file:
         known = {name.decode(errors="replace") for name in streams_at_the_start(file)}
-    return {stream.get("stream_alias") for stream in streams.values()} < known
+    return {stream.stream_alias for stream in streams.values()} < known
 
 
 def advice_on_streams(

@@ -57,7 +57,7 @@ class UtteranceOptions(CntkOptions):
         self.dtype = float_type("dtype", self.dtype)
         checked = StreamDefs(streams)
         for name, stream in checked.items():
-            if stream.get("stream_alias"):
+            if stream.stream_alias:
                 raise ConfigError(
                     f"{self.label} does not support stream names: stream {name!r} has a field; expected "
                     "StreamDef(scp=...) for features and StreamDef(mlf=...) for labels",
