@@ -96,7 +96,7 @@ class StreamDefs(Record):
                     raise _not_streams(arguments[0] if arguments else dict(self))
                 expected = f"{name}=StreamDef(field=..., shape=...)"
                 raise ConfigError(f"stream {name!r} is {stream!r}; expected StreamDefs({expected})", key=name)
-            dict.__setitem__(self, name, StreamDef().updated_with(**stream))
+            dict.__setitem__(self, name, StreamDef().updated_with(**stream))  # keys, or names of arguments
 
     def __repr__(self) -> str:
         return f"StreamDefs({', '.join(arguments_of(self))})"
@@ -125,7 +125,7 @@ def _not_streams(found: Any) -> ConfigError:
 @suggests_keywords
 @dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class StreamDef(Mapping[str, Any]):
-    """One stream of a deserializer: a mapping with CNTK's keys, which are attributes too.
+    """A stream of a deserializer: a mapping with CNTK's keys, which are attributes too.
 
     The keys are ``stream_alias`` (the field), ``is_sparse``, ``defines_mb_size``, ``max_sequence_length`` and, where
     given, ``dim`` (the shape), ``transforms``, ``context``, ``scp``, ``mlf`` and ``broadcast``. The attribute of a

@@ -122,8 +122,16 @@ def test_chunks_are_loaded_ahead_as_far_as_there_is_room() -> None:
     wait_until(lambda: len(corpus.loaded) == 4)
     chunks.close()
     assert sorted(corpus.loaded) == [0, 1, 2, 3]
-    assert asked == [1, 2, 3]  # as many as there is room for
+    assert asked == [1, 2, 3]  # the room is for three chunks
     assert corpus.counted == [0]
+
+
+def test_without_room_no_chunk_is_loaded_ahead(corpus: FakeCorpus) -> None:
+    chunks = store(corpus, read_ahead_in_bytes=0)
+    plan(chunks, [0], iter([1, 2]))
+    chunks.take([refs(0)], [0, 1])
+    chunks.close()
+    assert corpus.loaded == [0]
 
 
 def test_a_load_that_has_not_begun_is_withdrawn(corpus: FakeCorpus) -> None:

@@ -116,20 +116,23 @@ class _Numbered(NamedTuple):
 
 def _numbered(corpus: Pieces, option: str, amount: int, progress: Progress | None) -> Iterator[_Numbered]:
     """Yield all sequences, file by file."""
-    if option == "num_files" and corpus.num_sequences is None:
-        raise ConfigError(
-            f"{corpus.name}: the number of sequences is known only after they were read; use max_file_size", key=option
-        )
-    num_files = min(amount, corpus.num_sequences or amount)  # since no file is empty
+    num_sequences = corpus.num_sequences or 0
+    if option == "num_files":
+        if corpus.num_sequences is None:
+            raise ConfigError(
+                f"{corpus.name}: the number of sequences is known only after they were read; use max_file_size",
+                key=option,
+            )
+        amount = min(amount, num_sequences)  # since no file is empty
     first = number = num_bytes = 0
     for piece in corpus.reported(progress):
         count = piece.chunk.num_sequences
         ends = _sizes(piece, len(corpus.streams)).cumsum()
         at = before = 0
         while at < count:
-            if corpus.num_sequences is not None and option == "num_files":
-                number = (first + at) * num_files // corpus.num_sequences
-                until = min(-(-(number + 1) * corpus.num_sequences // num_files) - first, count)
+            if option == "num_files":
+                number = (first + at) * amount // num_sequences
+                until = min(-(-(number + 1) * num_sequences // amount) - first, count)
             else:
                 until = int(np.searchsorted(ends, before + amount - num_bytes, side="right"))
                 if until <= at and num_bytes:

@@ -141,7 +141,7 @@ class CTFDeserializer(CntkOptions):
             self._check_stream(name, stream)
             other = seen.setdefault(stream.stream_alias, name)
             if other != name:
-                what = f"streams {other!r} and {name!r} have the same name {stream['stream_alias']!r} in the file"
+                what = f"streams {other!r} and {name!r} have the same name {stream.stream_alias!r} in the file"
                 raise ConfigError(what, key=name)
         check_definers([name for name, stream in self.streams.items() if stream.defines_mb_size])
 

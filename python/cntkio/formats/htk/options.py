@@ -84,7 +84,7 @@ def merge_stream(
 
     Args:
         name: The stream.
-        stream: Its record, as `StreamDef` returns it.
+        stream: Its definition, a `StreamDef`.
         options: Options of each stream by CNTK's keys; the value None removes an entry of the record.
         keys: CNTK's keys, and the entries that they set; None: the key has no effect.
 
