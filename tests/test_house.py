@@ -54,11 +54,11 @@ NAMES_WITH_SEVERAL_MEANINGS = {
     "Padded", "Ragged", "Truncated", "convert",  # the same names for the same things in PyTorch and JAX
     "check", "described", "in_words",  # a verb of the command, and the function that it calls
     "read_ctf",  # as arrays, and as a data set of Ray
-    "Facts", "Files", "Loaded", "Reading", "Value", "advice", "has_text_keys", "joined",
+    "in_files",  # how the verbs read a format: the name is the same in each folder
+    "Facts", "Files", "Loaded", "Value", "advice", "has_text_keys", "joined",
 }  # fmt: skip
 CIRCLES_BY_LATE_IMPORT = {
     "convert arrow",  # Arrow is optional
-    "corpora arrow",
     "source config",  # `MinibatchSource.from_config`
 }
 # Modules that a single module imports, and why they are not a part of it. A package's `__init__` does not count.
@@ -74,7 +74,7 @@ USED_BY_ONE = {
     "io", "transforms",  # names of CNTK
 }  # fmt: skip
 CEILINGS = {
-    "arrow": 2050, "cli": 3100, "config": 3450, "convert": 2950, "corpora": 750, "formats": 6500, "formats.cbf": 1100,
+    "arrow": 2050, "cli": 3100, "config": 3450, "convert": 2950, "corpora": 550, "formats": 6600, "formats.cbf": 1100,
     "formats.ctf": 2260, "formats.htk": 1680, "formats.kaldi": 1050, "formats.mlf": 1150, "htkmlf_reader": 660,
     "minibatch": 750, "mixture": 1050, "source": 3980, "survey": 2750, "timeline": 4320, "torch": 2050,
 }  # fmt: skip

@@ -130,7 +130,7 @@ def test_a_plan_reads_only_the_first_lines_of_a_text(
     path.write_text("".join(f"|x {number} |y {number % 7}:1\n" for number in range(20_000)) + "|late 3\n" * 9)
     assert main(["plan", "--json", "--stream", "x:1", str(path)]) == 0
     expected = capsys.readouterr().out
-    monkeypatch.setattr("cntkio.corpora.reading.infer_streams", lambda path: pytest.fail("the text was read"))
+    monkeypatch.setattr("cntkio.formats.ctf.corpus.infer_streams", lambda path: pytest.fail("the text was read"))
     assert main(["plan", "--json", str(path)]) == 0
     assert capsys.readouterr().out == expected
 

@@ -394,8 +394,8 @@ def test_convert_finds_formats_by_content_and_extension(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("convert a.ctf a.cbf --renumber", "--renumber is only for writing text"),
-        ("convert a.ctf a.cbf --keys-file k", "--keys-file is only for writing text"),
+        ("convert a.ctf a.cbf --renumber", "--renumber is only for writing ctf"),
+        ("convert a.ctf a.cbf --keys-file k", "--keys-file is only for writing ctf"),
         ("convert a.ctf a.cbf --one-hot y:3", "--one-hot applies only to parquet, arrow files"),
         ("convert a.ctf a.parquet --key x", "give --key NAME"),
         ("convert a.ctf a.parquet --flat", "leave the stream out of --flat"),

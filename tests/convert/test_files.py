@@ -47,10 +47,10 @@ def test_lists_of_features_become_text_with_a_list_of_their_keys(tmp_path: Path)
 @pytest.mark.parametrize(
     ("target", "options", "words"),
     [
-        ("b.png", {}, "no format to write has the extension '.png'; expected one of .ctf"),
+        ("b.png", {}, "no format to write has the extension '.png'; expected one of .ark, .ctf"),
         ("b", {}, "no format to write has the extension ''"),
-        ("b.cbf", {"renumber": True}, "renumber is only for writing text"),
-        ("b.ctf", {"flat": True}, "flat is only for writing Parquet and Arrow"),
+        ("b.cbf", {"renumber": True}, "renumber is only for writing ctf"),
+        ("b.ctf", {"flat": True}, "flat is only for writing parquet, arrow"),
         ("b.ctf", {"one_hot": {"x": 3}}, "one_hot applies only to parquet, arrow files"),
     ],
 )

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pytest
@@ -23,9 +23,12 @@ from cntkio import (
     SvmlightDeserializer,
     write_cbf,
 )
-from cntkio.formats import Corpus, htk
+from cntkio.cli import main
+from cntkio.convert import format_of_name
+from cntkio.formats import Corpus, detect, htk
 from cntkio.formats.contract import OPENING, Opening
 from cntkio.survey.blocks import Block
+from support import toy_format
 from support.damage import damaged
 from support.forks import in_a_fork
 from support.toy_format import ToyDeserializer
@@ -262,3 +265,30 @@ def compare(kind: Kind, name: str) -> None:
         assert other.table.keys[:].tolist() == plain.table.keys[:].tolist()
         texts = [place.replace("a:", f"{name}:") for place in plain.places(np.arange(3)).texts()]
         assert other.places(np.arange(3)).texts() == texts
+
+
+def test_one_row_gives_a_format_the_verbs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(detect.KINDS, "toy", toy_format.ROW)
+    write_toy(Path("a.toy"), [7, 9])
+    for verb in ("inspect", "head", "check", "plan"):
+        assert main([verb, "a.toy"]) == 0, verb
+    assert "toy text" in capsys.readouterr().out
+    assert main(["convert", "a.toy", "a.ctf"]) == 0
+    assert Path("a.ctf").read_text() == "7\t|x 7.5 2\n9\t|x 9.5 2\n"
+    assert main(["convert", "a.ctf", "b.toy"]) == 0
+    assert Path("b.toy").read_text() == "0 7.5 2\n1 9.5 2\n"
+    assert format_of_name("c.toy") == "toy"
+    assert main(["convert", "a.toy", "b.ctf", "--precision", "double"]) == 2
+    assert "applies only to" in capsys.readouterr().err
+
+
+def test_each_kind_names_functions_that_exist() -> None:
+    pytest.importorskip("pyarrow")
+    for kind in detect.KINDS.values():
+        for name in filter(None, (kind.in_files, kind.writer)):
+            assert callable(detect.function_named(name)), name
+    written = {kind.form for kind in detect.KINDS.values() if kind.writer}
+    assert written == set(get_args(detect.FileFormat))

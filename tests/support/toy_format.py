@@ -1,17 +1,32 @@
-"""A format that is one class of options and one `Format`: lines of a key and two numbers, such as ``7 0.5 2``."""
+"""A format that is one folder and one row of the table: lines of a key and two numbers, such as ``7 0.5 2``."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from cntkio import Remote
 from cntkio._core import Chunk
-from cntkio.formats.contract import OPENING, Ahead, Format, Index, Loaded, OpenedFile, Opening, PlacesInFiles
+from cntkio.convert import joined, pieces_of
+from cntkio.formats.contract import (
+    OPENING,
+    Ahead,
+    CorpusInFiles,
+    Format,
+    Index,
+    Loaded,
+    OpenedFile,
+    Opening,
+    PlacesInFiles,
+    ReadingOptions,
+)
 from cntkio.formats.corpus import FileCorpus
+from cntkio.formats.detect import FileKind
 from cntkio.formats.file_lists import listed_files
 from cntkio.formats.names import FileNames, shown_files
 from cntkio.formats.open_input import open_input
@@ -20,6 +35,21 @@ from cntkio.formats.text_input import Locator, TextInput, explained, file_finger
 from cntkio.streams import StreamInformation
 
 CHUNK = 3  # lines of a chunk
+ROW = FileKind(
+    "toy", "toy text", "ToyDeserializer({path!r})", first_line=re.compile(rb"\d+( [\d.]+){2}"), is_text=True,
+    in_files="support.toy_format:in_files", options=("max_errors",), writer="support.toy_format:write_toy",
+    extensions=(".toy",),
+)  # fmt: skip
+
+
+def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
+    return CorpusInFiles(deserializers=[ToyDeserializer(names, max_errors=options.max_errors or 0)])
+
+
+def write_toy(path: Path, data: Any, progress: Any = None, remote: Remote | None = None) -> None:
+    with pieces_of(data) as pieces:
+        rows = joined(pieces)["x"].values.tolist()
+    Path(path).write_text("".join(f"{key} {one:g} {two:g}\n" for key, (one, two) in enumerate(rows)))
 
 
 @dataclasses.dataclass

@@ -10,6 +10,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -31,18 +32,32 @@ from cntkio.arrow.corpus import (
     has_text_keys,
     in_type,
     key_of,
+    read,
     rows_of,
 )
 from cntkio.arrow.files import TableFile
 from cntkio.convert.pieces import Classes
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.contract import OPENING, Ahead, Deserializer, Format, Index, Loaded, Opening, PlacesInFiles
-from cntkio.formats.corpus import FileCorpus, KeysOf, check_keys_of
+from cntkio.formats.contract import (
+    OPENING,
+    Ahead,
+    CorpusInFiles,
+    Deserializer,
+    Format,
+    Index,
+    KeysOf,
+    Loaded,
+    Opening,
+    PlacesInFiles,
+    ReadingOptions,
+)
+from cntkio.formats.corpus import FileCorpus, check_keys_of
 from cntkio.formats.file_lists import listed_files
 from cntkio.formats.names import located, shown_files
 from cntkio.formats.remote import Remote
 from cntkio.formats.table import CountedKeys, Keys, SequenceTable, compact_keys, compact_lengths, span_at
 from cntkio.formats.text_input import file_fingerprint
+from cntkio.streams import StreamDefs
 
 Nulls = Literal["error", "drop"]
 _STATE = "state.json"  # of a data set that Hugging Face saved in a folder
@@ -412,3 +427,18 @@ def _nulls_in(array: pa.Array) -> npt.NDArray[np.bool_]:
         before = np.append(0, np.cumsum(_nulls_in(array.flatten())))
         found |= before[ends] > before[ends - lengths]
     return found
+
+
+def in_files(names: str | list[str], options: ReadingOptions) -> CorpusInFiles:
+    """Return tables as the verbs read them (see `cntkio.formats.contract`)."""
+    shapes = {name: stream.dim for name, stream in StreamDefs(options.streams).items()}
+    given: dict[str, Any] = {"key": options.key, "shapes": shapes, "one_hot": options.one_hot}
+    deserializer = ArrowDeserializer(
+        names, columns=list(shapes) or None, keys=options.keys or "unique", dtype=options.dtype, **given
+    )
+    return CorpusInFiles(
+        deserializers=[deserializer],
+        chunk_sizes=", a row group or a batch each",
+        has_precisions=True,
+        open_table=partial(read, names, **given) if isinstance(names, str) and options.dtype is None else None,
+    )

@@ -25,7 +25,7 @@ import numpy as np
 
 from cntkio import corpora
 from cntkio.convert import Progress
-from cntkio.corpora import CHUNK_SIZE, Described, Input, Reading, inputs
+from cntkio.corpora import CHUNK_SIZE, Described, Input, ReadingOptions, inputs, require_takers
 from cntkio.displays import columns_of, counted
 from cntkio.errors import ConfigError, FormatError, printable, without_secrets
 from cntkio.formats.contract import Corpus
@@ -347,10 +347,10 @@ def duration(seconds: float) -> str:
 _REMOTE_OPTIONS = ("cache", "cache_limit", "remote")
 
 
-def reading_of(options: Namespace) -> Reading:
+def reading_of(options: Namespace) -> ReadingOptions:
     """Return the options of the command that say how to read files."""
     given = vars(options)  # only `convert` has all options
-    return Reading(
+    return ReadingOptions(
         StreamDefs(options.stream or ()),
         options.max_errors,
         options.skip_sequence_ids,
@@ -380,7 +380,7 @@ def described(
     Args:
         options: The arguments of the command.
         file: The file.
-        max_errors: As `chunk_size_in_bytes` and `cache_index`, see `cntkio.corpora.Reading`.
+        max_errors: As `chunk_size_in_bytes` and `cache_index`, see `cntkio.corpora.ReadingOptions`.
         guesses_streams: Whether to guess the streams of a text from its first lines, because no value is read.
 
     Raises:
@@ -415,7 +415,7 @@ def inputs_of(
         names = options.file if isinstance(options.file, list) else [options.file]
     with inputs(names, refuse=refuse) as files:
         if files:
-            reading_of(options).require_takers(files)
+            require_takers(reading_of(options), files)
         refuse_remote_options(options, files)
         yield files
 

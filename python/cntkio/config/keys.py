@@ -19,7 +19,7 @@ from cntkio.errors import ConfigError
 from cntkio.formats import cntk_options
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.cntk_options import BINARY, FEATURE_STREAM, FEATURES, LABEL_STREAM, LABELS, TEXT, CntkOptions
-from cntkio.formats.corpus import KeysOf
+from cntkio.formats.contract import KeysOf
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer

@@ -24,7 +24,6 @@ from cntkio.convert.array_streams import ArrayStream, pieces_of
 from cntkio.convert.arrays import CommentedMinibatch, read_ctf, read_kaldi, read_svmlight
 from cntkio.convert.chunks import CorpusChunks, corpus_chunks
 from cntkio.convert.files import (
-    FileFormat,
     Reading,
     cbf_to_ctf,
     convert_file,
@@ -39,6 +38,7 @@ from cntkio.convert.pieces import Files, Piece, Pieces, Progress, Writable, is_t
 from cntkio.convert.scripts import LabelType, txt_to_ctf, uci_to_ctf
 from cntkio.convert.several_files import write_several
 from cntkio.convert.writers import sequence_to_cntk_text_format, write_cbf, write_ctf, write_kaldi, write_svmlight
+from cntkio.formats.detect import FileFormat
 from cntkio.formats.output_file import AnyPath
 
 __all__ = [

@@ -11,23 +11,23 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack, get_args
+from typing import Any, TypedDict, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import corpora
-from cntkio.arguments import path_texts, suggests_keywords, wording
+from cntkio.arguments import check_word, path_texts, suggests_keywords, wording
 from cntkio.convert.array_streams import pieces_of
 from cntkio.convert.compression import COMPRESSED, Compression
 from cntkio.convert.pieces import Classes, Files, Piece, Pieces, Progress, files_of
-from cntkio.convert.writers import write_cbf, write_ctf, write_kaldi, write_svmlight
+from cntkio.convert.writers import write_cbf, write_ctf
 from cntkio.corpora import CHUNK_SIZE
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFDeserializer, LayoutName
-from cntkio.formats.corpus import KeysOf
+from cntkio.formats.contract import KeysOf
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
-from cntkio.formats.detect import KINDS, detect
+from cntkio.formats.detect import KINDS, FileFormat, detect, function_named
 from cntkio.formats.names import FileNames
 from cntkio.formats.output_file import AnyPath
 from cntkio.formats.remote import Remote, remote_by_default
@@ -146,12 +146,6 @@ def divided(num_sequences: int, shares: Sequence[float | int], seed: int) -> lis
     return [(first <= rank) & (rank < last) for first, last in pairwise(cuts)]
 
 
-FileFormat = Literal["ctf", "cbf", "svmlight", "kaldi", "parquet", "arrow"]
-_BY_EXTENSION: dict[str, FileFormat] = {
-    extension: form for form in get_args(FileFormat) for extension in KINDS[form].extensions
-}
-
-
 class Reading(TypedDict, total=False):
     """Keywords of `convert_file` and `corpus_of` that say how to read a file. Each keyword is only for some formats.
 
@@ -200,8 +194,8 @@ def format_of(path: AnyPath) -> FileFormat:
         >>> format_of("examples/iris/iris.ctf")
         'ctf'
     """
-    form = detect(path).form
-    return next((known for known in get_args(FileFormat) if known == form), "ctf")
+    kind = detect(path)
+    return cast(FileFormat, kind.form if kind.writer else "ctf")
 
 
 def format_of_name(path: AnyPath) -> FileFormat:
@@ -219,14 +213,14 @@ def format_of_name(path: AnyPath) -> FileFormat:
     """
     target = Path(path)
     extension = (target.with_suffix("") if target.suffix.lower() in COMPRESSED else target).suffix.lower()
-    if extension not in _BY_EXTENSION:
-        known = ", ".join(_BY_EXTENSION)
+    forms = {extension: kind.form for kind in KINDS.values() if kind.writer for extension in kind.extensions}
+    if extension not in forms:
         raise ConfigError(
-            f"{os.fspath(path)}: no format to write has the extension {extension!r}; expected one of {known}, or "
-            "the format: ctf, cbf, svmlight, kaldi, parquet or arrow",
+            f"{os.fspath(path)}: no format to write has the extension {extension!r}; expected one of "
+            f"{', '.join(forms)}, or the format: {', '.join(dict.fromkeys(forms.values()))}",
             key="to",
         )
-    return _BY_EXTENSION[extension]
+    return cast(FileFormat, forms[extension])
 
 
 @suggests_keywords
@@ -338,49 +332,18 @@ def write_file(
         ['0\\t|x 1', '0\\t|x 2', '1\\t|x 3', '1\\t|x 4']
     """
     form = to or format_of_name(target)
+    check_word("to", form, *(kind.form for kind in KINDS.values() if kind.writer))
+    kind = KINDS[form]
     is_packed = Path(target).suffix.lower() in COMPRESSED if compress is None else compress != "none"
-    packed = (compress or "a packed file") if is_packed else None
-    _refuse("text", form == "ctf", {"renumber": renumber, "keys_file": keys_file})
-    _refuse("text", form in ("ctf", "svmlight"), {"compress": packed})
-    _refuse("Parquet and Arrow", form in ("parquet", "arrow"), {"flat": flat, "ids": ids})
-    _refuse("a binary corpus", form == "cbf", {"layout": None if layout == "2.x" else layout})
-    if form == "ctf":
-        write_ctf(
-            target,
-            data,
-            renumber=renumber,
-            keys_file=keys_file,
-            compress=compress,
-            progress=progress,
-            remote=remote,
-            **files,
-        )
-    elif form == "cbf":
-        write_cbf(
-            target,
-            data,
-            chunk_size_in_bytes=chunk_size_in_bytes,
-            layout=layout,
-            order=order,
-            progress=progress,
-            remote=remote,
-            **files,
-        )
-    elif form == "svmlight":
-        write_svmlight(target, data, compress=compress, progress=progress, remote=remote, **files)
-    elif form == "kaldi":
-        write_kaldi(target, data, progress=progress, remote=remote, **files)
-    else:
-        from cntkio import arrow  # late: Arrow is optional, and its module imports this module
-
-        write = arrow.write_parquet if form == "parquet" else arrow.write_arrow
-        write(target, data, key=key or arrow.KEY, flat=flat, ids=ids, progress=progress, remote=remote, **files)
-
-
-def _refuse(what: str, is_written: bool, options: Mapping[str, Any]) -> None:
-    for name, value in options.items():
-        if value and not is_written:
-            raise ConfigError(f"{wording().flag(name)} is only for writing {what}", key=name)
+    special = {"renumber": renumber, "keys_file": keys_file, "compress": compress, "flat": flat, "ids": ids}
+    special["layout"] = None if layout == "2.x" else layout
+    for name, value in {**special, "compress": is_packed}.items():
+        if value and name not in kind.written_options:
+            forms = ", ".join(kind.form for kind in KINDS.values() if kind.writer and name in kind.written_options)
+            raise ConfigError(f"{wording().flag(name)} is only for writing {forms}", key=name)
+    given = {**special, "key": key, "chunk_size_in_bytes": chunk_size_in_bytes, "order": order}
+    options = {name: given[name] for name in kind.written_options if given.get(name) not in (None, False)}
+    function_named(kind.writer)(target, data, progress=progress, remote=remote, **options, **files)
 
 
 @suggests_keywords
@@ -394,8 +357,8 @@ def corpus_of(path: FileNames, streams: StreamDefs, **reading: Unpack[Reading]) 
         ['lengths', 'species']
     """
     file = corpora.input_of(path_texts("source", path))
-    options = corpora.Reading(streams, **reading)
-    options.require_takers([file])
+    options = corpora.ReadingOptions(streams, **reading)
+    corpora.require_takers(options, [file])
     (described,) = corpora.described(file, options.usually())
     data = described.writable()
     return Selected(data) if isinstance(data, MinibatchSource) else data

@@ -2,29 +2,27 @@
 
 ::
 
-    names ── inputs ──> Input ── described(Reading) ──> Described ── open, parts, writable
+    names ── inputs ──> Input ── described(ReadingOptions) ──> Described ── open, parts, writable
 
-    reading     files that are read in place, unpacked copies of others, and a function for each kind of file
-
-No other room knows how a file of a kind is opened, or which options it takes.
+    reading     files that are read in place, unpacked copies of others, and what their formats say about them
 
 Invariant: an option that no file of a call takes is refused.
 """
 
 from cntkio.corpora.reading import (
-    CHUNK_SIZE,
     IN_ORDER,
     STANDARD_INPUT,
     SURVEYED_AT_ONCE,
     Described,
     Input,
-    Reading,
     described,
     input_of,
     inputs,
+    require_takers,
 )
+from cntkio.formats.contract import CHUNK_SIZE, ReadingOptions
 
 __all__ = [
-    "CHUNK_SIZE", "IN_ORDER", "STANDARD_INPUT", "SURVEYED_AT_ONCE", "Described", "Input", "Reading", "described",
-    "input_of", "inputs",
+    "CHUNK_SIZE", "IN_ORDER", "STANDARD_INPUT", "SURVEYED_AT_ONCE", "Described", "Input", "ReadingOptions", "described",
+    "input_of", "inputs", "require_takers",
 ]  # fmt: skip

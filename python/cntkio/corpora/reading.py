@@ -1,4 +1,4 @@
-"""Descriptions of corpora in files: the options of a call, and a function for each kind of file."""
+"""Descriptions of corpora in files: what the format of each file says about it, and what the call adds."""
 
 from __future__ import annotations
 
@@ -6,30 +6,24 @@ import dataclasses
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from contextvars import copy_context
 from functools import cache, partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
-
-import numpy.typing as npt
+from typing import Any, NamedTuple
 
 from cntkio._threads import Workers
 from cntkio.arguments import wording
 from cntkio.config.reader_config import Call
 from cntkio.config.reading import readers_asked_for
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.compressed import PACKED_ENDINGS, PACKINGS
-from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Opening
-from cntkio.formats.corpus import FileCorpus, KeysOf
-from cntkio.formats.ctf import CTFDeserializer, infer_streams
-from cntkio.formats.detect import KINDS, FileKind, detect
+from cntkio.formats.contract import OPENING, Ahead, Corpus, CorpusInFiles, Deserializer, Opening, ReadingOptions
+from cntkio.formats.corpus import FileCorpus
+from cntkio.formats.ctf import CTFDeserializer
+from cntkio.formats.detect import KINDS, FileKind, detect, function_named
 from cntkio.formats.file_lists import in_one_text, listed_files, sizes_of
-from cntkio.formats.htk import CHUNK_FRAMES, HTKFeatureDeserializer, first_header
-from cntkio.formats.kaldi import KaldiDeserializer
 from cntkio.formats.mlf import (
     HTKMLFBinaryDeserializer,
     HTKMLFDeserializer,
@@ -41,7 +35,6 @@ from cntkio.formats.names import shown as shown_url
 from cntkio.formats.open_input import content_of, open_stored
 from cntkio.formats.remote import default_remote
 from cntkio.formats.report import NUM_IN_FULL, announced, passed
-from cntkio.formats.svmlight import svmlight_of
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDef, StreamDefs
 
@@ -184,8 +177,6 @@ def _write(target: Path, pieces: Iterable[bytes], doing: str) -> None:
             passed(file.write(piece))
 
 
-CHUNK_SIZE = 32 << 20
-"""Bytes of a chunk of a text."""
 SURVEYED_AT_ONCE = 16 << 20
 """Bytes of a chunk of a text whose values are only examined: the arrays of each chunk reuse the memory of the last."""
 # The pass that makes the index of a text also parses these bytes, so that they are read only once.
@@ -193,98 +184,40 @@ IN_ORDER = Opening(ahead=Ahead(64 << 20))
 """The opening of a corpus whose chunks are all read in order."""
 
 
-class Reading(NamedTuple):
-    """Options of reading files, as the caller gives them.
+def require_takers(options: ReadingOptions, files: Sequence[Input]) -> None:
+    """Refuse an option that none of the files takes.
 
-    Attributes:
-        streams: The streams to read; empty: as the files show them.
-        max_errors: Errors to forgive in a text; -1: all.
-        skip_sequence_ids: Whether each line of a text is a sequence.
-        strict: Whether warnings are errors.
-        chunk_size_in_bytes: Size of a chunk of a text.
-        keys: Keys of several texts.
-        prefix: Text to put before each path of a list of features.
-        mapping: For a label file: the file with the names of its labels.
-        cache_index: Whether to use the index cache.
-        labels: For a list of features: the label file that is joined with it.
-        dtype: Type of the values of a text; None: float32.
-        one_hot: For a table: columns of classes, and these classes.
-        key: For a table: the column of keys.
+    Raises:
+        ConfigError: No file takes one of the options.
     """
-
-    streams: Mapping[str, Any] = MappingProxyType({})
-    max_errors: int | None = None
-    skip_sequence_ids: bool = False
-    strict: bool = False
-    chunk_size_in_bytes: int | None = None
-    keys: KeysOf | None = None
-    prefix: str | None = None
-    mapping: str | os.PathLike[str] | None = None
-    cache_index: bool = False
-    labels: FileNames | None = None
-    dtype: npt.DTypeLike | None = None
-    one_hot: Mapping[str, int | Sequence[str]] | None = None
-    key: str | None = None
-
-    def usually(
-        self, *, max_errors: int = 0, chunk_size_in_bytes: int = CHUNK_SIZE, cache_index: bool = False
-    ) -> Reading:
-        """Return the options, with defaults in place of options that the caller does not set."""
-        return self._replace(
-            max_errors=max_errors if self.max_errors is None else self.max_errors,
-            chunk_size_in_bytes=self.chunk_size_in_bytes or chunk_size_in_bytes,
-            cache_index=cache_index,
-        )
-
-    def require_takers(self, files: Sequence[Input]) -> None:
-        """Refuse an option that none of the files takes.
-
-        Raises:
-            ConfigError: No file takes one of the options.
-        """
-        taken = {"key"} if self.labels is None else {"key", "mapping"}  # the key is a column that is read or written
-        taken = taken.union(*(file.kind.options for file in files))
-        for name, value in self._asdict().items():
-            if value not in (None, False, {}) and name not in taken:
-                takers = [kind.form for kind in KINDS.values() if kind.deserializer and name in kind.options]
-                formats = ", ".join(form for form in takers if form not in ("binary mlf", "arrow stream"))
-                raise ConfigError(
-                    f"{wording().flag(name)} applies only to {formats} files; {files[0].name} is {files[0].kind.noun}",
-                    key=name,
-                )
+    taken = {"key"} if options.labels is None else {"key", "mapping"}  # the key is a column that is read or written
+    taken = taken.union(*(file.kind.options for file in files))
+    for name, value in options._asdict().items():
+        if value not in (None, False, {}) and name not in taken:
+            takers = [kind.form for kind in KINDS.values() if kind.deserializer and name in kind.options]
+            formats = ", ".join(form for form in takers if form not in ("binary mlf", "arrow stream"))
+            raise ConfigError(
+                f"{wording().flag(name)} applies only to {formats} files; {files[0].name} is {files[0].kind.noun}",
+                key=name,
+            )
 
 
-class Described(NamedTuple):
-    """A corpus in files.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Described(CorpusInFiles):
+    """A corpus in files, with what the call adds to it.
 
     Attributes:
         input: Its files.
-        deserializers: The deserializers that read it; empty for a label file.
         open_labels: Opens the label file, once: without features, a source cannot read it. None: not a label file.
-        written: The deserializers that a written configuration describes.
         section: The section of the configuration that describes it; empty: no configuration does.
-        chunk_sizes: Words about the size of chunks, which end the fact about chunks.
-        facts: Returns facts that only corpora of this kind have.
-        order: The streams in the order in which they are printed; empty: in the order of the source.
-        has_precisions: Whether the file gives the type of each stream's values.
-        forgives_errors: Whether errors are counted instead of ending the call.
         located: Completes errors about missing files by the configuration that names them.
-        open_table: Opens a table for the writers, which need not hold a whole row group. None: not a single table.
         label_names: The names of the classes of labels that are joined with features; None: there are no such labels.
     """
 
     input: Input
-    deserializers: Sequence[Any] = ()
     open_labels: Callable[[Opening], Labels] | None = None
-    written: Sequence[Any] = ()
     section: str = ""
-    chunk_sizes: str = ""
-    facts: Callable[[], Mapping[str, Any]] = dict
-    order: Sequence[str] = ()
-    has_precisions: bool = False
-    forgives_errors: bool = False
     located: Callable[[], AbstractContextManager[None]] = nullcontext
-    open_table: Callable[[], Any] | None = None
     label_names: Sequence[bytes] | None = None
 
     @property
@@ -333,12 +266,12 @@ class Described(NamedTuple):
             yield [stack.enter_context(closing(open_part(opening))) for open_part in self.parts()]
 
 
-def described(file: Input, reading: Reading) -> list[Described]:
+def described(file: Input, options: ReadingOptions) -> list[Described]:
     """Return the corpora of a file: several if it is a configuration with several readers.
 
     Args:
         file: The file.
-        reading: The options, complete (`Reading.usually`).
+        options: The options, complete (`ReadingOptions.usually`).
 
     Raises:
         ConfigError: No deserializer reads the file.
@@ -346,130 +279,33 @@ def described(file: Input, reading: Reading) -> list[Described]:
         OSError: A file cannot be read.
     """
     if file.kind.form == "configuration":
+        forgives_errors = options.max_errors == -1
         return [
             Described(
-                file,
-                [(_forgiving(call) if reading.max_errors == -1 else call)() for call in reader.calls],
+                input=file,
+                deserializers=[(_forgiving(call) if forgives_errors else call)() for call in reader.calls],
                 section=reader.section,
-                forgives_errors=reading.max_errors == -1,
+                forgives_errors=forgives_errors,
                 located=reader.located,
             )
             for reader in readers_asked_for(file.path, [])
         ]
     file.kind.require_deserializer(file.path)
-    return [_DESCRIBED[file.kind.form](file, reading)]
+    if file.kind.form in LABEL_FORMS:
+        return [Described(input=file, open_labels=cache(partial(open_labels, file.names, options.mapping)))]
+    corpus: CorpusInFiles = function_named(file.kind.in_files)(file.names, options)
+    alone = Described(input=file, **vars(corpus))
+    if options.labels is None:
+        return [alone]
+    labels, names = labels_of(options.labels, options.mapping)
+    both = [*corpus.deserializers, labels]
+    return [dataclasses.replace(alone, deserializers=both, written=corpus.written and both, label_names=names)]
 
 
 def _forgiving(call: Call) -> Call:
     if call.target is not CTFDeserializer:
         return call
     return dataclasses.replace(call, keywords=tuple({**dict(call.keywords), "max_errors": -1}.items()))
-
-
-def _text(file: Input, reading: Reading) -> Described:
-    max_errors = reading.max_errors or 0
-    written = CTFDeserializer(
-        file.names,
-        StreamDefs(reading.streams or infer_streams(file.names)),
-        max_errors=max(max_errors, 0),
-        skip_sequence_ids=reading.skip_sequence_ids,
-        strict=reading.strict,
-        chunk_size_in_bytes=reading.chunk_size_in_bytes or CHUNK_SIZE,
-        keys=reading.keys or "unique",
-        dtype=reading.dtype or "float32",
-    )
-    return Described(
-        file,
-        [dataclasses.replace(written, max_errors=max_errors, cache_index=reading.cache_index)],
-        written=[written],
-        chunk_sizes=f" of at most {written.chunk_size_in_bytes:,} bytes",
-        order=list(written.streams),
-        forgives_errors=max_errors != 0,
-    )
-
-
-def _svmlight(file: Input, reading: Reading) -> Described:
-    deserializer = svmlight_of(
-        file.names,
-        max_errors=reading.max_errors or 0,
-        strict=reading.strict,
-        dtype=reading.dtype or "float32",
-        chunk_size_in_bytes=reading.chunk_size_in_bytes or CHUNK_SIZE,
-        keys=reading.keys or "unique",
-        cache_index=reading.cache_index,
-    )
-    chunk_sizes = f" of at most {deserializer.chunk_size_in_bytes:,} bytes"
-    return Described(file, [deserializer], chunk_sizes=chunk_sizes, forgives_errors=bool(reading.max_errors))
-
-
-def _with_labels(file: Input, deserializer: Any, reading: Reading, **more: Any) -> Described:
-    """Return a corpus, joined with the label file of the options if there is one."""
-    both, names = [deserializer], None
-    if reading.labels is not None:
-        labels, names = labels_of(reading.labels, reading.mapping)
-        both.append(labels)
-    return Described(file, both, label_names=names, **more)
-
-
-def _kaldi(file: Input, reading: Reading) -> Described:
-    size = reading.chunk_size_in_bytes or CHUNK_SIZE
-    content: Literal["map"] | None = "map" if file.kind.form == "kaldi map" else None
-    deserializer = KaldiDeserializer(
-        file.names, content=content, dtype=reading.dtype or "float32", chunk_size_in_bytes=size
-    )
-    return _with_labels(file, deserializer, reading, chunk_sizes=f" of about {size:,} bytes")
-
-
-def _binary(file: Input, reading: Reading) -> Described:
-    deserializer = CBFDeserializer(file.names, StreamDefs(reading.streams), strict=reading.strict)
-    return Described(file, [deserializer], written=[deserializer], has_precisions=True)
-
-
-def _features(file: Input, reading: Reading) -> Described:
-    deserializer = features_of(
-        file.names, StreamDefs(reading.streams), prefix=reading.prefix or "", strict=reading.strict
-    )
-    described = _with_labels(
-        file,
-        deserializer,
-        reading,
-        chunk_sizes=f" of more than {CHUNK_FRAMES:,} samples, the last with the rest",
-        facts=partial(facts_of_features, deserializer),
-    )
-    return described._replace(written=described.deserializers)
-
-
-def _labels(file: Input, reading: Reading) -> Described:
-    return Described(file, open_labels=cache(partial(open_labels, file.names, reading.mapping)))
-
-
-def _table(file: Input, reading: Reading) -> Described:
-    from cntkio import arrow  # late: Arrow is optional
-
-    shapes = {name: stream.dim for name, stream in StreamDefs(reading.streams).items()}
-    options: dict[str, Any] = {"key": reading.key, "shapes": shapes, "one_hot": reading.one_hot}
-    columns, keys = list(shapes) or None, reading.keys or "unique"
-    is_single = not file.files and reading.dtype is None
-    return Described(
-        file,
-        [arrow.ArrowDeserializer(file.names, columns=columns, keys=keys, dtype=reading.dtype, **options)],
-        chunk_sizes=", a row group or a batch each",
-        has_precisions=True,
-        open_table=partial(arrow.read, file.names, **options) if is_single else None,
-    )
-
-
-_DESCRIBED: dict[str, Callable[[Input, Reading], Described]] = {
-    "ctf": _text,
-    "svmlight": _svmlight,
-    "kaldi": _kaldi,
-    "kaldi map": _kaldi,
-    "cbf": _binary,
-    "scp": _features,
-    "mlf": _labels,
-    "binary mlf": _labels,
-    **{form: _table for form, kind in KINDS.items() if kind.is_table},
-}
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -579,42 +415,3 @@ def _binary_labels(path: FileNames) -> HTKMLFBinaryDeserializer:
 def _text_labels(mapping: str | os.PathLike[str] | None, path: FileNames, names: list[bytes]) -> HTKMLFDeserializer:
     streams = StreamDefs(labels=StreamDef(mlf=path, shape=max(1, len(names))))
     return HTKMLFDeserializer(None if mapping is None else os.fspath(mapping), streams)
-
-
-def features_of(
-    path: FileNames, streams: StreamDefs, *, prefix: str = "", strict: bool = False
-) -> HTKFeatureDeserializer:
-    """Return the deserializer of a list.
-
-    Args:
-        path: The list, or several.
-        streams: Its stream; empty: `features`, with the dimension of the first file.
-        prefix: Text to put before each path of the list.
-        strict: Whether warnings are errors.
-
-    Raises:
-        OSError: The list, or its first file, cannot be read.
-        FormatError: The first file breaks its format.
-        ConfigError: More than one stream was requested.
-    """
-    streams = streams or StreamDefs(
-        features=StreamDef(shape=first_header(listed_files(path, option="FILE")[0], prefix=prefix).dim)
-    )
-    if len(streams) != 1:
-        raise ConfigError(f"a list of features has one stream; {len(streams)} are requested", key="stream")
-    ((name, stream),) = streams.items()
-    definition = StreamDef(scp=path, shape=stream.dim)
-    return HTKFeatureDeserializer(StreamDefs({name: definition}), prefix=prefix, strict=strict)
-
-
-def facts_of_features(deserializer: HTKFeatureDeserializer) -> dict[str, int | str]:
-    """Return facts about the files of a list."""
-    ((_, stream),) = deserializer.streams.items()
-    header = first_header(listed_files(stream.scp, option="FILE")[0], prefix=deserializer.prefix)
-    with closing(deserializer.open()) as corpus:
-        num_files = corpus.index.layout.num_files
-    order = "big-endian" if header.is_big_endian else "little-endian"
-    return {
-        "feature files": num_files,
-        "first of them": f"{header.kind_name}, {header.dim} values, {header.period / 10_000:g} ms a frame, {order}",
-    }

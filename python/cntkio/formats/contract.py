@@ -16,7 +16,9 @@ A format keeps no file and no state of reading: those belong to the corpus.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -25,12 +27,14 @@ import numpy.typing as npt
 from cntkio._core import Chunk
 from cntkio.errors import CntkIoError
 from cntkio.formats.index_cache import CacheFiles
+from cntkio.formats.names import FileNames
 from cntkio.formats.report import Observer, Report
 from cntkio.formats.table import SequenceTable
 from cntkio.formats.text_input import LOADS_AT_ONCE, Storage, TextInput
 from cntkio.streams import StreamInformation
 
 Joins = Literal["anywhere", "first", "alone"]
+KeysOf = Literal["unique", "per_file"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -368,3 +372,78 @@ class Deserializer(Protocol):
 
     def open(self, opening: Opening = OPENING) -> Corpus:
         """Open the files, and make or load the index."""
+
+
+CHUNK_SIZE = 32 << 20
+"""Bytes of a chunk of a text."""
+
+
+class ReadingOptions(NamedTuple):
+    """Options of reading files, as the caller gives them.
+
+    Attributes:
+        streams: The streams to read; empty: as the files show them.
+        max_errors: Errors to forgive in a text; -1: all.
+        skip_sequence_ids: Whether each line of a text is a sequence.
+        strict: Whether warnings are errors.
+        chunk_size_in_bytes: Size of a chunk of a text.
+        keys: Keys of several texts.
+        prefix: Text to put before each path of a list of features.
+        mapping: For a label file: the file with the names of its labels.
+        cache_index: Whether to use the index cache.
+        labels: For a list of features: the label file that is joined with it.
+        dtype: Type of the values of a text; None: float32.
+        one_hot: For a table: columns of classes, and these classes.
+        key: For a table: the column of keys.
+    """
+
+    streams: Mapping[str, Any] = MappingProxyType({})
+    max_errors: int | None = None
+    skip_sequence_ids: bool = False
+    strict: bool = False
+    chunk_size_in_bytes: int | None = None
+    keys: KeysOf | None = None
+    prefix: str | None = None
+    mapping: str | os.PathLike[str] | None = None
+    cache_index: bool = False
+    labels: FileNames | None = None
+    dtype: npt.DTypeLike | None = None
+    one_hot: Mapping[str, int | Sequence[str]] | None = None
+    key: str | None = None
+
+    def usually(
+        self, *, max_errors: int = 0, chunk_size_in_bytes: int = CHUNK_SIZE, cache_index: bool = False
+    ) -> ReadingOptions:
+        """Return the options, with defaults in place of options that the caller does not set."""
+        return self._replace(
+            max_errors=max_errors if self.max_errors is None else self.max_errors,
+            chunk_size_in_bytes=self.chunk_size_in_bytes or chunk_size_in_bytes,
+            cache_index=cache_index,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusInFiles:
+    """What the verbs need to know about a corpus in files.
+
+    The row of a format in `cntkio.formats.detect.KINDS` names the function that returns it for files and options.
+
+    Attributes:
+        deserializers: The deserializers that read it; empty for a label file.
+        written: The deserializers that a written configuration describes.
+        chunk_sizes: Words about the size of chunks, which end the fact about chunks.
+        facts: Returns facts that only corpora of this kind have.
+        order: The streams in the order in which they are printed; empty: in the order of the source.
+        has_precisions: Whether the file gives the type of each stream's values.
+        forgives_errors: Whether errors are counted instead of ending the call.
+        open_table: Opens a table for the writers, which need not hold a whole row group. None: not a single table.
+    """
+
+    deserializers: Sequence[Any] = ()
+    written: Sequence[Any] = ()
+    chunk_sizes: str = ""
+    facts: Callable[[], Mapping[str, Any]] = dict
+    order: Sequence[str] = ()
+    has_precisions: bool = False
+    forgives_errors: bool = False
+    open_table: Callable[[], Any] | None = None

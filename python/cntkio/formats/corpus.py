@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import PurePath
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,7 @@ from cntkio.formats.contract import (
     Deserializer,
     Format,
     Index,
+    KeysOf,
     Loaded,
     Opening,
     PlacesInFiles,
@@ -64,7 +65,6 @@ from cntkio.formats.table import (
 from cntkio.formats.text_input import changed_in_use
 from cntkio.streams import StreamInformation
 
-KeysOf = Literal["unique", "per_file"]
 KEYS_OF_A_FILE = 10**12
 """With keys per file, the keys of each file begin at a multiple of this number."""
 _NUM_SHOWN = 3

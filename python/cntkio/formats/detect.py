@@ -11,12 +11,14 @@ No other module of cntkio guesses what a file is. Only the first bytes are read.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shlex
 import struct
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from cntkio.errors import ConfigError
 from cntkio.formats.compressed import PACKED_MAGIC
@@ -41,6 +43,10 @@ _MOST_HTK_KIND = 12
 _HTK_KIND_BITS = 0o77
 
 
+FileFormat = Literal["ctf", "cbf", "svmlight", "kaldi", "parquet", "arrow"]
+"""The forms in `KINDS` that can be written."""
+
+
 class FileKind(NamedTuple):
     """A kind of file.
 
@@ -55,7 +61,11 @@ class FileKind(NamedTuple):
         is_text: Whether a zero byte shows that a file is of another kind.
         is_read_packed: Whether files that are compressed with gzip or zstd are read where they are.
         are_joined: Whether several files are one corpus.
-        options: The options of `cntkio.corpora.Reading` that apply to it.
+        in_files: The function that reads such files, as module and name: from files and `ReadingOptions` to
+            `CorpusInFiles` (`cntkio.formats.contract`); empty: none does, or they are label files.
+        options: The options of `ReadingOptions` that apply to it.
+        writer: The function that writes such files, as module and name; empty: none does.
+        written_options: The options of `cntkio.convert.write_file` that apply to it.
         extensions: Extensions of names that ask the writers for this kind.
         is_table: Whether its sequences are the rows of a table.
         has_text_keys: Whether its keys are texts, whatever the file.
@@ -71,7 +81,10 @@ class FileKind(NamedTuple):
     is_text: bool = False
     is_read_packed: bool = False
     are_joined: bool = False
+    in_files: str = ""
     options: tuple[str, ...] = ()
+    writer: str = ""
+    written_options: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
     is_table: bool = False
     has_text_keys: bool = False
@@ -116,12 +129,20 @@ def _packed(form: str, command: str) -> FileKind:
 
 
 def _table(form: str, title: str, magic: bytes, *extensions: str) -> FileKind:
-    call, options = "cntkio.arrow.ArrowDeserializer({path!r})", ("streams", "one_hot", "keys", "dtype")
-    cache = "none; the footer, keys and lengths are read at each start"
     return FileKind(
-        form, title, call, magic=(magic,), are_joined=True, options=options, extensions=extensions, is_table=True,
-        cache=cache,
-    )  # fmt: skip
+        form,
+        title,
+        "cntkio.arrow.ArrowDeserializer({path!r})",
+        magic=(magic,),
+        are_joined=True,
+        in_files="cntkio.arrow:in_files",
+        options=("streams", "one_hot", "keys", "dtype"),
+        writer=f"cntkio.arrow:write_{form}" if extensions else "",
+        written_options=("key", "flat", "ids"),
+        extensions=extensions,
+        is_table=True,
+        cache="none; the footer, keys and lengths are read at each start",
+    )
 
 
 _NUMBER = rb"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
@@ -143,7 +164,9 @@ KINDS = {
             first_line=_KALDI_LINE,
             is_read_packed=True,
             are_joined=True,
+            in_files="cntkio.formats.kaldi:in_files",
             options=("dtype", "chunk_size_in_bytes", "labels"),
+            writer="cntkio.convert:write_kaldi",
             extensions=(".ark",),
             has_text_keys=True,
             cache="none; the headers are read at each start",
@@ -155,6 +178,7 @@ KINDS = {
             is_text=True,
             is_read_packed=True,
             are_joined=True,
+            in_files="cntkio.formats.kaldi:maps_in_files",
             options=("chunk_size_in_bytes",),
             has_text_keys=True,
         ),
@@ -166,7 +190,10 @@ KINDS = {
             is_text=True,
             is_read_packed=True,
             are_joined=True,
+            in_files="cntkio.formats.ctf:in_files",
             options=("streams", "max_errors", "skip_sequence_ids", "strict", "chunk_size_in_bytes", "keys", "dtype"),
+            writer="cntkio.convert:write_ctf",
+            written_options=("renumber", "keys_file", "compress"),
             extensions=(".ctf", ".txt"),
             cache="",
         ),
@@ -178,7 +205,10 @@ KINDS = {
             is_text=True,
             is_read_packed=True,
             are_joined=True,
+            in_files="cntkio.formats.svmlight:in_files",
             options=("max_errors", "strict", "dtype", "chunk_size_in_bytes", "keys"),
+            writer="cntkio.convert:write_svmlight",
+            written_options=("compress",),
             extensions=(".svm", ".svmlight", ".libsvm"),
             cache="",
         ),
@@ -188,7 +218,10 @@ KINDS = {
             "CBFDeserializer({path!r})",
             magic=(CBF_MAGIC, CBF_DOCUMENTED),
             are_joined=True,
+            in_files="cntkio.formats.cbf:in_files",
             options=("streams", "strict"),
+            writer="cntkio.convert:write_cbf",
+            written_options=("layout", "chunk_size_in_bytes", "order"),
             extensions=(".cbf", ".bin"),
             cache="none; the file has its own",
         ),
@@ -199,6 +232,7 @@ KINDS = {
             first_line=re.compile(rb"\S.*\[\d+,\d+\]\s*"),
             is_text=True,
             are_joined=True,
+            in_files="cntkio.formats.htk:in_files",
             options=("streams", "prefix", "strict", "labels"),
             has_text_keys=True,
             cache="none; the list is read at each start",
@@ -274,6 +308,21 @@ KINDS = {
 _MOST_ARROW_METADATA = 1 << 28
 _SEPARATORS = b",\t;"
 _CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f]")
+
+
+def function_named(text: str) -> Callable[..., Any]:
+    """Return the function that a row of `KINDS` names.
+
+    Args:
+        text: Module and name, with a colon between them.
+
+    Example:
+        >>> function_named("cntkio.formats.detect:detect")("examples/iris/iris.ctf").form
+        'ctf'
+    """
+    module, _, name = text.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function
 
 
 def detect(path: str | os.PathLike[str]) -> FileKind:

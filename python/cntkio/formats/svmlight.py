@@ -19,8 +19,17 @@ from cntkio._core import CTFFinding
 from cntkio._threads import num_threads
 from cntkio.arguments import check_fields, float_type, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, FormatError
-from cntkio.formats.contract import OPENING, Deserializer, Index, Opening
-from cntkio.formats.corpus import FileCorpus, KeysOf, check_keys_of
+from cntkio.formats.contract import (
+    CHUNK_SIZE,
+    OPENING,
+    CorpusInFiles,
+    Deserializer,
+    Index,
+    KeysOf,
+    Opening,
+    ReadingOptions,
+)
+from cntkio.formats.corpus import FileCorpus, check_keys_of
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.ctf.cache import kept_index
 from cntkio.formats.ctf.corpus import CTFFormat, OpenText, opened_texts
@@ -359,3 +368,21 @@ class _SvmlightFormat(CTFFormat):
             return " (2^64 - 1 stands for every larger number)"
         is_several = is_label and file.text.read(findings.first_byte + finding.offset, 1) == b","
         return "; SvmlightDeserializer(..., multilabel=True) reads several labels" if is_several else ""
+
+
+def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
+    """Return texts as the verbs read them (see `cntkio.formats.contract`)."""
+    deserializer = svmlight_of(
+        names,
+        max_errors=options.max_errors or 0,
+        strict=options.strict,
+        dtype=options.dtype or "float32",
+        chunk_size_in_bytes=options.chunk_size_in_bytes or CHUNK_SIZE,
+        keys=options.keys or "unique",
+        cache_index=options.cache_index,
+    )
+    return CorpusInFiles(
+        deserializers=[deserializer],
+        chunk_sizes=f" of at most {deserializer.chunk_size_in_bytes:,} bytes",
+        forgives_errors=bool(options.max_errors),
+    )

@@ -27,11 +27,19 @@ import numpy.typing as npt
 
 from cntkio.arguments import there_are, wording
 from cntkio.convert import Progress
-from cntkio.corpora import IN_ORDER, SURVEYED_AT_ONCE, Described, Input, Reading, described, inputs
+from cntkio.corpora import (
+    IN_ORDER,
+    SURVEYED_AT_ONCE,
+    Described,
+    Input,
+    ReadingOptions,
+    described,
+    inputs,
+    require_takers,
+)
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
-from cntkio.formats.contract import Corpus, Deserializer, Loaded, Opening
-from cntkio.formats.corpus import KeysOf
+from cntkio.formats.contract import Corpus, Deserializer, KeysOf, Loaded, Opening
 from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams
 from cntkio.formats.detect import FileKind, old_line_ends
 from cntkio.formats.names import FileNames
@@ -119,7 +127,7 @@ def check(
     """
     if not corpora:
         raise ConfigError("check has no corpora; expected at least one file or deserializer")
-    reading = Reading(
+    reading = ReadingOptions(
         StreamDefs(streams or {}), max_errors, skip_sequence_ids, strict, chunk_size_in_bytes, keys, prefix,
         None if mapping is None else Path(mapping),
     )  # fmt: skip
@@ -131,8 +139,8 @@ def check(
         inputs(named, refuse=lambda *refused: broken.append(refused)) as files,
     ):
         if files:
-            reading.require_takers(files)
-        elif reading != Reading():
+            require_takers(reading, files)
+        elif reading != ReadingOptions():
             raise ConfigError("options of files are only for files; a deserializer has its own options")
         findings = Findings(max_findings, [ignore] if isinstance(ignore, str) else ignore)
         return check_all(files, given, reading, findings, broken=broken, joins=join, progress=progress)
@@ -141,7 +149,7 @@ def check(
 def check_all(
     files: Sequence[Input],
     deserializers: Sequence[Deserializer],
-    reading: Reading,
+    reading: ReadingOptions,
     findings: Findings,
     *,
     broken: Sequence[tuple[str, Exception]] = (),
@@ -387,7 +395,7 @@ class _Call(NamedTuple):
         is_guess: Whether the streams of a text are a guess.
     """
 
-    reading: Reading
+    reading: ReadingOptions
     findings: Findings
     stack: ExitStack
     progress: Progress | None

@@ -19,6 +19,7 @@ from cntkio.formats.cntk_options import BINARY, CntkOptions
 from cntkio.formats.contract import (
     OPENING,
     Ahead,
+    CorpusInFiles,
     Deserializer,
     Format,
     Index,
@@ -26,6 +27,7 @@ from cntkio.formats.contract import (
     OpenedFile,
     Opening,
     PlacesInFiles,
+    ReadingOptions,
 )
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.file_lists import listed_files
@@ -441,3 +443,9 @@ def _error(index: Index, chunk_id: int, fault: Fault) -> FormatError:
 
 def _form(is_sparse: bool) -> Literal["dense", "sparse"]:
     return "sparse" if is_sparse else "dense"
+
+
+def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
+    """Return binary files as the verbs read them (see `cntkio.formats.contract`)."""
+    deserializer = CBFDeserializer(names, StreamDefs(options.streams), strict=options.strict)
+    return CorpusInFiles(deserializers=[deserializer], written=[deserializer], has_precisions=True)

@@ -13,7 +13,7 @@ The compiled core finds and parses. This package decides how a file begins, what
 an error means, and which error exceeds the budget. Nothing here loops over lines or sequences.
 """
 
-from cntkio.formats.ctf.corpus import CTFDeserializer, bounds_of
+from cntkio.formats.ctf.corpus import CTFDeserializer, bounds_of, in_files
 from cntkio.formats.ctf.infer import (
     Vocabulary,
     guessed_streams,
@@ -25,6 +25,6 @@ from cntkio.formats.ctf.infer import (
 )
 
 __all__ = [
-    "CTFDeserializer", "Vocabulary", "bounds_of", "guessed_streams", "has_other_streams", "infer_streams",
+    "CTFDeserializer", "Vocabulary", "bounds_of", "guessed_streams", "has_other_streams", "in_files", "infer_streams",
     "infer_usual_streams", "read_vocabularies", "vocabularies_in",
 ]  # fmt: skip

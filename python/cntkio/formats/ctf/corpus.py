@@ -23,18 +23,22 @@ from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.block_cache import require_room_in_cache
 from cntkio.formats.cntk_options import TEXT, CntkOptions
 from cntkio.formats.contract import (
+    CHUNK_SIZE,
     NOTHING_AHEAD,
     OPENING,
     Ahead,
+    CorpusInFiles,
     Deserializer,
     Format,
     Index,
+    KeysOf,
     Loaded,
     OpenedFile,
     Opening,
     PlacesInFiles,
+    ReadingOptions,
 )
-from cntkio.formats.corpus import FileCorpus, KeysOf, check_keys_of
+from cntkio.formats.corpus import FileCorpus, check_keys_of
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.cache import cached_index
 from cntkio.formats.ctf.findings import (
@@ -50,7 +54,7 @@ from cntkio.formats.ctf.findings import (
     byte_text,
 )
 from cntkio.formats.ctf.index import ChunkPlaces, FirstPass, IndexSettings, Notes, StreamSchema, TextIndex, make_index
-from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start, streams_between
+from cntkio.formats.ctf.infer import advice_on_streams, infer_streams, streams_at_the_start, streams_between
 from cntkio.formats.detect import old_line_ends, other_in
 from cntkio.formats.file_lists import listed_files
 from cntkio.formats.index_cache import LEAST_CACHED, CacheFiles
@@ -572,3 +576,29 @@ def _source(text: TextInput, places: ChunkPlaces, *, is_part: bool) -> CoreText 
     for begin, end in ranges:
         text.read_into(wanted[begin:end], places.begin + begin)
     return wanted, places.begin
+
+
+def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
+    """Return texts as the verbs read them (see `cntkio.formats.contract`).
+
+    Raises:
+        ConfigError, FormatError, OSError: See `infer_streams` and `CTFDeserializer`.
+    """
+    max_errors = options.max_errors or 0
+    written = CTFDeserializer(
+        names,
+        StreamDefs(options.streams or infer_streams(names)),
+        max_errors=max(max_errors, 0),
+        skip_sequence_ids=options.skip_sequence_ids,
+        strict=options.strict,
+        chunk_size_in_bytes=options.chunk_size_in_bytes or CHUNK_SIZE,
+        keys=options.keys or "unique",
+        dtype=options.dtype or "float32",
+    )
+    return CorpusInFiles(
+        deserializers=[dataclasses.replace(written, max_errors=max_errors, cache_index=options.cache_index)],
+        written=[written],
+        chunk_sizes=f" of at most {written.chunk_size_in_bytes:,} bytes",
+        order=list(written.streams),
+        forgives_errors=max_errors != 0,
+    )

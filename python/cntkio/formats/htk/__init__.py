@@ -1,6 +1,6 @@
 """HTK features: feature files and lists of utterances (scp). (docs/formats/htk.md)"""
 
-from cntkio.formats.htk.corpus import CHUNK_FRAMES, HTKFeatureDeserializer, HTKFormat
+from cntkio.formats.htk.corpus import CHUNK_FRAMES, HTKFeatureDeserializer, HTKFormat, in_files
 from cntkio.formats.htk.header import KINDS, QUALIFIERS, HTKHeader, parse_header, parse_kind
 from cntkio.formats.htk.lists import Frames, Listed, first_header, read_list
 from cntkio.formats.htk.options import FeatureSettings, window_of
@@ -8,6 +8,6 @@ from cntkio.formats.htk.writer import check_sum, encode_features, write_archive,
 
 __all__ = [
     "CHUNK_FRAMES", "KINDS", "QUALIFIERS", "FeatureSettings", "Frames", "HTKFeatureDeserializer", "HTKFormat",
-    "HTKHeader", "Listed", "check_sum", "encode_features", "first_header", "parse_header", "parse_kind", "read_list",
-    "window_of", "write_archive", "write_features",
+    "HTKHeader", "Listed", "check_sum", "encode_features", "first_header", "in_files", "parse_header", "parse_kind",
+    "read_list", "window_of", "write_archive", "write_features",
 ]  # fmt: skip

@@ -14,10 +14,12 @@ Nothing here loops over frames. Files are read one after the other; a run of suc
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import os
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
@@ -30,12 +32,14 @@ from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
 from cntkio.formats.contract import (
     OPENING,
     Ahead,
+    CorpusInFiles,
     Format,
     Index,
     Loaded,
     OpenedFile,
     Opening,
     PlacesInFiles,
+    ReadingOptions,
     Utterances,
 )
 from cntkio.formats.corpus import FileCorpus, fingerprint_of_files
@@ -53,6 +57,7 @@ from cntkio.formats.htk.lists import (
     Lists,
     Ranges,
     decoded,
+    first_header,
     first_same,
     first_sound,
     join_lists,
@@ -68,10 +73,10 @@ from cntkio.formats.htk.options import (
     size_of,
     window_of,
 )
-from cntkio.formats.names import shown_files
+from cntkio.formats.names import FileNames, shown_files
 from cntkio.formats.report import first_few
 from cntkio.formats.table import ListedFiles, SequenceTable, digest_of, span_at
-from cntkio.streams import LARGEST_DIM, StreamDefs, StreamInformation, named
+from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs, StreamInformation, named
 
 # Lists with more frames (186 hours at 10 ms) are compared with the sizes of all their files.
 _MOST_UNCHECKED_FRAMES = 1 << 26
@@ -506,3 +511,40 @@ def _fingerprint(listed: Listed, first_path: int) -> str:
     """Return the fingerprint of the utterances of a list, which does not depend on the other lists."""
     files = listed.files - np.uint32(first_path)
     return f"{len(files)}:{digest_of((listed.keys, listed.first, listed.lengths, files))}"
+
+
+def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
+    """Return lists as the verbs read them (see `cntkio.formats.contract`).
+
+    Raises:
+        OSError: The list, or its first file, cannot be read.
+        FormatError: The first file breaks its format.
+        ConfigError: More than one stream was requested.
+    """
+    prefix = options.prefix or ""
+    streams = StreamDefs(options.streams)
+    if len(streams) > 1:
+        raise ConfigError(f"a list of features has one stream; {len(streams)} are requested", key="stream")
+    name, dim = next(((name, stream.dim) for name, stream in streams.items()), ("features", None))
+    if dim is None:
+        dim = first_header(listed_files(names, option="FILE")[0], prefix=prefix).dim
+    stream = StreamDef(scp=names, shape=dim)
+    deserializer = HTKFeatureDeserializer(StreamDefs({name: stream}), prefix=prefix, strict=options.strict)
+    return CorpusInFiles(
+        deserializers=[deserializer],
+        written=[deserializer],
+        chunk_sizes=f" of more than {CHUNK_FRAMES:,} samples, the last with the rest",
+        facts=functools.partial(_facts, deserializer, names),
+    )
+
+
+def _facts(deserializer: HTKFeatureDeserializer, names: FileNames) -> dict[str, int | str]:
+    """Return facts about the files of a list."""
+    header = first_header(listed_files(names, option="FILE")[0], prefix=deserializer.prefix)
+    with closing(deserializer.open()) as corpus:
+        num_files = corpus.index.layout.num_files
+    order = "big-endian" if header.is_big_endian else "little-endian"
+    return {
+        "feature files": num_files,
+        "first of them": f"{header.kind_name}, {header.dim} values, {header.period / 10_000:g} ms a frame, {order}",
+    }

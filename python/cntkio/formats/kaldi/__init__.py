@@ -8,6 +8,6 @@
 Values become frames as in HTK's files, and whole numbers become runs of classes as in label files.
 """
 
-from cntkio.formats.kaldi.corpus import KaldiDeserializer
+from cntkio.formats.kaldi.corpus import KaldiDeserializer, in_files, maps_in_files
 
-__all__ = ["KaldiDeserializer"]
+__all__ = ["KaldiDeserializer", "in_files", "maps_in_files"]

@@ -19,8 +19,10 @@ from cntkio._threads import num_threads
 from cntkio.arguments import check_fields, check_word, float_type, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import (
+    CHUNK_SIZE,
     OPENING,
     Ahead,
+    CorpusInFiles,
     Deserializer,
     Format,
     Index,
@@ -28,6 +30,7 @@ from cntkio.formats.contract import (
     OpenedFile,
     Opening,
     PlacesInFiles,
+    ReadingOptions,
     Utterances,
 )
 from cntkio.formats.corpus import FileCorpus
@@ -484,3 +487,15 @@ def _fingerprint(objects: Objects) -> str:
     columns = (objects.keys, objects.files, objects.offsets, objects.first_rows, objects.lengths, objects.first_cols)
     sums = "\n".join(objects.sums).encode()
     return f"{len(objects.keys)}:{digest_of(columns, sums)}"
+
+
+def in_files(names: FileNames, options: ReadingOptions, content: Content | None = None) -> CorpusInFiles:
+    """Return archives, lists or lines as the verbs read them (see `cntkio.formats.contract`)."""
+    size = options.chunk_size_in_bytes or CHUNK_SIZE
+    deserializer = KaldiDeserializer(names, content=content, dtype=options.dtype or "float32", chunk_size_in_bytes=size)
+    return CorpusInFiles(deserializers=[deserializer], chunk_sizes=f" of about {size:,} bytes")
+
+
+def maps_in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
+    """Return maps as the verbs read them (see `cntkio.formats.contract`)."""
+    return in_files(names, options, "map")
