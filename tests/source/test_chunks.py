@@ -134,6 +134,17 @@ def test_without_room_no_chunk_is_loaded_ahead(corpus: FakeCorpus) -> None:
     assert corpus.loaded == [0]
 
 
+def test_a_chunk_larger_than_the_first_room_is_loaded_ahead() -> None:
+    corpus = FakeCorpus(9, num_bytes=40 << 20)
+    chunks = store(corpus, read_ahead_in_bytes=256 << 20)
+    plan(chunks, [0])
+    chunks.take([refs(0)], [0, 1])
+    plan(chunks, [0], range(1, 9))
+    wait_until(lambda: len(corpus.loaded) == 2)
+    chunks.close()
+    assert corpus.loaded == [0, 1]
+
+
 def test_a_load_that_has_not_begun_is_withdrawn(corpus: FakeCorpus) -> None:
     chunks = store(corpus, read_ahead_in_bytes=100 << 20)
     corpus.gate.clear()

@@ -466,8 +466,10 @@ class ChunkStore:
         size, room_to_load = self._expected_bytes(), self._room_ahead
         for table_chunk in itertools.islice(ahead, min(self._num_ahead, self._read_ahead_in_bytes // size)):
             if not self._is_in_memory(table_chunk):  # a chunk that was parsed with the index is in memory already
+                # One chunk may be larger than the room: otherwise it would never be loaded ahead, so no read would wait
+                # for it, and the room would not grow.
                 room_to_load -= size
-                if room_to_load < 0:
+                if room_to_load < 0 and room_to_load + size < self._room_ahead:
                     return
             yield table_chunk
 
