@@ -23,9 +23,9 @@ except ModuleNotFoundError as error:
 
 from cntkio.arrow.batches import KEY, RecordBatches, convert, signed, write_arrow, write_parquet
 from cntkio.arrow.corpus import ArrowCorpus, read, read_minibatch
-from cntkio.arrow.deserializer import ArrowDeserializer, in_files
+from cntkio.arrow.deserializer import ArrowDeserializer
 
 __all__ = [
-    "KEY", "ArrowCorpus", "ArrowDeserializer", "RecordBatches", "convert", "in_files", "read", "read_minibatch",
-    "signed", "write_arrow", "write_parquet",
+    "KEY", "ArrowCorpus", "ArrowDeserializer", "RecordBatches", "convert", "read", "read_minibatch", "signed",
+    "write_arrow", "write_parquet",
 ]  # fmt: skip

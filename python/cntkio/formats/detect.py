@@ -135,7 +135,7 @@ def _table(form: str, title: str, magic: bytes, *extensions: str) -> FileKind:
         "cntkio.arrow.ArrowDeserializer({path!r})",
         magic=(magic,),
         are_joined=True,
-        in_files="cntkio.arrow:in_files",
+        in_files="cntkio.arrow.deserializer:in_files",
         options=("streams", "one_hot", "keys", "dtype"),
         writer=f"cntkio.arrow:write_{form}" if extensions else "",
         written_options=("key", "flat", "ids"),
