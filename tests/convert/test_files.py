@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import CBFDeserializer, ConfigError, StreamDefs, convert
-from cntkio.convert import convert_file, corpus_of, format_of_name
+from cntkio.convert import convert_file, corpus_of, format_of_name, write_file
+from cntkio.corpora import ReadingOptions, described, input_of
 from cntkio.convert.arrays import read_corpus
 
 TEXT = "7\t|s 3:1 0:0.5 |x 1 2\n9\t|s 8:2 |x 6 7\n"
@@ -96,3 +97,18 @@ def test_keywords_of_reading_reach_the_deserializer(text: Path) -> None:
     }
     deserializer = corpus_of(text, StreamDefs(), **options)
     assert {name: getattr(deserializer, name) for name in options} == options
+
+
+def test_options_and_formats_that_no_writer_has_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="chunk_size_in_bytes is 0"):
+        write_file(tmp_path / "a.cbf", {"x": [[1.0]]}, chunk_size_in_bytes=0)
+    with pytest.raises(ConfigError, match="to is 'csv'; expected"):
+        write_file(tmp_path / "a.ctf", {"x": [[1.0]]}, to="csv")  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_label_file_is_joined_only_with_features(text: Path) -> None:
+    options = ReadingOptions(labels="of_features.mlf").usually()  # for another operand of the same call
+    (one,) = described(input_of(text), options)
+    assert one.label_names is None
+    assert len(one.deserializers) == 1

@@ -342,7 +342,7 @@ def write_file(
             forms = ", ".join(kind.form for kind in KINDS.values() if kind.writer and name in kind.written_options)
             raise ConfigError(f"{wording().flag(name)} is only for writing {forms}", key=name)
     given = {**special, "key": key, "chunk_size_in_bytes": chunk_size_in_bytes, "order": order}
-    options = {name: given[name] for name in kind.written_options if given.get(name) not in (None, False)}
+    options = {name: given[name] for name in kind.written_options if given[name] is not None}
     function_named(kind.writer)(target, data, progress=progress, remote=remote, **options, **files)
 
 

@@ -295,7 +295,7 @@ def described(file: Input, options: ReadingOptions) -> list[Described]:
         return [Described(input=file, open_labels=cache(partial(open_labels, file.names, options.mapping)))]
     corpus: CorpusInFiles = function_named(file.kind.in_files)(file.names, options)
     alone = Described(input=file, **vars(corpus))
-    if options.labels is None:
+    if options.labels is None or "labels" not in file.kind.options:
         return [alone]
     labels, names = labels_of(options.labels, options.mapping)
     both = [*corpus.deserializers, labels]
