@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -614,6 +615,10 @@ def test_an_interrupt_stops_a_read_at_once_and_loses_nothing(path: Path) -> None
 
     def interrupt() -> None:
         assert deserializer.is_loading.wait(60)
+        num_seen = -1
+        while num_seen != len(seen):  # until the read waits for the chunk, not before it is called
+            num_seen = len(seen)
+            time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGINT)
 
     with MinibatchSource(deserializer, **options) as source:
