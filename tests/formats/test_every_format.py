@@ -28,10 +28,9 @@ from cntkio.convert import format_of_name
 from cntkio.formats import Corpus, detect, htk
 from cntkio.formats.contract import OPENING, Opening
 from cntkio.survey.blocks import Block
-from support import toy_format
 from support.damage import damaged
 from support.forks import in_a_fork
-from support.toy_format import ToyDeserializer
+from support.toy_format import ROW, ToyDeserializer
 
 fsspec = pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
 
@@ -271,7 +270,7 @@ def test_one_row_gives_a_format_the_verbs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(detect.KINDS, "toy", toy_format.ROW)
+    monkeypatch.setitem(detect.KINDS, "toy", ROW)
     write_toy(Path("a.toy"), [7, 9])
     for verb in ("inspect", "head", "check", "plan"):
         assert main([verb, "a.toy"]) == 0, verb

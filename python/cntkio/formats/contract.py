@@ -424,7 +424,7 @@ class ReadingOptions(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusInFiles:
-    """What the verbs need to know about a corpus in files.
+    """Facts that the verbs need about a corpus in files.
 
     The row of a format in `cntkio.formats.detect.KINDS` names the function that returns it for files and options.
 

@@ -466,11 +466,11 @@ class ChunkStore:
         size, room_to_load = self._expected_bytes(), self._room_ahead
         for table_chunk in itertools.islice(ahead, min(self._num_ahead, self._read_ahead_in_bytes // size)):
             if not self._is_in_memory(table_chunk):  # a chunk that was parsed with the index is in memory already
-                # One chunk may be larger than the room: otherwise it would never be loaded ahead, so no read would wait
-                # for it, and the room would not grow.
-                room_to_load -= size
-                if room_to_load < 0 and room_to_load + size < self._room_ahead:
+                # The first chunk may be larger than the room: otherwise no such chunk would be loaded ahead, no read
+                # would wait for one, and the room would never grow.
+                if room_to_load < size and room_to_load < self._room_ahead:
                     return
+                room_to_load -= size
             yield table_chunk
 
     def _is_in_memory(self, table_chunk: int) -> bool:

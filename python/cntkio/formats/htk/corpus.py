@@ -522,14 +522,14 @@ def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
         ConfigError: More than one stream was requested.
     """
     prefix = options.prefix or ""
-    streams = StreamDefs(options.streams)
-    if len(streams) > 1:
+    streams = StreamDefs(options.streams) or StreamDefs(
+        features=StreamDef(shape=first_header(listed_files(names, option="FILE")[0], prefix=prefix).dim)
+    )
+    if len(streams) != 1:
         raise ConfigError(f"a list of features has one stream; {len(streams)} are requested", key="stream")
-    name, dim = next(((name, stream.dim) for name, stream in streams.items()), ("features", None))
-    if dim is None:
-        dim = first_header(listed_files(names, option="FILE")[0], prefix=prefix).dim
-    stream = StreamDef(scp=names, shape=dim)
-    deserializer = HTKFeatureDeserializer(StreamDefs({name: stream}), prefix=prefix, strict=options.strict)
+    ((name, stream),) = streams.items()
+    definition = StreamDef(scp=names, shape=stream.dim)
+    deserializer = HTKFeatureDeserializer(StreamDefs({name: definition}), prefix=prefix, strict=options.strict)
     return CorpusInFiles(
         deserializers=[deserializer],
         written=[deserializer],
