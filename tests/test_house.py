@@ -58,7 +58,7 @@ NAMES_WITH_SEVERAL_MEANINGS = {
     "Facts", "Files", "Loaded", "Value", "advice", "has_text_keys", "joined",
 }  # fmt: skip
 CIRCLES_BY_LATE_IMPORT = {
-    "convert arrow",  # Arrow is optional
+    "pieces arrow",  # Arrow is optional
     "source config",  # `MinibatchSource.from_config`
 }
 # Modules that a single module imports, and why they are not a part of it. A package's `__init__` does not count.
@@ -74,9 +74,10 @@ USED_BY_ONE = {
     "io", "transforms",  # names of CNTK
 }  # fmt: skip
 CEILINGS = {
-    "arrow": 2050, "cli": 3100, "config": 3450, "convert": 2950, "corpora": 550, "formats": 6600, "formats.cbf": 1100,
-    "formats.ctf": 2260, "formats.htk": 1680, "formats.kaldi": 1050, "formats.mlf": 1150, "htkmlf_reader": 660,
-    "minibatch": 750, "mixture": 1050, "source": 3980, "survey": 2750, "timeline": 4320, "torch": 2050,
+    "arrow": 2050, "cli": 3100, "config": 3450, "convert": 1450, "corpora": 550, "formats": 6600, "formats.cbf": 1100,
+    "formats.ctf": 2260, "formats.htk": 1680, "formats.kaldi": 1100, "formats.mlf": 1150, "formats.svmlight": 550,
+    "htkmlf_reader": 660, "minibatch": 750, "mixture": 1050, "pieces": 1300, "source": 3980, "survey": 2750,
+    "timeline": 4320, "torch": 2050,
 }  # fmt: skip
 """Most lines of a room; 500 for a room that is not listed."""
 PRIVATE_NAMES_IN_TESTS: set[str] = set()

@@ -33,8 +33,7 @@ from cntkio import arrow
 from cntkio.arguments import check_word
 from cntkio.arrow import KEY, RecordBatches
 from cntkio.arrow.batches import unlisted
-from cntkio.convert import CorpusChunks, corpus_chunks, write_cbf, write_ctf
-from cntkio.convert.pieces import Classes
+from cntkio.convert import write_cbf, write_ctf
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.contract import Deserializer
@@ -43,6 +42,7 @@ from cntkio.formats.file_lists import absolute_names
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.formats.index_cache import CacheCopy
 from cntkio.formats.names import FileNames
+from cntkio.pieces import Classes, CorpusChunks, corpus_chunks
 from cntkio.streams import StreamDefs
 
 __all__ = [

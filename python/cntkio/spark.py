@@ -29,7 +29,6 @@ except ModuleNotFoundError as error:
 
 from cntkio.arguments import there_are, whole_number
 from cntkio.arrow import KEY, RecordBatches, signed
-from cntkio.convert import CorpusChunks, corpus_chunks
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
@@ -37,6 +36,7 @@ from cntkio.formats.file_lists import absolute_names, in_one_text
 from cntkio.formats.index_cache import CacheCopy
 from cntkio.formats.names import FileNames
 from cntkio.formats.remote import Remote
+from cntkio.pieces import CorpusChunks, corpus_chunks
 from cntkio.streams import StreamDef, StreamDefs
 
 __all__ = ["CBFSource", "CTFSource", "register"]

@@ -13,13 +13,13 @@ import numpy as np
 
 from cntkio import _core
 from cntkio.arguments import whole_number
-from cntkio.convert import ArrayStream, is_table, joined, pieces_of
-from cntkio.convert.pieces import refuse_parts
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.formats.table import Column, as_numbers, in_precision
 from cntkio.formats.user import column, joined_columns
 from cntkio.minibatch import Minibatch, MinibatchData
+from cntkio.pieces import ArrayStream, is_table, joined, pieces_of
+from cntkio.pieces.contract import refuse_parts
 from cntkio.streams import StorageFormat, StreamInformation, StreamsByName, packed_columns
 from cntkio.timeline import DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, FULL_DATA_SWEEP, INFINITELY_REPEAT, Partition
 

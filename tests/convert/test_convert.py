@@ -32,8 +32,7 @@ from cntkio import (
     write_ctf,
 )
 from cntkio.cli import main
-from cntkio.convert import tuning
-from cntkio.convert.arrays import read_corpus
+from cntkio.pieces import read_corpus, tuning
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays

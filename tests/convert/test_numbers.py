@@ -16,9 +16,9 @@ from cntkio import (
     write_ctf,
     write_htk_features,
 )
-from cntkio.convert.arrays import read_corpus
 from cntkio.formats.mlf import write_binary_mlf, write_mlf
 from cntkio.formats.table import in_precision, least_precision
+from cntkio.pieces import read_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -27,8 +27,8 @@ from cntkio import (
     StreamDefs,
     write_cbf,
 )
-from cntkio.convert.arrays import read_corpus
 from cntkio.formats.corpus import FileCorpus
+from cntkio.pieces import read_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow import cbf as slow_cbf

@@ -27,11 +27,11 @@ from cntkio import (
 )
 from cntkio.arguments import COMMAND, CONFIGURATION, PYTHON, Wording, advising
 from cntkio.cli.command import main
-from cntkio.convert import compression
 from cntkio.formats import block_cache, compressed, htk
 from cntkio.formats.ctf import tuning
 from cntkio.formats.open_input import open_input, text_sizes
 from cntkio.formats.text_input import InputFile, Locator, windows_of
+from cntkio.pieces import compression
 from support.packers import PACKERS, frames, member_of_blocks, one_frame, written_by_us
 from support.rounds import rounds
 

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 
 import zstandard
-from cntkio.convert.compression import compressed
+from cntkio.pieces.compression import compressed
 
 Packer = Callable[[bytes, random.Random], bytes]
 

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from cntkio import Remote
 from cntkio._core import Chunk
-from cntkio.convert import joined, pieces_of
 from cntkio.formats.contract import (
     OPENING,
     Ahead,
@@ -32,6 +31,7 @@ from cntkio.formats.names import FileNames, shown_files
 from cntkio.formats.open_input import open_input
 from cntkio.formats.table import Column, SequenceTable
 from cntkio.formats.text_input import Locator, TextInput, explained, file_fingerprint
+from cntkio.pieces import joined, pieces_of
 from cntkio.streams import StreamInformation
 
 CHUNK = 3  # lines of a chunk

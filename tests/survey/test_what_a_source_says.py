@@ -25,7 +25,7 @@ from cntkio import (
     write_kaldi,
 )
 from cntkio.cli.check import OUTPUT_FORMATS, print_report
-from cntkio.convert import compression
+from cntkio.pieces import compression
 from cntkio.survey.rules import RULES
 from support.rounds import step
 

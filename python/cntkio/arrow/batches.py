@@ -16,14 +16,14 @@ from pyarrow import ipc, parquet
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.arguments import suggests_keywords, there_are, wording
-from cntkio.convert import AnyPath, Files, Piece, Pieces, Progress, pieces_of, write_several
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.names import located_file
-from cntkio.formats.output_file import written_whole
+from cntkio.formats.output_file import AnyPath, written_whole
 from cntkio.formats.remote import Remote
 from cntkio.layouts import are_whole, classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
+from cntkio.pieces import Files, Piece, Pieces, Progress, pieces_of, write_several
 from cntkio.streams import LARGEST_DIM, StreamInformation, packed_columns
 
 _SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.int64()}

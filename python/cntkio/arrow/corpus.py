@@ -20,13 +20,13 @@ from cntkio import _core
 from cntkio.arguments import there_are, wording
 from cntkio.arrow.batches import KEY, Facts, facts_of, unlisted
 from cntkio.arrow.files import ROWS_AT_ONCE, TableFile
-from cntkio.convert import Piece, Pieces, joined
-from cntkio.convert.pieces import ArrayLike, ArrowArray, ArrowStream, Classes, DataSet, refuse_parts
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.names import as_url
 from cntkio.formats.table import Column, in_precision
 from cntkio.minibatch import Minibatch
+from cntkio.pieces import Piece, Pieces, joined
+from cntkio.pieces.contract import ArrayLike, ArrowArray, ArrowStream, Classes, DataSet, refuse_parts
 from cntkio.streams import StorageFormat, StreamInformation, num_values
 
 # --------------------------------------------------------------------------------------------------------------

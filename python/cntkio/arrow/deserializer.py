@@ -36,7 +36,6 @@ from cntkio.arrow.corpus import (
     rows_of,
 )
 from cntkio.arrow.files import TableFile
-from cntkio.convert.pieces import Classes
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import (
     OPENING,
@@ -57,6 +56,7 @@ from cntkio.formats.names import located, shown_files
 from cntkio.formats.remote import Remote
 from cntkio.formats.table import CountedKeys, Keys, SequenceTable, compact_keys, compact_lengths, span_at
 from cntkio.formats.text_input import file_fingerprint
+from cntkio.pieces import Classes
 from cntkio.streams import StreamDefs
 
 Nulls = Literal["error", "drop"]

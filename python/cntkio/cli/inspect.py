@@ -35,7 +35,6 @@ from cntkio.cli.show import (
     write_page,
 )
 from cntkio.config.writing import configuration_for
-from cntkio.convert.pieces import in_arrays
 from cntkio.corpora import Described, Input, inputs
 from cntkio.corpora.reading import LABEL_FORMS, Labels
 from cntkio.displays import counted
@@ -49,6 +48,7 @@ from cntkio.formats.output_file import written_whole
 from cntkio.formats.report import first_few
 from cntkio.formats.table import key_value
 from cntkio.minibatch import MinibatchData
+from cntkio.pieces import in_arrays
 from cntkio.survey.figures import QUANTILES, Figures, StreamFigures, figures
 from cntkio.survey.pictures import Sample, advice, histogram_line, number, page, quantiles
 

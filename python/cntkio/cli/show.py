@@ -24,7 +24,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cntkio import corpora
-from cntkio.convert import Progress
 from cntkio.corpora import CHUNK_SIZE, Described, Input, ReadingOptions, inputs, require_takers
 from cntkio.displays import columns_of, counted
 from cntkio.errors import ConfigError, FormatError, printable, without_secrets
@@ -36,6 +35,7 @@ from cntkio.formats.output_file import written_whole
 from cntkio.formats.report import Watcher
 from cntkio.formats.table import SequenceTable
 from cntkio.minibatch import Minibatch
+from cntkio.pieces import Progress
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDefs, StreamInformation
 from cntkio.survey import Block, blocks

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import closing
-from operator import attrgetter
 from typing import Any, Literal, overload
 
 import numpy as np
 
 from cntkio.arguments import there_are
-from cntkio.convert import tuning
-from cntkio.convert.chunks import corpus_chunks
-from cntkio.convert.pieces import chunks_in_order, in_arrays
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.contract import Ahead, Corpus, Opening
+from cntkio.formats.contract import Ahead, Opening
 from cntkio.formats.ctf import CTFDeserializer, Vocabulary, has_other_streams, infer_streams, read_vocabularies
-from cntkio.formats.kaldi import KaldiDeserializer
 from cntkio.formats.names import FileNames
-from cntkio.formats.svmlight import SvmlightDeserializer
 from cntkio.layouts import classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
+from cntkio.pieces import corpus_chunks, read_corpus, tuning
 from cntkio.streams import StreamDefs, StreamInformation
 
 
@@ -122,61 +117,6 @@ def read_ctf(
     return CommentedMinibatch(minibatch, {name: words[alias] for name, alias in aliases.items() if alias in words})
 
 
-def read_svmlight(path: FileNames, **options: Any) -> Minibatch:
-    """Read a svmlight (libsvm) text into arrays, in its order.
-
-    Args:
-        path: The file; or several, a pattern or a list, as for `SvmlightDeserializer`.
-        options: As for `SvmlightDeserializer`.
-
-    Returns:
-        A `Minibatch` of all lines: ``features``, whose `tocsr` is a SciPy matrix, ``label``, and ``qid`` if asked for.
-
-    Raises:
-        OSError: The file cannot be read.
-        FormatError: The file breaks the format.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.svm")
-        >>> _ = path.write_text("1 qid:7 1:0.5 3:2 # first\\n-1 qid:7 2:1\\n")
-        >>> data = read_svmlight(path, query_id=True)
-        >>> data["features"].indices, data["features"].values, data["features"].indptr
-        (array([0, 2, 1], dtype=int32), array([0.5, 2. , 1. ], dtype=float32), array([0, 2, 3]))
-        >>> data["label"].values.ravel(), data["qid"].values.ravel()
-        (array([ 1., -1.], dtype=float32), array([7, 7]))
-    """
-    with closing(SvmlightDeserializer(path, **options).open()) as corpus:
-        return read_corpus(corpus)
-
-
-def read_kaldi(path: FileNames, **options: Any) -> Minibatch:
-    """Read archives, lists or maps of Kaldi into arrays, in their order.
-
-    Args:
-        path: The file; or several, a pattern or a list, as for `KaldiDeserializer`.
-        options: As for `KaldiDeserializer`.
-
-    Returns:
-        All sequences; `keys_of_sequences` has the utterances.
-
-    Raises:
-        ConfigError: An option is not possible.
-        FormatError: A file breaks its format.
-        OSError: A file cannot be read.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "ali.txt")
-        >>> _ = path.write_text("u1 0 0 2\\nu2 1\\n")
-        >>> data = read_kaldi(path, as_class_ids=True)
-        >>> data["labels"].values, data["labels"].offsets
-        (array([0, 0, 2, 1], dtype=int32), array([0, 3, 4]))
-    """
-    with closing(KaldiDeserializer(path, **options).open()) as corpus:
-        return read_corpus(corpus)
-
-
 def as_class_ids(minibatch: Minibatch, ids: Collection[str]) -> Minibatch:
     """Return a minibatch with class ids for some streams, whose samples are one-hot vectors.
 
@@ -195,16 +135,3 @@ def as_class_ids(minibatch: Minibatch, ids: Collection[str]) -> Minibatch:
         info = StreamInformation(name, one_hot.stream.stream_id, "dense", np.int32, ())
         data[name] = MinibatchData(info, classes, one_hot.offsets, end_of_sweep=one_hot.end_of_sweep)
     return Minibatch(data, lambda: keys)
-
-
-def read_corpus(corpus: Corpus) -> Minibatch:
-    """Read an opened corpus into arrays, chunk by chunk, with few chunks in memory at a time.
-
-    Raises:
-        FormatError: A chunk breaks the format.
-        OSError: The file cannot be read.
-    """
-    # `map` keeps no chunk, so that the next chunk can use its memory.
-    chunks = map(attrgetter("chunk"), chunks_in_order(corpus))
-    data, keys = in_arrays(corpus.streams, corpus.table.num_sequences, chunks), corpus.table.keys
-    return Minibatch(data, lambda: np.asarray(keys))

@@ -18,9 +18,6 @@ import numpy.typing as npt
 
 from cntkio import corpora
 from cntkio.arguments import check_word, path_texts, suggests_keywords, wording
-from cntkio.convert.array_streams import pieces_of
-from cntkio.convert.compression import COMPRESSED, Compression
-from cntkio.convert.pieces import Classes, Files, Piece, Pieces, Progress, files_of
 from cntkio.convert.writers import write_cbf, write_ctf
 from cntkio.corpora import CHUNK_SIZE
 from cntkio.errors import ConfigError, CorpusError, FormatError
@@ -32,6 +29,9 @@ from cntkio.formats.names import FileNames
 from cntkio.formats.output_file import AnyPath
 from cntkio.formats.remote import Remote, remote_by_default
 from cntkio.formats.text_input import all_bytes
+from cntkio.pieces.array_streams import pieces_of
+from cntkio.pieces.compression import COMPRESSED, Compression
+from cntkio.pieces.contract import Classes, Files, Piece, Pieces, Progress, files_of
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation
 

@@ -15,15 +15,15 @@ from typing import BinaryIO, Literal
 from cntkio import _core
 from cntkio._core import Dictionary
 from cntkio.arguments import check_word, wording
-from cntkio.convert import tuning
-from cntkio.convert.compression import Compression, Sink, compressed, compression_of
-from cntkio.convert.pieces import Progress
 from cntkio.convert.writers import text_name
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.compressed import packing_of
 from cntkio.formats.names import as_url
 from cntkio.formats.open_input import content_of, open_stored
 from cntkio.formats.output_file import AnyPath, written_whole
+from cntkio.pieces import tuning
+from cntkio.pieces.compression import Compression, Sink, compressed, compression_of
+from cntkio.pieces.contract import Progress
 
 
 def _inputs(

@@ -1,9 +1,8 @@
-"""Files of CNTK's formats, svmlight texts and archives of Kaldi from anything that can be written."""
+"""Files of CNTK's formats from anything that can be written."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Unpack
@@ -13,18 +12,27 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads
-from cntkio.arguments import suggests_keywords, there_are, whole_number, wording
-from cntkio.convert import tuning
-from cntkio.convert.array_streams import pieces_of
-from cntkio.convert.compression import Compression, compressed, compression_of
-from cntkio.convert.pieces import Classes, Files, Piece, Pieces, Progress, in_arrays
-from cntkio.convert.several_files import write_several
+from cntkio.arguments import suggests_keywords, whole_number, wording
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFWriter, LayoutName
 from cntkio.formats.names import located_file
 from cntkio.formats.output_file import AnyPath, written_whole
 from cntkio.formats.remote import Remote
-from cntkio.formats.table import in_precision, key_value
+from cntkio.formats.table import in_precision
+from cntkio.pieces import (
+    Classes,
+    Compression,
+    Files,
+    Piece,
+    Pieces,
+    Progress,
+    in_arrays,
+    key_texts,
+    pieces_of,
+    tuning,
+    write_several,
+)
+from cntkio.pieces.compression import compressed, compression_of
 from cntkio.streams import StreamInformation
 
 
@@ -50,7 +58,7 @@ def _with_keys(
             if piece.keys is None:
                 option = wording().flag("keys_file")
                 raise CorpusError(f"{corpus.name}: the sequences have no keys to list in {option}")
-            listed.write(b"".join(key + b"\n" for key in _texts(piece.keys).tolist()))
+            listed.write(b"".join(key + b"\n" for key in key_texts(piece.keys).tolist()))
         if piece.keys is None or renumber or corpus.repeats_keys or listed is not None:
             yield piece, np.arange(first, first + count, dtype=np.uint64)
             continue
@@ -74,10 +82,6 @@ def _numbers(corpus: Pieces, keys: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
             f"to number the sequences and list their keys, or {renumbered}"
         )
     return keys.astype(np.uint64)
-
-
-def _texts(keys: npt.NDArray[Any]) -> npt.NDArray[np.bytes_]:
-    return keys if keys.dtype.kind == "S" else np.strings.encode(keys.astype(np.str_), "utf-8")
 
 
 @suggests_keywords
@@ -139,28 +143,12 @@ def write_cbf(
         write_several(write_cbf, path, whole, files, progress, remote, **options)
         return
     with pieces_of(data, dtype, one_hot) as corpus:
-        columns = columns_in_order(corpus, order)
+        columns = corpus.columns(order)
         infos = [_in_precision(corpus, corpus.streams[column], dtype) for column in columns]
         with CBFWriter(path, infos, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout, remote=remote) as writer:
             for piece in corpus.reported(progress):
                 _require_exact(corpus, piece, infos)
                 writer.add(piece.chunk, piece.lengths, columns)
-
-
-def columns_in_order(corpus: Pieces, order: Sequence[str] | None) -> list[int]:
-    """Return the columns of these streams; None: of all.
-
-    Raises:
-        ConfigError: No stream has one of these names.
-    """
-    return [*range(len(corpus.streams))] if order is None else [_column(corpus, name, "order") for name in order]
-
-
-def _column(corpus: Pieces, name: str, key: str) -> int:
-    names = [info.name for info in corpus.streams]
-    if name not in names:
-        raise ConfigError(f"{corpus.name} has no stream {name!r}{there_are(name, names)}", key=key)
-    return names.index(name)
 
 
 def _require_exact(corpus: Pieces, piece: Piece, infos: Sequence[StreamInformation]) -> None:
@@ -251,7 +239,7 @@ def write_ctf(
         compressed(whole, compression) as file,
         contextlib.nullcontext() if keys_file is None else written_whole(keys_file, remote=remote) as listed,
     ):
-        infos = [(column, corpus.streams[column]) for column in columns_in_order(corpus, order)]
+        infos = [(column, corpus.streams[column]) for column in corpus.columns(order)]
         streams = [(column, text_name(info.name), info.are_class_ids) for column, info in infos]
         for piece, keys in _with_keys(corpus, renumber, listed, progress):
             texts, unwritable = _core.text_write(
@@ -290,169 +278,6 @@ def text_name(name: str) -> bytes:
             key=name,
         )
     return name.encode("ascii")
-
-
-@suggests_keywords
-def write_svmlight(
-    path: AnyPath,
-    data: Any,
-    *,
-    features: str = "features",
-    label: str = "label",
-    query: str | None = "qid",
-    by_query: bool = False,
-    zero_based: bool = False,
-    compress: Compression | None = None,
-    progress: Progress | None = None,
-    remote: Remote | None = None,
-    **files: Unpack[Files],
-) -> None:
-    """Write a svmlight (libsvm) text, with bounded memory. The file appears under its name when it is complete.
-
-    Each sample is a line. Numbers are the shortest that read back to the same bits. Zeros of dense features are left
-    out.
-
-    Args:
-        path: The file.
-        data: As for `write_cbf`.
-        features: The stream of the features, sparse or dense.
-        label: The stream of the labels: one value a sample; or sparse with values of 1, several labels.
-        query: The stream of the queries, whole numbers, written as ``qid:``; None, or no such stream: none.
-        by_query: Whether to write the key of each sequence as the query of its lines.
-        zero_based: Whether the first feature gets the index 0; otherwise 1, as the format has it.
-        compress: As for `write_ctf`.
-        progress: As for `write_cbf`.
-        remote: As for `write_cbf`.
-        files: To write several files: the keywords of `Files`.
-
-    Raises:
-        ConfigError: The data have no such streams.
-        CorpusError: The data have no sequence, or keys that are not whole numbers from 0.
-        FormatError: A sequence has no features, or not a label for each; a query is not a whole number.
-        OSError: A file cannot be read or written.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> import numpy as np
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.svm")
-        >>> write_svmlight(path, {"features": np.float32([[0, 0.1], [2, 0]]), "label": np.float32([1, -1])})
-        >>> path.read_text().splitlines()
-        ['1 2:0.1', '-1 1:2']
-    """
-    path, remote = located_file("path", path, remote)
-    if files:
-        options = {"features": features, "label": label, "query": query, "by_query": by_query}
-        options |= {"zero_based": zero_based, "compress": compress}
-        write_several(write_svmlight, path, pieces_of(data), files, progress, remote, **options)
-        return
-    compression = compression_of(path, compress)
-    with (
-        pieces_of(data) as corpus,
-        written_whole(path, remote=remote) as whole,
-        compressed(whole, compression) as file,
-    ):
-        has_queries = not by_query and any(info.name == query for info in corpus.streams)
-        of_queries = _column(corpus, str(query), "query") if has_queries else None
-        columns = _column(corpus, features, "features"), _column(corpus, label, "label"), of_queries
-        names = [features, label, query]
-        for first, piece in corpus.written(progress):
-            keys = np.empty(0, np.uint64)
-            if by_query:
-                if piece.keys is None or piece.keys.dtype.kind not in "ui":
-                    raise CorpusError(f"{corpus.name}: the keys are not whole numbers; expected them for by_query=True")
-                keys = piece.keys.astype(np.uint64)
-            texts, unwritable = _core.svmlight_write(
-                piece.chunk, keys, columns, int(not zero_based), num_threads(), tuning.SEQUENCES_PER_CORE
-            )
-            if unwritable is not None:
-                raise _unwritable_line(corpus, names, first, unwritable)
-            for text in texts:
-                file.write(text.data)
-
-
-def _unwritable_line(
-    corpus: Pieces, names: Sequence[str | None], num_before: int, unwritable: tuple[int, tuple[int, float] | None]
-) -> FormatError:
-    sequence, found = unwritable
-    if found is None:
-        what = f"a sequence without {names[0]!r}, or with another number of other samples; expected as many of each"
-        return FormatError(what, path=corpus.name, sequence=num_before + sequence)
-    stream, value = found
-    what = (
-        f"the feature {value:.0f} is not above the feature before it; expected ascending indices",
-        f"a label with the value {value}; expected 1 for each of several labels",
-        f"the query {value}; expected a whole number of at most 2^53",
-    )[stream]
-    return FormatError(what, path=corpus.name, sequence=num_before + sequence, stream=names[stream])
-
-
-@suggests_keywords
-def write_kaldi(
-    path: AnyPath,
-    data: Any,
-    *,
-    scp: AnyPath | None = None,
-    stream: str | None = None,
-    text: bool = False,
-    progress: Progress | None = None,
-    remote: Remote | None = None,
-    **files: Unpack[Files],
-) -> None:
-    """Write an archive of Kaldi, with bounded memory. The file appears under its name when it is complete.
-
-    Dense samples become matrices, in float64 if they are float64; one-hot samples become vectors of whole numbers.
-
-    Args:
-        path: The archive.
-        data: As for `write_cbf`.
-        scp: The list to write with it, in the same store; it names the archive by `path`. None: no list.
-        stream: The stream to write; None: the only one.
-        text: Whether to write text, in which numbers are the shortest that read back to the same bits.
-        progress: As for `write_cbf`.
-        remote: As for `write_cbf`.
-        files: To write several files: the keywords of `Files`.
-
-    Raises:
-        ConfigError: The data have no such stream, or several.
-        CorpusError: The data have no sequence.
-        FormatError: A sparse sample is not one-hot, or a key is empty or has blanks.
-        OSError: A file cannot be read or written.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> write_kaldi(folder / "a.ark", {"x": np.float32([[1, 2], [3, 4]])}, text=True)
-        >>> (folder / "a.ark").read_text().splitlines()
-        ['0  [', '  1.0 2.0 ]', '1  [', '  3.0 4.0 ]']
-    """
-    path, remote = located_file("path", path, remote)
-    if files:
-        options = {"scp": scp, "stream": stream, "text": text}
-        write_several(write_kaldi, path, pieces_of(data), files, progress, remote, **options)
-        return
-    name, size = os.fsencode(path), 0
-    with pieces_of(data) as corpus, contextlib.ExitStack() as stack:
-        names = [info.name for info in corpus.streams]
-        if stream is None and len(names) != 1:
-            what = f"{corpus.name} has {len(names)} streams, and an archive has one{there_are('stream', names)}"
-            raise ConfigError(what, key="stream")
-        column = _column(corpus, stream or names[0], "stream")
-        listed = None if scp is None else stack.enter_context(written_whole(scp, remote=remote))
-        archive = stack.enter_context(written_whole(path, remote=remote))  # it appears before the list that names it
-        for first, piece in corpus.written(progress):
-            count = piece.chunk.num_sequences
-            keys = _texts(np.arange(first, first + count) if piece.keys is None else piece.keys)
-            rows = np.ascontiguousarray(keys).view(np.uint8)
-            written, offsets, wrong = _core.kaldi_write(piece.chunk, rows, keys.dtype.itemsize, column, text)
-            if wrong is not None:
-                what = "a sample that is not one-hot, or a key that is empty or has blanks; expected neither"
-                raise FormatError(what, path=corpus.name, sequence=key_value(keys[wrong]))
-            archive.write(written.data)
-            if listed is not None and count:
-                places = np.char.mod(b"%d", offsets.astype(np.int64) + size)
-                lines = np.char.add(np.char.add(keys, b" " + name + b":"), places)
-                listed.write(b"\n".join(lines.tolist()) + b"\n")
-            size += len(written)
 
 
 def sequence_to_cntk_text_format(seq_idx: int, alias_tensor_map: Mapping[str, Any]) -> str:

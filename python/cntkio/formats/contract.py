@@ -207,6 +207,7 @@ class Index(NamedTuple):
         loads_at_once: Number of chunks to load at the same time: `LOADS_AT_ONCE`, or more if loading waits for a
             network.
         utterances: Facts about utterances; None if the sequences are not utterances.
+        first_indices: The number that the file writes for the index 0 of a sparse stream, where it is not 0.
     """
 
     name: str
@@ -223,6 +224,7 @@ class Index(NamedTuple):
     loads_parts: bool = True
     loads_at_once: int = LOADS_AT_ONCE
     utterances: Utterances | None = None
+    first_indices: Mapping[str, int] = {}
 
 
 class OpenedFile:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.convert import Progress
-from cntkio.convert.pieces import Mend, chunks_in_order, in_arrays
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.minibatch import MinibatchData
+from cntkio.pieces import Progress
+from cntkio.pieces.contract import Mend, chunks_in_order, in_arrays
 from cntkio.streams import StreamInformation
 
 

@@ -26,7 +26,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.arguments import there_are, wording
-from cntkio.convert import Progress
 from cntkio.corpora import (
     IN_ORDER,
     SURVEYED_AT_ONCE,
@@ -46,9 +45,9 @@ from cntkio.formats.names import FileNames
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote, remote_by_default
 from cntkio.formats.report import UNKNOWN_NAME, first_few
-from cntkio.formats.svmlight import first_feature
 from cntkio.formats.table import key_value
 from cntkio.formats.text_input import Locator, TextInput
+from cntkio.pieces import Progress
 from cntkio.source.arrangement import arrange
 from cntkio.source.join import join
 from cntkio.streams import StreamDef, StreamDefs
@@ -252,18 +251,16 @@ class _Opened(NamedTuple):
         corpus: The corpus.
         text: Places in it; None: it is not a text with samples.
         is_table: Whether it is a table, whose rows are the sequences.
-        first_feature: The number that an svmlight text writes for the index 0.
     """
 
     path: str
     corpus: Any
     text: _Text | None = None
     is_table: bool = False
-    first_feature: int = 0
 
     def first_index(self, stream: str) -> int:
         """Return the number that the file writes for the index 0 of a sparse stream."""
-        return self.first_feature if stream == "features" else 0
+        return int(self.corpus.index.first_indices.get(stream, 0))
 
     def place(self, sequence_index: int, stream: str | None = None, sample: int | None = None) -> dict[str, Any]:
         """Return where a sequence begins, or in a text a sample of a stream in it, as the fields of a finding."""
@@ -591,9 +588,7 @@ def _check_part(
             if aliases is None
             else call.stack.enter_context(closing(_Text(path, partial(bounds_of, corpus.index), aliases)))
         )
-        is_table, form = (False, "") if kind is None else (kind.is_table, kind.form)
-        base = first_feature(corpus.index) if form == "svmlight" else 0
-        opened = _Opened(path, corpus, text, is_table, base)
+        opened = _Opened(path, corpus, text, kind is not None and kind.is_table)
         contents.begin(corpus.streams, opened)
         num_seen = 0
         for block in blocks(corpus, partial(events.mend, corpus), call.progress):

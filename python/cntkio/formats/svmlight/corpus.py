@@ -254,11 +254,6 @@ def base_of(zero_based: bool | str, facts: Sequence[Facts]) -> int:
     return int(not zero_based)
 
 
-def first_feature(index: Index) -> int:
-    """Return the number of the first feature in an opened text, as the text counts: 0 or 1."""
-    return base_of("auto", [Facts(*index.layout.numbers)])
-
-
 def scanned(file: TextInput, settings: ScanSettings, *, cache_index: bool | str) -> TextIndex:
     """Make or load the index of a text. Its `numbers` are `Facts`.
 
@@ -342,7 +337,7 @@ class _SvmlightFormat(CTFFormat):
             notes=Notes(keeps_findings=self.report.is_observed),
             svmlight=(self._base, own.query_id, own.num_features is not None),
         )
-        return [index._replace(streams=self.streams) for index in indexes]
+        return [index._replace(streams=self.streams, first_indices={_FEATURES: self._base}) for index in indexes]
 
     def words(self, kind: str, stream: int | None) -> str:
         first = self._base if stream == 0 else 0

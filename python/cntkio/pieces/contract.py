@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypedDict, TypeGuard, runtime_checkable
 
 import numpy as np
@@ -13,10 +14,11 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._core import Chunk
 from cntkio._threads import Job, Workers, num_threads
-from cntkio.convert import tuning
+from cntkio.arguments import there_are
 from cntkio.errors import CntkIoError, ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.minibatch import Minibatch, MinibatchData
+from cntkio.pieces import tuning
 from cntkio.streams import StreamInformation, packed_columns
 
 Progress = Callable[[int, int], None]
@@ -86,6 +88,25 @@ class Pieces(NamedTuple):
         if number == self.first:
             raise CorpusError(f"{self.name}: no sequence to write")
 
+    def column(self, stream: str, key: str) -> int:
+        """Return the column of a stream.
+
+        Raises:
+            ConfigError: No stream has this name; `key` is the option that gave it.
+        """
+        names = [info.name for info in self.streams]
+        if stream not in names:
+            raise ConfigError(f"{self.name} has no stream {stream!r}{there_are(stream, names)}", key=key)
+        return names.index(stream)
+
+    def columns(self, order: Sequence[str] | None) -> list[int]:
+        """Return the columns of these streams; None: of all.
+
+        Raises:
+            ConfigError: No stream has one of these names.
+        """
+        return [*range(len(self.streams))] if order is None else [self.column(name, "order") for name in order]
+
 
 @runtime_checkable
 class Writable(Protocol):
@@ -93,6 +114,11 @@ class Writable(Protocol):
 
     def pieces(self) -> AbstractContextManager[Pieces]:
         """Open the sequences. Each call begins anew."""
+
+
+def key_texts(keys: npt.NDArray[Any]) -> npt.NDArray[np.bytes_]:
+    """Return keys as texts in UTF-8."""
+    return keys if keys.dtype.kind == "S" else np.strings.encode(keys.astype(np.str_), "utf-8")
 
 
 def in_arrays(
@@ -173,6 +199,19 @@ def chunks_in_order(corpus: Corpus, chunk_ids: range | None = None, mend: Mend |
                 yield from accounted(*coming.popleft())
         while coming:
             yield from accounted(*coming.popleft())
+
+
+def read_corpus(corpus: Corpus) -> Minibatch:
+    """Read an opened corpus into arrays, chunk by chunk, with few chunks in memory at a time.
+
+    Raises:
+        FormatError: A chunk breaks the format.
+        OSError: The file cannot be read.
+    """
+    # `map` keeps no chunk, so that the next chunk can use its memory.
+    chunks = map(attrgetter("chunk"), chunks_in_order(corpus))
+    data, keys = in_arrays(corpus.streams, corpus.table.num_sequences, chunks), corpus.table.keys
+    return Minibatch(data, lambda: np.asarray(keys))
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -16,9 +16,14 @@ import numpy.typing as npt
 
 from cntkio._core import Chunk
 from cntkio.arguments import there_are
-from cntkio.convert import tuning
-from cntkio.convert.chunks import has_text_keys, pieces_of_chunks, refuse_unknown_sequences
-from cntkio.convert.pieces import (
+from cntkio.errors import CntkIoError, ConfigError, CorpusError
+from cntkio.formats.contract import Deserializer
+from cntkio.formats.corpus import as_deserializer, can_be_opened
+from cntkio.formats.table import Column, as_numbers, in_precision, least_precision
+from cntkio.minibatch import Minibatch, MinibatchData
+from cntkio.pieces import tuning
+from cntkio.pieces.chunks import has_text_keys, pieces_of_chunks, refuse_unknown_sequences
+from cntkio.pieces.contract import (
     ArrayLike,
     ArrowArray,
     ArrowStream,
@@ -30,11 +35,6 @@ from cntkio.convert.pieces import (
     joined,
     refuse_parts,
 )
-from cntkio.errors import CntkIoError, ConfigError, CorpusError
-from cntkio.formats.contract import Deserializer
-from cntkio.formats.corpus import as_deserializer, can_be_opened
-from cntkio.formats.table import Column, as_numbers, in_precision, least_precision
-from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.source import MinibatchSource
 from cntkio.streams import StorageFormat, StreamInformation
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import zstandard
 from cntkio import ConfigError, write_ctf
-from cntkio.convert import compression, convert_file, txt_to_ctf, uci_to_ctf
+from cntkio.convert import convert_file, txt_to_ctf, uci_to_ctf
+from cntkio.pieces import compression
 
 DATA = {"x": np.arange(20_000, dtype=np.float32).reshape(-1, 4)}
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from cntkio.convert.pieces import Piece, Pieces, chunks_in_order, joined
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Deserializer
 from cntkio.formats.corpus import as_deserializer
 from cntkio.minibatch import Minibatch
+from cntkio.pieces.contract import Piece, Pieces, chunks_in_order, joined
 from cntkio.streams import StreamInformation
 
 

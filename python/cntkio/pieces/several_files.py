@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.arguments import whole_number, wording
-from cntkio.convert.pieces import Files, Piece, Pieces, Progress
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.file_lists import lister_of
 from cntkio.formats.names import as_url, is_remote, shown_pattern
 from cntkio.formats.output_file import AnyPath
 from cntkio.formats.remote import Remote
+from cntkio.pieces.contract import Files, Piece, Pieces, Progress
 
 
 def write_several(
