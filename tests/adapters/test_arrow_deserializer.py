@@ -26,6 +26,8 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 from cntkio.arrow import ArrowDeserializer, write_arrow, write_parquet
+from cntkio.formats.contract import Ahead, Opening
+from cntkio.pieces import in_arrays
 from pyarrow import dataset, feather, ipc, parquet
 
 BEYOND = 2**53 + 1
@@ -100,6 +102,38 @@ def test_row_groups_are_chunks_and_only_asked_columns_are_streams(path: Path) ->
     assert corpus.table.lengths.tolist() == [1] * 20
     assert corpus.places(np.array([0, 7])).texts() == [f"{path}:1", f"{path}:8"]
     corpus.close()
+
+
+@pytest.mark.parametrize(
+    ("ahead", "expected"),
+    [(Ahead(1 << 20), 4), (Ahead(1), 1), (Ahead(1 << 20, 3), 0), (Ahead(1 << 20, 4), 4), (Ahead(0), 0)],
+)
+@pytest.mark.parametrize("nulls", ["error", "drop"])
+def test_chunks_that_are_needed_immediately_are_converted_once(
+    path: Path, ahead: Ahead, expected: int, nulls: Any
+) -> None:
+    corpus = ArrowDeserializer(path, nulls=nulls).open(Opening(ahead=ahead))
+    parsed = corpus.take_parsed()
+    assert sorted(parsed) == list(range(expected))
+    for chunk_id, loaded in parsed.items():
+        again = corpus.load(chunk_id)
+        assert loaded.chunk_id == again.chunk_id == chunk_id
+        for data, other in zip(*(joined_chunk(corpus, one) for one in (loaded, again)), strict=True):
+            assert np.array_equal(data.values, other.values)
+            assert np.array_equal(data.offsets, other.offsets)
+    corpus.close()
+
+
+def joined_chunk(corpus: Any, loaded: Any) -> list[Any]:
+    return list(in_arrays(corpus.streams, loaded.chunk.num_sequences, [loaded.chunk]).values())
+
+
+def test_a_fault_in_a_chunk_that_is_needed_immediately_is_an_error_of_the_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", pa.table({"x": [1, 2, 3, None, 5, 6]}), rows=2)
+    with MinibatchSource(ArrowDeserializer(path), randomize=False, max_sweeps=1) as source:
+        assert source.read(2)["x"].values.ravel().tolist() == [1, 2]
+        with pytest.raises(FormatError, match=r"a\.parquet: row 3, column 'x'"):
+            source.read(2)
 
 
 def test_the_order_is_that_of_the_same_data_as_text(path: Path, tmp_path: Path) -> None:

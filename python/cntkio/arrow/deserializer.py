@@ -155,7 +155,7 @@ class ArrowDeserializer:
         return (self,)
 
     def open(self, opening: Opening = OPENING) -> FileCorpus:
-        """Read the footers, the keys, and the lengths of the sequences.
+        """Read the footers, the keys, and the lengths of the sequences; of a single file also the chunks asked for.
 
         Raises:
             OSError: A file cannot be read, or no file matches a pattern.
@@ -163,7 +163,8 @@ class ArrowDeserializer:
             ConfigError: The options do not fit the columns, or files have different streams.
         """
         paths = self._paths()
-        return FileCorpus(_ArrowFormat(self, opening, self._categories(paths)), paths, keys=self.keys)
+        aheads = [opening.ahead] if len(paths) == 1 else None
+        return FileCorpus(_ArrowFormat(self, opening, self._categories(paths)), paths, aheads, keys=self.keys)
 
     def _categories(self, paths: Sequence[str]) -> Mapping[str, Classes]:
         """Return the columns of categories, and the names of the classes in all files, which a pass over them finds."""
@@ -309,11 +310,14 @@ class _ArrowFormat(Format):
         rows, drops = self.rows(file), self._options.nulls == "drop"
         of_lists = [column for column in rows.columns if not column.is_flat and self._counts(column)]
         names = [info.name for info in (column.info for column in of_lists)]
-        needed = self._needed(rows) if drops else [*([] if rows.key is None else [rows.key]), *names]
-        layout, num_rows = _Layout(rows, [], [], []), 0
+        of_index = self._needed(rows) if drops else [*([] if rows.key is None else [rows.key]), *names]
+        layout, num_rows, chunks = _Layout(rows, [], [], []), 0, list[_core.Chunk]()
+        # Lists are decoded for their lengths, so a chunk that is needed immediately is not decoded a second time.
+        room = ahead.num_bytes if ahead.num_chunks is None or file.rows.num_batches <= ahead.num_chunks else 0
         keys: list[npt.NDArray[Any]] = []
         all_lengths: list[npt.NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
         for number in range(file.rows.num_batches):
+            needed = self._needed(rows) if room > 0 else of_index
             batch = file.read(number, needed) if needed else None
             count = file.rows.num_rows(file, number) if batch is None else batch.num_rows
             kept = _without_nulls(batch) if drops and batch is not None else None
@@ -329,6 +333,12 @@ class _ArrowFormat(Format):
                     found = _checked(file, own, batch, rows.own_keys)
                     keys.append(self._stored(file, found, own))
                 all_lengths.append(lengths)
+                if batch is not None and room > 0:
+                    try:
+                        chunks.append(_chunk_of(file, rows, batch, own))
+                        room -= chunks[-1].num_bytes
+                    except FormatError:  # the read that needs the chunk raises it
+                        room = 0
             num_rows += count
         lengths = np.concatenate(all_lengths)
         counted = rows.key is None
@@ -343,7 +353,7 @@ class _ArrowFormat(Format):
             file.path, tuple(rows.streams), table, fingerprint, layout, file.stamp, file.size,
             num_lines=len(lengths) if counted else None, why_empty=f"{file.path}: no row to read",
         )  # fmt: skip
-        return index, []
+        return index, chunks
 
     def _counts(self, column: StreamColumn) -> bool:
         return self._options.defines_mb_size in (None, column.info.name)
@@ -367,12 +377,7 @@ class _ArrowFormat(Format):
             own = own[sequences]
         if len(own) < batch.num_rows:
             batch = batch.take(pa.array(own - layout.first_rows[chunk_id]))
-        try:
-            columns, _ = rows._replace(key=None).taken(batch, lambda row: int(own[row]))
-        except CorpusError as error:
-            raise FormatError(str(error), path=file.path) from None
-        chunk = _core.Chunk.from_columns(batch.num_rows, list(columns), is_packed=True)
-        return Loaded(chunk_id, chunk, sequences=sequences)
+        return Loaded(chunk_id, _chunk_of(file, rows, batch, own), sequences=sequences)
 
     def place(self, file: TableFile, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         """Return the files of sequences. Their lines are their rows, from 1."""
@@ -383,6 +388,15 @@ class _ArrowFormat(Format):
             mine = chunks == chunk_id
             rows[mine] = layout.rows_of(chunk_id, sequences[mine] - starts[chunk_id])
         return PlacesInFiles([index.name], np.zeros(len(sequences), np.int64), None, rows + 1)
+
+
+def _chunk_of(file: TableFile, rows: Rows, batch: pa.RecordBatch, own: npt.NDArray[np.int64]) -> _core.Chunk:
+    """Convert a batch, whose rows have these numbers in the file."""
+    try:
+        columns, _ = rows._replace(key=None).taken(batch, lambda row: int(own[row]))
+    except CorpusError as error:
+        raise FormatError(str(error), path=file.path) from None
+    return _core.Chunk.from_columns(batch.num_rows, list(columns), is_packed=True)
 
 
 def _joined(keys: Sequence[npt.NDArray[Any]]) -> Keys:
