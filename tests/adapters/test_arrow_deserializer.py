@@ -128,7 +128,7 @@ def joined_chunk(corpus: Any, loaded: Any) -> list[Any]:
     return list(in_arrays(corpus.streams, loaded.chunk.num_sequences, [loaded.chunk]).values())
 
 
-def test_a_fault_in_a_chunk_that_is_needed_immediately_is_an_error_of_the_read(tmp_path: Path) -> None:
+def test_a_chunk_converted_early_leaves_its_fault_to_its_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", pa.table({"x": [1, 2, 3, None, 5, 6]}), rows=2)
     with MinibatchSource(ArrowDeserializer(path), randomize=False, max_sweeps=1) as source:
         assert source.read(2)["x"].values.ravel().tolist() == [1, 2]

@@ -14,7 +14,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import cntkio
 import numpy as np
@@ -24,6 +24,7 @@ from cntkio import convert
 from cntkio.cli import main
 from cntkio.cli.arguments import parser
 from cntkio.cli.show import progress_bar
+from cntkio.formats.detect import FileFormat
 from support import ROOT
 from support.commands import run
 from support.packers import BY_ENDING
@@ -234,7 +235,7 @@ def test_several_files_are_separated_by_empty_lines(capsys: pytest.CaptureFixtur
         (["--prefix", "/data", "a.ctf"], "--prefix applies only to scp files; a.ctf is a CNTK text corpus (CTF)"),
         (["--mapping", "m", "a.cbf"], "--mapping applies only to mlf files; a.cbf is a CNTK binary corpus (CBF)"),
         (["--skip-sequence-ids", "a.cbf"], "--skip-sequence-ids applies only to ctf files"),
-        (["--max-errors", "3", "a.scp"], "--max-errors applies only to ctf, svmlight files"),
+        (["--max-errors", "3", "a.scp"], "files; a.scp is a list of HTK features (scp)"),
         (
             ["--stream", "x:3", "a.cntk"],
             "--stream applies only to ctf, cbf, scp, parquet, arrow files; a.cntk is a CNTK configuration",
@@ -458,7 +459,7 @@ def test_damaged_compressed_files_are_named(capsys: pytest.CaptureFixture[str]) 
     [
         (["cntkio", "in"], ["inspect", "index"]),
         (["cntkio", "inspect", "--sk"], ["--skip-sequence-ids"]),
-        (["cntkio", "convert", "--to", ""], ["ctf", "cbf", "svmlight", "kaldi", "parquet", "arrow"]),
+        (["cntkio", "convert", "--to", ""], list(get_args(FileFormat))),
         (["cntkio", "completion", "z"], ["zsh"]),
         (["cntkio", "rule", "bad-n"], ["bad-number"]),
         (["cntkio", "check", "--ignore", "unk"], ["unknown-name", "unknown-label"]),

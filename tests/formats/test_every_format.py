@@ -280,6 +280,13 @@ def test_one_row_gives_a_format_the_verbs(
     assert main(["convert", "a.ctf", "b.toy"]) == 0
     assert Path("b.toy").read_text() == "0 7.5 2\n1 9.5 2\n"
     assert format_of_name("c.toy") == "toy"
+    assert main(["convert", "--num-files", "2", "a.ctf", "part-*.toy"]) == 0
+    assert [path.read_text() for path in sorted(Path().glob("part-*.toy"))] == ["0 7.5 2\n", "1 9.5 2\n"]
+    Path("bad.toy").write_text("7 7.5 2\n8 7.5 x\n")
+    capsys.readouterr()
+    assert main(["check", "bad.toy"]) == 1
+    assert "bad.toy:2" in (found := capsys.readouterr().out)
+    assert "bad-number" in found
     assert main(["convert", "a.toy", "b.ctf", "--precision", "double"]) == 2
     assert "applies only to" in capsys.readouterr().err
 

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from cntkio.formats import mlf
 from cntkio.formats.cbf.header import read_header
 from cntkio.formats.text_input import InputFile
+from support import ROOT
 from support.packers import frames, member_of_blocks, members
 from support.recorded import folder_of
 
@@ -27,7 +28,8 @@ from fuzz.targets import TARGETS
 
 FINDINGS = Path(__file__).with_name("findings")
 LONGEST = 4096
-RUST = ("ctf", "ctf_fast", "svmlight", "kaldi", "cbf", "htk", "mlf", "compressed")
+RUST = tuple(sorted(path.stem for path in (ROOT / "crates" / "fuzz" / "fuzz_targets").glob("*.rs")))
+"""The targets of the Rust half."""
 
 
 def files(area: str, *endings: str) -> list[bytes]:

@@ -1,9 +1,11 @@
 """The fuzz targets pass their seeds, the fixed findings, and short random bytes."""
 
 import random
+import tomllib
 from pathlib import Path
 
 import pytest
+from support import ROOT
 
 from fuzz import run, seeds
 from fuzz.targets import TARGETS
@@ -32,6 +34,11 @@ def test_a_run_continues_after_a_failing_target_and_fails_at_the_end(
         "missing", "config", "absent"
     ]  # fmt: skip
     assert complaints.splitlines()[-1] == "these targets failed: missing absent"
+
+
+def test_every_rust_target_is_built() -> None:
+    manifest = tomllib.loads((ROOT / "crates" / "fuzz" / "Cargo.toml").read_text(encoding="utf-8"))
+    assert {one["name"]: Path(one["path"]).stem for one in manifest["bin"]} == {name: name for name in seeds.RUST}
 
 
 @pytest.mark.parametrize("name", seeds.RUST)

@@ -95,8 +95,8 @@ def test_a_failure_leaves_no_packed_file(tmp_path: Path) -> None:
     ("target", "options", "words"),
     [
         ("a.ctf", {"compress": "lzma"}, "compress is 'lzma'; expected 'none', 'gzip' or 'zstd'"),
-        ("a.cbf", {"compress": "gzip"}, "compress is only for writing ctf, svmlight"),
-        ("a.cbf.gz", {}, "compress is only for writing ctf, svmlight"),
+        ("a.cbf", {"compress": "gzip"}, "compress is only for writing ctf"),
+        ("a.cbf.gz", {}, "compress is only for writing ctf"),
     ],
 )
 def test_refuses_unknown_compressions_and_formats_that_are_not_compressed(

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
+from cntkio.formats.detect import KINDS
+
 from support import ROOT
 
 PACKAGE = ROOT / "python" / "cntkio"
@@ -233,12 +235,15 @@ def public_names() -> dict[str, set[str]]:
 
 
 def users() -> dict[str, set[str]]:
-    """Return the modules that import each module, late or not."""
+    """Return the modules that import each module, late or not, or name a function of it in the table of kinds."""
     found: dict[str, set[str]] = {module: set() for module in modules()}
     for module in modules():
         for one in imports_of(module):
             if one.imported != "_core" and one.imported != module:
                 found[one.imported].add(module)
+    for kind in KINDS.values():
+        for text in filter(None, (kind.in_files, kind.writer)):
+            found[text.partition(":")[0].removeprefix("cntkio.")].add("formats.detect")
     return found
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from functools import partial
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -29,16 +29,17 @@ from cntkio.formats.detect import FileKind
 from cntkio.formats.file_lists import listed_files
 from cntkio.formats.names import FileNames, shown_files
 from cntkio.formats.open_input import open_input
+from cntkio.formats.output_file import AnyPath, written_whole
 from cntkio.formats.table import Column, SequenceTable
 from cntkio.formats.text_input import Locator, TextInput, explained, file_fingerprint
-from cntkio.pieces import joined, pieces_of
+from cntkio.pieces import Files, Progress, in_arrays, pieces_of, write_several
 from cntkio.streams import StreamInformation
 
 CHUNK = 3  # lines of a chunk
 ROW = FileKind(
     "toy", "toy text", "ToyDeserializer({path!r})", first_line=re.compile(rb"\d+( [\d.]+){2}"), is_text=True,
     in_files="support.toy_format:in_files", options=("max_errors",), writer="support.toy_format:write_toy",
-    extensions=(".toy",),
+    extensions=(".toy",), shown_by=(".toy",),
 )  # fmt: skip
 
 
@@ -46,10 +47,16 @@ def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
     return CorpusInFiles(deserializers=[ToyDeserializer(names, max_errors=options.max_errors or 0)])
 
 
-def write_toy(path: Path, data: Any, progress: Any = None, remote: Remote | None = None) -> None:
-    with pieces_of(data) as pieces:
-        rows = joined(pieces)["x"].values.tolist()
-    Path(path).write_text("".join(f"{key} {one:g} {two:g}\n" for key, (one, two) in enumerate(rows)))
+def write_toy(
+    path: AnyPath, data: Any, *, progress: Progress | None = None, remote: Remote | None = None, **files: Unpack[Files]
+) -> None:
+    if files:
+        write_several(write_toy, path, pieces_of(data), files, progress, remote)
+        return
+    with pieces_of(data) as pieces, written_whole(path, remote=remote) as file:
+        for first, piece in pieces.written(progress):
+            rows = in_arrays(pieces.streams, piece.chunk.num_sequences, [piece.chunk])["x"].values.tolist()
+            file.write("".join(f"{key} {one:g} {two:g}\n" for key, (one, two) in enumerate(rows, first)).encode())
 
 
 @dataclasses.dataclass
@@ -98,8 +105,7 @@ class ToyFormat(Format):
             keys[number] = int(key[0])
         chunk_starts = np.append(np.arange(0, len(keys), CHUNK), len(keys))
         table = SequenceTable(keys, np.ones(len(keys), np.uint32), chunk_starts)
-        streams = (StreamInformation("x", 0, "dense", np.float32, 2),)
-        name = file.text.path
+        name, streams = file.text.path, (StreamInformation("x", 0, "dense", np.float32, 2),)
         fingerprint = file_fingerprint(file.text, table.num_sequences)
         return Index(name, streams, table, fingerprint, bounds, file.stamp, file.size, why_empty=f"{name}: no line"), []
 
@@ -114,15 +120,19 @@ class ToyFormat(Format):
         chunk = Chunk.from_columns(
             last - first, [Column(np.arange(last - first + 1, dtype="u4"), values.ravel(), 2, None)]
         )
-        if sequences is not None:
-            wrong = [number for number in wrong if number - first in sequences]
+        wrong = [number for number in wrong if sequences is None or number - first in sequences]
         return Loaded(chunk_id, chunk if sequences is None else chunk.only(sequences), wrong or None, sequences)
 
     def account(self, file: OpenLines, index: Index, loaded: Loaded | None) -> None:
         wrong = [] if loaded is None else loaded.findings
-        if not self.report.forgive(len(wrong)):
-            key = int(index.table.keys[wrong[0]])
-            raise file.locator.error(int(index.layout[wrong[0]]), "expected two numbers after the key", sequence=key)
+        is_forgiven = self.report.forgive(len(wrong))
+        for number in wrong:
+            begin, key = int(index.layout[number]), int(index.table.keys[number])
+            error = file.locator.error(begin, "expected two numbers after the key", sequence=key)
+            if not is_forgiven:
+                raise error
+            self.report.count("bad number", is_error=True)
+            self.report.log("bad number", partial(lambda error: error, error))
 
     def place(self, file: OpenLines, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         begins = index.layout[sequences]

@@ -190,7 +190,7 @@ def _add_check(added: Parser) -> None:
 def _add_convert(added: Parser) -> None:
     option = added.add_argument
     option("files", metavar="IN OUT", type=Path, nargs="*", help="the files to read and to write")
-    option("--to", choices=convert.FORMATS, metavar="FORMAT", help="to write: ctf, cbf, parquet or arrow")
+    option("--to", choices=convert.FORMATS, metavar="FORMAT", help=f"to write: {', '.join(convert.FORMATS)}")
     option("--input", type=Path, dest="input_file", help="the same as IN")
     option("--output", type=Path, dest="output_file", help="the same as OUT")
     option("--sample", metavar="N", type=_amount, help="write N random sequences; below 1: a share")

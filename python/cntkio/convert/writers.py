@@ -26,13 +26,14 @@ from cntkio.pieces import (
     Piece,
     Pieces,
     Progress,
+    compressed,
+    compression_of,
     in_arrays,
     key_texts,
     pieces_of,
     tuning,
     write_several,
 )
-from cntkio.pieces.compression import compressed, compression_of
 from cntkio.streams import StreamInformation
 
 

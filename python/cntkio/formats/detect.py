@@ -36,9 +36,8 @@ _LONG_LINE = 3000
 _LARGEST_VERSION = 99
 _MOST_STREAMS = 1 << 16
 _LONGEST_NAME = 1 << 12
-# Forms that a name shows: in any case; and where the bytes show nothing else, as in a text below a line of names.
+# Forms that a name shows in any case.
 _NAMED = {".cntk": "configuration", ".config": "configuration", ".bs": "configuration", ".mlf": "mlf"}
-_PROBABLY = {".svm": "svmlight", ".svmlight": "svmlight", ".libsvm": "svmlight", ".cbf": "cbf"}
 _MOST_HTK_KIND = 12
 _HTK_KIND_BITS = 0o77
 
@@ -64,9 +63,11 @@ class FileKind(NamedTuple):
         in_files: The function that reads such files, as module and name: from files and `ReadingOptions` to
             `CorpusInFiles` (`cntkio.formats.contract`); empty: none does, or they are label files.
         options: The options of `ReadingOptions` that apply to it.
-        writer: The function that writes such files, as module and name; empty: none does.
+        writer: The function that writes such files, as module and name: from a path and data, with the keywords
+            `progress`, `remote`, those of `cntkio.convert.Files` and of `written_options`; empty: none does.
         written_options: The options of `cntkio.convert.write_file` that apply to it.
         extensions: Extensions of names that ask the writers for this kind.
+        shown_by: Extensions of names that show this kind where the bytes show nothing else, as in a damaged file.
         is_table: Whether its sequences are the rows of a table.
         has_text_keys: Whether its keys are texts, whatever the file.
         cache: What saves time at the next start, for people, if it is not an index cache; empty: an index cache does.
@@ -86,6 +87,7 @@ class FileKind(NamedTuple):
     writer: str = ""
     written_options: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
+    shown_by: tuple[str, ...] = ()
     is_table: bool = False
     has_text_keys: bool = False
     cache: str = "none"
@@ -210,6 +212,7 @@ KINDS = {
             writer="cntkio.formats.svmlight:write_svmlight",
             written_options=("compress",),
             extensions=(".svm", ".svmlight", ".libsvm"),
+            shown_by=(".svm", ".svmlight", ".libsvm"),
             cache="",
         ),
         FileKind(
@@ -223,6 +226,7 @@ KINDS = {
             writer="cntkio.convert:write_cbf",
             written_options=("layout", "chunk_size_in_bytes", "order"),
             extensions=(".cbf", ".bin"),
+            shown_by=(".cbf",),
             cache="none; the file has its own",
         ),
         FileKind(
@@ -454,9 +458,13 @@ def _form(head: bytes, size: int, suffix: str) -> str | None:
     if cbf_version(head) is not None:
         return "cbf"
     if b"\0" in head:
-        return "utf-16" if _is_utf_16(head) else _PROBABLY.get(suffix)
+        return "utf-16" if _is_utf_16(head) else _shown_by(suffix)
     found = _form_of_text(text)
-    return _PROBABLY.get(suffix, found) if found in (None, "csv") else found
+    return _shown_by(suffix) or found if found in (None, "csv") else found
+
+
+def _shown_by(suffix: str) -> str | None:
+    return next((kind.form for kind in KINDS.values() if suffix in kind.shown_by), None)
 
 
 def _form_of_text(text: bytes) -> str | None:

@@ -17,7 +17,7 @@ their progress and their files from here.
 
 from cntkio.pieces.array_streams import ArrayStream, pieces_of
 from cntkio.pieces.chunks import CorpusChunks, corpus_chunks
-from cntkio.pieces.compression import Compression
+from cntkio.pieces.compression import Compression, compressed, compression_of
 from cntkio.pieces.contract import (
     Classes,
     Files,
@@ -36,6 +36,6 @@ from cntkio.pieces.several_files import write_several
 
 __all__ = [
     "ArrayStream", "Classes", "Compression", "CorpusChunks", "Files", "Piece", "Pieces", "Progress", "Writable",
-    "chunks_in_order", "corpus_chunks", "in_arrays", "is_table", "joined", "key_texts", "pieces_of", "read_corpus",
-    "write_several",
+    "chunks_in_order", "compressed", "compression_of", "corpus_chunks", "in_arrays", "is_table", "joined", "key_texts",
+    "pieces_of", "read_corpus", "write_several",
 ]  # fmt: skip

@@ -17,8 +17,18 @@ from cntkio.formats.output_file import AnyPath, written_whole
 from cntkio.formats.remote import Remote
 from cntkio.formats.svmlight.corpus import SvmlightDeserializer
 from cntkio.minibatch import Minibatch
-from cntkio.pieces import Compression, Files, Pieces, Progress, pieces_of, read_corpus, tuning, write_several
-from cntkio.pieces.compression import compressed, compression_of
+from cntkio.pieces import (
+    Compression,
+    Files,
+    Pieces,
+    Progress,
+    compressed,
+    compression_of,
+    pieces_of,
+    read_corpus,
+    tuning,
+    write_several,
+)
 
 
 def read_svmlight(path: FileNames, **options: Any) -> Minibatch:
