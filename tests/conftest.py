@@ -30,13 +30,18 @@ os.environ |= {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--every", type=int, default=1, metavar="N", help="run every N-th of the collected tests")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that are marked as thorough, unless the profile wants all cases."""
+    """Leave out the tests that are marked as thorough and those between each N-th, unless the profile wants all cases."""
     if step(2) == 1:
         return
-    left_out = [item for item in items if item.get_closest_marker("thorough")]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+    kept = [item for item in items if not item.get_closest_marker("thorough")][:: config.getoption("every")]
+    left_out = set(items).difference(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = kept
 
 
 @pytest.fixture
