@@ -79,7 +79,7 @@ class Pieces(NamedTuple):
         """Yield the pieces as `reported` does, each with the number of sequences before it.
 
         Raises:
-            CorpusError: There was no sequence.
+            CorpusError: The pieces have no sequence.
         """
         number = self.first
         for piece in self.reported(progress):
