@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that are marked as thorough and those between each N-th, unless the profile wants all cases."""
+    """Leave out thorough tests, and all but each N-th of the others if asked, unless the profile wants all cases."""
     if step(2) == 1:
         return
     kept = [item for item in items if not item.get_closest_marker("thorough")][:: config.getoption("every")]
