@@ -140,6 +140,15 @@ def test_labels_are_read_back_from_text_and_from_binary(corpus: Path) -> None:
         assert [utterance["L"] for utterance in read(features(corpus / "a.scp"), deserializer)] == expected
 
 
+def test_a_class_equal_to_the_dimension_is_an_error(corpus: Path) -> None:
+    text = labels(corpus / "a.mlf", corpus / "states.list", dim=2)
+    binary = HTKMLFBinaryDeserializer(StreamDefs(L=StreamDef(mlf=corpus / "a.bmlf", shape=2)))
+    for deserializer in (text, binary):
+        with pytest.raises(FormatError, match="the class is beyond the dimension, which is 2") as caught:
+            read(features(corpus / "a.scp"), deserializer)
+        assert caught.value.sequence == "u0"
+
+
 def test_a_run_of_more_than_65535_frames_is_read_back(tmp_path: Path) -> None:
     classes = np.repeat([1, 2], [150_000, 3])
     mlf.write_binary_mlf(tmp_path / "a.bmlf", [("u", classes)])

@@ -27,7 +27,7 @@ from cntkio.formats import index_cache, output_file
 from cntkio.formats.ctf import cache, index
 from cntkio.formats.ctf.index import PlacedBlock, Places
 from cntkio.formats.index_cache import CacheWriter, IndexCache, Written
-from support.rounds import step
+from support.rounds import rounds, step
 
 X = StreamDefs(x=StreamDef(field="x", shape=2))
 TEXTS = {
@@ -213,9 +213,9 @@ def wrong_of_mutated(folder: Path, count: int, seed: int) -> tuple[int, int]:
 
 
 def test_damaged_caches_deliver_the_data_and_are_made_again(tmp_path: Path) -> None:
-    num_wrong, num_made = wrong_of_mutated(tmp_path, 300, seed=1)
+    num_wrong, num_made = wrong_of_mutated(tmp_path, rounds(300), seed=1)
     assert num_wrong == 0
-    assert num_made > 280  # a mutation may change nothing
+    assert num_made > 0.93 * rounds(300)  # a mutation may change nothing
 
 
 def test_a_damaged_cache_is_logged_in_one_line(cached: Cached, caplog: pytest.LogCaptureFixture) -> None:
