@@ -98,7 +98,6 @@ if __name__ == "__main__":
         if not isinstance(end.code, int):
             raise
         # The end of an interpreter takes a tenth of a second in a fork, because it changes all memory.
-        atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(end.code)
