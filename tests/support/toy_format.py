@@ -128,11 +128,11 @@ class ToyFormat(Format):
         is_forgiven = self.report.forgive(len(wrong))
         for number in wrong:
             begin, key = int(index.layout[number]), int(index.table.keys[number])
-            error = file.locator.error(begin, "expected two numbers after the key", sequence=key)
+            error = partial(file.locator.error, begin, "expected two numbers after the key", sequence=key)
             if not is_forgiven:
-                raise error
+                raise error()
             self.report.count("bad number", is_error=True)
-            self.report.log("bad number", partial(lambda error: error, error))
+            self.report.log("bad number", error)
 
     def place(self, file: OpenLines, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         begins = index.layout[sequences]

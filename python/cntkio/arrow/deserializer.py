@@ -311,7 +311,8 @@ class _ArrowFormat(Format):
         of_lists = [column for column in rows.columns if not column.is_flat and self._counts(column)]
         names = [info.name for info in (column.info for column in of_lists)]
         of_index = self._needed(rows) if drops else [*([] if rows.key is None else [rows.key]), *names]
-        layout, num_rows, chunks = _Layout(rows, [], [], []), 0, list[_core.Chunk]()
+        layout, num_rows = _Layout(rows, [], [], []), 0
+        chunks: list[_core.Chunk] = []
         # Lists are decoded for their lengths, so a chunk that is needed immediately is not decoded a second time.
         room = ahead.num_bytes if ahead.num_chunks is None or file.rows.num_batches <= ahead.num_chunks else 0
         keys: list[npt.NDArray[Any]] = []

@@ -36,7 +36,7 @@ _LONG_LINE = 3000
 _LARGEST_VERSION = 99
 _MOST_STREAMS = 1 << 16
 _LONGEST_NAME = 1 << 12
-# Forms that a name shows in any case.
+# Forms that a name shows, unless the first bytes are those of another kind.
 _NAMED = {".cntk": "configuration", ".config": "configuration", ".bs": "configuration", ".mlf": "mlf"}
 _MOST_HTK_KIND = 12
 _HTK_KIND_BITS = 0o77
@@ -64,7 +64,7 @@ class FileKind(NamedTuple):
             `CorpusInFiles` (`cntkio.formats.contract`); empty: none does, or they are label files.
         options: The options of `ReadingOptions` that apply to it.
         writer: The function that writes such files, as module and name: from a path and data, with the keywords
-            `progress`, `remote`, those of `cntkio.convert.Files` and of `written_options`; empty: none does.
+            `progress` and `remote`, the keywords of `cntkio.convert.Files`, and `written_options`. Empty: none does.
         written_options: The options of `cntkio.convert.write_file` that apply to it.
         extensions: Extensions of names that ask the writers for this kind.
         shown_by: Extensions of names that show this kind where the bytes show nothing else, as in a damaged file.
@@ -460,7 +460,9 @@ def _form(head: bytes, size: int, suffix: str) -> str | None:
     if b"\0" in head:
         return "utf-16" if _is_utf_16(head) else _shown_by(suffix)
     found = _form_of_text(text)
-    return _shown_by(suffix) or found if found in (None, "csv") else found
+    if found in (None, "csv"):
+        return _shown_by(suffix) or found
+    return found
 
 
 def _shown_by(suffix: str) -> str | None:

@@ -1,7 +1,7 @@
 """The sequences of a corpus in several files, each written by the writer of a file. (docs/convert.md)
 
-The files of ``"train-*.ctf"`` are ``train-00000.ctf``, ``train-00001.ctf`` and so on, so the same pattern reads them as
-one corpus. Each file has consecutive sequences, and sequences without keys are numbered through all files.
+The files of ``"train-*.ctf"`` are ``train-00000.ctf``, ``train-00001.ctf`` and so on, so the same pattern reads all of
+them. Each file has consecutive sequences, and sequences without keys are numbered through all files.
 """
 
 from __future__ import annotations
