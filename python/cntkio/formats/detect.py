@@ -36,7 +36,7 @@ _LONG_LINE = 3000
 _LARGEST_VERSION = 99
 _MOST_STREAMS = 1 << 16
 _LONGEST_NAME = 1 << 12
-# Forms that a name shows, unless the first bytes are those of another kind.
+# Forms that a name shows, unless the first bytes show another kind.
 _NAMED = {".cntk": "configuration", ".config": "configuration", ".bs": "configuration", ".mlf": "mlf"}
 _MOST_HTK_KIND = 12
 _HTK_KIND_BITS = 0o77
