@@ -118,6 +118,8 @@ def test_weights_change_from_a_sequence_or_a_pool_on(folder: Path) -> None:
         mixture.set_weights({"a": 1, "b": 999})
         assert mixture.weights == {"a": 0.001, "b": 0.999}
         state = json.loads(json.dumps(mixture.state_dict()))
+        mixture.set_weights({"a": 1, "b": 999})
+        assert mixture.state_dict() == state
         names = mixture.read(Budget(sequences=1000)).source_of_sequences  # type: ignore[union-attr]
         assert Counter(names.tolist()) == {"a": 1, "b": 999}
     with make(folder, {"a": 1, "b": 1}) as mixture:

@@ -663,6 +663,13 @@ def test_sizes_of_other_types_are_refused_by_name(path: Path, name: str) -> None
         make(path, **{name: "1MB"})
 
 
+def test_a_splice_as_long_as_the_truncation_is_refused(path: Path) -> None:
+    make(path, truncation_length=3, right_splice=2, randomize=False).close()
+    for length in (3, 4):
+        with pytest.raises(ConfigError, match=f"right_splice={length} is not below truncation_length=3"):
+            make(path, truncation_length=3, right_splice=length, randomize=False)
+
+
 def test_a_closed_source_says_so_in_every_call(path: Path) -> None:
     source = make(path, max_sweeps=1)
     expected = rest(source, 11)
