@@ -29,13 +29,16 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "cntkio needs Python 3.11 or newer: make PYTHON=..."'
 	$(PYTHON) -m venv $(VENV)
 
+# Python compiles each module when it is first imported. pip would compile all, of which most are never imported.
+PIP_INSTALL := $(BIN)/python -m pip install -q --no-compile
+
 $(VENV)/.tools: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q "maturin>=1.12,<2" "numpy>=2"
+	$(PIP_INSTALL) "maturin>=1.12,<2" "numpy>=2"
 	touch $@
 
 # Groups need a newer pip than some versions of Python bring. Only one pip at a time may change the environment, so each group
 # waits for the one before, also under `make -j`.
-INSTALL := $(BIN)/python -m pip install -q "pip>=25.1" && $(BIN)/python -m pip install -q
+INSTALL := $(PIP_INSTALL) "pip>=25.1" && $(PIP_INSTALL)
 
 $(VENV)/.test-tools: pyproject.toml $(VENV)/.tools
 	$(INSTALL) --group test
@@ -71,7 +74,7 @@ demo: build ## inspect the examples, and train a classifier on them
 CHECKED := target/checked/python
 IS_MACOS = $(findstring darwin,$(HOST))
 checked: | $(BIN)/python
-	PYO3_PYTHON=$(CURDIR)/$(BIN)/python $(CARGO) rustc -q --profile checked -p cntkio-python \
+	PYO3_PYTHON=$(CURDIR)/$(BIN)/python $(CARGO) rustc -q --profile checked -p cntkio-module \
 		$(if $(IS_MACOS),-- -C link-arg=-undefined -C link-arg=dynamic_lookup)
 	rm -rf $(CHECKED) && mkdir -p $(CHECKED)/cntkio && ln -s $(CURDIR)/python/cntkio/* $(CHECKED)/cntkio/
 	rm -f $(CHECKED)/cntkio/_core.abi3.so $(CHECKED)/cntkio/__pycache__

@@ -88,7 +88,7 @@ def command(*words: str | Path, folder: Path = ROOT, **environment: str) -> str:
 def assembled(sources: Path, target: Path, package: Path) -> Path:
     """Build a tree into `target`, and put its package, Python files and compiled module, into `package`."""
     command(
-        "cargo", "build", "--quiet", "--release", "--locked", "--offline", "-p", "cntkio-python",
+        "cargo", "build", "--quiet", "--release", "--locked", "--offline", "--workspace",
         folder=sources, CARGO_TARGET_DIR=str(target), PYO3_PYTHON=sys.executable,
     )  # fmt: skip
     shutil.rmtree(package, ignore_errors=True)

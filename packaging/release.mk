@@ -63,7 +63,7 @@ SANITIZE := RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address --cfg sanitized" $(
 HOST_VARIABLE = CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)
 sanitize: build $(VENV)/.test-tools ## run tests with AddressSanitizer and valgrind (8 minutes)
 	$(SANITIZE) test -q --target $(HOST) --target-dir $(SANITIZED) -p cntkio-simd -p cntkio-memory -p cntkio-compressed -p cntkio-core --tests
-	$(SANITIZE) build -q --target $(HOST) --target-dir $(SANITIZED) -p cntkio-python
+	$(SANITIZE) build -q --target $(HOST) --target-dir $(SANITIZED) -p cntkio-module
 	rm -rf $(SANITIZED)/python && mkdir -p $(SANITIZED)/python && cp -r python/cntkio $(SANITIZED)/python/
 	cp $(SANITIZED)/$(HOST)/debug/libcntkio_core_module.so $(SANITIZED)/python/cntkio/_core.abi3.so
 	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) $(SANITIZER) PYTHONMALLOC=malloc \
