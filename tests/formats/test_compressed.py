@@ -145,15 +145,21 @@ def test_a_large_frame_is_read_in_order_and_not_randomized(
     path.write_bytes(text)
     plain = CTFDeserializer(path, STREAMS, chunk_size_in_bytes=700)
     expected = outcome([plain], 100, (0, 1), randomize=False)
+    source = random.Random(3)
     for cut in (0, len(text) // 3):
         path.write_bytes(one_frame(text[:cut], random.Random(1)) + one_frame(text[cut:], random.Random(2)))
         monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1500)
         assert outcome([plain], 100, (0, 1), randomize=False) == expected
         with pytest.raises(CorpusError, match=r"cannot be randomized: it has a frame with .*cntkio convert --compress"):
             MinibatchSource(plain)
-        file = open_input(str(path))
-        for begin in (9000, 100, 9500, 9900, 11500, 11000, 50_000, 0):
-            assert file.read(begin, 900) == text[begin : begin + 900]
+        for piece in (compressed.PIECE, 400, 1500, 1):
+            monkeypatch.setattr(compressed, "PIECE", piece)
+            file = open_input(str(path))
+            near = [source.randrange(9000, 13_000) for _ in range(40)]
+            for begin in (9000, 100, 9500, 9900, 11500, 11000, 50_000, 0, *near, len(text) - 9):
+                assert file.read(begin, 900) == text[begin : begin + 900]
+            file.close()
+        monkeypatch.undo()
 
 
 WAYS_OUT: dict[str, tuple[Wording, str, str]] = {
@@ -196,7 +202,7 @@ def test_a_local_cache_makes_a_large_frame_randomizable(
     assert randomized(path, remote=remote, cache_index=True) == expected
     # Nothing is decompressed again.
     with monkeypatch.context() as patch:
-        patch.setattr(compressed.InOrder, "read", None)
+        patch.setattr(compressed.InOrder, "read_into", None)
         assert randomized(path, remote=remote, cache_index=True) == expected
     # Blocks that were removed or damaged come from the frame again, and so does another text.
     blocks = sorted((tmp_path / "cache").glob("*/*-*"))
