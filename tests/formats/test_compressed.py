@@ -453,6 +453,31 @@ def test_damaged_caches_of_access_points_are_made_again(
         assert values() == expected
 
 
+def test_a_file_that_is_opened_again_is_passed_over_once(
+    corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, text = corpus
+    passes: list[str] = []
+    pass_over = compressed.pass_over
+    monkeypatch.setattr(compressed, "pass_over", lambda *given: passes.append(given[0].path) or pass_over(*given))
+    path.write_bytes(gzip.compress(text))
+    for _ in range(2):
+        assert open_input(str(path)).read(0, len(text)) == text
+    assert len(passes) == 1
+    # Another file, even of the same size, and other access points need another pass.
+    other = text.replace(b"|x 1", b"|x 2", 1)
+    path.write_bytes(gzip.compress(other))
+    assert open_input(str(path)).read(0, len(text)) == other
+    assert len(passes) == 2
+    monkeypatch.setattr(compressed, "SPACING", 1000)
+    assert open_input(str(path)).read(0, len(text)) == other
+    assert len(passes) == 3
+    copy = path.with_name("copy.ctf.gz")
+    copy.write_bytes(path.read_bytes())
+    assert open_input(str(copy)).read(0, len(text)) == other
+    assert len(passes) == 4
+
+
 def test_the_cache_spares_the_pass_over_the_file(corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     path, text = corpus
     path.write_bytes(gzip.compress(text))

@@ -70,6 +70,7 @@ _BUFFER = 1 << 20
 _OPENERS: dict[FileCompression, Callable[[Any], Any]] = {"bzip2": bz2.open, "xz": lzma.open}
 
 _PASS = 4 << 20
+_MOST_KEPT = 64 << 20
 _WHOLE = 2**63
 _FOOTER, _SEEK_TABLE = struct.Struct("<IBI"), 0x8F92EAB1
 _SKIPPABLE, _SKIPPABLE_FRAME = struct.Struct("<II"), 0x184D2A5E
@@ -330,7 +331,7 @@ def open_compressed(
     if points is None and cache_index:
         points, path = _cached(stored, compression, cache_index == "verify")
         return CompressedText(stored, compression, points, None, path)
-    points = points or pass_over(stored, compression)
+    points = points or _recent_points(stored, compression)
     return CompressedText(stored, compression, points, points)
 
 
@@ -422,6 +423,21 @@ def pass_over(stored: TextInput, compression: TextCompression) -> Points:
         np.concatenate([np.zeros(1, np.uint64), points.window_ends]),
         points.windows,
     )
+
+
+# The access points of the file that was passed over last, because a file whose streams are inferred is opened again.
+_recent: list[tuple[dict[str, Any], Points]] = []
+
+
+def _recent_points(stored: TextInput, compression: TextCompression) -> Points:
+    """Return the points of the last pass if it was over this file, unchanged; otherwise pass over the file."""
+    facts = {**stored.facts(), "identity": stored.storage.identity, "format": compression, "spacing": SPACING}
+    for kept, points in _recent:
+        if kept == facts:
+            return points
+    points = pass_over(stored, compression)
+    _recent[:] = [(facts, points)] if len(points.windows) <= _MOST_KEPT else []
+    return points
 
 
 def _points_of_seek_table(stored: TextInput) -> Points | None:
