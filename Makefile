@@ -12,6 +12,8 @@ CARGO := env -u MAKEFLAGS -u MFLAGS cargo
 FUZZ_CHECK := CUSTOM_LIBFUZZER_PATH=/none/libfuzzer.a $(CARGO)
 RUST := Cargo.toml $(wildcard Cargo.lock) $(shell find crates -name '*.rs' -o -name Cargo.toml | grep -v /target/)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The tests start hundreds of processes. Each would compile the package's modules again if this variable of the caller applied.
+unexport PYTHONDONTWRITEBYTECODE
 # Install the toolchain of rust-toolchain.toml if rustup does not install it by itself.
 ifeq ($(shell rustc --version 2>/dev/null),)
 $(shell rustup toolchain install >&2)
@@ -29,16 +31,13 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "cntkio needs Python 3.11 or newer: make PYTHON=..."'
 	$(PYTHON) -m venv $(VENV)
 
-# Python compiles each module when it is first imported. pip would compile all, of which most are never imported.
-PIP_INSTALL := $(BIN)/python -m pip install -q --no-compile
-
 $(VENV)/.tools: pyproject.toml | $(BIN)/python
-	$(PIP_INSTALL) "maturin>=1.12,<2" "numpy>=2"
+	$(BIN)/python -m pip install -q "maturin>=1.12,<2" "numpy>=2"
 	touch $@
 
 # Groups need a newer pip than some versions of Python bring. Only one pip at a time may change the environment, so each group
 # waits for the one before, also under `make -j`.
-INSTALL := $(PIP_INSTALL) "pip>=25.1" && $(PIP_INSTALL)
+INSTALL := $(BIN)/python -m pip install -q "pip>=25.1" && $(BIN)/python -m pip install -q
 
 $(VENV)/.test-tools: pyproject.toml $(VENV)/.tools
 	$(INSTALL) --group test
