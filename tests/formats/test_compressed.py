@@ -24,6 +24,7 @@ from cntkio import (
     Remote,
     StreamDef,
     StreamDefs,
+    _core,
 )
 from cntkio.arguments import COMMAND, CONFIGURATION, PYTHON, Wording, advising
 from cntkio.cli.command import main
@@ -32,7 +33,7 @@ from cntkio.formats.ctf import tuning
 from cntkio.formats.open_input import open_input, text_sizes
 from cntkio.formats.text_input import InputFile, Locator, windows_of
 from cntkio.pieces import compression
-from support.packers import PACKERS, frames, member_of_blocks, one_frame, written_by_us
+from support.packers import PACKERS, frames, member_of_blocks, one_frame, sized_frames, written_by_us
 from support.rounds import rounds
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), s=StreamDef(field="s", shape=9, is_sparse=True))
@@ -130,6 +131,43 @@ def test_every_part_of_a_compressed_text_is_read(packer: str, tmp_path: Path, mo
         windows = [window.text.read(window.begin, 1 << 20) for window in windows_of(file, 0)]
         assert b"".join(windows) == text
         file.close()
+
+
+@pytest.mark.parametrize("seed", range(rounds(30)))
+def test_headers_of_frames_show_the_points_that_a_pass_finds(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = random.Random(seed)
+    text = source.randbytes(source.randrange(300_000)) + bytes(source.randrange(400_000))
+    packed = sized_frames(text, source)
+    spacing = source.choice((1, 1000, 100_000, 4 << 20))
+    monkeypatch.setattr(compressed, "SPACING", spacing)
+    path = tmp_path / "a.ctf.zst"
+
+    def found(content: bytes) -> tuple[list[int], list[int], int] | None:
+        pair = _core.zstd_points((np.frombuffer(content, np.uint8), 0), spacing)
+        return None if pair is None else (pair[0].texts.tolist(), pair[0].places.tolist(), pair[1])
+
+    def passed_over(content: bytes) -> tuple[list[int], list[int], int] | None:
+        path.write_bytes(content)
+        file = InputFile(str(path))
+        try:
+            points = compressed.pass_over(file, "zstd")
+        except FormatError:
+            return None
+        finally:
+            file.close()
+        return points.texts.tolist()[:-1], points.places.tolist()[:-1], int(points.texts[-1])
+
+    whole = passed_over(packed)
+    assert whole is not None and found(packed) == whole
+    # Damaged headers show nothing, or show the points; the reader finds damaged blocks.
+    for _ in range(30):
+        flipped = bytearray(packed)
+        flipped[source.randrange(min(len(packed), 30))] ^= 1 << source.randrange(8)
+        for content in (packed[: source.randrange(len(packed))], bytes(flipped)):
+            expected = passed_over(content)
+            assert expected is None or found(content) in (None, expected)
 
 
 @pytest.fixture

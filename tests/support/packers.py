@@ -74,6 +74,16 @@ def frames(text: bytes, source: random.Random) -> bytes:
     return b"".join(out)
 
 
+def sized_frames(text: bytes, source: random.Random) -> bytes:
+    """Frames that all have the size of their text, and skippable frames between them."""
+    out = []
+    for part in parts(text, source):
+        pack = zstandard.ZstdCompressor(write_checksum=source.random() < 0.5)
+        skippable = struct.pack("<II", 0x184D2A50 + source.randrange(16), 3) + b"abc"
+        out += [pack.compress(part), skippable if source.random() < 0.3 else b""]
+    return b"".join(out)
+
+
 def seekable(text: bytes, source: random.Random) -> bytes:
     """Frames with a seek table, from a writer that is not cntkio's."""
     return with_table(list(parts(text, source)), has_sums=source.random() < 0.5)
@@ -109,6 +119,7 @@ BY_ENDING: dict[str, Callable[[bytes], bytes]] = {
 PACKERS: dict[str, Packer] = {
     packer.__name__: packer
     for packer in (
-        one_member, named_member, member_of_blocks, members, bgzf, one_frame, frames, seekable, written_by_us,
+        one_member, named_member, member_of_blocks, members, bgzf, one_frame, frames, sized_frames, seekable,
+        written_by_us,
     )
 }  # fmt: skip

@@ -1,9 +1,10 @@
 //! Compressed texts: gzip (also in many members, as BGZF) and zstd (in any number of frames).
 //!
 //! ```text
-//! Stream       all data in order; notes access points on the way
-//! Reader       parts of the text that follow each other, from the access point before the first
-//! decompress   the text between two offsets, from the access points before them, on all threads
+//! Stream         all data in order; notes access points on the way
+//! stated_points  the same points, from the headers of zstd frames that state the size of their text
+//! Reader         parts of the text that follow each other, from the access point before the first
+//! decompress     the text between two offsets, from the access points before them, on all threads
 //! ```
 //!
 //! An access point is a place from which data can be decompressed: the beginning of a member or a frame, or, in gzip
@@ -25,6 +26,7 @@ mod zstd;
 pub use reader::{Packed, Reader, SpareDecoders, decompress};
 pub use stream::{Fault, Kind, Points, Stream};
 pub use sums::Sums;
+pub use zstd::stated_points;
 
 use cntkio_memory::requests;
 

@@ -50,6 +50,15 @@ pub struct Points {
     pub windows: Vec<u8>,
 }
 
+impl Points {
+    pub(super) fn note(&mut self, text: u64, place: Place, window: &[u8]) {
+        requests::push(&mut self.texts, text);
+        requests::push(&mut self.places, place.into());
+        requests::append(&mut self.windows, window);
+        requests::push(&mut self.window_ends, self.windows.len() as u64);
+    }
+}
+
 /// A place in compressed data; see [`Points::places`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
@@ -121,11 +130,7 @@ impl Stream {
     }
 
     fn note(&mut self, num_bits: u8, window: &[u8]) {
-        let place = Place { byte: self.packed, num_bits, is_begin: self.is_between };
-        requests::push(&mut self.points.texts, self.text);
-        requests::push(&mut self.points.places, place.into());
-        requests::append(&mut self.points.windows, window);
-        requests::push(&mut self.points.window_ends, self.points.windows.len() as u64);
+        self.points.note(self.text, Place { byte: self.packed, num_bits, is_begin: self.is_between }, window);
     }
 
     /// Decompress until the input is used up or the output is full; returns the numbers of bytes read and written.

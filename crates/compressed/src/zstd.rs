@@ -3,8 +3,10 @@
 //! The decoder gets a frame unit by unit: its header, each block, its checksum. So the text of damaged data does not
 //! depend on how many bytes arrive at a time, and libzstd never decodes a frame as a whole, which follows other rules.
 
+use crate::ReadAt;
 use crate::inflate::Damage;
 use crate::step::Stepped;
+use crate::stream::{Place, Points};
 use cntkio_memory::requests;
 use zstd_safe::zstd_sys::ZSTD_ErrorCode::ZSTD_error_memory_allocation;
 use zstd_safe::{DCtx, InBuffer, OutBuffer, ResetDirective};
@@ -17,6 +19,8 @@ const LEAST_HEADER_BYTES: usize = 5;
 const BLOCK_HEADER_BYTES: usize = 3;
 const SUM_BYTES: usize = 4;
 const MOST_BLOCK_BYTES: u64 = 128 << 10;
+/// A text of more bytes has no offsets.
+const MOST_TEXT_BYTES: u64 = 1 << 62;
 /// About the memory that libzstd takes for a decoder, without the window.
 const CONTEXT_BYTES: usize = 160 << 10;
 /// The largest window that libzstd accepts by default.
@@ -225,6 +229,67 @@ impl Zstd {
         self.ring_bytes = self.ring_bytes.max(ring_bytes);
         Ok(())
     }
+}
+
+/// Find access points without decompressing anything, if all frames state the size of their text.
+///
+/// Returns the points that a [`Stream`](crate::Stream) notes, and the size of the text. None: a frame does not state the
+/// size, or the headers of frames and blocks do not lead to the end of the data. The content of blocks is not checked.
+///
+/// # Errors
+/// The data cannot be read.
+pub fn stated_points(read: ReadAt, size: u64, spacing: u64) -> std::io::Result<Option<(Points, u64)>> {
+    let mut points = Points::default();
+    let (mut packed, mut text) = (0, 0_u64);
+    let mut unit = Vec::new();
+    while packed < size {
+        if points.texts.last().is_none_or(|&last| text - last >= spacing) {
+            points.note(text, Place { byte: packed, num_bits: 0, is_begin: true }, &[]);
+        }
+        unit.clear();
+        while let Ok(num_bytes) = header_bytes(&unit) {
+            if num_bytes == unit.len() || size - packed < num_bytes as u64 {
+                break;
+            }
+            unit.resize(num_bytes, 0);
+            read(packed as usize, &mut unit)?;
+        }
+        if header_bytes(&unit).ok() != Some(unit.len()) {
+            return Ok(None);
+        }
+        packed += unit.len() as u64;
+        let ends = if is_skippable(&unit) {
+            packed.checked_add(number(&unit[4..8]))
+        } else {
+            let header = header(&unit);
+            let is_read = header.dictionary == 0 && header.window <= MOST_WINDOW_BYTES;
+            let Some(content) = header.content.filter(|_| is_read) else { return Ok(None) };
+            let Some(sum) = text.checked_add(content).filter(|&sum| sum < MOST_TEXT_BYTES) else { return Ok(None) };
+            text = sum;
+            end_of_blocks(read, packed, size)?.map(|end| end + if header.has_sum { SUM_BYTES as u64 } else { 0 })
+        };
+        match ends {
+            Some(end) if end <= size => packed = end,
+            _ => return Ok(None),
+        }
+    }
+    Ok(Some((points, text)))
+}
+
+/// The end of the blocks of a frame; None: they do not end before the end of the data.
+fn end_of_blocks(read: ReadAt, mut packed: u64, size: u64) -> std::io::Result<Option<u64>> {
+    let mut block = [0; BLOCK_HEADER_BYTES];
+    while size - packed >= block.len() as u64 {
+        read(packed as usize, &mut block)?;
+        packed += block_bytes(&block) as u64;
+        if packed > size {
+            break;
+        }
+        if block[0] & 1 == 1 {
+            return Ok(Some(packed));
+        }
+    }
+    Ok(None)
 }
 
 /// A decoder of libzstd.

@@ -1,8 +1,8 @@
 //! Decompress any bytes in order, and again segment by segment from the access points: both give the same text. Data that
-//! were accepted in order are never refused later.
+//! were accepted in order are never refused later. The headers of zstd show the same access points, or none.
 #![no_main]
 
-use cntkio_compressed::{Kind, Packed, SpareDecoders, Stream, decompress};
+use cntkio_compressed::{Kind, Packed, SpareDecoders, Stream, decompress, stated_points};
 use libfuzzer_sys::fuzz_target;
 use std::io::ErrorKind;
 
@@ -13,6 +13,11 @@ fuzz_target!(|data: &[u8]| {
     // The first bytes choose the setting, so that the fuzzer can find all of them.
     let Some((&[choice, spacing, first, last], bytes)) = data.split_first_chunk() else { return };
     let kind = if choice & 1 == 0 { Kind::Gzip } else { Kind::Zstd };
+    let read = |at: usize, buffer: &mut [u8]| {
+        buffer.copy_from_slice(bytes.get(at..at + buffer.len()).ok_or(ErrorKind::UnexpectedEof)?);
+        Ok(())
+    };
+    let stated = stated_points(&read, bytes.len() as u64, 1 + 4 * u64::from(spacing)).expect("bytes in memory");
     let mut stream = Stream::new(kind, 1 + 4 * u64::from(spacing), None).expect("there is memory");
     let mut text = Vec::new();
     for piece in bytes.chunks(1 + usize::from(choice >> 1) * 3) {
@@ -36,13 +41,12 @@ fuzz_target!(|data: &[u8]| {
     if !stream.is_between() || points.texts.is_empty() {
         return;
     }
+    if let (Kind::Zstd, Some((stated, size))) = (kind, stated) {
+        assert_eq!((stated.texts, stated.places, size), (points.texts.clone(), points.places.clone(), stream.text));
+    }
     let texts: Vec<u64> = points.texts.iter().copied().chain([text.len() as u64]).collect();
     let places: Vec<u64> = points.places.iter().copied().chain([(bytes.len() as u64) << 4 | 8]).collect();
     let window_bounds: Vec<u64> = [0].into_iter().chain(points.window_ends.iter().copied()).collect();
-    let read = |at: usize, buffer: &mut [u8]| {
-        buffer.copy_from_slice(bytes.get(at..at + buffer.len()).ok_or(ErrorKind::UnexpectedEof)?);
-        Ok(())
-    };
     let spare = SpareDecoders::new(2);
     let packed = |places, texts| Packed {
         kind,

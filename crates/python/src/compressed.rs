@@ -2,7 +2,7 @@
 
 use crate::file::{TextArgument, TextSource};
 use crate::pool::{detached, pool};
-use cntkio_compressed::{self as compressed, Fault, Kind, Packed, ReadAt, Reader, SpareDecoders, Stream, Sums};
+use cntkio_compressed::{self as compressed, Fault, Kind, Packed, Points, ReadAt, Reader, SpareDecoders, Stream, Sums};
 use cntkio_core::{memory, text};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
@@ -144,13 +144,7 @@ impl CompressedStream {
     /// Return and forget the access points.
     fn take_points(&self, py: Python<'_>) -> AccessPoints {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let points = std::mem::take(&mut inner.stream.points);
-        AccessPoints {
-            texts: points.texts.into_pyarray(py).unbind(),
-            places: points.places.into_pyarray(py).unbind(),
-            window_ends: points.window_ends.into_pyarray(py).unbind(),
-            windows: points.windows.into_pyarray(py).unbind(),
-        }
+        AccessPoints::new(py, std::mem::take(&mut inner.stream.points))
     }
 }
 
@@ -164,6 +158,31 @@ pub(crate) struct AccessPoints {
     /// The ends of their windows, and the windows.
     window_ends: Py<PyArray1<u64>>,
     windows: Py<PyArray1<u8>>,
+}
+
+impl AccessPoints {
+    fn new(py: Python<'_>, points: Points) -> AccessPoints {
+        AccessPoints {
+            texts: points.texts.into_pyarray(py).unbind(),
+            places: points.places.into_pyarray(py).unbind(),
+            window_ends: points.window_ends.into_pyarray(py).unbind(),
+            windows: points.windows.into_pyarray(py).unbind(),
+        }
+    }
+}
+
+/// Find access points of zstd, at least `spacing` bytes of text apart, from the headers of frames and blocks. Returns the
+/// points and the size of the text; None if the headers do not state the sizes.
+#[pyfunction]
+pub(crate) fn zstd_points(
+    py: Python<'_>,
+    source: TextArgument<'_>,
+    spacing: u64,
+) -> PyResult<Option<(AccessPoints, u64)>> {
+    let source = source.source()?;
+    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
+    let found = detached(py, || compressed::stated_points(&read, source.end(), spacing))??;
+    Ok(found.map(|(points, size)| (AccessPoints::new(py, points), size)))
 }
 
 pyo3::create_exception!(

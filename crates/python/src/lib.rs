@@ -54,7 +54,7 @@ mod _core {
 
     #[pymodule_export]
     use super::compressed::{
-        AccessPoints, CompressedStream, DamagedDataError, Decoders, FrameSums, decompress, zstd_frame,
+        AccessPoints, CompressedStream, DamagedDataError, Decoders, FrameSums, decompress, zstd_frame, zstd_points,
     };
 
     #[pymodule_export]

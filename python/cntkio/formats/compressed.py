@@ -5,6 +5,7 @@
 ::
 
     seek table of zstd ──┐
+    headers of zstd ─────┤
     index cache ─────────┼──> Points ──> CompressedText     decompresses the segments that a read needs, on all cores
     pass over the file ──┘                 InOrder          for frames that are too large: one after another
 
@@ -313,7 +314,7 @@ class InOrder:
 def open_compressed(
     stored: TextInput, compression: TextCompression, cache_index: bool | str, guide: object = None
 ) -> CompressedText:
-    """Find the access points of a compressed file: from the seek table, from the cache, or by a pass over the file.
+    """Find the access points of a compressed file: from the seek table or other headers, the cache, or a pass over it.
 
     Args:
         stored: The compressed file.
@@ -327,7 +328,7 @@ def open_compressed(
     """
     points = cast("Points | None", guide)
     if points is None and compression == "zstd":
-        points = _points_of_seek_table(stored)
+        points = _points_of_seek_table(stored) or _points_of_headers(stored)
     if points is None and cache_index:
         points, path = _cached(stored, compression, cache_index == "verify")
         return CompressedText(stored, compression, points, None, path)
@@ -363,6 +364,28 @@ def text_pieces(stored: TextInput, compression: TextCompression, size: int) -> I
             break
         yield out[:count].tobytes()
     _require_end(stored, compression, stream)
+
+
+def _points_of_headers(stored: TextInput) -> Points | None:
+    """Return the access points of zstd frames that state the size of their text; None: the headers do not show them.
+
+    Headers that are far apart would be requests to a store, so a remote file is passed over, which reads it anyway.
+    """
+    if stored.storage.local_path is None:
+        return None
+    with explained(stored):
+        found = _core.zstd_points(stored.source(0, stored.size), SPACING)
+    return None if found is None else _up_to_end(found[0], stored.size, found[1])
+
+
+def _up_to_end(points: _core.AccessPoints, num_packed: int, num_text: int) -> Points:
+    """Return access points, and after them the end of the file and of the text."""
+    return Points(
+        np.append(points.texts, np.uint64(num_text)),
+        np.append(points.places, np.uint64(num_packed << 4 | 8)),
+        np.concatenate([np.zeros(1, np.uint64), points.window_ends]),
+        points.windows,
+    )
 
 
 def _require_end(stored: TextInput, compression: TextCompression, stream: _core.CompressedStream) -> None:
@@ -415,14 +438,7 @@ def pass_over(stored: TextInput, compression: TextCompression) -> Points:
                 raise_damage(stored, compression, fault)
             passed(end - begin)
     _require_end(stored, compression, stream)
-    size = stream.position[1]
-    points = stream.take_points()
-    return Points(
-        np.append(points.texts, np.uint64(size)),
-        np.append(points.places, np.uint64(stored.size << 4 | 8)),
-        np.concatenate([np.zeros(1, np.uint64), points.window_ends]),
-        points.windows,
-    )
+    return _up_to_end(stream.take_points(), stored.size, stream.position[1])
 
 
 # The access points of the file that was passed over last, because a file whose streams are inferred is opened again.
