@@ -266,7 +266,12 @@ pub fn stated_points(read: ReadAt, size: u64, spacing: u64) -> std::io::Result<O
             let Some(content) = header.content.filter(|_| is_read) else { return Ok(None) };
             let Some(sum) = text.checked_add(content).filter(|&sum| sum < MOST_TEXT_BYTES) else { return Ok(None) };
             text = sum;
-            end_of_blocks(read, packed, size)?.map(|end| end + if header.has_sum { SUM_BYTES as u64 } else { 0 })
+            let end = end_of_blocks(read, packed, size)?;
+            // No reader would decompress such a frame, and so nobody would see text that it has in spite of its header.
+            if content == 0 && end.is_some_and(|end| end > packed + BLOCK_HEADER_BYTES as u64) {
+                return Ok(None);
+            }
+            end.map(|end| end + if header.has_sum { SUM_BYTES as u64 } else { 0 })
         };
         match ends {
             Some(end) if end <= size => packed = end,
