@@ -137,6 +137,16 @@ def test_text_in_a_frame_that_states_none_is_damage(tmp_path: Path) -> None:
         values_of(tmp_path / "a.ctf")
 
 
+@pytest.mark.parametrize("has_size", [True, False])
+def test_a_frame_with_less_text_than_it_states_is_damage(has_size: bool, tmp_path: Path) -> None:
+    """libzstd accepts such a frame from a stream if its last block is empty."""
+    frame = struct.pack("<IBH", 0xFD2FB528, 0x60, 5000) + b"\1\0\0"
+    rest = zstandard.ZstdCompressor(write_content_size=has_size).compress(TEXT)
+    (tmp_path / "a.ctf").write_bytes(frame + rest)
+    with pytest.raises(FormatError, match="damaged near byte .* the frame has less text than its header states"):
+        values_of(tmp_path / "a.ctf")
+
+
 @pytest.mark.parametrize("kind", EMPTY)
 def test_empty_and_skippable_parts_and_joined_files_are_read(kind: str, tmp_path: Path) -> None:
     path, pack = tmp_path / "a.ctf", PACKED[kind][1]

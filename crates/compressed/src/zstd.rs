@@ -41,6 +41,8 @@ pub(super) struct Zstd {
     has_sum: bool,
     /// libzstd has written all text of the frame.
     is_over: bool,
+    /// Bytes of text that the header of the frame states and that are not written yet; None: it states no number.
+    left: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +75,8 @@ struct Header {
 impl Zstd {
     pub(super) fn new() -> Zstd {
         let (context, state) = (context(), State::Collects(Unit::Header));
-        Zstd { context, ring_bytes: 0, state, unit: Vec::new(), used: 0, held: None, has_sum: false, is_over: false }
+        let (unit, used, held, has_sum, is_over, left) = (Vec::new(), 0, None, false, false, None);
+        Zstd { context, ring_bytes: 0, state, unit, used, held, has_sum, is_over, left }
     }
 
     /// Forget the frame that was begun.
@@ -100,7 +103,12 @@ impl Zstd {
                     let room_bytes = room.len();
                     let (written, is_done) = self.decode(room)?;
                     num_written += written;
+                    self.left = self.left.map(|left| left.saturating_sub(written as u64));
                     match next {
+                        // libzstd lets an empty last block end a frame with less text than its header states.
+                        None if is_done && self.left.is_some_and(|left| left > 0) => {
+                            return Err(Damage("the frame has less text than its header states".to_owned()));
+                        }
                         None if is_done => {
                             self.state = State::Collects(Unit::Header);
                             self.unit.clear();
@@ -192,7 +200,7 @@ impl Zstd {
             Unit::Header => {
                 let header = header(&self.unit);
                 self.make_ready(&header)?;
-                (self.has_sum, self.is_over) = (header.has_sum, false);
+                (self.has_sum, self.is_over, self.left) = (header.has_sum, false, header.content);
                 // Without room for text, libzstd does not look for the whole frame.
                 let mut none = [];
                 let mut into = OutBuffer::around(&mut none[..]);
