@@ -32,7 +32,7 @@ from cntkio import (
     write_ctf,
 )
 from cntkio.cli import main
-from cntkio.pieces import read_corpus, tuning
+from cntkio.pieces import read_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -153,7 +153,7 @@ def test_matrices_lists_of_matrices_minibatches_and_sources_are_written_alike(tm
 
 
 def test_large_arrays_are_written_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "PIECE_BYTES", 1000)
+    monkeypatch.setattr("cntkio.pieces.array_streams.PIECE_BYTES", 1000)
     values, told = np.arange(5000, dtype=np.float32).reshape(500, 10), []
     write_cbf(tmp_path / "a.cbf", {"x": values}, progress=lambda done, total: told.append((done, total)))
     assert read_cbf(tmp_path / "a.cbf")["x"].values.tobytes() == values.tobytes()
@@ -485,7 +485,7 @@ def test_a_header_is_skipped_on_request_and_its_error_says_so(tmp_path: Path) ->
 
 
 def test_long_files_are_converted_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "BLOCK", 7)
+    monkeypatch.setattr("cntkio.convert.scripts.BLOCK", 7)
     text = "".join(f"{number} {number} {number % 3}\n" for number in range(100))
     out, options = io.BytesIO(), {"features_start": 0, "features_dim": 2, "label_type": "None"}
     assert convert.uci_to_ctf(io.BytesIO(text.encode()), out, **options) == 100
@@ -494,8 +494,8 @@ def test_long_files_are_converted_block_by_block(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("suffix", ["", *BY_ENDING])
 def test_an_endless_line_is_refused_in_bounded_memory(suffix: str, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(tuning, "LONGEST_LINE", 1 << 20)
-    monkeypatch.setattr(tuning, "BLOCK", 1 << 16)
+    monkeypatch.setattr("cntkio.convert.scripts.LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr("cntkio.convert.scripts.BLOCK", 1 << 16)
     source = tmp_path / f"bomb{suffix}"
     source.write_bytes(BY_ENDING.get(suffix, bytes)(bytes(64 << 20)))
     (tmp_path / "words").write_text("a\n")

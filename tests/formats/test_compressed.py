@@ -29,7 +29,6 @@ from cntkio import (
 from cntkio.arguments import COMMAND, CONFIGURATION, PYTHON, Wording, advising
 from cntkio.cli.command import main
 from cntkio.formats import block_cache, compressed, htk
-from cntkio.formats.ctf import tuning
 from cntkio.formats.open_input import open_input, text_sizes
 from cntkio.formats.text_input import InputFile, Locator, windows_of
 from cntkio.pieces import compression
@@ -73,7 +72,7 @@ def outcome(deserializers: list[Any], size: int, partition: tuple[int, int], **o
 def small_parts(monkeypatch: pytest.MonkeyPatch, source: random.Random) -> None:
     monkeypatch.setattr(compressed, "SPACING", source.choice((1, 30, 300, 4 << 20)))
     monkeypatch.setattr(compressed, "FRAMES", source.choice((1, 100, 1 << 20)))
-    monkeypatch.setattr(tuning, "PIECE", source.choice((1, 100, 1 << 20)))
+    monkeypatch.setattr("cntkio.formats.ctf.corpus.PIECE", source.choice((1, 100, 1 << 20)))
     monkeypatch.setenv("CNTKIO_NUM_THREADS", str(source.choice((1, 3))))
 
 

@@ -17,7 +17,7 @@ from cntkio import ConfigError, CorpusError, CTFDeserializer, FormatError, Strea
 from cntkio.cli import main
 from cntkio.formats import NOTHING_AHEAD, Ahead, Opening, text_input
 from cntkio.formats.corpus import FileCorpus
-from cntkio.formats.ctf import infer, tuning
+from cntkio.formats.ctf import infer
 from cntkio.formats.ctf.findings import ParserFindings
 from cntkio.pieces import read_corpus
 from hypothesis import HealthCheck, given, settings
@@ -50,9 +50,9 @@ def first_ten(problems: list[slow_ctf.Problem]) -> list[slow_ctf.Problem]:
 def sizes(block: int, piece: int, threads: int) -> Any:
     """Work in tiny blocks and pieces, so that small files take the paths of large files."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tuning, "BLOCK", block)
-        patch.setattr(tuning, "PIECE", piece)
-        patch.setattr(tuning, "PART", piece)
+        patch.setattr("cntkio.formats.ctf.index.BLOCK", block)
+        patch.setattr("cntkio.formats.ctf.corpus.PIECE", piece)
+        patch.setattr("cntkio.formats.ctf.index.PART", piece)
         patch.setenv("CNTKIO_NUM_THREADS", str(threads))
         yield
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from cntkio import CTFDeserializer, FormatError, GlobalPartition, MinibatchSource, StreamDef, StreamDefs
 from cntkio.formats.corpus import FileCorpus
-from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import KINDS_OF_FINDINGS, ParserFindings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -47,11 +46,9 @@ def test_a_part_finds_what_the_whole_chunk_finds_in_its_sequences(
     corpus = opened(folder, sequences)
     chosen = data.draw(st.sets(st.integers(0, len(sequences) - 1), min_size=1))
     part = np.array(sorted(chosen), np.uint32)
-    known, tuning.GAP = tuning.GAP, gap
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cntkio.formats.ctf.corpus.GAP", gap)
         loaded = corpus.load(0, part)
-    finally:
-        tuning.GAP = known
     assert loaded.chunk.num_sequences == len(part)
     nothing = ParserFindings([0] * len(KINDS_OF_FINDINGS), [], None, 0, 0)
     counts = np.zeros(len(KINDS_OF_FINDINGS), int)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cntkio import CTFDeserializer, StreamDef, StreamDefs, infer_streams, read_vocabularies
 from cntkio.formats.contract import Opening
-from cntkio.formats.ctf import infer, tuning
+from cntkio.formats.ctf import infer
 from cntkio.formats.report import Show, announced, announced_together, passed, watched
 
 TEXT = "".join(f"{line // 3} |x {line % 10}:1 |# word{line % 10}\n" for line in range(600))
@@ -32,8 +32,8 @@ class Seen:
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tuning, "WATCHED", 997)
-    monkeypatch.setattr(tuning, "BLOCK", 997)
+    monkeypatch.setattr("cntkio.formats.ctf.index.WATCHED", 997)
+    monkeypatch.setattr("cntkio.formats.ctf.index.BLOCK", 997)
     monkeypatch.setattr(infer, "BLOCK_OF_WORDS", 997)
 
 
@@ -111,6 +111,6 @@ def test_the_index_is_the_same_in_windows_of_any_size(monkeypatch: pytest.Monkey
     Path("a.ctf").write_text("".join(lines))
     expected = opened("a.ctf")
     for size in (1, 2, 13, 100, 5000):
-        monkeypatch.setattr(tuning, "WATCHED", size)
+        monkeypatch.setattr("cntkio.formats.ctf.index.WATCHED", size)
         with watched(Seen()):
             assert opened("a.ctf") == expected

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import CntkIoError, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs, infer_streams
-from cntkio.formats.ctf import corpus, infer, tuning
+from cntkio.formats.ctf import corpus, infer
 from cntkio.formats.text_input import CoreText, InputFile, Storage, TextInMemory, windows_of_lines
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), y=StreamDef(field="y", shape=9, is_sparse=True))
@@ -91,7 +91,7 @@ def test_a_text_elsewhere_equals_a_local_text(seed: int, tmp_path: Path, monkeyp
         "strict": random_of_test.random() < 0.2,
     }
     expected, expected_streams = outcome(path, **options), streams_of(path)
-    monkeypatch.setattr(tuning, "BLOCK", random_of_test.choice((7, 50, 1 << 20)))
+    monkeypatch.setattr("cntkio.formats.ctf.index.BLOCK", random_of_test.choice((7, 50, 1 << 20)))
     monkeypatch.setattr(Elsewhere, "reach", random_of_test.choice((5, 64, 1 << 20)))
     for module in (corpus, infer):
         monkeypatch.setattr(module, "open_input", lambda path, _=None, **options: Elsewhere(path))

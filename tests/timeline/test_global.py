@@ -22,7 +22,6 @@ from cntkio import (
     UserDeserializer,
     write_cbf,
 )
-from cntkio.formats.ctf import tuning
 from cntkio.timeline import Timeline, Window
 from cntkio.timeline.state import of_any_worker
 from hypothesis import HealthCheck, given, settings
@@ -175,8 +174,8 @@ def of_kind(folder: Path, kind: str, lengths: list[int]) -> MinibatchSource:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut text into pieces of a few bytes, so that several threads parse pieces."""
-    monkeypatch.setattr(tuning, "PIECE", 40)
-    monkeypatch.setattr(tuning, "PIECE_OF_SOME", 20)
+    monkeypatch.setattr("cntkio.formats.ctf.corpus.PIECE", 40)
+    monkeypatch.setattr("cntkio.formats.ctf.corpus.PIECE_OF_SOME", 20)
 
 
 JOBS = st.lists(

@@ -15,8 +15,12 @@ from cntkio.formats.ctf import CTFDeserializer, Vocabulary, has_other_streams, i
 from cntkio.formats.names import FileNames
 from cntkio.layouts import classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
-from cntkio.pieces import corpus_chunks, read_corpus, tuning
+from cntkio.pieces import corpus_chunks, read_corpus
 from cntkio.streams import StreamDefs, StreamInformation
+
+PARSED_AHEAD = 128 << 20
+"""Most bytes of chunks that the pass over a text may parse for `read_ctf`, so that they are not read again. The number
+changes memory and time, never a result."""
 
 
 class CommentedMinibatch(Minibatch):
@@ -107,7 +111,7 @@ def read_ctf(
     if chunks is not None:
         minibatch = corpus_chunks(deserializer)[chunks].read()
     else:
-        with closing(deserializer.open(Opening(ahead=Ahead(tuning.PARSED_AHEAD)))) as corpus:
+        with closing(deserializer.open(Opening(ahead=Ahead(PARSED_AHEAD)))) as corpus:
             minibatch = read_corpus(corpus)
     minibatch = as_class_ids(minibatch, ids) if ids else minibatch
     if not comments:

@@ -21,9 +21,14 @@ from cntkio.formats.compressed import packing_of
 from cntkio.formats.names import as_url
 from cntkio.formats.open_input import content_of, open_stored
 from cntkio.formats.output_file import AnyPath, written_whole
-from cntkio.pieces import tuning
 from cntkio.pieces.compression import Compression, Sink, compressed, compression_of
 from cntkio.pieces.contract import Progress
+
+# Sizes by which an input is divided. They change memory and time, never a result.
+BLOCK = 8 << 20
+"""Bytes of a token or number file that are converted at a time."""
+LONGEST_LINE = 256 << 20
+"""Most bytes of a line of a token or number file; a packed file can hold a line of any size."""
 
 
 def _inputs(
@@ -36,7 +41,7 @@ def _inputs(
         progress: Function that is called with the number of bytes done, and their total.
 
     Raises:
-        FormatError: When blocks are read: a line is longer than `tuning.LONGEST_LINE`, or a packed file is damaged.
+        FormatError: When blocks are read: a line is longer than `LONGEST_LINE`, or a packed file is damaged.
         OSError: A file cannot be read.
     """
     done = 0
@@ -53,11 +58,11 @@ def _inputs(
         names = [as_url(os.fspath(path)) for path in ([sources] if isinstance(sources, str | os.PathLike) else sources)]
         total = 0 if progress is None else sum(map(_known_size, names))
         for name in names:
-            with contextlib.closing(content_of(name, size=tuning.BLOCK)) as pieces:
+            with contextlib.closing(content_of(name, size=BLOCK)) as pieces:
                 yield name, counted(_whole_lines(name, pieces))
     else:
         name, total = "standard input", 0
-        yield name, counted(_whole_lines(name, iter(partial(sources.read, tuning.BLOCK), b"")))
+        yield name, counted(_whole_lines(name, iter(partial(sources.read, BLOCK), b"")))
 
 
 def _whole_lines(name: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -70,9 +75,9 @@ def _whole_lines(name: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
             rest, size = [], 0
         rest.append(block[end:])
         size += len(rest[-1])
-        if size > tuning.LONGEST_LINE:
+        if size > LONGEST_LINE:
             raise FormatError(
-                f"a line of more than {tuning.LONGEST_LINE:,} bytes, which is the limit; is this a text?", path=name
+                f"a line of more than {LONGEST_LINE:,} bytes, which is the limit; is this a text?", path=name
             )
     if size:
         yield b"".join(rest)

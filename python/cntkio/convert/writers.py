@@ -20,6 +20,7 @@ from cntkio.formats.output_file import AnyPath, written_whole
 from cntkio.formats.remote import Remote
 from cntkio.formats.table import in_precision
 from cntkio.pieces import (
+    SEQUENCES_PER_CORE,
     Classes,
     Compression,
     Files,
@@ -31,7 +32,6 @@ from cntkio.pieces import (
     in_arrays,
     key_texts,
     pieces_of,
-    tuning,
     write_several,
 )
 from cntkio.streams import StreamInformation
@@ -243,9 +243,7 @@ def write_ctf(
         infos = [(column, corpus.streams[column]) for column in corpus.columns(order)]
         streams = [(column, text_name(info.name), info.are_class_ids) for column, info in infos]
         for piece, keys in _with_keys(corpus, renumber, listed, progress):
-            texts, unwritable = _core.text_write(
-                piece.chunk, 0, keys, streams, num_threads(), tuning.SEQUENCES_PER_CORE
-            )
+            texts, unwritable = _core.text_write(piece.chunk, 0, keys, streams, num_threads(), SEQUENCES_PER_CORE)
             if unwritable is not None:
                 raise _unwritable_error(corpus, streams, keys, unwritable)
             for text in texts:

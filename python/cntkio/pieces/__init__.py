@@ -9,7 +9,6 @@
     chunks          some chunks of a corpus, as a small value
     several_files   the sequences of a corpus in several files
     compression     text that is compressed while it is written
-    tuning          how much is converted at a time
 
 Invariant: memory is bounded by a few chunks, however long the input is. The writers of all formats take their data,
 their progress and their files from here.
@@ -19,6 +18,7 @@ from cntkio.pieces.array_streams import ArrayStream, pieces_of
 from cntkio.pieces.chunks import CorpusChunks, corpus_chunks
 from cntkio.pieces.compression import Compression, compressed, compression_of
 from cntkio.pieces.contract import (
+    SEQUENCES_PER_CORE,
     Classes,
     Files,
     Piece,
@@ -35,7 +35,7 @@ from cntkio.pieces.contract import (
 from cntkio.pieces.several_files import write_several
 
 __all__ = [
-    "ArrayStream", "Classes", "Compression", "CorpusChunks", "Files", "Piece", "Pieces", "Progress", "Writable",
-    "chunks_in_order", "compressed", "compression_of", "corpus_chunks", "in_arrays", "is_table", "joined", "key_texts",
-    "pieces_of", "read_corpus", "write_several",
+    "SEQUENCES_PER_CORE", "ArrayStream", "Classes", "Compression", "CorpusChunks", "Files", "Piece", "Pieces",
+    "Progress", "Writable", "chunks_in_order", "compressed", "compression_of", "corpus_chunks", "in_arrays",
+    "is_table", "joined", "key_texts", "pieces_of", "read_corpus", "write_several",
 ]  # fmt: skip

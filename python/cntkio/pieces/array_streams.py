@@ -21,7 +21,6 @@ from cntkio.formats.contract import Deserializer
 from cntkio.formats.corpus import as_deserializer, can_be_opened
 from cntkio.formats.table import Column, as_numbers, in_precision, least_precision
 from cntkio.minibatch import Minibatch, MinibatchData
-from cntkio.pieces import tuning
 from cntkio.pieces.chunks import has_text_keys, pieces_of_chunks, refuse_unknown_sequences
 from cntkio.pieces.contract import (
     ArrayLike,
@@ -37,6 +36,12 @@ from cntkio.pieces.contract import (
 )
 from cntkio.source import MinibatchSource
 from cntkio.streams import StorageFormat, StreamInformation
+
+# Sizes by which data are divided. They change memory and time, never a result.
+PIECE_BYTES = 16 << 20
+"""Bytes of arrays in a piece."""
+SAMPLES_AT_ONCE = 1 << 16
+"""Minibatch size when a source is written."""
 
 
 class ArrayStream:
@@ -411,7 +416,7 @@ class _WritableSource:
         yield Pieces("source", streams, self._each(streams), 0, source.has_text_keys, repeats_keys=True)
 
     def _each(self, streams: list[StreamInformation]) -> Iterator[Piece]:
-        for minibatch in self._source.minibatches(tuning.SAMPLES_AT_ONCE):
+        for minibatch in self._source.minibatches(SAMPLES_AT_ONCE):
             columns = [_column(minibatch[info]) for info in streams]
             keys = minibatch.keys_of_sequences
             chunk = Chunk.from_columns(minibatch.num_sequences, list(columns))
@@ -452,7 +457,7 @@ class _WritableArrays:
     def pieces(self) -> Iterator[Pieces]:
         streams = [stream.info(index) for index, stream in enumerate(self._streams)]
         num_bytes = sum(stream.num_bytes for stream in self._streams)
-        step = max(self._num_sequences * tuning.PIECE_BYTES // max(num_bytes, tuning.PIECE_BYTES), 1)
+        step = max(self._num_sequences * PIECE_BYTES // max(num_bytes, PIECE_BYTES), 1)
         has_text_keys = self._keys is not None and self._keys.dtype.kind not in "ui"
         total, wide = -(-self._num_sequences // step), [stream.name for stream in self._streams if stream.is_wide]
         count = self._num_sequences

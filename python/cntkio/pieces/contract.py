@@ -18,12 +18,14 @@ from cntkio.arguments import there_are
 from cntkio.errors import CntkIoError, ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.minibatch import Minibatch, MinibatchData
-from cntkio.pieces import tuning
 from cntkio.streams import StreamInformation, packed_columns
 
 Progress = Callable[[int, int], None]
 """Function that is called with how much is done and the total; the total is 0 if it is not known."""
-
+NUM_LOADERS = 2
+"""Threads that load chunks ahead. This number, and the next, change memory and time, never a result."""
+SEQUENCES_PER_CORE = 2048
+"""Sequences that a thread turns into text at a time, in the writers of texts."""
 
 Classes = int | Sequence[str]
 """The classes of a column: their number for class ids, or their names for texts."""
@@ -192,10 +194,10 @@ def chunks_in_order(corpus: Corpus, chunk_ids: range | None = None, mend: Mend |
             yield loaded
 
     coming: deque[tuple[int, Job[Loaded]]] = deque()
-    with Workers(tuning.NUM_LOADERS, "cntkio-load") as loaders:
+    with Workers(NUM_LOADERS, "cntkio-load") as loaders:
         for chunk_id in range(corpus.table.num_chunks) if chunk_ids is None else chunk_ids:
             coming.append((chunk_id, loaders.do(load, chunk_id)))
-            if len(coming) > tuning.NUM_LOADERS:
+            if len(coming) > NUM_LOADERS:
                 yield from accounted(*coming.popleft())
         while coming:
             yield from accounted(*coming.popleft())

@@ -6,7 +6,6 @@
     cache         the same from an index cache
     findings      errors and warnings of the parser, and the words for them
     infer         the streams that a text has, and the words in its comments
-    tuning        how the work is divided
     corpus        options, the opened corpus, its errors
 
 The compiled core finds and parses. This package decides how a file begins, what a sequence is, what is left out, what

@@ -39,7 +39,6 @@ from cntkio.formats.contract import (
     ReadingOptions,
 )
 from cntkio.formats.corpus import FileCorpus, check_keys_of
-from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.cache import cached_index
 from cntkio.formats.ctf.findings import (
     KINDS_OF_FINDINGS,
@@ -77,6 +76,14 @@ from cntkio.streams import (
 
 # A stream's name in a text.
 _ALIAS = re.compile(r"(?!#)[!-{}-\ud7ff\ue000-\U0010ffff]+")
+# Sizes by which a chunk is divided among threads. They change only the time, never a result.
+PIECE = 1 << 20
+"""Least bytes of a chunk that a thread parses at a time."""
+PIECE_OF_SOME = 4 << 20
+"""The same for a part of a chunk's sequences: larger arrays get larger memory pages, and two chunks are parsed at the
+same time anyway."""
+GAP = 8 << 10
+"""Most bytes between two wanted sequences that are read along with them, because skipping bytes takes another call."""
 # Memory of released chunks is kept for later chunks, up to the size of the text of this many chunks.
 _SPARE_CHUNKS = 2
 
@@ -428,12 +435,12 @@ class CTFFormat(Format):
         places, lengths = index.layout.places.of_chunk(chunk_id, first, last), table.lengths[first:last]
         if sequences is not None:
             places, lengths = places.only(sequences), lengths[sequences]
-        num_bytes, least = places.num_bytes, tuning.PIECE
+        num_bytes, least = places.num_bytes, PIECE
         if sequences is not None:
-            least = num_bytes // max(num_bytes // tuning.PIECE_OF_SOME, 1) + num_bytes // 64
+            least = num_bytes // max(num_bytes // PIECE_OF_SOME, 1) + num_bytes // 64
         source = _source(text, places, is_part=sequences is not None)
         pieces = piece_size(num_bytes, least)
-        rules = ParseRules(budget, self.options.strict, num_threads(), pieces, tuning.GAP)
+        rules = ParseRules(budget, self.options.strict, num_threads(), pieces, GAP)
         with explained(text):
             try:
                 parsed = _core.ctf_parse(source, places, lengths, schema or self.core_schema, rules, self.spare)

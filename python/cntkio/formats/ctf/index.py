@@ -26,7 +26,6 @@ from cntkio import _core
 from cntkio._threads import Workers, num_threads
 from cntkio.errors import FormatError
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead
-from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import advice_at, byte_text
 from cntkio.formats.detect import other_in
 from cntkio.formats.index_cache import CacheWriter
@@ -59,6 +58,14 @@ from cntkio.formats.text_input import (
     long_line_error,
     windows_of,
 )
+
+# Sizes by which a text is divided among threads. They change only the time, never a result.
+BLOCK = 4 << 20
+"""Bytes of text that a thread indexes at a time: few enough to share the work evenly, many enough to be worth a job."""
+WATCHED = 256 << 20
+"""Bytes of text that a call indexes if a watcher displays the progress; otherwise a call indexes a whole window."""
+PART = 512 << 10
+"""Bytes that are indexed and parsed in one go: together with their values, they fit the cache of a core."""
 
 # --------------------------------------------------------------------------------------------------------------
 # The beginning of a text, and its lines in blocks for threads.
@@ -132,7 +139,7 @@ def map_lines(file: TextInput, first: int, work: Callable[[Bytes], _T], doing: s
             buffer = spare.pop()
         except IndexError:
             buffer = np.empty(0, np.uint8)
-        end = min(begin + tuning.BLOCK, window.end)
+        end = min(begin + BLOCK, window.end)
         offset, lines, buffer = _read_lines(window.text, begin, end, buffer, is_first=begin == window.first)
         try:
             return (offset, work(lines)) if len(lines) else None
@@ -141,16 +148,16 @@ def map_lines(file: TextInput, first: int, work: Callable[[Bytes], _T], doing: s
 
     results = []
     with announced(doing, file.size - first):
-        if file.size - first <= tuning.BLOCK:
+        if file.size - first <= BLOCK:
             results = [work_on(window, window.begin) for window in windows_of(file, first)]
             passed(file.size - first)
         else:
             with Workers(num_threads(), "cntkio-lines") as workers:
                 for window in windows_of(file, first):
-                    begins = range(window.begin, window.end, tuning.BLOCK)
+                    begins = range(window.begin, window.end, BLOCK)
                     for begin, job in [(at, workers.do(work_on, window, at)) for at in begins]:
                         results.append(job.result())
-                        passed(min(tuning.BLOCK, window.end - begin))
+                        passed(min(BLOCK, window.end - begin))
     return [result for result in results if result is not None]
 
 
@@ -162,7 +169,7 @@ def _read_lines(file: ReadableText, begin: int, end: int, buffer: Bytes, *, is_f
     """
     begin -= not is_first  # a line begins at `begin` if the byte before it is a line feed
     if len(buffer) < end - begin:
-        buffer = np.empty(tuning.BLOCK + 1, np.uint8)
+        buffer = np.empty(BLOCK + 1, np.uint8)
     size = file.read_into(buffer[: end - begin], begin)
     start = 0 if is_first else _find_line_feed(buffer[:size]) + 1
     if start >= size or not (is_first or start):
@@ -440,7 +447,7 @@ class FirstPass(NamedTuple):
     @property
     def part_size(self) -> int:
         """Bytes that a thread reads, indexes and parses at a time."""
-        return tuning.PART
+        return PART
 
 
 NO_PASS = FirstPass(NOTHING_AHEAD, [], _core.Spare(0))
@@ -653,10 +660,10 @@ def areas_of(file: TextInput, first: int, add: Add | None) -> Iterator[Area]:
     """
     for text, first_line, begin, end in windows_of(file, first):
         source = text.source(begin, end)
-        step = end - begin if add is None else tuning.WATCHED
+        step = end - begin if add is None else WATCHED
         for at in range(begin, end, step):
             last = min(at + step, end)
-            yield Area(source, first_line, at, last, min(tuning.BLOCK, last - at))  # fresh memory costs time
+            yield Area(source, first_line, at, last, min(BLOCK, last - at))  # fresh memory costs time
             passed(last - at)
 
 

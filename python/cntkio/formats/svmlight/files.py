@@ -18,6 +18,7 @@ from cntkio.formats.remote import Remote
 from cntkio.formats.svmlight.corpus import SvmlightDeserializer
 from cntkio.minibatch import Minibatch
 from cntkio.pieces import (
+    SEQUENCES_PER_CORE,
     Compression,
     Files,
     Pieces,
@@ -26,7 +27,6 @@ from cntkio.pieces import (
     compression_of,
     pieces_of,
     read_corpus,
-    tuning,
     write_several,
 )
 
@@ -129,7 +129,7 @@ def write_svmlight(
                     raise CorpusError(f"{corpus.name}: the keys are not whole numbers; expected them for by_query=True")
                 keys = piece.keys.astype(np.uint64)
             texts, unwritable = _core.svmlight_write(
-                piece.chunk, keys, columns, int(not zero_based), num_threads(), tuning.SEQUENCES_PER_CORE
+                piece.chunk, keys, columns, int(not zero_based), num_threads(), SEQUENCES_PER_CORE
             )
             if unwritable is not None:
                 raise _unwritable_line(corpus, names, first, unwritable)
