@@ -68,7 +68,7 @@ USED_BY_ONE = {
     "config.deserializers", "config.writing", "survey.contents",  # too large for one file
     "formats.kaldi.objects",  # bytes, next to options and opened corpora
     "formats.remote_input",  # no plain file enters it
-    "htkmlf_reader.order", "source.packing",  # a stage, which tests replace
+    "source.packing",  # a stage, which tests replace
     "timeline.user_timeline",  # a timeline of its own
     "torch.sources", "torch.workers",  # what is done to PyTorch
     "io", "transforms",  # names of CNTK
