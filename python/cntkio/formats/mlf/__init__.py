@@ -1,8 +1,16 @@
 """HTK labels: master label files (MLF), text and binary, and mapping files. (docs/formats/htk.md)"""
 
 from cntkio.formats.mlf.corpus import HTKMLFBinaryDeserializer, HTKMLFDeserializer
-from cntkio.formats.mlf.entries import FRAME_PERIOD, Targets, infer_labels, read_mapping, read_targets
-from cntkio.formats.mlf.writer import write_binary_mlf, write_mapping, write_mlf
+from cntkio.formats.mlf.entries import (
+    FRAME_PERIOD,
+    Targets,
+    infer_labels,
+    read_mapping,
+    read_targets,
+    write_binary_mlf,
+    write_mapping,
+    write_mlf,
+)
 
 __all__ = [
     "FRAME_PERIOD", "HTKMLFBinaryDeserializer", "HTKMLFDeserializer", "Targets", "infer_labels", "read_mapping",
