@@ -7,10 +7,9 @@
             rank of world size, worker of workers
 
     tensors.py   tensors of a minibatch, or of a batch of rows
-    dataset.py   a source as a data set: epochs, shares, states
+    dataset.py   a source as a data set: epochs, shares, states; the state of a job
     sources.py   the epochs of a source; a source written in Python, with reads of shares and states
-    ranks.py     the rank of this process
-    jobs.py      a common state of all processes of a job
+    ranks.py     the rank of this process, what all ranks have in common, their states as one
     workers.py   states for the workers of a loader, and their positions
 
 Invariants: the timeline decides which data come in which order. A data set has no position of its own: its state is its
@@ -24,8 +23,8 @@ except ModuleNotFoundError as error:
         f"cntkio.torch needs {error.name}, which is not installed: pip install torch", name=error.name
     ) from None
 
-from cntkio.torch.dataset import MinibatchDataset
-from cntkio.torch.jobs import gather_state_dict, joined_states
+from cntkio.torch.dataset import MinibatchDataset, gather_state_dict
+from cntkio.torch.ranks import joined_states
 from cntkio.torch.tensors import Collate, Layout, Padded, PaddedEmpty, Ragged, TensorMinibatch, Truncated, convert
 
 __all__ = [

@@ -1,4 +1,7 @@
-"""A source as a PyTorch data set: epochs, shares of ranks and workers, and states. (docs/torch.md)"""
+"""A source as a PyTorch data set: epochs, shares of ranks and workers, and states. (docs/torch.md)
+
+`gather_state_dict` makes a common state of all processes of a job. (docs/torch.md, "One state for a job")
+"""
 
 from __future__ import annotations
 
@@ -536,3 +539,40 @@ def _check_workers(state: Mapping[str, Any]) -> None:
     )
     if not is_sound:
         raise CheckpointError("not a state of a data set: its 'workers' are damaged", saved=dict(state))
+
+
+def gather_state_dict(dataset: MinibatchDataset) -> dict[str, Any]:
+    """Return the state of the whole job, the same on every rank; each rank's `load_state_dict` takes it.
+
+    With ``partition="balanced"`` it is the data set's own state. With ``"cntk"`` each rank has its own position, so the
+    states of all ranks are gathered: every rank of `torch.distributed` must call this function.
+
+    Args:
+        dataset: The data set of this rank.
+
+    Raises:
+        CheckpointError: The states of other ranks are needed, and `torch.distributed` is not initialized with them.
+
+    Example:
+        >>> from cntkio import CTFDeserializer, MinibatchSource, infer_streams
+        >>> path = "examples/alice/test.ctf"
+        >>> source = MinibatchSource(CTFDeserializer(path, infer_streams(path)), max_sweeps=1)
+        >>> sorted(gather_state_dict(MinibatchDataset(source, 512, partition="balanced", rank=1, world_size=2)))[:3]
+        ['check_sum', 'epoch', 'minibatch_size']
+    """
+    if not isinstance(dataset, MinibatchDataset):
+        raise CheckpointError(f"the data set is a {type(dataset).__name__}; expected a MinibatchDataset")
+    state = dataset.state_dict()
+    world_size = state["world_size"]
+    if dataset.partition != "cntk" or world_size == 1:
+        return state
+    is_ready = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if not is_ready or torch.distributed.get_world_size() != world_size:
+        raise CheckpointError(
+            f"with partition='cntk' each of the {world_size} ranks has a state of its own, and torch.distributed is "
+            f"not initialized with {world_size} ranks; save each rank's state_dict(), and combine them with "
+            f"joined_states"
+        )
+    states: list[Any] = [None] * world_size
+    torch.distributed.all_gather_object(states, state)
+    return ranks.joined_states(states)

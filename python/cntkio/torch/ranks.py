@@ -1,4 +1,7 @@
-"""Rank of this process among the processes of its job. (docs/torch.md, "Ranks and workers")"""
+"""The ranks of a job: which of them this process is, what they agree on, and their states as one state.
+
+docs/torch.md, "Ranks and workers" and "One state for a job".
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from typing import Any
 import torch
 
 from cntkio.arguments import whole_number
-from cntkio.errors import ConfigError
+from cntkio.errors import CheckpointError, ConfigError
 
 _log = logging.getLogger("cntkio")
 _BY_HAND = {"bash", "interactive"}
@@ -107,6 +110,60 @@ def differences(
         for name in dict.fromkeys([*first, *second])
         if first.get(name) != second.get(name) and not (name == "steps" and None in (first.get(name), second.get(name)))
     ]
+
+
+def joined_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the state of the whole job from the states of all its ranks, in any order.
+
+    Args:
+        states: The `MinibatchDataset.state_dict` of each rank.
+
+    Raises:
+        CheckpointError: A rank is missing or appears twice, or the states are of several jobs or steps; all
+            differences are named.
+
+    Example:
+        >>> joined_states([])
+        Traceback (most recent call last):
+        cntkio.errors.CheckpointError: no states; expected the state of each rank
+    """
+    if isinstance(states, Mapping):
+        raise CheckpointError("got a single state; expected a list with the state of each rank")
+    if not states:
+        raise CheckpointError("no states; expected the state of each rank")
+    for index, state in enumerate(states):
+        if not isinstance(state, Mapping):
+            raise CheckpointError(f"state {index} is a {type(state).__name__}; expected a result of state_dict()")
+    if len(states) > 1 and any(state.get("partition") in ("balanced", "global") for state in states):
+        raise CheckpointError(
+            "the states were taken with partition='balanced' or 'global', so they are the same on all ranks; load any "
+            "of them"
+        )
+    counts = sorted({state.get("world_size", 1) for state in states})
+    if len(counts) > 1:
+        raise CheckpointError(
+            f"the states are of jobs with {' and '.join(map(str, counts))} ranks; expected the states of one job",
+            saved=counts,
+        )
+    numbers = [state.get("rank") for state in states]
+    expected = list(range(states[0].get("world_size", 1)))
+    if sorted(numbers, key=str) != sorted(expected, key=str):
+        raise CheckpointError(
+            f"the states are of the ranks {', '.join(map(str, numbers))}; expected each of 0..{len(expected) - 1} once",
+            saved=numbers,
+            current=expected,
+        )
+    ordered = sorted(states, key=lambda state: int(state["rank"]))
+    first, *others = ordered
+    for other in others:
+        facts = common_facts(first), common_facts(other)
+        if different := differences(first["rank"], facts[0], other["rank"], facts[1]):
+            raise CheckpointError(
+                f"the states are not of the same step of one job: {'; '.join(different)}",
+                saved=facts[0],
+                current=facts[1],
+            )
+    return {"version": ordered[0].get("version"), "ranks": [dict(state) for state in ordered]}
 
 
 _num_checks: Counter[str] = Counter()
