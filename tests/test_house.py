@@ -55,7 +55,7 @@ NAMES_WITH_SEVERAL_MEANINGS = {
     "check", "described", "in_words",  # a verb of the command, and the function that it calls
     "read_ctf",  # as arrays, and as a data set of Ray
     "in_files",  # how the verbs read a format: the name is the same in each folder
-    "Facts", "Files", "Loaded", "Value", "advice", "has_text_keys", "joined",
+    "Facts", "Loaded", "Value", "advice", "has_text_keys", "joined",
 }  # fmt: skip
 CIRCLES_BY_LATE_IMPORT = {
     "pieces arrow",  # Arrow is optional

@@ -3,13 +3,11 @@
 ::
 
     objects    where the matrices, vectors and lines of the files are, by their headers
-    corpus     options, the opened corpus
-    files      whole archives: read_kaldi, write_kaldi
+    corpus     options, the opened corpus; whole archives: read_kaldi, write_kaldi
 
 Values become frames as in HTK's files, and whole numbers become runs of classes as in label files.
 """
 
-from cntkio.formats.kaldi.corpus import KaldiDeserializer, in_files, maps_in_files
-from cntkio.formats.kaldi.files import read_kaldi, write_kaldi
+from cntkio.formats.kaldi.corpus import KaldiDeserializer, in_files, maps_in_files, read_kaldi, write_kaldi
 
 __all__ = ["KaldiDeserializer", "in_files", "maps_in_files", "read_kaldi", "write_kaldi"]

@@ -1,4 +1,4 @@
-"""The options of Kaldi's files, and the opened corpus."""
+"""The options of Kaldi's files, the opened corpus, and whole archives: into arrays, and from anything to be written."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from typing import Any, NamedTuple
+from contextlib import ExitStack, closing
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads
-from cntkio.arguments import check_fields, check_word, float_type, suggests_keywords, whole_number
-from cntkio.errors import ConfigError, CorpusError
+from cntkio.arguments import check_fields, check_word, float_type, suggests_keywords, there_are, whole_number
+from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import (
     CHUNK_SIZE,
     OPENING,
@@ -43,18 +43,21 @@ from cntkio.formats.kaldi.objects import (
     MAP,
     VECTORS,
     Content,
-    Files,
+    FilesOfObjects,
     Objects,
     fault_words,
     found_in,
     joined,
 )
 from cntkio.formats.mlf import read_mapping
-from cntkio.formats.names import FileNames, located, shown_files
+from cntkio.formats.names import FileNames, located, located_file, shown_files
+from cntkio.formats.output_file import AnyPath, written_whole
 from cntkio.formats.remote import Remote
 from cntkio.formats.report import first_few
-from cntkio.formats.table import Column, ListedFiles, SequenceTable, digest_of
+from cntkio.formats.table import Column, ListedFiles, SequenceTable, digest_of, key_value
 from cntkio.formats.text_input import TextInput, explained
+from cntkio.minibatch import Minibatch
+from cntkio.pieces import Files, Progress, key_texts, pieces_of, read_corpus, write_several
 from cntkio.streams import LARGEST_DIM, StorageFormat, StreamInformation
 
 _LARGEST_GAP = 1 << 20  # bytes between two objects that are not requested from a store or decompressed
@@ -178,7 +181,7 @@ class _KaldiFormat(Format):
     def __init__(self, options: KaldiDeserializer, opening: Opening) -> None:
         self._options = options
         self._paths = listed_files(options.filename, remote=options.remote)
-        self._files = Files(options.remote)
+        self._files = FilesOfObjects(options.remote)
         self.report = opening.report(shown_files(self._paths))
 
     def index(self, file: OpenedFile, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
@@ -499,3 +502,103 @@ def in_files(names: FileNames, options: ReadingOptions, content: Content | None 
 def maps_in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
     """Return maps as the verbs read them (see `cntkio.formats.contract`)."""
     return in_files(names, options, "map")
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Whole archives.
+
+
+def read_kaldi(path: FileNames, **options: Any) -> Minibatch:
+    """Read archives, lists or maps of Kaldi into arrays, in their order.
+
+    Args:
+        path: The file; or several, a pattern or a list, as for `KaldiDeserializer`.
+        options: As for `KaldiDeserializer`.
+
+    Returns:
+        All sequences; `keys_of_sequences` has the utterances.
+
+    Raises:
+        ConfigError: An option is not possible.
+        FormatError: A file breaks its format.
+        OSError: A file cannot be read.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "ali.txt")
+        >>> _ = path.write_text("u1 0 0 2\\nu2 1\\n")
+        >>> data = read_kaldi(path, as_class_ids=True)
+        >>> data["labels"].values, data["labels"].offsets
+        (array([0, 0, 2, 1], dtype=int32), array([0, 3, 4]))
+    """
+    with closing(KaldiDeserializer(path, **options).open()) as corpus:
+        return read_corpus(corpus)
+
+
+@suggests_keywords
+def write_kaldi(
+    path: AnyPath,
+    data: Any,
+    *,
+    scp: AnyPath | None = None,
+    stream: str | None = None,
+    text: bool = False,
+    progress: Progress | None = None,
+    remote: Remote | None = None,
+    **files: Unpack[Files],
+) -> None:
+    """Write an archive of Kaldi, with bounded memory. The file appears under its name when it is complete.
+
+    Dense samples become matrices, in float64 if they are float64; one-hot samples become vectors of whole numbers.
+
+    Args:
+        path: The archive.
+        data: As for `write_cbf`.
+        scp: The list to write with it, in the same store; it names the archive by `path`. None: no list.
+        stream: The stream to write; None: the only one.
+        text: Whether to write text, in which numbers are the shortest that read back to the same bits.
+        progress: As for `write_cbf`.
+        remote: As for `write_cbf`.
+        files: To write several files: the keywords of `Files`.
+
+    Raises:
+        ConfigError: The data have no such stream, or several.
+        CorpusError: The data have no sequence.
+        FormatError: A sparse sample is not one-hot, or a key is empty or has blanks.
+        OSError: A file cannot be read or written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> write_kaldi(folder / "a.ark", {"x": np.float32([[1, 2], [3, 4]])}, text=True)
+        >>> (folder / "a.ark").read_text().splitlines()
+        ['0  [', '  1.0 2.0 ]', '1  [', '  3.0 4.0 ]']
+    """
+    path, remote = located_file("path", path, remote)
+    if files:
+        options = {"scp": scp, "stream": stream, "text": text}
+        write_several(write_kaldi, path, pieces_of(data), files, progress, remote, **options)
+        return
+    name, size = os.fsencode(path), 0
+    with pieces_of(data) as corpus, ExitStack() as stack:
+        names = [info.name for info in corpus.streams]
+        if stream is None and len(names) != 1:
+            what = f"{corpus.name} has {len(names)} streams, and an archive has one{there_are('stream', names)}"
+            raise ConfigError(what, key="stream")
+        column = corpus.column(stream or names[0], "stream")
+        listed = None if scp is None else stack.enter_context(written_whole(scp, remote=remote))
+        archive = stack.enter_context(written_whole(path, remote=remote))  # it appears before the list that names it
+        for first, piece in corpus.written(progress):
+            count = piece.chunk.num_sequences
+            keys = key_texts(np.arange(first, first + count) if piece.keys is None else piece.keys)
+            rows = np.ascontiguousarray(keys).view(np.uint8)
+            written, offsets, wrong = _core.kaldi_write(piece.chunk, rows, keys.dtype.itemsize, column, text)
+            if wrong is not None:
+                what = "a sample that is not one-hot, or a key that is empty or has blanks; expected neither"
+                raise FormatError(what, path=corpus.name, sequence=key_value(keys[wrong]))
+            archive.write(written.data)
+            if listed is not None and count:
+                places = np.char.mod(b"%d", offsets.astype(np.int64) + size)
+                lines = np.char.add(np.char.add(keys, b" " + name + b":"), places)
+                listed.write(b"\n".join(lines.tolist()) + b"\n")
+            size += len(written)

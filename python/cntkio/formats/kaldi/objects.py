@@ -148,7 +148,7 @@ def joined(parts: Sequence[Objects]) -> Objects:
     return Objects(*every)
 
 
-class Files:
+class FilesOfObjects:
     """Opens the files of a corpus. A compressed file is opened again without another pass over it.
 
     Args:
@@ -180,7 +180,9 @@ class Files:
 Refuse = Callable[[Exception], None]
 
 
-def found_in(files: Files, path: str, content: Content | None, stream: str, refuse: Refuse | None = None) -> Objects:
+def found_in(
+    files: FilesOfObjects, path: str, content: Content | None, stream: str, refuse: Refuse | None = None
+) -> Objects:
     """Return the utterances of an archive, of a list or of a map.
 
     Args:
@@ -305,7 +307,7 @@ def _map(text: TextInput, listed: _core.KaldiList) -> Objects:
 class _Failures:
     """The utterances of a list that cannot be read."""
 
-    def __init__(self, files: Files, path: str, lines: npt.NDArray[Any], refuse: Refuse | None) -> None:
+    def __init__(self, files: FilesOfObjects, path: str, lines: npt.NDArray[Any], refuse: Refuse | None) -> None:
         self._files, self._path, self._lines, self._refuse = files, path, lines, refuse
         self._errors: dict[int, Callable[[str], Exception]] = {}
         self.is_sound = np.ones(len(lines), np.bool_)
@@ -337,7 +339,9 @@ class _Failures:
             raise errors[0] from None
 
 
-def _in_archives(files: Files, path: str, listed: _core.KaldiList, stream: str, refuse: Refuse | None) -> Objects:
+def _in_archives(
+    files: FilesOfObjects, path: str, listed: _core.KaldiList, stream: str, refuse: Refuse | None
+) -> Objects:
     """Read the headers of the objects of a list: file by file, in the order of their offsets."""
     keys, file_of, offsets = text_rows(listed.keys), listed.name_of, listed.offsets
     names = [os.fsdecode(name) for name in listed.names]
