@@ -27,7 +27,7 @@ from cntkio.cli import main
 from cntkio.convert import format_of_name
 from cntkio.formats import Corpus, detect, htk
 from cntkio.formats.contract import OPENING, Opening
-from cntkio.survey.blocks import Block
+from cntkio.survey.figures import Block
 from support.damage import damaged
 from support.forks import in_a_fork
 from support.toy_format import ROW, ToyDeserializer

@@ -2,24 +2,26 @@
 
 Step number n reads from the part ``turns[n % 1000]``. Each part is a source of its own, with its own order and
 position, so a `Mixture` keeps only the number of the step and the states of its parts.
+
+The arguments that both kinds of mixtures have are checked here: parts with equal streams, and their weights as turns.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.arguments import whole_number
+from cntkio.arguments import check_word, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.formats.contract import Deserializer
 from cntkio.minibatch import Minibatch
-from cntkio.mixture.weights import checked_counts, counts_of, require_same_streams
 from cntkio.source import MinibatchSource
 from cntkio.source.checkpoint import changing, difference
 from cntkio.source.pipeline import DeliveredCounts
@@ -31,6 +33,72 @@ from cntkio.timeline.partition import checked_partition
 from cntkio.timeline.state import State, damaged, of_partition, whole, wholes
 
 _STATE_VERSION = 1
+_LARGEST_WEIGHT = 1e300
+
+
+def checked_counts(parts: Mapping[str, tuple[object, float]], stop: str) -> dict[str, int]:
+    """Check the arguments of a mixture, and return how many of 1,000 turns each part has.
+
+    Raises:
+        ConfigError: `parts` or `stop` is invalid, or a weight is not possible.
+    """
+    check_word("stop", stop, "first", "all", "forever")
+    if not isinstance(parts, Mapping) or not all(isinstance(part, tuple) and len(part) == 2 for part in parts.values()):
+        raise ConfigError("parts are not {name: (source, weight)}", key="parts")
+    if not parts:
+        raise ConfigError("a mixture has no parts; expected a name for each source and its weight", key="parts")
+    return _counts({name: weight for name, (_, weight) in parts.items()})
+
+
+def counts_of(weights: Mapping[str, Any], names: Sequence[str]) -> dict[str, int]:
+    """Return how many of 1,000 turns each part has from now on.
+
+    Raises:
+        ConfigError: A part has no weight, there is no such part, or a weight is not possible.
+    """
+    if set(weights) != set(names):
+        raise ConfigError(
+            f"weights are for {sorted(weights)}; expected a weight for each of {sorted(names)}", key="weights"
+        )
+    return _counts({name: weights[name] for name in names})
+
+
+def _counts(weights: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many of 1,000 turns each part has: the parts with the largest remainders are rounded up."""
+    for name, weight in weights.items():
+        is_number = isinstance(weight, int | float | np.integer | np.floating) and not isinstance(weight, bool)
+        if not is_number or not 0 < weight < _LARGEST_WEIGHT:
+            raise ConfigError(
+                f"the weight of {name!r} is {weight!r}; expected a number above 0, below 1e300", key="weights"
+            )
+    total = math.fsum(weights.values())
+    exact = {name: NUM_TURNS * weight / total for name, weight in weights.items()}
+    counts = {name: math.floor(share) for name, share in exact.items()}
+    by_remainder = sorted(weights, key=lambda name: counts[name] - exact[name])
+    for name in by_remainder[: NUM_TURNS - sum(counts.values())]:
+        counts[name] += 1
+    for name, count in counts.items():
+        if not count:
+            raise ConfigError(
+                f"the weight of {name!r} is {weights[name]!r}, less than a thousandth of all weights", key="weights"
+            )
+    return counts
+
+
+def require_same_streams(
+    first: str, of_first: Sequence[StreamInformation], name: str, streams: Sequence[StreamInformation]
+) -> None:
+    """Refuse a part whose streams differ from the streams of the first part.
+
+    Raises:
+        ConfigError: The streams differ.
+    """
+    if streams != of_first:
+        texts = [", ".join(f"{info.name}: {info.form}" for info in infos) for infos in (of_first, streams)]
+        raise ConfigError(
+            f"the parts of a mixture have the same streams, but {first!r} has {texts[0]}, and {name!r} has {texts[1]}",
+            key="parts",
+        )
 
 
 class Mixture(Displayed, StreamsByName):

@@ -23,7 +23,7 @@ from cntkio.formats.corpus import as_deserializer, fingerprint_of_files
 from cntkio.formats.report import Report
 from cntkio.formats.table import NamedFiles, SequenceTable, joined_keys, joined_lengths, span_at
 from cntkio.minibatch import Minibatch, indices_in_table
-from cntkio.mixture.weights import checked_counts, counts_of, require_same_streams
+from cntkio.mixture.minibatches import checked_counts, counts_of, require_same_streams
 from cntkio.source import MinibatchSource
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.recipe import Recipe, SourceOptions

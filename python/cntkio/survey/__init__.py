@@ -5,8 +5,7 @@
     Corpus ── blocks ──> arrays, chunk by chunk ──> figures    counts, ranges, quantiles, histograms
                                                └──> checks     findings, each with its rule and its places
 
-    blocks      the chunks of a corpus as arrays
-    figures     counts, ranges, quantiles, histograms, padding; steps, padding and shuffling of an order
+    figures     blocks, which are chunks as arrays; counts, ranges, quantiles, histograms, padding; figures of an order
     pictures    figures as block characters, and as a page of HTML
     checks      the check of files and deserializers: errors, warnings, and what a source leaves out
     contents    the rules over values, indices, lengths, ids and equal sequences
@@ -16,8 +15,8 @@
 Invariant: memory is bounded by a few chunks, except for histograms, whose size is bounded, and the list of findings.
 """
 
-from cntkio.survey.blocks import Block, blocks
 from cntkio.survey.checks import check
+from cntkio.survey.figures import Block, blocks
 from cntkio.survey.findings import Finding, Findings
 
 __all__ = ["Block", "Finding", "Findings", "blocks", "check"]

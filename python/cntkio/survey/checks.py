@@ -51,8 +51,8 @@ from cntkio.pieces import Progress
 from cntkio.source.arrangement import arrange
 from cntkio.source.join import join
 from cntkio.streams import StreamDef, StreamDefs
-from cntkio.survey.blocks import blocks
 from cntkio.survey.contents import Contents, Sequences, are_few, report_ids
+from cntkio.survey.figures import blocks
 from cntkio.survey.findings import Finding, Findings
 
 _ANY_NUMBER_OF_ERRORS = -1

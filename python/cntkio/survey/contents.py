@@ -22,7 +22,7 @@ from cntkio.displays import counted
 from cntkio.formats.table import key_value
 from cntkio.minibatch import MinibatchData
 from cntkio.streams import LARGEST_DIM, StreamInformation
-from cntkio.survey.blocks import Block
+from cntkio.survey.figures import Block
 from cntkio.survey.findings import Finding, Findings
 
 _ENOUGH = 20

@@ -1,4 +1,6 @@
-"""Figures of a corpus, and of the order in which its data are delivered.
+"""Figures of a corpus, and of the order in which its data are delivered; and the blocks that they are made of.
+
+A block is a chunk as arrays. Blocks come in order, loaded ahead of need.
 
 Figures of a corpus are ranges, quantiles, frequencies of labels, lengths, and the padding of minibatches. Everything is
 exact except for quantiles and histograms of values, which come from a sample if a stream has more than some 100,000
@@ -7,19 +9,22 @@ values. Figures of an order come from the plan of each rank, whose arrays have a
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.formats.contract import Corpus
+from cntkio.formats.contract import Corpus, Loaded
 from cntkio.minibatch import MinibatchData
+from cntkio.pieces import Progress
+from cntkio.pieces.contract import Mend, chunks_in_order, in_arrays
 from cntkio.source import PlannedSweep
 from cntkio.streams import StreamInformation
-from cntkio.survey.blocks import Block
 
 QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
 _MOST_SAMPLED = 1 << 17
@@ -30,6 +35,81 @@ _PADDED_SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
 _MOST_COMPONENTS = 16
 _MOST_ROWS = 1 << 14
 _NUM_BUCKETS, _BUCKETED_SIZE = 4, 32
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Block:
+    """The sequences of a chunk, or some of them.
+
+    Attributes:
+        infos: The streams.
+        sequences: The index of each sequence in the corpus, int64.
+        keys: Key of each sequence.
+        loaded: The chunk as it was loaded, with the findings of its format.
+    """
+
+    infos: Sequence[StreamInformation]
+    sequences: npt.NDArray[np.int64]
+    keys: npt.NDArray[Any]
+    loaded: Loaded
+
+    @property
+    def num_sequences(self) -> int:
+        """Number of sequences."""
+        return len(self.keys)
+
+    @cached_property
+    def streams(self) -> dict[str, MinibatchData]:
+        """The data of each stream, by name. The arrays are made on first use."""
+        return in_arrays(self.infos, self.num_sequences, [self.loaded.chunk], end_of_sweep=False)
+
+    @cached_property
+    def longest(self) -> npt.NDArray[np.uint32]:
+        """The number of samples of each sequence in its longest stream."""
+        return reduce(np.maximum, self.lengths)
+
+    @cached_property
+    def lengths(self) -> list[npt.NDArray[np.uint32]]:
+        """The number of samples of each sequence, for each stream."""
+        return [self.loaded.chunk.lengths(index) for index in range(len(self.infos))]
+
+
+def blocks(corpus: Corpus, mend: Mend | None = None, progress: Progress | None = None) -> Iterator[Block]:
+    """Yield all chunks of an opened corpus as arrays, their errors counted.
+
+    Args:
+        corpus: The corpus.
+        mend: Called with each chunk that cannot be loaded; the other chunks follow. None: the error is raised.
+        progress: Called after each block.
+
+    Raises:
+        FormatError: A chunk breaks the format, and `mend` is None.
+        OSError: The file cannot be read, and `mend` is None.
+
+    Example:
+        >>> from cntkio import CTFDeserializer, infer_streams
+        >>> path = "examples/iris/iris.ctf"
+        >>> [block.num_sequences for block in blocks(CTFDeserializer(path, infer_streams(path)).open())]
+        [150]
+    """
+    num_done = 0
+    for loaded in chunks_in_order(corpus, mend=mend):
+        if corpus.index.joins == "alone":  # the table has no sequences, and the findings are their lengths
+            sequences = np.arange(num_done, num_done + len(loaded.findings))
+            keys: npt.NDArray[Any] = sequences.astype(np.uint64)
+        else:
+            first, last = corpus.table.bounds_of(loaded.chunk_id)
+            sequences = (
+                np.arange(first, last) if loaded.sequences is None else first + loaded.sequences.astype(np.int64)
+            )
+            keys = corpus.table.keys[sequences] if loaded.sequences is not None else corpus.table.keys[first:last]
+        num_done += len(sequences)
+        block = Block(corpus.streams, sequences, keys, loaded)
+        del loaded  # the caller decides how long the chunk is in memory
+        yield block
+        del block
+        if progress is not None:
+            progress(num_done, max(num_done, corpus.table.num_sequences))
 
 
 class Histogram(NamedTuple):
