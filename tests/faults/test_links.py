@@ -110,4 +110,4 @@ def test_only_one_module_opens_files_for_writing() -> None:
             if opens or called in ("write_bytes", "write_text"):
                 found.add(path.relative_to(root).as_posix())
     # The first writes in a folder of `tempfile`, which only this user can write; the second is the module.
-    assert found == {"corpora/reading.py", "formats/output_file.py"}
+    assert found == {"corpora.py", "formats/output_file.py"}

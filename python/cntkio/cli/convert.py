@@ -12,8 +12,9 @@ from typing import Any, get_args
 from cntkio.cli.show import FINE, described, inputs_of, progress_bar, show_json
 from cntkio.convert import FileFormat, format_of_name, read_header_file, txt_to_ctf, uci_to_ctf
 from cntkio.convert.files import Merged, Selected, divided, write_file
-from cntkio.corpora import CHUNK_SIZE, Described
+from cntkio.corpora import Described
 from cntkio.errors import ConfigError
+from cntkio.formats.contract import CHUNK_SIZE
 from cntkio.pieces import Progress, pieces_of
 from cntkio.pieces.contract import files_of
 

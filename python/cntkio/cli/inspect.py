@@ -35,8 +35,7 @@ from cntkio.cli.show import (
     write_page,
 )
 from cntkio.config.writing import configuration_for
-from cntkio.corpora import Described, Input, inputs
-from cntkio.corpora.reading import LABEL_FORMS, Labels
+from cntkio.corpora import LABEL_FORMS, Described, Input, Labels, inputs
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError
 from cntkio.formats.contract import Corpus, Loaded

@@ -24,10 +24,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cntkio import corpora
-from cntkio.corpora import CHUNK_SIZE, Described, Input, ReadingOptions, inputs, require_takers
+from cntkio.corpora import Described, Input, inputs, require_takers
 from cntkio.displays import columns_of, counted
 from cntkio.errors import ConfigError, FormatError, printable, without_secrets
-from cntkio.formats.contract import Corpus
+from cntkio.formats.contract import CHUNK_SIZE, Corpus, ReadingOptions
 from cntkio.formats.ctf import guessed_streams
 from cntkio.formats.names import is_remote
 from cntkio.formats.open_input import is_compressed
@@ -380,7 +380,7 @@ def described(
     Args:
         options: The arguments of the command.
         file: The file.
-        max_errors: As `chunk_size_in_bytes` and `cache_index`, see `cntkio.corpora.ReadingOptions`.
+        max_errors: As `chunk_size_in_bytes` and `cache_index`, see `cntkio.formats.contract.ReadingOptions`.
         guesses_streams: Whether to guess the streams of a text from its first lines, because no value is read.
 
     Raises:

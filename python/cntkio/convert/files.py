@@ -19,10 +19,9 @@ import numpy.typing as npt
 from cntkio import corpora
 from cntkio.arguments import check_word, path_texts, suggests_keywords, wording
 from cntkio.convert.writers import write_cbf, write_ctf
-from cntkio.corpora import CHUNK_SIZE
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFDeserializer, LayoutName
-from cntkio.formats.contract import KeysOf
+from cntkio.formats.contract import CHUNK_SIZE, KeysOf, ReadingOptions
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import KINDS, FileFormat, detect, function_named
 from cntkio.formats.names import FileNames
@@ -357,7 +356,7 @@ def corpus_of(path: FileNames, streams: StreamDefs, **reading: Unpack[Reading]) 
         ['lengths', 'species']
     """
     file = corpora.input_of(path_texts("source", path))
-    options = corpora.ReadingOptions(streams, **reading)
+    options = ReadingOptions(streams, **reading)
     corpora.require_takers(options, [file])
     (described,) = corpora.described(file, options.usually())
     data = described.writable()

@@ -26,19 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.arguments import there_are, wording
-from cntkio.corpora import (
-    IN_ORDER,
-    SURVEYED_AT_ONCE,
-    Described,
-    Input,
-    ReadingOptions,
-    described,
-    inputs,
-    require_takers,
-)
+from cntkio.corpora import IN_ORDER, SURVEYED_AT_ONCE, Described, Input, described, inputs, require_takers
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
-from cntkio.formats.contract import Corpus, Deserializer, KeysOf, Loaded, Opening
+from cntkio.formats.contract import Corpus, Deserializer, KeysOf, Loaded, Opening, ReadingOptions
 from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams
 from cntkio.formats.detect import FileKind, old_line_ends
 from cntkio.formats.names import FileNames

@@ -1,4 +1,14 @@
-"""Descriptions of corpora in files: what the format of each file says about it, and what the call adds."""
+"""The corpora in files of every format: the kinds of files, their deserializers, and the opened corpora.
+
+::
+
+    names ── inputs ──> Input ── described(ReadingOptions) ──> Described ── open, parts, writable
+
+Files are read in place, or from unpacked copies. A description has what the format of each file says about it, and what
+the call adds.
+
+Invariant: an option that no file of a call takes is refused.
+"""
 
 from __future__ import annotations
 
