@@ -31,7 +31,7 @@ from cntkio.cli.command import main
 from cntkio.formats import block_cache, compressed, htk
 from cntkio.formats.open_input import open_input, text_sizes
 from cntkio.formats.text_input import InputFile, Locator, windows_of
-from cntkio.pieces import compression
+from cntkio.pieces import files
 from support.packers import PACKERS, frames, member_of_blocks, one_frame, sized_frames, written_by_us
 from support.rounds import rounds
 
@@ -301,7 +301,7 @@ def test_frames_that_convert_writes_from_a_large_frame_can_be_randomized(
     path.write_bytes(one_frame(text, random.Random(1)))
     monkeypatch.setattr(compressed, "LARGEST_SEGMENT", len(text) - 1)
     parts = tmp_path / "NEW.ctf.zst"
-    monkeypatch.setattr(compression, "FRAME", len(text) // 3)
+    monkeypatch.setattr(files, "FRAME", len(text) // 3)
     monkeypatch.setattr(compressed, "FRAMES", 1)
     assert main(["convert", "--quiet", "--compress", "zstd", str(path), str(parts)]) == 0
     path.write_bytes(text)
@@ -339,7 +339,7 @@ LARGE = 192 << 20
 
 def test_a_search_of_a_large_text_takes_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "a.ctf.zst"
-    with path.open("wb") as file, compression.compressed(file, "zstd") as sink:
+    with path.open("wb") as file, files.compressed(file, "zstd") as sink:
         for _ in range(LARGE >> 20):
             sink.write(memoryview(b"|x 1 1\n".ljust(1 << 20, b"\n")))
     text = open_input(str(path))

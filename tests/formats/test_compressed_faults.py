@@ -24,7 +24,7 @@ from cntkio import (
 )
 from cntkio.formats import compressed, stores
 from cntkio.formats.open_input import open_input
-from cntkio.pieces import compression
+from cntkio.pieces import files
 from support.packers import bgzf, member_of_blocks, with_table, written_by_us
 from support.range_server import RangeServer, range_server
 
@@ -38,7 +38,7 @@ def many_points(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Put access points and frames close to each other, and caches where no other test has any."""
     monkeypatch.setattr(compressed, "SPACING", 5000)
     monkeypatch.setattr(compressed, "FRAMES", 1000)
-    monkeypatch.setattr(compression, "FRAME", 5000)
+    monkeypatch.setattr(files, "FRAME", 5000)
     monkeypatch.setattr(stores, "FIRST_PAUSE", 0.001)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user cache"))
 

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 
 import zstandard
-from cntkio.pieces.compression import compressed
+from cntkio.pieces.files import compressed
 
 Packer = Callable[[bytes, random.Random], bytes]
 

@@ -29,8 +29,8 @@ from cntkio.formats.output_file import AnyPath
 from cntkio.formats.remote import Remote, remote_by_default
 from cntkio.formats.text_input import all_bytes
 from cntkio.pieces.array_streams import pieces_of
-from cntkio.pieces.compression import COMPRESSED, Compression
 from cntkio.pieces.contract import Classes, Files, Piece, Pieces, Progress, files_of
+from cntkio.pieces.files import COMPRESSED, Compression
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation
 

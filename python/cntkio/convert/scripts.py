@@ -21,8 +21,8 @@ from cntkio.formats.compressed import packing_of
 from cntkio.formats.names import as_url
 from cntkio.formats.open_input import content_of, open_stored
 from cntkio.formats.output_file import AnyPath, written_whole
-from cntkio.pieces.compression import Compression, Sink, compressed, compression_of
 from cntkio.pieces.contract import Progress
+from cntkio.pieces.files import Compression, Sink, compressed, compression_of
 
 # Sizes by which an input is divided. They change memory and time, never a result.
 BLOCK = 8 << 20

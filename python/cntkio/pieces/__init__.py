@@ -7,8 +7,7 @@
     contract        the seam: sequences piece by piece; chunks, loaded ahead; whole corpora as arrays
     array_streams   pieces of arrays, SciPy matrices, minibatches, corpora and sources
     chunks          some chunks of a corpus, as a small value
-    several_files   the sequences of a corpus in several files
-    compression     text that is compressed while it is written
+    files           the sequences of a corpus in several files; text that is compressed while it is written
 
 Invariant: memory is bounded by a few chunks, however long the input is. The writers of all formats take their data,
 their progress and their files from here.
@@ -16,7 +15,6 @@ their progress and their files from here.
 
 from cntkio.pieces.array_streams import ArrayStream, pieces_of
 from cntkio.pieces.chunks import CorpusChunks, corpus_chunks
-from cntkio.pieces.compression import Compression, compressed, compression_of
 from cntkio.pieces.contract import (
     SEQUENCES_PER_CORE,
     Classes,
@@ -32,7 +30,7 @@ from cntkio.pieces.contract import (
     key_texts,
     read_corpus,
 )
-from cntkio.pieces.several_files import write_several
+from cntkio.pieces.files import Compression, compressed, compression_of, write_several
 
 __all__ = [
     "SEQUENCES_PER_CORE", "ArrayStream", "Classes", "Compression", "CorpusChunks", "Files", "Piece", "Pieces",
