@@ -3,7 +3,7 @@
 ::
 
     a.scp   u1=x.ark[0,299]     line -> key, file, first and last frame        cntkio.formats.htk.lists
-            u2=x.ark[300,420]   file -> header: byte order, kind, dimension    cntkio.formats.htk.header
+            u2=x.ark[300,420]   file -> header: byte order, kind, dimension    cntkio.formats.htk.feature_files
                                 frames, as they are in the file                cntkio.formats.htk.lists
                                 values and windows, made by the packer         the compiled core
 
@@ -44,7 +44,7 @@ from cntkio.formats.contract import (
 )
 from cntkio.formats.corpus import FileCorpus, fingerprint_of_files
 from cntkio.formats.file_lists import listed_files
-from cntkio.formats.htk.header import (
+from cntkio.formats.htk.feature_files import (
     HEADER_SIZE,
     FeatureFiles,
     HTKHeader,

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import FormatError
 from cntkio.formats.detect import other_than
-from cntkio.formats.htk.header import FeatureFiles, HTKHeader, OpenFile
+from cntkio.formats.htk.feature_files import FeatureFiles, HTKHeader, OpenFile
 from cntkio.formats.text_input import all_bytes, in_utf8
 
 
