@@ -15,8 +15,7 @@ import numpy.typing as npt
 from cntkio._core import TimelineReader
 from cntkio.errors import ConfigError
 from cntkio.timeline.budget import NO_LIMIT, Budget, Size
-from cntkio.timeline.dealing import BalancedRounds, is_same_deal
-from cntkio.timeline.modes import WholeSequences
+from cntkio.timeline.modes import BalancedRounds, WholeSequences, is_same_deal
 from cntkio.timeline.partition import BalancedPartition, Partition
 from cntkio.timeline.state import below
 from cntkio.timeline.window import Window

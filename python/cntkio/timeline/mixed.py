@@ -27,8 +27,7 @@ from cntkio._core import Cursor
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, row_length_of
 from cntkio.timeline.budgeting import Budgets
-from cntkio.timeline.dealing import DealtMinibatches, cut_for_all, is_same_deal, part_of_round
-from cntkio.timeline.modes import Delivery, InTurn, ReadMode
+from cntkio.timeline.modes import DealtMinibatches, Delivery, InTurn, ReadMode, cut_for_all, is_same_deal, part_of_round
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import Plan, Reads, Selection
 from cntkio.timeline.state import State, below, check_request, damaged, items, refused, whole, wholes

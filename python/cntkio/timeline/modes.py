@@ -1,17 +1,27 @@
-"""Modes of reading: whole sequences, and the turns of workers. Other modules of this room have further modes.
+"""Modes of reading: whole sequences, the turns of workers, and minibatches that are dealt to all partitions.
 
 The timeline chooses a mode for a size and a partition. Each mode makes one call into the core for a read;
-`WholeSequences` makes one call for several reads.
+`WholeSequences` makes one call for several reads. Other modules of this room have further modes.
+
+With global partitions, the sequences of each global minibatch are dealt to all partitions. (docs/timeline.md, "Global
+partitions")
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from typing import NamedTuple, Protocol
 
-from cntkio._core import Budget, Cursor, TimelineReader
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio._core import Cursor, TimelineReader
+from cntkio.errors import ConfigError
+from cntkio.timeline.budget import Budget, Size
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
-from cntkio.timeline.selection import ChunkRefs, Selection
+from cntkio.timeline.selection import ChunkPart, ChunkRefs, Selection
 from cntkio.timeline.window import LARGEST_WORD
 
 
@@ -100,7 +110,7 @@ class WholeSequences:
     counts_sequences: bool = False
     is_global: bool = False
     is_dealt: bool = False
-    budget: Budget | None = None
+    budget: _core.Budget | None = None
 
     def read(self, most: int) -> Delivery | None:
         reads = self.reader.read_several(self, most)
@@ -114,3 +124,520 @@ class WholeSequences:
 
     def pass_over(self, most: int, until: int) -> int:
         return self.reader.pass_reads(self, most, until)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Minibatches that are dealt.
+
+
+class DealtMinibatches:
+    """Deliver a partition's share of each global minibatch.
+
+    Args:
+        mode: Reads global minibatches.
+        chunk_starts: First sequence of each chunk and, last, the number of sequences.
+        partition: The partition.
+        row_length: Samples of a row, if whole rows are dealt; 0: sequences are dealt.
+    """
+
+    def __init__(
+        self, mode: ReadMode, chunk_starts: npt.NDArray[np.int64], partition: GlobalPartition, *, row_length: int = 0
+    ) -> None:
+        self._mode, self._chunk_starts, self._partition, self._row_length = mode, chunk_starts, partition, row_length
+        self.pass_over = mode.pass_over
+
+    def read(self, most: int) -> Delivery | None:
+        delivery = self._mode.read(most)
+        if delivery is None:
+            return None
+        selection, bounds, _, _ = delivery
+        index, count = self._partition.index, self._partition.count
+        if selection.parts is not None:
+            own = self._slots(selection)
+            return delivery._replace(selection=own, bounds=[0, len(own.sequences)])
+        assert selection.lengths is not None
+        by_padded_area = self._partition.deal == "area"
+        kept, kept_bounds = _core.deal(selection.lengths, bounds, count, index, by_padded_area, self._row_length)
+        sequences = selection.sequences[kept]
+        refs = ChunkRefs.found(_core.find_chunks(sequences, None, self._chunk_starts))
+        own = dataclasses.replace(
+            selection, sequences=sequences, chunks=selection.chunks[kept], refs=refs, lengths=None
+        )
+        return delivery._replace(selection=own, bounds=kept_bounds)
+
+    def _slots(self, selection: Selection) -> Selection:
+        """Return the slots of this partition: the partitions take slots in turn."""
+        assert selection.parts is not None
+        index, count = self._partition.index, self._partition.count
+        own = selection.where(selection.parts.slot % count == index)
+        assert own.parts is not None
+        num_slots = self._partition.share(selection.parts.num_slots)
+        parts = dataclasses.replace(own.parts, slot=own.parts.slot // count, num_slots=num_slots)
+        return dataclasses.replace(own, parts=parts)
+
+
+class MergedMinibatches(ReadMode):
+    """Join minibatches that have too few sequences with the minibatch before them, or the first with the second.
+
+    Consecutive small minibatches that together have enough sequences become a minibatch of their own, so that a read
+    of an endless source returns.
+
+    Minibatches with fewer sequences than `least` are joined.
+    """
+
+    def __init__(self, mode: ReadMode, reader: TimelineReader, least: int) -> None:
+        self._mode = mode
+        self._reader = reader
+        self._least = least
+
+    def read(self, most: int) -> Delivery | None:
+        delivery = self._mode.read(1)
+        while delivery is not None and not self._are_enough(delivery):
+            following = self._mode.read(1)
+            if following is None:
+                return delivery
+            delivery = _joined(delivery, following)
+        if delivery is None:
+            return None
+        before = end = self._reader.cursor
+        small: Delivery | None = None
+        while (following := self._mode.read(1)) is not None and not self._are_enough(following):
+            small = following if small is None else _joined(small, following)
+            if self._are_enough(small):
+                small, end = None, before
+                break
+            end = self._reader.cursor
+        self._reader.rewind(end)
+        return delivery if small is None else _joined(delivery, small)
+
+    def _are_enough(self, delivery: Delivery) -> bool:
+        return len(delivery.selection.sequences) >= self._least
+
+
+def _joined(first: Delivery, second: Delivery) -> Delivery:
+    """Return two reads as one, without references to chunks: the table has them."""
+    one, other = first.selection, second.selection
+    sequences = np.concatenate([one.sequences, other.sequences])
+    chunks = np.concatenate([one.chunks, other.chunks])
+    of_both = [lengths for lengths in (one.lengths, other.lengths) if lengths is not None]
+    lengths = np.concatenate(of_both) if len(of_both) == 2 else None
+    end_of_sweep = one.end_of_sweep or other.end_of_sweep
+    selection = Selection(sequences, chunks, end_of_sweep, other.position, lengths=lengths)
+    return Delivery(selection, [0, len(sequences)], [end_of_sweep], second.cursors)
+
+
+def check_deal(partition: GlobalPartition, size: Size, *, is_randomized: bool, is_truncated: bool) -> None:
+    """Refuse a deal that is not possible for a timeline, or with a size.
+
+    Raises:
+        ConfigError: The deal needs whole sequences, or a randomized order; or joined minibatches could exceed a budget.
+    """
+    if partition.remainder == "merge" and isinstance(size, Budget):
+        raise ConfigError(
+            "remainder='merge' and a Budget exclude each other: joined minibatches could exceed the budget; use "
+            "remainder='empty'",
+            key="remainder",
+        )
+    if is_truncated and (partition.deal != "length" or partition.remainder != "empty"):
+        option, value = ("deal", partition.deal) if partition.deal != "length" else ("remainder", partition.remainder)
+        raise ConfigError(
+            f"{option}={value!r} needs whole sequences; partitions take the slots of truncated minibatches in turn",
+            key=option,
+        )
+    if partition.deal == "chunk" and not is_randomized:
+        raise ConfigError(
+            "deal='chunk' needs a randomized order: in file order a minibatch has sequences of only a few chunks, so "
+            "most partitions would get nothing; use deal='length'",
+            key="deal",
+        )
+
+
+def is_same_deal(settings: tuple[Size, Partition] | None, size: Size, partition: Partition) -> bool:
+    """Return True if global minibatches stay the same as with former settings, perhaps dealt in another way."""
+    if settings is None or partition.of_workers is None or settings[1].of_workers is None:
+        return False
+    return size == settings[0]
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Rounds of balanced partitions: minibatches of the whole data, one dealt to each partition.
+#
+# (docs/timeline.md, "Balanced partitions")
+
+_LARGEST_SHARE = 2**63 - 1
+
+
+class BalancedRounds(ReadMode):
+    """Deliver a partition's minibatch of each round.
+
+    Args:
+        reader: The core's reader, over the whole data.
+        modes: Reads of a larger and of a smaller minibatch.
+        num_larger: Number of partitions that get a larger minibatch.
+        partition: The partition.
+        num_dropped: Number of sequences that are not delivered.
+        num_in_pool: Largest number of sequences in a pool of the order; 0: the order has no pools.
+
+    Raises:
+        ConfigError: Remainders are dropped, and the whole sweep is a remainder.
+    """
+
+    def __init__(
+        self,
+        reader: TimelineReader,
+        modes: tuple[WholeSequences, WholeSequences],
+        num_larger: int,
+        partition: BalancedPartition,
+        *,
+        num_dropped: int = 0,
+        num_in_pool: int = 0,
+    ) -> None:
+        num_sequences = len(reader.lengths) - num_dropped
+        if partition.count > num_sequences and partition.remainder == "drop":
+            raise ConfigError(
+                f"{partition.count} partitions share {num_sequences} sequences: with remainder='drop' nothing would be "
+                f"delivered; remainder='repeat' gives a sequence to each",
+                key="remainder",
+            )
+        self._reader = reader
+        self._larger, self._smaller = modes
+        self._num_larger = num_larger
+        self._longest = 1 if self._larger.counts_sequences else int(reader.lengths.max(initial=1))
+        self._partition = partition
+        # With at least this many sequences left in the sweep, enough for another round are left.
+        self._num_certain = partition.count + num_dropped + num_in_pool
+
+    @classmethod
+    def of_size(
+        cls, reader: TimelineReader, size: int, partition: BalancedPartition, *, counts_sequences: bool
+    ) -> BalancedRounds:
+        """Make rounds of `size` samples, or of `size` sequences if those are counted."""
+        larger, smaller = (
+            WholeSequences(reader, max(1, share), counts_sequences=counts_sequences)
+            for share in (size // partition.count + 1, size // partition.count)
+        )
+        return cls(reader, (larger, smaller), size % partition.count, partition)
+
+    def read(self, most: int) -> Delivery | None:
+        begun: list[Delivery] = []
+        # The same number of reads as without partitions, so that no more chunks are needed at the same time.
+        num_rounds = min(most // self._partition.count, self._num_reads_in_the_sweep() // self._partition.count - 1)
+        if num_rounds > 1 and not self._num_larger:
+            before = self._reader.cursor
+            delivery = self._smaller.read(num_rounds * self._partition.count)
+            if self._smaller.budget is not None and (delivery is None or self._is_near_end(delivery)):
+                self._reader.rewind(before)
+            elif delivery is not None and len(delivery.cursors) >= self._partition.count:
+                return self._own_of_rounds(delivery)
+            else:
+                begun = [] if delivery is None else [delivery]
+        selection = self._round(begun)
+        return None if selection is None else Delivery.of(selection, self._reader.cursor)
+
+    def _own_of_rounds(self, delivery: Delivery) -> Delivery:
+        """Return this partition's minibatches of the whole rounds of a delivery, and go back to the end of the last."""
+        selection, bounds, _, cursors = delivery
+        index, count = self._partition.index, self._partition.count
+        ends = cursors[count - 1 :: count]
+        if len(cursors) % count:
+            self._reader.rewind(ends[-1])
+        begins = np.array(bounds[:-1][index::count][: len(ends)])
+        sizes = np.array(bounds[1:][index::count][: len(ends)]) - begins
+        own_bounds = np.cumsum([0, *sizes])
+        rows = np.arange(own_bounds[-1]) + np.repeat(begins - own_bounds[:-1], sizes)
+        own = Selection(selection.sequences[rows], selection.chunks[rows], False, ends[-1].position)
+        return Delivery(own, own_bounds.tolist(), [False] * len(ends), ends)
+
+    def _round(self, begun: list[Delivery]) -> Selection | None:
+        """Read the rest of the next round, and return this partition's minibatch.
+
+        None: the data have ended.
+        """
+        index, count, drops = self._partition.index, self._partition.count, self._partition.remainder == "drop"
+        while True:
+            deliveries, end_of_sweep = self._dealt(begun)
+            begun = []
+            if sum(len(delivery.ends_of_sweep) for delivery in deliveries) == count:
+                if drops and not end_of_sweep:
+                    end_of_sweep = self._pass_remainder()
+                return part_of_round(deliveries, index, end_of_sweep, self._reader.cursor.position)
+            num_left = sum(len(delivery.selection.sequences) for delivery in deliveries)
+            if num_left >= count or (num_left and not drops):
+                sequences, chunks = cut_for_all(deliveries, count)[index]
+                return Selection(sequences, chunks, end_of_sweep, self._reader.cursor.position)
+            if not end_of_sweep:
+                return None
+
+    def _dealt(self, begun: list[Delivery]) -> tuple[list[Delivery], bool]:
+        """Read a minibatch for each partition until the sweep ends; return them, and whether the sweep ended."""
+        deliveries = list(begun)
+        num_read, count = sum(len(delivery.cursors) for delivery in begun), self._partition.count
+        while num_read < count:
+            mode, end = (self._larger, self._num_larger) if num_read < self._num_larger else (self._smaller, count)
+            delivery = mode.read(min(end - num_read, self._num_reads_in_the_sweep()))
+            if delivery is None:
+                break
+            deliveries.append(delivery)
+            num_read += len(delivery.ends_of_sweep)
+            if delivery.selection.end_of_sweep:
+                return deliveries, True
+        return deliveries, False
+
+    def _num_reads_in_the_sweep(self) -> int:
+        """Return a number of reads that cannot reach the end of the sweep; 1 if even the next read may reach it."""
+        if self._smaller.budget is not None:
+            return _LARGEST_SHARE  # `read` goes back if it comes too close to the end of the sweep
+        num_samples = self._reader.num_samples
+        left = num_samples - self._reader.cursor.position % num_samples
+        left = self._num_left if self._larger.counts_sequences else left
+        return max((left - 1) // max(self._larger.share, self._longest), 1)
+
+    def _is_near_end(self, delivery: Delivery) -> bool:
+        return delivery.selection.end_of_sweep or self._num_left < self._num_certain
+
+    @property
+    def _num_left(self) -> int:
+        """Number of sequences in the sweep from the reader's position, or from the beginning of its pool."""
+        return len(self._reader.lengths) - self._reader.cursor.index
+
+    def _pass_remainder(self) -> bool:
+        """Skip the remainder of the sweep, if nothing else is left; return whether this ended the sweep."""
+        if self._num_left >= self._num_certain:
+            return False
+        before, num_left = self._reader.cursor, 0
+        while num_left < self._partition.count and (rest := self._smaller.read(1)) is not None:
+            num_left += len(rest.selection.sequences)
+            if rest.selection.end_of_sweep and num_left < self._partition.count:
+                return True
+        self._reader.rewind(before)
+        return False
+
+
+def cut_for_all(deliveries: list[Delivery], count: int) -> list[npt.NDArray[np.int64]]:
+    """Cut the last minibatches of a sweep so that each of `count` partitions gets one.
+
+    Returns:
+        For each partition an array with two rows: sequences and their chunks.
+    """
+    minibatches: list[npt.NDArray[np.int64]] = []
+    for selection, bounds, *_ in deliveries:
+        minibatches += np.split(np.stack([selection.sequences, selection.chunks]), bounds[1:-1], axis=1)
+    num_left = sum(minibatch.shape[1] for minibatch in minibatches)
+    if num_left < count:
+        left = np.concatenate(minibatches, axis=1)
+        return [left[:, [index % num_left]] for index in range(count)]
+    while len(minibatches) < count:
+        longest = max(range(len(minibatches)), key=lambda index: minibatches[index].shape[1])
+        half = (minibatches[longest].shape[1] + 1) // 2
+        minibatches[longest : longest + 1] = [minibatches[longest][:, :half], minibatches[longest][:, half:]]
+    return minibatches
+
+
+def part_of_round(deliveries: list[Delivery], index: int, end_of_sweep: bool, position: int) -> Selection:
+    """Return one of the minibatches of several deliveries."""
+    for selection, bounds, *_ in deliveries:
+        if index >= len(bounds) - 1:
+            index -= len(bounds) - 1
+        elif len(bounds) == 2:
+            return dataclasses.replace(selection, end_of_sweep=end_of_sweep, position=position)
+        else:
+            part = slice(bounds[index], bounds[index + 1])
+            return Selection(selection.sequences[part], selection.chunks[part], end_of_sweep, position)
+    raise IndexError(index)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Global partitions dealt ahead of need, so that a rank loads only its own sequences of a chunk.
+#
+# ::
+#
+#     reads of all ranks   |--|--|--|--|--|--|--|--|--|--|       one reader makes them, and deals them
+#                             ^ delivered    ^ dealt
+#     ranks of chunks       complete    | the window there       no later read has a sequence of a complete chunk
+#
+# A *part* is a partition's share of a chunk in one sweep. It can be loaded once its chunk is complete, that is, once
+# the dealt reads reach so far that the window has passed the chunk. Until they are delivered, dealt reads take about 20
+# bytes for each sequence of this partition.
+#
+# Invariant: which sequences a read delivers does not depend on how far reads were dealt.
+
+_READS_AT_ONCE = 256
+_END = (2**64, 0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """A partition's share of some reads that were dealt at once.
+
+    Attributes:
+        before: Position of the reader before them.
+        sequences: The sequences of all reads.
+        parts: The part of each sequence.
+        indices: The index of each sequence in its chunk.
+        bounds: First sequence of each read and, last, the number of sequences.
+        ends_of_sweep: For each read whether it reached or crossed the end of a sweep.
+        cursors: Position of the reader after each read.
+    """
+
+    before: Cursor
+    sequences: npt.NDArray[np.int64]
+    parts: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.uint32]
+    bounds: list[int]
+    ends_of_sweep: list[bool]
+    cursors: list[Cursor]
+
+
+class DealtAhead:
+    """Deliver a partition's share of global minibatches, and know its share of a chunk before the chunk is needed.
+
+    Args:
+        mode: Reads the global minibatches of this worker.
+        reader: The core's reader, over the whole data. Nothing else moves it while this object is in use.
+        partition: The partition.
+
+    Attributes:
+        rounds_to_pass: Global minibatches of other workers between the last delivered one and the next of this worker.
+    """
+
+    def __init__(self, mode: InTurn, reader: TimelineReader, partition: GlobalPartition) -> None:
+        self._mode, self._reader, self._partition = mode, reader, partition
+        self._num_chunks = len(reader.chunk_starts) - 1
+        self.rounds_to_pass = mode.rounds_to_pass
+        self._shares = _core.Shares(reader.num_samples, reader.chunk_starts)
+        self._groups: deque[_Group] = deque()
+        self._next = (0, 0)  # the group and the read to deliver
+        self._cursor: Cursor | None = None
+        self._complete = (0, 0)  # all chunks before this sweep and rank are complete
+        self._forgotten = (0, 0)
+        self._held: tuple[int, int] | None = None
+        self._is_sound = True
+
+    # ---------------------------------------------------------------------------------------------- delivering
+
+    @property
+    def cursor(self) -> Cursor:
+        """The state of the reader after the last delivered read."""
+        return self._reader.cursor if self._cursor is None else self._cursor
+
+    @property
+    def ranks(self) -> tuple[int, int, int] | None:
+        """The sweep of the next sequence, and its rank as first and last rank; None: the data have ended."""
+        where = self._reader.rank_at(self.cursor)
+        return None if where is None else (*where, where[1])
+
+    def read(self, most: int) -> Delivery | None:
+        number, first = self._next
+        if number == len(self._groups) and not self._deal():
+            self._cursor, self.rounds_to_pass = self._reader.cursor, self._mode.rounds_to_pass
+            return None
+        group = self._groups[number]
+        last = min(first + most, len(group.cursors))
+        begin, end = group.bounds[first], group.bounds[last]
+        cursor = group.cursors[last - 1]
+        self._complete_window(cursor)
+        parts = group.parts[begin:end]
+        refs = ChunkRefs.found(self._shares.refs(parts, group.indices[begin:end]))
+        ends_of_sweep = group.ends_of_sweep[first:last]
+        selection = Selection(group.sequences[begin:end], parts, ends_of_sweep[-1], cursor.position, None, refs)
+        bounds = [bound - begin for bound in group.bounds[first : last + 1]]
+        self._next = (number + 1, 0) if last == len(group.cursors) else (number, last)
+        self._cursor, self.rounds_to_pass = cursor, self._partition.num_workers - 1
+        return Delivery(selection, bounds, ends_of_sweep, group.cursors[first:last])
+
+    def pass_over(self, most: int, until: int) -> int:
+        # The reader has run ahead as soon as anything is dealt.
+        return self._mode.pass_over(most, until) if not self._groups and self._cursor is None else 0
+
+    def go_back(self, cursor: Cursor, rounds_to_pass: int) -> bool:
+        """Go back to where a delivered read began or ended; return False if that is no longer known."""
+        for number, group in enumerate(self._groups if self._is_sound else ()):
+            if cursor == group.before:
+                self._next = (number, 0)
+            elif cursor in group.cursors:
+                self._next = (number, group.cursors.index(cursor) + 1)
+                if self._next[1] == len(group.cursors):
+                    self._next = (number + 1, 0)
+            else:
+                continue
+            self._cursor, self.rounds_to_pass = cursor, rounds_to_pass
+            return True
+        return False
+
+    def hold(self, cursor: Cursor) -> None:
+        """Forget what is no longer needed to go back to this cursor or to a later cursor."""
+        while self._next[0] and self._groups[0].cursors[-1].position < cursor.position:
+            self._groups.popleft()
+            self._next = (self._next[0] - 1, self._next[1])
+        where = self._reader.rank_at(cursor)
+        if where is None or where == self._held:
+            return
+        self._held = where
+        sweep, rank = self._window_begin(where)
+        first = self._forgotten[1] if self._forgotten[0] == sweep else 0
+        if rank > first or sweep > self._forgotten[0]:
+            chunks, _ = self._reader.chunks_from(sweep, first, rank - first, 0, 1)
+            self._shares.forget(sweep, self._parts(sweep, chunks))
+            self._forgotten = (sweep, rank)
+
+    # ------------------------------------------------------------------------------------------- dealing ahead
+
+    def part(self, chunk_id: int) -> ChunkPart:
+        """Return the part with an id that `filled` returned."""
+        return ChunkPart(chunk_id % self._num_chunks, self._shares.part(chunk_id))
+
+    def num_complete(self, sweep: int, rank: int, most: int) -> int:
+        """Return for how many of the next `most` ranks all reads were dealt."""
+        if self._complete[0] != sweep:
+            return most if self._complete[0] > sweep else 0
+        return min(max(self._complete[1] - rank, 0), most)
+
+    def filled(self, sweep: int, next_rank: int, chunks: list[int]) -> list[int]:
+        """Return the ids of the parts that chunks have in a sweep, without empty parts.
+
+        Args:
+            sweep: The sweep.
+            next_rank: The rank in the sweep after the ranks of the chunks.
+            chunks: The chunks.
+        """
+        while self._complete < (sweep, next_rank) and self._deal():
+            pass
+        return self._shares.filled(self._parts(sweep, chunks))
+
+    def _parts(self, sweep: int, chunks: list[int]) -> list[int]:
+        return [sweep * self._num_chunks + chunk for chunk in chunks]
+
+    def _complete_window(self, cursor: Cursor) -> None:
+        """Deal until no later read has a sequence of the chunks that were in the window before a cursor."""
+        where = self._reader.rank_at(cursor) or _END
+        if where is not _END:
+            where = (where[0], self._reader.chunks_at(*where, where[1], 0, 1)[1])
+        while self._complete < where and self._deal():
+            pass
+
+    def _window_begin(self, where: tuple[int, int]) -> tuple[int, int]:
+        if where[1] == 0:
+            return where
+        chunks, next_rank = self._reader.chunks_at(*where, where[1], 0, 1)
+        return where[0], next_rank - len(chunks)
+
+    def _deal(self) -> bool:
+        if self._complete == _END:
+            return False
+        self._is_sound = False  # in case an exception comes before the end
+        before = self._reader.cursor
+        self._cursor = self._cursor or before  # a plan may deal before the first read
+        delivery = self._mode.read(_READS_AT_ONCE)
+        if delivery is not None:
+            self._groups.append(self._dealt(before, delivery))
+        where = None if delivery is None else self._reader.rank
+        self._complete = _END if where is None else self._window_begin(where)
+        self._is_sound = True
+        return delivery is not None
+
+    def _dealt(self, before: Cursor, delivery: Delivery) -> _Group:
+        selection, bounds, ends_of_sweep, cursors = delivery
+        assert selection.lengths is not None
+        ends, by_padded_area = [cursor.position for cursor in cursors], self._partition.deal == "area"
+        dealt = self._shares.deal(selection, bounds, ends, self._partition, by_padded_area)
+        return _Group(before, dealt.sequences, dealt.parts, dealt.indices, dealt.bounds, ends_of_sweep, cursors)

@@ -19,15 +19,18 @@ from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, row_length_of, whole_size
 from cntkio.timeline.budgeting import Budgets
-from cntkio.timeline.dealing import (
+from cntkio.timeline.modes import (
     BalancedRounds,
     DealtAhead,
     DealtMinibatches,
+    Delivery,
+    InTurn,
     MergedMinibatches,
+    ReadMode,
+    WholeSequences,
     check_deal,
     is_same_deal,
 )
-from cntkio.timeline.modes import Delivery, InTurn, ReadMode, WholeSequences
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import Parts, Plan, Reads, Selection
 from cntkio.timeline.state import Slots, State, check_num_slots, check_request, check_slots, num_slots, refused, whole

@@ -24,7 +24,7 @@ from cntkio.source import MinibatchSource
 from cntkio.source.checkpoint import CONSTANT, changing, difference
 from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.budget import Budget, Size, about_samples, row_length_of, size_text, size_to_json, times
-from cntkio.timeline.dealing import check_deal
+from cntkio.timeline.modes import check_deal
 from cntkio.timeline.state import of_partition
 from cntkio.torch import ranks
 from cntkio.torch.sources import Epochs, readable
