@@ -263,6 +263,7 @@ def entered(call: Callable[[], object]) -> set[str]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
+    assert found, "no module of this folder ran; a package in another folder comes first on the path"
     return found
 
 

@@ -17,14 +17,16 @@
 
 mod gzip;
 mod inflate;
+mod points;
 mod reader;
 mod step;
 mod stream;
 mod sums;
 mod zstd;
 
+pub use points::Points;
 pub use reader::{Packed, Reader, SpareDecoders, decompress};
-pub use stream::{Fault, Kind, Points, Stream};
+pub use stream::{Fault, Kind, Stream};
 pub use sums::Sums;
 pub use zstd::stated_points;
 

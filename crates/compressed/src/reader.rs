@@ -2,7 +2,8 @@
 
 use crate::ReadAt;
 use crate::inflate::Damage;
-use crate::stream::{Decoder, Fault, Kind, Place, Points, Stream};
+use crate::points::{Place, Points};
+use crate::stream::{Decoder, Fault, Kind, Stream};
 use crate::sums::{Check, Sums};
 use cntkio_memory::requests;
 use rayon::prelude::*;

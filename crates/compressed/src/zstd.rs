@@ -5,8 +5,8 @@
 
 use crate::ReadAt;
 use crate::inflate::Damage;
+use crate::points::{Place, Points};
 use crate::step::Stepped;
-use crate::stream::{Place, Points};
 use cntkio_memory::requests;
 use zstd_safe::zstd_sys::ZSTD_ErrorCode::ZSTD_error_memory_allocation;
 use zstd_safe::{DCtx, InBuffer, OutBuffer, ResetDirective};
