@@ -241,8 +241,8 @@ impl Zstd {
 
 /// Find access points without decompressing anything, if all frames state the size of their text.
 ///
-/// Returns the points that a [`Stream`](crate::Stream) notes, and the size of the text. None: a frame does not state the
-/// size, or the headers of frames and blocks do not lead to the end of the data. The content of blocks is not checked.
+/// Returns the points that a [`Stream`](crate::Stream) notes, and the size of the text. None: a frame does not state
+/// its size, or the headers of frames and blocks do not lead to the end of the data. The content of blocks is not checked.
 ///
 /// # Errors
 /// The data cannot be read.
@@ -275,7 +275,7 @@ pub fn stated_points(read: ReadAt, size: u64, spacing: u64) -> std::io::Result<O
             let Some(sum) = text.checked_add(content).filter(|&sum| sum < MOST_TEXT_BYTES) else { return Ok(None) };
             text = sum;
             let end = end_of_blocks(read, packed, size)?;
-            // No reader would decompress such a frame, and so nobody would see text that it has in spite of its header.
+            // A reader does not decompress such a frame, so its text would be lost in silence.
             if content == 0 && end.is_some_and(|end| end > packed + BLOCK_HEADER_BYTES as u64) {
                 return Ok(None);
             }
