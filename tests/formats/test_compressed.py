@@ -199,6 +199,24 @@ def test_a_large_frame_is_read_in_order_and_not_randomized(
         monkeypatch.undo()
 
 
+def test_a_later_reader_of_the_chunk_before_does_not_begin_again(
+    corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, text = corpus
+    path.write_bytes(one_frame(text, random.Random(1)))
+    monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1600)
+    monkeypatch.setattr(compressed, "PIECE", 400)
+    file = open_input(str(path))
+    begun: list[int] = []
+    stream = _core.CompressedStream
+    monkeypatch.setattr(_core, "CompressedStream", lambda *given, **more: begun.append(1) or stream(*given, **more))
+    # Two threads load chunks at the same time, so that a chunk may be read before the chunk that precedes it.
+    for begin in (0, 2000, 1000, 4100, 3050, 5100, 8000, 7000, 6400):
+        assert file.read(begin, 1050) == text[begin : begin + 1050]
+    assert len(begun) == 1
+    file.close()
+
+
 WAYS_OUT: dict[str, tuple[Wording, str, str]] = {
     "program": (PYTHON, "(randomize=False)", "(remote=cntkio.Remote(cache='FOLDER'))"),
     "configuration": (CONFIGURATION, "(randomize = false)", "(remote = [ cache = FOLDER ])"),

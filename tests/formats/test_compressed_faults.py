@@ -130,7 +130,7 @@ def test_a_wrong_check_sum_is_named(kind: str, tmp_path: Path) -> None:
 def test_text_in_a_frame_that_states_none_is_damage(tmp_path: Path) -> None:
     pack = zstandard.ZstdCompressor(write_checksum=False, level=-1)
     first, last = pack.compress(TEXT), bytearray(pack.compress(b"|x 1 2\n"))
-    assert last[4:6] == b"\x20\x07"  # one byte states the size
+    assert last[4:6] == b"\x20\x07"  # the second byte states the size
     last[5] = 0
     (tmp_path / "a.ctf").write_bytes(first + last)
     with pytest.raises(FormatError, match=f"damaged near byte {len(first)} of the compressed file"):

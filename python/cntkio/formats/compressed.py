@@ -71,7 +71,7 @@ _BUFFER = 1 << 20
 _OPENERS: dict[FileCompression, Callable[[Any], Any]] = {"bzip2": bz2.open, "xz": lzma.open}
 
 _PASS = 4 << 20
-_MOST_KEPT = 64 << 20
+_MOST_KEPT = 64 << 20  # bytes of windows that stay in memory after a text is closed
 _WHOLE = 2**63
 _FOOTER, _SEEK_TABLE = struct.Struct("<IBI"), 0x8F92EAB1
 _SKIPPABLE, _SKIPPABLE_FRAME = struct.Struct("<II"), 0x184D2A5E
@@ -256,10 +256,12 @@ class InOrder:
             is_usable = self._process == os.getpid() and self._begin <= begin <= self._position + LARGEST_SEGMENT
             if not is_usable:
                 self._go_to_point_before(begin)
+            # Another reader may request the text before these bytes soon, or parts of them again.
+            first = min(begin, self._position - LARGEST_SEGMENT)
             while count < len(buffer):
                 if begin + count >= self._position:
                     self._process = -1  # until the pieces have caught up with the stream
-                    self._add_piece(max(begin - self._position - LARGEST_SEGMENT, 0))
+                    self._add_piece(max(begin - self._position - LARGEST_SEGMENT, 0), first)
                     self._process = os.getpid()
                     continue
                 number, offset = divmod(begin + count - self._begin, PIECE)
@@ -280,13 +282,13 @@ class InOrder:
             self._begin = self._position = first
             self._process = os.getpid()
 
-    def _add_piece(self, skip: int) -> None:
-        """Decompress the next piece, after `skip` bytes of text that no reader needs."""
+    def _add_piece(self, skip: int, first: int) -> None:
+        """Decompress the next piece, after `skip` bytes of text that no reader needs. Keep the text from `first` on."""
         if skip:
             self._pieces.clear()
             self._position += skip
             self._begin = self._position
-        if len(self._pieces) * PIECE >= LARGEST_SEGMENT:
+        if self._pieces and self._begin + PIECE <= first:
             piece = self._pieces.popleft()
             self._begin += PIECE
         else:
@@ -442,17 +444,19 @@ def pass_over(stored: TextInput, compression: TextCompression) -> Points:
 
 
 # The access points of the file that was passed over last, because a file whose streams are inferred is opened again.
-_recent: list[tuple[dict[str, Any], Points]] = []
+_recent: list[tuple[tuple[str, TextCompression, int], dict[str, Any], Points]] = []
 
 
 def _recent_points(stored: TextInput, compression: TextCompression) -> Points:
     """Return the points of the last pass if it was over this file, unchanged; otherwise pass over the file."""
-    facts = {**stored.facts(), "identity": stored.storage.identity, "format": compression, "spacing": SPACING}
-    for kept, points in _recent:
-        if kept == facts:
+    key = stored.storage.identity, compression, SPACING
+    for kept, facts, points in _recent:
+        if kept == key and facts == stored.facts():
             return points
     points = pass_over(stored, compression)
-    _recent[:] = [(facts, points)] if len(points.windows) <= _MOST_KEPT else []
+    # Facts about a remote text come from the bytes that the pass has read.
+    stored.require_unchanged()
+    _recent[:] = [(key, stored.facts(), points)] if len(points.windows) <= _MOST_KEPT else []
     return points
 
 

@@ -103,7 +103,7 @@ def rolling_order(
 class RollingTimeline(Timeline):
     """Frames in an order in which none moves from its position by more than half a window.
 
-    The arguments are those of `Timeline`, with `rolling_window` in frames; all lengths are 1.
+    It takes the arguments of `Timeline`, and `rolling_window` in frames; all lengths are 1.
     """
 
     def __init__(
