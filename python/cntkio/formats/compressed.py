@@ -253,8 +253,7 @@ class InOrder:
         """
         count = 0
         with self._lock.inner:
-            is_usable = self._process == os.getpid() and self._begin <= begin <= self._position + LARGEST_SEGMENT
-            if not is_usable:
+            if self._process != os.getpid() or not self._begin <= begin <= self._position + LARGEST_SEGMENT:
                 self._go_to_point_before(begin)
             # Another reader may request the text before these bytes soon, or parts of them again.
             first = min(begin, self._position - LARGEST_SEGMENT)
@@ -286,8 +285,7 @@ class InOrder:
         """Decompress the next piece, after `skip` bytes of text that no reader needs. Keep the text from `first` on."""
         if skip:
             self._pieces.clear()
-            self._position += skip
-            self._begin = self._position
+            self._begin = self._position = self._position + skip
         if self._pieces and self._begin + PIECE <= first:
             piece = self._pieces.popleft()
             self._begin += PIECE
