@@ -24,14 +24,21 @@ pub struct ChunksOf {
     pub numbers: Vec<u32>,
 }
 
+/// Chunks whose places are looked up without the hash table: sequences in random order come from few chunks in turn, and
+/// those of a corpus are numbered one after the other.
+const NUM_RECENT: usize = 64;
+
 impl ChunksOf {
     /// Make the lists, given the chunk of each sequence and its number in the chunk.
-    pub fn of(chunks: impl Iterator<Item = u64>, numbers: Vec<u32>) -> ChunksOf {
+    pub fn of(places: impl ExactSizeIterator<Item = (u64, u32)>) -> ChunksOf {
         let mut indices: FxHashMap<u64, u32> = FxHashMap::default();
-        let mut found = ChunksOf { chunk_of: memory::with_room(numbers.len()), numbers, ..ChunksOf::default() };
-        let mut last = None;
-        for (at, chunk) in chunks.enumerate() {
-            let index = match last {
+        let mut recent: [Option<(u64, u32)>; NUM_RECENT] = [None; NUM_RECENT];
+        let count = places.len();
+        let mut found =
+            ChunksOf { chunk_of: memory::with_room(count), numbers: memory::with_room(count), ..ChunksOf::default() };
+        for (at, (chunk, number)) in places.enumerate() {
+            let last = &mut recent[chunk as usize % NUM_RECENT];
+            let index = match *last {
                 Some((other, index)) if other == chunk => index,
                 _ => *indices.entry(chunk).or_insert_with(|| {
                     found.chunks.push(chunk);
@@ -39,8 +46,9 @@ impl ChunksOf {
                     found.chunks.len() as u32 - 1
                 }),
             };
-            last = Some((chunk, index));
-            memory::push(&mut found.chunk_of, index);
+            *last = Some((chunk, index));
+            found.chunk_of.push(index);
+            found.numbers.push(number);
         }
         found
     }
@@ -70,7 +78,7 @@ pub fn chunks_of_reads(chunk_of: &[u32], bounds: &[usize]) -> Option<Vec<Vec<u32
 ///
 /// `chunk_starts` ascends from 0. `None` if a sequence does not exist.
 pub fn chunks_of(sequences: &[i64], partners: Option<&[u32]>, chunk_starts: &[i64]) -> Option<ChunksOf> {
-    let (mut chunks, mut numbers) = (memory::with_room(sequences.len()), memory::with_room(sequences.len()));
+    let mut places = memory::with_room(sequences.len());
     let (mut chunk, mut range) = (0, 0..0);
     for &sequence in sequences {
         let number = match partners {
@@ -84,10 +92,9 @@ pub fn chunks_of(sequences: &[i64], partners: Option<&[u32]>, chunk_starts: &[i6
                 return None;
             }
         }
-        chunks.push(chunk as u64);
-        numbers.push((number - range.start) as u32);
+        places.push((chunk as u64, (number - range.start) as u32));
     }
-    Some(ChunksOf::of(chunks.into_iter(), numbers))
+    Some(ChunksOf::of(places.into_iter()))
 }
 
 /// Finds frames: their utterance, and the chunk of the utterance in each of several corpora.
@@ -142,11 +149,11 @@ impl FrameFinder {
             numbers.push((frame - self.starts[utterance]) as u32);
         }
         let of_corpus = |homes: &Vec<(u32, u32)>| {
-            let homes_of = || utterances.iter().map(|&utterance| homes[utterance as usize]);
-            ChunksOf::of(
-                homes_of().map(|(chunk, _)| chunk.into()),
-                memory::collected(homes_of().map(|(_, number)| number)),
-            )
+            let home = |&utterance: &i64| {
+                let (chunk, number) = homes[utterance as usize];
+                (chunk.into(), number)
+            };
+            ChunksOf::of(utterances.iter().map(home))
         };
         let chunks = self.homes.iter().map(of_corpus).collect();
         Some(FramesFound { utterances, frames: numbers, chunks })

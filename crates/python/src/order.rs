@@ -179,11 +179,11 @@ struct State {
 impl State {
     /// The chunks of the delivered sequences.
     fn chunks(&self, table: Table) -> ChunksOf {
-        let number = |delivered: &Delivered| {
-            (i64::from(delivered.sequence) - table.chunk_starts[delivered.chunk as usize]) as u32
+        let place = |delivered: &Delivered| {
+            let number = i64::from(delivered.sequence) - table.chunk_starts[delivered.chunk as usize];
+            (delivered.chunk.into(), number as u32)
         };
-        let chunks = self.delivered.iter().map(|delivered| delivered.chunk.into());
-        ChunksOf::of(chunks, memory::collected(self.delivered.iter().map(number)))
+        ChunksOf::of(self.delivered.iter().map(place))
     }
 }
 

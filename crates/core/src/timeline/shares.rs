@@ -155,7 +155,7 @@ impl Shares {
 
     /// The positions of sequences in their parts, which are complete; `None` if a sequence is not in its part.
     pub fn refs(&mut self, parts: &[i64], indices: &[u32]) -> Option<ChunksOf> {
-        let mut found = ChunksOf::of(parts.iter().map(|&part| part as u64), memory::collected(indices.iter().copied()));
+        let mut found = ChunksOf::of(parts.iter().zip(indices).map(|(&part, &index)| (part as u64, index)));
         for part in &found.chunks {
             self.parts.get_mut(part)?.complete();
         }
