@@ -32,6 +32,12 @@ impl ShortText {
         Some(ShortText { word: u128::from_le_bytes(word), mask, size: text.len() })
     }
 
+    /// The first `size` bytes, at most 16.
+    pub fn of(bytes: &[u8; 16], size: usize) -> ShortText {
+        let mask = if size == 0 { 0 } else { u128::MAX >> (128 - 8 * size) };
+        ShortText { word: u128::from_le_bytes(*bytes) & mask, mask, size }
+    }
+
     /// Number of bytes.
     #[inline]
     pub fn size(&self) -> usize {

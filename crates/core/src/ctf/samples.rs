@@ -11,7 +11,7 @@
 use super::Kind;
 use crate::memory::{push, reserve};
 use crate::number::{self, Element};
-use cntkio_simd::{Kernel, digits};
+use cntkio_simd::Kernel;
 
 /// Why a sample was dropped.
 pub(super) struct Fault {
@@ -163,30 +163,4 @@ fn sparse_entry<T: Element>(bytes: &[u8], start: usize, dim: u64) -> Result<(i32
         Ok((value, end)) => Ok((index as i32, value, end)),
         Err(bad) => Err(Fault { kind: Kind::BadNumber, at: bad, resume: bad, found: index }),
     }
-}
-
-/// The only entry of a sample.
-pub(super) struct OneHotEntry {
-    pub(super) index: u32,
-    pub(super) value: u8,
-    /// Offset after the sample, and the byte there: a pipe, a line feed or a carriage return.
-    pub(super) end: usize,
-    pub(super) next_byte: u8,
-}
-
-/// Read an index of at most five digits with a value of one digit, if the sample ends after it or after one more space.
-#[inline]
-pub(super) fn one_hot_entry(text: &[u8], at: usize) -> Option<OneHotEntry> {
-    let word = digits::word_at(text, at)?;
-    let num_digits = digits::count(word);
-    if num_digits == 0 || num_digits > 5 {
-        return None;
-    }
-    let [colon, value, next_byte, ..] = (word >> (8 * num_digits)).to_le_bytes();
-    let value = value.wrapping_sub(b'0');
-    let end = at + num_digits as usize + 2 + usize::from(next_byte == b' ');
-    let next_byte = *text.get(end)?;
-    let index = digits::value(word, num_digits);
-    let is_sound = colon == b':' && value <= 9 && matches!(next_byte, b'|' | b'\n' | b'\r');
-    is_sound.then_some(OneHotEntry { index, value, end, next_byte })
 }
