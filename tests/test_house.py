@@ -242,6 +242,12 @@ def test_an_option_of_order_is_in_the_files_that_the_page_lists() -> None:
     assert actual == listed
 
 
+def test_the_caller_is_the_only_ambient_value() -> None:
+    ways = ("ContextVar(", "threading.local(")
+    actual = [module for module, path in house.modules().items() if any(way in path.read_text() for way in ways)]
+    assert actual == ["arguments"]
+
+
 def test_no_module_has_a_vague_name() -> None:
     assert not {module for module in house.modules() if VAGUE_NAMES & set(module.split("."))}
 

@@ -1,9 +1,9 @@
-"""Arguments: checks of types, the known name nearest to an unknown one, and options as the caller writes them.
+"""Arguments: checks of types, the known name nearest to an unknown one, the words of the caller, and the caller.
 
 An argument of the wrong type is refused, never converted. A message gives advice in the words of the caller:
 ``shape=3`` in a program, ``dim = 3`` in a configuration, ``--stream x:3`` on the command line. Code that opens a source
-for a configuration or for the command sets the words with `advising`. The opened objects keep them (`wording`), for
-messages that come later or from other threads.
+for a configuration or for the command sets the words with `calling`. The opened objects keep them, for messages that
+come later or from other threads.
 """
 
 from __future__ import annotations
@@ -330,28 +330,64 @@ COMMAND = Wording(
     mark="--",
     entry="--{option} {name}:DIM",
 )
-_wording = ContextVar("wording", default=PYTHON)
+
+
+Show: typing.TypeAlias = Callable[[int, int], None]
+"""Called with the number of bytes done and the total; the total is 0 if it is not known."""
+Watcher: typing.TypeAlias = Callable[[str], contextlib.AbstractContextManager[Show]]
+"""Called with the name of a pass when it begins; the result is a context manager around the pass."""
+Add: typing.TypeAlias = Callable[[int], None]
+"""Called with the number of bytes done since the last call."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Caller:
+    """What a caller wants of everything that is opened for it: the only ambient value of the package.
+
+    Attributes:
+        words: The words in which messages give advice.
+        watcher: Shows passes over whole files; None: nobody is interested.
+        add: Adds bytes to the pass that is under way; None: there is no pass, or no watcher.
+        remote: The `cntkio.Remote` of files that have none; None: its defaults.
+    """
+
+    words: Wording = PYTHON
+    watcher: Watcher | None = None
+    add: Add | None = None
+    remote: Any = None
+
+
+_NOBODY = Caller()
+_caller = ContextVar("caller", default=_NOBODY)
+
+
+def caller() -> Caller:
+    """Return who calls: in this thread or, in a copy of a context, in the thread that the copy is from."""
+    return _caller.get()
 
 
 @contextlib.contextmanager
-def advising(words: Wording) -> Iterator[None]:
-    """Let sources that are opened in the block give advice in these words.
+def calling(
+    *,
+    words: Wording | None = None,
+    watcher: Watcher | None = None,
+    add: Add | None = None,
+    remote: Any = None,
+) -> Iterator[None]:
+    """Change the caller for the block; None: as outside the block.
 
     Example:
-        >>> with advising(CONFIGURATION):
-        ...     wording().option("shape")
+        >>> with calling(words=CONFIGURATION):
+        ...     caller().words.option("shape")
         'dim'
     """
-    token = _wording.set(words)
+    outer = _caller.get()
+    changed = Caller(words or outer.words, watcher or outer.watcher, add or outer.add, remote or outer.remote)
+    token = _caller.set(changed)
     try:
         yield
     finally:
-        _wording.reset(token)
-
-
-def wording() -> Wording:
-    """Return the words of the caller who is opening a source."""
-    return _wording.get()
+        _caller.reset(token)
 
 
 def near_name(name: object, known: Iterable[str]) -> str | None:

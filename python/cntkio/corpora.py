@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cntkio._threads import Workers
-from cntkio.arguments import wording
+from cntkio.arguments import caller
 from cntkio.config.reader_config import Call
 from cntkio.config.reading import readers_asked_for
 from cntkio.errors import ConfigError, CorpusError, FormatError
@@ -207,7 +207,7 @@ def require_takers(options: ReadingOptions, files: Sequence[Input]) -> None:
             takers = [kind.form for kind in KINDS.values() if kind.deserializer and name in kind.options]
             formats = ", ".join(form for form in takers if form not in ("binary mlf", "arrow stream"))
             raise ConfigError(
-                f"{wording().flag(name)} applies only to {formats} files; {files[0].name} is {files[0].kind.noun}",
+                f"{caller().words.flag(name)} applies only to {formats} files; {files[0].name} is {files[0].kind.noun}",
                 key=name,
             )
 

@@ -18,10 +18,11 @@ from typing import Any
 import cntkio
 import numpy as np
 import pytest
+from cntkio.arguments import calling
 from cntkio.cli import main, show
 from cntkio.cli.arguments import parser
 from cntkio.formats import htk, index_cache, mlf
-from cntkio.formats.report import announced, watched
+from cntkio.formats.report import announced
 from support import ROOT, commands
 from support.rounds import step
 
@@ -464,7 +465,7 @@ def test_a_bar_shows_bytes_rate_and_remaining_time(
     monkeypatch.setattr("time.monotonic", lambda: now)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
-    with watched(show.watcher_of(Namespace(quiet=False))), announced("indexing", 40 * 10**9) as add:
+    with calling(watcher=show.watcher_of(Namespace(quiet=False))), announced("indexing", 40 * 10**9) as add:
         assert add is not None
         for _ in range(4):
             now += 5

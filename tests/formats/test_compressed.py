@@ -26,7 +26,7 @@ from cntkio import (
     StreamDefs,
     _core,
 )
-from cntkio.arguments import COMMAND, CONFIGURATION, PYTHON, Wording, advising
+from cntkio.arguments import COMMAND, CONFIGURATION, PYTHON, Wording, calling
 from cntkio.cli.command import main
 from cntkio.formats import block_cache, compressed, htk
 from cntkio.formats.open_input import open_input, text_sizes
@@ -232,7 +232,7 @@ def test_ways_out_for_large_frames_are_in_the_words_of_callers(
     path.write_bytes(one_frame(text, random.Random(1)))
     monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1500)
     words, *ways = WAYS_OUT[caller]
-    with advising(words), pytest.raises(CorpusError) as error:
+    with calling(words=words), pytest.raises(CorpusError) as error:
         MinibatchSource(CTFDeserializer(path, STREAMS))
     for way in (*ways, f"{len(text):,} bytes", f"(cntkio convert --compress zstd {path} NEW.ctf.zst)"):
         assert way in str(error.value)

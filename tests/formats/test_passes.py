@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import CTFDeserializer, StreamDef, StreamDefs, infer_streams, read_vocabularies
+from cntkio.arguments import Show, calling
 from cntkio.formats.contract import Opening
 from cntkio.formats.ctf import infer
-from cntkio.formats.report import Show, announced, announced_together, passed, watched
+from cntkio.formats.report import announced, announced_together, passed
 
 TEXT = "".join(f"{line // 3} |x {line % 10}:1 |# word{line % 10}\n" for line in range(600))
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=10, is_sparse=True))
@@ -53,7 +54,7 @@ def opened(path: Any, **options: Any) -> dict[str, Any]:
 def test_a_pass_reports_ascending_numbers_up_to_all_bytes(name: str, look: Callable[[], Any]) -> None:
     Path("a.ctf").write_text(TEXT)
     expected, seen = look(), Seen()
-    with watched(seen):
+    with calling(watcher=seen):
         assert look() == expected
     done = [number for number, _ in seen.told.pop(name)]
     assert done == sorted(set(done)) and len(done) > 10
@@ -63,7 +64,10 @@ def test_a_pass_reports_ascending_numbers_up_to_all_bytes(name: str, look: Calla
 def test_words_as_ids_are_indexed_in_one_reported_pass() -> None:
     Path("a.ctf").write_text(TEXT)
     seen = Seen()
-    with watched(seen), contextlib.closing(CTFDeserializer("a.ctf", STREAMS).open(Opening(text_keys=True))) as corpus:
+    with (
+        calling(watcher=seen),
+        contextlib.closing(CTFDeserializer("a.ctf", STREAMS).open(Opening(text_keys=True))) as corpus,
+    ):
         assert corpus.table.num_sequences == 200
     assert list(seen.told) == ["indexing"]
     assert seen.told["indexing"][-1] == (len(TEXT), len(TEXT))
@@ -75,7 +79,7 @@ def test_several_files_are_one_pass_even_with_index_caches(monkeypatch: pytest.M
         Path(f"{name}.ctf").write_text(TEXT)
     for _ in range(2):
         seen = Seen()
-        with watched(seen):
+        with calling(watcher=seen):
             opened("*.ctf", cache_index=True, keys="per_file")
             infer_streams("*.ctf")
         assert seen.told.keys() == {"indexing", "finding streams"}
@@ -87,7 +91,7 @@ def test_a_compressed_text_is_decompressed_and_then_indexed() -> None:
     packed = gzip.compress(TEXT.encode())
     Path("a.ctf.gz").write_bytes(packed)
     seen = Seen()
-    with watched(seen):
+    with calling(watcher=seen):
         opened("a.ctf.gz")
     assert seen.told["decompressing"][-1] == (len(packed), len(packed))
     assert seen.told["indexing"][-1] == (len(TEXT), len(TEXT))
@@ -95,7 +99,12 @@ def test_a_compressed_text_is_decompressed_and_then_indexed() -> None:
 
 def test_nothing_is_reported_outside_the_block() -> None:
     seen = Seen()
-    with watched(seen), watched(None), announced("a", 5) as add, announced_together("b", [0, 2]) as same:
+    with (
+        calling(watcher=seen),
+        calling(watcher=None),
+        announced("a", 5) as add,
+        announced_together("b", [0, 2]) as same,
+    ):
         assert add is same is not None
         add(2)
         passed(3)
@@ -112,5 +121,5 @@ def test_the_index_is_the_same_in_windows_of_any_size(monkeypatch: pytest.Monkey
     expected = opened("a.ctf")
     for size in (1, 2, 13, 100, 5000):
         monkeypatch.setattr("cntkio.formats.ctf.index.WATCHED", size)
-        with watched(Seen()):
+        with calling(watcher=Seen()):
             assert opened("a.ctf") == expected

@@ -15,7 +15,7 @@ from pyarrow import ipc, parquet
 
 from cntkio import _core
 from cntkio._threads import num_threads
-from cntkio.arguments import suggests_keywords, there_are, wording
+from cntkio.arguments import caller, suggests_keywords, there_are
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.names import located_file
@@ -304,7 +304,7 @@ class _Columns:
         names = [info.name for info in streams]
         if key in names:
             raise ConfigError(
-                f"the column of keys and a stream are both named {key!r}; give {wording().setting('key', 'NAME')}",
+                f"the column of keys and a stream are both named {key!r}; give {caller().words.setting('key', 'NAME')}",
                 key="key",
             )
         self._has_keys = key is not None
@@ -331,7 +331,7 @@ class _Columns:
         if len(wrong):
             raise CorpusError(
                 f"sequence {keys[wrong[0]]}, stream {info.name!r}: {counts[wrong[0]]} samples, but a flat column has "
-                f"one for each sequence; leave the stream out of {wording().flag('flat')}"
+                f"one for each sequence; leave the stream out of {caller().words.flag('flat')}"
             )
         return samples
 
@@ -343,7 +343,7 @@ def _chosen(option: str, names: Collection[str] | Literal[False], known: Sequenc
     chosen = frozenset(names or ())
     for name in chosen:
         if name not in known:
-            raise ConfigError(f"{wording().flag(option)}: no stream {name!r}{there_are(name, known)}", key=option)
+            raise ConfigError(f"{caller().words.flag(option)}: no stream {name!r}{there_are(name, known)}", key=option)
     return chosen
 
 
@@ -357,7 +357,7 @@ def _classes(data: MinibatchData, keys: npt.NDArray[Any]) -> pa.Array:
     """Return the class of each sample of a one-hot stream."""
     classes, wrong = classes_of(data)
     if wrong is not None:
-        raise CorpusError(f"{no_class(data, wrong, keys)}; leave the stream out of {wording().flag('ids')}")
+        raise CorpusError(f"{no_class(data, wrong, keys)}; leave the stream out of {caller().words.flag('ids')}")
     return pa.array(classes)
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from cntkio import _core
-from cntkio.arguments import there_are, wording
+from cntkio.arguments import caller, there_are
 from cntkio.arrow.batches import KEY, Facts, facts_of, unlisted
 from cntkio.arrow.files import ROWS_AT_ONCE, TableFile
 from cntkio.displays import Description, Displayed, counted
@@ -236,7 +236,7 @@ class StreamColumn:
         if (depth < 2 and (sizes != dim).any()) or len(values) != int(offsets[-1]) * dim:
             raise CorpusError(
                 f"{where}: not all samples have {dim} values; for another number give "
-                f"{wording().number_of('shapes', self.info.name)}"
+                f"{caller().words.number_of('shapes', self.info.name)}"
             )
         return Column(offsets, values, dim, None)
 
@@ -296,10 +296,8 @@ def stream_column(field: pa.Field, index: int, shape: Shape | None, classes: Any
         number, storage_format, is_flat = _number_of_entries(field, innermost), "sparse", depth == 0
         found = known.shape if shape is None else shape
         if found is None:
-            raise ConfigError(
-                f"column {field.name!r}: the dimension is unknown; add {wording().number_of('shapes', field.name)}",
-                key="shapes",
-            )
+            add = caller().words.number_of("shapes", field.name)
+            raise ConfigError(f"column {field.name!r}: the dimension is unknown; add {add}", key="shapes")
     elif not (pa.types.is_integer(innermost) or pa.types.is_floating(innermost) or pa.types.is_boolean(innermost)):
         raise ConfigError(f"column {field.name!r} is {field.type}; expected numbers, or lists of them", key=field.name)
     elif classes is not None or (known.role == "ids" and known.shape is not None and shape is None):
@@ -320,7 +318,7 @@ def _column_of_ids(
     if not pa.types.is_integer(number) or depth > 1 or _names_in(classes) is not None:
         raise ConfigError(
             f"column {field.name!r} is {field.type}; expected whole numbers, or lists of them, in "
-            f"{wording().flag('one_hot')}",
+            f"{caller().words.flag('one_hot')}",
             key="one_hot",
         )
     info = StreamInformation(field.name, index, "sparse", dtype, classes)
@@ -367,7 +365,7 @@ def _shape_of_lists(field: pa.Field, kinds: list[pa.DataType], is_flat: bool) ->
     if len(sizes) < len(kinds) - (1 if is_flat else 2):
         raise ConfigError(
             f"column {field.name!r} is {field.type}, which does not give the number of values of a sample; add "
-            f"{wording().number_of('shapes', field.name)}",
+            f"{caller().words.number_of('shapes', field.name)}",
             key="shapes",
         )
     return sizes or (1,)
@@ -691,7 +689,7 @@ def has_text_keys(field: pa.Field) -> bool:
         return False
     raise ConfigError(
         f"column {field.name!r}, the keys, is {field.type}; expected whole numbers from 0, or texts: convert the "
-        f"column, or give {wording().setting('key', 'COLUMN')}",
+        f"column, or give {caller().words.setting('key', 'COLUMN')}",
         key="key",
     )
 
@@ -705,9 +703,11 @@ def _columns_of(
     for option, given in options.items():
         for name, shape in given.items():
             if name not in names:
-                raise ConfigError(f"{wording().flag(option)}: no column {name!r}{there_are(name, names)}", key=option)
+                raise ConfigError(
+                    f"{caller().words.flag(option)}: no column {name!r}{there_are(name, names)}", key=option
+                )
             if _names_in(shape) is None and num_values(shape) < 1:
-                what = f"{wording().flag(option)}: column {name!r} has {shape!r}"
+                what = f"{caller().words.flag(option)}: column {name!r} has {shape!r}"
                 raise ConfigError(f"{what}; expected at least 1", key=option)
     if not fields:
         raise ConfigError("no column except for the keys; expected a column for each stream", key="data")

@@ -7,16 +7,15 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 from cntkio._start import begin_main
-from cntkio.arguments import COMMAND, advising
+from cntkio.arguments import COMMAND, calling
 from cntkio.cli.arguments import in_new_spelling, parser
 from cntkio.cli.show import BAD_CALL, BAD_DATA, FINE, complain, prints_any_text, watcher_of
 from cntkio.errors import CntkIoError, ConfigError
-from cntkio.formats.remote import Remote, remote_by_default
-from cntkio.formats.report import watched
+from cntkio.formats.remote import Remote
 
 _INTERRUPTED = 130  # the status that a shell reports for Ctrl-C
 
@@ -50,9 +49,9 @@ def _run(words: list[str]) -> int:
     prints_any_text()
     if hint and not options.quiet:
         complain(hint)
-    with _log_on_standard_error(options.quiet), advising(COMMAND), watched(watcher_of(options)):
+    with _log_on_standard_error(options.quiet), calling(words=COMMAND, watcher=watcher_of(options)):
         try:
-            with _reading_stores(options):
+            with calling(remote=_remote(options)):
                 status: int = options.verb(options)
             sys.stdout.flush()
         except (ConfigError, ModuleNotFoundError) as error:  # an optional package may be missing
@@ -74,11 +73,11 @@ def _run(words: list[str]) -> int:
     return status
 
 
-def _reading_stores(options: Namespace) -> AbstractContextManager[None]:
-    """Return the context in which remote stores are read as the options say."""
+def _remote(options: Namespace) -> Remote | None:
+    """Return how remote stores are read; None: the options do not say it."""
     named: dict[str, Any] = dict(getattr(options, "remote", None) or ())
     named |= {name: value for name in ("cache", "cache_limit") if (value := getattr(options, name, None)) is not None}
-    return remote_by_default(Remote(**named)) if named else nullcontext()
+    return Remote(**named) if named else None
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cntkio import corpora
+from cntkio.arguments import Watcher
 from cntkio.corpora import Described, Input, inputs, require_takers
 from cntkio.displays import columns_of, counted
 from cntkio.errors import ConfigError, FormatError, printable, without_secrets
@@ -32,7 +33,6 @@ from cntkio.formats.ctf import guessed_streams
 from cntkio.formats.names import is_remote
 from cntkio.formats.open_input import is_compressed
 from cntkio.formats.output_file import written_whole
-from cntkio.formats.report import Watcher
 from cntkio.formats.table import SequenceTable
 from cntkio.minibatch import Minibatch
 from cntkio.pieces import Progress

@@ -95,7 +95,7 @@ def warn_of_unused(top: Section, arguments: Sequence[str]) -> None:
     text = Text([(f"{text}\n", Position(None, index, 1)) for index, text in numbered])
     overrides = Section("", Value(text, 0, len(text.string)))
     others = [entry.key for entry in top.entries if entry.position.path is not None]
-    for path, position in _unused(overrides, top.used):
+    for path, position in _unused(overrides, top.shared.used):
         key = path.partition("/")[0]
         hint = "" if folded_key(key) in map(folded_key, others) else did_you_mean(key, others)
         logger.warning("%s: no reader that was read uses %r, so it has no effect%s", position, path, hint)

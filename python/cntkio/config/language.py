@@ -25,7 +25,6 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
 
 from cntkio.arguments import did_you_mean
@@ -394,40 +393,46 @@ class _MissingVariablesError(ConfigError):
         super().__init__(f"{position}: {what}", key=key, path=position.path, line=line)
 
 
-_trace_level = ContextVar("trace_level", default=1)
-_collected: ContextVar[dict[str, tuple[Position, str, str]] | None] = ContextVar("collected", default=None)
+class Shared:
+    """What all sections of a configuration share while it is read.
 
-
-@contextlib.contextmanager
-def traced(level: int) -> Iterator[None]:
-    """Let warnings about sections be logged in the block, unless the level is 0."""
-    token = _trace_level.set(level)
-    try:
-        yield
-    finally:
-        _trace_level.reset(token)
-
-
-@contextlib.contextmanager
-def missing_together() -> Iterator[None]:
-    """Let typed values that need missing variables count as defaults in the block; raise one error about all of them.
-
-    Raises:
-        ConfigError: Variables have no value.
+    Attributes:
+        used: Positions of the entries of arguments that were looked up.
+        places: The position of the entry that names each file, by path.
+        trace_level: Warnings about sections are logged, unless this is 0.
+        missing: Variables without a value, to be reported together: where each is, its key and its section. None: the
+            first one is an error.
     """
-    found: dict[str, tuple[Position, str, str]] = {}
-    token = _collected.set(found)
-    try:
-        yield
-    except _MissingVariablesError as error:
-        found.update(error.found)
-    except ConfigError:
-        if not found:
-            raise
-    finally:
-        _collected.reset(token)
-    if found:
-        raise _MissingVariablesError(found)
+
+    def __init__(self) -> None:
+        self.used: set[Position] = set()
+        self.places: dict[str, Position] = {}
+        self.trace_level = 1
+        self.missing: dict[str, tuple[Position, str, str]] | None = None
+
+    @contextlib.contextmanager
+    def reading(self, trace_level: int) -> Iterator[None]:
+        """Let typed values that need missing variables count as defaults in the block; one error names all of them.
+
+        Args:
+            trace_level: Warnings about sections are logged in the block, unless this is 0.
+
+        Raises:
+            ConfigError: Variables have no value.
+        """
+        found: dict[str, tuple[Position, str, str]] = {}
+        self.trace_level, self.missing = trace_level, found
+        try:
+            yield
+        except _MissingVariablesError as error:
+            found.update(error.found)
+        except ConfigError:
+            if not found:
+                raise
+        finally:
+            self.trace_level, self.missing = 1, None
+        if found:
+            raise _MissingVariablesError(found)
 
 
 # --------------------------------------------------------------------------------------------------------- entries
@@ -480,8 +485,7 @@ class Section:
         parent: The section in which to look for missing keys.
         position: Position of its first character.
         directory: The directory that an argument ``currentDirectory=`` named; empty without this argument.
-        used: Positions of the entries of arguments that were looked up, in the whole configuration.
-        places: The position of the entry that names each file, by path, in the whole configuration.
+        shared: What the sections of the configuration have in common.
 
     Raises:
         ConfigError: An entry has no value, or brackets do not match.
@@ -499,8 +503,7 @@ class Section:
         self.parent = parent
         self.position = value.position
         self.directory: str = "" if parent is None else parent.directory
-        self.used: set[Position] = set() if parent is None else parent.used
-        self.places: dict[str, Position] = {} if parent is None else parent.places
+        self.shared: Shared = Shared() if parent is None else parent.shared
         self._depth = depth
         if depth > DEEPEST:
             raise self.position.error(f"sections are nested more than {DEEPEST} deep", name)
@@ -588,7 +591,7 @@ class Section:
 
     def _use(self, entry: Entry) -> None:
         if entry.position.path is None:
-            self.used.add(entry.position)
+            self.shared.used.add(entry.position)
 
     def use_all(self) -> None:
         """Mark all its own entries as looked up: the reader of the section warns of the entries without effect."""
@@ -637,7 +640,7 @@ class Section:
 
     def warn(self, key: str, message: str, *, own: bool = False) -> None:
         """Log a warning about a key, at its entry or at the section that lacks it, unless the trace level is 0."""
-        warn(_trace_level.get(), "%s: %s (section %s)", self._position_of(key, own), message, self.path)
+        warn(self.shared.trace_level, "%s: %s (section %s)", self._position_of(key, own), message, self.path)
 
     # ---------------------------------------------------------------------------------------------- variables
 
@@ -715,7 +718,7 @@ class Section:
             if value is not None and value.is_section:
                 _require_variables(value, key, self.path)
         except _MissingVariablesError as error:
-            found = _collected.get()
+            found = self.shared.missing
             if found is None:
                 raise
             found |= {name: where for name, where in error.found.items() if name not in found}
@@ -796,9 +799,9 @@ class Section:
         given = os.path.join(self.directory, path) if self.directory else path  # noqa: PTH118 - any bytes
         slashed = os.path.join(self.directory, path.replace("\\", "/"))  # noqa: PTH118
         if "\\" in path and not os.path.exists(given) and os.path.exists(slashed):  # noqa: PTH110
-            warn(_trace_level.get(), "%s: no such file; %s is read%s", given, slashed, self._in_section())
+            warn(self.shared.trace_level, "%s: no such file; %s is read%s", given, slashed, self._in_section())
             given = slashed
-        self.places[given] = self._position_of(key, own)
+        self.shared.places[given] = self._position_of(key, own)
         return given
 
     def texts(self, key: str, default: tuple[str, ...] | None = None, *, own: bool = False) -> tuple[str, ...]:
@@ -849,7 +852,7 @@ class Section:
                     key,
                 )
             section = Section(f"{key}[{index}]", element.as_own_text(), None, self._depth + 1)
-            section.directory, section.used, section.places = self.directory, self.used, self.places
+            section.directory, section.shared = self.directory, self.shared
             array.append(section)
         return array
 

@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from cntkio.arguments import CONFIGURATION, advising
+from cntkio.arguments import CONFIGURATION, calling
 from cntkio.config import keys
 from cntkio.config.keys import Kind, Precision
 from cntkio.htkmlf_reader import DEFAULT_MAX_UTTERANCE_LENGTH, HTKMLFReader, ReadMethod
@@ -282,7 +282,7 @@ class ReaderConfig:
         """
         options = self.source_options(minibatch_size=minibatch_size)
         opened = HTKMLFReader if self.kind == "HTKMLFReader" else MinibatchSource
-        with advising(CONFIGURATION), self.located():
+        with calling(words=CONFIGURATION), self.located():
             return opened(self.deserializers, **options)
 
     @contextlib.contextmanager

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from cntkio.arguments import CONFIGURATION, advising, did_you_mean, path_text
+from cntkio.arguments import CONFIGURATION, calling, did_you_mean, path_text
 from cntkio.config import keys
 from cntkio.config.deserializers import (
     Asked,
@@ -34,7 +34,7 @@ from cntkio.config.deserializers import (
 )
 from cntkio.config.files import configuration, warn_of_unused
 from cntkio.config.keys import Kind
-from cntkio.config.language import Section, folded_key, missing_together, traced
+from cntkio.config.language import Section, folded_key
 from cntkio.config.reader_config import Call, MinibatchMode, Packing, ReaderConfig
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
@@ -300,11 +300,11 @@ def _read(section: Section, action: str) -> ReaderConfig:
     level = 1
     with contextlib.suppress(ConfigError):  # the error is raised where the value is needed
         level = keys.TRACE_LEVEL.of(section)
-    with traced(level), missing_together():
-        return _read_traced(section, action)
+    with section.shared.reading(level):
+        return _read_section(section, action)
 
 
-def _read_traced(section: Section, action: str) -> ReaderConfig:
+def _read_section(section: Section, action: str) -> ReaderConfig:
     kind = _kind_of(section)
     asked = Asked(section, kind, action, section.word("precision", "float", keys.PRECISIONS))
     warn_of_no_effect(section, keys.READER_WITHOUT_EFFECT[kind])
@@ -317,7 +317,7 @@ def _read_traced(section: Section, action: str) -> ReaderConfig:
         level = keys.TRACE_LEVEL.of(section)
     else:  # each deserializer may have a trace level of its own, but a source has a single one
         level = max(call.trace_level for call in config.calls)
-    places = {path: str(position) for path, position in section.places.items()}
+    places = {path: str(position) for path, position in section.shared.places.items()}
     config = dataclasses.replace(config, trace_level=max(level, 0), places=places)
     config = _with_sizes(config, section.parent, action)
     for call in config.calls:
@@ -327,7 +327,7 @@ def _read_traced(section: Section, action: str) -> ReaderConfig:
 
 def _check(call: Call, section: Section) -> None:
     """Let the deserializer check its options, and raise its error at the key of the option."""
-    with contextlib.suppress(OSError), advising(CONFIGURATION):  # `ReaderConfig.open` reports files
+    with contextlib.suppress(OSError), calling(words=CONFIGURATION):  # `ReaderConfig.open` reports files
         try:
             call()
         except ConfigError as error:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import corpora
-from cntkio.arguments import check_word, path_texts, suggests_keywords, wording
+from cntkio.arguments import caller, calling, check_word, path_texts, suggests_keywords
 from cntkio.convert.writers import write_cbf, write_ctf
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFDeserializer, LayoutName
@@ -26,7 +26,7 @@ from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import KINDS, FileFormat, detect, function_named
 from cntkio.formats.names import FileNames
 from cntkio.formats.output_file import AnyPath
-from cntkio.formats.remote import Remote, remote_by_default
+from cntkio.formats.remote import Remote
 from cntkio.formats.text_input import all_bytes
 from cntkio.pieces.array_streams import pieces_of
 from cntkio.pieces.contract import Classes, Files, Piece, Pieces, Progress, files_of
@@ -275,7 +275,7 @@ def convert_file(
         >>> (folder / "again.txt").read_text().splitlines()[0]
         '0\\t|lengths 5.1 3.5 1.4 0.2 |species 1 0 0'
     """
-    with contextlib.nullcontext() if remote is None else remote_by_default(remote):
+    with calling(remote=remote):
         corpus = corpus_of(source, StreamDefs(streams or {}), **reading)
         write_file(
             target, corpus, to=to, flat=flat, ids=ids, renumber=renumber, keys_file=keys_file, compress=compress,
@@ -339,7 +339,7 @@ def write_file(
     for name, value in {**special, "compress": is_packed}.items():
         if value and name not in kind.written_options:
             forms = ", ".join(kind.form for kind in KINDS.values() if kind.writer and name in kind.written_options)
-            raise ConfigError(f"{wording().flag(name)} is only for writing {forms}", key=name)
+            raise ConfigError(f"{caller().words.flag(name)} is only for writing {forms}", key=name)
     given = {**special, "key": key, "chunk_size_in_bytes": chunk_size_in_bytes, "order": order}
     options = {name: given[name] for name in kind.written_options if given[name] is not None}
     function_named(kind.writer)(target, data, progress=progress, remote=remote, **options, **files)

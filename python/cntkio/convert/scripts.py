@@ -14,7 +14,7 @@ from typing import BinaryIO, Literal
 
 from cntkio import _core
 from cntkio._core import Dictionary
-from cntkio.arguments import check_word, wording
+from cntkio.arguments import caller, check_word
 from cntkio.convert.writers import text_name
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.compressed import packing_of
@@ -300,10 +300,10 @@ def uci_to_ctf(
                     if label_type == "Category" and fault[2] and fault[2][0] == labels_start:
                         unknown = "is not a category"
                     if not (num_lines or fault[0] or skip_header):
-                        unknown += f"; if the first line is a header, set {wording().setting('skip_header', True)}"
+                        unknown += f"; if the first line is a header, set {caller().words.setting('skip_header', True)}"
                     needed = f"at least {num_columns}"
                     if separator is None and fault[1] is not None and b"," in rows.split(b"\n", fault[0] + 1)[fault[0]]:
-                        needed += f"; if commas separate the columns, set {wording().setting('delimiter', ',')}"
+                        needed += f"; if commas separate the columns, set {caller().words.setting('delimiter', ',')}"
                     raise _line_error(path, num_lines + skip_header, fault, needed, unknown)
                 out.write(text.data)
                 num_lines += lines

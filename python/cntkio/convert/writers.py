@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads
-from cntkio.arguments import suggests_keywords, whole_number, wording
+from cntkio.arguments import caller, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFWriter, LayoutName
 from cntkio.formats.names import located_file
@@ -57,7 +57,7 @@ def _with_keys(
         count = piece.chunk.num_sequences
         if listed is not None:
             if piece.keys is None:
-                option = wording().flag("keys_file")
+                option = caller().words.flag("keys_file")
                 raise CorpusError(f"{corpus.name}: the sequences have no keys to list in {option}")
             listed.write(b"".join(key + b"\n" for key in key_texts(piece.keys).tolist()))
         if piece.keys is None or renumber or corpus.repeats_keys or listed is not None:
@@ -67,7 +67,7 @@ def _with_keys(
         if (count and keys[0] == last) or bool(np.any(keys[1:] == keys[:-1])):
             raise CorpusError(
                 f"{corpus.name}: two neighbouring sequences have the same key, so the text would join them; expected "
-                f"different keys, or {wording().setting('renumber', True)} to number the sequences"
+                f"different keys, or {caller().words.setting('renumber', True)} to number the sequences"
             )
         last = int(keys[-1]) if count else last
         yield piece, keys
@@ -77,7 +77,7 @@ def _numbers(corpus: Pieces, keys: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     wrong = keys[keys < 0] if keys.dtype.kind == "i" else keys[: 0 if keys.dtype.kind == "u" else 1]
     if len(wrong):
         key = wrong.tolist()[0] if wrong.dtype.kind != "S" else wrong[0].decode("utf-8", "backslashreplace")
-        listed, renumbered = wording().setting("keys_file", "FILE"), wording().setting("renumber", True)
+        listed, renumbered = caller().words.setting("keys_file", "FILE"), caller().words.setting("renumber", True)
         raise CorpusError(
             f"{corpus.name}: the key {key!r} is not a whole number from 0, as a line of text needs; expected {listed} "
             f"to number the sequences and list their keys, or {renumbered}"

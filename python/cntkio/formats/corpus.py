@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from cntkio._core import Chunk
 from cntkio._threads import ForkLock, Job, Workers, num_threads
-from cntkio.arguments import check_word, wording
+from cntkio.arguments import caller, check_word
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats import compressed
 from cntkio.formats.contract import (
@@ -151,7 +151,7 @@ def _refuse_mixed_keys(indexes: Sequence[Index]) -> None:
         with_ids, without = (other, first) if counts[0] else (first, other)
         raise CorpusError(
             f"the lines of {without} have no ids, but the lines of {with_ids} have ids; expected ids in all "
-            f"files or in none, or {wording().setting('skip_sequence_ids', True)}"
+            f"files or in none, or {caller().words.setting('skip_sequence_ids', True)}"
         )
 
 
@@ -161,7 +161,7 @@ def _keys_of_a_file(number: int, indexes: Sequence[Index], place_of: PlaceOf) ->
         return np.strings.add(f"{number}/".encode(), keys)
     is_large = np.asarray(keys) >= KEYS_OF_A_FILE
     if is_large.any():
-        what = f"with {wording().setting('keys', 'per_file')}, ids are below {KEYS_OF_A_FILE:,}"
+        what = f"with {caller().words.setting('keys', 'per_file')}, ids are below {KEYS_OF_A_FILE:,}"
         raise _error_at(number, int(np.argmax(is_large)), what, indexes, place_of)
     return moved_keys(keys, number * KEYS_OF_A_FILE)
 
@@ -201,7 +201,7 @@ def _refuse_common_ids(indexes: Sequence[Index], place_of: PlaceOf) -> None:
         file,
         sequence - int(np.argmax(file_of == file)),
         f"{indexes[int(file_of[earlier])].name} has this id, too (ids in several files: {len(again)}); "
-        f"expected ids that differ, or {wording().setting('keys', 'per_file')}",
+        f"expected ids that differ, or {caller().words.setting('keys', 'per_file')}",
         indexes,
         place_of,
     )

@@ -16,14 +16,13 @@ import re
 import secrets
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from types import TracebackType
 from typing import Any
 
 from cntkio._threads import ForkLock
+from cntkio.arguments import caller
 from cntkio.errors import ConfigError
 
 _WITH_USERS = r"(?:^|(?<=::))(?:https?|ftps?|sftp|ssh|smb|hdfs|webhdfs|webdavs?|davs?)://"
@@ -271,25 +270,9 @@ def num_bytes(name: str, value: Any) -> int | None:
 
 
 _default = Remote()
-_chosen: ContextVar[Remote] = ContextVar("remote", default=_default)
 
 
 def default_remote() -> Remote:
     """Return the options for files that have none. These files share the limit on requests."""
-    return _chosen.get()
-
-
-@contextmanager
-def remote_by_default(remote: Remote) -> Iterator[None]:
-    """Use these options for files that have none, within the block and only in this thread.
-
-    Example:
-        >>> with remote_by_default(Remote(num_requests=2)):
-        ...     default_remote()
-        Remote(num_requests=2)
-    """
-    token = _chosen.set(remote)
-    try:
-        yield
-    finally:
-        _chosen.reset(token)
+    remote: Remote | None = caller().remote
+    return remote or _default

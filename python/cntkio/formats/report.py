@@ -4,10 +4,9 @@ Errors and warnings are counted by kind. The first ten of each kind are logged i
 
 A pass over a file, such as the pass that makes an index, tells a watcher how far it is::
 
-    watched(bar) ──> announced("indexing", size) ──> add(number of bytes) ──> bar shows (done, total)
+    calling(watcher=bar) ──> announced("indexing", size) ──> add(number of bytes) ──> bar shows (done, total)
 
-The watcher and the current pass are context variables, which threads inherit if they copy the context. So no function
-between the command and a pass over a file needs an argument for them.
+The watcher and the pass under way belong to the `cntkio.arguments.Caller`.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
 from itertools import islice
-from typing import TypeAlias
 
 from cntkio._threads import ForkLock
+from cntkio.arguments import Add, caller, calling
 from cntkio.errors import printable
 
 logger = logging.getLogger("cntkio")
@@ -196,27 +194,6 @@ def first_few(items: Iterable[object], total: int) -> str:
     return ", ".join(shown) + (", ..." if total > len(shown) else "")
 
 
-Show: TypeAlias = Callable[[int, int], None]
-"""Called with the number of bytes done and the total; the total is 0 if it is not known."""
-Watcher: TypeAlias = Callable[[str], AbstractContextManager[Show]]
-"""Called with the name of a pass when it begins; the result is a context manager around the pass."""
-Add: TypeAlias = Callable[[int], None]
-"""Called with the number of bytes done since the last call."""
-
-_watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
-_pass: ContextVar[Add | None] = ContextVar("pass", default=None)
-
-
-@contextmanager
-def watched(watcher: Watcher | None) -> Iterator[None]:
-    """Let a watcher show all passes in the block; None: the watcher outside the block."""
-    token = _watcher.set(watcher or _watcher.get())
-    try:
-        yield
-    finally:
-        _watcher.reset(token)
-
-
 @contextmanager
 def announced(name: str, total: int) -> Iterator[Add | None]:
     """Announce a pass over a file, or over several. A pass within the block belongs to this pass.
@@ -229,9 +206,10 @@ def announced(name: str, total: int) -> Iterator[Add | None]:
         A function that the pass calls from time to time, on any thread; None: no watcher is set.
 
     Example:
-        >>> import contextlib
+        >>> def bar(name):
+        ...     return nullcontext(lambda done, total: print(name, done, "of", total))
         >>> with (
-        ...     watched(lambda name: contextlib.nullcontext(lambda done, total: print(name, done, "of", total))),
+        ...     calling(watcher=bar),
         ...     announced("indexing", 30) as add,
         ...     announced("decompressing", 7) as add_to_the_same,
         ... ):
@@ -241,7 +219,7 @@ def announced(name: str, total: int) -> Iterator[Add | None]:
         indexing 30 of 30
         (None, None)
     """
-    watcher, outer = _watcher.get(), _pass.get()
+    watcher, outer = caller().watcher, caller().add
     if watcher is None or outer is not None:
         yield outer
         return
@@ -255,11 +233,8 @@ def announced(name: str, total: int) -> Iterator[Add | None]:
                 show(done, total)
 
         show(0, total)
-        token = _pass.set(add)
-        try:
+        with calling(add=add):
             yield add
-        finally:
-            _pass.reset(token)
 
 
 def announced_together(name: str, sizes: Sequence[int]) -> AbstractContextManager[Add | None]:
@@ -276,6 +251,6 @@ def announced_together(name: str, sizes: Sequence[int]) -> AbstractContextManage
 
 def passed(num_bytes: int) -> None:
     """Add bytes that are done, or that need no pass because of an index cache, to the current pass, if there is one."""
-    add = _pass.get()
+    add = caller().add
     if add is not None and num_bytes:
         add(num_bytes)

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.arguments import whole_number, wording
+from cntkio.arguments import caller, whole_number
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.file_lists import lister_of
 from cntkio.formats.names import as_url, is_remote, shown_pattern
@@ -85,7 +85,7 @@ def write_several(
     name = as_url(os.fspath(path))
     for text in (name, *(names[key] for key in ("keys_file", "scp") if key in names)):
         if text.count("*") != 1:
-            flag = wording().flag(option)
+            flag = caller().words.flag(option)
             raise ConfigError(f"{shown_pattern(text)}: with {flag}, expected one '*' in the name", key="path")
     if found := [*lister_of(name, remote).matching(name)]:
         raise ConfigError(f"{shown_pattern(name)}: {len(found)} such files are there; remove them first", key="path")

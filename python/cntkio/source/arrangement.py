@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.arguments import wording
+from cntkio.arguments import caller
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus
@@ -134,7 +134,7 @@ def judge_lengths(
                 first_few(keys, count),
             )
         if rule != "drop" or strict:
-            advised = wording().setting("unequal_lengths", "drop")
+            advised = caller().words.setting("unequal_lengths", "drop")
             raise CorpusError(
                 f"utterance {keys[0]}: {own_lengths[is_unequal][0]} frames in {corpus.name}, but "
                 f"{lengths[is_unequal][0]} in {corpora[0].name} ({counted(count, 'such utterance')}); {advised} leaves "

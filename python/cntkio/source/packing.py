@@ -18,7 +18,7 @@ import numpy as np
 
 from cntkio import _core
 from cntkio._threads import num_threads
-from cntkio.arguments import wording
+from cntkio.arguments import caller
 from cntkio.displays import counted
 from cntkio.errors import CorpusError
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
@@ -49,7 +49,7 @@ class Packer:
     def __init__(self, layouts: Sequence[StreamLayout], *, frame_mode: bool) -> None:
         self._layouts = layouts
         self._frame_mode = frame_mode
-        self._wording = wording()
+        self._wording = caller().words
 
     def pack(self, hand_over: HandOver) -> Packed:
         """Fill the minibatches of a hand-over, up to the first one that has an error.

@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.arguments import wording
+from cntkio.arguments import caller
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, CorpusError
 from cntkio.formats.contract import Corpus
@@ -85,7 +85,7 @@ class Selector:
         self._arrangement = arrangement
         self._chunks = chunks
         self._max_errors = max_errors
-        self._wording = wording()
+        self._wording = caller().words
         self._is_literal = is_literal
         self._num_invalid = 0
         self._last_invalid = 0

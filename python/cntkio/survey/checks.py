@@ -17,7 +17,7 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.arguments import there_are, wording
+from cntkio.arguments import caller, calling, there_are
 from cntkio.corpora import IN_ORDER, SURVEYED_AT_ONCE, Described, Input, described, inputs, require_takers
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
@@ -34,7 +34,7 @@ from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams
 from cntkio.formats.detect import FileKind, old_line_ends
 from cntkio.formats.names import FileNames
 from cntkio.formats.open_input import open_input
-from cntkio.formats.remote import Remote, remote_by_default
+from cntkio.formats.remote import Remote
 from cntkio.formats.report import UNKNOWN_NAME, first_few
 from cntkio.formats.table import key_value
 from cntkio.formats.text_input import Locator, TextInput
@@ -125,7 +125,7 @@ def check(
     given: list[Any] = [corpus for corpus in corpora if not isinstance(corpus, str | os.PathLike | Sequence)]
     broken: list[tuple[str, Exception]] = []
     with (
-        nullcontext() if remote is None else remote_by_default(remote),
+        calling(remote=remote),
         inputs(named, refuse=lambda *refused: broken.append(refused)) as files,
     ):
         if files:
@@ -506,7 +506,7 @@ def _explain_streams(call: _Call, file: Input, num_sequences: int) -> None:
 
 
 def _written(name: str, alias: str, stream: Any) -> str:
-    return wording().stream(name, alias, stream.dim, is_sparse=stream.is_sparse)
+    return caller().words.stream(name, alias, stream.dim, is_sparse=stream.is_sparse)
 
 
 def _check_as_asked(call: _Call, file: Input) -> list[list[_Checked]]:

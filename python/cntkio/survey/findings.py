@@ -10,7 +10,7 @@ from functools import cache
 from itertools import islice
 from typing import NamedTuple
 
-from cntkio.arguments import did_you_mean, wording
+from cntkio.arguments import caller, did_you_mean
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CntkIoError, ConfigError, FormatError
 from cntkio.formats.open_input import open_input
@@ -243,7 +243,8 @@ class Findings(Displayed):
         self._ignored = frozenset(ignored)
         for code in sorted(self._ignored - RULES.keys()):
             raise ConfigError(
-                f"{wording().flag('ignore')} {code}: no rule has this code{did_you_mean(code, RULES)}", key="ignore"
+                f"{caller().words.flag('ignore')} {code}: no rule has this code{did_you_mean(code, RULES)}",
+                key="ignore",
             )
         self._found: dict[tuple[str, ...], Finding] = {}
         self.counts: Counter[str] = Counter()

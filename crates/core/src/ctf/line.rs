@@ -13,7 +13,6 @@ use super::findings::Stop;
 use super::ids::{size_of_digits, size_of_id, size_of_word};
 use super::nothing::is_nothing;
 use super::samples::{Fault, Sight, dense_values, sparse_entries};
-use super::shortcuts::{MOST_ONE_HOT_STREAMS, OneHots};
 use super::{Finding, Findings, Kind, Schema, Stream, ends_name};
 use crate::chunk::{Samples, in_either_precision};
 use cntkio_simd::{Kernel, ShortText};
@@ -68,8 +67,6 @@ pub(super) struct LineParser<'a> {
     by_name: Option<HashMap<&'a [u8], usize>>,
     longest_name: usize,
     pub(super) streams: Prediction,
-    /// For the shortcut over one-hot samples; none if there are many streams.
-    pub(super) one_hots: Vec<OneHots>,
 }
 
 /// A stream's name between a pipe and a space; a name that does not fit is left to [`LineParser::name`].
@@ -123,10 +120,6 @@ impl<'a> LineParser<'a> {
             by_name: by_name(&schema.streams),
             longest_name: schema.streams.iter().map(|stream| stream.name.len()).max().unwrap_or(0),
             streams: Prediction::new(schema.streams.len()),
-            one_hots: match schema.streams.len() {
-                count @ ..=MOST_ONE_HOT_STREAMS => (0..count).map(|_| OneHots::new()).collect(),
-                _ => Vec::new(),
-            },
         }
     }
 

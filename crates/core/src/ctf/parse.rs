@@ -12,13 +12,14 @@ use super::builder::Builder;
 use super::findings::Stop;
 use super::line::LineParser;
 use super::samples::Sight;
-use super::shortcuts::{SparseLines, num_adjacent, one_hot_lines};
+use super::shortcuts::{OneHotLines, SparseLines, num_adjacent};
 use super::{Extent, Findings, Kind, Schema};
 
 /// A parser of the sequences in one text.
 pub(super) struct Parser<'a> {
     pub(super) lines: LineParser<'a>,
     sparse_lines: SparseLines,
+    one_hot_lines: OneHotLines,
 }
 
 impl<'a> Parser<'a> {
@@ -33,6 +34,7 @@ impl<'a> Parser<'a> {
         Parser {
             lines: LineParser::new(text, first_byte, schema, builders, findings),
             sparse_lines: SparseLines::new(schema),
+            one_hot_lines: OneHotLines::new(schema),
         }
     }
 
@@ -69,7 +71,7 @@ impl<'a> Parser<'a> {
         let (start, end) = (lines.at, lines.sight.bytes.len());
         let mut num_empty_lines = 0;
         while lines.at < end {
-            let has_sample = one_hot_lines(lines);
+            let has_sample = self.one_hot_lines.take_samples(lines);
             if lines.at >= end {
                 break;
             }

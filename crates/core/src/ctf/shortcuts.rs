@@ -3,7 +3,7 @@
 //! | shortcut | takes | gain of the parser, one thread |
 //! |---|---|---|
 //! | [`SparseLines`] | long lines that are alike, with AVX-512 | 1.7 times on `sparse` |
-//! | [`one_hot_lines`] | samples of one entry each, with any kernel | 2.4 times on `seqs` |
+//! | [`OneHotLines`] | samples of one entry each, with any kernel | 2.4 times on `seqs` |
 //!
 //! `bench/corpora.py` writes these corpora. Each shortcut has a limited number of attempts: the parser soon stops trying
 //! a shortcut that takes no lines.
@@ -21,7 +21,7 @@ use memchr::memchr;
 const MOST_PATIENCE: usize = 16;
 /// Bytes of lines of sparse samples that are taken at once.
 const SPARSE_BYTES: usize = 1 << 16;
-/// Lines of at most this many bytes are left to [`one_hot_lines`]: the kernel for long lines parses half as many of them in
+/// Lines of at most this many bytes are left to [`OneHotLines`]: the kernel for long lines parses half as many of them in
 /// the same time.
 const SHORT_LINE_BYTES: usize = 64;
 
@@ -121,8 +121,8 @@ pub(super) fn num_adjacent(sequences: &[Extent]) -> usize {
     1 + sequences.windows(2).take_while(is_next).count()
 }
 
-/// The most streams of a corpus whose one-hot samples are taken by [`one_hot_lines`].
-pub(super) const MOST_ONE_HOT_STREAMS: usize = 16;
+/// The most streams of a corpus whose one-hot samples are taken by [`OneHotLines`].
+const MOST_ONE_HOT_STREAMS: usize = 16;
 /// The most entries of a stream that wait for their column.
 const MOST_WAITING: usize = 64;
 /// Bytes that an index of at most five digits and a [`Tail`] take.
@@ -150,7 +150,7 @@ struct Tail {
 ///
 /// A tail is usually the same as the last of its stream. Then one comparison stands for reading a value, the end of a line, an
 /// id and a name. Appending many entries at once takes fewer instructions than one by one.
-pub(super) struct OneHots {
+struct OneHots {
     /// Bound of the indices; 0 if samples of this stream do not have one entry.
     dim: usize,
     /// The line of the last sample.
@@ -162,7 +162,7 @@ pub(super) struct OneHots {
 }
 
 impl OneHots {
-    pub(super) fn new() -> OneHots {
+    fn new() -> OneHots {
         let tail = Tail { text: ShortText::NEVER, value: 0.0, sample_end: 0, next_line: 0, next: None };
         OneHots { dim: 0, line: 0, tail, num_waiting: 0, indices: [0; MOST_WAITING], values: [0.0; MOST_WAITING] }
     }
@@ -221,71 +221,82 @@ fn read_tail(parser: &LineParser, colon: usize, tail: &mut Tail) -> Option<()> {
     Some(())
 }
 
-/// Take samples of one entry each, such as words and classes, from lines that contain nothing else. On short lines, the
-/// exact parser, which handles all cases, would take most of the time.
-///
-/// Stops at the start of a line, or after a sample. Returns whether it stopped after a sample.
-pub(super) fn one_hot_lines(parser: &mut LineParser) -> bool {
-    let (text, end, first_byte) = (parser.sight.view, parser.sight.bytes.len(), parser.first_byte);
-    // The start of the line, and the end of its last sample.
-    let (mut line, mut sample_end) = (parser.at, None);
-    let mut next = parser.stream_at(line + size_of_id(text, line));
-    if parser.one_hots.is_empty() || !next.is_some_and(|stream| parser.builders[stream].is_one_hot) {
-        return false;
+/// Samples of one entry each, such as words and classes, in lines that contain nothing else. On short lines, the exact
+/// parser, which handles all cases, would take most of the time.
+pub(super) struct OneHotLines(Vec<OneHots>);
+
+impl OneHotLines {
+    pub(super) fn new(schema: &Schema) -> OneHotLines {
+        let count = schema.streams.len();
+        OneHotLines(if count > MOST_ONE_HOT_STREAMS {
+            Vec::new()
+        } else {
+            (0..count).map(|_| OneHots::new()).collect()
+        })
     }
-    let mut all = std::mem::take(&mut parser.one_hots);
-    all.iter_mut().zip(&*parser.builders).for_each(|(one, builder)| one.begin(builder));
-    let mut line_number = first_byte + line + 1;
-    let mut at = 0;
-    next = None;
-    while line < end {
-        let stream = match next {
-            Some(stream) => stream,
-            None => {
-                let pipe = sample_end.unwrap_or_else(|| line + size_of_id(text, line));
-                let Some(stream) = parser.stream_at(pipe) else { break };
-                at = pipe + parser.names[stream].size();
-                stream
+
+    /// Take samples from the parser's position on. Stops at the start of a line, or after a sample. Returns whether it
+    /// stopped after a sample.
+    pub(super) fn take_samples(&mut self, parser: &mut LineParser) -> bool {
+        let (text, end, first_byte) = (parser.sight.view, parser.sight.bytes.len(), parser.first_byte);
+        // The start of the line, and the end of its last sample.
+        let (mut line, mut sample_end) = (parser.at, None);
+        let first = parser.stream_at(line + size_of_id(text, line));
+        if self.0.is_empty() || !first.is_some_and(|stream| parser.builders[stream].is_one_hot) {
+            return false;
+        }
+        let all = &mut self.0[..];
+        all.iter_mut().zip(&*parser.builders).for_each(|(one, builder)| one.begin(builder));
+        let mut line_number = first_byte + line + 1;
+        let (mut at, mut next) = (0, None);
+        while line < end {
+            let stream = match next {
+                Some(stream) => stream,
+                None => {
+                    let pipe = sample_end.unwrap_or_else(|| line + size_of_id(text, line));
+                    let Some(stream) = parser.stream_at(pipe) else { break };
+                    at = pipe + parser.names[stream].size();
+                    stream
+                }
+            };
+            let Some(window) = text.get(at..).and_then(<[u8]>::first_chunk::<WINDOW_BYTES>) else { break };
+            let word = u64::from_le_bytes(*window.first_chunk().expect("a window has eight bytes"));
+            let num_digits = digits::count(word);
+            if !(1..=5).contains(&num_digits) {
+                break;
             }
-        };
-        let Some(window) = text.get(at..).and_then(<[u8]>::first_chunk::<WINDOW_BYTES>) else { break };
-        let word = u64::from_le_bytes(*window.first_chunk().expect("a window has eight bytes"));
-        let num_digits = digits::count(word);
-        if !(1..=5).contains(&num_digits) {
-            break;
+            let index = digits::value(word, num_digits);
+            let one = &mut all[stream];
+            if index as usize >= one.dim || one.line == line_number {
+                break;
+            }
+            let colon = at + num_digits as usize;
+            let head = window[num_digits as usize..].first_chunk().expect("sixteen bytes follow five digits");
+            if !one.tail.text.begins(head) && read_tail(parser, colon, &mut one.tail).is_none() {
+                break;
+            }
+            one.line = line_number;
+            one.indices[one.num_waiting % MOST_WAITING] = index as i32;
+            one.values[one.num_waiting % MOST_WAITING] = one.tail.value;
+            one.num_waiting += 1;
+            if one.num_waiting == MOST_WAITING {
+                one.flush(&mut parser.builders[stream]);
+            }
+            at = colon + one.tail.text.size();
+            next = one.tail.next;
+            sample_end = Some(colon + one.tail.sample_end);
+            if one.tail.next_line > 0 {
+                (line, sample_end) = (colon + one.tail.next_line, None);
+                line_number = first_byte + line + 1;
+            }
         }
-        let index = digits::value(word, num_digits);
-        let one = &mut all[stream];
-        if index as usize >= one.dim || one.line == line_number {
-            break;
+        for (one, builder) in all.iter_mut().zip(&mut *parser.builders) {
+            if one.num_waiting > 0 {
+                one.flush(builder);
+            }
         }
-        let colon = at + num_digits as usize;
-        let head = window[num_digits as usize..].first_chunk().expect("sixteen bytes follow five digits");
-        if !one.tail.text.begins(head) && read_tail(parser, colon, &mut one.tail).is_none() {
-            break;
-        }
-        one.line = line_number;
-        one.indices[one.num_waiting % MOST_WAITING] = index as i32;
-        one.values[one.num_waiting % MOST_WAITING] = one.tail.value;
-        one.num_waiting += 1;
-        if one.num_waiting == MOST_WAITING {
-            one.flush(&mut parser.builders[stream]);
-        }
-        at = colon + one.tail.text.size();
-        next = one.tail.next;
-        sample_end = Some(colon + one.tail.sample_end);
-        if one.tail.next_line > 0 {
-            (line, sample_end) = (colon + one.tail.next_line, None);
-            line_number = first_byte + line + 1;
-        }
+        parser.line_number = line_number;
+        parser.at = sample_end.unwrap_or(line);
+        sample_end.is_some()
     }
-    for (one, builder) in all.iter_mut().zip(&mut *parser.builders) {
-        if one.num_waiting > 0 {
-            one.flush(builder);
-        }
-    }
-    parser.one_hots = all;
-    parser.line_number = line_number;
-    parser.at = sample_end.unwrap_or(line);
-    sample_end.is_some()
 }

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads, piece_size
-from cntkio.arguments import check_fields, did_you_mean, float_type, path_texts, suggests_keywords, wording
+from cntkio.arguments import caller, check_fields, did_you_mean, float_type, path_texts, suggests_keywords
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cbf.header import CBFHeader, Fault, StreamHeader, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
@@ -185,7 +185,7 @@ class CBFFormat(Format):
     def __init__(self, options: CBFDeserializer, opening: Opening) -> None:
         self._options, self._trace_level = options, opening.trace_level
         self.report = opening.report(options.label)
-        self._wording = wording()
+        self._wording = caller().words
         self._remarks: set[str] = set()
         self._spare = _core.Spare(0)
         self._has_spare = False

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._core import CTFFinding
 from cntkio._threads import num_threads, piece_size
-from cntkio.arguments import check_fields, did_you_mean, float_type, suggests_keywords, whole_number, wording
+from cntkio.arguments import caller, check_fields, did_you_mean, float_type, suggests_keywords, whole_number
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.block_cache import require_room_in_cache
@@ -307,7 +307,7 @@ class CTFFormat(Format):
         self._are_several = are_several
         self.report = opening.report(options.label, options.max_errors)
         self.spare = _core.Spare(_SPARE_CHUNKS * options.chunk_size_in_bytes)
-        self.wording = wording()
+        self.wording = caller().words
         self.num_error_kinds = _core.CTF_NUM_COSTLY_KINDS if options.strict else _core.CTF_NUM_ERROR_KINDS
         self.define(options.streams)
 

@@ -24,12 +24,13 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import Workers, num_threads
+from cntkio.arguments import Add
 from cntkio.errors import FormatError
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead
 from cntkio.formats.ctf.findings import advice_at, byte_text
 from cntkio.formats.detect import other_in
 from cntkio.formats.index_cache import CacheWriter
-from cntkio.formats.report import Add, announced, passed
+from cntkio.formats.report import announced, passed
 from cntkio.formats.table import (
     CountedKeys,
     Keys,

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.arguments import float_type, suggests_keywords, wording
+from cntkio.arguments import caller, float_type, suggests_keywords
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
 from cntkio.formats.contract import (
@@ -322,7 +322,7 @@ class HTKFormat(Format):
 
     def _window(self, model: HTKHeader) -> tuple[int, int]:
         name, dim, frame_dim = self._settings.name, self._settings.dim, model.dim
-        context, words = self._settings.context, wording()
+        context, words = self._settings.context, caller().words
         num_frames, rest = divmod(dim, frame_dim)
         if any(context) and dim != frame_dim:
             advice = ": with a context, it is the number of values of one frame"
