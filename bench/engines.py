@@ -50,11 +50,14 @@ class Engine:
 def best(repeat: int, runs: dict[str, Callable[[], Answer]]) -> dict[str, Answer]:
     """Return the fastest answer of each run. The runs take turns; the first turn is a warm-up.
 
-    Each run repeats several times in a row, so that the memory left by the previous engine does not matter.
+    Each run repeats several times in a row, so that the memory left by the previous engine matters less, and each turn
+    begins with another engine.
     """
     fastest: dict[str, Answer] = {}
+    engines = list(runs.items())
     for turn in range(repeat + 1):
-        for name, run in runs.items():
+        first = turn % len(engines)
+        for name, run in engines[first:] + engines[:first]:
             for answer in [run() for _ in range(IN_A_ROW)]:
                 if turn and answer["seconds"] < fastest.get(name, {"seconds": float("inf")})["seconds"]:
                     fastest[name] = answer

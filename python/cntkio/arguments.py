@@ -342,12 +342,12 @@ Add: typing.TypeAlias = Callable[[int], None]
 
 @dataclasses.dataclass(frozen=True)
 class Caller:
-    """What a caller wants of everything that is opened for it: the only ambient value of the package.
+    """The wishes of a caller for everything that it opens: the only ambient value of the package.
 
     Attributes:
         words: The words in which messages give advice.
-        watcher: Shows passes over whole files; None: nobody is interested.
-        add: Adds bytes to the pass that is under way; None: there is no pass, or no watcher.
+        watcher: Shows passes over whole files; None: passes are not shown.
+        add: Adds bytes to the current pass; None: no pass is shown at present.
         remote: The `cntkio.Remote` of files that have none; None: its defaults.
     """
 

@@ -394,7 +394,7 @@ class _MissingVariablesError(ConfigError):
 
 
 class Shared:
-    """What all sections of a configuration share while it is read.
+    """State that all sections of a configuration share while it is read.
 
     Attributes:
         used: Positions of the entries of arguments that were looked up.

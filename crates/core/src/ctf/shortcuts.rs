@@ -140,13 +140,13 @@ struct Tail {
     value: f32,
     /// The end of the sample, counted from the colon.
     sample_end: usize,
-    /// The start of the next line, counted from the colon; 0: the line goes on after the sample.
+    /// The start of the next line, counted from the colon; 0: the line continues after the sample.
     next_line: usize,
     /// The stream of the next entry; `None` if its name does not fit into the text.
     next: Option<usize>,
 }
 
-/// One-hot samples of a stream that wait for their column, and the tail of the last.
+/// Samples of a stream, of one entry each, that wait for their column, and the last tail.
 ///
 /// A tail is usually the same as the last of its stream. Then one comparison stands for reading a value, the end of a line, an
 /// id and a name. Appending many entries at once takes fewer instructions than one by one.
@@ -192,8 +192,8 @@ impl OneHots {
     }
 }
 
-/// Replace a tail by the one that begins with the colon at `colon`; `None` if there is no colon, or if the sample does not end after a number
-/// of one digit and at most one space.
+/// Replace a tail by the text from the colon at `colon` on. `None`: this byte is another, or the sample does not end after a
+/// number of one digit and at most one space.
 #[cold]
 #[inline(never)]
 fn read_tail(parser: &LineParser, colon: usize, tail: &mut Tail) -> Option<()> {
