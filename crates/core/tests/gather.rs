@@ -268,7 +268,9 @@ fn any_corpus() -> impl Strategy<Value = Corpus> {
     let runs = prop::collection::vec(any::<bool>().prop_map(Kind::Runs), 1..4);
     let targets = prop::collection::vec(Just(Kind::Targets), 1..4);
     let kinds = prop_oneof![3 => in_columns, 3 => stored, 2 => frames, 2 => runs, 1 => targets];
-    let lengths = prop::collection::vec(prop::collection::vec(1usize..8, 1..7), 4);
+    // Columns whose sequences have one sample each are packed without their table.
+    let of_chunk = prop_oneof![2 => prop::collection::vec(1usize..8, 1..7), 1 => prop::collection::vec(Just(1), 1..7)];
+    let lengths = prop::collection::vec(of_chunk, 4);
     (kinds, lengths, any::<bool>(), 0usize..4, prop::collection::vec(any::<u8>(), 7..60)).prop_map(
         |(kinds, lengths, is_sparse, number, entries)| {
             let numbers = [NumberType::F32, NumberType::F64, NumberType::I32, NumberType::I64];
@@ -403,6 +405,7 @@ proptest! {
         prop_assert_eq!(gathered(0, 0, Some((length, 0)), wanted), Ok(()));
         prop_assert_eq!(gathered(chunks.len() as u32, 0, None, wanted), Err(Error::Missing));
         prop_assert_eq!(gathered(0, samples[0].len() as u32, None, wanted), Err(Error::Missing));
+        prop_assert_eq!(gathered(0, samples[0].len() as u32, Some((0, 0)), wanted), Err(Error::Missing));
         prop_assert_eq!(gathered(0, 0, None, Wanted { stream: 1, ..wanted }), Err(Error::Missing));
         prop_assert_eq!(gathered(0, 0, None, Wanted { is_sparse: !is_sparse, ..wanted }), Err(Error::Mixed));
         let is_decoded = !matches!(chunks[0].blocks()[0].columns[0].samples, Samples::Frames(_) | Samples::Runs(_));

@@ -93,6 +93,11 @@ impl Column {
         }
     }
 
+    /// True if each sequence has one sample.
+    fn has_single_samples(&self) -> bool {
+        self.sequence_offsets.iter().zip(0..).all(|(&offset, sequence)| offset == sequence)
+    }
+
     /// Bytes of memory.
     fn num_bytes(&self) -> usize {
         let of_samples = match &self.samples {
@@ -160,6 +165,8 @@ impl Block {
 pub struct Chunk {
     blocks: Vec<Block>,
     first_sequences: Vec<usize>,
+    /// For each column of each block, whether each sequence has one sample.
+    are_single: Vec<Vec<bool>>,
     pool: Option<Arc<Pool>>,
 }
 
@@ -192,7 +199,8 @@ impl Chunk {
         for block in &blocks {
             first_sequences.push(first_sequences[first_sequences.len() - 1] + block.num_sequences);
         }
-        Chunk { blocks, first_sequences, pool: None }
+        let are_single = |block: &Block| block.columns.iter().map(Column::has_single_samples).collect();
+        Chunk { are_single: blocks.iter().map(are_single).collect(), blocks, first_sequences, pool: None }
     }
 
     /// Return the blocks' memory to a pool, if there is one, when the chunk is dropped.
@@ -209,6 +217,12 @@ impl Chunk {
     /// The blocks, in order.
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
+    }
+
+    /// A stream's column of each block, and whether each of its sequences has one sample.
+    pub(crate) fn columns(&self, stream: usize) -> impl Iterator<Item = Option<(&Column, bool)>> {
+        let blocks = self.blocks.iter().zip(&self.are_single);
+        blocks.map(move |(block, are_single)| Some((block.columns.get(stream)?, *are_single.get(stream)?)))
     }
 
     /// The block that holds a sequence, counted in the chunk, and the sequence, counted in the block; it must exist.

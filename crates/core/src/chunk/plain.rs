@@ -5,7 +5,7 @@
 //! step, so that the processor has many loads in flight.
 
 use super::Column;
-use super::ragged::{Ahead, Error, Form, Gather, Located, Neighbours, RaggedEntries, Takes, try_reserve};
+use super::ragged::{Ahead, Error, Form, Gather, Lengths, Located, Neighbours, RaggedEntries, Takes, try_reserve};
 use super::samples::Samples;
 use super::small::{Entries, Small};
 use super::values::{NumberType, Value, Values};
@@ -76,9 +76,12 @@ impl PlainColumn<'_> {
     }
 }
 
+/// A column, and whether each of its sequences has one sample.
+type Known<'a> = (&'a Column, bool);
+
 /// Gathers columns of values, dense or sparse, in full width, small or narrow; `None` if not all are of this form.
-pub(crate) fn gatherer<'a>(columns: &[&'a Column], form: Form) -> Option<Box<dyn Gather + 'a>> {
-    if columns.iter().any(|column| column.samples.form() != form) {
+pub(crate) fn gatherer<'a>(columns: &[Known<'a>], form: Form) -> Option<Box<dyn Gather + 'a>> {
+    if columns.iter().any(|(column, _)| column.samples.form() != form) {
         return None;
     }
     match form.number {
@@ -89,7 +92,7 @@ pub(crate) fn gatherer<'a>(columns: &[&'a Column], form: Form) -> Option<Box<dyn
     }
 }
 
-fn of_type<'a, T: Value>(columns: &[&'a Column], form: Form) -> Option<Box<dyn Gather + 'a>> {
+fn of_type<'a, T: Value>(columns: &[Known<'a>], form: Form) -> Option<Box<dyn Gather + 'a>> {
     match form.is_sparse {
         false => Some(Box::new(Dense::<T>::of(columns, form.dim)?)),
         true => Some(Box::new(Sparse::<T>::of(columns)?)),
@@ -103,21 +106,20 @@ struct Dense<'a, T: Value> {
 }
 
 struct DenseColumn<'a, T: Value> {
-    sequence_offsets: &'a [u32],
+    lengths: Lengths<'a>,
     values: AnyWidth<'a, T>,
 }
 
 impl<'a, T: Value> Dense<'a, T> {
-    fn of(columns: &[&'a Column], dim: usize) -> Option<Self> {
-        let of_column = |&column: &&'a Column| {
-            let Column { sequence_offsets, samples } = column;
-            let values = match samples {
+    fn of(columns: &[Known<'a>], dim: usize) -> Option<Self> {
+        let of_column = |&(column, is_single): &Known<'a>| {
+            let values = match &column.samples {
                 Samples::Dense { values, .. } => AnyWidth::Wide(T::of(values)?),
                 Samples::Small(Small { values, entries: None, .. }) => T::small(values)?,
                 Samples::Narrow(narrow) => T::of_narrow(&narrow.values)?,
                 _ => return None,
             };
-            Some(DenseColumn { sequence_offsets, values })
+            Some(DenseColumn { lengths: Lengths::of(column, is_single), values })
         };
         Some(Dense { dim, columns: columns.iter().map(of_column).collect::<Option<_>>()? })
     }
@@ -135,9 +137,9 @@ impl<T: Value> Gather for Dense<'_, T> {
         let mut pieces: Vec<AnyWidth<T>> = memory::with_room(located.num_sequences());
         located.each_group(
             &self.columns,
-            |column| column.sequence_offsets,
+            |column| column.lengths.table_or(&[]),
             |column, sequences| {
-                let samples = takes.piece(column.sequence_offsets, sequences)?;
+                let samples = takes.piece(column.lengths, sequences)?;
                 pieces.push(column.values.get(samples.start * dim..samples.end * dim).ok_or(Error::Mixed)?);
                 Ok(())
             },
@@ -147,8 +149,8 @@ impl<T: Value> Gather for Dense<'_, T> {
 
     fn prefetch(&self, sequences: &[Neighbours], what: Ahead) {
         for at in sequences {
-            let DenseColumn { sequence_offsets, values } = &self.columns[at.block as usize];
-            if let Some((begin, end)) = what.span(sequence_offsets, at.first as usize)
+            let DenseColumn { lengths, values } = &self.columns[at.block as usize];
+            if let Some((begin, end)) = lengths.ahead(what, at.first as usize)
                 && let Some(values) = values.get(begin as usize * self.dim..end as usize * self.dim)
             {
                 values.prefetch(AHEAD_BYTES);
@@ -163,7 +165,7 @@ struct Sparse<'a, T: Value> {
 }
 
 struct SparseColumn<'a, T: Value> {
-    sequence_offsets: &'a [u32],
+    lengths: Lengths<'a>,
     /// The first entry of each sample; `None` while each sample has one entry.
     sample_offsets: Option<&'a [u32]>,
     indices: AnyWidth<'a, i32>,
@@ -177,10 +179,9 @@ struct Span<'a, T: Value> {
 }
 
 impl<'a, T: Value> Sparse<'a, T> {
-    fn of(columns: &[&'a Column]) -> Option<Self> {
-        let of_column = |&column: &&'a Column| {
-            let Column { sequence_offsets, samples } = column;
-            let (sample_offsets, indices, values) = match samples {
+    fn of(columns: &[Known<'a>]) -> Option<Self> {
+        let of_column = |&(column, is_single): &Known<'a>| {
+            let (sample_offsets, indices, values) = match &column.samples {
                 Samples::Sparse { sample_offsets, indices, values, .. } => {
                     (Some(&sample_offsets[..]), AnyWidth::Wide(&indices[..]), AnyWidth::Wide(T::of(values)?))
                 }
@@ -189,7 +190,7 @@ impl<'a, T: Value> Sparse<'a, T> {
                 }
                 _ => return None,
             };
-            Some(SparseColumn { sequence_offsets, sample_offsets, indices, values })
+            Some(SparseColumn { lengths: Lengths::of(column, is_single), sample_offsets, indices, values })
         };
         Some(Sparse { columns: columns.iter().map(of_column).collect::<Option<_>>()? })
     }
@@ -199,10 +200,10 @@ impl<'a, T: Value> Sparse<'a, T> {
         let mut spans = memory::with_room(located.num_sequences());
         located.each_group(
             &self.columns,
-            |column| column.sequence_offsets,
+            |column| column.lengths.table_or(column.sample_offsets.unwrap_or_default()),
             |column, sequences| {
-                let samples = takes.piece(column.sequence_offsets, sequences)?;
-                if let Some(offsets) = column.sample_offsets {
+                let samples = takes.piece(column.lengths, sequences)?;
+                if let (Lengths::Any(_), Some(offsets)) = (column.lengths, column.sample_offsets) {
                     prefetch(offsets.get(samples.start..=samples.end).unwrap_or_default(), AHEAD_BYTES);
                 }
                 spans.push(Span { column, samples });
@@ -263,8 +264,8 @@ impl<T: Value> Gather for Sparse<'_, T> {
 
     fn prefetch(&self, sequences: &[Neighbours], what: Ahead) {
         for at in sequences {
-            let SparseColumn { sequence_offsets, sample_offsets, indices, values } = &self.columns[at.block as usize];
-            let Some((begin, end)) = what.span(sequence_offsets, at.first as usize) else { continue };
+            let SparseColumn { lengths, sample_offsets, indices, values } = &self.columns[at.block as usize];
+            let Some((begin, end)) = lengths.ahead(what, at.first as usize) else { continue };
             let samples = begin as usize..end as usize;
             if let Some(offsets) = sample_offsets {
                 prefetch(offsets.get(samples).unwrap_or_default(), AHEAD_BYTES);

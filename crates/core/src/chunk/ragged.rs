@@ -1,5 +1,6 @@
 //! Gathering: the input of each kind of samples ([`AllFound`], [`Takes`]), and its output ([`Ragged`]).
 
+use super::Column;
 use super::values::{NumberType, Values};
 use crate::memory;
 use cntkio_memory::huge_pages::advise_for;
@@ -134,6 +135,43 @@ impl Ahead {
         }
         prefetch_first(offsets.get(sequence..).unwrap_or_default());
         None
+    }
+}
+
+/// The samples of each sequence of a column.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Lengths<'a> {
+    /// One sample of each of this number of sequences. No table is read then, which would be in no cache.
+    Single(usize),
+    /// The first sample of each sequence and, last, the number of samples.
+    Any(&'a [u32]),
+}
+
+impl<'a> Lengths<'a> {
+    pub(crate) fn of(column: &'a Column, is_single: bool) -> Lengths<'a> {
+        let offsets = &column.sequence_offsets[..];
+        if is_single { Lengths::Single(offsets.len() - 1) } else { Lengths::Any(offsets) }
+    }
+
+    /// The table that is read first: of sequences, or else `other`.
+    #[inline(always)]
+    pub(crate) fn table_or(self, other: &'a [u32]) -> &'a [u32] {
+        match self {
+            Lengths::Single(_) => other,
+            Lengths::Any(offsets) => offsets,
+        }
+    }
+
+    /// As [`Ahead::span`].
+    #[inline(always)]
+    pub(crate) fn ahead(self, what: Ahead, sequence: usize) -> Option<(u32, u32)> {
+        match self {
+            Lengths::Any(offsets) => what.span(offsets, sequence),
+            Lengths::Single(count) if what == Ahead::Samples && sequence < count => {
+                Some((sequence as u32, sequence as u32 + 1))
+            }
+            Lengths::Single(_) => None,
+        }
     }
 }
 
@@ -289,10 +327,26 @@ impl<'a, 'out> Takes<'a, 'out> {
         Ok((first, count))
     }
 
-    /// The samples to take from the next sequences, neighbours in a column with these offsets, counted in the column.
+    /// The samples to take from the next sequences, neighbours in a column, counted in the column.
     #[inline(always)]
-    pub(crate) fn piece(&mut self, offsets: &[u32], sequences: Range<usize>) -> Result<Range<usize>, Error> {
+    pub(crate) fn piece(&mut self, lengths: Lengths, sequences: Range<usize>) -> Result<Range<usize>, Error> {
         let Range { start, end } = sequences;
+        let offsets = match lengths {
+            Lengths::Any(offsets) => offsets,
+            Lengths::Single(count) if end > count => return Err(Error::Missing),
+            Lengths::Single(_) if self.parts.is_some() => {
+                let (first, count) = self.next(1, false)?;
+                let first = start + first as usize;
+                return Ok(first..first + count as usize);
+            }
+            Lengths::Single(_) => {
+                let total = self.total;
+                self.total += (end - start) as i64;
+                self.next += end - start;
+                self.sequence_offsets.extend(total + 1..=self.total);
+                return Ok(start..end);
+            }
+        };
         let (begin, next) = span(offsets, start)?;
         if end == start + 1 {
             let (first, count) = self.next(next - begin, false)?;

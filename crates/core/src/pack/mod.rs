@@ -110,7 +110,7 @@ impl<'a> Sources<'a> {
             first_blocks.push(blocks.len() as u32);
             blocks.extend(chunk.blocks());
         }
-        let streams = wanted.iter().map(|&wanted| Stream::new(&blocks, wanted)).collect::<Result<_, Error>>()?;
+        let streams = wanted.iter().map(|&wanted| Stream::new(chunks, wanted)).collect::<Result<_, Error>>()?;
         let are_single_blocks = chunks.iter().all(|chunk| chunk.blocks().len() == 1);
         Ok(Sources { chunks, blocks, first_blocks, are_single_blocks, streams })
     }
@@ -231,10 +231,10 @@ pub fn gather_in_turn(jobs: &[Job]) -> impl Iterator<Item = Result<Vec<Ragged>, 
 }
 
 impl<'a> Stream<'a> {
-    fn new(blocks: &[&'a Block], wanted: Wanted) -> Result<Stream<'a>, Error> {
-        let column = |block: &&'a Block| block.columns.get(wanted.stream).ok_or(Error::Missing);
-        let columns: Vec<&'a Column> = blocks.iter().map(column).collect::<Result<_, Error>>()?;
-        let Some(Column { samples: first, .. }) = columns.first() else {
+    fn new(chunks: &[&'a Chunk], wanted: Wanted) -> Result<Stream<'a>, Error> {
+        let columns = chunks.iter().flat_map(|chunk| chunk.columns(wanted.stream));
+        let columns: Vec<(&'a Column, bool)> = columns.collect::<Option<_>>().ok_or(Error::Missing)?;
+        let Some((Column { samples: first, .. }, _)) = columns.first() else {
             return Ok(Stream { wanted, columns: None, then: Then::Nothing });
         };
         let form = first.form();
@@ -304,10 +304,10 @@ fn check_unchanged(chunks: &[&Chunk]) -> Result<(), Error> {
 
 /// For each column, the samples as their kind, and the sequence offsets; `None` if a column is of another kind or form.
 fn narrowed<'a, K>(
-    columns: &[&'a Column],
+    columns: &[(&'a Column, bool)],
     narrow: impl Fn(&'a Samples) -> Option<&'a K>,
 ) -> Option<Vec<(&'a K, &'a [u32])>> {
-    columns.iter().map(|column| Some((narrow(&column.samples)?, &column.sequence_offsets[..]))).collect()
+    columns.iter().map(|(column, _)| Some((narrow(&column.samples)?, &column.sequence_offsets[..]))).collect()
 }
 
 impl<'a> Selection<'a> {
