@@ -150,7 +150,7 @@ pub(crate) enum Lengths<'a> {
 impl<'a> Lengths<'a> {
     pub(crate) fn of(column: &'a Column, is_single: bool) -> Lengths<'a> {
         let offsets = &column.sequence_offsets[..];
-        if is_single { Lengths::Single(offsets.len() - 1) } else { Lengths::Any(offsets) }
+        if is_single { Lengths::Single(offsets.len().saturating_sub(1)) } else { Lengths::Any(offsets) }
     }
 
     /// The table that is read first: of sequences, or else `other`.

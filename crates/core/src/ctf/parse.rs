@@ -40,6 +40,12 @@ impl<'a> Parser<'a> {
 
     /// Parse sequences, which are numbered from `first_number`.
     pub(super) fn sequences(&mut self, sequences: &[Extent], first_number: usize) -> Result<(), Stop> {
+        let parsed = self.each_sequence(sequences, first_number);
+        self.one_hot_lines.flush(self.lines.builders);
+        parsed
+    }
+
+    fn each_sequence(&mut self, sequences: &[Extent], first_number: usize) -> Result<(), Stop> {
         let (text, first_byte) = (self.lines.text, self.lines.first_byte);
         let (mut number, mut adjacent_end) = (0, 0);
         while let Some(extent) = sequences.get(number) {
@@ -47,6 +53,7 @@ impl<'a> Parser<'a> {
                 if number >= adjacent_end {
                     adjacent_end = number + num_adjacent(&sequences[number..]);
                 }
+                self.one_hot_lines.flush(self.lines.builders);
                 let num_taken = self.sparse_lines.take_sequences(&mut self.lines, &sequences[number..adjacent_end]);
                 if num_taken > 0 {
                     number += num_taken;
@@ -75,6 +82,7 @@ impl<'a> Parser<'a> {
             if lines.at >= end {
                 break;
             }
+            self.one_hot_lines.flush(lines.builders);
             let line = lines.at;
             if !lines.line(has_sample)? {
                 if lines.is_nothing(line) {

@@ -3,7 +3,7 @@
 //! | shortcut | takes | gain of the parser, one thread |
 //! |---|---|---|
 //! | [`SparseLines`] | long lines that are alike, with AVX-512 | 1.7 times on `sparse` |
-//! | [`OneHotLines`] | samples of one entry each, with any kernel | 2.4 times on `seqs` |
+//! | [`OneHotLines`] | samples of one entry each, with any kernel | 2.7 times on `seqs` |
 //!
 //! `bench/corpora.py` writes these corpora. Each shortcut has a limited number of attempts: the parser soon stops trying
 //! a shortcut that takes no lines.
@@ -122,7 +122,7 @@ pub(super) fn num_adjacent(sequences: &[Extent]) -> usize {
 }
 
 /// The most streams of a corpus whose one-hot samples are taken by [`OneHotLines`].
-const MOST_ONE_HOT_STREAMS: usize = 16;
+const MOST_ONE_HOT_STREAMS: usize = 64;
 /// The most entries of a stream that wait for their column.
 const MOST_WAITING: usize = 64;
 /// Bytes that an index of at most five digits and a [`Tail`] take.
@@ -187,7 +187,6 @@ impl OneHots {
         memory::append(indices, &self.indices[..count]);
         memory::append(values, &self.values[..count]);
         memory::extend(sample_offsets, (0..count as u32).map(|entry| first + entry + 1));
-        builder.num_samples += count as u32;
         builder.line = self.line;
     }
 }
@@ -223,16 +222,30 @@ fn read_tail(parser: &LineParser, colon: usize, tail: &mut Tail) -> Option<()> {
 
 /// Samples of one entry each, such as words and classes, in lines that contain nothing else. On short lines, the exact
 /// parser, which handles all cases, would take most of the time.
-pub(super) struct OneHotLines(Vec<OneHots>);
+///
+/// Samples count at once, but their entries wait, also from sequence to sequence: [`OneHotLines::flush`] has to come before
+/// anything else reads or changes the columns.
+pub(super) struct OneHotLines {
+    /// For each stream; none if there are too many streams.
+    all: Vec<OneHots>,
+    /// True if entries may wait.
+    is_ahead: bool,
+}
 
 impl OneHotLines {
     pub(super) fn new(schema: &Schema) -> OneHotLines {
         let count = schema.streams.len();
-        OneHotLines(if count > MOST_ONE_HOT_STREAMS {
-            Vec::new()
-        } else {
-            (0..count).map(|_| OneHots::new()).collect()
-        })
+        let count = if count > MOST_ONE_HOT_STREAMS { 0 } else { count };
+        OneHotLines { all: (0..count).map(|_| OneHots::new()).collect(), is_ahead: false }
+    }
+
+    /// Move the waiting entries into their columns.
+    #[inline]
+    pub(super) fn flush(&mut self, builders: &mut [Builder]) {
+        if std::mem::take(&mut self.is_ahead) {
+            let waiting = self.all.iter_mut().zip(builders).filter(|(one, _)| one.num_waiting > 0);
+            waiting.for_each(|(one, builder)| one.flush(builder));
+        }
     }
 
     /// Take samples from the parser's position on. Stops at the start of a line, or after a sample. Returns whether it
@@ -242,11 +255,14 @@ impl OneHotLines {
         // The start of the line, and the end of its last sample.
         let (mut line, mut sample_end) = (parser.at, None);
         let first = parser.stream_at(line + size_of_id(text, line));
-        if self.0.is_empty() || !first.is_some_and(|stream| parser.builders[stream].is_one_hot) {
+        if self.all.is_empty() || !first.is_some_and(|stream| parser.builders[stream].is_one_hot) {
             return false;
         }
-        let all = &mut self.0[..];
-        all.iter_mut().zip(&*parser.builders).for_each(|(one, builder)| one.begin(builder));
+        if !self.is_ahead {
+            self.is_ahead = true;
+            self.all.iter_mut().zip(&*parser.builders).for_each(|(one, builder)| one.begin(builder));
+        }
+        let all = &mut self.all[..];
         let mut line_number = first_byte + line + 1;
         let (mut at, mut next) = (0, None);
         while line < end {
@@ -279,8 +295,10 @@ impl OneHotLines {
             one.indices[one.num_waiting % MOST_WAITING] = index as i32;
             one.values[one.num_waiting % MOST_WAITING] = one.tail.value;
             one.num_waiting += 1;
+            let builder = &mut parser.builders[stream];
+            builder.num_samples += 1;
             if one.num_waiting == MOST_WAITING {
-                one.flush(&mut parser.builders[stream]);
+                one.flush(builder);
             }
             at = colon + one.tail.text.size();
             next = one.tail.next;
@@ -288,11 +306,6 @@ impl OneHotLines {
             if one.tail.next_line > 0 {
                 (line, sample_end) = (colon + one.tail.next_line, None);
                 line_number = first_byte + line + 1;
-            }
-        }
-        for (one, builder) in all.iter_mut().zip(&mut *parser.builders) {
-            if one.num_waiting > 0 {
-                one.flush(builder);
             }
         }
         parser.line_number = line_number;
