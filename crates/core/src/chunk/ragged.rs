@@ -141,7 +141,7 @@ impl Ahead {
 /// The samples of each sequence of a column.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Lengths<'a> {
-    /// One sample of each of this number of sequences. No table is read then, which would be in no cache.
+    /// A single sample of each of this number of sequences. So no table is read, which would be in no cache.
     Single(usize),
     /// The first sample of each sequence and, last, the number of samples.
     Any(&'a [u32]),
