@@ -1,4 +1,4 @@
-"""Arguments: checks of types, the known name nearest to an unknown one, the words of the caller, and the caller.
+"""Arguments: checks of types, the known name nearest to an unknown one, the words for options, and the `Caller`.
 
 An argument of the wrong type is refused, never converted. A message gives advice in the words of the caller:
 ``shape=3`` in a program, ``dim = 3`` in a configuration, ``--stream x:3`` on the command line. Code that opens a source
@@ -362,7 +362,7 @@ _caller = ContextVar("caller", default=_NOBODY)
 
 
 def caller() -> Caller:
-    """Return who calls: in this thread or, in a copy of a context, in the thread that the copy is from."""
+    """Return the caller that `calling` has set in this context, or in the context of which this is a copy."""
     return _caller.get()
 
 

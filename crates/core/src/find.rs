@@ -24,8 +24,8 @@ pub struct ChunksOf {
     pub numbers: Vec<u32>,
 }
 
-/// Chunks whose places are looked up without the hash table: sequences in random order come from few chunks in turn, and
-/// those of a corpus are numbered one after the other.
+/// Number of chunks that are found without the hash table: sequences in random order come from a few chunks in turn, and the
+/// chunks of a corpus have consecutive numbers.
 const NUM_RECENT: usize = 64;
 
 impl ChunksOf {

@@ -26,10 +26,9 @@ impl ShortText {
     /// The concatenated parts; `None` if they have more than 16 bytes.
     pub fn new(parts: &[&[u8]]) -> Option<ShortText> {
         let text = parts.concat();
-        let mut word = [0; 16];
-        word.get_mut(..text.len())?.copy_from_slice(&text);
-        let mask = if text.is_empty() { 0 } else { u128::MAX >> (128 - 8 * text.len()) };
-        Some(ShortText { word: u128::from_le_bytes(word), mask, size: text.len() })
+        let mut bytes = [0; 16];
+        bytes.get_mut(..text.len())?.copy_from_slice(&text);
+        Some(ShortText::of(&bytes, text.len()))
     }
 
     /// The first `size` bytes, at most 16.

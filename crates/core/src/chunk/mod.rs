@@ -95,7 +95,7 @@ impl Column {
 
     /// True if each sequence has one sample.
     fn has_single_samples(&self) -> bool {
-        self.sequence_offsets.iter().zip(0..).all(|(&offset, sequence)| offset == sequence)
+        count_one_by_one(&self.sequence_offsets)
     }
 
     /// Bytes of memory.
@@ -135,6 +135,11 @@ impl Column {
             _ => self.num_bytes() * num_samples / self.num_samples().max(1),
         }
     }
+}
+
+/// True if the offsets are 0, 1, 2, ….
+fn count_one_by_one(offsets: &[u32]) -> bool {
+    offsets.iter().zip(0..).all(|(&offset, number)| offset == number)
 }
 
 fn check_offsets(what: &str, offsets: &[u32], count: usize) -> Result<(), String> {

@@ -174,7 +174,7 @@ impl Entries {
     /// Append offsets, which count from 0, to the offsets of `num_entries` entries.
     fn append_offsets(&mut self, num_entries: u32, offsets: &[u32]) {
         if self.sample_offsets.is_none() {
-            if (0..).zip(offsets).all(|(sample, &at)| at == sample) {
+            if super::count_one_by_one(offsets) {
                 return;
             }
             let mut all = Vec::new();

@@ -254,17 +254,18 @@ impl OneHotLines {
         let (text, end, first_byte) = (parser.sight.view, parser.sight.bytes.len(), parser.first_byte);
         // The start of the line, and the end of its last sample.
         let (mut line, mut sample_end) = (parser.at, None);
-        let first = parser.stream_at(line + size_of_id(text, line));
-        if self.all.is_empty() || !first.is_some_and(|stream| parser.builders[stream].is_one_hot) {
+        let pipe = line + size_of_id(text, line);
+        let mut next = parser.stream_at(pipe);
+        let Some(first) = next.filter(|&stream| !self.all.is_empty() && parser.builders[stream].is_one_hot) else {
             return false;
-        }
+        };
+        let mut at = pipe + parser.names[first].size();
         if !self.is_ahead {
             self.is_ahead = true;
             self.all.iter_mut().zip(&*parser.builders).for_each(|(one, builder)| one.begin(builder));
         }
         let all = &mut self.all[..];
         let mut line_number = first_byte + line + 1;
-        let (mut at, mut next) = (0, None);
         while line < end {
             let stream = match next {
                 Some(stream) => stream,
