@@ -697,19 +697,21 @@ def test_memory_stays_flat_over_sweeps_larger_than_the_window(tmp_path: Path) ->
     path = tmp_path / "a.ctf"
     line = b"|x 1 2 |s " + b" ".join(b"%d:1" % number for number in range(200)) + b"\n"
     path.write_bytes(line * 20_000)
+    # Between the third and the last sweep, 1.8 GB of numbers pass. Blocks of many sizes leave gaps in the heap, which
+    # grows by up to 45 MB before it needs no more; a chunk per sweep that nobody gives back would be 90 MB.
     program = textwrap.dedent(f"""
         import resource, sys
         sys.path.insert(0, {str(ROOT / "tests")!r})
         from pathlib import Path
         from support.builders import make, peak_memory
         source = make(
-            Path({str(path)!r}), 1 << 20, max_sweeps=10, randomization_window_in_chunks=4, read_ahead_in_bytes=4 << 20
+            Path({str(path)!r}), 1 << 20, max_sweeps=60, randomization_window_in_chunks=4, read_ahead_in_bytes=4 << 20
         )
         peaks = []
         for minibatch in source.minibatches(256):
             if minibatch.end_of_sweep:
                 peaks.append(peak_memory())
-        assert len(peaks) == 10, peaks
-        assert peaks[-1] < 1.1 * peaks[2], peaks
+        assert len(peaks) == 60, peaks
+        assert peaks[-1] < peaks[2] + (64 << 20), peaks
     """)
     subprocess.run([sys.executable, "-c", program], check=True)
