@@ -150,7 +150,9 @@ __all__ = [
     "write_svmlight",
 ]
 
+# Last, so that it sees only names that no other finder has.
 sys.meta_path.append(NamesOfCntk)
+# Loaded on first use: they need libraries that are optional, and slow to import.
 _FRAMEWORKS = ("arrow", "jax", "ray", "spark", "torch")
 
 
@@ -159,6 +161,7 @@ def __dir__() -> list[str]:
     return [*__all__, *_FRAMEWORKS]
 
 
+# Type checkers would accept every name of a module that has `__getattr__`.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

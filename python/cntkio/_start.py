@@ -16,6 +16,7 @@ def _is_command() -> bool:
     return is_script or ("-m", "cntkio") in itertools.pairwise(words)
 
 
+# A shell starts background jobs with Ctrl-C ignored, and this stays so.
 _ends_quietly = _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 if _ends_quietly:
     signal.signal(signal.SIGINT, signal.SIG_DFL)

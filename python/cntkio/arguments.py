@@ -54,6 +54,7 @@ def flag_or_word(name: str, value: Any, word: str) -> bool | str:
         Traceback (most recent call last):
         cntkio.errors.ConfigError: cache_index is 'yes'; expected True, False or 'verify'
     """
+    # The type comes first: 1 is equal to True, and an array has no single answer.
     if isinstance(value, str | bool | np.bool_) and value in (True, False, word):
         return word if isinstance(value, str) else bool(value)
     raise ConfigError(f"{name} is {value!r}; expected True, False or {word!r}", key=name)
@@ -79,8 +80,6 @@ def whole_number(name: str, value: Any, least: int | None = None) -> int:
     """Return an argument that is a whole number, of Python or NumPy.
 
     Args:
-        name: Name of the argument.
-        value: Its value.
         least: The least allowed number; None: any number is allowed.
 
     Raises:
@@ -183,7 +182,6 @@ def check_fields(options: Any, words: Mapping[str, str] = MappingProxyType({})) 
     """Check the fields of a dataclass whose defaults are flags or whole numbers.
 
     Args:
-        options: The dataclass.
         words: Flags that may also be a certain word.
 
     Raises:
@@ -193,14 +191,17 @@ def check_fields(options: Any, words: Mapping[str, str] = MappingProxyType({})) 
         value = getattr(options, field.name)
         if field.name in words:
             value = flag_or_word(field.name, value, words[field.name])
+        # Before whole numbers, because a bool is an int as well.
         elif isinstance(field.default, bool):
             value = flag(field.name, value)
         elif isinstance(field.default, int):
             value = whole_number(field.name, value)
+        # Numbers and flags of NumPy become Python's, as in the other checks.
         setattr(options, field.name, value)
 
 
 def _is_whole(value: Any) -> bool:
+    # True is an int for Python, but as a number it is a mistake.
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
@@ -358,6 +359,7 @@ class Caller:
 
 
 _NOBODY = Caller()
+# A context variable, so that other threads and tasks keep their own caller.
 _caller = ContextVar("caller", default=_NOBODY)
 
 
@@ -398,6 +400,7 @@ def near_name(name: object, known: Iterable[str]) -> str | None:
         'lengths'
         >>> near_name("x", ["lengths", "species"])
     """
+    # Folded, so that CNTK's chunkSizeInBytes is near to chunk_size_in_bytes.
     names = {folded(known_name): known_name for known_name in known}
     nearest = difflib.get_close_matches(folded(str(name)), names, n=1)
     return names[nearest[0]] if nearest else None
@@ -460,9 +463,11 @@ def suggests_keywords(function: _C) -> _C:
         for keyword in keywords:
             if keyword not in known:
                 hint = did_you_mean(keyword, known) or f"; it has: {', '.join(known)}"
+                # TypeError, as Python raises for an unknown keyword.
                 raise TypeError(f"{name} has no keyword {keyword!r}{hint}")
         return plain(*arguments, **keywords)
 
+    # A class stays the same class, so that instance checks and pickling work; only its constructor is wrapped.
     if not isinstance(function, type):
         return checked  # type: ignore[return-value]
     function.__init__ = checked  # type: ignore[misc]

@@ -58,7 +58,6 @@ class Input(NamedTuple):
     Attributes:
         name: Its name for people.
         path: Path of its bytes; for several files, the path of the first.
-        kind: Its kind.
         size: Number of its bytes.
         files: The files, if they are several.
     """
@@ -142,6 +141,7 @@ def _input(names: FileNames, target: Path) -> Input:
     kind = detect(path)
     if kind.form in PACKINGS:
         is_named = path.suffix.lower() in PACKED_ENDINGS
+        # The name keeps its inner extension, by which some formats are detected.
         unpacked = target.with_name(f"{target.name}-{path.stem if is_named else path.name}")
         try:
             _write(unpacked, content_of(as_url(str(path))), "unpacking")
@@ -153,6 +153,7 @@ def _input(names: FileNames, target: Path) -> Input:
 
 
 def _several(shown: str, files: tuple[str, ...]) -> Input:
+    # The first file decides for all: a corpus has files of one format.
     kind = detect(files[0])
     if kind.form in PACKINGS:
         raise ConfigError(
@@ -178,6 +179,7 @@ def _sizes_of(files: Sequence[str]) -> list[int]:
     if not any(map(is_remote, files)):
         return sizes_of(files)
     with Workers(default_remote().num_requests, "cntkio-sizes") as workers:
+        # The options of the store are in the context, and each thread needs a copy, which only one thread can enter.
         return [job.result() for job in [workers.do(copy_context().run, size, file) for file in files]]
 
 
@@ -203,6 +205,7 @@ def require_takers(options: ReadingOptions, files: Sequence[Input]) -> None:
     taken = {"key"} if options.labels is None else {"key", "mapping"}  # the key is a column that is read or written
     taken = taken.union(*(file.kind.options for file in files))
     for name, value in options._asdict().items():
+        # These values mean that the option was not given.
         if value not in (None, False, {}) and name not in taken:
             takers = [kind.form for kind in KINDS.values() if kind.deserializer and name in kind.options]
             formats = ", ".join(form for form in takers if form not in ("binary mlf", "arrow stream"))
@@ -273,6 +276,7 @@ class Described(CorpusInFiles):
             OSError: A file cannot be read.
         """
         with self.located(), ExitStack() as stack:
+            # The stack closes the corpora that are open if a later one cannot be opened.
             yield [stack.enter_context(closing(open_part(opening))) for open_part in self.parts()]
 
 
@@ -280,7 +284,6 @@ def described(file: Input, options: ReadingOptions) -> list[Described]:
     """Return the corpora of a file: several if it is a configuration with several readers.
 
     Args:
-        file: The file.
         options: The options, complete (`ReadingOptions.usually`).
 
     Raises:
@@ -302,6 +305,7 @@ def described(file: Input, options: ReadingOptions) -> list[Described]:
         ]
     file.kind.require_deserializer(file.path)
     if file.kind.form in LABEL_FORMS:
+        # Cached, because opening reads the whole file, and both `labels` and `parts` open it.
         return [Described(input=file, open_labels=cache(partial(open_labels, file.names, options.mapping)))]
     corpus: CorpusInFiles = function_named(file.kind.in_files)(file.names, options)
     alone = Described(input=file, **vars(corpus))
@@ -313,6 +317,7 @@ def described(file: Input, options: ReadingOptions) -> list[Described]:
 
 
 def _forgiving(call: Call) -> Call:
+    # Of the deserializers in configurations, only that of texts forgives errors itself.
     if call.target is not CTFDeserializer:
         return call
     return dataclasses.replace(call, keywords=tuple({**dict(call.keywords), "max_errors": -1}.items()))
@@ -333,7 +338,6 @@ class Labels(NamedTuple):
     """An opened label file.
 
     Attributes:
-        corpus: The file.
         names: The names of its classes; empty if they have none.
     """
 

@@ -22,8 +22,6 @@ class Description(NamedTuple):
 
     Attributes:
         title: Kind and size of the thing.
-        columns: Headings of the table.
-        rows: For each part its cells.
         has_head: Whether the text has the headings, too: columns of numbers need them.
 
     Example:
@@ -40,6 +38,7 @@ class Description(NamedTuple):
 
     def text(self) -> str:
         """Return a line for the title and a line for each part."""
+        # `_shown` cuts long cells first, so that one of them does not widen a whole column.
         rows = [list(self.columns)] * self.has_head + self._shown()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -70,6 +69,7 @@ class Description(NamedTuple):
 class Displayed:
     """Base of objects that print as their description, and in notebooks as its HTML."""
 
+    # A subclass with slots would get a `__dict__` without this.
     __slots__ = ()
 
     def _description(self) -> Description:
@@ -116,10 +116,12 @@ def shape_text(shape: Iterable[int | str]) -> str:
 
 
 def _html_row(cell: str, texts: Iterable[str]) -> str:
+    # Notebooks align cells to the right by default.
     cells = "".join(f'<{cell} style="text-align: left">{html.escape(text)}</{cell}>' for text in texts)
     return f"<tr>{cells}</tr>"
 
 
 def _shortened(text: str, longest: int = _LONGEST_CELL) -> str:
+    # Escapes are longer than the characters they stand for, so the length is checked after this.
     visible = printable(text)
     return visible if len(visible) <= longest else f"{visible[: longest - 1]}…"

@@ -31,12 +31,14 @@ def printable(text: str) -> str:
         >>> print(printable("u1" + chr(27) + "[2J " + chr(0xFEFF) + "ü"))
         u1\\x1b[2J \\ufeffü
     """
+    # Nearly all texts are, and need no loop over their characters.
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-# `pathlib.Path` turns the two slashes of a URL into a single slash.
+# `pathlib.Path` turns the two slashes of a URL into a single slash. A query has a `=`, in contrast to the `?` in a
+# pattern of files.
 _QUERY = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]+:/[^\s?'\"]*)\?[^\s'\")=]*=[^\s'\")]*")
 _USER = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]+:/{1,2})[^\s/?'\"@]*@")
 
@@ -55,6 +57,7 @@ class CntkIoError(RuntimeError):
     """Base class of all exceptions of cntkio. Every character of a message can be seen, and none is of a password."""
 
     def __init__(self, message: str = "") -> None:
+        # Here, since many messages quote URLs, paths and keys, and a single place cannot be forgotten.
         super().__init__(printable(without_secrets(message)))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -63,6 +66,7 @@ class CntkIoError(RuntimeError):
 
 
 def _rebuild(kind: type[CntkIoError], args: tuple[Any, ...], attributes: dict[str, Any]) -> CntkIoError:
+    # Not by the constructors: they take other arguments than `args`, and would add the location a second time.
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(attributes)

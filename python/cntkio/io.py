@@ -60,6 +60,7 @@ def __dir__() -> list[str]:
     return [*__all__]
 
 
+# Type checkers would accept every name of a module that has `__getattr__`.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

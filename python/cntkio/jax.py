@@ -101,6 +101,7 @@ class _Streams(dict[str, Any]):
         raise KeyError(f"no stream {name!r}{there_are(name, self)}")
 
 
+# JAX knows `dict` alone, not its subclasses. It sorts the keys of a `dict`, so the names are sorted here as well.
 jax.tree_util.register_pytree_with_keys(
     _Streams,
     lambda streams: (
@@ -195,6 +196,7 @@ def _in_layout(
             values[: data.num_sequences, : data.num_steps] = data.asarray()
         else:
             values = _padded(data.values, data.lengths, rows, steps)
+        # Rows beyond the sequences have the length 0, so that the mask leaves them out.
         lengths = np.zeros(rows, np.int32)
         lengths[: data.num_sequences] = data.lengths
         return Padded(_array(values, device), _array(lengths, device))
@@ -233,14 +235,17 @@ def _padded(values: npt.NDArray[Any], lengths: npt.NDArray[np.int64], rows: int,
 def _aligned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return zeros in memory that JAX can share."""
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    # NumPy aligns arrays to fewer bytes, so the result begins at the first multiple within larger memory.
     memory = np.zeros(size + _ALIGNMENT, np.uint8)
     begin = -memory.ctypes.data % _ALIGNMENT
     return memory[begin : begin + size].view(dtype).reshape(shape)
 
 
 def _array(values: npt.NDArray[Any], device: Any) -> jax.Array:
+    # JAX makes 32-bit numbers of these, which copies them.
     is_wide = values.dtype.itemsize == 8 and not jax.config.jax_enable_x64
     if is_wide and values.dtype == np.int64 and values.size:
+        # `~x` is -x - 1, because int32 goes down to -2^31, but only up to 2^31 - 1.
         largest = max(int(values.max()), ~int(values.min()))
         if largest >= 1 << 31:
             raise ConfigError(

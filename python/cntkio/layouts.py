@@ -20,11 +20,6 @@ from cntkio.streams import StreamInformation
 def check_layout(layout: str | Mapping[str, str] | None, streams: Sequence[str], layouts: Sequence[str]) -> None:
     """Check the layout that a caller asks for: one for all streams, or a mapping with a layout for some streams.
 
-    Args:
-        layout: The caller's choice.
-        streams: Names of the streams.
-        layouts: Names of the adapter's layouts.
-
     Raises:
         ConfigError: A layout or a stream of this name does not exist.
     """
@@ -34,6 +29,7 @@ def check_layout(layout: str | Mapping[str, str] | None, streams: Sequence[str],
         raise ConfigError(
             f"layout is {layout!r}; expected a name, or a mapping such as {{'x': {layouts[0]!r}}}", key="layout"
         )
+    # None stands for all streams, so that a single name is checked in the same way as a mapping.
     choices = {None: layout} if isinstance(layout, str) else layout
     for stream, choice in choices.items():
         if choice not in layouts:
@@ -67,13 +63,7 @@ def class_ids(data: MinibatchData) -> npt.NDArray[Any]:
 
 
 def no_class(data: MinibatchData, sample: int, keys: npt.NDArray[Any]) -> str:
-    """Return the message about a sample without a class.
-
-    Args:
-        data: The stream.
-        sample: The sample's index in the stream.
-        keys: The keys of the sequences.
-    """
+    """Return the message about a sample without a class, which is given by its index in the stream."""
     sequence = int(np.searchsorted(data.offsets, sample, side="right")) - 1
     return (
         f"sequence {keys[sequence]}, stream {data.stream.name!r}: sample {sample - int(data.offsets[sequence])} is not "
@@ -93,12 +83,14 @@ def classes_of(data: MinibatchData) -> tuple[npt.NDArray[Any], int | None]:
     if are_whole(stream):
         return data.values.reshape(-1), None
     if data.indices is None or data.indptr is None:
+        # The class of a sample with several axes is an index into all its values.
         samples = data.values.reshape(-1, stream.dim)
         classes = samples.argmax(axis=1).astype(np.int32)
         is_one_hot = (np.count_nonzero(samples, axis=1) == 1) & (samples[np.arange(len(samples)), classes] == 1)
     else:
         classes = data.indices
         is_one_hot = np.diff(data.indptr) == 1
+        # Only then each entry is a sample of its own, so that values and samples stand at the same indices.
         if is_one_hot.all():
             is_one_hot = data.values == 1
     return classes, None if is_one_hot.all() else int(is_one_hot.argmin())

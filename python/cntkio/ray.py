@@ -88,8 +88,10 @@ def read_ctf(
         0
     """
     remote = options.get("remote")
+    # Tasks run in other working directories.
     names = absolute_names(path, remote)
     definitions = infer_streams(names, remote=remote) if streams is None else StreamDefs(streams)
+    # Without a cache, every task would make the index of the whole text.
     deserializer = CTFDeserializer(names, definitions, **{"cache_index": True, **options})
     source = CorpusDatasource(
         corpus_chunks(deserializer), key=key, flat=flat, ids=ids, index_caches=deserializer.index_caches()
@@ -184,6 +186,7 @@ class CorpusDatasource(Datasource):  # type: ignore[misc]
         index_caches: Iterable[Path] = (),
     ) -> None:
         super().__init__()
+        # Put once into the object store, so that tasks carry a reference and not the bytes.
         self._index_caches = [(CacheCopy(path), ray.put(path.read_bytes())) for path in index_caches]
         self._chunks = deserializer if isinstance(deserializer, CorpusChunks) else corpus_chunks(deserializer)
         self._form: dict[str, Any] = {"key": key, "flat": flat, "ids": ids}
@@ -218,6 +221,7 @@ def _tables(
     chunks: CorpusChunks, form: Mapping[str, Any], index_caches: Iterable[tuple[CacheCopy, Any]]
 ) -> Iterator[pa.Table]:
     for copy, content in index_caches:
+        # A function, so that a machine that has the cache does not fetch the bytes.
         copy.place(functools.partial(ray.get, content))
     return RecordBatches(chunks, **form).tables()
 
@@ -320,15 +324,18 @@ def _corpus_of(
         CorpusError: No block has rows.
     """
     known = {*(shapes.names if isinstance(shapes, pa.Schema) else shapes or ()), *(one_hot or ())}
+    # Ray delivers blocks without rows, too, which may lack columns.
     tables = (_in_lists(block, known) for block in blocks if len(block))
     first = next(tables, None)
     if first is None:
         raise CorpusError(f"the {name} has no sequence to write")
+    # Ray finds the types of each block from its rows, so they may differ. The types of the first block hold for all.
     whole = itertools.chain([first], (_like(first.schema, table, name) for table in tables))
     batches = (batch for table in whole for batch in table.to_batches())
     corpus = arrow.read(
         pa.RecordBatchReader.from_batches(first.schema, batches), shapes=shapes, one_hot=dict(one_hot or {})
     )
+    # Messages would name a `RecordBatchReader`, which the caller has never seen.
     corpus.name = name
     return corpus
 
@@ -399,6 +406,7 @@ class CorpusDatasink(Datasink[str]):  # type: ignore[misc]
         renumber: bool = False,
     ) -> None:
         check_word("to", to, "ctf", "cbf")
+        # Tasks run in other working directories.
         self._folder, self._to = Path(folder).absolute(), to
         self._shapes, self._one_hot, self._renumber = shapes, one_hot, renumber
 
@@ -420,9 +428,11 @@ class CorpusDatasink(Datasink[str]):  # type: ignore[misc]
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> str:
         """Write the file of a task, and return its path; empty if the task has no rows."""
+        # A block may be a data frame of pandas as well.
         tables = [table for block in blocks if len(table := BlockAccessor.for_block(block).to_arrow())]
         if not tables:
             return ""
+        # The number of the task gives the name, so that a task that Ray repeats replaces its own file.
         path = self._folder / f"{ctx.task_idx:06}.{self._to}"
         data = _corpus_of(f"data set, write task {ctx.task_idx}", tables, self._shapes, self._one_hot)
         if self._to == "ctf":

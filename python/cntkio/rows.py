@@ -73,6 +73,7 @@ def packed(minibatch: Minibatch, length: int, *, rows: int | None = None, split:
         >>> found.values["w"].shape, int(found.cu_seqlens[-1]), float((found.segment_ids > 0).mean()) > 0.95
         ((4, 512), 2048, True)
     """
+    # Positions in a row are int32.
     if whole_number("length", length, least=1) >= 1 << 31:
         raise ConfigError(f"length is {length}; expected less than 2147483648", key="length")
     flag("split", split)
@@ -120,10 +121,13 @@ class _Samples(NamedTuple):
         at = int(np.searchsorted(ends, count))  # the sequence with the last of the first samples
         rest = int(ends[at]) - count
         parts = []
+        # `rest` samples of sequence `at` go to the second part. If there are none, that part begins with the next
+        # sequence.
         for lengths, first, samples, sequences in (
             (np.append(self.lengths[:at], self.lengths[at] - rest), self.first, slice(count), slice(at + 1)),
             (
                 np.append(rest, self.lengths[at + 1 :])[rest == 0 :],
+                # If the cut sequence was cut before, its earlier samples count as well.
                 (int(self.lengths[at]) - rest + self.first * (at == 0)) * (rest > 0),
                 slice(count, None),
                 slice(at + (rest == 0), None),
@@ -141,6 +145,7 @@ class _Samples(NamedTuple):
         for mappings in ([part.values for part in parts], [part.of_sequences for part in parts]):
             names = [name for name in mappings[0] if all(name in mapping for mapping in mappings)]
             columns.append({name: np.concatenate([mapping[name] for mapping in mappings]) for name in names})
+        # Only the first part may begin inside a sequence: the others are whole minibatches.
         return cls(np.concatenate([part.lengths for part in parts]), parts[0].first, *columns)
 
 
@@ -171,9 +176,12 @@ def _filled(
     lengths = samples.lengths
     in_sequence = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     cells = np.repeat(begins, lengths) + in_sequence
+    # After `cells`, since the first sequence may have begun in an earlier result.
     in_sequence[: lengths[:1].sum()] += samples.first
     num_cells = rows * length
+    # A cell more, because the last sequence may end where the rows end.
     begins_segment = np.zeros(num_cells + 1, np.bool_)
+    # Attention must not cross rows, so a sequence that continues in the next row is two segments.
     begins_segment[::length] = True
     begins_segment[begins] = True
     begins_segment[begins + lengths] = True
@@ -247,6 +255,7 @@ class SplitRows:
         partition: Partition = WHOLE,
     ) -> None:
         self.length, self.rows = whole_number("length", length, least=1), whole_number("rows", rows, least=1)
+        # A sequence longer than all rows is possible here, because it continues in the next result.
         self.size: Size = Budget(samples=rows * length, oversize="alone") if size is None else size
         self._source, self._partition, self._own = source, partition, slice(None)
         if isinstance(partition, GlobalPartition):
@@ -282,6 +291,7 @@ class SplitRows:
                 num_samples += int(parts[-1].lengths.sum())
         rest = None
         if num_samples > num_cells:
+            # Only the last part can have samples left, since reading stops with the first minibatch that is enough.
             *_, last = parts
             kept = int(last.lengths.sum()) - (num_samples - num_cells)
             parts[-1], rest = last.cut(kept)
@@ -319,6 +329,7 @@ class SplitRows:
         self._begin()
         if not num_delivered:
             return
+        # The minibatch with the next sample is read again, and the samples that were delivered are cut off.
         minibatch = self._source.read(self.size, self._partition)
         while minibatch is not None and not minibatch.num_sequences:
             minibatch = self._source.read(self.size, self._partition)

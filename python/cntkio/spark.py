@@ -85,6 +85,7 @@ class CTFSource(DataSource):  # type: ignore[misc]
         if "path" not in given:
             raise ConfigError(f"{self.name()}: no path; expected load(path)", key="path")
         paths = given.pop("path")
+        # The text of a single path, not its value: as JSON, a file named 1e5 would be a number.
         texts = [str(path) for path in paths] if isinstance(paths, list) else in_one_text(options["path"])
         if "remote" in given:
             given["remote"] = Remote(**_arguments("remote", given["remote"], '{"num_requests": 16}'))
@@ -135,6 +136,7 @@ class CBFSource(CTFSource):
     def _opened(
         self, path: FileNames, streams: StreamDefs | None, options: dict[str, Any], columns: object
     ) -> tuple[CorpusChunks, list[Path]]:
+        # A binary file contains its own index, so it needs no cache.
         return corpus_chunks(CBFDeserializer(path, StreamDefs() if streams is None else streams, **options)), []
 
 
@@ -154,6 +156,7 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
             copy.place(partial(bytes, content))
         for table in RecordBatches(partition.value, **self._form).tables():
             try:
+                # Spark has neither unsigned numbers nor lists of a fixed size (`signed`).
                 yield from table.select(self._schema.names).cast(self._schema).to_batches()
             except pa.ArrowInvalid as error:
                 raise CorpusError(

@@ -60,10 +60,12 @@ class Record(dict[str, Any]):
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise AttributeError("record is immutable")
 
+    # Also the methods of `dict`, which do not call `__setitem__`.
     __setattr__ = __delattr__ = __setitem__ = __delitem__ = _refuse
     clear = pop = popitem = setdefault = update = __ior__ = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # pickle would set the items of a dict one by one, which a record refuses.
         return (type(self), (dict(self),))
 
     def _ipython_key_completions_(self) -> list[str]:
@@ -107,6 +109,7 @@ class StreamDefs(Record):
 
 def arguments_of(streams: StreamDefs) -> list[str]:
     """Return the texts of the arguments that make `StreamDefs`."""
+    # A stream named self would be the first parameter of the constructor.
     if all(name.isidentifier() and name != "self" for name in streams):
         return [f"{name}={stream!r}" for name, stream in streams.items()]
     return [repr(dict(streams))]
@@ -188,6 +191,7 @@ class StreamDef(Mapping[str, Any]):
         }
         vars(self).update(  # the items: the attribute of a key that was not given is the class's None
             stream_alias=field,
+            # Labels are classes, which are sparse in CNTK, whatever `is_sparse` is.
             is_sparse=flag("is_sparse", is_sparse) or mlf is not None,
             defines_mb_size=flag("defines_mb_size", defines_mb_size),
             max_sequence_length=whole_number("max_sequence_length", max_sequence_length),
@@ -241,6 +245,7 @@ def _checked_shape(shape: Any) -> int | tuple[int, ...]:
     checked = sizes("shape", shape)
     if not checked:
         raise ConfigError("shape is empty; expected a whole number, or a tuple of at least one", key="shape")
+    # A number stays a number, as CNTK's key `dim` shows it.
     return checked[0] if isinstance(shape, int | np.integer) else checked
 
 
@@ -343,6 +348,7 @@ class StreamInformation:
     def __setstate__(self, state: dict[str, Any]) -> None:
         for key, value in state.items():
             object.__setattr__(self, key, value)
+        # The hash of a text differs from process to process.
         object.__setattr__(self, "_hash", hash(tuple(getattr(self, field.name) for field in dataclasses.fields(self))))
 
     @property
@@ -401,7 +407,6 @@ def check_definers(names: Sequence[str], where: str = "") -> None:
     """Check that at most one stream defines the minibatch size.
 
     Args:
-        names: The streams that define it.
         where: Beginning of the message.
 
     Raises:
@@ -461,12 +466,14 @@ class StreamsByName:
         """Return the stream of that name."""
         return self.stream_info(name)
 
+    # With `__getitem__` alone, Python would iterate with the numbers 0, 1, 2 as names.
     def __iter__(self) -> NoReturn:
         raise TypeError(self._without_size())
 
     def __len__(self) -> NoReturn:
         raise TypeError(self._without_size())
 
+    # Without this, the truth of a source would be asked of `__len__`, which raises an error.
     def __bool__(self) -> bool:
         return True
 

@@ -17,6 +17,7 @@ def _instead(name: str, use: str) -> UnsupportedError:
     )
 
 
+# The parameters are CNTK's, so that a call of a CNTK program gets this error and no TypeError.
 def crop(
     crop_type: str = "center",
     crop_size: int | tuple[int, int] = 0,

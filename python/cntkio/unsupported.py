@@ -31,6 +31,7 @@ def _refuse(name: str) -> NoReturn:
     raise UnsupportedError(f"{name}: {REPLACEMENTS[name]}", key=name)
 
 
+# Functions with CNTK's parameters, so that a call of a CNTK program gets this error and no TypeError.
 def ImageDeserializer(filename: str, streams: Mapping[str, Any]) -> NoReturn:  # noqa: N802 - CNTK's name
     """Raise `UnsupportedError`: read a map file of images and classes in a PyTorch dataset, with torchvision.
 
@@ -52,6 +53,7 @@ def LatticeDeserializer(lattice_index_file: str, streams: Mapping[str, Any]) -> 
     _refuse("LatticeDeserializer")
 
 
+# The names in CNTK 2.7's package `cntk`, grouped by what replaces them.
 _MODEL = """
 Axis BlockFunction Constant Evaluator Function Parameter Variable abs acos alias argmax argmin as_block
 as_composite asin asinh assign atan atanh axis batch_normalization bilinear binary_cross_entropy cast ceil
@@ -125,6 +127,7 @@ class NamesOfCntk:
             ImportError: CNTK has the name. A `ModuleNotFoundError` would be replaced by Python's own.
         """
         package, _, own = name.partition(".")
+        # Every import that Python cannot resolve comes here, also imports of other packages.
         advice = outside_io(own) if package == "cntkio" else None
         if advice:
             raise ImportError(f"cntkio has no {own!r} of CNTK: {advice}", name=name)

@@ -42,6 +42,7 @@ class UserMinibatchSource(StreamsByName):
         (1, 1, 2)
     """
 
+    # CNTK's class has these attributes as well.
     infinitely_repeat = INFINITELY_REPEAT
     full_data_sweep = FULL_DATA_SWEEP
     default_randomization_window_in_chunks = DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS
@@ -189,7 +190,9 @@ class MinibatchSourceFromData(Displayed, UserMinibatchSource):
         if self._has_ended():
             return Minibatch({}, lambda: np.empty(0, np.uint64))
         begin = self._cursor
+        # Below, room is added to positions of int64, which must not overflow.
         room = min(num_samples, 2**62)
+        # The two largest numbers are `FULL_DATA_SWEEP` and `INFINITELY_REPEAT`, which are not limits of samples.
         if self._max_samples < FULL_DATA_SWEEP:
             room = min(room, self._max_samples - self._total_num_samples)
         fits = min(int(np.searchsorted(starts, starts[begin] + room, side="right")) - 1 for starts in self._starts)
@@ -236,6 +239,7 @@ class MinibatchSourceFromData(Displayed, UserMinibatchSource):
                 saved=cursor,
                 current=self._num_sequences,
             )
+        # After all checks, so that a refused checkpoint leaves the source where it was.
         self._cursor, self._total_num_samples = cursor, total_num_samples
 
 
@@ -254,6 +258,7 @@ def _stream(name: str, stream_index: int, argument: Any) -> tuple[StreamInformat
         )
     where = f"data_streams, stream {name!r}"
     value, kind = argument if isinstance(argument, tuple) else (argument, None)
+    # A number of NumPy looks like an array without axes.
     if isinstance(value, np.generic):
         raise ConfigError(f"stream {name!r} is the number {value}; expected an array", key=name)
     if isinstance(value, list) and not all(isinstance(item, np.ndarray) or _is_matrix(item) for item in value):
@@ -291,5 +296,6 @@ def _as_numbers(where: str, item: Any, dtype: np.dtype[Any]) -> Any:
         raise CorpusError(f"{where}: values of type {item.dtype}; expected numbers")
     if not _is_matrix(item):
         return in_precision(where, item, dtype)
+    # Only for its check: the matrix converts its values itself.
     in_precision(where, item.data, dtype)
     return item.astype(dtype, copy=False)

@@ -26,6 +26,7 @@ from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.pieces import Files, Piece, Pieces, Progress, pieces_of, write_several
 from cntkio.streams import LARGEST_DIM, StreamInformation, packed_columns
 
+# Each unsigned type becomes the next wider signed type, except for uint64, because int64 is the widest.
 _SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.int64()}
 KEY = "key"
 _METADATA = b"cntkio"
@@ -49,7 +50,7 @@ class Facts:
     dtype: str = "float32"
 
     def metadata(self) -> dict[bytes, bytes]:
-        """Return the metadata of the field."""
+        """Return the facts as metadata of a field."""
         facts = {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
         if self.role == "key":
             facts = {"role": "key"}
@@ -72,8 +73,10 @@ def facts_of(field: pa.Field) -> Facts | None:
         shape = facts.get("shape")
         shape = None if shape is None else tuple(shape)
         found = Facts(facts["role"], shape, facts.get("flat", False), facts.get("dtype", "float32"))
+    # Besides broken JSON: JSON that is not an object, or that is nested too deeply.
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise _damaged(field, metadata) from None
+    # `type`, since True is an instance of int, too.
     is_shape = all(type(size) is int and 0 < size <= LARGEST_DIM for size in found.shape or ())
     is_known = found.role in get_args(Role) and found.dtype in ("float32", "float64")
     if not is_shape or not is_known or not isinstance(found.flat, bool):
@@ -94,7 +97,6 @@ def stream_field(info: StreamInformation, is_flat: bool, as_ids: bool) -> pa.Fie
     """Return the field of a stream.
 
     Args:
-        info: The stream.
         is_flat: Omit the list around the samples of a sequence.
         as_ids: The stream is one-hot, and the column has the class of each sample.
     """
@@ -102,11 +104,13 @@ def stream_field(info: StreamInformation, is_flat: bool, as_ids: bool) -> pa.Fie
     role: Role = "ids" if as_ids or info.are_class_ids else info.storage_format
     sample: pa.DataType
     if role == "ids":
+        # Whole numbers that were read as such keep their type; classes are int32, like the indices of sparse streams.
         sample = number if are_whole(info) else pa.int32()
     elif info.is_sparse:
         sample = pa.struct(entry_fields(number))
     else:
         sample = number if info.dim == 1 else list_of(number, info.dim)
+    # Without a shape, the column is read as whole numbers again, and not as one-hot samples.
     shape = None if are_whole(info) and role == "ids" else info.shape
     facts = Facts(role, shape, is_flat, "float64" if info.dtype == "float64" else "float32")
     return pa.field(info.name, sample if is_flat else list_of(sample), False, facts.metadata())
@@ -119,6 +123,7 @@ def list_of(item: pa.DataType, size: int = -1) -> pa.DataType:
 
 def entry_fields(number: pa.DataType) -> list[pa.Field]:
     """Return the fields of a sparse sample."""
+    # The items may be null for Arrow, because `ListArray.from_arrays` makes such lists.
     return [pa.field("indices", pa.list_(pa.int32()), False), pa.field("values", pa.list_(number), False)]
 
 
@@ -157,6 +162,7 @@ def signed(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(field.name, type_of(field.type)) for field in schema])
 
 
+# The lists that `list_of` makes have offsets of 32 bits.
 _LARGEST_OFFSET = 2**31 - 1
 
 
@@ -205,6 +211,7 @@ class RecordBatches(Displayed):
         ids: Collection[str] = (),
     ) -> None:
         self._data = data
+        # Opened once for the streams alone, so that wrong arguments fail here and not in a consumer.
         with pieces_of(data) as pieces:
             self._columns = _Columns(key, pieces.streams, pieces.has_text_keys, flat, ids)
 
@@ -285,11 +292,7 @@ def convert(
 
 
 class _Columns:
-    """The columns of keys and of streams.
-
-    Attributes:
-        schema: Their fields.
-    """
+    """The columns of keys and of streams."""
 
     def __init__(
         self,
@@ -337,6 +340,7 @@ class _Columns:
 
 
 def _chosen(option: str, names: Collection[str] | Literal[False], known: Sequence[str]) -> frozenset[str]:
+    # A text is a collection, too: of its characters.
     if isinstance(names, str) or not (names is False or isinstance(names, Collection)):
         example = names if isinstance(names, str) else known[0]
         raise ConfigError(f"{option} is {names!r}; expected a list of names, such as [{example!r}]", key=option)
@@ -363,6 +367,7 @@ def _classes(data: MinibatchData, keys: npt.NDArray[Any]) -> pa.Array:
 
 def _samples(data: MinibatchData) -> pa.Array:
     info, values, indptr, indices = data.stream, data.values, data.indptr, data.indices
+    # The arrays of a minibatch that a program made may have strides.
     flat_values = pa.array(np.ascontiguousarray(values).reshape(-1))
     if indptr is None or indices is None:
         if info.dim == 1:
@@ -431,6 +436,7 @@ def write_parquet(
         return
     batches = RecordBatches(data, key=key, flat=flat, ids=ids)
     with (
+        # The inner writer ends first: it writes the footer before the file gets its name.
         written_whole(path, remote=remote) as file,
         parquet.ParquetWriter(file, batches.schema, compression=compression, write_page_checksum=True) as writer,
     ):
@@ -475,5 +481,6 @@ def _write(writer: Any, batches: RecordBatches, progress: Progress | None) -> No
     for batch in batches.batches(progress):
         writer.write_batch(batch)
         count += batch.num_rows
+    # Inside the blocks of the caller, so that no empty file appears.
     if count == 0:
         raise CorpusError("no sequence to write")

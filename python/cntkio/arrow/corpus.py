@@ -40,7 +40,6 @@ class Table(NamedTuple):
 
     Attributes:
         name: Name used in messages: the file, or the type of the object.
-        schema: The columns.
         batches: The batches, of any size, read one by one on request.
         total: Number of batches; 0: unknown.
     """
@@ -75,6 +74,7 @@ def opened(data: Any) -> Iterator[Table]:
         with _reader(data) as reader:
             yield Table(type(data).__name__, reader.schema, iter(reader))
     elif isinstance(data, DataSet) and data.features is not None:
+        # A format that the caller set, such as tensors, has no effect here.
         tables = data.with_format("arrow").iter(batch_size=ROWS_AT_ONCE)
         batches = (batch for table in tables for batch in pa.table(table).to_batches())
         yield Table(type(data).__name__, data.features.arrow_schema, batches)
@@ -108,11 +108,13 @@ def _column(name: Any, value: Any) -> pa.Array | pa.ChunkedArray:
     try:
         if isinstance(value, ArrowStream):
             return pa.chunked_array(value)
+        # An array of Arrow is array-like, too, but NumPy would turn its lists into objects.
         array = np.asarray(value) if isinstance(value, ArrayLike) and not isinstance(value, ArrowArray) else None
         if array is None or array.ndim < 2:
             return pa.array(value if array is None else array)
         flat = pa.array(array.reshape(-1))
         return pa.FixedSizeListArray.from_arrays(flat, int(np.prod(array.shape[1:])))
+    # PyTorch raises a RuntimeError for a tensor that cannot become an array, such as one that needs a gradient.
     except (pa.ArrowException, TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"column {name!r}: {error}; expected numbers, or lists of them", key=str(name)) from None
 
@@ -120,6 +122,7 @@ def _column(name: Any, value: Any) -> pa.Array | pa.ChunkedArray:
 def small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Cut large batches, so that memory stays bounded."""
     for batch in batches:
+        # A row may be larger than a piece, and an empty batch has no bytes.
         rows = max(batch.num_rows * _BYTES_AT_ONCE // max(batch.nbytes, 1), 1)
         for first in range(0, batch.num_rows, rows):
             yield batch.slice(first, rows)
@@ -134,7 +137,6 @@ class StreamColumn:
     """A column that is a stream.
 
     Attributes:
-        info: The stream.
         is_flat: A row is a sample, not a list of samples.
         is_ids: The column has the class of each sample, and the samples are one-hot.
         is_wide: The column has whole numbers of 32 bits or more, which float32 may round.
@@ -185,12 +187,15 @@ class StreamColumn:
         """Return the largest magnitude in a column of whole numbers."""
         array = batch.column(self.info.name)
         while unlisted(array.type)[1:]:
+            # `flatten` keeps to the rows of a slice, in contrast to `values`.
             array = array.flatten()
         found = compute.min_max(array.field("values").flatten() if pa.types.is_struct(array.type) else array).as_py()
+        # A column without rows has neither a minimum nor a maximum.
         return max(-(found["min"] or 0), found["max"] or 0)
 
     def _one_hot(self, where: str, offsets: npt.NDArray[np.uint32], array: pa.Array) -> Column:
         classes = _numbers(where, self._places_of(where, array) if self.names else array)
+        # Before the conversion to int32, which would wrap larger ids.
         self._check_indices(where, classes)
         sample_offsets = np.arange(len(classes) + 1, dtype=np.uint32)
         ones = np.ones(len(classes), self.info.dtype)
@@ -214,6 +219,7 @@ class StreamColumn:
                 f"{where}: a sample's indices and values differ in number; expected an index for each value"
             )
         numbers, places = in_precision(where, _numbers(where, values), self.info.dtype), _numbers(where, indices)
+        # Before the conversion to int32, which would wrap larger indices.
         self._check_indices(where, places)
         return Column(offsets, numbers, self.info.dim, (bounds, places.astype(np.int32, copy=False)))
 
@@ -227,12 +233,14 @@ class StreamColumn:
         dim = self.info.dim
         sizes = np.empty(0, np.uint32)
         if self._has_long_lists(array):
+            # A list that ends within a sample gets a size other than `dim`, which the check below refuses.
             sizes, offsets = offsets[1:] % dim + dim, offsets // dim
         depth = 0
         while not pa.types.is_primitive(array.type):
             bounds, array = _items(where, array)
             sizes, depth = np.diff(bounds), depth + 1
         values = in_precision(where, _numbers(where, array), self.info.dtype)
+        # With several levels of lists, `sizes` are of the innermost lists, each of which is only a part of a sample.
         if (depth < 2 and (sizes != dim).any()) or len(values) != int(offsets[-1]) * dim:
             raise CorpusError(
                 f"{where}: not all samples have {dim} values; for another number give "
@@ -261,6 +269,7 @@ def _items(where: str, array: pa.Array) -> tuple[npt.NDArray[np.uint32], pa.Arra
     if pa.types.is_fixed_size_list(array.type):
         return (np.arange(len(array) + 1) * array.type.list_size).astype(np.uint32), array.flatten()
     offsets = array.offsets.to_numpy()
+    # A slice keeps the offsets of the whole array, but its items begin with its first row.
     return (offsets - offsets[0]).astype(np.uint32), array.flatten()
 
 
@@ -273,8 +282,6 @@ def stream_column(field: pa.Field, index: int, shape: Shape | None, classes: Any
     """Return the stream that a column becomes.
 
     Args:
-        field: The column.
-        index: The stream's index.
         shape: Shape of a dense sample, or dimension of a sparse stream; None: as the metadata or the type say.
         classes: Number of classes of a column of class ids, or the names of the classes of a column of texts; None: the
             column has other numbers, or cntkio wrote it.
@@ -303,9 +310,12 @@ def stream_column(field: pa.Field, index: int, shape: Shape | None, classes: Any
     elif classes is not None or (known.role == "ids" and known.shape is not None and shape is None):
         return _column_of_ids(field, index, innermost, depth, classes or known.shape or (), known.dtype)
     else:
+        # Without metadata of cntkio, a list of a fixed size is a sample of several values, and any other list is a
+        # sequence.
         is_row = depth == 1 and pa.types.is_fixed_size_list(kinds[0])
         number, storage_format, is_flat = innermost, "dense", depth == 0 or (is_row if facts is None else facts.flat)
         found = shape or known.shape or _shape_of_lists(field, kinds, is_flat)
+    # Whole numbers are float32 here; callers widen the columns whose numbers float32 would round (`in_type`).
     dtype = np.float64 if pa.types.is_float64(number) else np.float32
     info = StreamInformation(field.name, index, storage_format, dtype, found)
     is_wide = pa.types.is_integer(number) and number.bit_width >= _WIDE_BITS
@@ -362,6 +372,7 @@ def _number_of_entries(field: pa.Field, innermost: pa.StructType) -> pa.DataType
 def _shape_of_lists(field: pa.Field, kinds: list[pa.DataType], is_flat: bool) -> tuple[int, ...]:
     """Return the shape of a sample, if its lists have fixed sizes."""
     sizes = tuple(kind.list_size for kind in kinds[:-1] if pa.types.is_fixed_size_list(kind))
+    # `kinds` ends with the number, and the outermost list of a column that is not flat is the sequence, of any length.
     if len(sizes) < len(kinds) - (1 if is_flat else 2):
         raise ConfigError(
             f"column {field.name!r} is {field.type}, which does not give the number of values of a sample; add "
@@ -379,6 +390,7 @@ def in_type(column: StreamColumn, dtype: npt.DTypeLike) -> StreamColumn:
     )
 
 
+# float32 has all whole numbers up to 2^24.
 _LARGEST_IN_FLOAT32 = 1 << 24
 _PANDAS_INDEX = "__index_level_"
 
@@ -459,13 +471,7 @@ def _like(column: Any, kind: pa.DataType | None) -> Any:
 
 
 class Rows(NamedTuple):
-    """The columns of a table: its streams, and its keys.
-
-    Attributes:
-        columns: The streams.
-        key: The column of keys; None: there is none.
-        has_text_keys: Whether the keys are texts.
-    """
+    """The columns of a table: its streams, and the column of keys (None: there is none)."""
 
     columns: Sequence[StreamColumn]
     key: str | None
@@ -482,11 +488,13 @@ class Rows(NamedTuple):
         """Convert a batch to columns of a chunk, and its keys.
 
         Raises:
-            CorpusError: A row cannot be converted; the message names it, as `row_of` does.
+            CorpusError: A row cannot be converted; the message has the number that `row_of` gives it.
         """
         try:
             return self._taken(batch)
         except CorpusError as error:
+            # The first rows of a batch fail together as soon as a wrong row is among them, so a binary search finds
+            # this row.
             row = bisect.bisect_left(
                 range(batch.num_rows), True, key=lambda row: self._error_of(batch.slice(0, row + 1)) is not None
             )
@@ -517,6 +525,7 @@ class Rows(NamedTuple):
         keys: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
         if self.has_text_keys:
             return keys.astype(np.str_)
+        # The conversion below would turn a negative key into a large number.
         if (keys < 0).any():
             raise CorpusError(f"{where} has the key {keys[keys < 0][0]}; expected whole numbers from 0, or texts")
         return keys.astype(np.uint64)
@@ -529,17 +538,12 @@ def rows_of(
     one_hot: Mapping[str, Classes],
     ids: Collection[str] = (),
 ) -> Rows:
-    """Return the columns of a table, with whole numbers as floats.
+    """Return the columns of a table, with whole numbers as floats. Arguments and exceptions as for `read`.
 
     Args:
-        schema: The schema of the table.
         key: The column of keys; None: there is none.
-        shapes: As for `read`.
         one_hot: As for `read`, with the columns of categories.
         ids: Columns of a `ClassLabel` that are numbers.
-
-    Raises:
-        ConfigError, FormatError: As for `read`.
     """
     if isinstance(shapes, pa.Schema):
         schema, shapes = _with_metadata(schema, shapes), None
@@ -565,6 +569,7 @@ class ArrowCorpus(Displayed):
             self.name, schema = table.name, table.schema
         try:
             key = key_of(schema, key)
+            # Each batch has a dictionary of its own, so the classes are known only after a pass over the data.
             if can_be_read_again(data) and (names := columns_of_categories(schema, (*one_hot, key))):
                 with opened(data) as table:
                     one_hot = {**categories(table.batches, names), **one_hot}
@@ -583,6 +588,8 @@ class ArrowCorpus(Displayed):
     def _in_float64(self, columns: Sequence[StreamColumn]) -> frozenset[str]:
         """Return the columns of whole numbers that need float64, which a pass over these columns finds."""
         wide = {column.info.name: column for column in columns if column.is_wide}
+        # Data that are delivered once cannot be examined before they are written, so all their wide columns get
+        # float64.
         if not wide or not can_be_read_again(self._data):
             return frozenset(wide)
         needed: set[str] = set()
@@ -629,6 +636,7 @@ def categories(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> dict[
             array = batch.column(name)
             while unlisted(array.type)[1:]:
                 array = array.flatten()
+            # Usually all batches have the same dictionary, and comparing it is faster than converting it to Python.
             if name not in last or not array.dictionary.equals(last[name]):
                 known.update(dict.fromkeys(array.dictionary.drop_null().to_pylist()))
                 last[name] = array.dictionary
@@ -640,6 +648,7 @@ def _class_labels(schema: pa.Schema, without: Collection[str | None]) -> dict[st
     found: dict[str, Classes] = {}
     with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):  # metadata of other programs
         for name, feature in json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"].items():
+            # A list of labels describes its items in `feature`.
             label = feature.get("feature", feature)
             if label["_type"] == "ClassLabel" and name in schema.names and name not in without:
                 found[name] = len(label["names"])

@@ -176,6 +176,7 @@ class ArrowDeserializer:
                     asked = columns_of_categories(schema, (*(self.one_hot or {}), key_of(schema, self.key)))
                 names = [name for name in asked if self.columns is None or name in self.columns]
                 if not names:
+                    # Files of a corpus have the same columns, so the other files have no categories either.
                     break
                 batches = (file.read(number, names) for number in range(file.rows.num_batches))
                 for name, classes in categories(batches, names).items():
@@ -191,6 +192,7 @@ class ArrowDeserializer:
             names = [str(file["filename"]) for file in json.loads(state.read_text())["_data_files"]]
         except (ValueError, TypeError, KeyError):
             raise FormatError("not the state of a data set of Hugging Face", path=str(state)) from None
+        # The files are next to the state, whatever folder a name in the state points to.
         return [str(state.with_name(Path(name).name)) for name in names]
 
 
@@ -205,6 +207,7 @@ def _files_of(
     if not isinstance(data, data_sets.FileSystemDataset) or data.partition_expression is None:
         raise ConfigError(f"a {type(data).__name__} is not of files; expected a data set of files", key="data")
     try:
+        # The list of files of a data set ignores its filter, so it would deliver other rows.
         fragments = list(data.get_fragments())
     except ValueError:  # pyarrow's answer if there is a filter
         what = (
@@ -212,6 +215,7 @@ def _files_of(
         )
         raise ConfigError(what, key="data") from None
     values = sorted({key for part in fragments for key in data_sets.get_partition_keys(part.partition_expression)})
+    # pyarrow takes these columns from the names of folders; the files do not have them.
     if values and columns is None:
         what = f"the names of folders, not the files, have the values of {', '.join(map(repr, values))}"
         raise ConfigError(f"{what}; name the columns to read without them: columns=[...]", key="data")
@@ -235,7 +239,6 @@ class _Layout(NamedTuple):
     """The format's own facts.
 
     Attributes:
-        rows: The columns that are read.
         batches: The batch or row group of each chunk.
         first_rows: First row of each chunk in the file.
         kept: For each chunk the rows that are kept; None: all.
@@ -247,7 +250,6 @@ class _Layout(NamedTuple):
     kept: list[npt.NDArray[np.int64] | None]
 
     def add(self, batch: int, first_row: int, kept: npt.NDArray[np.int64] | None) -> None:
-        """Add a chunk."""
         self.batches.append(batch)
         self.first_rows.append(first_row)
         self.kept.append(kept)
@@ -260,8 +262,6 @@ class _Layout(NamedTuple):
 
 
 class _ArrowFormat(Format):
-    """Reads tables; a `Format`."""
-
     def __init__(self, options: ArrowDeserializer, opening: Opening, of_categories: Mapping[str, Classes]) -> None:
         self._options, self._text_keys = options, opening.text_keys
         self._classes = {**of_categories, **(options.one_hot or {})}
@@ -280,6 +280,7 @@ class _ArrowFormat(Format):
                     if name not in schema.names:
                         raise ConfigError(f"no column {name!r}{there_are(name, schema.names)}", key="columns")
                 asked = [*options.columns, *([] if key is None or key in options.columns else [key])]
+                # The metadata of the schema have the class labels of Hugging Face.
                 schema = pa.schema([schema.field(name) for name in asked], schema.metadata)
             rows = rows_of(schema, key, options.shapes, self._classes, options.ids)
             names = [info.name for info in rows.streams]
@@ -296,6 +297,7 @@ class _ArrowFormat(Format):
         if self._options.dtype is not None and not column.is_ids:
             column = in_type(column, self._options.dtype)
         elif not column.is_ids and not pa.types.is_floating(number):
+            # int32 has no room for all numbers of uint32.
             is_wide = pa.types.is_integer(number) and number.bit_width > (
                 32 if pa.types.is_signed_integer(number) else 16
             )
@@ -324,9 +326,12 @@ class _ArrowFormat(Format):
             kept = _without_nulls(batch) if drops and batch is not None else None
             if batch is not None and kept is not None:
                 batch = batch.take(pa.array(kept))
+            # Each sequence of a table needs a length of at least 1, so a row of empty lists counts as one sample.
             lengths = np.ones(count if kept is None else len(kept), np.uint32)
+            # A row group or batch without rows is not a chunk.
             if len(lengths):
                 layout.add(number, num_rows, kept)
+                # Errors name rows by their numbers in the file, where dropped rows count, too.
                 own = layout.rows_of(-1, np.arange(len(lengths)))
                 for column in of_lists:
                     np.maximum(lengths, _checked(file, own, batch, column.lengths), out=lengths)
@@ -376,6 +381,7 @@ class _ArrowFormat(Format):
         own = layout.rows_of(chunk_id, np.arange(batch.num_rows if kept is None else len(kept)))
         if sequences is not None:
             own = own[sequences]
+        # `take` copies, so a whole batch goes without it.
         if len(own) < batch.num_rows:
             batch = batch.take(pa.array(own - layout.first_rows[chunk_id]))
         return Loaded(chunk_id, _chunk_of(file, rows, batch, own), sequences=sequences)
@@ -437,8 +443,10 @@ def _nulls_in(array: pa.Array) -> npt.NDArray[np.bool_]:
         for field in array.flatten():
             found |= _nulls_in(field)
     elif unlisted(array.type)[1:]:
+        # A null list has no items in the flattened array.
         lengths = compute.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
         ends = np.cumsum(lengths)
+        # A list has a null if the number of nulls before its end is larger than before its beginning.
         before = np.append(0, np.cumsum(_nulls_in(array.flatten())))
         found |= before[ends] > before[ends - lengths]
     return found
@@ -455,5 +463,6 @@ def in_files(names: str | list[str], options: ReadingOptions) -> CorpusInFiles:
         deserializers=[deserializer],
         chunk_sizes=", a row group or a batch each",
         has_precisions=True,
+        # `read` takes a single file, and chooses the precisions itself.
         open_table=partial(read, names, **given) if isinstance(names, str) and options.dtype is None else None,
     )

@@ -32,6 +32,7 @@ from cntkio.formats.text_input import TextInput
 
 ROWS_AT_ONCE = 4096
 """Rows of a piece of a Parquet file that is read in order."""
+# pyarrow answers damaged bytes with any of these.
 _DAMAGE = (
     pa.ArrowException, UnicodeDecodeError, OverflowError, EOFError, StopIteration, OSError, ValueError, TypeError,
     KeyError,
@@ -71,6 +72,7 @@ def validated(path: str, batches: Iterator[pa.RecordBatch], where: str | None = 
             batch = next(batches, None)
             if batch is None:
                 return
+            # Arrow trusts the offsets in a batch, so later code would read outside of the buffers of a damaged one.
             batch.validate(full=True)
         yield batch
 
@@ -81,6 +83,7 @@ def reading(path: str, where: str) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
+        # An OSError of the system has a number; pyarrow raises one without a number for damaged bytes.
         if isinstance(error, FormatError) or (isinstance(error, OSError) and error.errno is not None):
             raise
         raise FormatError(f"{where} is damaged: {(str(error) or repr(error)).splitlines()[0]}", path=path) from None
@@ -101,8 +104,6 @@ class Rows(Protocol):
     """The rows of a file, in batches.
 
     Attributes:
-        schema: The columns.
-        num_batches: Number of batches.
         num_pieces: Number of the pieces of `in_order`; 0: unknown.
     """
 
@@ -128,6 +129,7 @@ class _Parquet:
 
     def __init__(self, file: TableFile) -> None:
         with reading(file.path, "footer"):
+            # Buffering ahead would start threads of pyarrow.
             opened = parquet.ParquetFile(file.source(), pre_buffer=False)
         self._metadata, self.num_batches = opened.metadata, int(opened.num_row_groups)
         self.num_pieces = -(-int(opened.metadata.num_rows) // ROWS_AT_ONCE)
@@ -141,6 +143,7 @@ class _Parquet:
         where = f"row group {index}"
         with reading(file.path, where):
             table = self._opened(file).read_row_group(index, columns=list(columns), use_threads=False)
+            # Then the table is one batch, unless its lists have more items than 32-bit offsets can count.
             table = table.combine_chunks()
             table.validate(full=True)
             batches = table.to_batches()
@@ -184,6 +187,7 @@ class _ArrowFile:
             self.schema = checked_schema(opened.schema)
 
     def num_rows(self, file: TableFile, index: int) -> int:
+        # The footer does not list the rows of batches, so a column is read.
         return int(self.read(file, index, self.schema.names[:1]).num_rows)
 
     def read(self, file: TableFile, index: int, columns: Sequence[str]) -> pa.RecordBatch:
@@ -216,6 +220,7 @@ class _ArrowStream:
 
     @property
     def num_batches(self) -> int:
+        # Found on first use, since a pass in order needs no places.
         return len(self._places)
 
     @cached_property
@@ -237,6 +242,7 @@ class _ArrowStream:
                 places.append(place)
 
     def num_rows(self, file: TableFile, index: int) -> int:
+        # A stream has no list of its batches, so a column is read.
         return int(self.read(file, index, self.schema.names[:1]).num_rows)
 
     def read(self, file: TableFile, index: int, columns: Sequence[str]) -> pa.RecordBatch:
@@ -262,6 +268,7 @@ _HEAD = 8
 _KINDS: dict[bytes, type[_Parquet | _ArrowFile | _ArrowStream]] = {
     b"PAR1": _Parquet,
     b"ARROW1": _ArrowFile,
+    # A stream has no magic number; this marker is the beginning of every message.
     b"\xff\xff\xff\xff": _ArrowStream,
 }
 
@@ -271,13 +278,11 @@ class TableFile:
 
     Args:
         path: The file, or a URL.
-        remote: Options of a remote store.
         is_mapped: Map a local file, so that of a large batch only the parts in use are in memory. If another process
             truncates the file meanwhile, the operating system kills this process (SIGBUS).
 
     Attributes:
         path: Its name in messages.
-        rows: Its rows.
 
     Raises:
         FormatError: The file is neither Parquet nor Arrow, or is damaged.
@@ -307,5 +312,6 @@ class TableFile:
     def read(self, index: int, columns: Sequence[str]) -> pa.RecordBatch:
         """Read columns of a batch, and check that the file is still the same."""
         batch = self.rows.read(self, index, columns)
+        # After the read, so that a change during the read is found, too.
         self.stored.require_unchanged()
         return batch

@@ -47,9 +47,11 @@ def parser(arguments: Sequence[str] = ()) -> Parser:
         epilog=_help_of_common_options(),
     )
     whole.add_argument("--version", action="version", version=f"cntkio {__version__}")
+    # `completion` describes the whole parser, and gets it with its options.
     whole.set_defaults(whole=whole)
     title = "verbs (cntkio VERB --help shows examples)"
     verbs = whole.add_subparsers(title=title, metavar="VERB", required=True, prog="cntkio")
+    # Both parsers have the name `convert`, so only one of them can be added.
     runs_script = arguments[:1] == ["convert"] and not _SCRIPTS.isdisjoint(arguments[1:2])
     for name, add_to in _VERBS.items():
         (_add_scripts if runs_script and name == "convert" else add_to)(verbs)
@@ -68,6 +70,7 @@ def in_new_spelling(words: Sequence[str]) -> tuple[list[str], str]:
     old, new = list(words[:1]), list(_RENAMED.get(" ".join(words[:1]), words[:1]))
     if " ".join(words[:2]) in _RENAMED:
         old, new = list(words[:2]), list(_RENAMED[" ".join(words[:2])])
+    # Before `explain` was a verb, `plan` explained steps. An option may contain its value, as in --step=7.
     elif old == ["plan"] and not _OPTIONS_OF_EXPLAIN.isdisjoint(word.partition("=")[0] for word in words):
         new = ["explain"]
     hint = f"'cntkio {' '.join(old)}' is now 'cntkio {' '.join(new)}'" if old != new else ""
@@ -99,8 +102,6 @@ def _verb(
 
     Args:
         run: The function of the verb, which has its name.
-        summary: What it does.
-        examples: Calls, for its help.
         detail: Further sentences of its description.
         words: The words after its name.
     """
@@ -117,6 +118,7 @@ def _verb(
                     ["more options: cntkio --help", "", "examples:", *(f"  $ {each}" for each in examples)]
                 ),
             )
+            # The main program calls the verb by this default, and needs no table of its own.
             added.set_defaults(verb=run)
             _add_output_options(partial(added.add_argument, is_common=True))
             add(added)
@@ -189,8 +191,10 @@ def _add_check(added: Parser) -> None:
 )
 def _add_convert(added: Parser) -> None:
     option = added.add_argument
+    # Any number, because `--input` and `--output` may give one of the files or both; the verb counts them.
     option("files", metavar="IN OUT", type=Path, nargs="*", help="the files to read and to write")
     option("--to", choices=convert.FORMATS, metavar="FORMAT", help=f"to write: {', '.join(convert.FORMATS)}")
+    # CNTK's ctf2bin.py has these two options, `--header` and `--chunk_size`.
     option("--input", type=Path, dest="input_file", help="the same as IN")
     option("--output", type=Path, dest="output_file", help="the same as OUT")
     option("--sample", metavar="N", type=_amount, help="write N random sequences; below 1: a share")
@@ -198,6 +202,7 @@ def _add_convert(added: Parser) -> None:
     option("--shuffle", action="store_true", help="write the sequences in a random order")
     option("--merge", action="store_true", help="write several IN, one after the other")
     option("--seed", type=_whole, default=0, help="seed of the random choices (0)")
+    # Without a name it means all streams, so the list may be empty.
     option("--flat", metavar="NAME", nargs="*", help="tables: write single samples without lists")
     option("--ids", metavar="NAME", nargs="+", help="tables: write one-hot streams as class ids")
     option("--one-hot", metavar="NAME:DIM", type=_one_hot, action="append", help="tables: a column of class ids")
@@ -223,6 +228,7 @@ def _add_convert(added: Parser) -> None:
         "--layout", metavar="NAME", choices=("2.x", "documented"), default="2.x", help="cbf: 2.x or documented (2.x)"
     )
     _add_corpus_options(added, "--chunk_size")
+    # The verb is the same for CNTK's scripts, whose parsers set this to their function.
     added.set_defaults(script=None)
 
 
@@ -238,6 +244,7 @@ def _add_diff(added: Parser) -> None:
     _add_corpus_options(added)
     option = added.add_argument
     option("--by", choices=("key", "index"), help="what sequences are compared by (key, if they have some in common)")
+    # 0 is allowed: then only the numbers of differences are printed.
     option("-n", "--differences", type=_whole, default=3, help="number of differences to print (3)")
 
 
@@ -339,6 +346,7 @@ def _add_rule(added: Parser) -> None:
 )
 def _add_vocab(added: Parser) -> None:
     added.add_argument("file", type=Path, help="a text")
+    # The options of streams and chunks are left out: the words are found in the text itself.
     _add_remote_options(partial(added.add_argument, is_common=True))
     added.add_argument(
         "name",
@@ -368,6 +376,7 @@ def _help_of_common_options() -> str:
     common = Parser(prog="", add_help=False)
     for add in (_add_output_options, _add_reading_options, _add_remote_options):
         add(common.add_argument)
+    # Only line ends are stripped, not blanks: the first line keeps its indentation.
     return f"options of corpora:\n{common.format_help().partition('options:')[2].strip(chr(10))}"
 
 
@@ -456,6 +465,7 @@ def _add_txt2ctf(scripts: Any) -> None:
     )
     option("--input", type=Path, nargs="*", help="the files to convert (standard input)")
     option("--output", type=Path, help="the text (standard output)")
+    # CNTK's script takes the word True or False after this option, so it is not a flag here either.
     option("--annotated", metavar="BOOL", type=_truth, default=False, help="whether comments show the tokens (False)")
     option("--unk", metavar="TOKEN", help="the token that replaces tokens that are not in the dictionary")
     option("--names", metavar="NAME", nargs="+", help="names of the streams (S0 S1 ...)")
@@ -464,6 +474,7 @@ def _add_txt2ctf(scripts: Any) -> None:
 
 def _add_uci2ctf(scripts: Any) -> None:
     option = _script(scripts, convert.uci2ctf, "convert columns of numbers to text").add_argument
+    # CNTK's script has the options with one hyphen, in this spelling.
     option("-in", "--input_file", type=Path, required=True, help="the file to convert")
     option("-fs", "--features_start", metavar="COLUMN", type=int, required=True, help="the first feature, from 0")
     option("-fd", "--features_dim", type=int, required=True, help="number of features")
@@ -501,8 +512,10 @@ def _stream(text: str) -> tuple[str, Any]:
     name, colon, rest = text.partition(":")
     size, _, rest = rest.partition(":")
     form, _, alias = rest.partition(":")
+    # Without a form, the rest is the alias, colons included.
     if form not in ("sparse", "dense"):
         form, alias = "dense", rest
+    # argparse shows the message of this error; of a ValueError it would show only the name of the function.
     if not name or not colon or not size.isdecimal():
         raise ArgumentTypeError(f"'{text}' is not {_STREAM}, such as words:1323:sparse:w")
     return name, StreamDef(field=alias or name, shape=int(size), is_sparse=form == "sparse")
@@ -518,6 +531,7 @@ def _remote_option(text: str) -> tuple[str, int]:
 
 def _one_hot(text: str) -> tuple[str, int]:
     """Read one `--one-hot NAME:DIM`."""
+    # From the end, because the name of a column may contain colons.
     name, _, dim = text.rpartition(":")
     if not name or not dim.isdecimal():
         raise ArgumentTypeError(f"'{text}' is not NAME:DIM, such as words:943")
@@ -531,6 +545,7 @@ def _positive(text: str) -> int:
 
 
 def _whole(text: str) -> int:
+    # `int` alone would also accept signs, blanks and underscores.
     if not text.isdecimal():
         raise ArgumentTypeError(f"'{text}' is not a whole number")
     return int(text)
@@ -538,6 +553,7 @@ def _whole(text: str) -> int:
 
 def _amount(text: str) -> int | float:
     """Read a number of sequences, or a share between 0 and 1."""
+    # 1 is a number of sequences: as a share it would select everything.
     if text.isdecimal() and int(text) > 0:
         return int(text)
     return _share(text, "a number of sequences or a share between 0 and 1, such as 100 or 0.01")
@@ -553,6 +569,7 @@ def _share(text: str, expected: str) -> float:
         share = float(text)
     except ValueError:
         share = 0.0
+    # Written so that it also refuses NaN, for which every comparison is false.
     if not 0 < share < 1:
         raise ArgumentTypeError(f"'{text}' is not {expected}")
     return share

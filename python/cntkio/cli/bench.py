@@ -44,6 +44,7 @@ def bench(options: Namespace) -> int:
             return FINE
         if options.arguments:
             raise ConfigError(f"{options.arguments[0]!r}: sections and key=value apply only to a configuration")
+        # A label file is read when `labels` is asked for, so the clock starts before that.
         start = time.perf_counter()
         (one,) = described(options, file)
         facts = _read_labels(one, start) if one.labels is not None else _read(options, one)
@@ -106,12 +107,14 @@ def index(options: Namespace) -> int:
 def _index(options: Namespace, file: Input) -> int:
     seconds = []
     cache, state_of_cache = None, file.kind.cache
+    # The second time shows what the cache saves: the first opening has written it.
     for _ in range(2):
         start = time.perf_counter()
         for one in described(options, file, cache_index=True):
             with one.opened() as corpora:
                 seconds.append(time.perf_counter() - start)
                 tables = [corpus.table for corpus in corpora]
+                # For a kind without an index cache, this text says what is read at each start, or what saves time.
                 if not file.kind.cache:
                     cache, state_of_cache = _caches_of(corpora[0], file.files) if file.files else _cache_of(corpora[0])
     facts = file_facts(file)
@@ -123,6 +126,7 @@ def _index(options: Namespace, file: Input) -> int:
     facts.add("opened in", seconds[0], f"{1e3 * seconds[0]:,.1f} ms")
     facts.add("opened again in", seconds[-1], f"{1e3 * seconds[-1]:,.1f} ms")
     facts.show(as_json=options.json)
+    # Without a cache the verb has failed. Small texts need none, because making their index is as quick.
     return BAD_DATA if not file.kind.cache and cache is None and state_of_cache != _ALL_SMALL else FINE
 
 
@@ -132,6 +136,7 @@ _ALL_SMALL = f"none; the index of a text of less than {LEAST_CACHED >> 10} KiB i
 def _caches_of(corpus: Any, files: Sequence[str]) -> tuple[str | None, str]:
     """Return the first index cache of several texts, or None if a text has none; and the fact about all caches."""
     caches = [name for name in corpus.publish_indexes() if name is not None]
+    # The size 0 is an unknown size, of a text that is compressed or in a store.
     num_small = sum(0 < size < LEAST_CACHED for size in text_sizes(files))
     if not caches and num_small == len(files):
         return None, _ALL_SMALL
@@ -143,6 +148,7 @@ def _caches_of(corpus: Any, files: Sequence[str]) -> tuple[str | None, str]:
 def _cache_of(corpus: Any) -> tuple[str | None, str]:
     """Return the index cache of a text, or None; and the fact about it, or the reason why none was written."""
     failures = [failure for writer in corpus.index_caches.writers for failure in writer.wait().failures]
+    # A text that was opened from its cache has no writer. A writer at this second opening means that the first failed.
     if not corpus.index_caches.writers:
         (name,) = corpus.publish_indexes()
         return name, name
@@ -216,6 +222,7 @@ def _read_epochs(options: Namespace, reader: ReaderConfig) -> Facts:
     facts.add("sequences", num_sequences)
     facts.add("samples", num_samples)
     facts.add("time", seconds, f"{seconds:.3f} s, {opened:.3f} s of it to open")
+    # A small corpus may be read between two ticks of the clock.
     rate = num_samples / max(seconds - opened, 1e-9)
     facts.add("throughput", rate, f"{rate:,.0f} samples/s")
     return facts

@@ -33,6 +33,7 @@ def check(options: Namespace) -> int:
     findings = Findings(options.max_findings, ignore)
     broken: list[tuple[str, Exception]] = []
     with (
+        # A damaged file becomes a finding, and the other files are still checked.
         inputs_of(options, refuse=lambda *refused: broken.append(refused)) as files,
         progress_bar(options, "sequences") as progress,
     ):
@@ -47,6 +48,7 @@ def check(options: Namespace) -> int:
 
 def print_report(options: Namespace, findings: Findings) -> None:
     """Print findings in the form that the options ask for."""
+    # All verbs have `--json`; here it is another spelling of `--output-format json`.
     _REPORTS["json" if options.json else options.output_format](options, findings)
 
 
@@ -63,6 +65,7 @@ def _for_people(show_one: Callable[[Finding], None], options: Namespace, finding
 
 def _show_in_full(finding: Finding) -> None:
     colour = "red" if finding.rule.severity == "error" else "magenta"
+    # Wrapped before it is coloured, because escape sequences would count as characters.
     message = wrapped(f"{finding.code}: {printable(finding.message)}", 2)
     print(f"{coloured(finding.code, colour, 'bold')}{message.removeprefix(finding.code)}")
     print(f"{coloured(' -->', 'blue', 'bold')} {printable(finding.place)}")
@@ -75,9 +78,11 @@ def _show_in_full(finding: Finding) -> None:
             printable(text)
             for text in (excerpt.text[: excerpt.caret], excerpt.word, excerpt.text[excerpt.caret + excerpt.width :])
         )
+        # At the end of a line the word at the place is empty, but a caret must mark it.
         caret = coloured("^" * max(columns_of(word), 1), colour, "bold")
         print(f"{'':{margin}} {bar}")
         print(f"{coloured(str(finding.line), 'blue', 'bold')} {bar} {before}{word}{after}")
+        # Counted in columns of the terminal: some characters are two columns wide, or none.
         print(f"{'':{margin}} {bar} {'':{columns_of(before)}}{caret}")
     if finding.context:
         print(f"  {coloured('=', 'blue', 'bold')} {printable(finding.context)}")

@@ -34,9 +34,11 @@ def convert(options: Namespace) -> int:
     sources, targets = _sources_and_targets(options)
     forms = [options.to or format_of_name(target) for target in targets]
     if options.header is not None:
+        # A header defines streams as `--stream` does, and replaces that option.
         options.stream = list(read_header_file(options.header).items())
     with inputs_of(options, sources) as files, ExitStack() as stack:
         for number, file in enumerate(files):
+            # Compared as files, not as texts: two paths can name the same file.
             if any(file.has(Path(name)) for other in files[:number] for name in other.files or [other.name]):
                 raise ConfigError(f"--merge: {file.name} is named twice; expected each file once", key="merge")
         for target in targets:
@@ -93,6 +95,7 @@ def _sources_and_targets(options: Namespace) -> tuple[list[Path], list[Path]]:
         )
     if options.split and options.sample:
         raise ConfigError("--sample and --split exclude each other; expected one of them", key="split")
+    # Shares that add up to 1 may exceed it by a rounding error.
     if options.split and sum(options.split) > 1 + 1e-9:
         raise ConfigError(f"--split: the shares add up to {sum(options.split):g}; expected at most 1", key="split")
     return sources, targets
@@ -107,12 +110,15 @@ def _selected(options: Namespace, corpora: Sequence[Described], stack: ExitStack
             data: Any = Selected(stack.enter_context(one.open(randomize=True, randomization_seed=options.seed)))
         else:
             data = one.writable()
+        # Several deserializers are a source, which continues where its last pass ended; `Selected` starts each pass
+        # anew.
         datas.append(Selected(data) if len(one.deserializers) > 1 else data)
     data = Merged(datas) if len(datas) > 1 else datas[0]
     shares = options.split or ([options.sample] if options.sample else [])
     if not shares:
         return [data]
     with pieces_of(data) as pieces:
+        # Counted in a pass of its own: the number must be known before the first sequence is chosen.
         num_sequences = sum(piece.chunk.num_sequences for piece in pieces.pieces)
     return [Selected(data, keep) for keep in divided(num_sequences, shares, options.seed)]
 

@@ -33,9 +33,6 @@ class _Side(NamedTuple):
     """A corpus.
 
     Attributes:
-        name: Its name.
-        streams: Its streams, by name.
-        keys: The key of each sequence.
         lengths: The number of samples of each sequence, by stream.
         hashes: A hash of each sequence, by stream.
     """
@@ -89,6 +86,7 @@ def _side(
     return _Side(
         one.input.name,
         streams,
+        # A corpus without sequences has no block, and so no keys that would give the type.
         np.concatenate(keys) if keys else np.empty(0, np.uint64),
         {name: np.concatenate(found) for name, found in lengths.items() if found},
         {name: np.concatenate(found) for name, found in hashes.items() if found},
@@ -111,11 +109,14 @@ def _blocks(
 def _hashes(data: MinibatchData, dtype: np.dtype[Any]) -> npt.NDArray[np.uint64]:
     """Return a hash of each sequence. Zeros of both signs are equal."""
     found = np.zeros(data.num_sequences, np.uint64)
+    # Adding 0 turns -0 into 0.
     offsets, values = np.asarray(data.offsets, np.int64), np.asarray(data.values, dtype) + dtype.type(0)
     if data.indptr is None or data.indices is None:
         return _hashed(values, offsets * (values.size // max(len(values), 1)), found)
+    # The numbers of entries are part of the hash: the same entries may be divided among samples differently.
     found = _hashed(np.diff(data.indptr).astype(np.int32), offsets, found)
     bounds = np.asarray(data.indptr, np.int64)[offsets]
+    # Each hash is the seed of the next, so the result depends on all three.
     return _hashed(data.indices, bounds, _hashed(values, bounds, found))
 
 
@@ -140,6 +141,7 @@ def _compare(
             shown = [key_value(key) for key in side.keys[rest[: options.differences]]]
             rest_shown = f": {', '.join(map(str, shown))}" if shown else ""
             facts.add(name, len(rest), f"{counted(len(rest), 'sequence')}{rest_shown}")
+    # The indices in the first corpus ascend, so the order is the same if the indices in the second ascend, too.
     is_same_order = bool((np.diff(at[1]) > 0).all())
     if not is_same_order:
         facts.add("order", "different")
@@ -180,6 +182,7 @@ def _partners(
     if options.by != "index" and are_alike and is_unique:
         _, *at = np.intersect1d(first, second, assume_unique=True, return_indices=True)
         if len(at[0]) or options.by == "key":
+            # `intersect1d` sorts by key, but differences are printed in the order of the first corpus.
             order = np.argsort(at[0])
             return "key", [of[order] for of in at]
     both = np.arange(min(len(first), len(second)))
@@ -199,6 +202,7 @@ def _add_first(
     for indices in zip(*(of[: options.differences].tolist() for of in at), strict=True):
         key = key_value(sides[0].keys[indices[0]])
         data = [
+            # In joined corpora, each corpus has its own index for a sequence, so only the key finds it.
             reader.streams(side.keys[index] if len(corpora) > 1 else index)
             for reader, side, index, corpora in zip(readers, sides, indices, opened, strict=True)
         ]
@@ -224,6 +228,7 @@ def _difference(first: MinibatchData, second: MinibatchData) -> tuple[int | None
         return None, None, [counted(data.num_samples, "sample") for data in both]
     if first.indptr is None or second.indptr is None or first.indices is None or second.indices is None:
         values = [data.values.reshape(data.num_samples, -1) for data in both]
+        # NaN is not equal to itself, but two corpora with NaN at the same place do not differ.
         differs = np.argwhere((values[0] != values[1]) & ~(np.isnan(values[0]) & np.isnan(values[1])))
         if not len(differs):
             return None
@@ -234,5 +239,6 @@ def _difference(first: MinibatchData, second: MinibatchData) -> tuple[int | None
     end = int(first.indptr[sample])  # before it, samples have as many entries in both
     entries = (first.indices[:end] != second.indices[:end]) | (first.values[:end] != second.values[:end])
     if entries.any():
+        # `right` passes over empty samples, which begin at the same entry.
         sample = int(np.searchsorted(first.indptr, entries.argmax(), side="right")) - 1
     return (sample, None, [in_words(data, sample) for data in both]) if sample < first.num_samples else None

@@ -78,6 +78,7 @@ def _inspected(
 ) -> Iterator[tuple[Facts, int]]:
     """Yield the facts of each corpus and its exit status; add its figures, and samples for a page, to the lists."""
     for file in files:
+        # Checked before the figures, which take a pass over the whole corpus.
         _check_configuration(options, file)
         for one in described(options, file, max_errors=_ANY_NUMBER_OF_ERRORS):
             with one.opened() as corpora:
@@ -86,6 +87,7 @@ def _inspected(
                     if one.labels is not None:
                         _add_labels(facts, one.labels)
                     else:
+                        # These facts are about the file, not about each corpus in it.
                         for name, fact in {} if index else one.facts().items():
                             facts.add(name, fact)
                         found.append(figures(corpus, surveyed(options, corpus)))
@@ -146,6 +148,7 @@ def _add_stream(facts: Facts, stream: StreamFigures, names: list[str], *, has_pr
         **stream_fields(info, stream.num_samples, stream.longest), "values": stream.num_values,
         "density": stream.density, "lowest": stream.lowest, "highest": stream.highest, "mean": stream.mean,
         "deviation": stream.deviation, "strange": stream.num_strange,
+        # A stream without values has no quantiles.
         "quantiles": dict(zip(names, stream.quantiles, strict=False)),
         "histogram": None if stream.values is None else stream.values._asdict(),
         "classes": None if stream.frequencies is None else int((stream.frequencies > 0).sum()),
@@ -198,6 +201,7 @@ def _write_config(options: Namespace, one: Described) -> None:
         )
     text, program = configuration_for(one.written)
     with written_whole(options.write_config) as file:
+        # Paths in the configuration may have bytes that are not UTF-8.
         file.write(os.fsencode(text))
     if not options.json:
         print(f"\n{program}", end="")
@@ -210,6 +214,7 @@ class _Row(NamedTuple):
     """A sequence: its key, its samples for JSON, and a line for each stream."""
 
     key: int | str
+    # Functions, because a call prints only one of the two forms.
     samples: Callable[[], dict[str, Any]]
     lines: Callable[[], list[tuple[str, str]]]
 
@@ -247,10 +252,12 @@ def _indices(options: Namespace, corpus: Corpus) -> Sequence[int]:
     table = corpus.table
     if options.key is None:
         first = options.at or 0
+        # 0 is the default, which is right for a corpus without sequences, too.
         if first and first >= table.num_sequences:
             raise ConfigError(f"--at {first}: {corpus.name} has {counted(table.num_sequences, 'sequence')}", key="at")
         return range(first, min(first + options.sequences, table.num_sequences))
     keys = np.asarray(table.keys[:])
+    # No key is -1, so a word finds nothing among keys that are numbers.
     key = options.key.encode() if keys.dtype.kind not in "ui" else int(options.key) if options.key.isdecimal() else -1
     indices: list[int] = np.flatnonzero(keys == key)[: options.sequences].tolist()
     return indices
@@ -265,6 +272,7 @@ def _rows(one: Described, corpora: Sequence[Corpus], indices: Sequence[int]) -> 
         words = {"labels": dict(enumerate(name.decode(errors="replace") for name in one.label_names))}
     with ExitStack() as stack:
         text = None
+        # A corpus keeps no comments, so the text of each sequence is read again for the words in them.
         if one.input.kind.form == "ctf" and not one.input.files:
             text = stack.enter_context(closing(open_input(str(one.input.path))))
         for index in indices:
@@ -299,7 +307,9 @@ class SequencesOf:
         chunk_id = int(np.searchsorted(corpus.table.chunk_starts, index, side="right")) - 1
         loaded = self._loaded.get(place)
         if loaded is None or loaded.chunk_id != chunk_id:
+            # The pass that made the index may have parsed this chunk already.
             loaded = self._loaded[place] = corpus.take_parsed().get(chunk_id) or corpus.load(chunk_id)
+            # A corpus counts the errors of a chunk when it is used, not when it is loaded.
             corpus.account_for(loaded)
         in_chunk = np.array([index - corpus.table.bounds_of(chunk_id)[0]], np.uint32)
         return in_arrays(corpus.streams, 1, [loaded.chunk.only(in_chunk)])
@@ -344,6 +354,7 @@ def in_words(data: MinibatchData, sample: int, words: Mapping[int, str] = Mappin
     begin, end = int(data.indptr[sample]), int(data.indptr[sample + 1])
     entries = zip(data.indices[begin:end].tolist(), data.values[begin:end], strict=True)
     text = shortened((f"{index}:{value:{form}}" for index, value in entries), end - begin, " ") or "(empty)"
+    # A comment names the class of a one-hot sample, so only a single entry has a word.
     word = words.get(int(data.indices[begin])) if end - begin == 1 else None
     return f"{text} {word}" if word else text
 
@@ -387,6 +398,7 @@ def _names_in(files: Sequence[Input]) -> dict[str, Mapping[int, str]]:
 
 def vocab(options: Namespace) -> int:
     """Print the words of a stream, in the order of their indices; by default, list the streams that have words."""
+    # Not `inputs_of`, which also reads options that this verb does not have.
     with inputs([options.file]) as files:
         refuse_remote_options(options, files)
         (file,) = files
@@ -404,6 +416,7 @@ def vocab(options: Namespace) -> int:
         for one, words in shown.items():
             show(f"{one}  {_summary(words)}")
     else:
+        # Line i is the word of index i, so an index without a word is an empty line.
         for index in range(max(shown[name]) + 1):
             show(shown[name].get(index, ""))
     if not shown and not options.quiet:

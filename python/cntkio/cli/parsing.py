@@ -44,6 +44,7 @@ class Parser(ArgumentParser):
     """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        # Set before argparse's own `__init__`, which adds `--help` with `add_argument`.
         self.arguments: list[Argument] = []
         self.verbs: Mapping[str, Parser] = {}
         self._is_parsing = False
@@ -83,6 +84,7 @@ class Parser(ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse arguments. Options may appear anywhere between the words of a verb."""
+        # argparse cannot intermix the arguments of a parser with verbs. Its method for intermixing calls this method.
         if self.verbs or self._is_parsing:
             return super().parse_known_args(args, namespace)
         self._is_parsing = True
@@ -101,6 +103,7 @@ class Parser(ArgumentParser):
         Raises:
             SystemExit: With 2.
         """
+        # argparse's message lists all verbs instead of the nearest.
         if match := re.match(r"argument VERB: invalid choice: '(.*?)'", message):
             message = f"there is no {match[1]!r}{there_are(match[1], self.verbs)}"
         self.exit(2, f"{self.prog}: error: {message}\nsee {self.prog} --help\n")
@@ -118,10 +121,7 @@ class Argument(NamedTuple):
     Attributes:
         options: Its options, such as `-n` and `--sequences`; empty: a positional argument.
         metavar: Name of its value; empty: it has none.
-        help: Description.
         choices: Possible values, or values that shells complete; empty: any value.
-        is_repeated: Whether several values may follow.
-        is_optional: Whether a value may be missing.
         is_common: Whether several verbs have it.
     """
 
@@ -202,6 +202,7 @@ def _fish(whole: Parser) -> Iterator[str]:
     for name, verb in verbs.items():
         for argument in verb.arguments:
             names = " ".join(
+                # fish has three forms: -l for --long, -s for a letter, -o for words after a single hyphen.
                 f"-l {option[2:]}" if option.startswith("--") else f"-{'s' if len(option) == 2 else 'o'} {option[1:]}"
                 for option in argument.options
             )
@@ -234,6 +235,7 @@ The program `cntkio completion markdown` makes this page from the parser. [The c
 def _markdown(whole: Parser) -> Iterator[str]:
     yield _HEAD
     verbs = whole.verbs
+    # A dict and not a set, to keep the order of the arguments.
     common = {argument: None for verb in verbs.values() for argument in verb.arguments if argument.is_common}
     yield "## Options of corpora\n"
     yield "Every verb that reads corpora has these options; all verbs have `--json` and `--quiet`.\n"
@@ -259,6 +261,7 @@ def _table(arguments: Iterable[Argument]) -> Iterator[str]:
     for argument in arguments:
         names = ", ".join(f"`{option}`" for option in argument.options)
         value = f" `{argument.metavar}`" if argument.metavar else ""
+        # A bar would end the cell. `chr(92)` is a backslash, which f-strings could not contain before Python 3.12.
         yield f"| {(names + value).strip().replace('|', chr(92) + '|')} | {argument.help.replace('|', chr(92) + '|')} |"
 
 

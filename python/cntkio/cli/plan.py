@@ -19,6 +19,7 @@ from cntkio.survey.figures import OrderFigures, order_figures
 from cntkio.survey.pictures import histogram_line, number, order_drawing, order_page
 from cntkio.timeline import INFINITELY_REPEAT, BalancedPartition, GlobalPartition, Partition
 
+# A plan follows the steps of every rank, so its time and memory grow with the number of ranks.
 _MOST_RANKS = 4096
 DEALS: dict[str, Callable[[int, int], Partition]] = {
     "cntk": Partition,
@@ -34,9 +35,7 @@ class Setting(NamedTuple):
     Attributes:
         minibatch_size: Samples of a minibatch of all ranks.
         window: Chunks within which sequences are shuffled; 0: in order; None: the default of a source.
-        ranks: Number of ranks.
         deal: The way in which the ranks share the data.
-        seed: Seed of the first sweep.
         truncation_length: Samples of a part of a truncated sequence; 0: sequences are not truncated.
     """
 
@@ -61,6 +60,7 @@ class Setting(NamedTuple):
         changes: dict[str, Any] = {}
         for change in text.split(","):
             name, equals, value = change.partition("=")
+            # A change may be written like the option, as --minibatch-size=256.
             field = name.strip().lstrip("-").replace("-", "_")
             if field not in self._fields or not equals:
                 known = ", ".join(name.replace("_", "-") for name in self._fields)
@@ -77,6 +77,7 @@ class Setting(NamedTuple):
         Raises:
             ConfigError: The setting is invalid.
         """
+        # The parser has checked `--deal`, but not the changes of `--compare`.
         if self.deal not in DEALS:
             raise ConfigError(f"deal={self.deal}: expected one of {', '.join(DEALS)}", key="deal")
         if not 1 <= self.ranks <= _MOST_RANKS:
@@ -110,6 +111,7 @@ def plan(options: Namespace) -> int:
     """Print how corpora will be batched."""
     settings = [Setting.of(options), *(Setting.of(options).changed(text) for text in options.compare or ())]
     for one in settings:
+        # All settings are checked before a corpus is opened, which may take a pass over a large file.
         one.check()
     shown: list[tuple[str, list[tuple[str, OrderFigures]]]] = []
     for corpus in separated(options, _corpora(options)):
@@ -127,6 +129,7 @@ def explain(options: Namespace) -> int:
     setting.check()
     if not 0 <= options.rank < setting.ranks:
         raise ConfigError(f"--rank {options.rank}: expected 0 to {setting.ranks - 1} (--ranks)", key="rank")
+    # 0 is a valid step and a valid position, so only None is not given.
     asked = [f"--{name}" for name in ("step", "position", "key") if getattr(options, name) is not None]
     if len(asked) > 1:
         raise ConfigError(f"{' and '.join(asked)} exclude each other; expected one of them", key="step")
@@ -140,6 +143,7 @@ def explain(options: Namespace) -> int:
 def _corpora(options: Namespace) -> Iterator[Described]:
     with inputs_of(options) as files:
         for file in files:
+            # Only the index is needed: a guess of the streams is enough, and the cache saves the pass of the next call.
             for corpus in described(options, file, cache_index=True, guesses_streams=True):
                 if corpus.open_labels is not None:
                     raise ConfigError(
@@ -164,6 +168,7 @@ def _facts(
     about = found[0][1]
     for name, count in about.items():
         facts.add(name, count)
+    # A plan counts chunks, not bytes, so bytes are estimates with the mean size of a chunk.
     chunk_bytes = corpus.input.size / max(about["chunks"], 1)
     rows: list[tuple[str, list[str]]] = [
         ("setting", [one.text() for one in settings]),
@@ -186,6 +191,7 @@ def _facts(
 def _fields(setting: Setting, found: OrderFigures, chunk_bytes: float) -> dict[str, Any]:
     """Return the fields of a plan for JSON."""
     fields = {**setting._asdict(), **found._asdict()}
+    # An array for the picture, which `--json` does not contain.
     del fields["map"]
     fields["sizes"] = None if found.sizes is None else found.sizes._asdict()
     fields["bytes_in_memory"] = round(found.most_chunks * chunk_bytes)
@@ -253,4 +259,5 @@ def _write(options: Namespace, shown: list[tuple[str, list[tuple[str, OrderFigur
     if options.html is not None:
         write_page(options, options.html, order_page(shown))
     if options.svg is not None and shown:
+        # A file of SVG is a single picture: of the first corpus and the first setting.
         write_page(options, options.svg, order_drawing(shown[0][1][0][1].map))

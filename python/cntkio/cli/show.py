@@ -163,6 +163,7 @@ def write_page(options: Namespace, path: Path, text: str) -> None:
 def prints_any_text() -> None:
     """Make standard output escape the characters that its encoding lacks, and print nothing if it is closed."""
     for name in ("stdout", "stderr"):
+        # Python starts with None for a stream that the caller has closed.
         if getattr(sys, name) is None:
             setattr(sys, name, io.StringIO())
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -189,8 +190,9 @@ def coloured(text: str, *names: str) -> str:
 
 
 def line_width() -> int:
-    """Return the largest width of a line in characters: the width of the terminal, or 100."""
+    """Return the largest width of a line in characters: the width of the terminal, or else a fixed width."""
     is_terminal = sys.stdout.isatty()
+    # `shortened` leaves `_REST_WIDTH` free, so without a terminal its items fill `_LINE_WIDTH`.
     return shutil.get_terminal_size((_LINE_WIDTH, 24)).columns if is_terminal else _LINE_WIDTH + _REST_WIDTH
 
 
@@ -231,6 +233,7 @@ def shortened(texts: Iterable[str], total: int, separator: str) -> str:
     most = max(line_width() - _REST_WIDTH, 40)
     for text in texts:
         width += len(text) + len(separator)
+        # The first text is always shown, even if it is too wide.
         if shown and width > most:
             break
         shown.append(text)
@@ -283,6 +286,7 @@ class _Bar:
         columns = shutil.get_terminal_size((80, 24)).columns
         beside = _BESIDE_BYTES if unit == "bytes" else _BESIDE_NUMBERS
         self._width = max(8, min(_BAR_WIDTH, columns - beside - len(self._name)))
+        # A line that fills the terminal would move the cursor to the next line.
         self._columns = columns - 1
 
     def show(self, done: int, total: int) -> None:
@@ -297,6 +301,7 @@ class _Bar:
             return
         self._drawn, self._drawn_at = bar, now
         line = f"{self._name}{bar}{self._rate(done, total, now - self._start)}"[: self._columns]
+        # Padded to the longest line so far, to overwrite all of it.
         print(f"\r{line:{self._longest}}", end="", file=sys.stderr, flush=True)
         self._longest = max(self._longest, len(line))
 
@@ -378,8 +383,6 @@ def described(
     """Return the corpora of a file. The options of the command decide how to read it, and the keywords are defaults.
 
     Args:
-        options: The arguments of the command.
-        file: The file.
         max_errors: As `chunk_size_in_bytes` and `cache_index`, see `cntkio.formats.contract.ReadingOptions`.
         guesses_streams: Whether to guess the streams of a text from its first lines, because no value is read.
 
@@ -404,7 +407,6 @@ def inputs_of(
     """Detect the kinds of the files of a call; refuse options that none of the files takes.
 
     Args:
-        options: The arguments of the command.
         names: The files; None: the file or the files that the option `file` names.
         refuse: As for `cntkio.corpora.inputs`.
 
@@ -414,6 +416,7 @@ def inputs_of(
     if names is None:
         names = options.file if isinstance(options.file, list) else [options.file]
     with inputs(names, refuse=refuse) as files:
+        # If all files are damaged, none of them can say which options it takes.
         if files:
             require_takers(reading_of(options), files)
         refuse_remote_options(options, files)
@@ -453,6 +456,7 @@ def in_minibatches(
     with progress_bar(options, "sequences") as progress:
         for minibatch in source.minibatches(minibatch_size):
             yield minibatch
+            # After the yield: the caller has now used the minibatch.
             done += minibatch.num_sequences
             if progress is not None:
                 progress(done, total)
@@ -481,6 +485,7 @@ def add_size(facts: Facts, table: SequenceTable, longest: int | None = None) -> 
 
 def samples_in(table: SequenceTable) -> int:
     """Return the number of samples of a corpus."""
+    # The lengths have 32 bits, but their sum may need more.
     return int(table.lengths.sum(dtype=np.int64))
 
 

@@ -33,11 +33,7 @@ class Asked:
     """A reader's section, and the action that uses it.
 
     Attributes:
-        section: The section.
-        kind: The reader.
         action: The action that uses it, such as ``"test"``; empty: it is read as it is written.
-        precision: Type of the values.
-        frame_mode: Whether single frames are delivered.
     """
 
     section: Section
@@ -75,11 +71,11 @@ def warn_of_unknown_keys(section: Section, known: Mapping[str, str], streams: It
     """Warn of keys that no reader knows.
 
     Args:
-        section: The section.
         known: A table of `cntkio.config.keys`.
         streams: The keys that are names of streams.
     """
     named = {folded_key(name) for name in streams}
+    # Unknown keys get their warning here, so `warn_of_unused` must not warn of them again.
     section.use_all()
     for key in section.keys:
         name = folded_key(key)
@@ -87,6 +83,7 @@ def warn_of_unknown_keys(section: Section, known: Mapping[str, str], streams: It
             continue
         entry = section.entry(key, own=True)
         hint = did_you_mean(key, known.values())
+        # A comma ends a value that has no quotes, and the text after it becomes a flag.
         if not hint and entry is not None and entry.is_flag:
             hint = "; is it the second half of a value that should be in quotes?"
         section.warn(key, f"key {key!r} is unknown here and ignored{hint}", own=True)
@@ -96,7 +93,6 @@ def warn_of_no_effect(section: Section, rows: Iterable[keys.WithoutEffect], deci
     """Warn of keys without effect whose values ask for something that cntkio does not do. Accept any type of value.
 
     Args:
-        section: The section.
         rows: The keys, and the values that ask for what cntkio does anyway.
         deciding: The section whose values count, if it is another section.
     """
@@ -118,6 +114,7 @@ def _asked_for(section: Section, row: keys.WithoutEffect, *, is_own: bool) -> bo
     if value is None or value.string in ("", "default"):
         return None
     if isinstance(row.usual, bool):
+        # `randomize = none` means false.
         return False if value.string.lower() == "none" else truth(value.string)
     same = row.usual is not None and value.string.lower() == row.usual.lower()
     return row.usual if same else value.string.lower()
@@ -179,6 +176,7 @@ def text_deserializer(section: Section, asked: Asked, known: Mapping[str, str]) 
         if defines and defining:
             raise stream.error("definesMBSize", "more than one stream defines the minibatch size")
         streams[stream.name], names[alias], defining = described, stream.name, defining or defines
+    # Only a check: the value is one of the keywords.
     chunk_size_of(section)
     keywords = [*_keywords(section, keys.KEYWORDS[CTFDeserializer]), *_precision(asked)]
     return Call(CTFDeserializer, (path, StreamDefs(streams)), tuple(keywords), asked.trace_level(section))
@@ -190,6 +188,7 @@ def _text_stream(stream: Section) -> StreamDef:
     storage = stream.text("format", own=True).lower()
     if storage not in ("dense", "sparse"):
         raise stream.error("format", f"format = {storage!r} is neither dense nor sparse", own=True)
+    # CNTK limits the dimension of sparse streams only.
     if dim < 1 or (storage == "sparse" and dim > LARGEST_DIM):
         raise stream.error("dim", f"dim = {dim}; expected 1 to {LARGEST_DIM}", own=True)
     alias = stream.text("alias", stream.name, own=True)
@@ -216,6 +215,7 @@ def binary_deserializer(section: Section, asked: Asked, known: Mapping[str, str]
     renamed = {name: StreamDef(field=alias) for alias, name in names.items() if alias != name}
     arguments: tuple[Any, ...] = (path, StreamDefs(renamed)) if renamed else (path,)
     dtype = "float32" if asked.precision == "float" else "float64"
+    # Without conversion, because CNTK refuses a file whose values have another type.
     return Call(CBFDeserializer, arguments, (("dtype", dtype), ("convert", False)), asked.trace_level(section))
 
 
@@ -226,6 +226,7 @@ def feature_deserializer(stream: Section, asked: Asked) -> Call:
     """Read the section of a stream of features."""
     warn_of_unknown_keys(stream, keys.FEATURE_STREAM_KEYS)
     fields: dict[str, Any] = {"scp": stream.files("scpFile", own=True), "shape": _dimension(stream, "dim")}
+    # Without the key, `dim` and the dimension in the file say how many frames of context there are.
     if stream.has("contextWindow"):
         counts = stream.integers("contextWindow", (1,))
         try:
@@ -271,9 +272,11 @@ def _label_files(stream: Section) -> tuple[dict[str, Any], tuple[tuple[str, Any]
         return {"mlf": stream.files("mlfFile", own=True)}, ()
     text = stream.file_name("mlfFileList", own=True)
     files = stream.texts("mlfFileList", own=True)
+    # CNTK tells the two forms apart by the colon: without one, the value is a file that lists files.
     if ":" in text or len(files) > 1:
         return {"mlf": [stream.in_directory(file, "mlfFileList", own=True) for file in files]}, ()
     listed = stream.in_directory(files[0] if files else text, "mlfFileList", own=True)
+    # This module opens no data, so the deserializer reads the list.
     return {}, (("stream_options", {stream.name: {"mlfFileList": listed}}),)
 
 
@@ -299,6 +302,7 @@ def stream_deserializers(asked: Asked) -> list[Call]:
             labels.append(stream)
         elif stream.has("phoneFile", own=True) or stream.has("denlatTocFile", own=True):
             raise reader.error(name, f"{name!r} describes sequence training (HMMs or lattices), which is not supported")
+        # A section under a key of the reader itself, such as `unigram`, is not meant as a stream.
         elif folded_key(name) not in keys.HTK_READER:
             reader.warn(name, f"{name!r} has neither scpFile nor mlfFile nor mlfFileList, and is not read")
     warn_of_unknown_keys(reader, keys.HTK_READER, names)
@@ -307,6 +311,7 @@ def stream_deserializers(asked: Asked) -> list[Call]:
     refuse_expanded(features[0])
     calls = []
     for stream in features:
+        # The types are checked here only, because CNTK's composite reader does not look at them.
         stream.word("type", "real", ("real",))
         calls.append(feature_deserializer(stream, asked))
     for stream in labels:
@@ -337,6 +342,7 @@ def _target(section: Section) -> type[CntkOptions]:
     known = keys.DESERIALIZERS.get(name)
     if known is None:
         refuse_kind(section, "type", name, keys.DESERIALIZERS)
+    # CNTK requires `module`, but `type` already says it; only a contradiction is an error.
     if section.has("module") and section.text("module") != known.module:
         raise section.error("module", f"module = {section.text('module')!r}; expected {known.module!r} for {name}")
     return known.target

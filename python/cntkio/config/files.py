@@ -70,6 +70,7 @@ def configuration(arguments: Iterable[str]) -> Section:
                         raise origin.error(_TOO_LONG, "configFile")
                     pieces.append((line, origin))
             continue
+        # CNTK changes its working directory here, and keeps the entry. cntkio is a library, so it joins paths instead.
         if key == "currentdirectory":
             directory = os.path.join(directory, rest.strip(BLANKS).strip('"'))  # noqa: PTH118
         room -= len(argument)
@@ -91,10 +92,12 @@ def _key_of(argument: str) -> tuple[str, str]:
 
 def warn_of_unused(top: Section, arguments: Sequence[str]) -> None:
     """Warn of entries in the arguments of a `configuration` that were not looked up when readers were read."""
+    # The arguments are split again without the files: in the whole configuration, sections of both are merged.
     numbered = [(index, text) for index, text in enumerate(arguments, 1) if _key_of(text)[0] not in _DIRECTIVES]
     text = Text([(f"{text}\n", Position(None, index, 1)) for index, text in numbered])
     overrides = Section("", Value(text, 0, len(text.string)))
     others = [entry.key for entry in top.entries if entry.position.path is not None]
+    # The texts have the same positions as in `configuration`, which `used` holds.
     for path, position in _unused(overrides, top.shared.used):
         key = path.partition("/")[0]
         hint = "" if folded_key(key) in map(folded_key, others) else did_you_mean(key, others)
@@ -127,6 +130,7 @@ def _file_lines(path: str, directory: str, known: set[str]) -> Iterator[tuple[st
     # Each file that is being read, by its identity, beginning with the outermost file. Kept, because finding all
     # identities again for each included file takes a time that grows with the square of their number.
     chain = {_identity(path, Position(path, 1, 1)): path}
+    # A stack in place of recursion: chains of includes may be longer than Python's limit on nested calls.
     while reading:
         path, lines = reading[-1]
         number_and_line = next(lines, None)
@@ -155,9 +159,6 @@ def _included(
     """Open the files of an ``include=`` line that were not read before: their paths, identities and lines.
 
     Args:
-        line: The line.
-        position: Position of the line.
-        directory: The directory that paths are relative to.
         chain: The files that lead to this line, by identity, beginning with the outermost file.
         known: The files that were read before; the files of this line are added.
     """
@@ -166,6 +167,7 @@ def _included(
     files = []
     for name in line[len("include=") :].split("+"):
         file = os.path.join(directory, name)  # noqa: PTH118
+        # CNTK takes the name as it is, up to the end of the line. A blank there counts only if a file has that name.
         if name.endswith(tuple(BLANKS)) and "\0" not in name and not os.path.exists(file):  # noqa: PTH110
             file = file.rstrip(BLANKS)
         identity = _identity(file, position)
@@ -188,17 +190,22 @@ def _lines(path: str) -> Iterator[tuple[int, str]]:
         mode = os.stat(path).st_mode  # noqa: PTH116 - any bytes
     except FileNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, f"{error.strerror}{hint_on_home(path)}", path) from None
+    # Opening a pipe would wait for a process that writes to it. A folder is left to `open`, which refuses it.
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise ConfigError(f"{path} is not a regular file", path=path)
     with open(path, "rb") as file:
+        # A further byte shows that the file is too long; the rest is never read, so memory stays limited.
         content = file.read(_MOST_CHARACTERS + 1)
     if len(content) > _MOST_CHARACTERS:
         raise ConfigError(f"{path}: {_TOO_LONG}. Is it a configuration?", path=path)
+    # Paths may contain any bytes; with surrogates, the operating system gets the same bytes back.
     return _numbered(path, content.decode("utf-8", "surrogateescape"))
 
 
 def _numbered(path: str, content: str) -> Iterator[tuple[int, str]]:
+    # Not `splitlines`, which also ends lines at a CR alone, a form feed and other characters.
     for number, whole_line in enumerate(content.split("\n"), 1):
+        # CNTK removes a byte order mark from each line, not only from the first.
         line = whole_line.removesuffix("\r").removeprefix("\ufeff")
         if "\r" in line:
             raise Position(path, number, line.index("\r") + 1).error("a line ends with CR alone; expected LF or CR LF")

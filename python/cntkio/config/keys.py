@@ -35,6 +35,7 @@ PRECISIONS: tuple[Precision, ...] = ("float", "double")
 
 # ------------------------------------------------------------------------------------------------------ the readers
 
+# Later versions of CNTK added a second name for each reader. CNTK accepts both, and compares them exactly.
 READERS: dict[str, Kind] = {
     "CNTKTextFormatReader": "CNTKTextFormatReader",
     "Cntk.Deserializers.TextFormat": "CNTKTextFormatReader",
@@ -163,6 +164,7 @@ def _remote(section: Section, key: str, _: Remote | None) -> Remote | None:
         return None
     inner = section.section(key)
     unknown = [name for name in inner.keys if folded_key(name) not in {folded_key(option.key) for option in REMOTE}]
+    # An error, not a warning as for CNTK's keys: this section is an extension, so no configuration of CNTK has it.
     if unknown:
         known = [option.key for option in REMOTE]
         raise inner.error(unknown[0], f"unknown key {unknown[0]!r}; expected {', '.join(known)}", own=True)
@@ -170,6 +172,7 @@ def _remote(section: Section, key: str, _: Remote | None) -> Remote | None:
     try:
         return Remote(**values)
     except ConfigError as error:
+        # `Remote` names its own option; the message is about the key of the configuration.
         found = next(option.key for option in REMOTE if option.name == error.key)
         raise inner.error(found, str(error), own=True) from error
 
@@ -217,6 +220,7 @@ KEYWORDS: dict[type, tuple[ConfigOption[Any], ...]] = {
 SEED = ConfigOption("randomizationSeed", "randomization_seed", Section.size, 0)
 KEEP_DATA = ConfigOption("keepDataInMemory", "keep_data_in_memory", Section.boolean, False)
 FRAME_MODE = ConfigOption("frameMode", "frame_mode", Section.boolean, False)
+# CNTK's readers of HTK deliver single frames by default, its other readers whole sequences.
 HTK_FRAME_MODE = ConfigOption("frameMode", "frame_mode", Section.boolean, True)
 TRUNCATED = ConfigOption("truncated", "truncated", Section.boolean, False)
 TRUNCATION_LENGTH = ConfigOption("truncationLength", "truncation_length", Section.size, 0)
@@ -229,6 +233,7 @@ COUNTS: ConfigOption[tuple[int, ...]] = ConfigOption(
 LONGEST_UTTERANCE = ConfigOption(
     "maxUtteranceLength", "max_utterance_length", Section.integer, DEFAULT_MAX_UTTERANCE_LENGTH
 )
+# `cntkio.config.reading` reads these three itself, as words or a path; the rows are for writing.
 READ_METHOD = ConfigOption("readMethod", "read_method", Section.text, "blockRandomize")
 MINIBATCH_MODE = ConfigOption("minibatchMode", "minibatch_mode", Section.text, "partial")
 PAGE_FILE_PATH = ConfigOption("pageFilePath", "page_file_path", Section.text, "")
@@ -278,6 +283,7 @@ COMPOSITE_READER = _known(
 )
 TEXT_DESERIALIZER = _known("type module " + _RANDOMIZATION, TEXT)
 BINARY_DESERIALIZER = _known("type module " + _RANDOMIZATION, BINARY)
+# A stream looks its keys up in the section of its deserializer, too, so they may stand in either.
 FEATURE_DESERIALIZER = _known("traceLevel keepDataInMemory " + " ".join(FEATURE_STREAM), FEATURES)
 LABEL_DESERIALIZER = _known("traceLevel keepDataInMemory maxSequenceSize " + " ".join(LABEL_STREAM), LABELS)
 FILE_STREAM = _known("dim format alias definesMBSize")
@@ -368,6 +374,7 @@ def _of_others(kind: Kind, *rows: WithoutEffect, known: str = "") -> tuple[Witho
         if key not in own:
             reason = f"{', '.join(several)} and {last} have it" if several else f"only {last} has it"
             default = usual[key]
+            # The usual value is compared with the text of a value in a configuration, unless it is a truth value.
             if not isinstance(default, bool):
                 default = ":".join(map(str, default)) if isinstance(default, tuple) else str(default)
             others.append(WithoutEffect(key, _USUAL.get(key, default), reason))

@@ -54,8 +54,10 @@ BLANKS = " \t"
 CLOSING = {"[": "]", "{": "}", "(": ")"}
 OPENING_BRACKETS = '[{("'
 DEEPEST = 100  # levels of brackets; a network description has about ten
+# Limited, because `int` raises an error of its own for a text of more than 4,300 digits.
 INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")
 
+# The closing quote is optional, so that a quote that nothing closes is found, too, and refused at its position.
 _BRACKET = re.compile(r'"[^"]*"?|[\[\](){}]')
 # If one of these characters follows an opening bracket, it is the separator inside the brackets, unless a relative path
 # begins with it.
@@ -68,7 +70,6 @@ class Position(NamedTuple):
     """Position of a character: in a file or, without a path, in an argument.
 
     Attributes:
-        path: The file; None: an argument.
         line: The line in the file, or the number of the argument, from 1.
         column: The column, from 1.
 
@@ -100,9 +101,6 @@ class Text:
 
     Args:
         pieces: The strings that it consists of, each with the position of its first character.
-
-    Attributes:
-        string: All its characters.
     """
 
     def __init__(self, pieces: Iterable[tuple[str, Position]]) -> None:
@@ -114,11 +112,13 @@ class Text:
 
     def _piece(self, offset: int) -> int:
         """Return the index of the last piece that begins at or before an offset."""
+        # The last start is the length: without `hi`, the end of the text would belong to a piece that does not exist.
         return bisect_right(self._starts, offset, hi=len(self._origins)) - 1
 
     def position(self, offset: int) -> Position:
         """Return where the character at this offset came from."""
         if not self._origins:
+            # A configuration without text is possible, and its section asks for its position.
             return Position(None, 1, 1)
         piece = self._piece(offset)
         return self._origins[piece].moved(offset - self._starts[piece])
@@ -145,6 +145,7 @@ class Text:
             offset, end = match.span()
             character = string[offset]
             if character == '"':
+                # An opening quote at the end of the text is also the last character of its match.
                 if end == offset + 1 or string[end - 1] != '"':
                     raise self.position(offset).error('no closing " found for the quote that opens here')
                 closing[offset] = end - 1
@@ -222,7 +223,6 @@ def tokens(value: Value, separator: str) -> Iterator[Value]:
     """Split a value into tokens. One level of brackets or quotes around tokens is removed.
 
     Args:
-        value: The text to split.
         separator: Separator of tokens, in addition to commas and line ends: ``";"`` for the entries of a section,
             ``":"`` for the elements of an array. Brackets can name their own.
 
@@ -250,6 +250,7 @@ def _tokens_inside(text: Text, opening: int, close: int, separator: str) -> Iter
     """Split the text between brackets or quotes. Deeper brackets stay as they are."""
     offset, end = opening + 1, close
     if text.string[opening] == '"':
+        # `closing` leaves out brackets in quotes; here the quotes are removed, so these brackets count.
         text, offset, end, _ = Value(text, offset, end).as_own_text()
     elif text.string[offset] in _SEPARATORS and not text.string.startswith(_RELATIVE, offset):
         separator = text.string[offset]
@@ -292,6 +293,7 @@ def elements(value: Value) -> list[Value]:
     array: list[Value] = []
     for token in tokens(value, ":"):
         array += _repeated(token)
+        # Checked after each token: one token adds at most `_MOST_ELEMENTS`, so memory is limited.
         if len(array) >= _MOST_ELEMENTS:
             raise token.position.error(f"an array has {_MOST_ELEMENTS} elements or more")
     return array
@@ -300,19 +302,24 @@ def elements(value: Value) -> list[Value]:
 def _repeated(token: Value) -> list[Value]:
     string = token.string
     star = string.find("*")
+    # CNTK repeats words only: in an element that begins with a bracket, a '*' is text.
     if string[:1] in CLOSING or star < 0:
         return [token.trimmed()]
     count = string[star + 1 :].strip()
     if not INTEGER.fullmatch(count):
         raise token.position.error(f"{string!r} in an array: expected a whole number after the '*'")
+    # As in CNTK, a count below 1 removes the element. The limit applies before the list takes memory.
     return [token._replace(end=token.begin + star).trimmed()] * min(int(count), _MOST_ELEMENTS)
 
 
 _T = TypeVar("_T")
 _Word = TypeVar("_Word", bound=str)
 
+# CNTK's rule for names: after a letter or '_', all characters except for blanks and this punctuation. Any other '$' is
+# text.
 VARIABLE = re.compile(r"\$([A-Za-z_][^\s,/<>?;':\"\[\]{}\\|!@#%^&*()+=~`$]*)\$")
 
+# `$name` and `${name}` as in shells, which CNTK reads as text.
 _HALF_A_VARIABLE = re.compile(r"\$\{?[A-Za-z_]")
 _KEY_END = re.compile(r'[=\[({"]')
 _COMMENT_OR_VARIABLE = re.compile(r"[#$]")
@@ -351,6 +358,7 @@ def _integer(text: str) -> int:
 
 def _size(text: str) -> int:
     """Read a whole number from 0 on, larger numbers as 2**64 - 1; raise ValueError for any other text."""
+    # CNTK reads -1 as 2**64 - 1 without an error; here it is an error.
     if not INTEGER.fullmatch(text) or int(text) < 0:
         raise ValueError(text)
     return min(int(text), 2**64 - 1)
@@ -427,6 +435,7 @@ class Shared:
         except _MissingVariablesError as error:
             found.update(error.found)
         except ConfigError:
+            # The error may come from a placeholder, so report the missing variables instead.
             if not found:
                 raise
         finally:
@@ -444,7 +453,6 @@ class Entry:
 
     Attributes:
         key: The key, in the spelling of its first entry.
-        position: Position of the key.
         values: The values as they are written, variables not replaced.
         resolved: The value with variables replaced, after the first look-up.
         is_being_resolved: Whether its variables are being replaced right now, to detect a cycle.
@@ -475,17 +483,11 @@ class Section:
     the top level has one, the parent of that ``reader`` is ``train``. (docs/configuration.md, "Looking things up")
 
     Args:
-        name: The section's name, for messages.
         value: The section's text, in brackets; for the global section, everything.
-        parent: The section in which to look for missing keys.
         depth: The number of sections around it.
 
     Attributes:
-        name: The section's name.
-        parent: The section in which to look for missing keys.
-        position: Position of its first character.
         directory: The directory that an argument ``currentDirectory=`` named; empty without this argument.
-        shared: What the sections of the configuration have in common.
 
     Raises:
         ConfigError: An entry has no value, or brackets do not match.
@@ -521,6 +523,7 @@ class Section:
             return
         offset = match.start()
         key = string[begin:offset].strip(BLANKS)
+        # Before a bracket the '=' may be missing, as in `reader [ ... ]`.
         if string[offset] == "=":
             offset += 1
         while offset < end and string[offset] in BLANKS:
@@ -539,17 +542,20 @@ class Section:
             self._add(key, position, Value(text, offset + 1, close, was_quoted=True).trimmed())
         else:
             self._add(key, position, Value(text, offset, close + 1))
+        # Only an entry in quotes has text after its bracket; like CNTK, read it as further entries.
         if close + 1 < end:
             for rest in tokens(Value(text, close + 1, end), ";"):
                 self._enter(rest)
 
     def _add(self, key: str, position: Position, value: Value) -> None:
         """Enter a value: sections in [ ] are merged with an earlier entry of that key; anything else replaces it."""
+        # CNTK drops an entry without a key, such as `= 5`.
         if not key:
             return
         name = folded_key(key)
         earlier = self._entries.get(name)
         bracket = value.string[:1]
+        # CNTK joins the texts of both values, unless the earlier one is empty; in the result, later entries win.
         if earlier is not None and bracket == "[" and earlier.values[-1].begin < earlier.values[-1].end:
             if earlier.key != key:
                 logger.warning("%s: section %r is merged with %r of %s", position, key, earlier.key, earlier.position)
@@ -590,6 +596,7 @@ class Section:
         return None
 
     def _use(self, entry: Entry) -> None:
+        # Only arguments are checked for entries that no reader uses (`warn_of_unused`), not files.
         if entry.position.path is None:
             self.shared.used.add(entry.position)
 
@@ -601,6 +608,7 @@ class Section:
     @property
     def entries(self) -> list[Entry]:
         """The own entries of the section, in the order of names."""
+        # CNTK numbers streams in the order of their names, not of the file.
         return sorted(self._entries.values(), key=lambda entry: by_name(entry.key))
 
     def entry(self, key: str, *, own: bool = False) -> Entry | None:
@@ -657,6 +665,7 @@ class Section:
             value = entry.values[0] if len(entry.values) == 1 else _merged(entry)
             entry.resolved = self._replace_variables(value, entry, chain).trimmed()
         finally:
+            # Reset after an error, too: a later look-up of the entry must not count as a cycle.
             entry.is_being_resolved = False
         return entry.resolved
 
@@ -666,6 +675,7 @@ class Section:
             return value
         pieces: list[tuple[str, Position]] = []
         room = _MOST_GROWTH
+        # The loop continues after a missing variable, so that a single error names all of them.
         missing: dict[str, tuple[Position, str, str]] = {}
         copied = begin  # everything before this offset is in `pieces`
         for start, line in _lines_with_comment_or_variable(text.string, begin, end):
@@ -682,12 +692,14 @@ class Section:
                 pieces += text.pieces(copied, offset)
                 copied = start + match.end()
                 room -= len(replacement)
+                # A chain of variables, each of which contains the next one twice, doubles the text at every step.
                 if room < 0:
                     raise entry.position.error(
                         f"variables add more than {_MOST_GROWTH:,} characters to {entry.key!r}; expected fewer",
                         entry.key,
                     )
                 pieces.append((replacement, text.position(offset)))
+            # CNTK removes comments here, too. The lines of files no longer have any, but arguments do.
             if len(kept) < len(line):
                 pieces += text.pieces(copied, start + len(kept))
                 copied = start + len(line)
@@ -696,6 +708,7 @@ class Section:
         if copied == begin:
             return value
         pieces += text.pieces(copied, end)
+        # If nothing is left, an empty piece keeps the position for errors.
         replaced = Text(pieces or [("", value.position)])
         return Value(replaced, 0, len(replaced.string), value.was_quoted)
 
@@ -706,6 +719,7 @@ class Section:
         if match is None:
             raise _MissingVariablesError({name: (position, entry.key, self.path)})
         replacement = match[1]._resolve(match[0], (*chain, entry.key)).string
+        # CNTK refuses this, too: a section can be a variable only if it stands on one line.
         if "\n" in replacement:
             raise position.error(f"the variable {name} has a value of several lines", entry.key)
         return replacement
@@ -726,10 +740,12 @@ class Section:
         if default is None:
             if value is None or value.begin == value.end:
                 raise self.error(key, f"{key!r} is required, but missing or empty{self._how_to_give(key)}", own=own)
+        # In CNTK the word 'default' has this meaning only for keys that have a default.
         elif value is None or value.string == "default":
             return default
         try:
             return convert(value)
+        # ConfigError is a ValueError, but the error of an element already has its own, exact position.
         except ConfigError:
             raise
         except ValueError:
@@ -765,6 +781,7 @@ class Section:
     def file_name(self, key: str, default: str | None = None, *, own: bool = False) -> str:
         """Return a path as it is written."""
         path = self.text(key, default, own=own)
+        # `open` and `os.stat` raise a ValueError for it, which has no position.
         if "\0" in path:
             raise self.error(key, f"{key} = {path!r} cannot be a path", own=own)
         if _HALF_A_VARIABLE.search(path):
@@ -777,6 +794,7 @@ class Section:
 
     def files(self, key: str, *, own: bool = False) -> str | list[str]:
         """Return a path or a pattern as `file` does, or a list of them: an extension of CNTK's language."""
+        # The directory comes first: a file whose whole name contains ';' is one path, and only its full path finds it.
         whole = self.file(key, own=own)
         if isinstance(in_one_text(whole), str):
             return whole
@@ -852,6 +870,7 @@ class Section:
                     key,
                 )
             section = Section(f"{key}[{index}]", element.as_own_text(), None, self._depth + 1)
+            # As in CNTK, the elements inherit no keys, so they have no parent. Paths and messages need these two.
             section.directory, section.shared = self.directory, self.shared
             array.append(section)
         return array
@@ -867,6 +886,7 @@ def _require_variables(value: Value, key: str, path: str) -> None:
 
 def _merged(entry: Entry) -> Value:
     first = entry.values[0]
+    # CNTK joins both to a text such as `1 [b=3]`, which no reader can use.
     if not first.is_section:
         raise entry.position.error(
             f"{entry.key!r} is {first.string!r} at {first.position}, which cannot be merged with a section", entry.key

@@ -61,6 +61,7 @@ def value_text(value: Any, indent: int | None) -> str:
     if isinstance(value, StreamDefs):
         return call_text("StreamDefs", arguments_of(value), None if indent is None else indent + 4)
     if isinstance(value, np.dtype):
+        # `repr` gives dtype('float64'), which the printed program could evaluate only with an import of NumPy.
         return repr(str(value))
     return repr(value)
 
@@ -177,6 +178,7 @@ class ReaderConfig:
     minibatch_sizes: tuple[int, ...] = (256,)
     epoch_size: int = 0
     max_epochs: int | None = None
+    # Where an entry stands is not part of the meaning: a written configuration must be equal to its original.
     places: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -215,6 +217,7 @@ class ReaderConfig:
             minibatch_size: The minibatch size, in place of the configured size.
         """
         size = self._size(epoch, minibatch_size)
+        # In CNTK the minibatch size is then the number of steps, and each parallel utterance contributes as many.
         if self.truncated and not self.truncation_length:
             return size * _of_epoch(self.utterances_per_minibatch, epoch)
         return size
@@ -229,6 +232,8 @@ class ReaderConfig:
         options: dict[str, Any] = {"randomize": window is not None}
         if window is not None:
             options |= {
+                # The unit that does not apply is set to 0, because its default may be above 0, and both exclude each
+                # other.
                 "randomization_window_in_chunks": window.size * (window.unit == "chunks"),
                 "randomization_window_in_samples": window.size * (window.unit == "samples"),
                 "randomization_seed": self.randomization_seed,
@@ -240,6 +245,7 @@ class ReaderConfig:
             "max_errors": self.max_errors,
             "keep_data_in_memory": self.keep_data_in_memory,
             "trace_level": self.trace_level,
+            # As in CNTK, no minibatch of a configured reader crosses the end of a sweep.
             "crosses_sweeps": False,
             "local_timeline": self.local_timeline,
         }
@@ -252,8 +258,10 @@ class ReaderConfig:
         if self.window != WHOLE_DATA:
             options["randomize"] = "none" if self.window is None else self.window.size
         for option, value in self.set_options():
+            # `HTKMLFReader` takes a single number, too, which is easier to read in the printed program.
             if option is keys.COUNTS:
                 value = value[0] if len(value) == 1 else list(value)
+            # Among these options, only the seed has another name in `HTKMLFReader` than in CNTK.
             options["randomization_seed" if option is keys.SEED else option.key] = value
         if self.max_errors:
             options["max_errors"] = self.max_errors
@@ -282,6 +290,7 @@ class ReaderConfig:
         """
         options = self.source_options(minibatch_size=minibatch_size)
         opened = HTKMLFReader if self.kind == "HTKMLFReader" else MinibatchSource
+        # Advice in errors then names keys of configurations, not parameters of Python.
         with calling(words=CONFIGURATION), self.located():
             return opened(self.deserializers, **options)
 
@@ -324,6 +333,7 @@ class ReaderConfig:
             samples = self._size(number, minibatch_size)
             yield from source.epoch(number, samples, size, num_data_partitions, partition_index)
             return
+        # CNTK's meaning of the epoch size 0 is a sweep, whose size only the opened source knows.
         size = size or source.num_samples
         steps = self.steps(number, minibatch_size)
         source.begin_epoch(number * size, (number + 1) * size, truncation_length=steps or None)
@@ -377,6 +387,7 @@ class ReaderConfig:
         if self.kind == "HTKMLFReader" and self.packing == "sequence":
             facts["utterances"] = f"{_by_epochs(self.utterances_per_minibatch)} in a minibatch"
         facts["randomization window"] = self._window_fact()
+        # Without a window the data are read in order, so a seed has no effect.
         if self.window is not None:
             facts["randomization seed"] = str(self.randomization_seed)
         facts["minibatch size"] = _by_epochs(self.minibatch_sizes) + " samples"

@@ -78,6 +78,7 @@ def read_config(
         raise ConfigError(f'overrides are {overrides!r}; expected texts such as "train=[reader=[maxErrors=5]]"')
     if not isinstance(section, str | Sequence | None):
         raise ConfigError(f'section is {section!r}; expected a path such as "train/reader"', key="section")
+    # Only a text may name several files, as CNTK's argument does; a `Path` is a single file.
     with _opened(_files(name) if isinstance(path, str) else [name], overrides) as top:
         return read_section(top, section)
 
@@ -98,8 +99,10 @@ def _opened(paths: Sequence[str], overrides: Sequence[str]) -> Iterator[Section]
         top = configuration(arguments)
         yield top
     except ConfigError as error:
+        # Changed in place, so that the error keeps its key, path and line.
         error.args = (f"{error}{next(filter(None, (other_than('configuration', path) for path in paths)), '')}",)
         raise
+    # Not after an error: reading ended early, so nothing has used most of the arguments.
     warn_of_unused(top, arguments)
 
 
@@ -122,8 +125,6 @@ class Attempt(NamedTuple):
 
     Attributes:
         section: The path of its section, or of the section of its action.
-        config: The reader.
-        error: The reason why it cannot be read.
     """
 
     section: str
@@ -145,7 +146,6 @@ class Attempts(NamedTuple):
     """The readers that the arguments of a call name.
 
     Attributes:
-        each: The readers.
         why_all: The reason why these are all sections that have readers, since nothing says which of them to use;
             empty: the arguments or the actions say it.
     """
@@ -188,6 +188,7 @@ def _attempt(top: Section, section: str) -> Attempt:
     try:
         return Attempt(section, _read_in_action(top, section), None)
     except ConfigError as error:
+        # A reader that is refused must not hide the others.
         return Attempt(section, None, error)
 
 
@@ -214,6 +215,7 @@ def readers_asked_for(path: str | os.PathLike[str], arguments: Sequence[str]) ->
 
 def _read_in_action(top: Section, section: str) -> ReaderConfig:
     reader, action = _find_reader(top, section)
+    # The global section, which has no parent, is not an action.
     if action is None and reader.parent is not None and reader.parent.parent is not None:
         action = reader.parent
     return _read(reader, "" if action is None else _action_of(action))
@@ -230,6 +232,7 @@ def readers_of(top: Section) -> list[str]:
     for name in _actions_of(top):
         if top.has(name, own=True):
             action = top.section(name, own=True)
+            # Not only an action's own readers: a reader at the top level serves all actions.
             paths += [f"{name}/{key}" for key in ("reader", "cvReader") if action.has(key)]
     return paths
 
@@ -259,6 +262,7 @@ def with_readers(top: Section) -> list[str]:
     """Return the names of the sections that have readers, or are readers."""
     names = []
     for entry in top.entries:
+        # An entry that is not a section, or that cannot be read, has no readers to list.
         with contextlib.suppress(ConfigError):
             inner = top.section(entry.key, own=True)
             if any(folded_key(key).endswith("reader") for key in [entry.key, *inner.keys]):
@@ -269,12 +273,14 @@ def with_readers(top: Section) -> list[str]:
 def _default_path(top: Section) -> Sequence[str]:
     actions = _actions_of(top)
     names = [name for name in actions if top.has(name, own=True)]
+    # A file may consist of a reader alone. If it has neither, the error names the first action.
     if not names and top.has("reader", own=True):
         return ("reader",)
     return (names or actions)[:1]
 
 
 def _looks_like_a_reader(section: Section) -> bool:
+    # CNTK lets the caller choose the name of a reader's section; `reader` and `cvReader` are usual.
     if folded_key(section.name).endswith("reader"):
         return True
     own = {folded_key(key) for key in section.keys}
@@ -309,6 +315,7 @@ def _read_section(section: Section, action: str) -> ReaderConfig:
     asked = Asked(section, kind, action, section.word("precision", "float", keys.PRECISIONS))
     warn_of_no_effect(section, keys.READER_WITHOUT_EFFECT[kind])
     around = section.parent
+    # HTKMLFReader depends on the action around it even if the call names the reader itself.
     if kind == "HTKMLFReader" and not action and around is not None and around.parent is not None:
         action = _action_of(around)
         asked = dataclasses.replace(asked, action=action)
@@ -317,6 +324,7 @@ def _read_section(section: Section, action: str) -> ReaderConfig:
         level = keys.TRACE_LEVEL.of(section)
     else:  # each deserializer may have a trace level of its own, but a source has a single one
         level = max(call.trace_level for call in config.calls)
+    # Reading the section has filled `places`, so this comes after it.
     places = {path: str(position) for path, position in section.shared.places.items()}
     config = dataclasses.replace(config, trace_level=max(level, 0), places=places)
     config = _with_sizes(config, section.parent, action)
@@ -329,12 +337,14 @@ def _check(call: Call, section: Section) -> None:
     """Let the deserializer check its options, and raise its error at the key of the option."""
     with contextlib.suppress(OSError), calling(words=CONFIGURATION):  # `ReaderConfig.open` reports files
         try:
+            # Made only for its checks: while `section` is at hand, an error can name the key and its line.
             call()
         except ConfigError as error:
             raise section.error(error.key or section.name, str(error)) from error
 
 
 def _kind_of(section: Section) -> Kind:
+    # CNTK's old way to combine readers: names of sections, each with a `readerType` of its own.
     if section.has("readers"):
         raise section.error("readers", "several readers in one section are not supported; use deserializers = ( ... )")
     has_deserializers = section.has("deserializers")
@@ -355,6 +365,7 @@ def _with_sizes(config: ReaderConfig, around: Section | None, action: str) -> Re
     """Take minibatch and epoch sizes from the section of the action around a reader."""
     if around is None or around.parent is None:
         return config
+    # A reader that is read as it is written still has the sizes of the action around it.
     action = action or _action_of(around)
     max_epochs: int | None
     if action in ("train", "adapt", ""):
@@ -391,6 +402,7 @@ def _warn_of_truncation(section: Section, packing: Packing) -> None:
 
 def _is_randomized(asked: Asked) -> bool:
     section = asked.section
+    # CNTK adds `randomize = None` to the reader of `write`, and to the reader of `test` and `eval` if it lacks the key.
     if asked.action == "write" or (asked.action in ("test", "eval") and not section.has("randomize")):
         return False
     text = section.text("randomize", "true")
@@ -403,6 +415,7 @@ def _is_randomized(asked: Asked) -> bool:
 
 
 def _window_size(section: Section, *, own: bool = False) -> int | None:
+    # 'default' means that the key is absent, but `Section.size` would refuse it without a default.
     if not section.has("randomizationWindow", own=own) or section.text("randomizationWindow", "") == "default":
         return None
     return section.size("randomizationWindow")
@@ -467,6 +480,7 @@ def _old_htk_reader(asked: Asked) -> ReaderConfig:
     section = asked.section
     method = section.word("readMethod", "blockRandomize", _OLD_METHODS)
     packing, calls, window, counts, mode = _of_htk(asked, method, is_old=True)
+    # Without a window the reader reads in order, and its method does not matter.
     if method == "rollingWindow" and packing != "frame" and window is not None:
         raise section.error(
             "readMethod",
@@ -536,12 +550,14 @@ def _htk_window(asked: Asked, method: ReadMethod, *, is_old: bool) -> Window | N
     The old HTKMLFReader also accepts truth values. With False it reads in order, whatever its ``readMethod`` is.
     """
     section = asked.section
+    # CNTK adds `randomize = None` to the reader of these actions if it lacks the key.
     is_told_by_action = asked.action in ("test", "eval") and not section.has("randomize")
     if asked.is_write() or method == "none" or is_told_by_action:
         return None
     text = section.text("randomize", "auto")
     if text.lower() == "auto":
         return classic_htk_window("auto")
+    # 0 and 1 are truth values, too, but here every number is a size.
     if is_old and not text.isdecimal():
         with contextlib.suppress(ValueError):
             return classic_htk_window("auto") if text and truth(text) else None
@@ -575,6 +591,7 @@ def _composite_reader(asked: Asked) -> ReaderConfig:
             )
     _warn_of_truncation(section, packing)
     calls = composite_deserializers(dataclasses.replace(asked, frame_mode=packing == "frame"))
+    # In CNTK the default of `useNumericSequenceKeys` depends on whether a deserializer of HTK is in the list.
     has_text_keys = any(keys.TYPE_OF[call.target].has_text_keys for call in calls)
     warn_of_no_effect(section, keys.TEXT_KEYS_WITHOUT_EFFECT if has_text_keys else keys.NUMERIC_KEYS_WITHOUT_EFFECT)
     window, is_randomized = None, _is_randomized(asked) and not is_write
@@ -594,6 +611,7 @@ def _composite_reader(asked: Asked) -> ReaderConfig:
 
 
 def _composite_window(section: Section, *, has_text_format: bool) -> Window | None:
+    # With a text format, CNTK takes a window only from the reader's own section; otherwise its default applies.
     size = _window_size(section, own=has_text_format)
     key = "sampleBasedRandomizationWindow"
     is_sample_based = section.boolean(key, True) if section.has(key) else None
@@ -601,8 +619,10 @@ def _composite_window(section: Section, *, has_text_format: bool) -> Window | No
         return composite_window(size, is_sample_based=is_sample_based, has_text_format=has_text_format)
     if not has_text_format:
         return composite_window(has_text_format=False)
+    # An error in CNTK, although its documentation says that the window is then the whole data set.
     if is_sample_based and section.has(key, own=True):
         return WHOLE_DATA
+    # CNTK uses the chunk size of the reader's section, not that of the deserializer.
     return composite_window(chunk_size_in_bytes=chunk_size_of(section), has_text_format=True)
 
 

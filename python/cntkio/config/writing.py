@@ -61,6 +61,7 @@ def configuration_for(deserializers: Any, section: str = "train") -> tuple[str, 
     described = _described(tuple(_call_for(deserializer) for deserializer in several), f"{section}/reader")
     text = written_config(section, described)
     config = read_section(configuration([text]), (section, "reader"))
+    # The text is read back, so that an option that no line of it sets cannot get lost without an error.
     if config != described:
         calls = ", ".join(map(repr, described.calls))
         raise ConfigError(f"{calls} cannot be written in a configuration: an option has no key")
@@ -96,6 +97,7 @@ def _call_for(deserializer: Any) -> Call:
         if name not in options:
             raise ConfigError(f"{target.__name__}: {name}={value!r} has no key in a configuration", key=name)
         changed[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
+    # In the order of the table, as reading makes them, because calls are compared.
     keywords = [(option.name, changed[option.name]) for option in keys.KEYWORDS[target] if option.name in changed]
     return Call(target, _ARGUMENTS[target](deserializer), (*keywords, *_precision(deserializer)))
 
@@ -127,6 +129,7 @@ def _precision(deserializer: Any) -> tuple[tuple[str, Any], ...]:
     if type(deserializer) is not CBFDeserializer:
         return (("dtype", "float64"),) if np.dtype(deserializer.dtype) == np.float64 else ()
     precisions = {str(np.dtype(deserializer.dtype))}
+    # The precision is a key of the configuration; without `dtype`, only the file knows it.
     if deserializer.dtype is None:
         with closing(deserializer.open()) as corpus:
             precisions = {str(info.dtype) for info in corpus.streams}
@@ -148,6 +151,7 @@ def _with_paths_as_texts(streams: StreamDefs) -> StreamDefs:
     ((name, stream),) = streams.items()
     texts = {key: paths_of(stream[key]) for key in ("scp", "mlf") if key in stream}
     files = {key: paths[0] if len(paths) == 1 else list(paths) for key, paths in texts.items()}
+    # Reading leaves these two at their defaults, and calls are compared.
     return StreamDefs({name: stream.updated_with(stream_alias=None, is_sparse=False, **files)})
 
 
@@ -213,6 +217,7 @@ def _file_reader(config: ReaderConfig) -> list[str]:
 def _htk_reader(config: ReaderConfig) -> list[str]:
     window = config.window
     lines = [_entry("readerType", config.kind)]
+    # HTKDeserializers refuse `randomize = none` unless the method is `none`; HTKMLFReader has no such method in CNTK.
     if window is None and config.kind == "HTKDeserializers":
         lines.append(_entry("readMethod", "none"))
     else:
@@ -262,8 +267,10 @@ def _window(config: ReaderConfig) -> list[str]:
         return []
     is_composite, in_samples = config.kind == "composite", window.unit == "samples"
     lines = []
+    # In classic readers, counting samples without a number means all data; CNTK's composite reader needs the number.
     if window != WHOLE_DATA or is_composite:
         lines.append(_entry("randomizationWindow", window.size))
+    # By default, the composite reader counts samples, and the classic readers chunks.
     if in_samples != is_composite:
         lines.append(_entry("sampleBasedRandomizationWindow", in_samples))
     return lines
@@ -352,6 +359,7 @@ def _quotable(text: str) -> str:
         )
     hash_sign = text.find("#")  # a later '#' in a line begins no comment
     begins_comment = hash_sign == 0 or (hash_sign > 0 and text[hash_sign - 1] in BLANKS)
+    # The language has no escapes, so a configuration cannot contain these texts in any form.
     if any(character in text for character in '"\n\r') or begins_comment or VARIABLE.search(text):
         raise ConfigError(
             f"{text!r} cannot be written in a configuration: it contains a quote, a line end, ' #' or a variable"

@@ -106,6 +106,7 @@ def read_ctf(
     """
     remote = options.get("remote")
     definitions = infer_streams(path, remote=remote) if streams is None else StreamDefs(streams)
+    # Sequences may lack the streams to read if the text has others. An option of the caller wins.
     options = {"subset": has_other_streams(path, definitions, remote), **options}
     deserializer = CTFDeserializer(path, definitions, **options)
     if chunks is not None:
@@ -117,6 +118,7 @@ def read_ctf(
     if not comments:
         return minibatch
     words = read_vocabularies(path, remote=remote)
+    # Comments follow a stream by its name in the text.
     aliases = {name: stream.stream_alias for name, stream in deserializer.streams.items()}
     return CommentedMinibatch(minibatch, {name: words[alias] for name, alias in aliases.items() if alias in words})
 
@@ -136,6 +138,7 @@ def as_class_ids(minibatch: Minibatch, ids: Collection[str]) -> Minibatch:
         classes, wrong = classes_of(one_hot)
         if wrong is not None:
             raise CorpusError(f"{no_class(one_hot, wrong, keys)}; leave the stream out of ids")
+        # The shape () tells class ids from dense samples of one value, which have the shape (1,).
         info = StreamInformation(name, one_hot.stream.stream_id, "dense", np.int32, ())
         data[name] = MinibatchData(info, classes, one_hot.offsets, end_of_sweep=one_hot.end_of_sweep)
     return Minibatch(data, lambda: keys)

@@ -59,6 +59,7 @@ class Selected:
         if self._source is not None and self._state is not None:
             self._source.load_state_dict(self._state)  # a source continues where the last call ended
         with pieces_of(self._data) as pieces:
+            # The source has at most one sweep, so each key comes once.
             repeats_keys = pieces.repeats_keys and self._source is None
             each, count = pieces.pieces, pieces.num_sequences
             if self._keep is not None:
@@ -96,6 +97,7 @@ class Merged:
             for other in opened[1:]:
                 _require_same(opened[0], other)
             counts = [each.num_sequences for each in opened if each.num_sequences is not None]
+            # Without keys, because several corpora may have the same keys.
             pieces = (Piece(piece.chunk, None, piece.lengths) for each in opened for piece in each.pieces)
             yield opened[0]._replace(
                 pieces=pieces,
@@ -138,6 +140,7 @@ def divided(num_sequences: int, shares: Sequence[float | int], seed: int) -> lis
         [7, 3]
     """
     ends = np.cumsum([share if isinstance(share, int) else share * num_sequences for share in shares])
+    # The ends are rounded, not the shares, so no sequence is lost between two parts.
     cuts = [0, *np.rint(ends).astype(np.int64).tolist()]
     if cuts[-1] > num_sequences:
         raise ConfigError(f"{cuts[-1]:,} sequences are requested, but there are {num_sequences:,}", key="sample")
@@ -194,6 +197,7 @@ def format_of(path: AnyPath) -> FileFormat:
         'ctf'
     """
     kind = detect(path)
+    # A kind that cannot be written is left to the text reader, whose errors say what the file is.
     return cast(FileFormat, kind.form if kind.writer else "ctf")
 
 
@@ -211,6 +215,7 @@ def format_of_name(path: AnyPath) -> FileFormat:
         'parquet'
     """
     target = Path(path)
+    # The format of `a.ctf.gz` is that of `a.ctf`.
     extension = (target.with_suffix("") if target.suffix.lower() in COMPRESSED else target).suffix.lower()
     forms = {extension: kind.form for kind in KINDS.values() if kind.writer for extension in kind.extensions}
     if extension not in forms:
@@ -335,7 +340,9 @@ def write_file(
     kind = KINDS[form]
     is_packed = Path(target).suffix.lower() in COMPRESSED if compress is None else compress != "none"
     special = {"renumber": renumber, "keys_file": keys_file, "compress": compress, "flat": flat, "ids": ids}
+    # The default layout does not count as given, so every format accepts it.
     special["layout"] = None if layout == "2.x" else layout
+    # The name asks for compression, too, so `a.cbf.gz` is refused like `compress`.
     for name, value in {**special, "compress": is_packed}.items():
         if value and name not in kind.written_options:
             forms = ", ".join(kind.form for kind in KINDS.values() if kind.writer and name in kind.written_options)
@@ -359,6 +366,7 @@ def corpus_of(path: FileNames, streams: StreamDefs, **reading: Unpack[Reading]) 
     options = ReadingOptions(streams, **reading)
     corpora.require_takers(options, [file])
     (described,) = corpora.described(file, options.usually())
+    # A source can be written once; `Selected` goes back to its beginning for each further pass.
     data = described.writable()
     return Selected(data) if isinstance(data, MinibatchSource) else data
 
@@ -420,6 +428,7 @@ def ctf_to_cbf(
         dtype=dtype,
         strict=strict,
     )
+    # The file has the streams in the order of the definitions, as the header file of `ctf2bin.py` orders them.
     order = list(definitions)
     write_cbf(target, corpus, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout, order=order, progress=progress)
 
@@ -488,6 +497,7 @@ def read_header_file(path: AnyPath) -> StreamDefs:
             )
         name, alias, form, dim = fields
         stream = StreamDef(field=alias, shape=int(dim), is_sparse=form.lower() == "sparse")
+        # A repeated alias replaces the earlier line, as in `ctf2bin.py`.
         by_alias[alias] = (name, stream)
     streams = dict(by_alias.values())
     if len(streams) < len(by_alias) or not streams:

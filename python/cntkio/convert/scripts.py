@@ -38,7 +38,6 @@ def _inputs(
 
     Args:
         sources: Files, unpacked if they are compressed; or an open file of bytes.
-        progress: Function that is called with the number of bytes done, and their total.
 
     Raises:
         FormatError: When blocks are read: a line is longer than `LONGEST_LINE`, or a packed file is damaged.
@@ -50,6 +49,7 @@ def _inputs(
         nonlocal done
         for block in blocks:
             yield block
+            # After the block was converted, so that the progress counts finished work.
             done += len(block)
             if progress is not None:
                 progress(done, total)
@@ -71,6 +71,7 @@ def _whole_lines(name: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
     for block in pieces:
         end = block.rfind(b"\n") + 1
         if end:
+            # The parts of a long line are joined once, when its end is read.
             yield b"".join([*rest, block[:end]])
             rest, size = [], 0
         rest.append(block[end:])
@@ -86,6 +87,7 @@ def _whole_lines(name: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
 def _known_size(path: str) -> int:
     """Return the number of bytes that will be read; 0 if it is not known."""
     with contextlib.closing(open_stored(path)) as file:
+        # Blocks count unpacked bytes, and only unpacking shows how many there are.
         return file.size if packing_of(file) is None else 0
 
 
@@ -94,7 +96,6 @@ def output(target: AnyPath | BinaryIO, compress: Compression | None) -> Iterator
     """Open a file that appears under its name when it is complete, or flush an open file at the end.
 
     Args:
-        target: The file.
         compress: As for `write_ctf`; None for an open file: it is not compressed.
 
     Raises:
@@ -108,6 +109,7 @@ def output(target: AnyPath | BinaryIO, compress: Compression | None) -> Iterator
     else:
         with compressed(target, compression_of("", compress)) as sink:
             yield sink
+        # The file belongs to the caller, so it is not closed.
         target.flush()
 
 
@@ -189,6 +191,7 @@ def txt_to_ctf(
                     expected = f"{len(tokens)}, one for each dictionary"
                     raise _line_error(path, num_lines, made.fault, expected, "is not in the column's dictionary")
                 num_empty += made.num_empty
+                # Only the first is kept: one warning at the end names it, and their number.
                 if made.first_empty is not None and first_empty is None:
                     what = "a column without a token: its stream has no sample in the sequence, so CNTK refuses it"
                     first_empty = FormatError(what, path=path, line=num_lines + made.first_empty + 1)
@@ -196,6 +199,7 @@ def txt_to_ctf(
                         raise first_empty
                 out.write(made.text.data)
                 num_lines += made.num_lines
+                # CNTK's script begins with 0 in each file, so that lines of different files become one sequence.
                 num_sequences += made.num_lines
     if first_empty is not None:
         logger.warning("%s (%d of them)", first_empty, num_empty)
@@ -293,17 +297,20 @@ def uci_to_ctf(
     with output(target, compress) as out:
         for path, blocks in _inputs(source, progress):
             for number, block in enumerate(blocks):
+                # A block has whole lines, so the header is in the first block.
                 rows = block.partition(b"\n")[2] if skip_header and not number else block
                 text, lines, fault = _core.text_numbers(rows, features, labels, separator)
                 if fault is not None:
                     unknown = _NOT_A_NUMBER
                     if label_type == "Category" and fault[2] and fault[2][0] == labels_start:
                         unknown = "is not a category"
+                    # Only the first line of the file can be a header.
                     if not (num_lines or fault[0] or skip_header):
                         unknown += f"; if the first line is a header, set {caller().words.setting('skip_header', True)}"
                     needed = f"at least {num_columns}"
                     if separator is None and fault[1] is not None and b"," in rows.split(b"\n", fault[0] + 1)[fault[0]]:
                         needed += f"; if commas separate the columns, set {caller().words.setting('delimiter', ',')}"
+                    # The header was not passed to the core, but counts in the numbers of lines.
                     raise _line_error(path, num_lines + skip_header, fault, needed, unknown)
                 out.write(text.data)
                 num_lines += lines

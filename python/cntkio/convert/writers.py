@@ -43,10 +43,7 @@ def _with_keys(
     """Yield the pieces, and the numbers with which their sequences are written: their keys, or from 0 on.
 
     Args:
-        corpus: The sequences.
-        renumber: Number the sequences from 0.
         listed: A file for the keys that the sequences had, one on each line; None: none.
-        progress: As for `write_cbf`.
 
     Raises:
         CorpusError: The sequences have no keys to list, a key is not a whole number from 0, or two neighbouring
@@ -60,20 +57,24 @@ def _with_keys(
                 option = caller().words.flag("keys_file")
                 raise CorpusError(f"{corpus.name}: the sequences have no keys to list in {option}")
             listed.write(b"".join(key + b"\n" for key in key_texts(piece.keys).tolist()))
+        # A source repeats its keys in each sweep, and `keys_file` needs lines that count from 0.
         if piece.keys is None or renumber or corpus.repeats_keys or listed is not None:
             yield piece, np.arange(first, first + count, dtype=np.uint64)
             continue
         keys = _numbers(corpus, piece.keys)
+        # A text joins neighbouring lines with the same key, also where two pieces meet.
         if (count and keys[0] == last) or bool(np.any(keys[1:] == keys[:-1])):
             raise CorpusError(
                 f"{corpus.name}: two neighbouring sequences have the same key, so the text would join them; expected "
                 f"different keys, or {caller().words.setting('renumber', True)} to number the sequences"
             )
+        # A selection may leave pieces without a sequence.
         last = int(keys[-1]) if count else last
         yield piece, keys
 
 
 def _numbers(corpus: Pieces, keys: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    # Keys that are texts are all wrong, so the first one is named.
     wrong = keys[keys < 0] if keys.dtype.kind == "i" else keys[: 0 if keys.dtype.kind == "u" else 1]
     if len(wrong):
         key = wrong.tolist()[0] if wrong.dtype.kind != "S" else wrong[0].decode("utf-8", "backslashreplace")
@@ -155,6 +156,7 @@ def write_cbf(
 def _require_exact(corpus: Pieces, piece: Piece, infos: Sequence[StreamInformation]) -> None:
     """Check that the floats of a file keep the whole numbers of a piece."""
     targets = {info.name: info.dtype for info in infos}
+    # Only streams of whole numbers can be inexact here; without them, no chunk has to become arrays.
     if any(info.dtype.kind == "i" for info in corpus.streams if info.name in targets):
         for name, data in in_arrays(corpus.streams, piece.chunk.num_sequences, [piece.chunk]).items():
             if name in targets:
@@ -162,6 +164,7 @@ def _require_exact(corpus: Pieces, piece: Piece, infos: Sequence[StreamInformati
 
 
 def _in_precision(corpus: Pieces, info: StreamInformation, dtype: npt.DTypeLike | None) -> StreamInformation:
+    # A binary corpus has only floats, and float32 would round whole numbers beyond 2^24.
     if dtype is None and info.dtype.kind == "i" and not info.are_class_ids:
         dtype = np.float64
     if dtype is None or info.are_class_ids:
@@ -173,6 +176,7 @@ def _in_precision(corpus: Pieces, info: StreamInformation, dtype: npt.DTypeLike 
     return StreamInformation(info.name, info.stream_id, info.storage_format, dtype, info.shape)
 
 
+# Printable ASCII without the pipe, which comes between `{` and `}`.
 _TEXT_NAME = re.compile(r"[!-{}~][!-{}~]*")
 
 
@@ -235,6 +239,7 @@ def write_ctf(
         return
     compression = compression_of(path, compress)
     with (
+        # Data that cannot be written are refused before a file is created.
         pieces_of(data, one_hot=one_hot) as corpus,
         written_whole(path, remote=remote) as whole,
         compressed(whole, compression) as file,
@@ -303,6 +308,7 @@ def sequence_to_cntk_text_format(seq_idx: int, alias_tensor_map: Mapping[str, An
         raise ConfigError("alias_tensor_map is empty; expected at least one input", key="alias_tensor_map")
     seq_idx = whole_number("seq_idx", seq_idx)
     columns = {}
+    # CNTK's function sorts the inputs by name, too.
     for name, samples in sorted(alias_tensor_map.items()):
         if isinstance(samples, list) and samples and all(isinstance(sample, Mapping) for sample in samples):
             columns[name] = [_sparse_text(name, sample) for sample in samples]
@@ -313,6 +319,7 @@ def sequence_to_cntk_text_format(seq_idx: int, alias_tensor_map: Mapping[str, An
             raise ConfigError(f"input {name!r}: {what}", key=name)
     lines = []
     for sample in range(max(map(len, columns.values()))):
+        # Inputs may have different numbers of samples.
         parts = [f"|{name} {texts[sample]}" for name, texts in columns.items() if sample < len(texts)]
         lines.append(f"{seq_idx}\t{' '.join(parts)}")
     return "\n".join(lines)
@@ -326,6 +333,7 @@ def _dense_texts(name: str, values: npt.NDArray[Any]) -> list[str]:
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise ConfigError(f"input {name!r}: a value is not finite, which the text format cannot express", key=name)
     rows = values.reshape(len(values), -1) if values.size else values
+    # NumPy's text of the numbers, such as 1.0 and 1e-08, is what CNTK's function writes.
     return [" ".join(row.astype(str)) for row in rows]
 
 

@@ -91,7 +91,7 @@ class CacheFolder:
         self._open()
 
     def _open(self) -> None:
-        """Open the folder. All later calls use the descriptor, so nobody can put another folder in its place."""
+        """Open the folder. All later calls use the descriptor, so another folder of this name has no effect."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             self.path.mkdir(mode=0o700)
@@ -137,6 +137,7 @@ class CacheFolder:
             with self._opened(name) as file:
                 if os.utime in os.supports_fd:
                     os.utime(file.fileno())
+                # A byte more than a block has, so that a file that is too long counts as damaged.
                 return file.read(_HEADER + BLOCK + 1)
         except OSError:
             return None
@@ -164,6 +165,7 @@ class CacheFolder:
                 found = file.read(_HEADER)
         except OSError:
             return False  # missing, a link, a pipe or a file of another user, which the block replaces
+        # An empty file may be left from a power failure, and is replaced like a damaged block.
         return name != _MARKER and bool(found) and not found.startswith(_MAGIC)
 
     def make_room(self, num_bytes: int) -> bool:
@@ -177,6 +179,7 @@ class CacheFolder:
             if self._num_bytes is None or is_stale or self._num_bytes + num_bytes > self.limit:
                 self._num_bytes = self._removed_down_to(self.limit - num_bytes)
                 self._num_written = 0
+            # Counted before the block is written, so that several threads together respect the limit.
             self._num_bytes += num_bytes
             self._num_written += num_bytes
             return True
@@ -269,9 +272,7 @@ class BlockCache:
     """The blocks of one version of an object.
 
     Args:
-        folder: The folder.
         identity: The object, as `StoredObject.identity` describes it.
-        size: Its bytes.
         version: Its version; not empty.
     """
 
@@ -308,7 +309,6 @@ class CachedObject:
     """An object that is read through a cache.
 
     Args:
-        size: Its bytes.
         read_into: Fills a buffer from an offset on, from the store.
         require_unchanged: Raises an error if the object has changed since it was opened, as far as the store tells.
         blocks: Its blocks on the local disk.

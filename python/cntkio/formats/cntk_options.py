@@ -38,6 +38,7 @@ def truth(value: Any) -> bool:
         >>> truth("T"), truth(0), truth(False)
         (True, False, False)
     """
+    # Numbers and Python's truth values become texts, of which CNTK accepts 1 and 0.
     text = str(int(value)) if isinstance(value, int | np.bool_) else value
     if text in _TRUE:
         return True
@@ -47,15 +48,13 @@ def truth(value: Any) -> bool:
 
 
 def whole_value(value: Any) -> int:
-    """Read a whole number.
-
-    Raises:
-        ValueError: The value is not a whole number.
+    """Read a whole number, or raise `ValueError`.
 
     Example:
         >>> whole_value(" 17 "), whole_value(3)
         (17, 3)
     """
+    # A truth value is an `int` in Python, but not a number here.
     text = str(value).strip() if isinstance(value, int | str | np.integer) and not isinstance(value, bool) else ""
     if not text.removeprefix("-").removeprefix("+").isdecimal():
         raise ValueError("expected a whole number")
@@ -81,7 +80,6 @@ class Option(NamedTuple):
     """An option of a deserializer by CNTK's name.
 
     Attributes:
-        key: CNTK's name.
         field: Our name; None: the option has no effect.
         read: Converts CNTK's value to ours, or raises ValueError; None: the option can be looked up, but not set.
         show: Converts our value to CNTK's.
@@ -222,6 +220,7 @@ class CntkOptions:
     def __repr__(self) -> str:
         """Print a call that creates an equal object: without default values, and without passwords in URLs."""
         arguments, defaults = [], defaults_of(self)
+        # In a call, positional arguments come before keywords, whatever the order of the fields is.
         for field in sorted(dataclasses.fields(self), key=lambda field: bool(field.kw_only)):
             value, default = getattr(self, field.name), defaults[field.name]
             # NumPy compares None with a dtype as if it were float64.
@@ -242,6 +241,7 @@ class CntkOptions:
         """
         option = find_option(self.cntk_options, key)
         if option is None or (option.field is not None and option.read is None):
+            # CNTK ignores unknown options, so they are not an error here.
             hint = did_you_mean(key, [known.key for known in self.cntk_options if known.read is not None])
             logger.warning("%s: option %r is unknown and ignored%s", self.label, key, hint)
         elif option.field is None:
@@ -255,6 +255,7 @@ class CntkOptions:
                 setattr(self, name, getattr(changed, name))
 
     def _read(self, option: Option, key: str, value: Any) -> Any:
+        # In CNTK's configurations, the word `default` means that the option is absent.
         if value == "default":
             return defaults_of(self)[option.field or key]
         assert option.read is not None

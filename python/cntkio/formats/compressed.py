@@ -75,6 +75,7 @@ _MOST_KEPT = 64 << 20  # bytes of windows that stay in memory after a text is cl
 _WHOLE = 2**63
 _FOOTER, _SEEK_TABLE = struct.Struct("<IBI"), 0x8F92EAB1
 _SKIPPABLE, _SKIPPABLE_FRAME = struct.Struct("<II"), 0x184D2A5E
+# Bits of the table's descriptor: each frame has a checksum; bits that the format keeps for later versions.
 _HAS_SUMS, _RESERVED = 0x80, 0x7C
 
 
@@ -83,7 +84,7 @@ class Points(NamedTuple):
 
     Attributes:
         texts: Offset of each point in the text.
-        places: Its place in the compressed file, as `cntkio_core::compressed::Points` defines it.
+        places: Its place in the compressed file, as `cntkio_compressed::Points` defines it.
         window_bounds: Offset of its window in `windows`.
         windows: The windows, concatenated.
         sums: Checksums of frames of zstd, if a seek table has them; None: only the frames themselves have checksums.
@@ -104,9 +105,6 @@ class CompressedText:
     """A compressed text; a `TextInput` whose offsets count in the decompressed text.
 
     Args:
-        stored: The compressed file.
-        compression: The compression.
-        points: Its access points.
         guide: The access points, unless they are in a file that need not stay open.
         points_cache: The index cache that contains the access points.
     """
@@ -125,6 +123,7 @@ class CompressedText:
         self.size = int(points.texts[-1])
         self._stored, self._points, self._compression = stored, points, compression
         self._decoders = _core.Decoders(num_threads(), points.sums)
+        # A tuple changes in one step, so no thread sees the segment of one read and the text of another.
         self._recent: tuple[int, Bytes] = (-1, np.empty(0, np.uint8))
         largest = int(np.diff(points.texts).max(initial=0))
         self._in_order = InOrder(stored, compression, points) if largest > LARGEST_SEGMENT else None
@@ -135,6 +134,7 @@ class CompressedText:
             only_in_order=None if self._in_order is None else f"a frame with {largest:,} bytes of text",
             guide=guide,
             points_cache=points_cache,
+            # Only a gap of two segments is sure to contain a whole segment that need not be read.
             least_gap=None if gap is None else max(2 * largest, gap),
         )
         self._kept: CachedObject | None = None
@@ -153,6 +153,7 @@ class CompressedText:
 
     def read_into(self, buffer: Bytes, offset: int) -> int:
         count = max(min(len(buffer), self.size - offset), 0)
+        # Several small reads share the segment that `_text` keeps; a large read is decompressed into the buffer itself.
         if count < FRAMES and self._in_order is None:
             buffer[:count] = self._text(offset, offset + count)
         else:
@@ -317,8 +318,6 @@ def open_compressed(
     """Find the access points of a compressed file: from the seek table or other headers, the cache, or a pass over it.
 
     Args:
-        stored: The compressed file.
-        compression: The compression.
         cache_index: Whether to keep the points that a pass finds in an index cache; "verify": as for `IndexCache`.
         guide: `Storage.guide` of the same file.
 
@@ -382,6 +381,7 @@ def _up_to_end(points: _core.AccessPoints, num_packed: int, num_text: int) -> Po
     """Return access points, and after them the end of the file and of the text."""
     return Points(
         np.append(points.texts, np.uint64(num_text)),
+        # Bit 3 marks the beginning of a member or a frame, which needs no window.
         np.append(points.places, np.uint64(num_packed << 4 | 8)),
         np.concatenate([np.zeros(1, np.uint64), points.window_ends]),
         points.windows,
@@ -394,7 +394,7 @@ def _require_end(stored: TextInput, compression: TextCompression, stream: _core.
 
 
 def _cached(stored: TextInput, compression: TextCompression, verify: bool) -> tuple[Points, Path | None]:
-    """Return the access points and their cache. If there is no cache, a pass over the file makes it."""
+    """Return the access points and their cache. A pass over the file makes a missing cache."""
     cache = IndexCache(stored, {"format": f"access points of {compression}", "spacing": SPACING}, verify=verify)
 
     def made_again() -> tuple[CachedArrays, Path | None]:
@@ -410,6 +410,7 @@ def _cached(stored: TextInput, compression: TextCompression, verify: bool) -> tu
         texts, places, bounds = (arrays.read(name) for name in ("texts", "places", "window_bounds"))
         windows = StoredColumn(arrays, "windows", Remaking(arrays.path, lambda: made_again()[0]))
         if (
+            # These arrays direct the decoder, so arrays that contradict each other count as damage.
             not len(texts) == len(places) == len(bounds) > 1
             or texts[0] != 0
             or bounds[-1] != len(windows)
@@ -433,6 +434,7 @@ def pass_over(stored: TextInput, compression: TextCompression) -> Points:
     with explained(stored), announced("decompressing", stored.size):
         for begin in range(0, stored.size, _PASS):
             end = min(begin + _PASS, stored.size)
+            # The pass wants no text: it skips more bytes than any text has.
             _, _, fault = stream.feed(stored.source(begin, end), end, _WHOLE, nothing)
             if fault is not None:
                 raise_damage(stored, compression, fault)
@@ -476,6 +478,7 @@ def _points_of_seek_table(stored: TextInput) -> Points | None:
     if packed[-1] != begin:
         return None  # the table belongs to other data: the pass over the file finds the frames
     parts = texts[:-1] // np.uint64(FRAMES)
+    # Small frames form one segment, so that the arrays stay small.
     is_first = np.concatenate([[True], parts[1:] != parts[:-1], [True]])
     places = packed.astype(np.uint64) << np.uint64(4) | np.uint64(8)
     sums = None

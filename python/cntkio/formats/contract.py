@@ -37,6 +37,7 @@ Joins = Literal["anywhere", "first", "alone"]
 KeysOf = Literal["unique", "per_file"]
 
 
+# eq=False, because the comparison of two arrays is an array, not a truth value.
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Loaded:
     """A chunk's data, and the findings of the format.
@@ -113,9 +114,11 @@ class Ahead:
             chunk_size: Approximate size of a chunk in bytes.
         """
         nothing = dataclasses.replace(self, num_bytes=0, num_chunks=None)
+        # No chunk spans files, so each file rounds up.
         num_chunks = sum(-(-size // chunk_size) for size in sizes)
         if not self.num_bytes or not all(sizes) or (self.num_chunks is not None and num_chunks > self.num_chunks):
             return [nothing] * len(sizes)
+        # The files are read in this order, so the first files get all that they can use.
         shares, left = [], self.num_bytes
         for size in sizes:
             shares.append(dataclasses.replace(self, num_bytes=left) if left > 0 else nothing)
@@ -153,6 +156,7 @@ OPENING: Opening = Opening()
 
 
 def _no_complaint(sequence_index: int) -> CntkIoError:
+    # A corpus that names such utterances passes a `complaint` of its own.
     raise AssertionError(f"utterance {sequence_index} is neither invalid nor broken")
 
 
@@ -197,7 +201,6 @@ class Index(NamedTuple):
         fingerprint: Short text that differs from corpus to corpus, for checkpoints.
         layout: The format's own facts, such as the places of sequences in the file.
         stamp: `OpenedFile.stamp` when the index was made.
-        num_bytes: Bytes of the file.
         num_lines: Number of keys in the file, if keys are counted across files; None: keys are ids.
         why_empty: The reason why the file has no sequence.
         caches: The index caches of the file: of its sequences, and of its access points.
@@ -224,6 +227,7 @@ class Index(NamedTuple):
     loads_parts: bool = True
     loads_at_once: int = LOADS_AT_ONCE
     utterances: Utterances | None = None
+    # No code changes this mapping, so all indexes can share it.
     first_indices: Mapping[str, int] = {}
 
 
@@ -234,13 +238,13 @@ class OpenedFile:
         text: Its bytes; None: the format keeps no file open.
 
     Attributes:
-        size: Its bytes.
         stamp: Facts about the stored bytes when they were opened: quick to get, and different after a change.
         companions: The objects next to the file, which may contain its index; None: the file is local.
     """
 
     def __init__(self, text: TextInput | None = None) -> None:
         storage = Storage("") if text is None else text.storage
+        # Without a text the stamp is always None, so the corpus never takes the file for changed.
         self.size, self.stamp, self.companions = 0 if text is None else text.size, storage.stamp, storage.companions
         self._text = text
 
@@ -384,21 +388,19 @@ class ReadingOptions(NamedTuple):
     """Options of reading files, as the caller gives them.
 
     Attributes:
-        streams: The streams to read; empty: as the files show them.
+        streams: Empty: as the files show them.
         max_errors: Errors to forgive in a text; -1: all.
         skip_sequence_ids: Whether each line of a text is a sequence.
         strict: Whether warnings are errors.
-        chunk_size_in_bytes: Size of a chunk of a text.
-        keys: Keys of several texts.
         prefix: Text to put before each path of a list of features.
         mapping: For a label file: the file with the names of its labels.
-        cache_index: Whether to use the index cache.
         labels: For a list of features: the label file that is joined with it.
         dtype: Type of the values of a text; None: float32.
         one_hot: For a table: columns of classes, and these classes.
         key: For a table: the column of keys.
     """
 
+    # Read-only, because all options share this default.
     streams: Mapping[str, Any] = MappingProxyType({})
     max_errors: int | None = None
     skip_sequence_ids: bool = False

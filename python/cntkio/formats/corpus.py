@@ -72,11 +72,7 @@ PlaceOf = Callable[[int, npt.NDArray[np.int64]], PlacesInFiles]
 
 
 def check_keys_of(keys: KeysOf) -> None:
-    """Check the option `keys`.
-
-    Raises:
-        ConfigError: The value is not possible.
-    """
+    """Refuse an impossible value of the option `keys` with a `ConfigError`."""
     check_word("keys", keys, *get_args(KeysOf))
 
 
@@ -103,7 +99,7 @@ def index_of_files(name: str, indexes: Sequence[Index], keys: KeysOf, place_of: 
 
     Args:
         name: Name of the corpus in messages.
-        indexes: The indexes of the files, at least two.
+        indexes: At least two.
         keys: Whether ids must be unique, or keys are file and id.
         place_of: Returns the places of sequences of a file, for messages.
 
@@ -113,6 +109,7 @@ def index_of_files(name: str, indexes: Sequence[Index], keys: KeysOf, place_of: 
     """
     tables = [index.table for index in indexes]
     first_sequences = np.cumsum([0, *(table.num_sequences for table in tables)])
+    # The first start of a file is the last start of the file before, so it is left out.
     chunk_starts = [first + table.chunk_starts[1:] for first, table in zip(first_sequences, tables, strict=False)]
     names = [index.name for index in indexes]
     table = SequenceTable(
@@ -139,6 +136,7 @@ def _joined_keys(indexes: Sequence[Index], keys: KeysOf, place_of: PlaceOf) -> K
         before = np.cumsum([0, *(index.num_lines or 0 for index in indexes)]).tolist()
         return joined_keys([moved_keys(column, first) for first, column in zip(before, columns, strict=False)])
     joined = joined_keys(columns)
+    # Keys that count up through all files cannot repeat.
     if not isinstance(joined, CountedKeys):
         _refuse_common_ids(indexes, place_of)
     return joined
@@ -157,6 +155,7 @@ def _refuse_mixed_keys(indexes: Sequence[Index]) -> None:
 
 def _keys_of_a_file(number: int, indexes: Sequence[Index], place_of: PlaceOf) -> Keys:
     keys = indexes[number].table.keys
+    # Ids are words if another deserializer of the source has words; then the key is the text `file/id`.
     if isinstance(keys, np.ndarray) and keys.dtype.kind == "S":
         return np.strings.add(f"{number}/".encode(), keys)
     is_large = np.asarray(keys) >= KEYS_OF_A_FILE
@@ -182,6 +181,7 @@ def _error_at(number: int, sequence_index: int, what: str, indexes: Sequence[Ind
 def _refuse_common_ids(indexes: Sequence[Index], place_of: PlaceOf) -> None:
     """Refuse an id that is in two files. Only files whose ranges of ids overlap are compared."""
     keys = [index.table.keys for index in indexes]
+    # An empty file has no range of keys.
     candidates = [number for number, of_file in enumerate(keys) if len(of_file)]
     if keys[0].dtype == np.uint64:
         candidates = _overlapping([range_of_keys(keys[number]) for number in candidates], candidates)
@@ -189,7 +189,9 @@ def _refuse_common_ids(indexes: Sequence[Index], place_of: PlaceOf) -> None:
         return
     ids = np.concatenate([np.asarray(keys[number]) for number in candidates])
     file_of = np.repeat(np.array(candidates, np.uint32), [len(keys[number]) for number in candidates])
+    # Stable, so that of equal ids the file that comes first stays first, and the error names the later file.
     order = np.argsort(ids, kind="stable")
+    # An id that repeats within its file is a matter of the format: the text format only warns of it.
     is_again = (ids[order][1:] == ids[order][:-1]) & (file_of[order][1:] != file_of[order][:-1])
     if not is_again.any():
         return
@@ -246,6 +248,7 @@ def differences_of_files(saved: str, current: str) -> str:
         >>> differences_of_files("2 files 0\\na.ctf 1\\nb.ctf 2", "2 files 1\\na.ctf 1\\nb.ctf 3")
         'b.ctf has other content'
     """
+    # Counted, because files in different folders may have the same name. A name may contain blanks.
     before, now = (Counter(line.rpartition(" ")[::2] for line in text.split("\n")[1:]) for text in (saved, current))
     if not before or not now:
         return ""
@@ -277,10 +280,6 @@ class FileCorpus(Corpus):
         aheads: For each file, which of its chunks are needed immediately; None: none is.
         keys: Whether ids must be unique, or keys are file and id.
         keeps_data: Whether all chunks that have been loaded stay in memory.
-
-    Attributes:
-        index: All that is known about the corpus without its data.
-        report: Errors and warnings so far.
 
     Raises:
         OSError: A file cannot be read.
@@ -314,6 +313,7 @@ class FileCorpus(Corpus):
                 self._indexes.append(index)
                 if number:
                     refuse_other_streams(index, self._indexes[0])
+                # Counted in the order of the files, so that the first error does not depend on which thread was faster.
                 form.account(file, index, None)
                 self._parsed.update(
                     (num_chunks + id, Loaded(num_chunks + id, chunk)) for id, chunk in enumerate(chunks)
@@ -329,6 +329,7 @@ class FileCorpus(Corpus):
             if len(paths) > 1:
                 self.index = index_of_files(form.report.name, self._indexes, keys, self._place_of)
                 self._keep_one_copy()
+            # A kept chunk serves all later reads, so it must have all its sequences.
             if keeps_data:
                 self.index = self.index._replace(loads_parts=False)
         except BaseException:
@@ -344,7 +345,9 @@ class FileCorpus(Corpus):
         coming: deque[Job[tuple[Any, Index, list[Chunk]]]] = deque()
         with Workers(count, "cntkio-open") as workers:
             for path, ahead in zip(self._paths, aheads, strict=True):
+                # Only one thread at a time can be in a context, so each file gets a copy.
                 coming.append(workers.do(self._context.copy().run, self._open, path, ahead))
+                # Opened files wait here for the caller, and each holds a descriptor and its index.
                 if len(coming) > 2 * count:
                     yield coming.popleft().result()
             while coming:
@@ -389,6 +392,7 @@ class FileCorpus(Corpus):
         return number, chunk_id - int(self._first_chunks[number])
 
     def account_for(self, loaded: Loaded) -> None:
+        # Most chunks have no findings. To name the lines of findings, the format reads the file again.
         if loaded.findings is not None:
             number, own_id = self._chunk_at(loaded.chunk_id)
             with self._use(number) as file:
@@ -401,6 +405,7 @@ class FileCorpus(Corpus):
     def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         if len(self._paths) == 1:
             return self._place_of(0, sequences)
+        # A file without a sequence has the start of the next file, and is passed over.
         file_of = span_at(self._first_sequences, sequences)
         columns = np.zeros((2, len(sequences)), np.int64)
         has_columns = [False, False]
@@ -452,8 +457,10 @@ class FileCorpus(Corpus):
         with self._lock.inner:
             opened = self._files.setdefault(number, _OpenFile())
             self._files.move_to_end(number)
+            # From here on, `_close_others` leaves the file alone, also while it is being opened.
             opened.num_users += 1
         try:
+            # A lock of the file, so that opening it stops only the threads that need this file.
             with opened.lock.inner:
                 if opened.file is None:
                     opened.file = self._open_again(number)
@@ -466,6 +473,7 @@ class FileCorpus(Corpus):
     def _open_again(self, number: int) -> Any:
         index = self._indexes[number]
         file = self._context.copy().run(self._format.open, self._paths[number], index)
+        # The index belongs to the content that was there at first.
         if file.stamp != index.stamp:
             file.close()
             raise changed_in_use(index.name, index.num_bytes, file.size)
@@ -475,12 +483,14 @@ class FileCorpus(Corpus):
         if len(self._files) <= MOST_OPEN:
             return
         with self._lock.inner:
+            # Files in use move to the end, so the least recently used files come first.
             unused = (number for number, opened in self._files.items() if not opened.num_users)
             closed = {number: self._files.pop(number) for number in [*islice(unused, len(self._files) - MOST_OPEN)]}
         self._close_all(closed)
 
     def _close_all(self, files: Mapping[int, _OpenFile]) -> None:
         for number, opened in files.items():
+            # After an interrupt in the constructor, the last file may be without its index.
             for writer in self._indexes[number].caches.writers if number < len(self._indexes) else ():
                 writer.wait()  # it reads facts of the file
             if opened.file is not None:
@@ -530,6 +540,7 @@ def as_deserializer(described: Any) -> Deserializer:
     """
     if isinstance(described, str | os.PathLike):
         raise ConfigError(f"{described!r} is a path; expected {_advice(os.fspath(described))}", key="deserializers")
+    # A class has the method `open`, too, but only its objects are deserializers.
     if not can_be_opened(described) or isinstance(described, type):
         text = repr(described)
         shown = text if len(text) <= 100 and "\n" not in text else f"an object of {type(described)}"
@@ -537,6 +548,7 @@ def as_deserializer(described: Any) -> Deserializer:
             f"{shown} is not a deserializer; expected one such as CTFDeserializer(path, StreamDefs(...))",
             key="deserializers",
         )
+    # An object with only some of the methods, or with an `open` that takes less, gets the others from a wrapper.
     is_complete = hasattr(described, "parts") and hasattr(described, "has_text_keys")
     if is_complete and "opening" in _keywords(described.open):
         deserializer: Deserializer = described
@@ -571,6 +583,7 @@ class _ForeignDeserializer:
         return (self,) if parts is None else tuple(as_deserializer(part) for part in parts())
 
     def open(self, opening: Opening = OPENING) -> Corpus:
+        # A deserializer gets only the wishes that its parameters name.
         known = _keywords(self._described.open)
         options = {"opening": opening, "text_keys": opening.text_keys, "ahead": opening.ahead}
         corpus: Corpus = self._described.open(**{key: value for key, value in options.items() if key in known})

@@ -38,6 +38,7 @@ _MOST_STREAMS = 1 << 16
 _LONGEST_NAME = 1 << 12
 # Forms that a name shows, unless the first bytes show another kind.
 _NAMED = {".cntk": "configuration", ".config": "configuration", ".bs": "configuration", ".mlf": "mlf"}
+# The six low bits are one of HTK's kinds, 0 to 11, or 12, which only CNTK has; the other bits are qualifiers.
 _MOST_HTK_KIND = 12
 _HTK_KIND_BITS = 0o77
 
@@ -51,7 +52,6 @@ class FileKind(NamedTuple):
 
     Attributes:
         form: Short name.
-        title: Name for messages.
         call: The call of the deserializer that reads it, with `{path}` for the file; empty: no deserializer reads it.
         advice: Advice on a file that no deserializer reads, with `{path}` for the file, quoted for a shell.
         magic: First bytes, each of which shows the kind.
@@ -62,7 +62,7 @@ class FileKind(NamedTuple):
         are_joined: Whether several files are one corpus.
         in_files: The function that reads such files, as module and name: from files and `ReadingOptions` to
             `CorpusInFiles` (`cntkio.formats.contract`); empty: none does, or they are label files.
-        options: The options of `ReadingOptions` that apply to it.
+        options: Fields of `ReadingOptions` that apply to it.
         writer: The function that writes such files, as module and name: from a path and data, with the keywords
             `progress` and `remote`, the keywords of `cntkio.convert.Files`, and `written_options`. Empty: none does.
         written_options: The options of `cntkio.convert.write_file` that apply to it.
@@ -149,13 +149,16 @@ def _table(form: str, title: str, magic: bytes, *extensions: str) -> FileKind:
 
 _NUMBER = rb"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 _ARRAY_ADVICE = "cntkio.write_ctf(path, {{name: array}}) writes its arrays as a corpus"
+# A place has a letter, `/` or `_`, and is not `qid:1`: so `1 3:0.5` and `1 qid:2` stay lines of svmlight.
 _KALDI_LINE = re.compile(
     rb"[^\s=|]+[ \t]+((?!qid:)(?=[^\s:]*[A-Za-z/_])[^\s=|]+:\d+(\[[\d:,]*\])?|\[(\s+%s)+\s*\])\s*" % _NUMBER
 )
 _KALDI_OBJECT = re.compile(rb"\S+[ \t]\0B(\x04|[FD][MV] |CM[23]? )")
+# The key has a letter or `_`, since lines of numbers alone are a table.
 _KALDI_CLASSES = re.compile(rb"(?=\S*[A-Za-z_])[^\s|,;=:]+( +\d+)+")
 _KALDI_MAP = re.compile(rb"(?=\S*[A-Za-z_])[^\s|,;=:]+ [^\s|,;=:]+")
 _KALDI_MATRIX = re.compile(rb"[^\s=|]+[ \t]+\[[ \t\r]*\n\s*%s\s" % _NUMBER)
+# First lines are compared in this order: `u1=x |x 1` fits the pattern of configurations, too, but is a text.
 KINDS = {
     kind.form: kind
     for kind in (
@@ -432,6 +435,7 @@ def _form_of(begin: Beginning, suffix: str, text: str) -> str | None:
     """
     if begin.compression is None:
         return _form(begin.head, begin.size, suffix)
+    # The size and the extension belong to the compressed file, and say nothing about its content.
     found = _form(begin.head, 0, "") or text
     return found if found in KINDS and KINDS[found].is_read_packed else begin.compression
 
@@ -440,26 +444,31 @@ def _form(head: bytes, size: int, suffix: str) -> str | None:
     form = next((kind.form for kind in KINDS.values() if kind.magic and head.startswith(kind.magic)), None)
     if form == "arrow stream" and not 0 < int.from_bytes(head[4:8], "little") < _MOST_ARROW_METADATA:
         form = None  # after the mark, a message of Arrow has the size of its metadata
+    # An archive of NumPy has the name of its first array in the first header.
     if form == "zip" and b".npy" in head[:256]:
         return "npz"
     if form is not None:
         return form
+    # Readers of texts pass over a byte order mark and blank lines.
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text.startswith(b"#!MLF!#"):
         return "mlf"
     if _KALDI_OBJECT.match(head):
         return "kaldi"
+    # A list of HTK may have only paths, which no pattern recognizes.
     if suffix == ".scp":
         return "kaldi" if _KALDI_LINE.match(text.split(b"\n", 1)[0]) else "scp"
     if suffix in _NAMED:
         return _NAMED[suffix]
     if _is_htk(head, size):
         return "htk"
+    # Version 1 has known first bytes. This finds other versions, so that the reader's error names the version.
     if cbf_version(head) is not None:
         return "cbf"
     if b"\0" in head:
         return "utf-16" if _is_utf_16(head) else _shown_by(suffix)
     found = _form_of_text(text)
+    # A damaged file may look like nothing or like a table; then its extension shows its kind.
     if found in (None, "csv"):
         return _shown_by(suffix) or found
     return found
@@ -476,6 +485,7 @@ def _form_of_text(text: bytes) -> str | None:
         return None
     if b"\n" not in text.strip() and len(text) > _LONG_LINE:
         lines[0] = lines[0].rpartition(b" ")[0]  # the last field may be cut off
+    # Before the patterns of first lines, since the pattern of configurations fits `u1 [`, too.
     if _KALDI_MATRIX.match(text):
         return "kaldi"
     for kind in KINDS.values():
@@ -486,6 +496,7 @@ def _form_of_text(text: bytes) -> str | None:
     if svmlight is not None and any(map(svmlight.fullmatch, lines[1:3])):  # below a line of names
         return "svmlight"
     for form, pattern in (("kaldi", _KALDI_CLASSES), ("kaldi map", _KALDI_MAP)):
+        # A single line of this form may be anything.
         if len(lines) > 1 and all(map(pattern.fullmatch, whole)):
             return form
     for separator in _SEPARATORS:
@@ -501,6 +512,7 @@ def cbf_version(head: bytes) -> int | None:
         return None
     version, num_chunks, num_streams, name_size = _CBF_START.unpack_from(head)
     name = head[_CBF_START.size :][:name_size]
+    # The layout has no magic number, so every field must have a plausible value.
     is_layout = (
         0 < version <= _LARGEST_VERSION
         and 0 < num_chunks < 1 << 40
@@ -520,6 +532,7 @@ def _is_utf_16(head: bytes) -> bool:
 def _is_htk(head: bytes, size: int) -> bool:
     if len(head) < struct.calcsize(">iIHH"):
         return False
+    # HTK's own order is big-endian; the reader takes either order.
     for order in "><":
         num_frames, period, frame_size, kind = struct.unpack_from(f"{order}iIHH", head)
         is_kind = kind & _HTK_KIND_BITS <= _MOST_HTK_KIND and period > 0 and num_frames > 0 and frame_size > 0

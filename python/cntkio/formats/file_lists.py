@@ -42,7 +42,6 @@ class LocalFiles:
     """Lists files of local disks. Wildcards match no name that begins with a dot."""
 
     def is_file(self, path: str) -> bool:
-        """Return whether a path is a file."""
         return Path(path).is_file()
 
     def is_folder(self, path: str) -> bool:
@@ -85,12 +84,7 @@ Lister: TypeAlias = LocalFiles | RemoteFiles
 
 
 def lister_of(path: str, remote: Remote | None = None) -> Lister:
-    """Return the lister of the place of a path.
-
-    Args:
-        path: A path, or a URL.
-        remote: Options of a remote store.
-    """
+    """Return the lister of the place of a path or a URL."""
     return RemoteFiles(remote) if is_remote(path, remote) else LOCAL
 
 
@@ -100,9 +94,7 @@ def listed_files(names: FileNames, *, option: str = "filename", remote: Remote |
     A file that is named by its path alone need not exist; opening it raises the error.
 
     Args:
-        names: The path, pattern or sequence.
         option: The option that contains the names, for messages.
-        remote: Options of a remote store.
 
     Raises:
         ConfigError: A file is named twice, or the sequence is empty.
@@ -159,6 +151,7 @@ def sizes_of(paths: Sequence[str], remote: Remote | None = None) -> list[int]:
 
 def _files_of(pattern: str, lister: Lister) -> list[str]:
     is_plain = not _WILDCARDS.search(pattern) and "{" not in pattern
+    # A plain name is not looked up: opening it raises the error about a missing file, and a store needs no request.
     if not is_plain and lister.is_file(pattern):
         return [pattern]
     if lister.is_folder(pattern):
@@ -174,10 +167,12 @@ def _files_of(pattern: str, lister: Lister) -> list[str]:
         if not _WILDCARDS.search(name) or lister.is_file(name):
             found.append(name)
             continue
+        # The ending `.0123abcd.index` of an index cache has 15 characters.
         matches = [path for path in lister.matching(name) if not _INDEX_CACHE.fullmatch(path[-15:])]
         if not matches:
             hints = _near_names(name, lister) + hint_on_memory(name)
             raise FileNotFoundError(errno.ENOENT, f"No file matches the pattern{hints}", shown_pattern(name))
+        # By bytes, so that names that are not UTF-8 have a fixed order, too.
         found.extend(sorted(matches, key=os.fsencode))
     return found
 
@@ -186,6 +181,7 @@ def _refuse_repeated(found: Sequence[tuple[str, str]], option: str) -> None:
     """Refuse a file that is named twice, even if its path is written in two ways."""
     earlier: dict[str, str] = {}
     for path, pattern in found:
+        # `a.ctf` and `./a.ctf` are one file.
         identity = path if "://" in path else os.path.abspath(path)  # noqa: PTH100 - the quickest for many paths
         if identity in earlier:
             patterns = dict.fromkeys((shown_pattern(earlier[identity]), shown_pattern(pattern)))
@@ -240,6 +236,7 @@ def expanded_braces(pattern: str) -> list[str]:
         end, alternatives = group
         head, rests = pattern[:begin], expanded_braces(pattern[end:])
         middles = [middle for alternative in alternatives for middle in expanded_braces(alternative)]
+        # Before the list is made, because a few nested braces can stand for more names than fit the memory.
         if len(middles) * len(rests) > _MOST_FILES:
             _refuse_too_many(pattern)
         return [f"{head}{middle}{rest}" for middle in middles for rest in rests]

@@ -43,9 +43,11 @@ _MAGIC = b"cntkio index 3\n\0"
 _SIZE_AND_SUM = struct.Struct("<QQ")
 _BLOCK = _core.CHECK_SUM_BLOCK
 _MOST_HEADER = 1 << 24
+# With a byte order, so that a cache in a store serves all kinds of machines.
 _TYPES = frozenset(("|u1", "<u2", "<u4", "<u8", "<i8"))
 LEAST_CACHED = 256 << 10
 """Smaller local texts have no cache if there are several: opening a cache takes longer than making the index again."""
+# A pipe under the name of a cache does not stop the reader, and a terminal does not begin to control the process.
 _READ_WITHOUT_WAITING = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
 # File systems record the time of a change in steps of up to several milliseconds.
 _STEP_OF_TIMES = 0.02
@@ -56,7 +58,7 @@ class DamagedCacheError(Exception):
 
 
 class _Place(NamedTuple):
-    """An array in a cache: its type, its length, its first byte, and its first checksum."""
+    """An array in a cache; `first_sum` is the index of its first checksum."""
 
     dtype: np.dtype[Any]
     length: int
@@ -76,7 +78,6 @@ class StoredArrays:
     """The arrays of an index cache, which are read and checked on request. The file is open only while it is read.
 
     Attributes:
-        path: The cache.
         facts: The facts that were written with them.
     """
 
@@ -86,6 +87,7 @@ class StoredArrays:
         self._places: dict[str, _Place] = {}
         num_sums = 0
         for name, (kind, offset, count) in header["arrays"].items():
+            # JSON has true and fractions, which arithmetic would accept as numbers.
             if kind not in _TYPES or any(type(value) is not int or value < 0 for value in (offset, count)):
                 raise DamagedCacheError(f"array {name!r} is damaged")
             place = _Place(np.dtype(kind), count, data + offset, num_sums)
@@ -105,15 +107,9 @@ class StoredArrays:
         return name in self._places
 
     def place(self, name: str) -> tuple[np.dtype[Any], int]:
-        """Return the type and the length of an array."""
         return self._places[name][:2]
 
     def read_all(self) -> dict[str, npt.NDArray[Any]]:
-        """Return all arrays.
-
-        Raises:
-            DamagedCacheError: An array is damaged.
-        """
         return {name: self.read(name) for name in self._places}
 
     def read(self, name: str, begin: int = 0, end: int | None = None) -> npt.NDArray[Any]:
@@ -213,10 +209,12 @@ class IndexCache:
         self._file = file
         self._settings = dict(settings)
         self._verify = verify
+        # Before the index is made, so that `write` notices a change of the corpus in the meantime.
         self._before = file.facts(verify=verify)
 
     @property
     def _ending(self) -> str:
+        # Programs with different settings have caches with different names, and do not replace each other's cache.
         text = json.dumps(self._settings, sort_keys=True)
         return f".{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}.index"
 
@@ -291,6 +289,7 @@ class IndexCache:
             raise _UnfitCacheError("it was made with other settings")
         saved = header["corpus"]
         whole = saved.get("whole")
+        # The checksum of the whole corpus is compared only on request, and a cache may be without it.
         if {**saved, "whole": None} != {**self._before, "whole": None}:
             raise _UnfitCacheError("the corpus has changed")
         if self._verify and whole != self._before["whole"]:
@@ -310,6 +309,7 @@ class IndexCache:
         time.sleep(min(max(newest + _STEP_OF_TIMES - time.time(), 0), _STEP_OF_TIMES))
         if self._before != self._file.facts(verify=self._verify):
             return Written(None, [f"{self._file.path}: the file was changed while it was indexed"])
+        # A column of equal lengths has one number in memory, and all its numbers in the cache.
         stored = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in arrays.items()}
         sums = b"".join(_core.check_sums(array.view(np.uint8), num_threads()).tobytes() for array in stored.values())
         header: dict[str, Any] = {
@@ -325,8 +325,10 @@ class IndexCache:
         failures: list[str] = []
         for path in self.candidates():
             try:
+                # The folder of the corpus exists already; only the user's cache folder may be missing.
                 if path.parent == _users_folder():
                     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                # Something else has the name of the cache, and writing would replace it.
                 if path.is_symlink() or (path.exists() and not path.is_file()):
                     raise FileExistsError("it exists and is not a regular file")
                 with written_whole(path, is_direct=False) as file:
@@ -344,13 +346,10 @@ class IndexCache:
 def publish(companions: Companions, cache: Path) -> str:
     """Write a copy of an index cache next to the corpus in its store, and return its name.
 
-    Args:
-        companions: The objects next to the corpus.
-        cache: Its cache on a local disk.
-
     Raises:
         OSError: The store does not accept it.
     """
+    # The last two suffixes, the checksum of the settings and `.index`, are the same for the copy.
     return companions.write("".join(cache.suffixes[-2:]), cache.read_bytes())
 
 
@@ -367,14 +366,11 @@ class Written(NamedTuple):
 
 
 class CacheWriter:
-    """Writes an index cache on a thread of its own, so that reading can begin at the same time.
-
-    Args:
-        write: Writes the cache.
-    """
+    """Writes an index cache on a thread of its own, so that reading can begin at the same time."""
 
     def __init__(self, write: Callable[[], Written]) -> None:
         self._write: Callable[[], Written] | None = write
+        # In a fork the thread does not run, so `wait` returns at once, with this result.
         self._written = Written(None, ["the process was forked while the cache was written"])
         self._thread: threading.Thread | None = threading.Thread(target=self._run, name="cntkio-index-cache")
         try:
@@ -393,7 +389,6 @@ class CacheWriter:
             logger.warning("an index cache was not written: %r", error)
 
     def wait(self) -> Written:
-        """Wait until the cache is written."""
         if self._thread is not None:
             self._thread.join()
         return self._written
@@ -417,11 +412,7 @@ class CacheFiles(NamedTuple):
 
 
 class CacheCopy:
-    """A description of an index cache with which other machines make copies; it does not contain the content.
-
-    Args:
-        path: The cache on this machine.
-    """
+    """A description of an index cache with which other machines make copies; it does not contain the content."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -431,9 +422,6 @@ class CacheCopy:
         """Write the copy to the user's cache folder, unless this machine has the cache.
 
         Where it cannot be written, the index is made again.
-
-        Args:
-            content: Returns the bytes of the cache.
         """
         folder = _users_folder()
         if folder is None or self._path.exists() or (folder / self._name).exists():
@@ -446,6 +434,7 @@ class CacheCopy:
 
 def _write_copy(path: Path, content: bytes) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Without waiting for the disk: after a power failure the checksums find the damage.
     with written_whole(path, is_durable=False, is_direct=False) as file:
         file.write(content)
 

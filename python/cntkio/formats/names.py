@@ -55,6 +55,7 @@ def located(name: str, paths: Any, remote: Remote | None) -> tuple[str | list[st
     of_paths: list[dict[str, Any]] = []
     for path in paths if is_list else [paths]:
         options = getattr(path, "storage_options", None)
+        # Paths of universal-pathlib are known by these attributes, because the library is optional.
         is_universal = options is not None and bool(getattr(path, "protocol", None))
         found.append(str(path) if is_universal else path)
         if is_universal and options and options not in of_paths:
@@ -116,6 +117,7 @@ def shown(url: str) -> str:
         parts = urlsplit(url)
     except ValueError:
         return url
+    # Without a host it is a path, in which `?` and `@` are ordinary characters.
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")) if parts.netloc else url
 
 

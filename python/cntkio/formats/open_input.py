@@ -42,7 +42,6 @@ def open_input(
 
     Args:
         path: A path, or the URL of an object in a remote store.
-        remote: How to read a remote store.
         cache_index: Whether to keep the access points of a compressed file in a cache, as for `CTFDeserializer`.
         guide: `Storage.guide` of the same text when it was last open.
 
@@ -62,6 +61,7 @@ def open_input(
             return stored
         text = open_compressed(stored, compression, cache_index, guide)
         remote = remote or default_remote()
+        # Also for a local file: the cache keeps the text of frames that are too large to be read in any order.
         if remote.cache is not None:
             text.keep_in(cache_folder(str(remote.cache), remote.cache_limit))
         return text
@@ -107,8 +107,8 @@ class Beginning(NamedTuple):
 
     Attributes:
         head: The first bytes of the text, decompressed if necessary.
-        size: Size of the file in bytes.
-        compression: Its compression; None: it is not compressed.
+        size: Size of the file in bytes, as it is stored.
+        compression: None: it is not compressed.
     """
 
     head: bytes
@@ -130,7 +130,6 @@ def content_of(path: str, remote: Remote | None = None, *, size: int = 1 << 20) 
 
     Args:
         path: A path, or the URL of an object in a remote store.
-        remote: How to read a remote store.
         size: Bytes of the largest piece.
 
     Raises:
@@ -151,6 +150,7 @@ def content_of(path: str, remote: Remote | None = None, *, size: int = 1 << 20) 
         elif packing not in ("gzip", "zstd"):
             yield from unpacked(stored, packing, size)
         else:
+            # The core decompresses these, in one pass and without access points.
             yield from text_pieces(stored, packing, size)
     finally:
         stored.close()

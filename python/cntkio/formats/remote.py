@@ -48,6 +48,7 @@ _GRANTS_ACCESS = re.compile(
 _ENVIRONMENT = re.compile(r"AWS_PROFILE|(AWS|AZURE|GOOGLE|GCS|STORAGE)_\w*(ENDPOINT|EMULATOR|ACCOUNT_NAME|BASE_URL)\w*")
 _IN_MEMORY = re.compile("memory|mock", re.IGNORECASE)
 _IS_LOCAL = re.compile('Local|"(file|local)"')
+# An object may refer to itself, so descriptions end at this depth.
 _DEEPEST = 12
 
 
@@ -77,6 +78,7 @@ def identity_of(store: Any, paths: Sequence[str], own: OwnIdentity) -> str:
         own: The identity of the store if its description does not tell it from all other stores.
     """
     described = json.dumps(_described(store, str(own), _DEEPEST))
+    # These variables change which end point or account a name belongs to.
     environment = sorted(item for item in os.environ.items() if _ENVIRONMENT.fullmatch(item[0]))
     folder = os.getcwd() if _IS_LOCAL.search(described) else ""  # noqa: PTH109 - paths may begin in it
     text = json.dumps([described, folder, paths, environment])
@@ -113,6 +115,7 @@ def _described(value: Any, own: str, depth: int) -> Any:
         return own if _IN_MEMORY.fullmatch(text) else [type(value).__name__, _OF_ACCOUNT.sub("", without_access(text))]
     name = getattr(value, "__qualname__", None)
     if name is not None:
+        # A local function, or a function of the main program, may be another function in another process.
         return own if "<" in name or value.__module__ == "__main__" else [str(value.__module__), name]
     if depth < 0 or _IN_MEMORY.search(type(value).__name__) or not _is_known(type(value)):
         return own
@@ -154,9 +157,6 @@ _UNITS = " kmgt"
 class RequestSlots:
     """Limit on the number of simultaneous requests. A fork has its own slots, all of them free.
 
-    Args:
-        number: Number of slots.
-
     Example:
         >>> with RequestSlots(8):
         ...     pass
@@ -172,6 +172,7 @@ class RequestSlots:
         return RequestSlots, (self._number,)
 
     def __enter__(self) -> None:
+        # Slots that the parent's threads held at the fork would never become free.
         if self._process != os.getpid():
             with self._lock.inner:
                 if self._process != os.getpid():
@@ -229,6 +230,7 @@ class Remote:
             if type(number) is not int or number < least:
                 raise ConfigError(f"{name} is {number!r}; expected a whole number of at least {least}", key=name)
         timeout = self.timeout_in_seconds
+        # `not timeout > 0` refuses NaN, too.
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
             raise ConfigError(
                 f"timeout_in_seconds is {timeout!r}; expected a number greater than 0", key="timeout_in_seconds"

@@ -50,12 +50,7 @@ def open_reader(found: RemoteObject, remote: Remote) -> RemoteObject | CachedObj
 
 
 class RemoteCompanions:
-    """The objects next to an object; `Companions` of its text.
-
-    Args:
-        path: The object: a URL, or a path in the store of `remote`.
-        remote: How to read it.
-    """
+    """The objects next to an object; `Companions` of its text."""
 
     def __init__(self, path: str, remote: Remote) -> None:
         self._path, self._remote = path, remote
@@ -64,6 +59,7 @@ class RemoteCompanions:
         try:
             found = open_object(self._path + ending, self._remote)
             content = found.read(0, found.facts.size)
+            # The index can always be made again, so an object that changes during the read counts as missing.
             found.require_unchanged()
         except (OSError, CorpusError):
             return None
@@ -80,7 +76,6 @@ class RemoteInput:
 
     Args:
         path: A URL, or a path in the store of `remote`.
-        remote: How to read it.
 
     Raises:
         ConfigError: The library for the store is not installed, or the options do not fit the store.
@@ -114,6 +109,7 @@ class RemoteInput:
             if not self._head:
                 self._head = filled(self._fetch_into, 0, min(HEAD, self.size)).tobytes()
             return self._head[offset:end]
+        # The checksum needs each sample once, so it is released here.
         sample = self._samples.pop(offset, None) if size == SAMPLE_SIZE else None
         return filled(self._fetch_into, offset, end).tobytes() if sample is None else sample
 
@@ -125,6 +121,7 @@ class RemoteInput:
 
     def _fetch_into(self, buffer: Bytes, begin: int) -> None:
         self._reader.read_into(buffer, begin)
+        # A copy of the items, because another thread may take a sample in the meantime.
         for offset, sample in list(self._samples.items()):
             if sample is None and begin <= offset and offset + SAMPLE_SIZE <= begin + len(buffer):
                 self._samples[offset] = buffer[offset - begin :][:SAMPLE_SIZE].tobytes()
@@ -139,6 +136,7 @@ class RemoteInput:
         self._object.require_unchanged()
         found = {"size": self.size, "version": self._object.facts.version}
         if not found["version"]:
+            # The checksum may take a request for each sample, so it is computed once.
             self._content = found["content"] = self._content or content_sum(self)
         return found
 

@@ -26,6 +26,7 @@ logger = logging.getLogger("cntkio")
 
 def _escape(record: logging.LogRecord) -> bool:
     message = record.getMessage()
+    # Keys and names come from files, and their control characters could change the terminal.
     escaped = printable(message)
     if escaped != message:
         record.msg, record.args = escaped, ()
@@ -62,7 +63,6 @@ class Report:
         asked: Kinds that the observer gets only on request, such as `UNKNOWN_NAME`.
 
     Attributes:
-        name: The corpus's name.
         budget: The budget, never negative.
 
     Example:
@@ -85,6 +85,7 @@ class Report:
         asked: Collection[str] = (),
     ) -> None:
         self.name = name
+        # The core takes the budget as an unsigned number of 64 bits.
         self.budget = max_errors if max_errors >= 0 else 2**64 - 1
         self._left = self.budget
         self._errors: Counter[str] = Counter()
@@ -135,7 +136,7 @@ class Report:
         """Give an error of some of the data to the observer, so that the rest can be read.
 
         Raises:
-            Exception: The error, if nobody observes.
+            Exception: The error, if the report has no observer.
         """
         if self._observer is None:
             raise error from None
@@ -173,6 +174,7 @@ class Report:
     def log_totals(self) -> None:
         """Log the total of each kind of which more were counted than logged, if it has grown since the last call."""
         with self._lock.inner:
+            # After more than ten of a kind, the log does not show how many there were.
             for kind, count in (self._errors + self._warnings).items():
                 if count > self._logged[kind] and self._level > 0 and not self.is_observed:
                     logger.warning("%s: %s: %d in all", self.name, kind, count)
@@ -230,6 +232,7 @@ def announced(name: str, total: int) -> Iterator[Add | None]:
             nonlocal done
             with lock.inner:
                 done += num_bytes
+                # Within the lock, so that the watcher sees ascending numbers.
                 show(done, total)
 
         show(0, total)
@@ -246,6 +249,7 @@ def announced_together(name: str, sizes: Sequence[int]) -> AbstractContextManage
     """
     if len(sizes) == 1:
         return nullcontext()
+    # If a size is unknown, the sum would be too small.
     return announced(name, sum(sizes) if all(sizes) else 0)
 
 

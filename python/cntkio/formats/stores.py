@@ -78,10 +78,6 @@ class ObjectFacts(NamedTuple):
 class StoredObject(ABC):
     """An object of a store. Any thread may call the methods. All exceptions of the store's library are possible.
 
-    Args:
-        path: The object.
-        remote: Options of the store.
-
     Attributes:
         name: Name used in messages.
         is_conditional: True if `read` fails when the object has another version.
@@ -138,7 +134,6 @@ def matching_objects(pattern: str, remote: Remote | None = None) -> list[str]:
 
     Args:
         pattern: A URL, or a path in the store of `remote`.
-        remote: Options of the store.
 
     Raises:
         ConfigError: The library for the store is not installed.
@@ -190,11 +185,7 @@ def hint_on_memory(path: str, remote: Remote | None = None) -> str:
 
 
 class RemoteFiles:
-    """Lists the files of remote stores; see `cntkio.formats.file_lists.LocalFiles`.
-
-    Args:
-        remote: Options of the store.
-    """
+    """Lists the files of remote stores; see `cntkio.formats.file_lists.LocalFiles`."""
 
     def __init__(self, remote: Remote | None) -> None:
         self._remote = remote
@@ -265,6 +256,7 @@ class _FileSystem:
 
     def __init__(self, url: str, remote: Remote) -> None:
         self._url, self._remote = url, remote
+        # A fork loads this pickle: the parent's file system may have connections and a thread, which a fork lacks.
         self._given: bytes | None = None if remote.store is None else pickle.dumps(remote.store)
         self._process = os.getpid()
         self._made: tuple[Any, str] = self._make()
@@ -303,7 +295,7 @@ class _OfFsspec(StoredObject):
     def identity(self) -> str:
         system, path = self._system.get()
         is_given = self._remote.store is not None
-        # Paths of other given stores are no URLs, whatever they look like.
+        # A path in another given store is not a URL, even if it looks like a URL.
         shorten = str if is_given and "http" not in system.protocol else without_access
         own = self._remote.own_identity if is_given else OF_PROCESS
         return identity_of(system, [shorten(path), shorten(self._url)], own)
@@ -322,6 +314,7 @@ class _OfFsspec(StoredObject):
         return sync(system.loop, method, path, *args, timeout=self._remote.timeout_in_seconds, **kwargs)
 
     def facts(self) -> ObjectFacts:
+        # fsspec remembers listings, whose facts could belong to an older version of the object.
         self._system.get()[0].invalidate_cache()
         info = self._call("info")
         if info.get("type") == "directory":
@@ -347,6 +340,7 @@ class _OfFsspec(StoredObject):
     @staticmethod
     def matching(pattern: str, remote: Remote) -> list[str]:
         system, path = _FileSystem(pattern, remote).get()
+        # Another process may have written files since this process last listed the folder.
         system.invalidate_cache()
         names = [name for name, info in system.glob(path, detail=True).items() if info.get("type") != "directory"]
         if remote.store is not None:
@@ -362,10 +356,12 @@ class WrongRangeError(OSError):
 
 async def _range_by_http(system: Any, url: str, begin: int, end: int) -> bytes:
     """Return a range of an object by HTTP. fsspec does not check which range the answer has, and reads all of it."""
+    # If the server compressed the answer, the range would count bytes of the compressed object.
     headers = {**system.kwargs.get("headers", {}), "Range": f"bytes={begin}-{end - 1}", "Accept-Encoding": "identity"}
     session = await system.set_session()
     async with session.get(system.encode_url(url), **{**system.kwargs, "headers": headers}) as answer:
         answer.raise_for_status()
+        # A server without ranges sends the whole object, which is right only if the whole object was requested.
         if answer.status != 206 and (begin or answer.content_length != end):
             raise NotImplementedError("it ignores ranges, so copy the file to a local disk")
         told = answer.headers.get("Content-Range", "")
@@ -376,6 +372,7 @@ async def _range_by_http(system: Any, url: str, begin: int, end: int) -> bytes:
         async for part in answer.content.iter_any():
             parts.append(part)
             size += len(part)
+            # Checked for each part, so that a wrong answer of any length takes little memory.
             if size > end - begin:
                 raise WrongRangeError(f"the server returned more bytes than the {end - begin} that were requested")
         return b"".join(parts)
@@ -509,6 +506,7 @@ _STAY = (
     ImportError,
     MemoryError,
 )
+# The server asks for the same request later: Request Timeout, Too Early, Too Many Requests.
 _STATUSES_THAT_PASS = (408, 425, 429)
 # Errors of libraries that have no status: obstore's by their names, pyarrow's by their texts.
 _STATUSES = {
@@ -537,6 +535,7 @@ def may_pass(error: BaseException) -> bool:
         if type(found).__module__.startswith("aiohttp.http"):
             return True  # the answer was cut off or garbled
         if isinstance(found, socket.gaierror):
+            # A host without an address stays unknown; other failures of the name server may pass.
             return found.errno != socket.EAI_NONAME
         status = _status_of(found)
         if status is not None:
@@ -579,6 +578,7 @@ def _told_pause(error: BaseException) -> float:
     for found in _causes_of(error):
         headers = getattr(found, "headers", None) or _answer_of(found).get("HTTPHeaders") or {}
         told = {str(name).lower(): str(value) for name, value in dict(headers).items()}.get("retry-after", "")
+        # The header `Retry-After` contains seconds or a date.
         if told.isdecimal():
             return float(told)
         with contextlib.suppress(ValueError, TypeError):
@@ -600,10 +600,6 @@ def wait(event: threading.Event, seconds: float) -> None:
 
 class RemoteObject:
     """An object of a remote store that any thread reads by position.
-
-    Args:
-        stored: The object.
-        remote: How to read it.
 
     Attributes:
         name: Name used in messages.
@@ -638,6 +634,7 @@ class RemoteObject:
 
     def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> None:
         """Fill a buffer from an offset on. Raises the errors of `read`."""
+        # Parts of equal size, so that the parallel requests take about the same time.
         bounds = np.linspace(offset, offset + len(buffer), 1 + -(-len(buffer) // PART)).astype(np.int64).tolist()
         is_given_up = threading.Event()
 
@@ -694,6 +691,7 @@ class RemoteObject:
                     self._check()
 
     def _check(self) -> None:
+        # Read before the request, because ranges that arrive during the request may be of a later version.
         num_made = self._num_made
         try:
             facts = _on_a_thread(self._ask_for_facts)
@@ -725,7 +723,9 @@ class RemoteObject:
         """
         num_failed = self._num_failed
         for num_errors in itertools.count(1):
+            # The slot is free during the pause, so that other objects are read in the meantime.
             with slots:
+                # Waiting for the slot may have taken long, and the store may have been given up in that time.
                 self._share_failure(num_failed)
                 if is_given_up.is_set():
                     raise InterruptedError(errno.EINTR, "The read that made the request has ended", self.name)
@@ -787,7 +787,6 @@ def open_object(path: str, remote: Remote | None = None) -> RemoteObject:
 
     Args:
         path: A URL, or a path in the store of `remote`.
-        remote: How to read it.
 
     Raises:
         ConfigError: The library for the store is not installed, or the store is of an unknown kind.

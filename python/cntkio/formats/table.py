@@ -28,7 +28,6 @@ class Column(NamedTuple):
 
     Attributes:
         sequence_offsets: Sample at which each sequence begins and, last, the number of samples.
-        values: Values of all samples.
         dim: Values of a sample, or the bound of its indices.
         sparse: The entry at which each sample begins and, last, the number of entries; and the index of each entry.
             None: the stream is dense.
@@ -61,21 +60,17 @@ class _Numbers:
         raise NotImplementedError
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        # A slice is a new array in both subclasses, so `copy` needs no attention.
         keys: npt.NDArray[Any] = self[:]
         return keys.astype(dtype or np.uint64, copy=False)
 
     def tolist(self) -> list[int]:
-        """Return all keys as a list."""
         keys: list[int] = self[:].tolist()
         return keys
 
 
 class CountedKeys(_Numbers):
     """Keys that count up by one. They take no memory.
-
-    Args:
-        first: The first key.
-        count: Number of keys.
 
     Raises:
         ValueError: A key is negative or does not fit 64 bits.
@@ -90,6 +85,7 @@ class CountedKeys(_Numbers):
         if not 0 <= first <= 2**64 - count:
             raise ValueError(f"{count} keys from {first} on; expected keys of 0 to 2^64 - 1")
         self.first = first
+        # A range treats negative indices, slices and indices beyond the end as a list does.
         self._positions = range(count)
 
     def __len__(self) -> int:
@@ -98,6 +94,7 @@ class CountedKeys(_Numbers):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             part = self._positions[index]
+            # Added as uint64, because keys up to 2^64 - 1 do not fit the int64 of `arange`.
             return np.arange(part.start, part.stop, part.step).astype(np.uint64) + np.uint64(self.first)
         if np.ndim(index) == 0:
             return np.uint64(self.first + self._positions[index])
@@ -158,6 +155,7 @@ def joined_keys(columns: Sequence[Keys]) -> Keys:
         >>> joined_keys([CountedKeys(0, 2), CountedKeys(2, 3)]).stored()
         array([0, 5], dtype=uint64)
     """
+    # An empty column may have any type, which must not decide the type of all keys.
     filled = [column for column in columns if len(column)]
     counted = [column for column in filled if isinstance(column, CountedKeys)]
     if len(counted) == len(filled) and filled:
@@ -216,6 +214,7 @@ def joined_lengths(columns: Sequence[Lengths]) -> Lengths:
 
 
 def _joined(columns: Sequence[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    # The empty array is for no columns at all. The cast is safe, since the callers derive the type from the values.
     return np.concatenate([np.empty(0, dtype), *columns], dtype=dtype, casting="unsafe")
 
 
@@ -305,12 +304,7 @@ class FilesOfSequences(Protocol):
 
 
 class ListedFiles:
-    """Files in any order: each sequence has the index of its file.
-
-    Args:
-        paths: The files.
-        files: Index of each sequence's file in `paths`.
-    """
+    """Files in any order: `files` has the index of each sequence's file in `paths`."""
 
     def __init__(self, paths: Sequence[str | bytes], files: npt.NDArray[np.integer[Any]]) -> None:
         self._paths, self._files = paths, files
@@ -324,7 +318,6 @@ class FileSpans:
     """Files whose sequences come one after the other.
 
     Args:
-        paths: The files.
         starts: First sequence of each file and, last, the number of sequences.
 
     Example:
@@ -360,12 +353,10 @@ class SequenceTable:
 
     @property
     def num_sequences(self) -> int:
-        """Number of sequences."""
         return len(self.lengths)
 
     @property
     def num_chunks(self) -> int:
-        """Number of chunks."""
         return len(self.chunk_starts) - 1
 
     def bounds_of(self, chunk_id: int) -> tuple[int, int]:
@@ -427,6 +418,7 @@ def in_precision(where: str, values: npt.NDArray[Any], dtype: npt.DTypeLike) -> 
                 f"{where}: values of type {values.dtype}; expected whole numbers, as the stream's {target}"
             )
         bounds = np.iinfo(target)
+        # Values of a narrower type always fit, so they need no pass over the array.
         if not np.can_cast(values.dtype, target) and values.size:
             least, most = int(values.min()), int(values.max())
             if least < bounds.min or most > bounds.max:
@@ -436,6 +428,7 @@ def in_precision(where: str, values: npt.NDArray[Any], dtype: npt.DTypeLike) -> 
                 )
         return np.ascontiguousarray(values, target)
     if values.dtype.kind in "iu" and not _are_within(values, _BITS[target]):
+        # Beyond the bound some numbers are exact, too: multiples of large powers of two.
         inexact = values[_is_rounded(values, _BITS[target])]
         if inexact.size:
             raise CorpusError(f"{where}: {rounded_text(int(inexact.flat[0]), target)}")
@@ -481,7 +474,10 @@ def _are_within(values: npt.NDArray[Any], bits: int) -> bool:
 
 def _is_rounded(values: npt.NDArray[Any], bits: int) -> npt.NDArray[np.bool_]:
     magnitudes = values.astype(np.uint64)
+    # Two's complement in uint64: the least int64 has no positive counterpart in int64.
     magnitudes[values < 0] = ~magnitudes[values < 0] + np.uint64(1)
+    # At least 1, so that 0 is not divided by 0.
     lowest_bits = np.maximum(magnitudes & (~magnitudes + np.uint64(1)), np.uint64(1))
+    # A number is exact if its bits from the highest to the lowest 1 fit the precision.
     rounded: npt.NDArray[np.bool_] = magnitudes // lowest_bits >= np.uint64(1 << bits)
     return rounded

@@ -52,6 +52,7 @@ _MAGIC: tuple[tuple[TextCompression, re.Pattern[bytes]], ...] = (
     # A frame, or a skippable frame.
     ("zstd", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", re.DOTALL)),
 )
+# Most lines are shorter, so their beginnings fit before the next window, which then need not be copied.
 _ROOM = 64 << 10
 _LONGEST_LINE = 2**32 - 1
 
@@ -60,8 +61,6 @@ class PackedText(NamedTuple):
     """A compressed text as the parser takes it.
 
     Attributes:
-        compression: How it is compressed.
-        source: The compressed data.
         texts: The offset of each access point in the text and, last, the end of the text.
         places: The place of each access point in the compressed data and, last, their end.
         window_bounds: First byte of the window of each access point and, last, the number of bytes.
@@ -226,7 +225,6 @@ def raise_damage(text: TextInput, compression: str | None, fault: tuple[int, int
 
     Args:
         text: The text, or the compressed file.
-        compression: The compression.
         fault: Offset in the compressed file, offset in the text, and what is wrong.
     """
     text.require_unchanged()
@@ -291,7 +289,6 @@ def windows_of_lines(text: ReadableText, first: int, size: int) -> Iterator[Text
     """Yield windows in memory, each of about `size` bytes and of whole lines; the next window is read ahead.
 
     Args:
-        text: The text.
         first: Offset of the first line.
         size: Bytes to read at once.
 
@@ -318,9 +315,10 @@ def windows_of_lines(text: ReadableText, first: int, size: int) -> Iterator[Text
             is_last = offset + size >= text.size
             if not is_last:
                 job = workers.do(read, offset + size)
+            # The last line of a text may have no line feed.
             num_whole = num_left + (len(buffer) - _ROOM if is_last else _end_of_lines(buffer[_ROOM:]))
             if num_whole == num_left and not is_last:
-                # A long line goes on. Its parts are joined once, when its end has been read.
+                # A long line continues. Its parts are joined once, when its end has been read.
                 rest.append(buffer[_ROOM:])
                 num_left += len(buffer) - _ROOM
                 if num_left > _LONGEST_LINE:
@@ -337,6 +335,7 @@ def windows_of_lines(text: ReadableText, first: int, size: int) -> Iterator[Text
                 _move_into(buffer, rest)
             yield TextWindow(TextInMemory(text.path, buffer[:num_whole], begin), begin, begin, begin + num_whole)
             begin += num_whole
+            # A copy, because a view would keep the whole window in memory until the next window is complete.
             rest, num_left = [buffer[num_whole:].copy()], len(buffer) - num_whole
             del buffer
 
@@ -408,6 +407,7 @@ def open_to_read(path: str | bytes | os.PathLike[str]) -> int:
     except ValueError as error:  # a zero byte
         raise OSError(errno.EINVAL, f"Cannot be a path ({error})", os.fspath(path)) from None
     try:
+        # Checked on the open descriptor: another file could take the name between a check of the path and the opening.
         _require_regular(descriptor, path)
     except BaseException:
         os.close(descriptor)
@@ -422,6 +422,7 @@ def _require_regular(descriptor: int, path: str | bytes | os.PathLike[str]) -> N
     if not stat.S_ISREG(status.st_mode):
         kind = "pipe" if stat.S_ISFIFO(status.st_mode) else "device or a socket"
         raise OSError(errno.EINVAL, f"Is a {kind}; expected a file that can be read at any offset", os.fspath(path))
+    # An empty file has no size either, but delivers no byte.
     if not status.st_size and os.read(descriptor, 1):
         raise OSError(
             errno.EINVAL, "Has no size, like the files in /proc; copy its content to a regular file", os.fspath(path)
@@ -452,6 +453,7 @@ def system_number(descriptor: int) -> int:
 
 def hint_on_missing(path: Path) -> str:
     """Return advice for a path that does not exist, as the end of a message."""
+    # The link itself exists, so the search for a near name would suggest the same name again.
     if path.is_symlink():
         return f"; it is a link to {str(path.readlink())!r}, which does not exist"
     if hint := hint_on_home(path):
@@ -493,7 +495,6 @@ class InputFile:
     """A file that any thread reads by position; a `TextInput`. It is closed when nothing refers to it any more.
 
     Attributes:
-        path: The file.
         number: The number by which the compiled core identifies it.
         size: Its size in bytes when it was opened.
 
@@ -536,11 +537,9 @@ class InputFile:
         return self.number, self.size
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return up to `size` bytes; fewer only at the end of the file."""
         return _core.file_read(self.number, offset, size)
 
     def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> int:
-        """Fill a buffer, and return the number of bytes read."""
         return _core.file_read_into(self.number, offset, buffer)
 
     def source(self, begin: int, end: int) -> CoreText:
@@ -549,11 +548,7 @@ class InputFile:
     source_to_parse = source
 
     def require_unchanged(self) -> None:
-        """Refuse a file that was changed since it was opened: its index no longer matches.
-
-        Raises:
-            CorpusError: The file was changed.
-        """
+        # The descriptor, not the path: if another file got the name, the open file still has the old content.
         now = os.fstat(self._descriptor)
         if (now.st_size, now.st_mtime_ns) != self.storage.stamp:
             raise changed_in_use(self.path, self.size, now.st_size)
@@ -580,8 +575,6 @@ def file_fingerprint(file: ReadableText, num_sequences: int, content: str | None
     """Return the fingerprint of a corpus that is one file, for checkpoints.
 
     Args:
-        file: The file.
-        num_sequences: Number of its sequences.
         content: The checksum of samples of its content; None: it has to be computed.
     """
     return f"{file.size}:{num_sequences}:{content or content_sum(file)}"
@@ -606,6 +599,7 @@ class Locator:
         offset = line.offset
         while offset < byte:
             block = self._file.read(offset, min(byte - offset, _BLOCK))
+            # The file was cut off after it was opened, so the error names the last line that was found.
             if not block:
                 break
             num_ends = block.count(b"\n")
@@ -613,11 +607,13 @@ class Locator:
                 line = _KnownLine(offset + block.rfind(b"\n") + 1, line.number + num_ends)
             offset += len(block)
         if line != self._known[index]:
+            # The next error counts from here. The list stays ascending, as `bisect_right` needs it.
             self._known.insert(index + 1, line)
         return {"path": self._file.path, "byte": byte, "line": line.number, "column": byte - line.offset + 1}
 
     def lines_of(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the line of the byte at each offset, from 1. All threads count."""
+        # Sorted offsets need only one pass over the text, in windows.
         order = np.argsort(offsets)
         ascending = offsets[order].astype(np.uint64)
         lines = np.empty(len(offsets), np.int64)

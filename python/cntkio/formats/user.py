@@ -40,7 +40,6 @@ def column(where: str, data: Any, info: StreamInformation) -> Column:
         where: Beginning of a message.
         data: An array or a CSR matrix, in which each sample is a sequence; or a list of sequences, each an array or a
             matrix.
-        info: The stream.
 
     Raises:
         CorpusError: The data do not fit the stream.
@@ -60,6 +59,7 @@ def column(where: str, data: Any, info: StreamInformation) -> Column:
     sparse = None
     if info.is_sparse:
         sample_offsets, indices, values = _join_matrices(items, info)
+        # Before the conversion to int32, which could turn a large index of 64 bits into a valid one.
         outside = np.flatnonzero((indices < 0) | (indices >= info.dim))
         if len(outside):
             sequence = span_at(offsets, span_at(sample_offsets, outside[0]))
@@ -68,6 +68,7 @@ def column(where: str, data: Any, info: StreamInformation) -> Column:
         sparse = (_offsets(where, sample_offsets), indices.astype(np.int32, copy=False))
     else:
         flat = [item.reshape(-1) for item in items]
+        # A chunk without sequences may be an empty list.
         values = (flat[0] if len(flat) == 1 else np.concatenate(flat)) if flat else np.zeros(0, info.dtype)
     if info.dtype.kind == "i":
         values = in_precision(where, values, info.dtype)
@@ -92,6 +93,7 @@ def _misfit_of_dense(item: Any, info: StreamInformation) -> str | None:
 
 
 def _misfit_of_sparse(item: Any, info: StreamInformation) -> str | None:
+    # SciPy is optional, so its matrices are known by their attributes.
     if getattr(item, "format", None) != "csr" or not hasattr(item, "indptr"):
         return f"got {_kind_of(item)}; a sparse stream takes SciPy CSR matrices [samples, {info.dim}]"
     if len(item.shape) != 2 or item.shape[1] != info.dim:
@@ -114,8 +116,10 @@ def _join_matrices(
     matrices: list[Any], info: StreamInformation
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any], npt.NDArray[Any]]:
     """Return the entry at which each sample begins, and the indices and values, over all matrices."""
+    # The empty arrays are for a list without matrices, which `np.concatenate` refuses.
     counts, indices, values = [np.zeros(1, np.int64)], [np.zeros(0, np.int32)], [np.zeros(0, info.dtype)]
     for matrix in matrices:
+        # The arrays of a matrix may have entries that no row uses.
         in_use = slice(matrix.indptr[0], matrix.indptr[-1])
         counts.append(np.diff(matrix.indptr))
         indices.append(matrix.indices[in_use])
@@ -156,8 +160,6 @@ def joined_columns(
 
     Args:
         where: Beginning of a message.
-        columns: A column for each stream.
-        streams: The streams.
         defining: Index of the stream that defines the minibatch size; None: the stream with the most samples counts.
 
     Returns:
@@ -174,6 +176,7 @@ def joined_columns(
                 f"{len(other.sequence_offsets) - 1}"
             )
     counted = columns if defining is None else [columns[defining]]
+    # A sequence counts for at least 1 sample, even if it has none.
     lengths = np.ones(num_sequences, np.uint32)
     for counting in counted:
         np.maximum(lengths, np.diff(counting.sequence_offsets), out=lengths)
@@ -283,6 +286,7 @@ class _UserCorpus(Corpus):
         self._deserializer = deserializer
         name = type(deserializer).__name__
         self.report = opening.report(name)
+        # `get_chunk` returns whole chunks, so no part can be loaded alone.
         self.index = Index(name, _checked_streams(deserializer), NO_SEQUENCES, "", loads_parts=False)
         self._defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
         num_chunks = deserializer.num_chunks()
@@ -295,6 +299,7 @@ class _UserCorpus(Corpus):
         """Fetch a chunk. Its findings are the lengths of its sequences, uint32."""
         with self._lock.inner:
             data = self._deserializer.get_chunk(chunk_id=chunk_id)
+        # Outside the lock: another thread may fetch a chunk while this chunk is checked and copied.
         chunk, lengths = chunk_of(f"{self.name}, chunk {chunk_id}", data, self.streams, self._defining)
         return Loaded(chunk_id, chunk, lengths)
 
@@ -313,6 +318,7 @@ class _UserCorpus(Corpus):
     def _digest(self, *arrays: npt.NDArray[Any]) -> str:
         digest = hashlib.blake2b(repr((self.streams, self._num_chunks)).encode(), digest_size=16)
         for array in arrays:
+            # With the types, because arrays of different types may have the same bytes.
             digest.update(array.dtype.str.encode() + np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
@@ -361,6 +367,7 @@ class MainTimelineCorpus(_UserCorpus):
                 yield self._fetch(chunk_id).findings
                 continue
             lengths = _as_array(stated)
+            # NumPy makes an empty list an array of doubles.
             are_whole = lengths.dtype.kind in "iu" or not len(lengths)
             if lengths.ndim != 1 or not are_whole or not ((lengths >= 1) & (lengths < 2**32)).all():
                 raise CorpusError(
@@ -375,6 +382,7 @@ class MainTimelineCorpus(_UserCorpus):
             return np.arange(sizes.sum(), dtype=np.uint64)
         keys = []
         for chunk_id, size in enumerate(sizes.tolist()):
+            # Chunk 0 was already asked for above.
             stated = first if chunk_id == 0 else self._deserializer.get_keys(chunk_id)
             array = _as_array(() if stated is None else stated)
             if array.shape != (size,):
@@ -382,6 +390,7 @@ class MainTimelineCorpus(_UserCorpus):
                     f"{self.name}, chunk {chunk_id}: {size} sequences, but get_keys() returned {stated!r:.200}; "
                     f"expected a key for each"
                 )
+            # The array of a chunk without sequences has no meaningful type.
             if not size:
                 continue
             if array.dtype.kind not in "iuU" or (array.dtype.kind == "i" and array.min() < 0):
@@ -448,6 +457,7 @@ def _checked_streams(deserializer: UserDeserializer) -> tuple[StreamInformation,
             raise ConfigError(
                 f"{name}, stream {info.name!r}: shape {info.shape}; expected 1 to 2^31 - 1 values", key="shape"
             )
+        # The order of the list counts, whatever indices its objects have.
         streams.append(dataclasses.replace(info, stream_id=len(streams)))
     check_definers([info.name for info in streams if info.defines_mb_size], f"{name}: ")
     return tuple(streams)

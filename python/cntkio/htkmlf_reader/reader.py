@@ -61,6 +61,7 @@ _ALL_OR_NONE: tuple[Literal["auto", "none"], ...] = ("auto", "none")
 LONGEST_UTTERANCE = 65535
 """Frames of the longest utterance that the reader accepts."""
 DEFAULT_MAX_UTTERANCE_LENGTH = 10_000
+# Reading may go back across the end of a sweep, so the order of the sweep before is kept as well.
 _MOST_ORDERS = 2
 
 
@@ -115,6 +116,7 @@ class RollingTimeline(Timeline):
         seed: int,
         **options: Any,
     ) -> None:
+        # The base class delivers the positions in order; `read_several` replaces each position by its frame.
         super().__init__(lengths, chunk_starts, **{**options, "window": None})
         self._rolling_window, self._seed = rolling_window, seed
         self._starts = chunk_starts
@@ -131,12 +133,14 @@ class RollingTimeline(Timeline):
 
     def read_several(self, minibatch_size_in_samples: Size, partition: Partition, most: int) -> Reads | None:
         """Deliver the frames at the next positions of the order, in a single read."""
+        # Several reads together could be of two sweeps, which have different orders.
         reads = super().read_several(minibatch_size_in_samples, partition, 1)
         if reads is None or not len(reads.selection.sequences):
             return reads
         # A read stays within a sweep, and delivers at least one frame.
         sweep = (reads.selection.position - 1) // self.num_samples
         frames = self._order(sweep)[reads.selection.sequences].astype(np.int64)
+        # The references of the base class are to the frames in order, so they do not hold here.
         selection = dataclasses.replace(reads.selection, sequences=frames, chunks=self._chunks_of(frames), refs=None)
         return reads._replace(selection=selection)
 
@@ -146,6 +150,7 @@ class RollingTimeline(Timeline):
     def needed_chunks(self, partition: Partition = WHOLE) -> Plan:
         """Return the chunks around the position of the reader, up to the distance that a frame can move."""
         around = self._chunk_bounds()
+        # A new version makes the store plan its chunks again, so it must not change in every read.
         if around != self._around:
             chunks = [] if around is None else list(range(around[1], around[2] + 1))
             self._around, self._chunks_around = around, Plan(chunks, self._chunks_around.version + 1)
@@ -168,6 +173,7 @@ class RollingTimeline(Timeline):
             return
         sweep = self.position // self.num_samples
         yield from range(needed[-1] + 1, self.num_chunks)
+        # Another sweep follows, and needs the first chunks again.
         if (sweep + 1) * self.num_samples < self.end:
             yield from range(self.num_chunks)
 
@@ -220,11 +226,13 @@ class PageFile:
                     self._begin()
                 descriptor, begin = self._descriptor, self._end
                 self._end += len(data)
+            # Outside of the lock: each thread writes to a range of its own.
             _core.file_write(system_number(descriptor), begin, data)
         except OSError as error:
             folder = self._folder or tempfile.gettempdir()
             raise OSError(error.errno, f"the page file cannot be written: {error.strerror}", folder) from error
         with self._lock.inner:
+            # After the write, so that no thread reads a chunk that is not complete.
             self._kept[chunk_id] = (begin, len(data), frames)
 
     def read(self, chunk_id: int) -> Frames | None:
@@ -247,11 +255,7 @@ class PageFile:
 
 
 class PagedFeatures(HTKFormat):
-    """Features whose frames can wait in a page file between two uses; the corpus keeps the page file open.
-
-    Attributes:
-        is_paged: Whether frames wait in the page file.
-    """
+    """Features whose frames can wait in a page file between two uses; the corpus keeps the page file open."""
 
     def __init__(self, settings: FeatureSettings, opening: Opening, folder: str | None) -> None:
         super().__init__(settings, opening)
@@ -268,10 +272,12 @@ class PagedFeatures(HTKFormat):
             OSError: The page file cannot be created or written; see `HTKFormat.read_frames` for the rest.
         """
         pages: PageFile = file
+        # The page file keeps whole chunks; some of a chunk's sequences are read from the feature files.
         if not self.is_paged or sequences is not None:
             return super().parse(file, index, chunk_id, sequences)
         frames = pages.read(chunk_id)
         if frames is None:
+            # Mapped blocks are not among the bytes that the page file keeps.
             frames = self.read_frames(index, chunk_id, memory_map=False)
             pages.write(chunk_id, frames)
         return self.loaded(index, chunk_id, frames)
@@ -311,7 +317,6 @@ class HTKMLFRecipe(Recipe):
         given: The parameters by the names that the reader has. Words may be in upper or lower case.
 
     Attributes:
-        skipping: The rule for utterances to skip.
         skipped: Number of skipped utterances, by kind.
 
     Raises:
@@ -335,6 +340,7 @@ class HTKMLFRecipe(Recipe):
         self.page_limit_in_bytes = _whole_number("page_limit_in_bytes", given["page_limit_in_bytes"], 0)
         self._given = {**given, "nbruttsineachrecurrentiter": self.counts, "pageFilePath": self.page_folder}
         self._check()
+        # As in CNTK's reader, `maxUtteranceLength` concerns only utterances that are delivered whole.
         is_limited = not self.frame_mode and not self.truncated
         self._longest = min(longest, LONGEST_UTTERANCE) if is_limited else LONGEST_UTTERANCE
         self.skipping = Skipping(self._longest)
@@ -410,6 +416,7 @@ class HTKMLFRecipe(Recipe):
 
     def keeps_data_in_memory(self, options: SourceOptions) -> bool:
         """Return whether features stay in memory, because they are few; else they wait in a page file."""
+        # The size is known only now, after all deserializers have been opened.
         is_small = self._num_bytes <= self.page_limit_in_bytes
         for features in self._paged:
             features.is_paged = not is_small
@@ -457,6 +464,7 @@ class HTKMLFRecipe(Recipe):
     def request(self, size: Size, partition: Partition, epoch_number: int) -> Request:
         """Count the size as the timeline does: in frames, utterances, or cells of all rows."""
         asked = counted = whole_size(size, "an HTKMLFReader takes a number of frames")
+        # A size below 1 stays as it is, so that it is refused like any other.
         if not self.frame_mode and asked >= 1:
             counted = self._count(epoch_number)
             if self.truncated:
@@ -589,6 +597,7 @@ class HTKMLFReader(MinibatchSource):
             randomization_window_in_samples=0 if window is None else window.size,
             randomization_seed=randomization_seed,
             frame_mode=recipe.frame_mode,
+            # Without a length, the minibatch size gives the steps (`num_rows`); 1 only says that the source truncates.
             truncation_length=(recipe.truncation_length or 1) if recipe.truncated else 0,
             randomize=window is not None,
             max_errors=max_errors,

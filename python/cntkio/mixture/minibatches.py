@@ -33,6 +33,7 @@ from cntkio.timeline.partition import checked_partition
 from cntkio.timeline.state import State, damaged, of_partition, whole, wholes
 
 _STATE_VERSION = 1
+# Sums of weights, and their products with `NUM_TURNS`, stay finite.
 _LARGEST_WEIGHT = 1e300
 
 
@@ -67,10 +68,12 @@ def _counts(weights: Mapping[str, Any]) -> dict[str, int]:
     """Return how many of 1,000 turns each part has: the parts with the largest remainders are rounded up."""
     for name, weight in weights.items():
         is_number = isinstance(weight, int | float | np.integer | np.floating) and not isinstance(weight, bool)
+        # NaN fails this comparison as well.
         if not is_number or not 0 < weight < _LARGEST_WEIGHT:
             raise ConfigError(
                 f"the weight of {name!r} is {weight!r}; expected a number above 0, below 1e300", key="weights"
             )
+    # `fsum` rounds once, so the total does not depend on the order of the parts.
     total = math.fsum(weights.values())
     exact = {name: NUM_TURNS * weight / total for name, weight in weights.items()}
     counts = {name: math.floor(share) for name, share in exact.items()}
@@ -139,6 +142,7 @@ class Mixture(Displayed, StreamsByName):
         self._first_step = 0  # the step at which the current weights began
         self._turn = (WHOLE, *_turn_of(WHOLE))  # the partition of the last read, and what follows from it
         self._reading: _Reading | None = None
+        # If a part is refused, close the sources that were opened here, and no other.
         with ExitStack() as opened:
             for name, (source, _) in parts.items():
                 self.sources[name] = source if isinstance(source, MinibatchSource) else MinibatchSource(source)
@@ -187,6 +191,7 @@ class Mixture(Displayed, StreamsByName):
         at = self._counted
         if counts != reading.counts:
             at = reading.at.after(reading.name, counts.num_sweeps - reading.counts.num_sweeps)
+        # No interrupt comes between these assignments.
         self._counted, self._reading = at, None
         return at
 
@@ -218,6 +223,7 @@ class Mixture(Displayed, StreamsByName):
         while not self._ends_at(at):
             name = self.part_of(at.step)
             source, is_own = self.sources[name], not at.steps_to_pass
+            # Noted before the read, so that `_position` can count a read that was interrupted after it delivered.
             self._reading = _Reading(name, source.delivered, at)
             minibatch = source.read(minibatch_size_in_samples, share)
             assert minibatch is not None  # a source without limits does not end
@@ -314,6 +320,7 @@ class Mixture(Displayed, StreamsByName):
             "settings": {"stop": self.stop, "parts": {name: state["settings"] for name, state in states.items()}},
             "data": {name: state["data"] for name, state in states.items()},
             "order": {
+                # A `MinibatchDataset` compares these two among the ranks, as it does for a source.
                 "digest": [order["digest"] for order in orders.values()],
                 "deserializers": [of_one for order in orders.values() for of_one in order["deserializers"]],
                 "parts": orders,
@@ -336,6 +343,7 @@ class Mixture(Displayed, StreamsByName):
             CheckpointError: The state has other parts, or a part has other data or settings.
         """
         at, first_step, counts, parts = self._checked(state)
+        # The states of the parts here, for an error after some parts have moved.
         before, turns = self._checked(self.state_dict())[-1], _turns(counts)
         try:
             for name, source in self.sources.items():
@@ -363,6 +371,7 @@ class Mixture(Displayed, StreamsByName):
             not isinstance(timeline, Mapping)
             or not isinstance(settings, Mapping)
             or state.get("version") != _STATE_VERSION
+            # The state of a source has the same version, but no turns.
             or "turns" not in timeline
         ):
             raise CheckpointError("not the state of a Mixture; expected a result of its state_dict()", saved=state)
@@ -375,6 +384,7 @@ class Mixture(Displayed, StreamsByName):
                 raise _misfit("parts", list(found) if isinstance(found, Mapping) else found, list(self.sources))
         if settings.get("stop") != self.stop:
             raise _misfit("stop", settings.get("stop"), self.stop)
+        # In the order of the parts here, which a file of the state need not keep.
         turns, num_sweeps, changed, *constant = ({name: found[name] for name in self.sources} for found in of_parts)
         own = State.from_json(timeline)
         first_step = whole("first_step", timeline.get("first_step"), own.position)
@@ -386,6 +396,7 @@ class Mixture(Displayed, StreamsByName):
         for name, part in changed.items():
             if not isinstance(part, Mapping) or not isinstance(part.get("timeline"), Mapping):
                 raise damaged("parts", part, "the states of the parts")
+            # Another rank may have saved the state, with its own index in the states of the parts.
             at = part["timeline"] if own.settings is None else of_partition(part["timeline"], own.settings[1].index)
             fixed = zip(("settings", "data", "order"), constant, strict=True)
             parts[name] = {**part, **{key: of[name] for key, of in fixed}, "timeline": at}
@@ -434,6 +445,7 @@ class _Position(NamedTuple):
         """Return the position after a step that read a part, which then finished a number of sweeps."""
         passed = {**self.num_sweeps, name: self.num_sweeps[name] + num_sweeps}
         num_workers = 1 if self.settings is None else _turn_of(self.settings[1])[1]
+        # After this worker's own step (0), the steps of all others come before its next.
         return _Position(self.step + 1, passed, self.settings, (self.steps_to_pass or num_workers) - 1)
 
 
@@ -485,6 +497,7 @@ class MixturePlan(Displayed):
             CorpusError: An error that a source raises in one of these steps.
         """
         parts = self._parts(whole_number("num_steps", num_steps, least=0))
+        # The steps below are concatenated part by part; this is the index of each step among them.
         order = np.argsort(np.argsort(parts, kind="stable"))
         counts = np.bincount(parts, minlength=len(self._plans)).tolist()
         of_parts = [plan.steps(count) for plan, count in zip(self._plans.values(), counts, strict=True)]

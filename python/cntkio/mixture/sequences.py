@@ -62,10 +62,6 @@ class _Reports(Report):
 class _Together(Corpus):
     """The corpora of all parts as one corpus.
 
-    Args:
-        names: Names of the parts.
-        corpora: Their corpora.
-
     Attributes:
         first_sequences: First sequence of each part and, last, the number of sequences.
         first_chunks: First chunk of each part and, last, the number of chunks.
@@ -82,7 +78,7 @@ class _Together(Corpus):
             joined_lengths([table.lengths for table in tables]),
             np.concatenate([np.zeros(1, np.int64), *starts]),
             options={name: dict(table.options) for name, table in zip(names, tables, strict=True)},
-            files=self,
+            files=self,  # the method `of` names the files
         )
         name = f"mixture of {', '.join(names)}"
         fingerprint = fingerprint_of_files(names, [corpus.index.fingerprint for corpus in corpora])
@@ -99,6 +95,7 @@ class _Together(Corpus):
 
     def load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
         corpus, own_id = self._chunk_at(chunk_id)
+        # Others count the chunks of all parts; only a part knows the number in its own corpus.
         return dataclasses.replace(corpus.load(own_id, sequences), chunk_id=chunk_id)
 
     def _chunk_at(self, chunk_id: int) -> tuple[Corpus, int]:
@@ -133,6 +130,7 @@ class _Together(Corpus):
         for corpus, own, in_corpus in self._by_corpus(sequences):
             found = corpus.places(in_corpus)
             path_indices[own] = len(paths) + found.path_indices
+            # A part that is not in files has one entry, its name.
             paths += found.paths or [corpus.name]
             has_bytes, has_lines = has_bytes and found.bytes is not None, has_lines and found.lines is not None
             begins[own] = 0 if found.bytes is None else found.bytes
@@ -170,11 +168,13 @@ class _Parts(Deserializer):
         return [self]
 
     def open(self, opening: Opening = OPENING) -> Corpus:
+        # The turns decide which chunks come first, so nothing is parsed in advance.
         plain = dataclasses.replace(opening, ahead=Ahead(0))
         corpora: list[Corpus] = []
         with ExitStack() as opened:
             for name, options in self.options.items():
                 corpora.append(as_deserializer(options.described[0]).open(plain))
+                # If this or a later part is refused, it is closed again.
                 opened.callback(corpora[-1].close)
                 self._check(name, corpora)
             together = _Together(list(self.options), corpora)
@@ -205,6 +205,7 @@ class _MixedRecipe(Recipe):
     def open(self, deserializer: Deserializer, opening: Opening) -> Corpus:
         corpus = deserializer.open(opening)
         assert isinstance(corpus, _Together)
+        # `SequenceMixture.read` needs the bounds of the parts to name the part of each sequence.
         self.first_sequences = corpus.first_sequences
         return corpus
 
@@ -226,6 +227,7 @@ class _MixedRecipe(Recipe):
                 corpus.table.chunk_starts,
                 **{
                     **of_part.for_timeline,
+                    # Turns count sequences, and a part never ends, whatever the options of its source are.
                     "counts_sequences": True,
                     "crosses_sweeps": True,
                     "size_counts": "own",
@@ -260,11 +262,13 @@ def _part_options(name: str, source: MinibatchSource | Deserializer) -> SourceOp
     """
     arguments: dict[str, Any] = {"deserializers": source}
     if isinstance(source, MinibatchSource):
+        # A subclass has a recipe of its own, which the mixture would not use.
         if type(source) is not MinibatchSource:
             raise ConfigError(
                 f"part {name!r} of a mixture is a {type(source).__name__}; expected a MinibatchSource", key="parts"
             )
         arguments = source.arguments
+    # A deserializer has the options of a source that is made without any.
     parameters = inspect.signature(MinibatchSource).parameters
     options = SourceOptions.of({name: parameter.default for name, parameter in parameters.items()} | arguments)
     for key, value in _DECIDED_BY_MIXTURE.items():
@@ -329,6 +333,7 @@ class SequenceMixture(MinibatchSource):
         self._mixed = _MixedRecipe(options, counts, stop)
         super().__init__(
             _Parts(options),
+            # Only says whether the source is infinite: the timeline decides where the data end.
             max_sweeps=INFINITELY_REPEAT if stop == "forever" else 1,
             keep_data_in_memory=any(part.keep_data_in_memory for part in options.values()),
             read_ahead_in_bytes=max(part.read_ahead_in_bytes for part in options.values()),
@@ -372,9 +377,11 @@ class SequenceMixture(MinibatchSource):
         taken = _weights_at(timeline).taken_at(first)
         kept = [of_time for of_time in timeline["weights"] if of_time[0] < first]
         changed = [*kept, [first, list(counts.values()), list(taken)]]
+        # A move discards the minibatches that were prepared with the former weights.
         self.load_state_dict({**state, "timeline": {**timeline, "weights": changed}})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        # Unpickling calls the constructor of `MinibatchSource`, so the attributes of this class are set here.
         self._mixed = state["arguments"]["recipe"]
         self._names = np.array(list(self._mixed.counts), np.str_)
         super().__setstate__(state)

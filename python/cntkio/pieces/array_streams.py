@@ -167,6 +167,7 @@ def _samples_of(name: str, data: Any) -> tuple[_Samples, bool]:
             if isinstance(data[0], int | float | np.number | np.bool_):
                 return _array_samples(as_numbers(f"stream {name!r}", data)), False
             return _ArrayListSamples(name, data), False
+    # Our exceptions already say what is wrong, and they are instances of the types below.
     except CntkIoError:
         raise
     except (RuntimeError, TypeError, ValueError) as error:  # a tensor that cannot be an array; lists of unequal depth
@@ -207,6 +208,7 @@ class _FlatSamples:
         self.is_sparse = indices is not None
         self.are_class_ids = stream is not None and stream.are_class_ids
         self._whole = stream.dtype if stream is not None and stream.dtype.kind == "i" else None
+        # For pieces of about equal size; the indices of a sparse stream take about as much as its values.
         self.num_bytes = values.nbytes * (2 if self.is_sparse else 1) + offsets.nbytes
 
     @classmethod
@@ -231,7 +233,6 @@ class _ListSamples:
     """The samples of each sequence in an object of its own.
 
     Args:
-        name: Name of the stream.
         sequences: An object with a shape for each sequence.
         numbers: The values of each sequence.
     """
@@ -246,6 +247,7 @@ class _ListSamples:
                 raise ConfigError(f"stream {name!r}, sequence {index}: {what}", key=name)
         dtypes = {array.dtype for array in numbers}
         self._name, self._numbers = name, numbers
+        # Arrays of one type can be joined first and converted once (`_joined`).
         self._have_one_type = len(dtypes) == 1
         self.num_sequences, self.shape, self.dtype = len(numbers), expected, np.result_type(*dtypes)
         self.num_bytes = 8 * (sum(array.size for array in numbers) + len(numbers))
@@ -322,6 +324,7 @@ class _ClassSamples:
         return np.dtype(np.float32)
 
     def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
+        # float64, because float32 would not have all class ids if lists of several types are joined.
         cut = self._classes.cut(first, last, np.dtype(np.float64))
         classes = cut.values.reshape(-1).astype(np.int64)
         return _Cut(cut.offsets * self._steps, np.ones(len(classes), dtype), np.arange(len(classes) + 1), classes)
@@ -413,6 +416,7 @@ class _WritableSource:
     @contextlib.contextmanager
     def pieces(self) -> Iterator[Pieces]:
         source, streams = self._source, self._source.stream_infos()
+        # A source may deliver several sweeps, so its keys cannot tell sequences apart in a file.
         yield Pieces("source", streams, self._each(streams), 0, source.has_text_keys, repeats_keys=True)
 
     def _each(self, streams: list[StreamInformation]) -> Iterator[Piece]:
@@ -457,6 +461,7 @@ class _WritableArrays:
     def pieces(self) -> Iterator[Pieces]:
         streams = [stream.info(index) for index, stream in enumerate(self._streams)]
         num_bytes = sum(stream.num_bytes for stream in self._streams)
+        # Small data are one piece, and a sequence that is larger than a piece is a piece of its own.
         step = max(self._num_sequences * PIECE_BYTES // max(num_bytes, PIECE_BYTES), 1)
         has_text_keys = self._keys is not None and self._keys.dtype.kind not in "ui"
         total, wide = -(-self._num_sequences // step), [stream.name for stream in self._streams if stream.is_wide]

@@ -63,6 +63,7 @@ class CorpusChunks:
     streams: tuple[StreamInformation, ...]
     has_text_keys: bool
     fingerprint: str
+    # For messages alone, so the same chunks are equal in any folder.
     folder: str = dataclasses.field(default_factory=_working_folder, compare=False)
 
     def __repr__(self) -> str:
@@ -89,6 +90,7 @@ class CorpusChunks:
             raise ConfigError(f"num_parts is {num_parts}; expected at least 1", key="num_parts")
         ends = np.cumsum(self.num_sequences)
         wanted = ends[-1] * np.arange(1, num_parts) / num_parts if len(ends) else np.zeros(0)
+        # With few chunks, some cuts are the same, and their empty parts disappear.
         cuts = np.unique([0, *(np.searchsorted(ends, wanted) + 1).tolist(), len(self)])
         return [self[begin:end] for begin, end in pairwise(cuts.tolist())]
 
@@ -117,10 +119,12 @@ class CorpusChunks:
 
     def _each(self) -> Iterator[Piece]:
         try:
+            # The file is opened here and not in `pieces`, so that a caller gets the streams without opening it.
             opened = self.deserializer.open()
         except FileNotFoundError as error:
             raise FileNotFoundError(error.errno, f"{error.strerror}{self._advice()}", error.filename) from error
         with contextlib.closing(opened) as corpus:
+            # Another corpus could have other chunks under the same numbers.
             if corpus.index.fingerprint != self.fingerprint:
                 raise CorpusError(f"{self.name} has changed since its chunks were listed; list them again")
             yield from pieces_of_chunks(corpus, self.chunk_ids)
@@ -188,5 +192,6 @@ def pieces_of_chunks(corpus: Corpus, chunk_ids: range) -> Iterator[Piece]:
     table = corpus.table
     for loaded in chunks_in_order(corpus, chunk_ids):
         first, last = table.bounds_of(loaded.chunk_id)
+        # Writers take only columns in full width.
         yield Piece(loaded.chunk.in_full_width(), table.keys[first:last], table.lengths[first:last].astype(np.uint32))
     corpus.report.log_totals()

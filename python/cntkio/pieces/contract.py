@@ -130,6 +130,7 @@ def in_arrays(
     whole = _core.Whole(packed_columns(streams), num_sequences)
     for chunk in chunks:
         whole.append(chunk, num_threads())
+        # Without this, the name would keep the chunk while the next one is loaded.
         del chunk
     packed = whole.finish()
     return {info.name: MinibatchData.of(info, packed, index, end_of_sweep) for index, info in enumerate(streams)}
@@ -180,11 +181,13 @@ def chunks_in_order(corpus: Corpus, chunk_ids: range | None = None, mend: Mend |
     parsed = corpus.take_parsed()
 
     def load(chunk_id: int) -> Loaded:
+        # Taken out, so that `parsed` does not keep the chunk after its use.
         return parsed.pop(chunk_id, None) or corpus.load(chunk_id)
 
     def accounted(chunk_id: int, job: Job[Loaded]) -> Iterator[Loaded]:
         try:
             loaded = job.result()
+            # Here and not in `load`: errors count in the order of the chunks, whichever is loaded first.
             corpus.account_for(loaded)
         except (CntkIoError, OSError) as error:
             if mend is None:
@@ -197,6 +200,7 @@ def chunks_in_order(corpus: Corpus, chunk_ids: range | None = None, mend: Mend |
     with Workers(NUM_LOADERS, "cntkio-load") as loaders:
         for chunk_id in range(corpus.table.num_chunks) if chunk_ids is None else chunk_ids:
             coming.append((chunk_id, loaders.do(load, chunk_id)))
+            # A job more than there are threads, so that no thread waits while the caller works on a chunk.
             if len(coming) > NUM_LOADERS:
                 yield from accounted(*coming.popleft())
         while coming:

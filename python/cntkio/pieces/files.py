@@ -36,6 +36,7 @@ FRAME = 4 << 20
 """Bytes of text in a frame of zstd."""
 COMPRESSED: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
 """Extensions of names that ask for compression."""
+# The first is a frame that zstd tools skip; the second ends a file in the seekable format.
 _SKIPPABLE_FRAME, _SEEK_TABLE = 0x184D2A5E, 0x8F92EAB1
 _LEVEL_OF_GZIP, _LEVEL_OF_ZSTD = 6, 3
 
@@ -94,9 +95,11 @@ def write_several(
         with data as corpus:
             numbered = _numbered(corpus, option, amount, progress)
             for number, of_file in itertools.groupby(numbered, lambda one: one.file):
+                # The number of the first sequence is needed before the file is begun.
                 first = next(of_file)
                 pieces = (one.piece for one in itertools.chain([first], of_file))
                 part = corpus._replace(pieces=pieces, total=0, first=first.first, num_sequences=None)
+                # Noted before it is written, so that no interrupt leaves a file that is not noted.
                 written.append(name.replace("*", f"{number:05}"))
                 others = {key: text.replace("*", f"{number:05}") for key, text in names.items()}
                 write(written[-1], _Part(part), remote=remote, **{**options, **others})
@@ -120,13 +123,7 @@ class _Part:
 
 
 class _Numbered(NamedTuple):
-    """Sequences of a file.
-
-    Attributes:
-        file: Number of the file.
-        first: Number of the first sequence.
-        piece: The sequences.
-    """
+    """Sequences of a file, with the numbers of the file and of the first sequence."""
 
     file: int
     first: int
@@ -151,12 +148,15 @@ def _numbered(corpus: Pieces, option: str, amount: int, progress: Progress | Non
         while at < count:
             if option == "num_files":
                 number = (first + at) * amount // num_sequences
+                # The first sequence whose file has the next number, counted within this piece.
                 until = min(-(-(number + 1) * num_sequences // amount) - first, count)
             else:
                 until = int(np.searchsorted(ends, before + amount - num_bytes, side="right"))
+                # The next sequence does not fit into the file, which has others.
                 if until <= at and num_bytes:
                     number, num_bytes = number + 1, 0
                     continue
+                # A sequence larger than a file is written all the same, alone.
                 until = max(until, at + 1)
                 num_bytes, before = num_bytes + int(ends[until - 1]) - before, int(ends[until - 1])
             yield _Numbered(number, first + at, _between(piece, at, until))
@@ -211,6 +211,7 @@ def compression_of(path: AnyPath, compress: Compression | None) -> Compression:
 def compressed(file: BinaryIO, compression: Compression) -> Iterator[Sink]:
     """Return a sink that compresses bytes, and writes them to a file. The end is written if no exception occurs."""
     if compression == "gzip":
+        # Without a name and a time, the same text always becomes the same file.
         packed = gzip.GzipFile("", "wb", _LEVEL_OF_GZIP, file, mtime=0)
         yield packed
         packed.close()
@@ -245,5 +246,6 @@ class _Frames:
         if self._text:
             self._frame(bytes(self._text))
         entries = b"".join(struct.pack("<II", *sizes) for sizes in self._sizes)
+        # The 0 says that the table has no checksums.
         table = entries + struct.pack("<IBI", len(self._sizes), 0, _SEEK_TABLE)
         self._file.write(struct.pack("<II", _SKIPPABLE_FRAME, len(table)) + table)

@@ -37,6 +37,7 @@ from cntkio.timeline import ChunkRefs
 # An utterance of the wrong length is an error or is left out, as its corpus says (`Utterances.unequal_lengths`), or it
 # is skipped, as in CNTK's old reader (`Skipping`). An invalid or broken utterance stays in the table with a flag.
 
+# The larger flag counts where corpora disagree: a broken utterance cannot be delivered at all.
 INVALID, BROKEN = 1, 2
 _UNEQUAL = "of another length in another stream"
 _Partners = tuple[npt.NDArray[np.uint32], ...]
@@ -73,12 +74,14 @@ def skip_unusable(
         mask = _unequal(corpus, partners, lengths, frame_mode=frame_mode)
         if mask is not None:
             is_unequal |= mask
+            # The message gives the first example only.
             for index in np.flatnonzero(mask)[: not example].tolist():
                 example = (
                     f" (utterance {key_text(joined.keys[index])} has {lengths[index]} frames in {corpora[0].name}, and "
                     f"{corpus.table.lengths[partners[index]]} in {corpus.name})"
                 )
     is_too_long = lengths > skipping.longest
+    # Each utterance counts under a single kind, so that the sum below is their number.
     by_kind = {
         "missing in another stream": (missing.num_sequences, list(missing.first_keys)),
         _UNEQUAL: _count_and_keys(joined, is_unequal),
@@ -108,6 +111,7 @@ def judge_lengths(
     Raises:
         CorpusError: Lengths differ, and the later corpus treats that as an error, or `strict` is set.
     """
+    # A sequence of a text is not cut into frames, so its partners may have any length.
     if corpora[0].index.utterances is None:
         return joined
     lengths = corpora[0].table.lengths[joined.partners[0]]
@@ -160,6 +164,7 @@ def flags_of(
         for mask, flag in ((traits.invalid, INVALID), (traits.broken, BROKEN)):
             if mask is not None:
                 np.maximum(flags, mask[own] * np.uint8(flag), out=flags)
+        # CNTK 2.7 raises the error only when it reaches the utterance.
         if traits.broken is not None and not traits.is_literal:
             broken = np.flatnonzero(traits.broken[own])
             if len(broken):
@@ -226,7 +231,6 @@ class Arrangement:
 
     Attributes:
         table: The table of the only corpus, or the joined one.
-        tables: The tables of the corpora.
         partners: For each corpus, the index of its sequence for each sequence of the table; None for a single corpus.
         left_out: For each corpus, the number of its sequences that are never delivered.
         flags: For each sequence 0, `INVALID` or `BROKEN`; None if all are sound.
@@ -317,6 +321,7 @@ def arrange(
     partners: tuple[npt.NDArray[np.uint32], ...] | None = None
     left_out: tuple[int, ...] = (0,)
     skipped: dict[str, int] = {}
+    # Skipping takes a joined table, even of a single corpus.
     if skipping is not None or len(corpora) > 1:
         patterns = [None if of_corpus is None else of_corpus.is_pattern for of_corpus in traits]
         joined = join(tables, defining=defining, patterns=patterns)
@@ -330,12 +335,15 @@ def arrange(
                 warn(trace_level, "%s", complaint)
             joined = judge_lengths(joined, corpora, frame_mode=frame_mode, strict=strict, trace_level=trace_level)
         table, partners = joined, joined.partners
+        # A key that the first corpus repeats has the same partner each time.
         left_out = tuple(
             own.num_sequences - len(np.unique(own_partners)) for own, own_partners in zip(tables, partners, strict=True)
         )
     finder = None
     lengths, chunk_starts = table.lengths, table.chunk_starts
+    # Frame mode does not cut the sequences of a text: the packer refuses sequences of several samples.
     if frame_mode and traits[0] is not None:
+        # A joined length may be that of another corpus, so take the frames of the first.
         num_frames = tables[0].lengths if partners is None else tables[0].lengths[partners[0]]
         frame_starts = np.append(0, np.cumsum(num_frames, dtype=np.int64))
         finder = _core.FrameFinder(
@@ -391,6 +399,7 @@ def _defining(corpora: Sequence[Corpus]) -> int | None:
         for info in corpus.streams
         if info.defines_mb_size
     ]
+    # Two streams of one corpus were refused when it was opened.
     if len({corpus_index for corpus_index, _ in defining}) > 1:
         check_definers([name for _, name in defining])
     return defining[0][0] if defining else None

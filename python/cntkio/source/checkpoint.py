@@ -119,6 +119,7 @@ def epoch_of(state: Mapping[str, Any]) -> tuple[int, int]:
         CheckpointError: The state's epoch is not two positions.
     """
     span = state.get("epoch")
+    # Not `isinstance`: JSON has true and false, which Python also takes as numbers.
     if isinstance(span, list | tuple) and len(span) == 2 and all(type(position) is int for position in span):
         return span[0], span[1]
     raise CheckpointError(
@@ -191,10 +192,12 @@ def _compare_data(
         if _is_same(*values):
             continue
         shown = None
+        # A state of an earlier version has no descriptions, so its message shows the fingerprints.
         if index < len(descriptions[0]) or None in values:
             texts = [_text(listed[index]) if index < len(listed) else "none" for listed in descriptions]
             before, now = values
             files = differences_of_files(before, now) if isinstance(before, str) and isinstance(now, str) else ""
+            # If names and counts are the same, say that the content is what differs.
             what = f" where {files}" if files else " with other content" * (texts[0] == texts[1])
             shown = (texts[0], texts[1] + what)
         different.add(f"data of deserializer {index}", *values, shown=shown)
@@ -211,10 +214,12 @@ def _counts(described: Mapping[str, Any]) -> str:
 
 def _compare_order(different: _Differences, saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
     """Name the options that changed the tables, or else the tables."""
+    # The states may have been taken with another number of deserializers.
     described = zip(saved["deserializers"], current["deserializers"], strict=False)
     for index, (of_saved, of_current) in enumerate(described):
         suffix = f" of deserializer {index}" if len(current["deserializers"]) > 1 else ""
         different.compare(of_saved["options"], of_current["options"], suffix)
+    # Other data or options explain other tables, so only without them the tables are named.
     if not different:
         shown = (
             _counts(saved),
@@ -235,6 +240,7 @@ def _digest(arrangement: Arrangement) -> str:
     for array in arrays:
         if array is not None:
             content = _content(array)
+            # The sizes separate the arrays: other arrays with the same bytes one after the other have another checksum.
             digest.update(len(content).to_bytes(8, "little"))
             digest.update(content)
     return digest.hexdigest()
@@ -289,6 +295,7 @@ class SourceProgress:
         ):  # fmt: skip
             if whole_number(name, value) < 0:
                 raise CheckpointError(f"{name} is {value}; expected at least 0", saved=value)
+        # All checks come before the move, which discards prepared minibatches.
         self._recipe.check_truncation(self._options, truncation_length)
         span = int(begin), int(end)
 
@@ -361,6 +368,7 @@ class SourceProgress:
         """Return a function that moves a new timeline to the beginning of the epoch, or to the source's position."""
         delivered, epoch = self._pipeline.where()
         num_rows = self._recipe.num_rows(epoch.number)
+        # Taken now, because a plan makes its timelines later, and the source may have moved by then.
         here = self._timeline.state(delivered.bookmark) if is_here else None
 
         def put(timeline: AnyTimeline) -> None:

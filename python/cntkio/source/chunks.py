@@ -89,6 +89,7 @@ class PiecesOfCorpus:
 
     def ids(self, part_id: int) -> list[int]:
         """Return the pieces that a part of the table needs."""
+        # There is one start more than chunks, so the numbers are unique.
         first = part_id * len(self._chunk_starts)
         return [first + chunk_id for chunk_id in self._of(part_id).chunk_ids]
 
@@ -103,6 +104,7 @@ class PiecesOfCorpus:
         """Return references to the partners of sequences in the pieces, from references to the parts of the table."""
         of_parts = [self._of(part_id) for part_id in refs.chunk_ids]
         indices = refs.indices_in_chunk.astype(np.int64)
+        # Otherwise the index in a part is the index in its pieces as well, as in corpora of one order.
         if any(pieces.places is not None for pieces in of_parts):
             places = [
                 np.arange(len(pieces.indices), dtype=np.uint32) if pieces.places is None else pieces.places
@@ -133,10 +135,12 @@ class PiecesOfCorpus:
         """Divide the partners of a part's sequences among the chunks of the corpus."""
         partners = self._partners[self._table_starts[part.chunk_id] + part.sequences.astype(np.int64)]
         places = None
+        # A key that the first corpus repeats has one partner, which is loaded once: equal partners do not ascend.
         if not (partners[1:] > partners[:-1]).all():
             partners, inverse = np.unique(partners, return_inverse=True)
             places = inverse.astype(np.uint32)
         starts = self._chunk_starts
+        # A part has at least one sequence, because a timeline names no empty parts.
         first, last = np.searchsorted(starts, partners[[0, -1]].astype(np.int64), side="right") - 1
         bounds = np.searchsorted(partners, starts[first : last + 2])
         sizes = np.diff(bounds)
@@ -159,6 +163,7 @@ def pieces_of_corpora(
     num_chunks = arrangement.table.num_chunks
     looked_at = np.unique(np.linspace(0, num_chunks - 1, _NUM_LOOKED_AT).astype(np.int64)).tolist()
     counts = [[len(chunk_ids) for chunk_ids in arrangement.chunks_of(chunk)] for chunk in looked_at]
+    # In the same order, a chunk of the table spans about this ratio of chunks and one more; allow twice as many.
     most = [2 * (1 + table.num_chunks / num_chunks) for table in arrangement.tables]
     return [
         PiecesOfCorpus(parts, arrangement.table.chunk_starts, partners, table.chunk_starts)
@@ -179,7 +184,6 @@ class ChunksOfCorpus:
     each minibatch that needs it raises its error.
 
     Args:
-        corpus: The corpus.
         keeps_all: Whether chunks stay in memory, and in use, once they have been used.
         window_stays_in_use: Whether all used chunks of the window stay in use, not only the chunks of one minibatch.
 
@@ -223,6 +227,7 @@ class ChunksOfCorpus:
         loaded = self.in_memory.get(chunk_id)
         if loaded is None:
             job = self.loading.pop(chunk_id, None)
+            # No thread has begun the job: this thread loads the chunk at once, whatever waits before it.
             if job is None or job.withdraw():
                 loaded = self.how_to_load(chunk_id)()
             else:
@@ -250,6 +255,7 @@ class ChunksOfCorpus:
         """Return whether these chunks, once in use, stay in use for all minibatches of a hand-over."""
         if self._keeps_all or (self._window_stays_in_use and self.window.issuperset(chunk_ids)):
             return True
+        # No minibatch has a sequence of another chunk, for which it would release this chunk.
         return len(chunk_ids) == 1 and self._is_ready(chunk_ids[0])
 
     def to_be_used(self, refs: ChunkRefs) -> list[tuple[int, int]]:
@@ -316,7 +322,6 @@ class ChunkStore:
     """The chunks of all corpora of a source.
 
     Args:
-        corpora: The corpora.
         arrangement: Knows which chunks of the corpora each chunk of the table needs.
         window_stays_in_use: Whether all chunks of the window stay in use, because sequences are shuffled within it.
         keeps_all: Whether chunks stay in memory, and in use, once they have been used.
@@ -410,6 +415,7 @@ class ChunkStore:
         for pieces in self._pieces:
             if pieces is not None:
                 pieces.keep_only(self._partners)
+        # Each once: neighboring chunks of the table share partners.
         wishes = dict.fromkeys(
             (chunks, chunk_id)
             for of_corpora in self._partners.values()
@@ -426,6 +432,7 @@ class ChunkStore:
         """Let the threads load these chunks, unless they are in memory or being loaded."""
         for chunks, chunk_id in wishes:
             if chunk_id not in chunks.in_memory and chunk_id not in chunks.loading:
+                # No thread exists before the first read.
                 if self._workers is None:
                     num_threads = max(chunks.corpus.index.loads_at_once for chunks in self._chunks)
                     self._workers = Workers(num_threads, "cntkio-load")
@@ -489,6 +496,7 @@ class ChunkStore:
             for chunks in self._chunks
             for loaded in list(chunks.in_memory.values())[-_NUM_RECENT:]
         ]
+        # Before the first chunk is loaded, expect large chunks, so that few are loaded ahead.
         return max(1, sum(sizes) // len(sizes) * len(self._chunks) if sizes else self._read_ahead_in_bytes // 4)
 
     def _chunks_of(self, table_chunk: int) -> list[list[int]]:
@@ -527,6 +535,7 @@ class ChunkStore:
 
     def _take_together(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
         """Take chunks that stay in use: only the few chunks that are not in use yet matter."""
+        # In the order of `_take_in_turn`, so that the same error comes first.
         new = sorted(
             (bisect.bisect_right(bounds, first) - 1, corpus_index, first, chunk_id)
             for corpus_index, (chunks, own_refs) in enumerate(zip(self._chunks, refs, strict=True))
@@ -546,6 +555,7 @@ class ChunkStore:
             sound = [
                 chunk_ids[: bisect.bisect_left(own.firsts, end)] for chunk_ids, own in zip(sound, refs, strict=True)
             ]
+        # The window changes only after the last minibatch, whether it is taken or refused.
         if error is None or num_sound == len(bounds) - 2:
             for chunks, own in zip(self._chunks, refs, strict=True):
                 last = own.chunk_ids if len(bounds) == 2 else own.chunks_of_reads(bounds[-2:])[0]

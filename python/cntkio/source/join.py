@@ -27,6 +27,7 @@ from cntkio.errors import CorpusError
 from cntkio.formats.report import NUM_IN_FULL, first_few
 from cntkio.formats.table import SequenceTable, key_text
 
+# A table over the span of the keys then takes at most 32 bytes for each key, and no sort.
 _LARGEST_SPAN_PER_KEY = 4
 
 
@@ -134,6 +135,7 @@ def join(
                 for table in tables
             )
         )
+    # If no sequence is left out, the keys stay in their compact form.
     kept_keys = first.keys if len(kept) == first.num_sequences else first.keys[kept]
     all_partners = (kept, *(partners[is_kept].astype(np.uint32) for partners in found_partners))
     if defining is not None:
@@ -184,7 +186,7 @@ def _as_bytes(keys: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if keys.dtype.kind == "S":
         return keys
     if keys.dtype.kind in "ui":
-        return keys.astype("S20")
+        return keys.astype("S20")  # the largest 64-bit number has 20 digits
     if not len(keys):
         return np.zeros(0, "S1")
     # This works for arrays of StringDType and of objects, too.
@@ -199,10 +201,10 @@ def _partners(wanted: npt.NDArray[Any], keys: npt.NDArray[Any]) -> npt.NDArray[n
         smallest, span = int(keys.min()), int(keys.max()) - int(keys.min()) + 1
         if span <= _LARGEST_SPAN_PER_KEY * len(keys):
             return _partners_by_table(wanted, keys, smallest, span)
-    order = np.argsort(keys, kind="stable")
+    order = np.argsort(keys, kind="stable")  # so that the first of equal keys is found
     ascending = keys[order]
     at = np.searchsorted(ascending, wanted)
-    at[at == len(keys)] = 0
+    at[at == len(keys)] = 0  # a wanted key above all keys differs from any of them
     return np.where(ascending[at] == wanted, order[at], -1)
 
 
@@ -218,6 +220,7 @@ def _match_patterns(
     missing = np.flatnonzero(partners < 0)
     rests = wanted[missing]
     while len(missing):
+        # Each round cuts the first part of the path, so the longest pattern that matches is found first.
         _, slashes, rests = np.strings.partition(rests, b"/")
         has_rest = slashes != b""
         missing, rests = missing[has_rest], rests[has_rest]

@@ -233,10 +233,12 @@ class SourcePlan(Displayed):
     def _walk(self, timeline: AnyTimeline, num_steps: int | None, hold: Any = None) -> PlannedSweep:
         """Walk through a number of steps; None: up to the end of a sweep. `hold` is as for `_hand_overs`."""
         chunks, num_walked = NoChunks(), 0
+        # If the data have no steps, there are only these empty columns to join.
         columns: list[tuple[Any, ...]] = [tuple(np.zeros(0, kind) for kind in _KINDS)]
         sequences = [np.zeros(0, np.int64)]
         for _, hand_over in self._hand_overs(timeline, chunks, hold=hold):
             of_first = [order for order in hand_over.orders if order.corpus_index == 0]
+            # Each order of the first corpus comes from one call of `take`.
             for order, counts in zip(of_first, chunks.counts[-len(of_first) :], strict=True):
                 sequences.append(self._sequences(order))
                 _, lengths = self._samples(order, sequences[-1])
@@ -246,6 +248,7 @@ class SourcePlan(Displayed):
             has_ended = any(any(order.ends_of_sweep) for order in of_first)
             if has_ended if num_steps is None else num_walked >= num_steps:
                 break
+        # Counts of chunks, and the area of a truncated minibatch, are one number for all steps of an order.
         whole = [
             np.concatenate([np.broadcast_to(np.array(part[place], kind), len(part[0])) for part in columns])
             for place, kind in enumerate(_KINDS)
@@ -277,6 +280,7 @@ class SourcePlan(Displayed):
         else:
             raise ConfigError(f"step is {step} and position is {position}; expected exactly one of the two", key="step")
         orders = [order for order in hand_over.orders if order.first <= index < order.first + len(order.minibatches)]
+        # A selector adds the order of the first corpus first.
         order_of_first = orders[0]
         index_in_order = index - order_of_first.first
         first, last = order_of_first.bounds[index_in_order:][:2]
@@ -306,6 +310,7 @@ class SourcePlan(Displayed):
         Raises:
             CorpusError: No sequence has that key; or an error that the source raises in one of these steps.
         """
+        # Orders have sequences of the corpus, not of the joined table.
         wanted = self._arrangement.partner(0, _indices_of(np.asarray(self._arrangement.table.keys), key_text(key)))
         if not len(wanted):
             raise CorpusError(f"{self._corpora[0].name}: no sequence has the key {key!r}")
@@ -360,6 +365,7 @@ class SourcePlan(Displayed):
             num_passed += selector.jump(self._request, min(most - num_passed, LARGEST_WORD), min(until, LARGEST_WORD))
             standing = selector.standing
             bookmarks = selector.pass_over(self._request, self._at_once)
+            # Several steps are passed at once. If they go too far, the caller selects the rest of the way.
             is_too_far = num_passed + len(bookmarks) > most
             if not bookmarks or is_too_far or _position_at(timeline, bookmarks[-1]) > until:
                 selector.go_back(standing)
@@ -385,6 +391,7 @@ class SourcePlan(Displayed):
             last = hand_over.prepared[-1]
             if last.error is not None and not isinstance(last.error, CntkIoError):
                 raise last.error  # such as an interrupt in the middle of a step
+            # The steps before an error count, and the caller may need no more than these.
             yield step, hand_over
             if last.error is not None:
                 raise last.error
@@ -455,6 +462,7 @@ def sweeps_of(plans: Sequence[SourcePlan]) -> list[PlannedSweep]:
     sweeps = []
     for plan in plans:
         timeline.go_back(begin)
+        # Held at its beginning, the order of the sweep is computed once for all plans.
         sweeps.append(plan._walk(timeline, None, begin if len(plans) > 1 else None))
     return sweeps
 
@@ -484,6 +492,7 @@ def _position(timeline: AnyTimeline, hand_over: HandOver, index: int) -> int:
 
 def _position_at(timeline: AnyTimeline, bookmark: Any) -> int:
     """Return the position on the timeline at a bookmark; None: where the timeline stands."""
+    # The checkpoint of a timeline over a table has one value, which is the position.
     return next(iter(timeline.checkpoint(bookmark).values()))
 
 

@@ -100,6 +100,7 @@ class SourceOptions:
         if len(self.described) == 1 and window is None:
             num_bytes = self.read_ahead_in_bytes
         elif len(self.described) == 1 and window is not None and window.unit == "chunks" and self.read_ahead_in_bytes:
+            # With at most half a window of chunks, every window spans all data, so all chunks are needed at once.
             num_bytes, num_chunks = _MOST_PARSED_AHEAD, window.size // 2
         in_chunks = 1 if window is None or window.unit == "samples" else window.size
         in_samples = window.size if window is not None and window.unit == "samples" else 0
@@ -142,8 +143,10 @@ class SourceOptions:
         window = self.window
         return {
             "randomization_window": None if window is None else [window.size, window.unit],
+            # In order, the seed changes nothing.
             "randomization_seed": self.randomization_seed if window else 0,
             "truncation_length": self.truncation_length,
+            # NumPy's flags are accepted as well, but a state is JSON.
             "frame_mode": bool(self.frame_mode),
             "right_splice": self.right_splice,
             "crosses_sweeps": bool(self.crosses_sweeps),
@@ -167,6 +170,7 @@ _KINDS = get_type_hints(SourceOptions)
 
 def _check_whole(name: str, value: Any) -> None:
     if not isinstance(value, int | np.integer):
+        # A second deserializer that is not in a list is taken as the next argument, `max_samples`.
         several = "; pass several deserializers as a list: MinibatchSource([first, second])"
         hint = "" if value is None or isinstance(value, str | float) else several
         raise TypeError(f"{name} is {value!r}; expected a whole number{hint}")
@@ -207,9 +211,6 @@ class Recipe:
         """Make the timeline.
 
         Args:
-            options: The options of the source.
-            corpora: Its corpora.
-            arrangement: Its sequences.
             lengths_in_chunk: Gives the lengths of a chunk's sequences, after it has loaded the chunk.
             loads_parts: Whether parts of chunks can be loaded.
 
@@ -240,6 +241,7 @@ class Recipe:
         Raises:
             ConfigError: The length is above 0 for a source of whole sequences, or 0 for a source that truncates.
         """
+        # The streams of a truncating source are dense, and cannot change after the source was opened.
         if truncation_length is not None and (not truncation_length) != (not options.truncation_length):
             reads, expected = "reads whole sequences", "None"
             if options.truncation_length:

@@ -63,9 +63,7 @@ class Selector:
 
     Args:
         timeline: The items that each read delivers.
-        corpora: The corpora.
         arrangement: The sequences of items.
-        chunks: The chunks of the corpora.
         max_errors: Number of utterances that may be invalid.
         is_literal: Whether an empty minibatch is delivered when all its utterances are invalid, as in CNTK 2.7.
     """
@@ -85,6 +83,7 @@ class Selector:
         self._arrangement = arrangement
         self._chunks = chunks
         self._max_errors = max_errors
+        # Messages come later and from other threads, which have another caller or none.
         self._wording = caller().words
         self._is_literal = is_literal
         self._num_invalid = 0
@@ -153,6 +152,7 @@ class Selector:
         try:
             return self._timeline.pass_over(request.size, request.partition, most, until)
         except CntkIoError:
+            # `select` meets the error again, in the step that has it.
             self._timeline.go_back(before)
             return 0
 
@@ -175,6 +175,7 @@ class Selector:
 
     def _select_some(self, request: Request, most: int, hand_over: HandOver) -> None:
         """Add the reads of a single call of the timeline to a hand-over."""
+        # A read of which nothing remains is skipped, so reads that lose utterances are made one by one.
         most_here = 1 if self._is_judged else most - len(hand_over.prepared)
         if self._went_back:
             self._chunks.stand(self._timeline.needed_chunks(request.partition))
@@ -228,10 +229,12 @@ class Selector:
             raise self._complaint(int(located.sequences[flags == BROKEN][0]), BROKEN)
         is_sound = flags != INVALID
         parts = selection.parts
+        # A truncated utterance counts once, with its first part.
         is_counted = ~is_sound if parts is None else ~is_sound & (parts.first_sample == 0)
         if is_counted.any():
             self._num_invalid += int(is_counted.sum())
             self._last_invalid = int(located.sequences[~is_sound][-1])
+        # CNTK 2.7 compares the numbers only if something remains of the minibatch.
         if self._num_invalid > self._max_errors and (is_sound.any() or not self._is_literal):
             item = "frame" if located.frames is not None else "utterance"
             last = self._complaint(self._last_invalid, INVALID)
@@ -313,6 +316,7 @@ class Selector:
         """Return the first sample and the number of samples to pack of each sequence; None: all samples."""
         if located.frames is not None:
             if len(self._ones) < len(located.frames):
+                # All minibatches share the array, because each item is a single frame.
                 self._ones = np.ones(len(located.frames), np.uint32)
             return located.frames, self._ones[: len(located.frames)]
         if not self._arrangement.repeats[corpus_index]:

@@ -70,7 +70,6 @@ class Opened:
     """The opened deserializers of a source.
 
     Attributes:
-        corpora: Their corpora.
         streams: The streams of all corpora, numbered consecutively.
         layouts: For each corpus its streams, and how they are packed.
     """
@@ -135,10 +134,7 @@ class Assembly:
     """The stages of one source.
 
     Attributes:
-        opened: The corpora and the streams.
-        arrangement: The sequences.
         timeline: The sequences of each read. While the pipeline runs, only the pipeline uses the timeline.
-        pipeline: The minibatches.
     """
 
     opened: Opened
@@ -174,6 +170,7 @@ class Assembly:
                 read_ahead_in_bytes=options.read_ahead_in_bytes,
             )
             can_load_parts = any(corpus.index.loads_parts for corpus in corpora)
+            # A part belongs to one sweep, so chunks that stay in memory for later sweeps are loaded as a whole.
             loads_parts = arrangement.finder is None and can_load_parts and not keeps_all
             timeline = recipe.timeline(options, corpora, arrangement, chunks.lengths_in_chunk, loads_parts=loads_parts)
         except BaseException:
@@ -404,7 +401,7 @@ class MinibatchSource(Displayed, StreamsByName):
         """Errors that were forgiven so far, by kind, over all deserializers."""
         counts = sum((Counter(corpus.report.errors) for corpus in self._opened.corpora), Counter())
         counts["invalid utterance"] += self._pipeline.delivered.num_invalid
-        return dict(+counts)
+        return dict(+counts)  # without counts of 0
 
     @property
     def warning_counts(self) -> dict[str, int]:
@@ -605,6 +602,7 @@ class MinibatchSource(Displayed, StreamsByName):
         return {"arguments": self.arguments, "state": self.state_dict()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        # Not the constructor of the object's own class, which may have other parameters.
         MinibatchSource.__init__(self, **state["arguments"])
         self.load_state_dict(state["state"])
 

@@ -155,6 +155,7 @@ def check_all(
     usual = reading.usually(max_errors=_ANY_NUMBER_OF_ERRORS, chunk_size_in_bytes=SURVEYED_AT_ONCE)
     has_words = [file.kind.has_text_keys for file in files] + [one.has_text_keys for one in deserializers]
     with ExitStack() as stack:
+        # A join compares keys of one type, so if a corpus has words as keys, all of them must read keys as words.
         call = _Call(usual, findings, stack, progress, joins and any(has_words))
         found = [source for file in files for source in _check_input(call, file)]
         found += [_check_given(call, one) for one in deserializers]
@@ -166,6 +167,7 @@ def check_all(
             for other, earlier in zip(found[:index], all_sequences[:index], strict=True):
                 findings.corpus = f"{source[0].name}, {other[0].name}"
                 sequences.report_overlap(earlier, other[0].name, findings)
+        # A file that was copied for reading has the name that the call gave it.
         findings.finish({str(file.path): file.name for file in files if not file.files})
     return findings
 
@@ -186,6 +188,7 @@ class _Text:
         self._path = path
         self._bounds_of = bounds_of
         self._patterns = {
+            # A name ends at a blank, a control character, a pipe or a byte above 0x7F.
             name: re.compile(rb"\|" + re.escape(alias.encode()) + rb"(?![^\x00-\x20|\x80-\xff])")
             for name, alias in aliases.items()
         }
@@ -219,6 +222,7 @@ class _Text:
         first: dict[str, int] = {}
         offset = 0
         while block := self._file.read(offset, _READ):
+            # Most texts have no CR, and a search for one byte is faster than a search for two.
             num_crlf = block.count(b"\r\n") if b"\r" in block else 0
             num_lf = block.count(b"\n") - num_crlf
             for end, count, pattern in (("CR LF", num_crlf, rb"\r\n"), ("LF", num_lf, rb"(?<!\r)\n")):
@@ -226,6 +230,7 @@ class _Text:
                 if count and end not in first:
                     match = re.search(pattern, block)
                     first[end] = offset + (match.start() if match else 0)
+            # A CR at the end of a block is read again, because LF may follow it. A CR alone is the end of the text.
             offset += len(block) - (1 if block.endswith(b"\r") and len(block) > 1 else 0)
         if not all(counts.values()):
             return None
@@ -238,8 +243,6 @@ class _Opened(NamedTuple):
     """An opened corpus that is checked.
 
     Attributes:
-        path: Its file.
-        corpus: The corpus.
         text: Places in it; None: it is not a text with samples.
         is_table: Whether it is a table, whose rows are the sequences.
     """
@@ -261,6 +264,7 @@ class _Opened(NamedTuple):
             return {"path": self.path, "row": sequence_index}
         try:
             places = self.corpus.places(np.array([sequence_index], np.int64))
+        # A check must not end because a place is unknown: the finding still names the file.
         except (CntkIoError, OSError):
             return {"path": self.path}
         if not places.paths:
@@ -275,12 +279,7 @@ class _Opened(NamedTuple):
 
 
 class _Events:
-    """Errors and warnings of a format, folded so that each cause is a single finding.
-
-    Args:
-        path: The file.
-        findings: The list to which findings are added.
-    """
+    """Errors and warnings of a format, folded so that each cause is a single finding."""
 
     def __init__(self, path: str, findings: Findings) -> None:
         self._path, self._findings = path, findings
@@ -335,6 +334,7 @@ def _folded(noted: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
     """Leave out findings that another finding of the same sequence explains."""
 
     def with_kinds(kinds: set[str]) -> dict[int | str | None, Finding]:
+        # Reversed, so that the first finding of a sequence stays, not the last.
         return {found.sequence: found for kind, found in reversed(noted) if kind in kinds}
 
     samples = {(found.sequence, found.stream) for kind, found in noted if kind in _BAD_SAMPLES}
@@ -345,18 +345,22 @@ def _folded(noted: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
     ended_lines = {sequence for sequence, _ in ended}
     for kind, found in noted:
         sequence = found.sequence
+        # A byte above 0x7F ends the values of a sample: the values after it are missing, and the rest is junk.
         if (kind == "junk" and sequence in ended_lines) or (
             kind == "short dense sample" and (sequence, found.stream) in ended
         ):
             continue
+        # A misspelled name is the cause of a missing sample, and the missing sample is the finding.
         if kind == UNKNOWN_NAME and sequence in incomplete:
             continue
         if kind in _GAPS and sequence is not None:
+            # An error drops its sample or its line, so a sample that is missing there is not a second error.
             is_explained = sequence in lines or (
                 (sequence, found.stream) in samples if kind == "stream without a sample" else sequence in sequences
             )
             if is_explained or (kind != "line without a sample" and sequence in bare):
                 continue
+        # These two errors have the same cause: `too many samples` stays, at the place of the other error.
         if kind == "stream twice on a line" and sequence in too_many:
             continue
         if kind == "too many samples" and sequence in twice:
@@ -375,10 +379,7 @@ class _Call(NamedTuple):
     """Arguments that all parts of a check need.
 
     Attributes:
-        reading: Options for reading files.
-        findings: The list to which findings are added.
         stack: Closes what is opened.
-        progress: Called with how far a corpus is checked.
         has_words: Whether keys are words in all corpora that are joined.
         is_guess: Whether the streams of a text are a guess.
     """
@@ -395,9 +396,7 @@ class _Checked(NamedTuple):
     """A corpus that was checked, from one file or from several.
 
     Attributes:
-        name: Its name.
         opened: The corpus; None: it could not be opened.
-        contents: Its contents.
         num_noted: Number of errors and warnings of the format.
     """
 
@@ -447,6 +446,7 @@ def _check_kind(call: _Call, file: Input) -> list[list[_Checked]]:
             ):
                 _explain_streams(call, file, call.findings.num_sequences - num_before)
             return found
+        # Findings of a guess are kept apart, because they are dropped if the guess is wrong.
         findings = call.findings.empty()
         findings.corpus = file.name
         reading = call.reading._replace(streams=guess)
@@ -454,6 +454,7 @@ def _check_kind(call: _Call, file: Input) -> list[list[_Checked]]:
             found = _check_as_asked(call._replace(findings=findings, stack=stack, reading=reading, is_guess=True), file)
             if not any(checked.num_noted for source in found for checked in source) and found:
                 call.findings.add_all(findings)
+                # The guess is right, so its corpora stay open until the end of the check.
                 call.stack.push(stack.pop_all())
                 return found
         num_sequences = findings.num_sequences
@@ -470,6 +471,7 @@ def _check_kind(call: _Call, file: Input) -> list[list[_Checked]]:
             raise  # the file itself was opened before
         call.findings.add(Finding.of(None, error, str(file.path)))
     except ConfigError as error:
+        # An error without a file is about the call, not about a configuration.
         if error.path is None:
             raise
         call.findings.add(Finding.of_configuration(error))
@@ -501,6 +503,7 @@ def _explain_streams(call: _Call, file: Input, num_sequences: int) -> None:
         if 2 * sum(one.num_cases for one in explained) > num_sequences:
             for one in explained:
                 code = one.code if one.rule.severity == "warning" else "wrong-stream"
+                # Without cases: `replace` adds the cases of the finding that is replaced.
                 new = one._replace(code=code, message=what, stream=name, advice=advice, num_cases=0, others=())
                 call.findings.replace(one.code, one.stream or "", new)
 
@@ -515,6 +518,7 @@ def _check_as_asked(call: _Call, file: Input) -> list[list[_Checked]]:
         return [_check_described(call, one) for one in described(file, call.reading)]
     contents, num_noted, can_be_opened = Contents(), 0, True
     for path in file.files:
+        # A pattern may have thousands of files, so each is closed before the next.
         with ExitStack() as stack:
             one = file._replace(name=path, path=Path(path), files=())
             (describes,) = described(one, call.reading)
@@ -527,6 +531,7 @@ def _check_as_asked(call: _Call, file: Input) -> list[list[_Checked]]:
         try:
             (describes,) = described(file, call.reading)
             (open_part,) = describes.parts()
+            # All warnings were noted when each file was checked by itself.
             silently = dataclasses.replace(IN_ORDER, trace_level=0)
             corpus = call.stack.enter_context(closing(open_part(silently)))
             together = _Opened(file.name, corpus)
@@ -571,6 +576,7 @@ def _check_part(
     contents = Contents() if shared is None else shared
     opened = None
     try:
+        # If the call names the streams, other names in the text are left out on purpose.
         asked = (UNKNOWN_NAME,) if call.is_guess else ()
         opening = dataclasses.replace(IN_ORDER, text_keys=call.has_words, observer=events.note, asked=asked)
         corpus: Any = call.stack.enter_context(closing(open_part(opening)))
@@ -584,13 +590,16 @@ def _check_part(
         num_seen = 0
         for block in blocks(corpus, partial(events.mend, corpus), call.progress):
             events.fold()
+            # After folding, which finds out which sequences have errors.
             contents.add(block, events.unsound)
             num_seen += block.num_sequences
             del block  # the next chunk uses its memory
+        # The table of a corpus that joins alone has no sequences.
         num_sequences = corpus.table.num_sequences or num_seen
         contents.end(num_sequences)
         call.findings.num_sequences += num_sequences
         _note_utterances(corpus, events)
+        # Counting line ends needs a further pass, so only a text in which a CR was found is read again.
         ends = text.line_ends() if text is not None and corpus.report.warnings.get("carriage return") else None
     except (CntkIoError, OSError) as error:
         if opened is None and _is_wrong_call(error):
@@ -647,6 +656,7 @@ def _check_source(call: _Call, source: Sequence[_Checked]) -> Sequences:
         report_ids(first.corpus.table.keys[:], first, findings)
     has_findings = sum(findings.counts.values()) > num_before or any(checked.num_noted for checked in source)
     traits = opened[0].corpus.index.utterances
+    # After other findings, a source may fail for the same reason, so it is not asked.
     if not has_findings and (
         len(opened) > 1 or traits is None or traits.can_lead
     ):  # labels are checked without features
@@ -686,11 +696,13 @@ def _compare(first: _Opened, other: _Opened, findings: Findings) -> _Partners:
     is_unequal = lengths[0] != lengths[1]
     traits = [one.corpus.index.utterances for one in pair]
     for trait, partners in zip(traits, joined.partners, strict=True):
+        # Utterances that are invalid or broken have findings of their own.
         for mask in (None, None) if trait is None else (trait.invalid, trait.broken):
             if mask is not None:
                 is_unequal &= ~mask[partners]
     is_broadcast = any(trait is not None and trait.is_broadcast for trait in traits)
     unequal = np.flatnonzero(is_unequal)
+    # Utterances must have equal lengths. In other corpora lengths may differ, so only a few exceptions are suspicious.
     if not is_broadcast and (None not in traits or are_few(len(unequal), len(is_unequal))):
 
         def finding(index: int) -> Finding:

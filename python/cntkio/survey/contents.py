@@ -205,6 +205,7 @@ class _StreamCheck:
         last = found.last
         if last > self._last_index:
             self._second_last, self._last_index = max(self._last_index, found.second), last
+            # Only the largest index may be an outlier, so samples with an index that is now smaller no longer count.
             self._last = _Exceptions()
         elif last < self._last_index:
             self._second_last = max(self._second_last, last)
@@ -271,6 +272,7 @@ class _StreamCheck:
         found = None if is_short else self._constant_values() or self._of_indices(findings)
         if found is not None:
             code, message = found
+            # The finding is about the whole stream, so its place is the first sample.
             findings.add(Finding(code, message, stream=name, **corpus.place(0, name, 0)))
         if self._last.num_broken and self._last_index >= _OUTLIER * (self._second_last + 1) and self._second_last >= 0:
             first = corpus.first_index(name)
@@ -406,6 +408,7 @@ class Contents:
         bits = np.array([stream.bits for stream in self._streams.values()]).reshape(-1, 2).sum(0)
         all_hashes, all_lengths = np.zeros(self._num_sequences, np.uint64), np.zeros(self._num_sequences, np.uint32)
         for sequences, hashes, lengths in self._hashed:
+            # Chunks that were loaded whole have no gaps: NumPy copies into a slice faster than to indices.
             are_neighbours = len(sequences) and sequences[-1] - sequences[0] == len(sequences) - 1
             at = slice(int(sequences[0]), int(sequences[-1]) + 1) if are_neighbours else sequences
             all_hashes[at], all_lengths[at] = hashes, lengths
@@ -430,6 +433,7 @@ class Sequences(NamedTuple):
 
     def joined(self, partners: npt.NDArray[Any], other: Sequences, others: npt.NDArray[Any]) -> Sequences:
         """Return the sequences that are joined with sequences of another corpus. Places are not kept."""
+        # Without the odd factor, sequences with equal hashes in both corpora would all get 0, which means unread.
         hashes = self.hashes[partners] * np.uint64(0x9E3779B97F4A7C15) ^ other.hashes[others]
         sizes = ((lengths[at], bits) for one, at in ((self, partners), (other, others)) for lengths, bits in one.sizes)
         return Sequences(hashes, tuple(sizes), (), self.streams | other.streams)
@@ -458,6 +462,7 @@ class Sequences(NamedTuple):
         if not len(copies) or not self.corpora:
             return
         index = int(copies[0])
+        # `repeated` orders by hash and then by place, so the first sequence with the hash is the original.
         original = int(order[np.searchsorted(self.hashes[order], self.hashes[index])])
         message = f"the sequence has the same contents as the sequence at {self._case(original).place}"
         self._report("equal-sequences", message, copies, findings)
@@ -485,6 +490,7 @@ def report_ids(keys: npt.NDArray[Any], corpus: Placed, findings: Findings) -> No
     """Report ids that are missing or out of order, if almost all ids follow each other."""
     if keys.dtype.kind not in "ui" or len(keys) < _ENOUGH:
         return
+    # Keys have no sign: a step back would become a large number.
     steps = np.diff(np.asarray(keys).astype(np.int64))
     odd = np.flatnonzero((steps != 1) & (steps != 0))
     if not are_few(len(odd), len(keys), _MOST_STEPS):

@@ -132,6 +132,7 @@ class Histogram(NamedTuple):
             return None
         lowest, highest = float(values.min()), float(values.max())
         is_whole = values.dtype.kind in "ui" or bool((values == np.floor(values)).all())
+        # A bin for each whole number: bins of another width would hold different numbers of them, and look uneven.
         if is_whole and highest - lowest < _NUM_BINS:
             counts = np.bincount((values - lowest).astype(np.int64), minlength=int(highest - lowest) + 1)
             return cls(lowest, highest, counts.tolist())
@@ -143,14 +144,10 @@ class StreamFigures(NamedTuple):
     """Figures of a stream.
 
     Attributes:
-        info: The stream.
-        num_samples: Its samples.
         longest: Samples of its longest sequence.
         num_values: Values that the file has: all of a dense stream, the entries of a sparse one.
         density: Share of the values that are not zero, among all values that the dimension allows for.
         lowest: The smallest value; NaN if there is none.
-        highest: The largest value.
-        mean: The mean.
         deviation: The standard deviation.
         num_strange: Values that are NaN or infinite; the range, the mean and the deviation leave them out.
         quantiles: Of `QUANTILES`; empty for a stream without values.
@@ -216,7 +213,6 @@ class Figures(NamedTuple):
     """Figures of a corpus.
 
     Attributes:
-        num_sequences: Its sequences.
         num_samples: Samples that they count for.
         lengths: Histogram of the lengths of the sequences.
         length_quantiles: Of `QUANTILES`.
@@ -237,10 +233,6 @@ class Figures(NamedTuple):
 def figures(corpus: Corpus, surveyed: Iterable[Block]) -> Figures:
     """Return the figures of an opened corpus.
 
-    Args:
-        corpus: The corpus.
-        surveyed: Its blocks.
-
     Raises:
         FormatError: A chunk breaks the format.
         OSError: The file cannot be read.
@@ -258,6 +250,7 @@ def figures(corpus: Corpus, surveyed: Iterable[Block]) -> Figures:
     for block in surveyed:
         for name, data in block.streams.items():
             sums[name].add(data)
+    # Areas are products of lengths, which may need more than 32 bits.
     lengths = np.asarray(corpus.table.lengths[:]).astype(np.int64)
     return Figures(
         len(lengths),
@@ -271,10 +264,12 @@ def figures(corpus: Corpus, surveyed: Iterable[Block]) -> Figures:
 
 
 def _buckets(lengths: npt.NDArray[np.int64]) -> Buckets | None:
+    # `higher` gives lengths that occur, not means of two lengths.
     longest = np.unique(np.quantile(lengths, np.arange(1, _NUM_BUCKETS + 1) / _NUM_BUCKETS, method="higher"))
     if len(lengths) < _NUM_BUCKETS * _BUCKETED_SIZE or len(longest) < 2:
         return None
     shuffled = np.random.default_rng(0).permutation(lengths)
+    # Stable, so that the order within a bucket stays random.
     bucketed = shuffled[np.argsort(np.searchsorted(longest, shuffled), kind="stable")]
     padding, without = (_padded_share(order, _BUCKETED_SIZE) for order in (bucketed, shuffled))
     return Buckets(_BUCKETED_SIZE, longest.tolist(), padding, without)
@@ -318,10 +313,12 @@ class _Sums:
         self._add_frequencies(data)
         if self._has_components and data.num_samples:
             rows = data.values.reshape(data.num_samples, -1)
+            # A copy, because a view would keep the whole block in memory.
             self._rows.append(rows[:: -(-len(rows) // _MOST_ROWS)].copy())
             if sum(map(len, self._rows)) > 2 * _MOST_ROWS:
                 self._rows = [np.concatenate(self._rows)[::2]]
         values = data.values.reshape(-1)
+        # NaN and infinities show in the smallest or the largest value, so most blocks need no mask.
         if not np.isfinite([values.min(initial=0), values.max(initial=0)]).all():
             finite = values[np.isfinite(values)]
             self._num_strange += len(values) - len(finite)
@@ -331,12 +328,14 @@ class _Sums:
         self._num_not_zero += int(np.count_nonzero(values))
         self._lowest = min(self._lowest, float(values.min()))
         self._highest = max(self._highest, float(values.max()))
+        # In float64, because sums of many values in float32 lose digits.
         self._merge(len(values), float(values.mean(dtype=np.float64)), float(values.var(dtype=np.float64)))
         # A step that shares a factor with the dimension would take the same components of all samples.
         step = next(step for step in range(self._step, 2 * self._step + 64) if math.gcd(step, self._info.dim) == 1)
         self._sampled.append(values[::step].copy())
         if sum(map(len, self._sampled)) > _MOST_SAMPLED:
             together = np.concatenate(self._sampled)
+            # At random: every second value could again be the same components of all samples.
             self._sampled = [together[self._generator.random(len(together)) < 0.5]]
             self._step *= 2
 
@@ -355,6 +354,7 @@ class _Sums:
             self._frequencies += np.bincount(data.indices, minlength=len(self._frequencies))
             return
         rows = data.values.reshape(data.num_samples, -1)
+        # The first rows show for most streams that they are not one-hot, which saves a pass over the block.
         if self._info.dim > 1 and _are_one_hot(rows[:_NUM_TRIED]) and _are_one_hot(rows):
             self._frequencies += np.bincount(rows.argmax(axis=1), minlength=len(self._frequencies))
         else:
@@ -432,7 +432,6 @@ def order_figures(ranks: Sequence[PlannedSweep], num_sequences: int) -> OrderFig
 
     Args:
         ranks: The sweep of each rank.
-        num_sequences: Sequences of the corpus.
 
     Example:
         >>> from cntkio import CTFDeserializer, MinibatchSource, infer_streams

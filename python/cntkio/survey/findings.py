@@ -127,6 +127,7 @@ class Finding(NamedTuple):
     def of(cls, kind: str | None, error: str | Exception, path: str) -> Finding:
         """Return the finding for an error or a warning of a format."""
         what = error.what if isinstance(error, FormatError) else str(error).removeprefix(f"{path}: ")
+        # An error of a table has its row and its column only in the message.
         if not isinstance(error, OSError) and (at := _IN_A_TABLE.match(what)):
             row = None if at["row"] is None else int(at["row"])
             message = what if row is None else what[at.end() :]
@@ -147,6 +148,7 @@ class Finding(NamedTuple):
             return cls("bad-configuration", what.removeprefix(f"{path}: "), path, line=line, column=line and 1)
         column = int(place["column"])
         with closing(open_input(path)) as text:
+            # Errors of configurations have no byte, which excerpts need.
             lines = text.read(0, text.size).splitlines(keepends=True)
         byte = sum(map(len, lines[: line - 1])) + column - 1
         return cls("bad-configuration", what[place.end() :], path, byte, line, column)
@@ -163,8 +165,10 @@ class Finding(NamedTuple):
             return self
         begin = self.byte - self.column + 1
         before = text.read(begin, self.column - 1).decode(errors="replace")
+        # Formats count bytes, but editors count characters.
         column = len(before) + 1
         after = re.split(r"[\r\n]", text.read(self.byte, _AROUND).decode(errors="replace"), maxsplit=1)[0]
+        # A tab becomes a single blank, so that the caret stays below its place.
         before = before[-_AROUND:].expandtabs(1)
         words = [word for word in _TOKEN.finditer(before + after) if word.end() > len(before)]
         excerpt = Excerpt((before + after).expandtabs(1), len(before))
@@ -258,6 +262,7 @@ class Findings(Displayed):
         return len(self._found)
 
     def __iter__(self) -> Iterator[Finding]:
+        # Files keep the order in which they were checked; within a file, findings without a byte come last.
         paths = {path: index for index, path in enumerate(dict.fromkeys(found.path for found in self._found.values()))}
         yield from sorted(
             self._found.values(), key=lambda found: (paths[found.path], found.byte is None, found.byte or 0)
@@ -273,6 +278,7 @@ class Findings(Displayed):
     def add_all(self, other: Findings) -> None:
         """Add the findings of a part of the check."""
         for key, finding in other._found.items():
+            # All cases are counted, but only so many findings are kept.
             if len(self) < self._most:
                 self._found[key] = finding
         self.counts += other.counts
@@ -283,6 +289,7 @@ class Findings(Displayed):
         if finding.code in self._ignored:
             return
         self.counts[finding.code] += finding.num_cases
+        # Without the parts that vary, all cases of a cause have the same text.
         varying = _TIMES if finding.code == "unknown-label" else _OF_A_CASE
         shape = varying.sub("#", finding.message)
         key = (self.corpus, finding.code, finding.stream or "", shape)
@@ -296,6 +303,7 @@ class Findings(Displayed):
     def add_cases(self, first: Iterable[Finding], num_cases: int) -> None:
         """Add a number of cases of a cause, of which the first are given."""
         for index, finding in enumerate(islice(first, _NUM_PLACES)):
+            # The first finding stands for all cases that are not given.
             count = 1 if index else num_cases - min(num_cases, _NUM_PLACES) + 1
             self.add(finding._replace(num_cases=count))
 
@@ -305,6 +313,7 @@ class Findings(Displayed):
             old = self._found.pop(key)
             self.counts[code] -= old.num_cases
             new = new._replace(num_cases=new.num_cases + old.num_cases, path=old.path).moved_to(old)
+        # `+` drops the codes that no longer have cases, so that `bool` and reports do not see them.
         self.counts = +self.counts
         self.add(new)
 
@@ -325,6 +334,7 @@ class Findings(Displayed):
                 try:
                     return stack.enter_context(closing(open_input(path)))
                 except (OSError, CntkIoError):
+                    # The file may be gone by now; its findings have no excerpts then.
                     return None
 
             def finished(finding: Finding) -> Finding:

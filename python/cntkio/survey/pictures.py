@@ -75,6 +75,7 @@ def bars(counts: Sequence[int], width: int = 32) -> str:
     """
     merged = _merged(counts, width)
     most = max(merged, default=0)
+    # Rounded up, so that even the smallest count is visible.
     return "".join(_BLOCKS[(len(_BLOCKS) * count - 1) // most] if count else " " for count in merged)
 
 
@@ -95,6 +96,7 @@ def number(value: float) -> str:
         >>> number(3.0), number(0.123456), number(1234567.0)
         ('3', '0.1235', '1,234,567')
     """
+    # The size is compared first, because `int` raises an error for NaN and infinity.
     if abs(value) < 1e15 and value == int(value):
         return f"{int(value):,}"
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
@@ -111,7 +113,6 @@ class Sample(NamedTuple):
     """A sequence to show on a page.
 
     Attributes:
-        key: Its key.
         lines: For each stream its name and its samples.
     """
 
@@ -135,8 +136,6 @@ def page(
     Args:
         title: Its title, such as the name of the file.
         facts: Names and facts about the file.
-        corpora: The figures of each corpus.
-        samples: The first sequences.
         names: For some streams the names of their classes.
     """
     shown = ["<h2>First sequences</h2>"] if samples else []
@@ -182,11 +181,13 @@ def order_drawing(cells: npt.NDArray[np.int64]) -> str:
     num_rows, num_columns = cells.shape
     width, height, most = _WIDTH / num_columns, _WIDTH / 2 / num_rows, max(int(cells.max(initial=0)), 1)
     parts = [
+        # The colour is an attribute, because a drawing in a file of its own has no style sheet.
         f'<rect x="{column * width:.1f}" y="{row * height:.1f}" width="{width:.1f}" height="{height:.1f}" '
         f'fill="#2f6fab" opacity="{cells[row, column] / most:.2f}"/>'
         for row, column in np.argwhere(cells).tolist()
     ]
     frame = f'<rect x="0.5" y="0.5" width="{_WIDTH - 1}" height="{_WIDTH // 2 - 1}" style="fill: none; stroke: #888"/>'
+    # A file of its own needs the namespace; within HTML it does no harm.
     return _drawing([*parts, frame], _WIDTH // 2, 'xmlns="http://www.w3.org/2000/svg" ')
 
 
@@ -251,6 +252,7 @@ def _table_of(rows: Iterable[tuple[str, str, str]]) -> str:
     """Return a table of names and facts, each with the attributes of its cell."""
 
     def cell(fact: str, kind: str) -> str:
+        # Only cells of samples have a class. Their text comes from the corpus, and stays as it is.
         return _text(fact) if kind else _SPACE_OF_A_NUMBER.sub("&#160;", _text(fact))
 
     cells = [f"<tr><th>{_text(name)}</th><td{kind}>{cell(fact, kind)}</td></tr>" for name, fact, kind in rows]
@@ -263,6 +265,7 @@ def _bars(counts: Sequence[tuple[str, int]]) -> str:
     parts = []
     for index, (name, count) in enumerate(counts):
         y, width = index * height, (_WIDTH - _NAME_WIDTH - _COUNT_WIDTH) * count / most
+        # The title, which browsers show at the pointer, has the whole name.
         shown = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
         parts.append(
             f'<text x="{_NAME_WIDTH - 6}" y="{y + 13}" text-anchor="end"><title>{_text(name)}</title>'

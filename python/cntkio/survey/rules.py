@@ -29,6 +29,7 @@ class Rule(NamedTuple):
     kinds: tuple[str, ...] = ()
 
 
+# Rules without kinds are found by the check itself, not by a format.
 _ROWS = (
     # Texts.
     Rule("bad-number", "error",
@@ -196,4 +197,5 @@ def code_of(kind: str) -> str:
         >>> code_of("bad number"), code_of("mixed files: a frame shift of 3"), code_of("another damage")
         ('bad-number', 'mixed-files', 'broken-file')
     """
+    # A kind may end with a detail, such as a frame shift. A kind without a row is damage of a file.
     return _CODES.get(kind.partition(":")[0].lower(), "broken-file")

@@ -19,7 +19,7 @@ from cntkio.errors import CheckpointError, ConfigError, UnsupportedError
 NO_LIMIT = 2**64 - 1
 _LARGEST_LIMIT = 2**63 - 1
 _LARGEST_SIZE = 2**31 - 1  # CNTK cut larger sizes to 32 bits
-_LONGEST_SEQUENCE = 2**32 - 1
+_LONGEST_SEQUENCE = 2**32 - 1  # tables keep lengths in at most 32 bits
 _LIMITS = ("samples", "sequences", "padded", "rows")
 
 
@@ -83,6 +83,7 @@ class Budget:
         for name in (*_LIMITS, "quadratic", "pool", "row_length"):
             value = getattr(self, name)
             if value is not None:
+                # A number of NumPy becomes an int, because states are JSON.
                 object.__setattr__(self, name, whole_number(name, value))
                 if not 1 <= value <= _LARGEST_LIMIT:
                     raise ConfigError(f"{name} is {value}; expected 1 to 2^63 - 1", key=name)
@@ -98,6 +99,7 @@ class Budget:
             raise ConfigError(f"drop_last is {self.drop_last!r}; expected True or False", key="drop_last")
         check_word("oversize", self.oversize, "error", "alone", "drop")
         check_word("pool_unit", self.pool_unit, "sequences", "samples")
+        # The core looks for the bucket of a length in ascending buckets.
         buckets = tuple(sorted(sizes("buckets", self.buckets))) if self.buckets != () else ()
         if buckets and not 1 <= buckets[0] <= buckets[-1] <= _LONGEST_SEQUENCE:
             raise ConfigError(f"buckets is {self.buckets!r}; expected lengths, each 1 to 2^32 - 1", key="buckets")
@@ -151,6 +153,7 @@ pool_unit='sequences', buckets=(), drop_last=False, rows=None, row_length=None)
                     "partitions together, so it must be at least their number",
                     key=name,
                 )
+        # A pool keeps its size, because each partition has pools of its own sequences.
         return dataclasses.replace(self, **shares)
 
     @property
@@ -173,6 +176,7 @@ pool_unit='sequences', buckets=(), drop_last=False, rows=None, row_length=None)
             return _LONGEST_SEQUENCE
         if self.quadratic is None:
             return min(limit, _LONGEST_SEQUENCE)
+        # At or above the solution of n + n * n / quadratic = limit + 1, which is too long; the loop shortens it.
         length = (math.isqrt(self.quadratic * (self.quadratic + 4 * limit + 4)) - self.quadratic) // 2 + 1
         while length + length * length // self.quadratic > limit:
             length -= 1
@@ -183,6 +187,7 @@ pool_unit='sequences', buckets=(), drop_last=False, rows=None, row_length=None)
         samples, sequences, padded = (
             NO_LIMIT if limit is None else limit for limit in (self.samples, self.sequences, self.padded)
         )
+        # The core delivers longer sequences alone; with 'error' there are none (`Budgets.check`).
         longest = self.longest if self.oversize == "drop" else _LONGEST_SEQUENCE
         limits = Limits(samples, sequences, padded, self.quadratic or 0, longest, self.drop_last)
         if self.pool is None:
@@ -195,14 +200,13 @@ class Limits(NamedTuple):
     """The limits of a minibatch as the core takes them.
 
     Attributes:
-        samples: Most samples.
-        sequences: Most sequences.
         padded: Most samples with padding.
         quadratic: The length whose square counts as many samples as the length itself; 0: squares add nothing.
         longest: Longer sequences are dropped.
         only_full: Whether minibatches that are not full are dropped.
     """
 
+    # The core takes the limits by these names (`LimitsOfBatch` in crates/python/src/budget.rs).
     samples: int
     sequences: int
     padded: int
@@ -218,8 +222,7 @@ class Pool(NamedTuple):
         size: Samples of a pool, or sequences.
         counts_sequences: Whether `size` counts sequences.
         rows: Rows of a minibatch; 0: no rows are packed.
-        row_length: Samples of a row.
-        buckets: Longest length of each bucket.
+        buckets: Longest length of each bucket, ascending.
     """
 
     size: int
@@ -241,6 +244,7 @@ def checked_size(size: Any) -> Size:
     """
     if isinstance(size, Budget):
         return size
+    # CNTK raises NotImplementedError for these sizes. For 0 it has another error, which comes from the timeline.
     if not isinstance(size, int | np.integer) or size < 0:
         raise UnsupportedError(
             f"minibatch_size_in_samples is {size!r}; expected a whole number, at least 1, or a Budget",
@@ -271,6 +275,7 @@ def times(size: Size, count: int) -> Size:
     if isinstance(size, Budget):
         limits = {name: getattr(size, name) for name in _LIMITS if getattr(size, name) is not None}
         return dataclasses.replace(size, **{name: min(n * count, _LARGEST_LIMIT) for name, n in limits.items()})
+    # `check_largest` refuses a larger number.
     return min(size * count, _LARGEST_SIZE)
 
 

@@ -32,15 +32,10 @@ class Budgets:
 
     def __init__(self, window: Window | None) -> None:
         self._window = window
-        self._warned: set[int] = set()
+        self._warned: set[int] = set()  # each change of size checks again, but the same warning comes once
 
     def mode(self, reader: TimelineReader, budget: Budget, partition: Partition) -> WholeSequences:
-        """Return the mode of reading by a budget.
-
-        Args:
-            reader: The core's reader.
-            budget: The budget of all partitions.
-            partition: The partition that reads.
+        """Return the mode of reading by the budget of all partitions.
 
         Raises:
             ConfigError: The budget is not possible for these data or this partition.
@@ -67,6 +62,7 @@ class Budgets:
         """Return the mode of reading by a budget in rounds. It raises the same errors as `mode`."""
         mode, share = self.mode(reader, budget, partition), budget.share(partition.num_shares)
         num_dropped = int(np.count_nonzero(reader.lengths > share.longest)) if share.oversize == "drop" else 0
+        # Shares of a budget are rounded down, so no partition gets a larger minibatch than another.
         return BalancedRounds(reader, (mode, mode), 0, partition, num_dropped=num_dropped, num_in_pool=budget.pool or 0)
 
     def check_change(
@@ -76,9 +72,6 @@ class Budgets:
 
         Args:
             settings: Size and partition of the last read; None: the reader has moved since.
-            size: The size of the next read.
-            partition: The partition of the next read.
-            reader: The core's reader.
 
         Raises:
             ConfigError: A pool is unfinished.
@@ -102,6 +95,7 @@ class Budgets:
         size, partition = settings
         num_batches, cursor = 0, reader.cursor
         if isinstance(size, Budget) and size.pool is not None:
+            # A read cuts the whole pool, which shows how many minibatches it has.
             self.mode(reader, size, partition).read(1)
             num_batches = reader.num_batches
             reader.rewind(cursor)
@@ -117,9 +111,11 @@ class Budgets:
             )
         num_chunks, in_samples = len(reader.chunk_starts) - 1, self._window.unit == "samples"
         whole = reader.num_samples if in_samples else num_chunks
+        # The window spans all data, so a pool needs no further chunks.
         if self._window.size >= whole:
             return
         total = reader.num_samples if budget.pool_unit == "samples" else len(reader.lengths)
+        # About one window of data, so that a pool and its window need at most two windows of chunks in memory.
         largest = max(total * self._window.size // whole, 1)
         if pool > largest:
             raise ConfigError(
@@ -176,6 +172,7 @@ class Budgets:
                 "partition gets a minibatch; use a GlobalPartition",
                 key="drop_last",
             )
+        # With other limits, the order of the sequences decides whether a minibatch is full.
         if share.sequences is None or share.samples is not None or share.padded is not None:
             return
         where, num_sequences = "sweep", num_in_sweep

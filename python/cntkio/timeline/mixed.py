@@ -36,6 +36,7 @@ from cntkio.timeline.window import LARGEST_WORD, Limits
 
 NUM_TURNS = 1000
 """Number of consecutive turns in which each part has exactly its share."""
+# A run takes the same number of calls for each part, however long it is.
 _LEAST_RUN = 2048
 _POSITION = "minibatchSourcePosition"
 _Integers = npt.NDArray[np.int64]
@@ -53,6 +54,7 @@ def turns_of(counts: tuple[int, ...]) -> _Integers:
     """
     due: npt.NDArray[np.float64] = np.concatenate([(np.arange(count) + 0.5) / count for count in counts])
     turns: _Integers = np.repeat(np.arange(len(counts)), counts)[np.argsort(due, kind="stable")]
+    # All callers share the array in the cache.
     turns.flags.writeable = False
     return turns
 
@@ -117,7 +119,7 @@ class _Run(NamedTuple):
         return _Run._make([begin, *(column[begin - self.first : end - self.first] for column in columns)])
 
     def then(self, other: _Run) -> _Run:
-        """Return the sequences of both runs."""
+        """Return both runs as one."""
         columns: Iterator[Any] = zip(self[1:], other[1:], strict=True)
         return _Run._make([self.first, *(np.concatenate(both) for both in columns)])
 
@@ -221,6 +223,7 @@ class MixedTimeline:
         stop: str = "forever",
     ) -> None:
         self.checkpoint_settings: Mapping[str, Any] = {}
+        # The lists of first sequences and first chunks have another entry, the total.
         self._new_parts = [*zip(timelines, first_sequences, first_chunks, strict=False)]
         self._parts = [_PartOfOrder(*part) for part in self._new_parts]
         self._lengths, self._chunk_starts = lengths, np.ascontiguousarray(chunk_starts, np.int64)
@@ -261,6 +264,7 @@ class MixedTimeline:
             return None
         ends = []  # for each part the position at which it has delivered its first sweep
         for index, part in enumerate(self._parts):
+            # Later weights begin after the part has finished its first sweep.
             last = next(of_time for of_time in reversed(weights) if of_time.taken[index] < part.num_sequences)
             ends.append(last.position_after(index, part.num_sequences))
         return min(ends) if self._stop == "first" else max(ends)
@@ -303,12 +307,14 @@ class MixedTimeline:
         if run.end < until:
             more = max(until, run.end + _LEAST_RUN)
             following = self._following(run.end, more if end is None else min(more, end))
+            # Going back to the held position needs the sequences from there on.
             run = self._run = run.between(max(min(self._held, first), run.first), run.end).then(following)
         until = run.end if end is None else min(run.end, end)  # an epoch may end earlier
         return run.between(first, until), until == end
 
     def _following(self, begin: int, end: int) -> _Run:
         parts = self._parts_between(begin, end)
+        # Stable, so that the sequences of a part keep their order.
         by_part = np.argsort(parts, kind="stable")
         counts = np.bincount(parts, minlength=len(self._parts)).tolist()
         taken = self._weights_at(begin).taken_at(begin)
@@ -356,16 +362,20 @@ class MixedTimeline:
                     break
                 count = 2 * max(len(run.lengths), 1)  # the only minibatch may continue after the run
             after = position + len(run.lengths)
+            # Sequences after the run may belong to the last minibatch, so it is left to the next page.
             if not is_end:
                 bounds = bounds[:-1]
                 after = position + int(kept[bounds[-1]])
             cursors = [_cursor(position + first) for first in kept[bounds[:-1]].tolist()]
+            # A page begins at the timeline's position, even if its first sequences are dropped.
             cursors[:1] = [_cursor(position)] * bool(cursors)
         else:
             run = self._pool(position, budget, budget.pool)
             kept = _kept(run, budget)
             order, bounds = core.batches(run.lengths[kept], (self._seed + position) % 2**64)
             after = run.end
+            # The pool's end is in the state, because weights change there. A pool that has not begun is only a
+            # position.
             cursors = [_cursor(position, batch, after * bool(batch)) for batch in range(len(bounds) - 1)]
         indices = kept[order[: bounds[-1]]]
         ends = np.logical_or.reduceat(run.ends[indices], bounds[:-1]).tolist() if cursors else []
@@ -374,6 +384,7 @@ class MixedTimeline:
 
     def _pool(self, position: int, budget: Budget, size: int) -> _Run:
         """Return the sequences of a pool. It ends before the sequence that would exceed its size."""
+        # Another sequence shows that the pool is complete. The size may be far above the number of sequences.
         count = min(size, 1 << 20) + 1
         while True:
             run, is_end = self.run(position, count)
@@ -398,6 +409,7 @@ class MixedTimeline:
             if isinstance(size, Budget):
                 budget = size.share(num_shares)
             else:
+                # As in other sources, a sequence that is longer than the size comes alone.
                 budget = Budget(samples=max(size // num_shares, 1), oversize="alone")
             self._budgets.check(self._lengths, budget, partition)
             mode: ReadMode = _Minibatches(self)
@@ -454,6 +466,7 @@ class MixedTimeline:
         if run is not self._planned:
             self._planned = run
             chunks, firsts = np.unique(run.chunks, return_index=True)
+            # The parts' own windows may have passed the chunks of sequences that are in the run.
             in_order = chunks[np.argsort(firsts)].tolist()
             for part in self._parts:
                 in_order += [part.first_chunk + chunk for chunk in part.timeline.needed_chunks().chunks]
@@ -469,6 +482,7 @@ class MixedTimeline:
             for chunk in part.timeline.chunks_ahead():
                 chunk_id = part.first_chunk + chunk
                 yield due, chunk_id
+                # Number of rounds of 1,000 turns until the part needs its next chunk.
                 due += float(self._chunk_starts[chunk_id + 1] - self._chunk_starts[chunk_id]) / counts[index]
 
         for _, chunk_id in heapq.merge(*(ahead(index, part) for index, part in enumerate(self._parts))):
@@ -481,7 +495,9 @@ class MixedTimeline:
 
     def go_back(self, bookmark: _Bookmark, *, in_child: bool = False) -> None:
         if in_child:
+            # The core's readers of the parent may be locked by a thread that does not exist here.
             self._parts, self._run = [_PartOfOrder(*part) for part in self._new_parts], None
+        # The run was computed with other weights, or up to another end.
         if (bookmark.weights, bookmark.epoch_end) != (self._weights, self._epoch_end):
             self._run = None
         self._weights, self._epoch_end = bookmark.weights, bookmark.epoch_end
@@ -541,6 +557,7 @@ class MixedTimeline:
                 self._weights, self._run = weights, None
             self._go_to_position(position)
             self._go_to(_cursor(position), settings, rounds_to_pass)
+            # The cursor has the end of the pool, which is known once the pool is cut.
             if batch:
                 pool = self.page() if settings is not None and has_pool(settings[0]) else None
                 below("batch", batch, 0 if pool is None else len(pool[0].cursors) - 1)
@@ -576,11 +593,7 @@ def _check_deal(partition: GlobalPartition) -> None:
 
 
 class _Minibatches(ReadMode):
-    """Deliver minibatches of the mixed order.
-
-    Args:
-        timeline: The mixed order.
-    """
+    """Deliver minibatches of the mixed order."""
 
     def __init__(self, timeline: MixedTimeline) -> None:
         self._timeline = timeline
@@ -605,7 +618,6 @@ class _Rounds(ReadMode):
 
     Args:
         mode: Reads minibatches of a partition's share.
-        partition: A partition or a balanced partition.
     """
 
     def __init__(self, mode: ReadMode, partition: Partition) -> None:
@@ -622,6 +634,7 @@ class _Rounds(ReadMode):
             return None
         cursor = deliveries[-1].cursors[-1]
         end_of_sweep = any(flag for delivery in deliveries for flag in delivery.ends_of_sweep)
+        # At the end of the data, the first partitions get what is left; balanced partitions divide it.
         if num_read == count or (not self._partition.is_balanced and index < num_read):
             return Delivery.of(part_of_round(deliveries, index, end_of_sweep, cursor.position), cursor)
         num_left = sum(len(delivery.selection.sequences) for delivery in deliveries)

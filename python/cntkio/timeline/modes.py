@@ -40,7 +40,7 @@ class Delivery(NamedTuple):
 
 
 class ReadMode(Protocol):
-    """A way of reading."""
+    """A way of reading for one size and one partition."""
 
     def read(self, most: int) -> Delivery | None:
         """Deliver at least one and at most `most` reads; None: the data have ended."""
@@ -59,7 +59,6 @@ class InTurn(ReadMode):
 
     Args:
         mode: Makes the reads of all workers.
-        partition: The partition, and the worker in it.
         rounds_to_pass: As below, where the turns of the worker continue; None: they begin.
 
     Attributes:
@@ -75,6 +74,7 @@ class InTurn(ReadMode):
     def read(self, most: int) -> Delivery | None:
         if self._num_workers == 1:
             return self._mode.read(most)
+        # Several reads at once would belong to several workers.
         while (delivery := self._mode.read(1)) is not None:
             if not self.rounds_to_pass:
                 self.rounds_to_pass = self._num_workers - 1
@@ -91,7 +91,6 @@ class WholeSequences:
     """Deliver whole sequences, in as many reads as one call makes.
 
     Attributes:
-        reader: The core's reader, at any position.
         share: Samples that a read delivers at most, or sequences if those are counted.
         partition: The share of the data to deliver.
         passed: Samples of all partitions that a read passes at most.
@@ -103,6 +102,7 @@ class WholeSequences:
     """
 
     reader: TimelineReader
+    # The core takes the rules by the names of these fields (`ReadRules` in crates/python/src/order.rs).
     share: int
     partition: Partition = WHOLE
     passed: int = LARGEST_WORD
@@ -136,7 +136,6 @@ class DealtMinibatches:
     Args:
         mode: Reads global minibatches.
         chunk_starts: First sequence of each chunk and, last, the number of sequences.
-        partition: The partition.
         row_length: Samples of a row, if whole rows are dealt; 0: sequences are dealt.
     """
 
@@ -144,7 +143,7 @@ class DealtMinibatches:
         self, mode: ReadMode, chunk_starts: npt.NDArray[np.int64], partition: GlobalPartition, *, row_length: int = 0
     ) -> None:
         self._mode, self._chunk_starts, self._partition, self._row_length = mode, chunk_starts, partition, row_length
-        self.pass_over = mode.pass_over
+        self.pass_over = mode.pass_over  # a deal drops sequences, but no read
 
     def read(self, most: int) -> Delivery | None:
         delivery = self._mode.read(most)
@@ -159,6 +158,7 @@ class DealtMinibatches:
         by_padded_area = self._partition.deal == "area"
         kept, kept_bounds = _core.deal(selection.lengths, bounds, count, index, by_padded_area, self._row_length)
         sequences = selection.sequences[kept]
+        # The core looked up no chunks for these reads, because the deal leaves many sequences out.
         refs = ChunkRefs.found(_core.find_chunks(sequences, None, self._chunk_starts))
         own = dataclasses.replace(
             selection, sequences=sequences, chunks=selection.chunks[kept], refs=refs, lengths=None
@@ -204,9 +204,11 @@ class MergedMinibatches(ReadMode):
         while (following := self._mode.read(1)) is not None and not self._are_enough(following):
             small = following if small is None else _joined(small, following)
             if self._are_enough(small):
+                # Together they have enough sequences: the next call reads them again, as a minibatch of their own.
                 small, end = None, before
                 break
             end = self._reader.cursor
+        # Unless the data ended, the last read has enough sequences by itself, and belongs to the next call.
         self._reader.rewind(end)
         return delivery if small is None else _joined(delivery, small)
 
@@ -254,6 +256,7 @@ def check_deal(partition: GlobalPartition, size: Size, *, is_randomized: bool, i
 
 def is_same_deal(settings: tuple[Size, Partition] | None, size: Size, partition: Partition) -> bool:
     """Return True if global minibatches stay the same as with former settings, perhaps dealt in another way."""
+    # Only global partitions have `of_workers`; the reads of all others depend on their index and count.
     if settings is None or partition.of_workers is None or settings[1].of_workers is None:
         return False
     return size == settings[0]
@@ -274,7 +277,6 @@ class BalancedRounds(ReadMode):
         reader: The core's reader, over the whole data.
         modes: Reads of a larger and of a smaller minibatch.
         num_larger: Number of partitions that get a larger minibatch.
-        partition: The partition.
         num_dropped: Number of sequences that are not delivered.
         num_in_pool: Largest number of sequences in a pool of the order; 0: the order has no pools.
 
@@ -322,6 +324,7 @@ class BalancedRounds(ReadMode):
         begun: list[Delivery] = []
         # The same number of reads as without partitions, so that no more chunks are needed at the same time.
         num_rounds = min(most // self._partition.count, self._num_reads_in_the_sweep() // self._partition.count - 1)
+        # A call makes reads of a single size, but with larger shares a round has two sizes.
         if num_rounds > 1 and not self._num_larger:
             before = self._reader.cursor
             delivery = self._smaller.read(num_rounds * self._partition.count)
@@ -365,6 +368,7 @@ class BalancedRounds(ReadMode):
             if num_left >= count or (num_left and not drops):
                 sequences, chunks = cut_for_all(deliveries, count)[index]
                 return Selection(sequences, chunks, end_of_sweep, self._reader.cursor.position)
+            # The remainder is dropped, so the next sweep follows, unless the data have ended.
             if not end_of_sweep:
                 return None
 
@@ -390,6 +394,7 @@ class BalancedRounds(ReadMode):
         num_samples = self._reader.num_samples
         left = num_samples - self._reader.cursor.position % num_samples
         left = self._num_left if self._larger.counts_sequences else left
+        # A read passes at most its share or, if it is longer, a single sequence.
         return max((left - 1) // max(self._larger.share, self._longest), 1)
 
     def _is_near_end(self, delivery: Delivery) -> bool:
@@ -423,6 +428,7 @@ def cut_for_all(deliveries: list[Delivery], count: int) -> list[npt.NDArray[np.i
     for selection, bounds, *_ in deliveries:
         minibatches += np.split(np.stack([selection.sequences, selection.chunks]), bounds[1:-1], axis=1)
     num_left = sum(minibatch.shape[1] for minibatch in minibatches)
+    # With remainder='repeat', several partitions get the same sequence.
     if num_left < count:
         left = np.concatenate(minibatches, axis=1)
         return [left[:, [index % num_left]] for index in range(count)]
@@ -462,6 +468,7 @@ def part_of_round(deliveries: list[Delivery], index: int, end_of_sweep: bool, po
 # Invariant: which sequences a read delivers does not depend on how far reads were dealt.
 
 _READS_AT_ONCE = 256
+# After the last sweep: when the data have ended, all chunks are complete.
 _END = (2**64, 0)
 
 
@@ -494,7 +501,6 @@ class DealtAhead:
     Args:
         mode: Reads the global minibatches of this worker.
         reader: The core's reader, over the whole data. Nothing else moves it while this object is in use.
-        partition: The partition.
 
     Attributes:
         rounds_to_pass: Global minibatches of other workers between the last delivered one and the next of this worker.
@@ -535,6 +541,7 @@ class DealtAhead:
         last = min(first + most, len(group.cursors))
         begin, end = group.bounds[first], group.bounds[last]
         cursor = group.cursors[last - 1]
+        # The index of a sequence in its part is known only once all sequences of the part are known.
         self._complete_window(cursor)
         parts = group.parts[begin:end]
         refs = ChunkRefs.found(self._shares.refs(parts, group.indices[begin:end]))
@@ -577,6 +584,7 @@ class DealtAhead:
         first = self._forgotten[1] if self._forgotten[0] == sweep else 0
         if rank > first or sweep > self._forgotten[0]:
             chunks, _ = self._reader.chunks_from(sweep, first, rank - first, 0, 1)
+            # This also forgets all parts of earlier sweeps.
             self._shares.forget(sweep, self._parts(sweep, chunks))
             self._forgotten = (sweep, rank)
 
@@ -595,10 +603,7 @@ class DealtAhead:
     def filled(self, sweep: int, next_rank: int, chunks: list[int]) -> list[int]:
         """Return the ids of the parts that chunks have in a sweep, without empty parts.
 
-        Args:
-            sweep: The sweep.
-            next_rank: The rank in the sweep after the ranks of the chunks.
-            chunks: The chunks.
+        `next_rank` is the rank in the sweep after the ranks of the chunks.
         """
         while self._complete < (sweep, next_rank) and self._deal():
             pass

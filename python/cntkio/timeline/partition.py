@@ -8,6 +8,7 @@ from typing import Any, Literal
 from cntkio.arguments import check_word, whole_number
 from cntkio.errors import ConfigError
 
+# The core adds an index and a count as unsigned 64-bit numbers.
 _LARGEST_COUNT = 2**63 - 1
 
 
@@ -28,6 +29,7 @@ class Partition:
     count: int = 1
 
     def __post_init__(self) -> None:
+        # `next_minibatch` makes a partition for each read, so plain ints are accepted with one comparison.
         if type(self.index) is not int or type(self.count) is not int:
             object.__setattr__(self, "index", whole_number("partition_index", self.index))
             object.__setattr__(self, "count", whole_number("num_data_partitions", self.count))
@@ -94,6 +96,7 @@ def checked_partition(partition: Any) -> Partition:
     )
 
 
+# `of_reads` and `of_chunks` return this object itself, because modes of reading compare them by identity.
 WHOLE = Partition()
 """The only partition: all data."""
 
@@ -154,6 +157,7 @@ class BalancedPartition(_EvenPartition):
     num_workers: int = 1
 
     def __post_init__(self) -> None:
+        # A dataclass with slots is a copy of the written class, in which `super()` fails.
         Partition.__post_init__(self)
         check_word("remainder", self.remainder, "drop", "repeat")
         _check_worker(self.worker, self.num_workers)
@@ -208,6 +212,7 @@ class GlobalPartition(_EvenPartition):
     @property
     def of_chunks(self) -> Partition:
         """The partition of the chunks that sequences come from: its own with ``deal="chunk"``, else the whole data."""
+        # Chunks are dealt by rank, as CNTK's randomized partitions share them.
         return Partition(self.index, self.count) if self.deal == "chunk" else WHOLE
 
     @property

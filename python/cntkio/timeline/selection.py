@@ -22,6 +22,7 @@ Bookmark: TypeAlias = Any
 """Position of a timeline. Only the timeline that made it can read it, in this process or in a fork of it."""
 
 
+# Without `eq`: the comparison of two arrays has no single truth value.
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Parts:
     """The cells of a truncated minibatch: an entry for each part of a sequence, by slot and then by step.
@@ -87,7 +88,9 @@ class ChunkRefs(NamedTuple):
     ) -> ChunkRefs:
         """Make the references from the chunk of each sequence, and its index in the chunk."""
         chunk_ids, firsts, sorted_indices = np.unique(chunks, return_index=True, return_inverse=True)
+        # `unique` sorts by chunk, but chunks come in the order in which they are needed.
         order = np.argsort(firsts)
+        # The inverse of `order` turns an index among the sorted chunks into an index in `chunk_ids`.
         chunk_indices = np.argsort(order)[sorted_indices].astype(np.uint32)
         return cls(chunk_ids[order].tolist(), firsts[order].tolist(), chunk_indices, indices_in_chunk.astype(np.uint32))
 
@@ -130,6 +133,7 @@ class Selection:
         """Return the sequences of the table for which `mask` is true."""
         parts = None if self.parts is None else self.parts.where(mask)
         refs = None if self.refs is None else ChunkRefs.of(self.chunks[mask], self.refs.indices_in_chunk[mask])
+        # `keys` come from timelines without a table, and `lengths` are not needed after a deal.
         return Selection(self.sequences[mask], self.chunks[mask], self.end_of_sweep, self.position, parts, refs)
 
 

@@ -42,17 +42,12 @@ def num_slots(size: Size, partition: Partition, truncation_length: int) -> int:
             f"truncation_length={truncation_length}): increase the minibatch size or decrease the number of partitions",
             key="num_data_partitions",
         )
+    # A reader with a global partition fills the slots of all partitions, and the deal comes after that.
     return partition.of_reads.share(of_all)
 
 
 def whole(name: str, value: Any, largest: int = LARGEST_WORD, *, least: int = 0) -> int:
     """Return a field that is a whole number.
-
-    Args:
-        name: Name of the field.
-        value: Its value.
-        largest: The largest number that is possible.
-        least: The smallest.
 
     Raises:
         CheckpointError: The value has the wrong type, or is out of range.
@@ -62,6 +57,7 @@ def whole(name: str, value: Any, largest: int = LARGEST_WORD, *, least: int = 0)
         Traceback (most recent call last):
         cntkio.errors.CheckpointError: the state's 'position' is 2.5; expected a whole number from 0 to 2^64 - 1
     """
+    # JSON has true and false, which Python also takes as the numbers 1 and 0.
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= value <= largest:
         return int(value)
     most = {2**63 - 1: "2^63 - 1", LARGEST_WORD: "2^64 - 1"}.get(largest, str(largest))
@@ -163,6 +159,7 @@ class State(NamedTuple):
         if self.batch:
             json["batch"] = self.batch
         if isinstance(partition, GlobalPartition):
+            # Index and count are left out, because the state continues on any number of partitions.
             json["global"] = [partition.worker, partition.num_workers, self.rounds_to_pass]
         else:
             json["partition"] = [partition.index, partition.count]
@@ -195,7 +192,7 @@ class State(NamedTuple):
         slots = [
             [_in_slot(sequence) for sequence in items("slots", slot)] for slot in items("slots", json.get("slots", []))
         ]
-        batch = whole("batch", json.get("batch", 0), 2**32 - 1)
+        batch = whole("batch", json.get("batch", 0), 2**32 - 1)  # the core counts them in 32 bits
         return cls(position, settings, count, slots, rounds_to_pass, num_slots_of(json), batch)
 
 
@@ -209,6 +206,7 @@ def _partition(json: Mapping[str, Any]) -> tuple[Partition, int]:
     below("partition", index, count)
     if "balanced" not in json:
         return Partition(index, count), 0
+    # An empty list has no name, and None is refused like another wrong name.
     name, *turns = items("balanced", json["balanced"]) or [None]
     if not isinstance(name, str) or name not in ("drop", "repeat"):
         raise damaged("balanced", json["balanced"], "'drop' or 'repeat' first")
@@ -219,7 +217,9 @@ def _partition(json: Mapping[str, Any]) -> tuple[Partition, int]:
 
 
 def _in_slot(sequence: Any) -> tuple[int, int, bool]:
+    # A field that is missing becomes None, which the checks of the fields refuse.
     sequence_index, first, end_of_sweep = (*items("slots", sequence), None, None, None)[:3]
+    # `check_slots` compares the numbers with the table; here they only have to fit its array.
     return whole("slots", sequence_index, 2**32), whole("slots", first, 2**32), true_or_false("slots", end_of_sweep)
 
 

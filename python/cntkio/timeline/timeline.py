@@ -39,6 +39,7 @@ from cntkio.timeline.window import LARGEST_WORD, Limits, Window, checked_limits
 # --------------------------------------------------------------------------------------------------------------
 # `Needs`: the chunks from which the next sequences of a timeline over tables can come.
 
+# A source stops asking once its room is full, so the core lists only some chunks in a call.
 _NUM_CHUNKS_AT_ONCE = 64
 
 
@@ -74,6 +75,7 @@ class Needs:
         key = (self._window_key, tuple(of_slots))
         if key != self._plan_key:
             self._plan_key = key
+            # Slots come first, because the next minibatch continues their sequences.
             chunks = list(dict.fromkeys([*of_slots, *needed])) if of_slots else needed
             self._plan = Plan(chunks, self._plan.version + 1, dealt)
         return self._plan
@@ -93,6 +95,7 @@ class Needs:
         self, where: tuple[int, int, int] | None, partition: Partition, dealt: DealtAhead | None, end: int
     ) -> Iterator[int]:
         """Yield the chunks that are needed afterwards, up to the end of the next sweep or of the data, `end`."""
+        # This also sets the rank after the window.
         self._window(where, partition, dealt)
         if where is None:
             return
@@ -126,15 +129,14 @@ class TruncatedSequences:
     Attributes:
         reader: The core's reader, with the slots.
         lengths: Samples that each sequence counts for.
-        partition: The share of the data to deliver.
         num_slots: Rows of a minibatch.
-        num_steps: Steps of a minibatch.
         right_splice: Number of samples that a full row shares with the next part of its sequence.
         crosses_sweeps: Whether a slot is filled from the next sweep within a read.
     """
 
     reader: TimelineReader
     lengths: npt.NDArray[np.unsignedinteger[Any]]
+    # The core takes the rules by the names of these fields (`TruncatedRules` in crates/python/src/order.rs).
     partition: Partition
     num_slots: int
     num_steps: int
@@ -152,18 +154,13 @@ class TruncatedSequences:
         return Delivery.of(selection, self.reader.cursor)
 
     def pass_over(self, most: int, until: int) -> int:
+        # The core passes over a number of truncated minibatches, but does not stop at a position.
         return self.reader.pass_truncated(self, most) if until == LARGEST_WORD else 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OnlyFull(ReadMode):
-    """Skip reads that pass fewer samples than the size: the reads at the end of a sweep.
-
-    Attributes:
-        reader: The core's reader.
-        mode: Makes the reads.
-        size: Samples of a full read.
-    """
+    """Skip reads that pass fewer samples than `size`: the reads at the end of a sweep."""
 
     reader: TimelineReader
     mode: ReadMode
@@ -179,6 +176,7 @@ class OnlyFull(ReadMode):
 
 # --------------------------------------------------------------------------------------------------------------
 
+# CNTK's end of data without limits.
 _LARGEST_POSITION = 2**63 - 1
 _POSITION = "minibatchSourcePosition"
 
@@ -187,8 +185,7 @@ class _Course(NamedTuple):
     """The state that `begin_epoch` changes.
 
     Attributes:
-        end: Position at which the data end.
-        limits: The limits of the constructor.
+        limits: The limits of the constructor; in an epoch, none.
         truncation_length: Steps of a truncated minibatch; 0: whole sequences.
         num_rows: Rows of a truncated minibatch; 0: the size and the truncation length give the rows.
     """
@@ -299,6 +296,7 @@ class Timeline:
             raise CorpusError("the corpus has no sequences")
         if self.num_sequences >= 2**32:
             raise CorpusError(f"{self.num_sequences} sequences are more than one source can hold (2^32 - 1)")
+        # Equal lengths are one number that is broadcast to all sequences.
         if not (least := lengths[:1] if lengths.strides == (0,) else lengths).min():
             raise CorpusError(f"sequence number {int(least.argmin())} counts for no samples")
         self._lengths = lengths
@@ -311,6 +309,7 @@ class Timeline:
             window_in_samples=window_size if window is not None and window.unit == "samples" else 0,
             seed=seed,
         )
+        # The end follows below, because it needs the number of samples.
         self._reader = self._new_reader(end=0)
         self.num_samples: int = self._reader.num_samples
         self._is_randomized = window is not None
@@ -343,6 +342,7 @@ class Timeline:
 
     def _set_course(self, course: _Course) -> None:
         self._course = course
+        # A state may have any whole number as the end of its epoch, and the core takes 64 bits.
         self._reader.set_end(min(max(course.end, 0), LARGEST_WORD))
 
     @property
@@ -372,6 +372,7 @@ class Timeline:
         if delivery is None:
             return None
         selection, bounds, ends_of_sweep, cursors = delivery
+        # The bookmarks are made without a step of Python for each.
         same = map(repeat, (self._slots(), self._rounds_to_pass(), self._course))
         bookmarks = list(map(_Bookmark._make, zip(repeat(self._settings), cursors, *same)))
         return Reads(selection, bounds, ends_of_sweep, bookmarks)
@@ -383,6 +384,7 @@ class Timeline:
     def _mode_for(self, size: Size, partition: Partition) -> ReadMode | None:
         """Return the mode of reading for a size and a partition; None: they are new, and the data have ended."""
         if (size, partition) != self._settings:
+            # As in CNTK, a source that has ended does not begin again with another size or partition.
             if self._settings is not None and self.position >= self.end and not any(self._reader.pending):
                 return None
             self._take_up(size, partition)
@@ -422,6 +424,7 @@ class Timeline:
                 mode = self._ahead = DealtAhead(turns, self._reader, partition)
             elif partition.count > 1 and partition.deal != "chunk":  # the core's reader gives the share of chunks
                 mode = DealtMinibatches(mode, self._reader.chunk_starts, partition, row_length=row_length_of(size))
+        # The call would empty the slots and restart the count, but the same global minibatches continue.
         if not is_same_deal(self._settings, size, partition):
             self._reader.change_partition(partition.of_reads.index, partition.of_reads.count, rows)
         self._settings, self._mode, self._turns = (size, partition), mode, self._ahead or turns
@@ -437,9 +440,11 @@ class Timeline:
             return self._budgets.mode(self._reader, size, partition)
         size = min(size, _LARGEST_POSITION)
         if self._size_counts == "own":
+            # As in CNTK, a share is at least one sample.
             share, passed = max(1, partition.of_reads.share(size)), LARGEST_WORD
         else:
             share = passed = size
+        # True for deal='chunk': reads of the whole data, of which the core delivers the partition's own chunks.
         is_global = partition.of_reads is not partition.of_chunks
         rules = passed, self._crosses_sweeps, self._counts_sequences, is_global, partition.is_dealt
         return WholeSequences(self._reader, share, partition.of_chunks, *rules)
@@ -498,6 +503,7 @@ class Timeline:
             self._reader, self._ahead = self._new_reader(end=0), None
             self._needs = Needs(self._reader, self.num_chunks)
         is_same = (bookmark.settings, bookmark.course) == (self._settings, self._course)
+        # Dealt reads stay valid while the size, the partition and the end are the same.
         if self._ahead is not None and is_same and self._ahead.go_back(bookmark.cursor, bookmark.rounds_to_pass):
             return
         self._leave_ahead()
@@ -505,6 +511,7 @@ class Timeline:
         self._settings = self._turns = None
         if bookmark.settings is not None:
             self._take_up(*bookmark.settings, bookmark.rounds_to_pass)
+        # Last, because `_take_up` restarts the count, and moves a partition without chunks to the end.
         self._reader.rewind(bookmark.cursor)
         if bookmark.settings is not None and self._is_truncated:
             self._reader.restore_pending(bookmark.slots)

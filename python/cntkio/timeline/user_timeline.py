@@ -54,7 +54,6 @@ class Start(NamedTuple):
 
     Attributes:
         rank: Rank of its first chunk in the order of the sweep.
-        sweep: The sweep.
         running_count: Number of sequences before it in the sweep. In order, it chooses the partition of a sequence.
     """
 
@@ -72,7 +71,6 @@ class Segment(NamedTuple):
         chunks: The chunks that were fetched for it.
         chunk_of: The chunk of each sequence.
         indices: Index of each sequence in its chunk.
-        lengths: Samples of each sequence.
         ends: Samples before each sequence and, last, all.
         ends_sweep: Whether the mark of the sweep's end is the last entry.
         after: Beginning of the next segment.
@@ -123,7 +121,6 @@ class Windows:
     """The windows of a user timeline.
 
     Args:
-        num_chunks: Number of chunks.
         lengths_of: Returns the lengths of a chunk's sequences, uint32, usually by fetching the chunk.
         window: Amount of data that is shuffled together; None: in order.
         seed: Sweep number k is shuffled with ``seed + k``, modulo 2**64.
@@ -144,6 +141,7 @@ class Windows:
 
     def window_at(self, origin: Start, offset: int = 0, sweeps: int = 0, samples: int = 0) -> Cursor:
         """Return the cursor after `offset` entries of the window that begins at `origin`."""
+        # In order, a segment is a whole window, and nothing reads the room.
         left = 1 if self._window is None else self._window.size
         return Cursor(sweeps, samples, origin, 0, origin, left, offset, None)
 
@@ -152,6 +150,7 @@ class Windows:
         order = self._orders.get(sweep)
         if order is None:
             order = _core.chunk_order(self._num_chunks, self._seed_of(sweep))
+            # A window may span any number of sweeps. Reading ahead needs the next order, and going back the last order.
             self._orders = {other: kept for other, kept in self._orders.items() if abs(other - sweep) <= 1}
             self._orders[sweep] = order
         return order
@@ -165,6 +164,7 @@ class Windows:
         order = self.order(start.sweep)
         chunks: list[int] = []
         lengths: list[npt.NDArray[np.uint32]] = []
+        # As in CNTK, chunks of other partitions take no room in the window.
         rank = start.rank + (partition.index - start.rank) % partition.count
         next_rank = self._num_chunks
         while left > 0 and rank < self._num_chunks:
@@ -178,9 +178,11 @@ class Windows:
             rank += partition.count
         sizes = [len(chunk_lengths) for chunk_lengths in lengths]
         chunk_of = np.repeat(np.array(chunks, np.int64), sizes)
+        # This partition may have no chunk in the segment, and `concatenate` needs at least one array.
         indices = np.concatenate([np.zeros(0, np.int64), *(np.arange(size) for size in sizes)])
         # The seeds of the segments of a sweep differ by the rank at which each begins.
         shuffled = _core.shuffled(len(indices), self._seed_of(start.sweep + start.rank))
+        # As in CNTK, the mark belongs to the window even if the last chunk of the sweep fills the window.
         ends_sweep = next_rank == self._num_chunks
         after = Start(0, start.sweep + 1) if ends_sweep else Start(next_rank, start.sweep)
         all_lengths = np.concatenate([np.zeros(0, np.uint32), *lengths])[shuffled]
@@ -196,6 +198,7 @@ class Windows:
         if ends_sweep:
             after = Start(0, start.sweep + 1)
         else:
+            # CNTK's checkpoint has 0 here for a single partition.
             running_count = start.running_count + len(lengths) if partition.count > 1 else 0
             after = Start(start.rank + 1, start.sweep, running_count)
         chunk_of = np.full(len(indices), start.rank, np.int64)
@@ -205,13 +208,14 @@ class Windows:
     def _after(self, cursor: Cursor, segment: Segment) -> Cursor:
         """Return the cursor after a segment: in the same window, or at the start of the next."""
         if segment.left <= 0:
+            # An index beyond the window's end, as after a change of partition, begins the next window.
             return self.window_at(segment.after, 0, cursor.sweeps, cursor.samples)
         passed = cursor.passed + segment.num_entries
         offset = cursor.offset - segment.num_entries
         return cursor._replace(passed=passed, start=segment.after, left=segment.left, offset=offset, segment=None)
 
     def in_segment(self, cursor: Cursor, partition: Partition) -> tuple[Cursor, Segment]:
-        """Compute the segment of the next entry; return the same position as a cursor in that segment."""
+        """Return the segment of the next entry, and the same position as a cursor in that segment."""
         while True:
             segment = cursor.segment or self._segment(cursor.start, cursor.left, partition)
             if cursor.offset < segment.num_entries:
@@ -221,6 +225,7 @@ class Windows:
     def past(self, cursor: Cursor, segment: Segment, num_entries: int) -> Cursor:
         """Return the cursor after further entries of its segment."""
         cursor = cursor._replace(offset=cursor.offset + num_entries, segment=segment)
+        # As in CNTK, a checkpoint after the last entry of a window names the next window.
         return self._after(cursor, segment) if cursor.offset == segment.num_entries else cursor
 
 
@@ -233,8 +238,6 @@ class InSlot(NamedTuple):
     """A sequence in a slot.
 
     Attributes:
-        chunk: Its chunk.
-        index_in_chunk: Its index in the chunk.
         length: Samples that it counts for.
         next: The first sample that is not delivered yet.
         end_of_sweep: Whether the read that put it there met the end of a sweep.
@@ -252,6 +255,7 @@ Slots: TypeAlias = tuple[tuple[InSlot, ...], ...]
 
 def _in_slot(sequence: Any) -> InSlot:
     """Read a sequence in a slot of a state: a list with the fields of `InSlot`."""
+    # A field that is missing becomes None, which the checks of the fields refuse.
     *numbers, end_of_sweep = (*items("slots", sequence), *[None] * 5)[:5]
     chunk, index_in_chunk, length, first = (whole("slots", number, 2**63 - 1) for number in numbers)
     return InSlot(chunk, index_in_chunk, length, first, true_or_false("slots", end_of_sweep))
@@ -268,6 +272,7 @@ def _require_room(num_slots: int) -> None:
     """
     size = num_slots * _LEAST_SLOT_BYTES
     try:
+        # The array is reserved, but not touched. For a size beyond all arrays NumPy raises a ValueError.
         np.empty(size, np.uint8)
     except (MemoryError, ValueError):
         raise MemoryError(f"no memory for {num_slots} slots of a truncated minibatch ({size} bytes)") from None
@@ -298,6 +303,7 @@ def _take_cells(slots: list[list[InSlot]], num_steps: int) -> tuple[list[tuple[i
     return rows, end_of_sweep
 
 
+# No size or limit counts beyond this number, so that sums with the ends of a segment fit int64.
 _LARGEST_COUNT = 2**62
 _COMMON_KEYS = ("baseSweepCount", "baseSampleCount", "baseCurrentSequencePositionInWindow")
 
@@ -321,7 +327,6 @@ class UserTimeline:
     is, of at most one sweep and one window.
 
     Args:
-        num_chunks: Number of chunks.
         lengths_of: Returns the lengths of a chunk's sequences, uint32, usually by fetching the chunk.
         window: Amount of data that is shuffled together; None: in order.
         seed: Sweep number k is shuffled with ``seed + k``, modulo 2**64.
@@ -339,6 +344,7 @@ class UserTimeline:
         [([0, 0], [0, 1]), ([1], [0])]
     """
 
+    # A source with the main timeline refuses a state that has this setting.
     checkpoint_settings: Mapping[str, Any] = {"timeline": "local"}
     end: int | None = None
 
@@ -413,6 +419,7 @@ class UserTimeline:
         if self._has_ended:
             return None
         pieces, end_of_sweep = self._take(partition.share(minibatch_size_in_samples), partition)
+        # Only marks of a sweep's end were left, so the data have ended.
         if not pieces:
             return None
         chunks = np.concatenate([piece[0] for piece in pieces])
@@ -426,7 +433,7 @@ class UserTimeline:
         return None if selection is None else Reads.of(selection, self.bookmark())
 
     def pass_over(self, minibatch_size_in_samples: Size, partition: Partition, most: int, until: int) -> int:
-        return 0
+        return 0  # the lengths of later sequences are not known yet
 
     def _selection(
         self,
@@ -440,6 +447,7 @@ class UserTimeline:
 
     def _take_up(self, size: int, partition: Partition) -> None:
         """Adopt a size and a partition: at the first read, after a restore, and when they change."""
+        # All checks come before the first assignment, so that a refused request changes nothing.
         check_request(size, self._limits)
         if partition.is_balanced:
             raise ConfigError(
@@ -449,6 +457,7 @@ class UserTimeline:
             )
         rows = num_slots(size, partition, self._truncation_length) if self._truncation_length else 0
         if self._settings is not None and self._settings[1] != partition:
+            # The segment has chunks of the former partition, so fill the window again; the index in it stays.
             cursor = self._cursor
             self._cursor = self._windows.window_at(
                 cursor.origin, cursor.passed + cursor.offset, cursor.sweeps, cursor.samples
@@ -507,6 +516,7 @@ class UserTimeline:
 
     def _read_truncated(self, partition: Partition) -> Selection | None:
         """Fill each slot, and take a truncation length of samples from each."""
+        # Filling slots moves the cursor sequence by sequence: after a failed fetch, go back to before the first.
         before = self.bookmark()
         try:
             slots = self._all_filled(partition)
@@ -538,6 +548,7 @@ class UserTimeline:
     def _filled(self, slot: tuple[InSlot, ...], partition: Partition) -> list[InSlot]:
         filled = list(slot)
         num_samples = sum(sequence.length - sequence.next for sequence in filled)
+        # As in CNTK, a slot that holds exactly one minibatch reads one more sequence.
         while num_samples <= self._truncation_length and not self._has_ended:
             pieces, end_of_sweep = self._take(1, partition)
             for chunks, indices, lengths in pieces:
@@ -695,6 +706,7 @@ class UserTimeline:
                 first = rank + (partition.index - rank) % partition.count
                 yield from self._windows.order(sweep)[first :: partition.count].tolist()
             else:
+                # In order, partitions take sequences in turn, so each needs all chunks.
                 yield from range(rank, self.num_chunks)
 
 

@@ -14,6 +14,7 @@ DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS = 128
 """Window of the Python interface, whatever the size of a chunk."""
 
 _WHOLE_DATA_IN_SAMPLES = 2**62 - 1
+# CNTK's readers divide this by the size of a chunk.
 _DEFAULT_WINDOW_IN_BYTES = 2**32
 _DEFAULT_CHUNK_SIZE_IN_BYTES = 2**25
 
@@ -40,6 +41,7 @@ class Window:
     def __post_init__(self) -> None:
         if self.size < 0 or self.unit not in ("chunks", "samples"):
             raise ConfigError(f"a randomization window is a number of chunks or samples, not {self.size} {self.unit}")
+        # Chunks of more than 2^32 bytes lead to a default of 0 chunks, which CNTK takes as 1.
         object.__setattr__(self, "size", max(self.size, 1))
 
 
@@ -103,6 +105,7 @@ def composite_window(
     if size == 0:
         return None
     if size is not None:
+        # This reader counts samples unless told otherwise; the classic text and binary readers count chunks.
         return Window(size, "chunks" if is_sample_based is False else "samples")
     if is_sample_based:
         raise ConfigError(
@@ -131,6 +134,7 @@ def classic_text_window(
         return Window(size, "samples" if is_sample_based else "chunks")
     if is_sample_based:
         return WHOLE_DATA
+    # In this reader, a default of 0 chunks turns randomization off.
     num_chunks = _DEFAULT_WINDOW_IN_BYTES // chunk_size_in_bytes
     return Window(num_chunks, "chunks") if num_chunks else None
 

@@ -34,6 +34,7 @@ from cntkio.user_source import UserMinibatchSource
 
 logger = logging.getLogger("cntkio")
 
+# CNTK cut larger sizes to 32 bits.
 _LARGEST_SIZE = 2**31 - 1
 _STATE_VERSION = 1
 _PARTITIONS = ("cntk", "balanced", "global")
@@ -124,13 +125,14 @@ class MinibatchDataset(Displayed, WatchedDataset):
                 )
         if (rank is None) != (world_size is None):
             raise ConfigError(f"rank={rank}, but world_size={world_size}; give both or neither", key="rank")
+        # If no rank is given, each use asks for it: torch.distributed may be initialized after this data set is made.
         self._given = None if rank is None else ranks.checked(rank, world_size)
         self.source = source
         self._source = readable(source)
         self.minibatch_size = minibatch_size
         self.layout: Any = layout
         self.device = device
-        self._partition = partition
+        self._partition = partition  # None stays None: a state that is loaded later decides then
         self._remainder = remainder
         self.deal = deal
         if deal != "length" and self.partition != "global":
@@ -167,7 +169,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         if self.layout != "rows" or not isinstance(size, Budget) or size.rows is None:
             return TensorMinibatch(minibatch, self.layout, self.device)
         _, world_size = self._rank()
-        rounded_up = world_size - 1 if self.partition == "global" else 0
+        rounded_up = world_size - 1 if self.partition == "global" else 0  # so that all ranks have one shape
         return in_rows(minibatch, row_length_of(size), (size.rows + rounded_up) // world_size, self.device)
 
     def _description(self) -> Description:
@@ -216,7 +218,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
     def _share_of(self, rank: int, world_size: int, worker: int, num_workers: int) -> Partition:
         if self.partition == "global":
             return GlobalPartition(rank, world_size, self.deal, self.remainder, worker, num_workers)
-        balanced = BalancedPartition(rank, world_size, self.remainder, worker, num_workers)
+        balanced = BalancedPartition(rank, world_size, self.remainder, worker, num_workers)  # checks `remainder`, too
         if self.partition == "balanced":
             return balanced
         return Partition(rank * num_workers + worker, world_size * num_workers)
@@ -229,6 +231,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
             # The value of an `HTKMLFReader` is a text.
             is_truncated = bool(self._epochs.start["settings"].get("truncation_length"))
             _warn(self._source, about_samples(self.minibatch_size), self._rank()[1], share, is_truncated=is_truncated)
+        # Workers are partitions of CNTK, too, which share the size; but each makes whole minibatches of its rank.
         return (self.minibatch_size if share.is_balanced else times(self.minibatch_size, num_workers)), share
 
     def begin_iteration(self) -> None:
@@ -236,13 +239,14 @@ class MinibatchDataset(Displayed, WatchedDataset):
             return
         self._is_agreed = True
         state = self.loaded.state or {**self._settings(), "epoch": self.epoch, "source": self._epochs.start}
+        # A state fits any deal, so it has none; but ranks with different deals would not share the data.
         facts = {**ranks.common_facts(state), "deal": self.deal}
         ranks.agree([of_one["name"] for of_one in self._epochs.start["order"]["deserializers"]], *self._rank(), facts)
 
     def __iter__(self) -> Iterator[TensorMinibatch[Any]]:
         self._shift = 0
         is_worker = torch.utils.data.get_worker_info() is not None
-        if not is_worker:
+        if not is_worker:  # for workers, the process with the loader has done this
             self.begin_iteration()
         number, state = self.loaded.receive() if is_worker else (0, self.loaded.state)
         if self.loaded.state is not None and self.loaded.is_of_this_worker:
@@ -278,7 +282,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
 
     def _minibatches(self, iteration: int, size: Size, partition: Partition) -> Iterator[TensorMinibatch[Any]]:
         read = self._source.read
-        keeps_empty = partition.count == 1 or partition.is_balanced
+        keeps_empty = partition.count == 1 or partition.is_balanced  # ranks may wait for each other's minibatches
         is_worker = torch.utils.data.get_worker_info() is not None
         while True:
             if self._iteration != iteration:
@@ -288,14 +292,13 @@ class MinibatchDataset(Displayed, WatchedDataset):
                 self.delivered.num_steps = None
                 return
             if keeps_empty or minibatch.num_sequences:
-                self.delivered.count()
+                self.delivered.count()  # before the yield, where a caller may ask for the state
                 tensors = self._tensors(minibatch)
                 if is_worker:
                     tensors.passed = self._passed(iteration)
                 yield tensors
 
     def _passed(self, iteration: int) -> Passed:
-        """Return the position of this worker."""
         position, epoch = changing(self._source.state_dict()), self._epochs.current
         assert epoch is not None
         return Passed(self.delivered.token, *self._worker(), iteration, epoch, self._origin, position)
@@ -318,7 +321,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         self.delivered.check()
         positions = self.delivered.positions
         if positions is None:
-            if self._epochs.current is None:
+            if self._epochs.current is None:  # before the first iteration, the source has not moved to the epoch
                 self._epochs.enter(self.epoch)
             position: dict[str, Any] = {
                 "epoch": self._epochs.current,
@@ -334,7 +337,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
 
     @staticmethod
     def _of_all_ranks(source: Mapping[str, Any]) -> dict[str, Any]:
-        return {**source, "timeline": of_partition(source["timeline"], 0)}
+        return {**source, "timeline": of_partition(source["timeline"], 0)}  # equal on all ranks if they are balanced
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration resume where a `state_dict` was taken, in this or another process.
@@ -361,7 +364,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
                 for position in state.get("workers", [{}]):
                     if position is not None:
                         self._resume(state.get("epoch", 0), {**state["source"], **position})
-            except CheckpointError as error:
+            except CheckpointError as error:  # the message then names all differences, also the source's
                 if not different:
                     raise
                 raise _refused(state, different, self.partition, error) from error
@@ -375,7 +378,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         self._is_agreed = False
         self.delivered.begin_here()
         self._epoch.fill_(state["epoch"])
-        self._iteration += 1
+        self._iteration += 1  # ends an iteration that is under way: the source has moved
 
     def _different_settings(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of this data set that differ from those of a state.
@@ -390,7 +393,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
             ignored = {"worker", "num_workers"}
         if self.partition == "global" == state.get("partition"):
             ignored = {"rank", "worker", "num_workers"}
-            if self.remainder != "merge":
+            if self.remainder != "merge":  # the number of ranks decides which minibatches are merged
                 ignored.add("world_size")
         elif self.partition == "balanced" == state.get("partition"):
             ignored.add("rank")
@@ -408,7 +411,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
             own: Mapping[str, Any] = states[rank]
             return own
         parts = [state["source"] for state in states if "workers" not in state]
-        has_begun = any("minibatch_size" in part["timeline"] for part in parts)
+        has_begun = any("minibatch_size" in part["timeline"] for part in parts)  # missing before the first read
         if len(parts) < len(states) or (has_begun and not all(map(self._epochs.has_ended_at, parts))):
             raise CheckpointError(
                 f"the states are of {len(states)} ranks, but this job has {world_size}. With "
@@ -417,6 +420,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
                 saved={"world_size": len(states)},
                 current={"world_size": world_size},
             )
+        # At either end of an epoch, only the position of a timeline matters to other ranks.
         source = {**parts[0], "timeline": {"position": parts[0]["timeline"]["position"]}}
         return _sealed({**states[0], "rank": rank, "world_size": world_size, "source": source})
 
@@ -487,6 +491,7 @@ def _warn(source: Any, size: int, world_size: int, share: Partition, *, is_trunc
 def _check_state(state: Mapping[str, Any]) -> None:
     """Refuse a state that is not of a data set, or is incomplete."""
     is_whole = isinstance(state.get("source"), Mapping)
+    # The state of a source has a version, too, so this comes before the check of the version.
     if not is_whole and "settings" in state:
         raise CheckpointError("this is the state of a source; expected the state_dict() of a MinibatchDataset")
     if state.get("version") != _STATE_VERSION:
@@ -523,6 +528,7 @@ def _sealed(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_sum(state: Mapping[str, Any]) -> int:
+    # Sorted below, because a state may come back from a file with its keys in another order.
     content = {name: value for name, value in state.items() if name != "check_sum"}
     return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 

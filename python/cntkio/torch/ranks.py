@@ -62,12 +62,7 @@ def checked(rank: object, world_size: object) -> tuple[int, int]:
 
 
 def advice(different: Sequence[str], partition: str) -> str:
-    """Return advice about a state of other ranks; empty if the ranks do not explain the difference.
-
-    Args:
-        different: Names of the settings that differ.
-        partition: The partition of the data set.
-    """
+    """Return advice about a state with these different settings; empty if other ranks do not explain them."""
     if "world_size" in different:
         needed = " with remainder='empty'" if partition == "global" else ""
         fits = f"In mid-epoch, only states of partition='global'{needed} fit another number of ranks"
@@ -85,6 +80,7 @@ def common_facts(state: Mapping[str, Any]) -> dict[str, Any]:
     source = state.get("source", {})
     names = ["minibatch_size", "partition", "remainder", "world_size", "epoch"]
     if state.get("partition") == "cntk":
+        # Each rank has a position of its own, so only the number of steps says that the states belong together.
         names += ["steps", "num_workers"]
     facts = {name: state.get(name) for name in names}
     if state.get("partition") != "cntk":
@@ -147,6 +143,7 @@ def joined_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         )
     numbers = [state.get("rank") for state in states]
     expected = list(range(states[0].get("world_size", 1)))
+    # Damaged states may have ranks that cannot be compared as numbers, such as None.
     if sorted(numbers, key=str) != sorted(expected, key=str):
         raise CheckpointError(
             f"the states are of the ranks {', '.join(map(str, numbers))}; expected each of 0..{len(expected) - 1} once",
@@ -178,9 +175,7 @@ def agree(files: Sequence[str], rank: int, world_size: int, facts: Mapping[str, 
 
     Args:
         files: The names of the corpora. The n-th check of these names is compared with that of other ranks.
-        rank: Index of this process.
         world_size: Number of processes that share the data; nothing is compared if `torch.distributed` has another.
-        facts: The facts, by name.
 
     Raises:
         ConfigError: The ranks disagree; all differences are named.
@@ -197,10 +192,12 @@ def agree(files: Sequence[str], rank: int, world_size: int, facts: Mapping[str, 
     store = store_of()
     if _num_checks[name] == 1:
         _warn_of_other_names(store, name, rank)
+    # The store adds atomically, so exactly one rank is the first. The others wait in `get` until it has set its facts.
     if store.add(f"{key}/count", 1) == 1:
         store.set(key, json.dumps({"rank": rank, "facts": facts}))
         return
     first = json.loads(store.get(key))
+    # These facts go through JSON, too, which turns tuples into lists.
     if different := differences(first["rank"], first["facts"], rank, json.loads(json.dumps(facts))):
         raise ConfigError(
             "the ranks disagree, so they would not share the data: "
@@ -231,6 +228,7 @@ def _warn_of_other_names(store: Any, name: str, rank: int) -> None:
 
 def _of_ray_train() -> tuple[int, int] | None:
     """Return the rank and the world size of Ray Train's context. In a worker of Ray Train, its module is loaded."""
+    # In other programs, importing Ray would only cost time.
     train = sys.modules.get("ray.train")
     if train is None:
         return None
@@ -253,6 +251,7 @@ def _of_environment(rank_name: str, count_name: str) -> tuple[int, int] | None:
     texts = {name: os.environ[name] for name in (rank_name, count_name) if name in os.environ}
     if not texts:
         return None
+    # -1 is refused below, with both texts in the message.
     numbers = [int(text) if text.isdecimal() else -1 for text in texts.values()]
     if len(numbers) != 2 or not 0 <= numbers[0] < numbers[1]:
         found = ", ".join(f"{name}={text!r}" for name, text in texts.items())

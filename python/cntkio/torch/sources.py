@@ -40,13 +40,13 @@ class _UserSource:
         return self._source.is_infinite()
 
     def read(self, size: int, partition: Partition) -> Minibatch | None:
-        """Return the next minibatch of a partition, or None when the data have ended."""
         self._size = size
         return checked_minibatch(self._source.next_minibatch(size, partition.count, partition.index)) or None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the checkpoint of the source as the state of a timeline."""
         name = type(self._source).__name__
+        # As in states of a `MinibatchSource`, a size says that reading has begun.
         begun = {} if self._size is None else {"minibatch_size": self._size}
         return {
             "version": _STATE_VERSION,
@@ -115,6 +115,7 @@ class Epochs:
         Raises:
             CheckpointError: The state does not fit the source.
         """
+        # A state without an epoch is of the source's own limits, which the first epoch has.
         if "epoch" not in state and self._has_moved:
             self.enter(0)
         self._source.load_state_dict(state)

@@ -169,6 +169,7 @@ class TensorMinibatch(Displayed, Generic[Tensors]):
         """Return the tensors of a stream, by its name or its `StreamInformation`."""
         tensors = self._tensors.get(stream)
         if tensors is None:
+            # Kept under both keys, so that each access is one look-up and returns the same object.
             tensors = self[stream.name] if isinstance(stream, StreamInformation) else self._make(stream)
             self._tensors[stream] = tensors
         found: Tensors = tensors
@@ -406,6 +407,7 @@ class Collate:
             ConfigError: A column is not a stream, its shape is unknown, or a layout does not fit.
             CorpusError: Samples of a column differ in size, or an index is beyond the dimension.
         """
+        # Imported late, because pyarrow is optional.
         from cntkio.arrow import read_minibatch
 
         return convert(read_minibatch(batch, shapes=self._shapes, one_hot=self._one_hot), self._device, self._layout)
@@ -433,6 +435,7 @@ def _in_layout(data: Data, layout: Layout | None) -> Any:
                 f"stream {name!r}: truncated minibatches have the layout 'padded', not {layout!r}", key="layout"
             )
         return Truncated(_tensor(data.values), _tensor(data.mask), _tensor(data.continues))
+    # Layers and losses of PyTorch refuse arrays without sequences (`PaddedEmpty`).
     if layout in ("padded", "padded_ids") and not data.num_sequences:
         is_ids = layout == "padded_ids"
         values = torch.zeros(
@@ -455,6 +458,7 @@ def _in_layout(data: Data, layout: Layout | None) -> Any:
         return Ragged(values, data)
     if layout == "padded_ids":
         lengths = _tensor(data.lengths)
+        # Sequences of equal length need no padding, and so no copy.
         if data.num_samples == data.num_sequences * data.num_steps:
             return Padded(values.reshape(data.num_sequences, data.num_steps), lengths)
         padded = Padded(values.new_zeros((data.num_sequences, data.num_steps)), lengths)
@@ -471,16 +475,19 @@ def _csr(data: MinibatchData) -> torch.Tensor:
     indptr, indices = data.indptr, data.indices
     num_entries = len(indices)
     if num_entries >= 2**31:
+        # PyTorch wants both index arrays in one type, and the row starts count up to the number of entries.
         indices = indices.astype(np.int64)
     parts = (_tensor(indptr.astype(indices.dtype)), _tensor(indices), _tensor(data.values))
     shape = (data.num_samples, data.stream.dim)
     is_descending = indices[1:] <= indices[:-1]
     begins = indptr[1:-1]
+    # A sample that begins at either end of the entries does not begin between two of them.
     begins = begins[(begins > 0) & (begins < num_entries)]
     is_descending[begins - 1] = False  # a descent where a sample begins is allowed
     if not is_descending.any():
         return _matrix(*parts, shape)
     rows = np.repeat(np.arange(data.num_samples), np.diff(indptr))
+    # PyTorch allows only ascending indices in a row; `coalesce` sorts them, and sums the values of equal indices.
     cells = torch.stack([_tensor(rows), parts[1].long()])
     summed = torch.sparse_coo_tensor(cells, parts[2], size=shape, check_invariants=False).coalesce()
     counts = torch.bincount(summed.indices()[0], minlength=shape[0])

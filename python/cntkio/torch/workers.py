@@ -40,7 +40,6 @@ class Passed(NamedTuple):
     Attributes:
         token: Identifier of the data set.
         worker: The worker's share of the data.
-        num_workers: Number of workers.
         iteration: Number of the iteration in this worker.
         epoch: Epoch of the iteration.
         origin: Number of the loaded state from which the iteration resumed; 0: from the start of the epoch; None: from
@@ -70,7 +69,6 @@ def shares(state: Mapping[str, Any], num_workers: int) -> tuple[list[Any], int]:
     """Return for each worker the position from which it resumes, and the worker with the next minibatch.
 
     Args:
-        state: A state of a data set.
         num_workers: Number of workers; 0: this process reads without workers.
 
     Returns:
@@ -136,6 +134,7 @@ class Loaded:
             self._send(b"")
 
     def _send(self, text: bytes) -> None:
+        # Of a longer state only the length is sent, so that `receive` refuses it in a worker; this process can load it.
         if 0 < len(text) <= _LONGEST_STATE:
             self._text[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         self._header += torch.tensor([1, 0])
@@ -187,6 +186,7 @@ class Positions:
 
     def state_of_any_workers(self) -> dict[str, Any]:
         """Return the same for global partitions: the position after the last delivery, for any number of workers."""
+        # The worker before the next one delivered last; before worker 0 comes the last worker.
         last = self._positions[self._next_worker - 1]
         if last is not None:
             last = {**last, "timeline": of_any_worker(last["timeline"])}
@@ -197,7 +197,6 @@ class Delivered:
     """Deliveries of a data set by loaders with workers, in the process that has the loader.
 
     Attributes:
-        token: Identifier of the data set.
         positions: Positions of the workers; None: this process read the data set itself, or loaded a state.
         num_steps: Minibatches of the current epoch up to here; None: unknown, or the epoch has ended.
     """
@@ -311,6 +310,7 @@ class Noted:
             self._is_known = False
         else:
             if self._iteration is None:
+                # Only with the first delivery, because until then `state_dict` returns the loaded state.
                 self._begin()
                 self._iteration = passed.iteration
             self._is_known &= passed.origin == self._origin and passed.iteration == self._iteration

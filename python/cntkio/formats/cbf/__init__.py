@@ -5,8 +5,7 @@
     2.x layout          magic, version | chunk | chunk | … | header: streams, chunk table | offset of the header
     documented layout   header: streams, chunk table       | chunk | chunk | …
 
-    header      reads and checks headers
-    faults      faults of a chunk, and the words for them
+    header      reads and checks headers; faults of a chunk, and the words for them
     corpus      options, the opened corpus
     writer      writes files
 

@@ -50,7 +50,6 @@ class ColumnSchema(NamedTuple):
     """A stream as the parser sees it.
 
     Attributes:
-        is_sparse: Whether its samples are lists of index and value.
         dim: Values of a sample, or the bound of its indices.
         is_double: Whether its values are float64 in the file.
         becomes_double: Whether they are delivered as float64.
@@ -137,9 +136,6 @@ class ChunkInFile(NamedTuple):
     """The place of a chunk in a file.
 
     Attributes:
-        begin: Its first byte.
-        size: Its bytes.
-        num_sequences: Its sequences.
         most_samples: The most samples that a stream may have in the documented layout; None: it is the 2.x layout.
         piece_size: Bytes that a thread parses at a time.
     """
@@ -152,12 +148,7 @@ class ChunkInFile(NamedTuple):
 
 
 class CBFLayout(NamedTuple):
-    """The format's own facts about a file.
-
-    Attributes:
-        header: The file's header.
-        schema: The streams, as the parser sees them.
-    """
+    """The format's own facts about a file: its header, and its streams as the parser sees them."""
 
     header: CBFHeader
     schema: list[ColumnSchema]
@@ -170,17 +161,12 @@ class _OpenFile(OpenedFile):
         try:
             self.binary = _core.BinaryFile(self.text.number, in_utf8(path), memory_map)
         except BaseException:
-            self.close()
+            self.close()  # no caller has the object yet
             raise
 
 
 class CBFFormat(Format):
-    """Reads binary files; a `Format`.
-
-    Args:
-        options: The deserializer.
-        opening: What the caller wants from the corpus.
-    """
+    """Reads binary files; a `Format`."""
 
     def __init__(self, options: CBFDeserializer, opening: Opening) -> None:
         self._options, self._trace_level = options, opening.trace_level
@@ -364,6 +350,7 @@ class CBFFormat(Format):
             most_samples = min(num_samples, _MOST_SAMPLES_PER_BYTE * file.size) if is_documented else None
             num_sequences = int(header.num_sequences[chunk_id])
             place = ChunkInFile(begin, size, num_sequences, most_samples, piece_size(size, _PIECE))
+            # A matrix of the documented layout has all sequences, so all are decoded before some are selected.
             own = None if is_documented else sequences
             read = file.binary.read(place, index.layout.schema, own, self._spare, num_threads())
         finally:
@@ -373,12 +360,13 @@ class CBFFormat(Format):
             raise _error(index, chunk_id, Fault.of(read.fault))
         chunk, lengths = read.chunk, read.lengths
         assert chunk is not None
+        # The table may count more samples: empty samples at the end of a sequence are lost in this layout.
         if is_documented and lengths.sum(dtype=np.int64) > num_samples:
             raise _samples_error(index, chunk_id, lengths)
         if sequences is not None and is_documented:
             chunk = chunk.only(sequences)
         elif sequences is not None and not self._options.memory_map:
-            chunk = chunk.in_full_width()
+            chunk = chunk.in_full_width()  # a copy, which frees the bytes of the other sequences
         return chunk, lengths, size - read.num_used
 
     def account(self, file: _OpenFile, index: Index, loaded: Loaded | None) -> None:

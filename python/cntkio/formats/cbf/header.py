@@ -20,6 +20,7 @@ LayoutName = Literal["2.x", "documented"]
 VERSION = 1
 FIRST_CHUNK = 12
 """Offset of the first chunk in the 2.x layout."""
+# The start of the file, a header without streams and chunks, and the offset of the header: 12 + 16 + 8 bytes.
 _SMALLEST_FILE = 36
 # Bytes of the documented layout that are read first, because the header is a small part of a large file.
 _FIRST_READ = 1 << 16
@@ -39,8 +40,6 @@ class StreamHeader(NamedTuple):
     """A stream as the file describes it.
 
     Attributes:
-        name: Its name.
-        is_sparse: Whether its samples are lists of index and value.
         dim: Values of a sample, or the bound of its indices.
         is_double: Whether its values are float64.
         offset: Offset of its description in the file.
@@ -57,12 +56,10 @@ class CBFHeader(NamedTuple):
     """The content of a header. Chunks without a sequence are left out.
 
     Attributes:
-        layout: The layout of the file.
         streams: The streams, in the order of the file.
         begins: First byte of each chunk.
         ends: The byte after each chunk.
-        num_sequences: Sequences of each chunk.
-        num_samples: Samples of each chunk.
+        num_samples: Samples of each chunk; in the documented layout the table may count more than the chunk has.
     """
 
     layout: LayoutName
@@ -94,7 +91,7 @@ class _Fields:
         return FormatError(what, path=self._path, byte=self._last + distance)
 
     def bytes(self, size: int, what: str) -> bytes:
-        self._last = self.offset
+        self._last = self.offset  # before the check, whose error is about this field
         if size > self.num_left:
             raise self.error(f"{what} takes {size} bytes, but {self.num_left} are left for the header")
         self._num_read += size
@@ -116,6 +113,7 @@ class _Fields:
         value = self.number(form, what)
         if value <= 0:
             raise self.error(f"{what} is {value}; expected at least 1")
+        # Memory is never reserved for a count that the file cannot hold.
         if value * item_size > self.num_left:
             raise self.error(
                 f"{what} is {value}, at least {value * item_size} bytes, but {self.num_left} are left for the header"
@@ -126,6 +124,7 @@ class _Fields:
         size = self.number(form, "the length of a name")
         if not 0 <= size <= self.num_left:
             raise self.error(f"a name of {size} bytes, but {self.num_left} are left for the header")
+        # CNTK, too, ends a name at its first zero byte.
         return self.bytes(size, "a name").split(b"\0", 1)[0].decode("utf-8", "backslashreplace")
 
     def dimension(self, form: str, what: str, stream: str, largest: int) -> int:
@@ -169,6 +168,7 @@ def _read_2x_header(file: InputFile, head: bytes) -> CBFHeader:
         raise error(f"version {version}; expected {VERSION}", 8)
     trailer = file.size - 8
     begin = int.from_bytes(file.read(trailer, 8), "little", signed=True)
+    # The least header has 16 bytes, and 8 bytes follow it.
     if not FIRST_CHUNK <= begin <= file.size - 24:
         raise error(
             f"the header is said to be at byte {begin}; expected {FIRST_CHUNK} to {file.size - 24}. "
@@ -182,6 +182,7 @@ def _read_2x_header(file: InputFile, head: bytes) -> CBFHeader:
             f"the last 8 bytes of the file place the header here, but it begins with {magic!r}; expected {CBF_MAGIC!r}",
             begin,
         )
+    # The last arguments are the sizes of a row of the table, and of the description of a stream without a name.
     num_chunks = fields.count("I", "the number of chunks", 16)
     num_streams = fields.count("I", "the number of streams", 10)
     streams = []
@@ -200,6 +201,7 @@ def _read_documented_header(file: InputFile) -> CBFHeader:
     while True:
         fields = _Fields(file.path, file.read(8, size - 8), 8)
         try:
+            # The file does not store the size of its header, so only an error in the whole file is final.
             return _documented_header(fields, file.size)
         except FormatError:
             if size == file.size:
@@ -232,8 +234,10 @@ def _chunk_table(
     """Read and check the table of chunks, which fill the bytes from `first_byte` to `last_byte` without gaps."""
     rows = np.frombuffer(fields.bytes(16 * num_chunks, f"the table of {num_chunks} chunks"), CHUNK_ROW[layout])
     offsets, sequences, samples = (rows[column].astype(np.int64) for column in _FIELD_OFFSETS)
+    # In the documented layout, offsets count from the end of the table.
     origin = first_byte if layout == "documented" else 0
     first, last = first_byte - origin, last_byte - origin
+    # A wrong offset may overflow here; the first of the checks refuses it.
     begins = offsets + origin
     ends = np.append(begins[1:], last_byte)
     checks = (
@@ -265,6 +269,7 @@ def _chunk_table(
                 before=offsets[chunk - 1],
             )
             raise fields.error(f"chunk {chunk} is said to {words}", 16 * chunk + _FIELD_OFFSETS[field])
+    # Chunks without sequences are removed last, because their offsets end the chunks before them.
     is_kept = sequences > 0
     if not is_kept.any():
         raise fields.error("no chunk has a sequence")
@@ -304,9 +309,8 @@ class Fault(NamedTuple):
     """A fault that the core found in a chunk.
 
     Attributes:
-        kind: Its index in the words.
+        kind: Index of its words.
         offset: Its byte, counted from the beginning of the chunk.
-        stream: Its stream, if it has one.
         sequence: Its sequence, counted from the first of the chunk, if it has one.
         found: A number that was found; its meaning depends on the kind.
         limit: The number with which it was compared.
@@ -325,7 +329,6 @@ class Fault(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of its kind."""
         return _NAMES[self.kind]
 
     def text(self, dim: int = 0, num_sequences: int = 0) -> str:

@@ -142,11 +142,13 @@ class CBFWriter:
         """
         indices = range(len(self._streams)) if columns is None else columns
         selected = [(index, info.dtype == np.float64) for index, info in zip(indices, self._streams, strict=True)]
+        # All sequences of a chunk are encoded from the same columns.
         if selected != self._columns:
             self._flush()
             self._columns = selected
         count = chunk.num_sequences
         sizes, longest = _core.cbf_sizes([(chunk, 0, count)], selected, self._is_documented)
+        # Readers refuse a length of 0.
         counted = longest if lengths is None or self._is_documented else np.maximum(lengths, 1).astype(np.uint32)
         ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         first = 0
@@ -175,6 +177,7 @@ class CBFWriter:
                 path=self._path,
             )
         content = self._encoded(pending, lengths)
+        # At most one write is under way, so two buffers are enough. The error of a failed write is raised here.
         self._wait()
         self._write = self._worker.do(self._data.write, content.data)
         self._rows.append((self._offset, len(lengths), num_samples))
@@ -183,6 +186,7 @@ class CBFWriter:
         self._pending = _Pending(self._least_size)
 
     def _encoded(self, pending: _Pending, lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint8]:
+        # The other buffer may still be in use by the write of the previous chunk.
         self._buffers.reverse()
         if len(self._buffers[0]) < pending.size:
             self._buffers[0] = np.empty(pending.size, np.uint8)
@@ -229,6 +233,7 @@ def _documented_header(streams: Sequence[StreamInformation], num_chunks: int) ->
     header = struct.pack("<qqi", VERSION, num_chunks, len(streams))
     for info in streams:
         name, is_double = info.name.encode(), info.dtype == np.float64
+        # Kind, storage (sparse only), element type, isSequence (sparse only; without effect), dimension.
         fields = (1, 0, is_double, 1, info.dim) if info.is_sparse else (0, is_double, info.dim)
         header += struct.pack("<i", len(name)) + name + struct.pack(f"<{len(fields)}i", *fields)
     return header

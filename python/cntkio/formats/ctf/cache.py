@@ -32,6 +32,7 @@ def cached_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass
     kept = {
         "format": "ctf",
         "skip_sequence_ids": settings.skip_sequence_ids,
+        # JSON has no bytes; latin-1 turns any bytes into text, and different bytes into different texts.
         "defining": None if settings.defining is None else settings.defining.decode("latin-1"),
         "chunk_size_in_bytes": settings.chunk_size_in_bytes,
     }
@@ -59,14 +60,14 @@ def kept_index(
     cache = IndexCache(file, kept, verify=verify)
 
     def make_again() -> CachedArrays:
-        file.require_unchanged()
+        file.require_unchanged()  # the table in use belongs to the file as it was opened
         facts, arrays = _stored(make(True))
         cache.write(facts, arrays)
         return arrays
 
     cached = cache.read(lambda arrays: _from_cache(file, arrays, options, Remaking(arrays.path, make_again)))
     if cached is not None:
-        passed(file.size)
+        passed(file.size)  # the total of a pass over several files has these bytes, too
         return cached
     index = make(False)
     facts, arrays = _stored(index)
@@ -97,6 +98,7 @@ def _from_cache(file: TextInput, arrays: StoredArrays, options: Mapping[str, Any
     count = int(chunk_starts[-1])
     first_key, length, num_lines = facts["first_key"], facts["length"], facts["num_lines"]
     numbers = tuple(facts["numbers"])
+    # `isinstance` would accept true and false, too.
     if any(type(fact) is not int for fact in (first_key, length, num_lines, *numbers) if fact is not None):
         raise DamagedCacheError("a fact is not a whole number")
     lengths = arrays.read("lengths") if length is None else same_lengths(length, count)
@@ -107,6 +109,7 @@ def _from_cache(file: TextInput, arrays: StoredArrays, options: Mapping[str, Any
         or len(chunk_starts) != places.num_chunks + 1
         or chunk_starts[0] != 0
         or np.any(chunk_starts[:-1] >= chunk_starts[1:])
+        # A single number stands for all equal lengths.
         or not lengths[: 1 if length is not None else None].all()
     ):
         raise DamagedCacheError("its arrays do not belong together")
@@ -122,11 +125,7 @@ def _from_cache(file: TextInput, arrays: StoredArrays, options: Mapping[str, Any
 
 
 def _places(arrays: StoredArrays, remake: Remaking) -> Places:
-    """Return the places in a cache.
-
-    Raises:
-        DamagedCacheError: The arrays do not belong together.
-    """
+    # Chunks are few, so their bounds are read now; starts and sizes are read when their chunk is loaded.
     begins, ends, starts = arrays.read("begins"), arrays.read("ends"), StoredColumn(arrays, "starts", remake)
     sizes = StoredColumn(arrays, "sizes", remake) if "sizes" in arrays else None
     if len(begins) != len(ends) or (sizes is not None and len(sizes) != len(starts)):

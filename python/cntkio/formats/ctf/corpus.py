@@ -74,7 +74,7 @@ from cntkio.streams import (
     num_values,
 )
 
-# A stream's name in a text.
+# A stream's name in a text. Surrogates are excluded, because UTF-8 cannot encode them.
 _ALIAS = re.compile(r"(?!#)[!-{}-\ud7ff\ue000-\U0010ffff]+")
 # Sizes by which a chunk is divided among threads. They change only the time, never a result.
 PIECE = 1 << 20
@@ -225,6 +225,7 @@ def opened_texts(options: CTFDeserializer, make: Callable[[bool], CTFFormat], ah
         make: Makes the format; called with whether there are several files.
         ahead: The chunks that are needed immediately.
     """
+    # A single local file, the usual case, does not enter the modules about patterns and remote stores.
     remote, path = options.remote, one_file(options.filename, options.remote)
     if path is not None:
         return FileCorpus(make(False), [path], [ahead])
@@ -235,6 +236,7 @@ def opened_texts(options: CTFDeserializer, make: Callable[[bool], CTFFormat], ah
     with announced_together("indexing", sizes):
         corpus = FileCorpus(make(are_several), paths, aheads, keys=options.keys)
     try:
+        # Only the table shows how many chunks a window of samples has, so the check comes after opening.
         if any(is_remote(path, remote) for path in paths):
             limit = (remote or default_remote()).cache_limit
             num_bytes = None if are_several else corpus.index.num_bytes
@@ -246,12 +248,7 @@ def opened_texts(options: CTFDeserializer, make: Callable[[bool], CTFFormat], ah
 
 
 class OpenText(OpenedFile):
-    """A text that is open.
-
-    Attributes:
-        text: The text.
-        locator: Finds the line of a byte.
-    """
+    """A text that is open, and the locator of its lines."""
 
     def __init__(self, text: TextInput) -> None:
         super().__init__(text)
@@ -264,8 +261,6 @@ class ParseRules(NamedTuple):
 
     Attributes:
         budget: The most errors that are forgiven.
-        is_strict: Whether warnings are errors.
-        num_threads: Threads that parse.
         piece_size: Bytes that a thread parses at a time.
         gap_size: Text between sequences is read if it is at most this long.
     """
@@ -286,15 +281,10 @@ class CTFFormat(Format):
         are_several: Whether there are several files. If so, small uncompressed local files have no index cache.
 
     Attributes:
-        options: The deserializer.
         text_keys: Whether ids are words.
-        streams: The streams.
-        schema: Facts about the streams that the parser needs.
         names: Names of the streams, by their names in the text.
         defining: Index of the stream that defines the minibatch size; None: no stream defines it.
-        core_schema: The schema for the core.
         spare: Memory of released chunks.
-        report: Errors and warnings of all files.
         wording: The form in which the caller writes options.
         num_error_kinds: Number of kinds of findings that are errors; they are the first kinds.
     """
@@ -307,12 +297,14 @@ class CTFFormat(Format):
         self._are_several = are_several
         self.report = opening.report(options.label, options.max_errors)
         self.spare = _core.Spare(_SPARE_CHUNKS * options.chunk_size_in_bytes)
+        # Errors are made later, when the caller's words may no longer be set.
         self.wording = caller().words
         self.num_error_kinds = _core.CTF_NUM_COSTLY_KINDS if options.strict else _core.CTF_NUM_ERROR_KINDS
         self.define(options.streams)
 
     def define(self, definitions: Mapping[str, Any]) -> None:
         """Set the streams, and the schema for the core."""
+        # The order by name is also the order in which errors about a sequence count.
         options, streams = self.options, named(definitions)
         self.streams = tuple(
             StreamInformation(
@@ -406,10 +398,12 @@ class CTFFormat(Format):
             self.text_keys,
         )
         is_small = file.size < LEAST_CACHED and file.storage.local_path is not None and file.storage.compression is None
+        # Opening the caches of many small files takes longer than making their indexes again.
         if options.cache_index and not self.text_keys and not (is_small and self._are_several):
             index = cached_index(file, settings, first_pass, verify=options.cache_index == "verify")
         else:
             index = make_index(file, settings, first_pass)
+        # `parse` checks other chunks after it has read them; for these chunks, this is the check.
         if index.parsed:
             file.require_unchanged()
         return index
@@ -437,6 +431,7 @@ class CTFFormat(Format):
             places, lengths = places.only(sequences), lengths[sequences]
         num_bytes, least = places.num_bytes, PIECE
         if sequences is not None:
+            # Equal pieces, each a little larger, so that no small remainder is left.
             least = num_bytes // max(num_bytes // PIECE_OF_SOME, 1) + num_bytes // 64
         source = _source(text, places, is_part=sequences is not None)
         pieces = piece_size(num_bytes, least)
@@ -445,10 +440,11 @@ class CTFFormat(Format):
             try:
                 parsed = _core.ctf_parse(source, places, lengths, schema or self.core_schema, rules, self.spare)
             except ValueError as error:
+                # The core refuses places outside the text: of a damaged cache, or of a file that has become shorter.
                 cache = index.layout.cache
                 advice = "open it again" if cache is None else f"delete the index cache {str(cache)!r}"
                 raise CorpusError(f"{index.name}: the index does not match the file; {advice}") from error
-            text.require_unchanged()
+            text.require_unchanged()  # after the read, to find changes during the read, too
         findings = ParserFindings(parsed.counts, parsed.first, parsed.last_straw, places.begin, first, sequences)
         return parsed.chunk, findings
 
@@ -474,6 +470,7 @@ class CTFFormat(Format):
     def _log_remarks(self, file: OpenText, index: Index) -> None:
         for kind, remark in index.layout.remarks.items():
             self.report.count(kind, remark.total)
+            # The index keeps the first examples only, so the last of them stands for all later cases, too.
             for left, example in zip(range(remark.total, 0, -1), remark.examples, strict=False):
                 error = partial(file.locator.error, example.offset, REMARKS[kind], sequence=example.key)
                 if self.options.strict:
@@ -519,6 +516,7 @@ class CTFFormat(Format):
         known = {name.decode() for name in streams_at_the_start(file.text)}
         there = streams_between(file.text, begin, end, is_line=is_line)
         others = [name for name in there if name not in asked]
+        # A requested stream that the first lines lack may have a wrong name: `advice_on_streams` says so.
         is_unknown = finding.stream is not None and self.schema[finding.stream].alias.decode() not in known
         if not others or is_unknown or not asked & {*known, *there}:
             return ""
@@ -531,6 +529,7 @@ class CTFFormat(Format):
         """Return whether this definition can read all values of its stream."""
         schema = _core.CTFSchema([definition], has_words=self.text_keys)
         for chunk_id in range(index.table.num_chunks):
+            # A smaller budget could end the parse before the values of this stream are all read.
             _, findings = self._parse(file, index, chunk_id, 2**64 - 1, schema=schema)
             counts = zip(KINDS_OF_FINDINGS, findings.counts, strict=True)
             if any(count for kind, count in counts if kind in KINDS_OF_VALUES):
@@ -577,6 +576,7 @@ def _source(text: TextInput, places: ChunkPlaces, *, is_part: bool) -> CoreText 
     """Return the source from which the core reads sequences. Large gaps in a part are left as zeros, not read."""
     size, least_gap = places.end - places.begin, text.storage.least_gap if is_part else None
     ranges = [] if least_gap is None else places.ranges(least_gap)
+    # Without a gap that is worth it, all bytes are read at once.
     if least_gap is None or sum(end - begin for begin, end in ranges) > size - least_gap:
         return text.source_to_parse(places.begin, places.end)
     wanted = np.zeros(size, np.uint8)

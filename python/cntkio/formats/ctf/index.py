@@ -82,12 +82,7 @@ _LONGEST_LINE = 2**32 - 1
 
 
 class TextStart(NamedTuple):
-    """Beginning of a text.
-
-    Attributes:
-        offset: The first byte that is not white space.
-        num_lines: Lines before it.
-    """
+    """The first byte of a text that is not white space, and the number of lines before it."""
 
     offset: int
     num_lines: int
@@ -104,6 +99,7 @@ def find_start(file: TextInput) -> TextStart:
         raise FormatError(other_in("ctf", file, before=""), path=file.path, byte=0)
     if not mark:
         raise FormatError("the file is empty", path=file.path, byte=0)
+    # CNTK skips an incomplete mark, too.
     offset = next((size for size in (3, 2, 1) if mark[:size] == _BYTE_ORDER_MARK[:size]), 0)
     if offset == file.size:
         raise FormatError("the file is empty except for a byte order mark", path=file.path, byte=0)
@@ -114,7 +110,7 @@ def find_start(file: TextInput) -> TextStart:
         white = block[: len(block) - len(text)]
         num_lines += white.count(b"\n")
         offset += len(white)
-        if text or not block:
+        if text or not block:  # the file may have become shorter since it was opened
             break
     if offset >= file.size:
         raise FormatError("the file contains only white space", path=file.path, byte=0)
@@ -127,7 +123,8 @@ def map_lines(file: TextInput, first: int, work: Callable[[Bytes], _T], doing: s
     Args:
         file: The text.
         first: Offset of the first line.
-        work: Called with the bytes of each block: the lines that begin in the block's share of a window.
+        work: Called with the bytes of each block: the lines that begin in the block's share of a window. The result
+            must not refer to them, because their buffer is used again.
         doing: Name of the pass, for progress bars.
 
     Returns:
@@ -137,6 +134,7 @@ def map_lines(file: TextInput, first: int, work: Callable[[Bytes], _T], doing: s
 
     def work_on(window: TextWindow, begin: int) -> tuple[int, _T] | None:
         try:
+            # A test of the length would not help: another thread may take the last buffer after it.
             buffer = spare.pop()
         except IndexError:
             buffer = np.empty(0, np.uint8)
@@ -170,7 +168,7 @@ def _read_lines(file: ReadableText, begin: int, end: int, buffer: Bytes, *, is_f
     """
     begin -= not is_first  # a line begins at `begin` if the byte before it is a line feed
     if len(buffer) < end - begin:
-        buffer = np.empty(BLOCK + 1, np.uint8)
+        buffer = np.empty(BLOCK + 1, np.uint8)  # the share, and the byte before it
     size = file.read_into(buffer[: end - begin], begin)
     start = 0 if is_first else _find_line_feed(buffer[:size]) + 1
     if start >= size or not (is_first or start):
@@ -181,6 +179,7 @@ def _read_lines(file: ReadableText, begin: int, end: int, buffer: Bytes, *, is_f
         if not rest:
             break
         step = size  # so that a long line takes few reads
+        # Without a line feed `find` returns -1, and the line continues after all of `rest`.
         rest = rest[: rest.find(b"\n") + 1 or len(rest)]
         if size + len(rest) > len(buffer):
             if size > _LONGEST_LINE:
@@ -222,7 +221,7 @@ class ChunkPlaces(NamedTuple):
     sizes: npt.NDArray[np.uint32] | None
 
     def sequence(self, number: int) -> tuple[int, int]:
-        """Return the first byte of the chunk's sequence with this number, and the byte after it."""
+        """Return the first byte of a sequence of the chunk, and the byte after it."""
         start = int(self.starts[number])
         if self.sizes is not None:
             return self.begin + start, self.begin + start + int(self.sizes[number])
@@ -231,6 +230,7 @@ class ChunkPlaces(NamedTuple):
 
     def only(self, sequences: npt.NDArray[np.uint32]) -> ChunkPlaces:
         """Return the places of some of the chunk's sequences: their indices in the chunk, ascending."""
+        # A wanted sequence does not end where the next wanted one starts, so the result always has sizes.
         starts = self.starts[sequences]
         if self.sizes is not None:
             sizes = self.sizes[sequences]
@@ -317,10 +317,12 @@ class Places:
         begins: list[npt.NDArray[np.uint64]] = []
         chunk_ends: list[npt.NDArray[np.uint64]] = []
         num_sequences, last = 0, None
+        # Blocks are taken from the end of the list, so that each block is freed before the next block is placed.
         blocks.reverse()
         for end in ends:
             block = blocks.pop()
             starts.append(block.starts.astype(dtype, copy=False))
+            # The core replaces the starts in the array: from now on they count from their chunk.
             begun = _core.ctf_place(block.begin, starts[-1], block.sizes, end, limit, last)
             last = begun.open
             firsts.append(begun.firsts + num_sequences)
@@ -342,13 +344,13 @@ class Places:
 
     @property
     def num_chunks(self) -> int:
-        """Number of chunks."""
         return len(self._begins)
 
     def first_bytes(
         self, sequences: npt.NDArray[np.int64], chunk_starts: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
         """Return the first byte of each of these sequences in the file."""
+        # In ascending order each chunk is read once.
         order = np.argsort(sequences)
         ascending = sequences[order]
         chunk_ids = span_at(chunk_starts, ascending)
@@ -356,6 +358,7 @@ class Places:
         bounds = np.flatnonzero(np.diff(chunk_ids, prepend=-1, append=-1)).tolist()
         for begin, end in itertools.pairwise(bounds):
             mine = ascending[begin:end]
+            # A column of an index cache is read in slices only, so the items are selected from a slice.
             starts = self._starts[int(mine[0]) : int(mine[-1]) + 1][mine - mine[0]]
             found[order[begin:end]] = int(self._begins[chunk_ids[begin]]) + starts.astype(np.int64)
         return found
@@ -369,6 +372,7 @@ class Places:
 # --------------------------------------------------------------------------------------------------------------
 # The index.
 
+# The core's integers have room for this limit, and no text is larger.
 _LARGEST_CHUNK = 2**63
 _PASS = "indexing"  # the name of the pass
 # Sequences of a remark that the index keeps in full. A corpus may have millions.
@@ -379,8 +383,6 @@ class StreamSchema(NamedTuple):
     """Facts about a stream that the parser needs.
 
     Attributes:
-        alias: Its name in the file.
-        is_sparse: Whether its samples are lists of index and value.
         dim: Values of a sample, or the bound of its indices.
         number: Type of its delivered values, as an index of `NUMBER_TYPES`.
     """
@@ -408,8 +410,7 @@ class IndexSettings(NamedTuple):
 
     Attributes:
         skip_sequence_ids: Whether each line is a sequence, whatever its id.
-        defining: Name in the file of the stream that defines the minibatch size.
-        chunk_size_in_bytes: Bytes of a chunk.
+        defining: Name in the file of the stream that defines the minibatch size; None: no stream defines it.
         text_keys: Whether ids are words.
     """
 
@@ -433,9 +434,8 @@ class FirstPass(NamedTuple):
 
     Attributes:
         ahead: The chunks that are needed immediately.
-        schema: The streams.
         spare: Memory for their values.
-        notes_unknown_names: Whether other names are worth a warning.
+        notes_unknown_names: Whether a name that no stream has is worth a warning.
         excluded: A byte; text that contains it is not parsed in the same pass.
     """
 
@@ -473,8 +473,6 @@ class TextIndex(NamedTuple):
     """The index of a text.
 
     Attributes:
-        table: The sequences and chunks.
-        places: Places of the sequences in the text.
         remarks: Sequences that are worth a warning, by kind of warning.
         parsed: The first chunks, if the same pass parsed them.
         content: Checksum of samples of the text.
@@ -519,6 +517,7 @@ class Part(NamedTuple):
     @classmethod
     def of(cls, scan: _core.CTFScan) -> Part:
         count, lengths = len(scan.starts), scan.lengths
+        # The core returns a single length if all are the same.
         if len(lengths) != count or count == 1:
             lengths = same_lengths(int(lengths[0]), count)
         return cls(scan.num_head_lines, scan.keys, scan.begin, scan.starts, lengths, scan.hollow)
@@ -534,6 +533,7 @@ class Part(NamedTuple):
     def longer(self, more: int) -> Part:
         """Return the part with a number added to its last length."""
         lengths, length = self.lengths, int(self.lengths[-1]) + more
+        # Equal lengths share one number in memory, and a narrow type may lack room: both need a new array.
         if are_all_the_same(lengths) or length > np.iinfo(lengths.dtype).max:
             lengths = lengths.astype(np.min_scalar_type(max(length, int(lengths.max()))))
         lengths[-1] = length
@@ -563,6 +563,7 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) 
     limit = min(settings.chunk_size_in_bytes, _LARGEST_CHUNK)
     ahead = _Ahead([], [], [], start.offset)
     with announced(_PASS, file.size - start.offset) as add:
+        # The core parses in the same pass only where all lines count and ids are numbers.
         if settings.defining is None and not settings.text_keys:
             ahead = _parse_ahead(file, first_pass, start.offset, limit, in_lines)
         if settings.text_keys:
@@ -572,7 +573,9 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) 
             rest = _parts(file, ahead.end, settings, in_lines, add)
     parts = ahead.parts
     parts += rest
+    # `index_of_parts` frees the arrays while it joins them, so no other list may refer to them.
     rest.clear()
+    # Counted before lines are left out, because the keys of later lines and files count these lines, too.
     num_lines = start.num_lines + sum(len(part.starts) for part in parts) if in_lines else None
     join_over_borders(parts)
     ends = ends_of_parts(file, start, parts)
@@ -639,8 +642,6 @@ class Area(NamedTuple):
     Attributes:
         source: The text, or the part of it that has the area.
         first_line: Offset of a line that begins at the area or before it.
-        begin: The first byte of the area.
-        end: The byte after the area.
         share: Bytes that a thread takes at a time.
     """
 
@@ -657,7 +658,7 @@ def areas_of(file: TextInput, first: int, add: Add | None) -> Iterator[Area]:
     Args:
         file: The text.
         first: Offset of the first line.
-        add: Adds bytes to the pass; None: nobody watches it, so areas are large.
+        add: Adds bytes to the pass; None: no watcher displays the pass, so areas are large.
     """
     for text, first_line, begin, end in windows_of(file, first):
         source = text.source(begin, end)
@@ -673,6 +674,7 @@ def _word_parts(file: TextInput, first: int, settings: IndexSettings) -> list[Pa
     def find(block: npt.NDArray[np.uint8]) -> tuple[Part, int | None]:
         scan = _core.ctf_scan_words(block, settings.defining)
         words, width = scan.words
+        # All sequences begin in the first `BLOCK` bytes of the lines, so 32 bits are enough.
         hollow, starts = np.empty(0, np.uint64), scan.starts.astype(np.uint32)
         lengths = compact_lengths(scan.lengths)
         return Part(scan.num_head_lines, words.view(f"S{width}"), 0, starts, lengths, hollow), scan.nul
@@ -690,6 +692,7 @@ def _parse_ahead(file: TextInput, first_pass: FirstPass, first: int, limit: int,
     ahead = first_pass.ahead
     done = _Ahead([], [], [], first)
     is_too_long = ahead.num_chunks is not None and file.size - first > ahead.num_chunks * limit
+    # Below, the source of all of the text is requested at once, which `reach` limits.
     if ahead.num_bytes == 0 or is_too_long or file.size - first > file.reach:
         return done
     source = file.source(first, file.size)
@@ -701,6 +704,7 @@ def _parse_ahead(file: TextInput, first_pass: FirstPass, first: int, limit: int,
         # Expect the next chunks to be as large as the chunks so far.
         room = (ahead.num_bytes - num_bytes) * len(done.chunks) // num_bytes if num_bytes else 1
         if ahead.num_chunks is not None:
+            # All chunks are wanted, because `is_too_long` has shown that they are few.
             room = len(borders)
         if room < 1:
             break
@@ -739,6 +743,7 @@ def ends_of_parts(file: TextInput, start: TextStart, parts: list[Part]) -> list[
     """Return for each part the byte after its last sequence."""
     if not parts:
         raise _error_at(file, start, "the file holds nothing except a number")
+    # The first start is not 0 if the first sequence of the part was joined with the part before.
     begins = [part.begin + int(part.starts[0]) for part in parts]
     ends = [*begins[1:], file.size]
     num_before = start.num_lines
@@ -772,7 +777,7 @@ def index_of_parts(
         ends: The byte after each part.
         sizes: For each part the bytes of its sequences, None: each ends where the next starts. The list is emptied.
         first_key: The first key, if keys are counted; None: keys are ids, which may repeat.
-        limit: Bytes of a chunk.
+        limit: Most bytes of a chunk, except for a chunk of a single sequence.
         options: The options of the table.
     """
     blocks = [PlacedBlock(part.begin, part.starts, of_part) for part, of_part in zip(parts, sizes, strict=True)]
@@ -783,6 +788,7 @@ def index_of_parts(
     keys = _keys_of_parts(columns) if columns else CountedKeys(first_key or 0, len(lengths))
     places, chunk_starts = Places.of(blocks, ends, limit)
     remarks = {}
+    # Line numbers and keys that count up by one cannot repeat.
     if first_key is None and not isinstance(keys, CountedKeys):
         again = _repeated(stored_keys(keys))
         if len(again):
@@ -806,8 +812,10 @@ def _leave_out(
     sizes_of_parts: list[npt.NDArray[np.uint32] | None] = []
     total, examples, num_before = 0, list[Example](), start.num_lines
     for number, (part, end) in enumerate(zip(parts, ends, strict=True)):
+        # Taken before anything is left out: after that, a sequence may end before the next one starts.
         sizes = np.append(np.diff(part.starts), np.uint32(end - part.begin - int(part.starts[-1])))
         if in_lines:
+            # Line numbers with gaps cannot be counted, so they become keys.
             part = part._replace(keys=np.arange(num_before, num_before + len(sizes), dtype=np.uint64))
             num_before += len(sizes)
         is_kept = np.ones(len(sizes), np.bool_)
@@ -833,7 +841,7 @@ def _hollow(file: TextInput, part: Part, sizes: npt.NDArray[np.uint32], in_lines
     which: npt.NDArray[np.int64] = np.searchsorted(part.starts, starts)
     # Lines that continue a sequence of the previous part are not a sequence.
     which = which[part.starts[np.minimum(which, len(part.starts) - 1)] == starts]
-    if in_lines:
+    if in_lines:  # the first line of such a sequence is all of it
         return which
     begins = part.starts[which].astype(np.uint64) + np.uint64(part.begin)
     hollow: npt.NDArray[np.int64] = which[_are_nothing(file, begins, begins + sizes[which])]
@@ -857,6 +865,7 @@ def _keys_of_parts(columns: list[npt.NDArray[Any]]) -> Keys:
     if columns[0].dtype.kind == "S":
         return np.concatenate(columns)
     first, last, count = int(columns[0][0]), int(columns[-1][-1]), sum(map(len, columns))
+    # The first comparison costs nothing; with ascending keys it means that they count up by one.
     if last - first == count - 1 and all(map(_are_ascending, columns)):
         borders = itertools.pairwise(columns)
         if all(before[-1] < after[0] for before, after in borders):

@@ -46,11 +46,9 @@ class _Seen(NamedTuple):
     """Facts about the samples of a stream that have been read so far.
 
     Attributes:
-        num_samples: Number of samples.
         num_values: Number of values without an index.
         num_indexed: Number of values with an index.
         most: Number of values in the longest sample.
-        largest: The largest index.
         sizes: Pairs: a number of values without an index, and how many samples have that many, as far as counted.
         magnitudes: Number of indices by size: item `k` counts the indices of `2k` and `2k + 1` bits.
         largest_at: The byte of the sample with the largest index.
@@ -74,7 +72,7 @@ class _Seen(NamedTuple):
             max(self.largest, other.largest),
             list((Counter(dict(self.sizes)) + Counter(dict(other.sizes))).items()),
             [sum(pair) for pair in zip(self.magnitudes, other.magnitudes, strict=True)],
-            max(self, other, key=lambda seen: seen.largest).largest_at,
+            max(self, other, key=lambda seen: seen.largest).largest_at,  # of equal indices the first
         )
 
     def outliers(self) -> tuple[int, int] | None:
@@ -83,6 +81,7 @@ class _Seen(NamedTuple):
         Outliers are few, and at least eight times as large as the largest of the others.
         """
         used = [bits for bits, count in enumerate(self.magnitudes) if count]
+        # From the top, so that the fewest indices count as outliers.
         for below, above in reversed(list(pairwise(used))):
             if above - below > 2:
                 count = sum(self.magnitudes[above:])
@@ -197,6 +196,7 @@ def _all_streams(path: FileNames, remote: Remote | None, *, forgives: bool = Fal
     total: dict[bytes, _Seen] = {}
     files, remote = _texts(path, remote)
     refused, report = None, Report(shown_files(path))
+    # A single file announces its own pass, so its size is not needed.
     with announced_together(_PASS, presumed_sizes(files, remote) if len(files) > 1 else [0]):
         for file in files:
             try:
@@ -213,6 +213,7 @@ def _all_streams(path: FileNames, remote: Remote | None, *, forgives: bool = Fal
 def _definitions(total: Mapping[bytes, _Seen]) -> StreamDefs:
     streams = {}
     for alias, seen in total.items():
+        # A stream without a value has dimension 1. An index beyond the limit becomes an error when it is read.
         name, shape = alias.decode(), max(1, min(seen.dim, LARGEST_DIM))
         streams[name] = StreamDef(field=name, shape=shape, is_sparse=seen.is_sparse)
     return StreamDefs(streams)
@@ -288,9 +289,11 @@ def streams_at_the_start(file: TextInput) -> dict[bytes, _Seen]:
     """Return the streams in the first lines of a file, by name; none if the file is not a text."""
     try:
         text = file.read(find_start(file).offset, _ADVICE_BYTES)
+        # The last line may be cut off, and would show too few values.
         text = text[: text.rfind(b"\n") + 1] or text
         return _streams_in(text)
     except (FormatError, OSError):
+        # The streams only serve guesses, and advice on other errors.
         return {}
 
 
@@ -316,7 +319,6 @@ def advice_on_streams(
     """Return advice if the file's first lines lack a requested stream, or have it in another form.
 
     Args:
-        file: The text.
         schema: The requested streams.
         fits: Returns whether the whole file can be read if this definition replaces the definition of the same name.
         names: The names of the streams, by their names in the file.
@@ -365,6 +367,7 @@ def streams_between(file: TextInput, begin: int, end: int, *, is_line: bool = Fa
 BLOCK_OF_WORDS = 4 << 20
 """Bytes that are searched at a time."""
 _COUNTING = "finding words"  # the name of the pass
+# A name, an index of as many digits as the largest dimension has, the value 1, and a comment that ends with a word.
 _ONE_HOT_WITH_WORD = re.compile(rb"\|([^\s|#][^\s|]*)[ \t]+(\d{1,10}):1(?:\.0*)?[ \t]*\|#[ \t]*([^|\r\n]*[^|\s])")
 
 
@@ -443,6 +446,7 @@ def vocabularies_in(lines: bytes) -> dict[str, Vocabulary]:
 
 def _vocabularies(counts: Counter[tuple[bytes, bytes, bytes]]) -> dict[str, Vocabulary]:
     found: dict[str, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    # Different bytes may become the same text, so counts are added.
     for (name, index, word), count in counts.items():
         found[name.decode(errors="replace")][int(index)][word.decode(errors="replace")] += count
     return {name: _vocabulary(indices) for name, indices in found.items()}

@@ -131,7 +131,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
         if not self.streams:
             raise ConfigError("HTKFeatureDeserializer: no feature streams found", key="streams")
         for name in self.streams:
-            self._settings(name)
+            self._settings(name)  # raises the errors of options now, and not when the corpus is opened
 
     def _settings(self, name: str) -> FeatureSettings:
         stream = merge_stream(name, self.streams[name], self.stream_options, FEATURE_STREAM)
@@ -141,6 +141,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
                 key=name,
             )
         limits = [self.max_sequence_length, longest_of(name, stream, compatible=self.compatible)]
+        # CNTK ignores this field of a `StreamDef` of features.
         defines = read_entry(name, stream, "defines_mb_size", truth, False) and not self.compatible
         return FeatureSettings(
             name=name,
@@ -192,7 +193,6 @@ class HTKLayout(NamedTuple):
     """The format's own facts about lists of utterances.
 
     Attributes:
-        listed: The utterances of all lists.
         model: Header of the first file, which all files must resemble.
         window: Number of frames before and after each frame.
     """
@@ -203,7 +203,6 @@ class HTKLayout(NamedTuple):
 
     @property
     def num_files(self) -> int:
-        """Number of feature files in the lists."""
         return len(np.unique(self.listed.files))
 
 
@@ -213,10 +212,6 @@ class HTKFormat(Format):
     All lists are one file of the corpus, because the rule about an utterance in two lists concerns them together. The
     feature files are open only while a chunk is read: a list may name 10^5 files, a chunk reads each of its files from
     beginning to end, and several threads load chunks, so files that stay open would cost locks and save little.
-
-    Args:
-        settings: The options of the stream.
-        opening: What the caller wants from the corpus.
     """
 
     def __init__(self, settings: FeatureSettings, opening: Opening) -> None:
@@ -242,6 +237,7 @@ class HTKFormat(Format):
                 f"{self.report.name}: utterance {decoded(keys[longer])} has {lengths[longer]} frames; "
                 f"an utterance of a broadcast stream has one"
             )
+        # Files need not ascend within a list; it is enough that all files of a list come before the next list's.
         first_of_list = np.searchsorted(listed.files, first_paths).tolist()
         # No chunk spans lists.
         starts = [
@@ -255,6 +251,7 @@ class HTKFormat(Format):
             options={"max_sequence_length": settings.max_sequence_length},
             files=ListedFiles(listed.paths, listed.files),
         )
+        # With a fingerprint for each list, the message about a checkpoint can name the lists that differ.
         of_lists = [
             _fingerprint(listed.only(slice(*bounds)), first)
             for bounds, first in zip(itertools.pairwise(first_of_list), first_paths.tolist(), strict=False)
@@ -277,6 +274,7 @@ class HTKFormat(Format):
 
     def _without_unwanted(self, listed: Listed, first_paths: npt.NDArray[np.int64]) -> Listed:
         """Leave out utterances that are too long, and all utterances whose key is listed several times."""
+        # As in CNTK, long utterances are removed first, so they do not make a key count as repeated.
         longest = self._settings.max_sequence_length
         if longest is not None:
             too_long = listed.lengths > longest
@@ -327,6 +325,7 @@ class HTKFormat(Format):
         if any(context) and dim != frame_dim:
             advice = ": with a context, it is the number of values of one frame"
         elif rest or num_frames % 2 == 0:
+            # A dimension below that of one frame is here, too: it gives 0, which is even.
             advice = ", or an odd multiple for a window"
         else:
             return context if any(context) else (num_frames // 2, num_frames // 2)
@@ -360,6 +359,7 @@ class HTKFormat(Format):
         ends = np.zeros(len(listed.paths), np.int64)
         np.maximum.at(ends, listed.files, ends_of_utterances)
         most = 0 if listed.lengths.sum(dtype=np.int64) > _MOST_UNCHECKED_FRAMES else _MOST_UNCHECKED_FRAMES_OF_A_FILE
+        # Any file may be compressed, so each value takes at least 2 bytes.
         least = np.where(ends > most, model.dim * 2 * ends + HEADER_SIZE, 0)
         for file in np.flatnonzero(least).tolist():
             size = os.stat(listed.paths[file]).st_size  # noqa: PTH116 - any bytes
@@ -439,9 +439,11 @@ class HTKFormat(Format):
         differences = self._differences(layout, header, low)
         self._check_range(listed, header, run)
         first = int(listed.first[low])
+        # From the first frame of the run to its last: a mapped run may have other frames in between.
         size = (int(listed.ends_of(high)) - first) * header.frame_size
         begin = header.frames_offset + first * header.frame_size
 
+        # A function, because only mapped runs need the ranges.
         def wanted() -> Ranges:
             bounds = listed.first[run], listed.ends_of(run)
             begins, ends = ((frames.astype(np.int64) - first) * header.frame_size for frames in bounds)
@@ -464,6 +466,7 @@ class HTKFormat(Format):
     def _truncated(self, listed: Listed, run: npt.NDArray[np.int64], num_frames: int, byte: int) -> FormatError:
         """Return the error about a file that ends within a run. It names the first incomplete utterance."""
         ends = listed.ends_of(run).astype(np.int64) - int(listed.first[run[0]])
+        # An utterance that ends with the file is complete.
         index = int(run[np.searchsorted(ends, num_frames, side="right")])
         what = f"the file ends within {_frames(listed, index)}, which its header promises"
         return self._error(listed, what, index, byte)
@@ -486,6 +489,7 @@ class HTKFormat(Format):
         if header.period != model.period:
             what = f"a frame shift of {header.period} (in units of 100 ns), but the first file's is {model.period}"
             differences.append(mixed + what)
+        # CNTK requires one kind and one frame shift in all files of a stream.
         if differences and (self._settings.compatible or self._settings.strict):
             raise self._error(layout.listed, differences[0].removeprefix(mixed), sequence_index, 0)
         return differences
@@ -522,6 +526,7 @@ def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
         ConfigError: More than one stream was requested.
     """
     prefix = options.prefix or ""
+    # All files need frames of the same size, so the first one shows the shape.
     streams = StreamDefs(options.streams) or StreamDefs(
         features=StreamDef(shape=first_header(listed_files(names, option="FILE")[0], prefix=prefix).dim)
     )

@@ -56,11 +56,12 @@ def parse_kind(text: str) -> int:
     if base not in KINDS or any(name not in QUALIFIERS for name in qualifiers):
         known = f"{', '.join(KINDS)}, with qualifiers {', '.join('_' + name for name in QUALIFIERS)}"
         raise ConfigError(f"kind {text!r} is unknown; known are {known}", key="kind")
+    # A set, so that a repeated qualifier counts once.
     return KINDS[base] | sum({QUALIFIERS[name] for name in qualifiers})
 
 
 class HTKHeader(NamedTuple):
-    """Header of a feature file."""
+    """Header of a feature file; `num_frames` is without the four that stand for the scales of compressed values."""
 
     is_big_endian: bool
     num_frames: int
@@ -75,7 +76,6 @@ class HTKHeader(NamedTuple):
 
     @property
     def frame_size(self) -> int:
-        """Bytes of a frame."""
         return self.dim * (2 if self.is_compressed else 4)
 
     @property
@@ -121,6 +121,7 @@ def _is_big_endian(data: bytes, file_size: int, compatible: bool) -> bool:
         plausible = [order for order in (True, False) if _is_plausible(data, order, file_size)]
         if len(plausible) == 1:
             return plausible[0]
+        # HTK writes big-endian files; CNTK takes equal periods, such as 0, for little-endian.
         if plausible and periods[0] == periods[1]:
             return True
     return periods[0] < periods[1]
@@ -157,15 +158,17 @@ def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> HT
     if num_frames < 0:
         if not compatible:
             raise BadHeaderError(f"{num_frames} frames; expected a number that is not negative")
+        # CNTK takes a negative number for a huge one.
         num_frames += 2**32
     num_frames -= 4 if is_compressed else 0  # HTK counts the scales as four frames
+    # As in CNTK, a file of this kind has a GUID only without qualifiers.
     guid = data[HEADER_SIZE:_HEADER_AND_GUID_SIZE] if parm_kind == _ANON else b""
     return HTKHeader(
         is_big_endian,
         max(num_frames, 0),
         period,
         KINDS["USER"] if kind == _ANON else kind,
-        parm_kind & ~(BASE_KIND | COMPRESSED | CHECKED),
+        parm_kind & ~(BASE_KIND | COMPRESSED | CHECKED),  # compression may differ between the files of a stream
         guid,
         size // width,
         is_compressed,
@@ -178,11 +181,8 @@ class OpenFile(NamedTuple):
     """A feature file that is open.
 
     Attributes:
-        path: Its path.
-        descriptor: Its descriptor.
         number: The number by which the compiled core knows it.
         size: Its size in bytes.
-        header: Its header.
     """
 
     path: bytes
@@ -253,6 +253,7 @@ def check_sum(data: bytes, *, big_endian: bool = True) -> int:
         >>> check_sum(b"\\x00\\x01\\x00\\x02"), (1 * 65536 + 2) % 36897
         (28641, 28641)
     """
+    # The checksum is about words, so the byte order of the file must not change it.
     words = np.frombuffer(data, ">u2" if big_endian else "<u2").astype(">u2")
     return int.from_bytes(words.tobytes(), "big") % _CHECK_MODULUS
 
@@ -317,12 +318,14 @@ def _compressed(values: npt.NDArray[np.float32], order: str) -> bytes:
             "values that are not finite cannot be compressed; replace them, or write uncompressed (compressed=False)",
             key="compressed",
         )
+    # In float32 the difference could overflow.
     least, most = values.min(axis=0).astype(np.float64), values.max(axis=0).astype(np.float64)
     span = most - least
     is_constant = span < _SMALLEST_SPAN
     span[is_constant] = 1
     a = np.where(is_constant, 1, 2 * 32767 / span).astype(np.float32)
     b = np.where(is_constant, least, (most + least) * 32767 / span).astype(np.float32)
+    # With the rounded scales, because readers compute with them.
     whole = np.where(is_constant, 0, np.rint(a.astype(np.float64) * values - b))
     whole = np.clip(whole, -32767, 32767).astype(f"{order}i2")
     return b"".join([a.astype(f"{order}f4").tobytes(), b.astype(f"{order}f4").tobytes(), whole.tobytes()])
@@ -406,6 +409,7 @@ def write_archive(
                     f"utterance {key}: frames {frames.shape}, expected {dim} values each", key="utterances"
                 )
             data = encode_features(frames, kind=kind, period=period, big_endian=big_endian)
+            # The first utterance brings the header, which gets the number of all frames at the end.
             file.write(data[HEADER_SIZE:] if ranges else data)
             dim = frames.shape[1]
             ranges.append((key, begin, begin + len(frames) - 1))

@@ -65,8 +65,6 @@ class Listed(NamedTuple):
     """Utterances of one or several lists.
 
     Attributes:
-        keys: Key of each utterance.
-        paths: Paths of the files.
         files: Index of each utterance's file in `paths`.
         first: First frame of each utterance in its file.
         lengths: Frames of each utterance.
@@ -83,7 +81,6 @@ class Listed(NamedTuple):
         return Listed(self.keys[mask], self.paths, self.files[mask], self.first[mask], self.lengths[mask])
 
     def path_of(self, index: int) -> bytes:
-        """Return the path of an utterance's file."""
         return self.paths[int(self.files[index])]
 
     def ends_of(self, which: Any) -> Any:
@@ -97,6 +94,7 @@ def _scanned(
     if not compatible and text.startswith(codecs.BOM_UTF8):
         text = b"   " + text[3:]  # blanks, so that the bytes in errors stay true
     folder = _FOLDER.match(os.fsencode(path))
+    # CNTK changes the prefix in this way, too. The core puts a slash after it.
     before = os.fsencode(prefix).replace(b"\\", b"/").rstrip(b"/")
     return _core.htk_scan_list(text, compatible, folder and folder[1], before, sys.platform != "win32")
 
@@ -147,6 +145,7 @@ def read_list(
     paths, files, first, last = scanned.paths, scanned.files, scanned.first_frames, scanned.last_frames
     if not len(files):
         raise FormatError("no utterance; expected a line such as id=path[first,last]", path=path, byte=0)
+    # For a whole file the sum exceeds 32 bits and becomes 0; its header replaces this length below.
     keys, lengths = text_rows(scanned.keys), last - first + np.uint32(1)
     is_whole = last == _WHOLE_FILE
     listed = Listed(keys, paths, files, first, lengths)
@@ -163,6 +162,7 @@ def read_list(
             try:
                 counts[number] = _num_frames(opened, paths[file])
             except (FormatError, OSError) as error:
+                # In a text of another format, lines look like names of files that do not exist.
                 if isinstance(error, OSError) and (other := other_than("scp", path)):
                     raise FormatError(f"the list names a file that does not exist{other}", path=path) from error
                 if isinstance(error, OSError) and _KALDI_LINE.match(text):
@@ -177,6 +177,7 @@ def read_list(
     lengths[is_whole] = counts[index]
     is_sound = lengths > 0
     if not is_sound.any():
+        # The first error is raised, so only the others are refused.
         first_error, *errors = errors
     for refused in errors:
         refuse(refused)  # type: ignore[misc]  # without it, the first error was raised
@@ -200,10 +201,11 @@ def _num_frames(files: FeatureFiles, path: bytes) -> int:
 
 
 class _Lines:
-    """The lines of utterances in a list, whose blank lines have no utterance. The utterances ascend."""
+    """The lines of utterances in a list, whose blank lines have no utterance. Ask for utterances in ascending order."""
 
     def __init__(self, text: bytes) -> None:
         self._text, self._at, self._line = text, 0, 1
+        # The core takes the same bytes for blanks.
         self._starts = enumerate(re.finditer(rb"[ \t\f]*[^ \t\f\r\n][^\r\n]*", text))
 
     def of(self, utterance: int) -> int:
@@ -219,8 +221,6 @@ class Lists(NamedTuple):
 
     Attributes:
         paths: The lists.
-        prefix: As for `read_list`.
-        compatible: As for `read_list`.
     """
 
     paths: Sequence[str]
@@ -228,11 +228,11 @@ class Lists(NamedTuple):
     compatible: bool = False
 
     def read(self, refuse: Callable[[Exception], None] | None = None) -> list[Listed]:
-        """Read each list, as `read_list` does."""
         return [read_list(path, prefix=self.prefix, compatible=self.compatible, refuse=refuse) for path in self.paths]
 
     def place(self, key: bytes, path: bytes) -> str:
         """Return the list and the line of an utterance, by its key and its file; empty if no list has it."""
+        # Only errors need lines, so they are not kept: the lists are scanned again.
         for name in self.paths:
             scanned = _scanned(text := all_bytes(name), name, self.prefix, self.compatible)
             if isinstance(scanned, _core.HTKListError) or path not in scanned.paths:
@@ -249,6 +249,7 @@ class Lists(NamedTuple):
             return FormatError(located, path=error.path, byte=error.byte, sequence=decoded(key), kind=error.kind)
         with_prefix = f", with the prefix {self.prefix!r}" if self.prefix else ""
         what = f"{error.strerror} (utterance {decoded(key)} of {where}{with_prefix})" if where else error.strerror
+        # The class tells callers why the file cannot be read.
         return type(error)(error.errno, what, error.filename)
 
 
@@ -363,6 +364,7 @@ def runs_of(
     if memory_map:
         ascends = is_same_file & (first[1:] >= ends[:-1])
         bounds, sizes = _bounds_and_sizes(ascends, first, ends, frame_size)
+        # A run that is mapped may have other frames in between, which cost nothing; a read would copy them.
         follows |= ascends & np.repeat(sizes >= SMALLEST_MAP, np.diff(bounds))[1:]
     return _bounds_and_sizes(follows, first, ends, frame_size)
 
@@ -417,11 +419,13 @@ class GatheredFrames:
             FormatError: The file ends within the scales of its compressed values.
         """
         header = file.header
+        # Touching a map beyond the end of the file kills the process (SIGBUS); a read only finds fewer bytes.
         if self._memory_map and size >= SMALLEST_MAP and begin + size <= file.size:
             begins, ends = wanted()
             ranges = None if 2 * int((ends - begins).sum()) > size else (begins, ends)
             block, offset = self._bytes.show(file.number, in_utf8(file.path), begin, size, ranges), 0
         else:
+            # The list may promise any number of frames, so ask for no more bytes than the file has.
             num_read = self._bytes.read(file.number, begin, min(size, max(file.size - begin, 0)))
             if num_read < size:
                 return num_read

@@ -32,11 +32,8 @@ class UtteranceOptions(CntkOptions):
 
     Attributes:
         unequal_lengths: Treatment of an utterance that is not as long as in the first corpus of the source.
-        compatible: Read exactly as CNTK 2.7 does.
-        strict: Turn warnings into errors.
         stream_options: Further options of each stream, by CNTK's names.
         defines_mb_size: Whether minibatch sizes count the samples of the deserializer's stream.
-        dtype: Type of the delivered values, float32 or float64.
     """
 
     unequal_lengths: Unequal | None = None
@@ -57,7 +54,7 @@ class UtteranceOptions(CntkOptions):
         self.dtype = float_type("dtype", self.dtype)
         checked = StreamDefs(streams)
         for name, stream in checked.items():
-            if stream.stream_alias:
+            if stream.stream_alias:  # HTK's files have no names of streams
                 raise ConfigError(
                     f"{self.label} does not support stream names: stream {name!r} has a field; expected "
                     "StreamDef(scp=...) for features and StreamDef(mlf=...) for labels",
@@ -94,10 +91,12 @@ def merge_stream(
     entries = {folded(key): entry for key, entry in keys.items()}
     merged: dict[Any, Any] = dict(stream)
     for key, value in options.get(name, {}).items():
+        # CNTK does not distinguish upper and lower case in keys.
         if folded(key) not in entries:
             known = ", ".join(sorted(keys))
             raise ConfigError(f"stream {name!r}: key {key!r} is unknown; known are {known}", key=key)
         merged[entries[folded(key)]] = value
+    # Keys without effect are under None; the value None removes an entry.
     return {entry: value for entry, value in merged.items() if entry is not None and value is not None}
 
 
@@ -123,6 +122,7 @@ def longest_of(name: str, stream: Mapping[str, Any], *, compatible: bool) -> int
         ConfigError: The limit is not possible.
     """
     longest = read_entry(name, stream, "max_sequence_length", whole_value, None)
+    # CNTK ignores the limit of a `StreamDef`, so the default must not become a limit.
     return None if compatible or longest == DEFAULT_MAX_SEQUENCE_LENGTH else longest
 
 
@@ -134,6 +134,7 @@ def size_of(name: str, shape: Any, largest: int, what: str) -> int:
     """
     if shape is None:
         raise ConfigError(f"stream {name!r} has no shape; expected shape=NUMBER, the number of {what}", key=name)
+    # The product of an empty shape would be 1.
     total = num_values(shape) if np.size(shape) else 0
     if not 1 <= total <= largest:
         raise ConfigError(f"stream {name!r}: shape {shape!r}; expected 1 to {largest} {what}", key=name)
@@ -157,6 +158,7 @@ def window_of(context: Any) -> tuple[int, int]:
     """
     parts = context.split(":") if isinstance(context, str) else context
     counts: list[int] = []
+    # Whatever is wrong with the context, the error at the end says what is expected.
     with contextlib.suppress(TypeError, ValueError):
         counts = [*map(int, [parts] if isinstance(parts, int | np.integer) else parts)]
     if len(counts) == 1 and counts[0] % 2:
@@ -173,19 +175,12 @@ class FeatureSettings:
     """Settings of one stream of features.
 
     Attributes:
-        name: The stream.
-        lists: Its lists of utterances.
         dim: Values of a frame, or of a window of frames.
         context: Frames to the left and to the right; both 0: `dim` determines the window.
         prefix: Text put before each path of the lists.
         is_broadcast: Whether the only frame of an utterance stands for all frames of its partner.
-        defines_mb_size: Whether minibatch sizes count this stream's samples.
         max_sequence_length: Longer utterances are left out; None: no utterance is too long.
-        unequal_lengths: Treatment of an utterance that is not as long as in the first corpus of the source.
-        compatible: Whether to read exactly as CNTK 2.7 does.
-        strict: Whether warnings are errors.
         memory_map: Whether to map long runs of frames instead of copying them.
-        dtype: Type of the delivered values.
     """
 
     name: str

@@ -161,7 +161,6 @@ class _Layout(NamedTuple):
     """The format's own facts.
 
     Attributes:
-        objects: The utterances.
         content: The content of the files: that asked for, or that found.
         dim: Values of a frame, or number of classes.
     """
@@ -186,6 +185,7 @@ class _KaldiFormat(Format):
 
     def index(self, file: OpenedFile, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         options = self._options
+        # An observer gets all unreadable utterances of a list; otherwise the first of them is raised.
         refuse = self.report.refuse if self.report.is_observed else None
         found = [found_in(self._files, path, options.content, self._stream("features"), refuse) for path in self._paths]
         objects = joined(found)
@@ -220,6 +220,7 @@ class _KaldiFormat(Format):
         form: StorageFormat = "sparse" if is_class and not options.as_class_ids else "dense"
         dtype = np.int32 if options.as_class_ids else options.dtype
         shape = () if options.as_class_ids else dim if is_class else dim * (1 + left + right)
+        # A frame of classes takes at most one run, which is two numbers of 32 bits.
         size = 8 if is_class else dim * np.dtype(options.dtype).itemsize
         lengths = np.ascontiguousarray(objects.lengths)
         table = SequenceTable(
@@ -251,12 +252,14 @@ class _KaldiFormat(Format):
     def _content(self, objects: Objects) -> Content:
         """Return what the objects are, and refuse objects that are something else."""
         is_class, is_vector, is_map = (np.isin(objects.kinds, kinds) for kinds in (CLASSES, VECTORS, [MAP]))
+        # The first object decides for all, so that an archive of mixed objects is refused at the first other object.
         shows: Content = "frames"
         for content, are in (("map", is_map), ("classes", is_class), ("vectors", is_vector)):
             if are[0]:
                 shows = content  # type: ignore[assignment]
         wanted = self._options.content or shows
         fits = {"map": is_map, "classes": is_class, "vectors": is_vector, "frames": ~(is_map | is_class)}[wanted]
+        # A number of a vector is a frame only on request.
         if self._options.content is None and shows == "frames":
             fits = fits & ~is_vector
         if not fits.all():
@@ -338,6 +341,7 @@ class _KaldiFormat(Format):
         else:
             numbers = {name: number for number, name in enumerate(read_mapping(options.mapping))}
             known = options.shape or len(numbers)
+            # A class beyond all others, so that the check below refuses the word.
             unknown = max(known, len(numbers))
             classes = np.array([numbers.get(name, unknown) for name in objects.names], np.uint32)[objects.classes]
         if (classes >= known).any():
@@ -353,6 +357,7 @@ class _KaldiFormat(Format):
     def parse(self, file: OpenedFile, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         layout: _Layout = index.layout
         begin, end = index.table.bounds_of(chunk_id)
+        # 64 bits, because the sum of the first sequence and an index may exceed 32 bits.
         which = slice(begin, end) if sequences is None else begin + sequences.astype(np.int64)
         objects = layout.objects.only(which)
         if layout.content == "map":
@@ -368,6 +373,7 @@ class _KaldiFormat(Format):
     def _frames(self, objects: Objects, dim: int) -> _core.Chunk:
         count = len(objects.keys)
         order, starts = _in_files(objects)
+        # Decoded values look like one feature file of HTK that was read, so contexts and broadcasts are HTK's code.
         block = _core.FileBytes(0)
         self._read(objects, order, functools.partial(self._read_rows, dim=dim, block=block))
         offsets = np.empty(count, np.uint64)
@@ -384,6 +390,7 @@ class _KaldiFormat(Format):
         lengths, (left, right) = np.ascontiguousarray(objects.lengths), self._options.context
         if left or right:
             values = _core.kaldi_windows(values, lengths, dim, left, right)
+        # Chunks of frames have only float32 values, so float64 values become an ordinary column of whole windows.
         offsets = np.append(0, np.cumsum(lengths, dtype=np.uint64)).astype(np.uint32)
         return _core.Chunk.from_columns(len(lengths), [Column(offsets, values, dim * (1 + left + right), None)])
 
@@ -419,6 +426,7 @@ class _KaldiFormat(Format):
         """Read objects, file by file, in the order of their offsets."""
         results: list[npt.NDArray[Any]] = []
         files = objects.files[order]
+        # Each file is opened once for all its objects, and read from its beginning to its end.
         bounds = [0, *(np.flatnonzero(files[1:] != files[:-1]) + 1).tolist(), len(order)]
         for begin, end in itertools.pairwise(bounds):
             number = int(files[begin])
@@ -433,6 +441,7 @@ class _KaldiFormat(Format):
                         kind, words = fault_words(code)
                         raise part.error(index, words, byte=byte, stream=self._stream("features"), kind=kind)
                     results.append(values)
+                # The stamp was compared at the opening; this finds a change during the reads.
                 text.require_unchanged()
         return results
 
@@ -443,6 +452,7 @@ class _KaldiFormat(Format):
         begins = ends - lengths
         is_start = np.ones(len(classes), np.bool_)
         is_start[1:] = classes[1:] != classes[:-1]
+        # A run never spans utterances, even if the last and the first class are the same.
         is_start[begins] = True
         places = np.flatnonzero(is_start)
         offsets = np.searchsorted(places, np.append(begins, ends[-1:])).astype(np.uint32)
@@ -467,6 +477,7 @@ def _in_order(
     values: npt.NDArray[Any], objects: Objects, order: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
 ) -> npt.NDArray[Any]:
     """Bring rows from the order of the files into the order of the utterances."""
+    # Archives, and lists in the order of their archives, need no copy.
     if (order[1:] > order[:-1]).all():
         return values
     first = np.empty(len(order), np.int64)
@@ -478,15 +489,18 @@ def _in_order(
 
 def _together(text: TextInput, objects: Objects, which: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
     """Divide objects of a file into parts without large gaps, each of which a store is asked for in one piece."""
+    # The core reads each object of a local file by itself, and a small file is read in one piece.
     if text.reach > text.size:
         yield which
         return
+    # A list may name parts of an object several times, so an earlier object may end later.
     reached = np.maximum.accumulate(objects.ends[which])
     gaps = objects.begins[which][1:] > reached[:-1] + np.uint64(_LARGEST_GAP)
     yield from np.split(which, np.flatnonzero(gaps) + 1)
 
 
 def _fingerprint(objects: Objects) -> str:
+    # Without the paths, because a corpus may move to another folder or store.
     columns = (objects.keys, objects.files, objects.offsets, objects.first_rows, objects.lengths, objects.first_cols)
     sums = "\n".join(objects.sums).encode()
     return f"{len(objects.keys)}:{digest_of(columns, sums)}"

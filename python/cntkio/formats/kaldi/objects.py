@@ -62,6 +62,7 @@ _LINE_FAULT_WORDS = {
     "bad range": "a range that is not [first:last] or [first:last,first:last]; expected numbers, and first <= last",
     "several values": "several values for a key; expected one",
 }
+# The mark of binary data, a bracket or numbers; a number before the mark or a bracket is a key, not an object.
 _BEGIN = re.compile(rb"\0B|\s*\[|\s*[\d.+-]+(\s(?!\0B|\s*\[)|\Z)")
 _INTEGERS = re.compile(rb"[^\s|,;=]+([ \t]+-?\d+)+[ \t]*\r?\n?")
 _PLACE = re.compile(rb"\S+[ \t]+\S.*?(:\d+(\[[\d:,]*\])?|\||\.ark|/[^/\s]*)[ \t]*\r?\n?")
@@ -75,18 +76,15 @@ class Objects(NamedTuple):
         stamps: Facts of these files, which change with them.
         sums: Checksum of each file's content, or its size; for fingerprints.
         names: The values of maps, each once.
-        keys: Keys.
         files: Index in `paths`.
         offsets: First byte of the object; of a map, of the line.
         kinds: Index in the core's `KALDI_KINDS`.
-        rows: Rows of the object.
-        cols: Columns of the object.
+        rows: Rows of the object; `lengths` has the rows of the utterance.
+        cols: Columns of the object; `dims` has the columns of the utterance.
         begins: First byte of the values.
         ends: Byte after the values.
         first_rows: First row of the utterance.
-        lengths: Rows of the utterance.
         first_cols: First column of the utterance.
-        dims: Columns of the utterance.
         lines: First byte of the line of a list or of a map; -1: it is in no list.
         classes: Index of a map's value in `names`.
     """
@@ -140,6 +138,7 @@ def joined(parts: Sequence[Objects]) -> Objects:
     numbers: dict[bytes, int] = {}
     moved = []
     for part, before in zip(parts, counts, strict=False):
+        # Archives have no names, but their classes, all 0, are looked up, too: [0] is for them.
         classes = np.array([numbers.setdefault(name, len(numbers)) for name in part.names] or [0], np.uint32)
         moved.append(part._replace(files=part.files + before, classes=classes[part.classes]))
     every: list[Any] = [[item for part in parts for item in part[number]] for number in range(3)]
@@ -149,11 +148,7 @@ def joined(parts: Sequence[Objects]) -> Objects:
 
 
 class FilesOfObjects:
-    """Opens the files of a corpus. A compressed file is opened again without another pass over it.
-
-    Args:
-        remote: How remote stores are read.
-    """
+    """Opens the files of a corpus. A compressed file is opened again without another pass over it."""
 
     def __init__(self, remote: Remote | None) -> None:
         self._remote = remote
@@ -186,10 +181,8 @@ def found_in(
     """Return the utterances of an archive, of a list or of a map.
 
     Args:
-        files: Opens files.
-        path: The file.
         content: What it contains; None: what its first bytes show.
-        stream: The stream, for messages.
+        stream: Name used in messages.
         refuse: Called with the error of each utterance of a list whose object cannot be read; the others are returned,
             if there are any. None: the first error is raised.
 
@@ -234,6 +227,7 @@ def _form_of(text: TextInput, path: str, content: Content | None) -> Literal["ar
     if content is None and _INTEGERS.fullmatch(first):
         return "ark"
     is_list = path.lower().endswith(".scp") or _PLACE.fullmatch(first) is not None
+    # The extension `.scp` does not tell lists of Kaldi from lists of HTK; `content` does, since only Kaldi has it.
     other = "" if is_list and content is not None else other_in("kaldi", text, before="")
     if is_list and not other:
         return "scp"
@@ -257,6 +251,7 @@ def _archive(text: TextInput, stream: str) -> Objects:
             parts.append((scan.offsets, *_columns(scan.objects)))
             if fault is not None:
                 kind = _core.KALDI_FAULTS[fault[1]]
+                # After a complete object the file is an archive, whatever follows.
                 what = _FAULT_WORDS[kind] + (other_in("kaldi", text) if not any(map(len, keys)) else "")
                 key = _key_at(text, then)
                 raise FormatError(what, path=text.path, byte=fault[0], sequence=key, stream=stream, kind=kind)
@@ -315,6 +310,7 @@ class _Failures:
     def add(self, utterances: npt.NDArray[np.int64], error: Callable[[str], Exception]) -> None:
         """Add utterances with an error, which is made of the place of the first of them in the list."""
         self.is_sound[utterances] = False
+        # A missing archive is one error, however many utterances are in it.
         self._errors[int(utterances.min())] = error
         if self._refuse is None:
             self.report()
@@ -333,6 +329,7 @@ class _Failures:
         errors = [self._errors[one](f"{self._path}, line {line}") for one, line in zip(utterances, lines, strict=True)]
         if self._refuse is None:
             raise errors[0] from None
+        # If no utterance is left, the first error is raised below, so it is not reported here, too.
         for error in errors if self.is_sound.any() else errors[1:]:
             self._refuse(error)
         if not self.is_sound.any():
@@ -352,6 +349,7 @@ def _in_archives(
     stamps: list[object] = [None] * len(names)
     sums = [""] * len(names)
     failures = _Failures(files, path, listed.lines, refuse)
+    # So each archive is opened once, and its headers are read in one direction.
     order = np.lexsort((offsets, file_of))
     bounds = np.searchsorted(file_of[order], np.arange(len(names) + 1))
     with announced("indexing", count):
@@ -413,12 +411,14 @@ def _headers(
     """Read headers at offsets that ascend, in windows that a remote or a compressed file needs."""
     done, window = 0, WINDOW
     while done < len(offsets):
+        # An offset beyond the file is a fault of the list, which the core finds.
         begin = min(int(offsets[done]), text.size)
         end = _end(text, begin, window)
         objects, fault = _core.kaldi_objects(text.source(begin, end), offsets[done:], text.size)
         part = slice(done, done + len(objects.kinds))
         yield part, objects, fault
         window = 2 * window if part.stop == done and fault is None else WINDOW
+        # Continue after a broken object: the objects at the other offsets do not depend on it.
         done = part.stop + (fault is not None)
 
 
@@ -433,6 +433,7 @@ def _cut(
     has_rows, has_cols = last_rows != _WHOLE, last_cols != _WHOLE
     if not (has_rows | has_cols).any():
         return found
+    # The last row or column of an empty matrix wraps to 2^32 - 1 here, and its length back to 0 below.
     last = [np.where(has, bound, size - np.uint32(1)).astype(np.int64) for has, bound, size in (
         (has_rows, last_rows, found.rows), (has_cols, last_cols, found.cols))]  # fmt: skip
     beyond = (found.first_rows >= found.rows) | (last[0] >= found.rows.astype(np.int64) + _ROWS_BEYOND)

@@ -79,8 +79,6 @@ class LabelSettings:
     """Settings of one stream of labels.
 
     Attributes:
-        name: The stream.
-        paths: Its label files.
         dim: Number of classes.
         is_text: Whether the files are text, or else binary.
         mapping_file: File with the names of the classes; None: the fourth column is the class.
@@ -88,13 +86,10 @@ class LabelSettings:
         target_dim: Values of these vectors; None: as many as on the file's first line.
         as_class_ids: Whether to deliver the class of each frame instead of a vector.
         marks_starts: Whether the first frame of each row has the value 2 instead of 1.
-        defines_mb_size: Whether minibatch sizes count this stream's samples.
         times: Unit of the first two columns.
         frame_period: Duration of a frame in units of 100 ns.
         unequal_lengths: Treatment of an utterance that is not as long as its features.
         cache_index: Whether to keep the entries in an index cache.
-        compatible: Whether to read exactly as CNTK 2.7 does.
-        strict: Whether warnings are errors.
         dtype: Type of the delivered values, except for class ids.
     """
 
@@ -119,7 +114,7 @@ class LabelSettings:
     def __post_init__(self) -> None:
         if self.times not in TIMES:
             raise ConfigError(f"times is {self.times!r}; expected '100ns', 'frames' or 'auto'", key="times")
-        if not self.frame_period > 0:
+        if not self.frame_period > 0:  # refuses NaN, too
             raise ConfigError(f"frame_period is {self.frame_period}; expected more than 0", key="frame_period")
         if self.target_dim is not None and not self.target_file:
             raise ConfigError(
@@ -166,6 +161,7 @@ class LabelOptions(UtteranceOptions):
         if len(streams) != 1:
             raise ConfigError(f"{self.label} only accepts a single stream; it has {len(streams)}", key="streams")
         ((name, stream),) = streams.items()
+        # These arguments become entries of the stream, so that `stream_options` can replace or remove them.
         entries = {entry: more.pop(entry) for entry in LABEL_STREAM.values() if entry in more}
         merged = merge_stream(name, {**stream, **entries}, self.stream_options, LABEL_STREAM)
         paths = (*paths_of(merged.get("mlf") or ()), *_listed_paths(merged.get("mlf_list") or ()))
@@ -258,7 +254,7 @@ class HTKMLFDeserializer(LabelOptions):
                 key="label_mapping_file",
             )
         self.streams = self.check_common(self.streams)
-        self._settings()
+        self._settings()  # raises the errors of options now, and not when the corpus is opened
 
     def _settings(self) -> LabelSettings:
         return self._label_settings(
@@ -295,6 +291,7 @@ class HTKMLFDeserializer(LabelOptions):
         settings = self._settings()
         targets = None
         if settings.target_file:
+            # The mapping file may have more names than the stream has classes.
             known = None if names is None else names[: settings.dim]
             targets = read_targets(settings.target_file, settings.dim, known, settings.target_dim)
         read = functools.partial(
@@ -387,6 +384,7 @@ class MLFLayout(NamedTuple):
         """Put the entries of files one after the other."""
         faults = np.concatenate([file.faults for file in files])
         frames = np.concatenate([file.frames for file in files])
+        # The runs of each file count from 0.
         num_runs = np.cumsum([0, *(len(file.starts.low) for file in files)]).astype(np.uint64)
         run_ends = [file.run_ends + before for file, before in zip(files, num_runs, strict=False)]
         return cls(
@@ -419,7 +417,6 @@ class MLFLayout(NamedTuple):
         return self.files[file_index], sequence_index - self.first_of_file[file_index]
 
     def error(self, sequence_index: int, byte: int, what: str, kind: str | None = None) -> FormatError:
-        """Return the error about a byte of an entry."""
         path = self.entry(sequence_index)[0].path
         details: dict[str, Any] = {
             "sequence": decoded(self.keys[sequence_index]),
@@ -438,6 +435,7 @@ class MLFLayout(NamedTuple):
         if fault == "large class":
             what += f", which is {self.settings.dim}"
         if self.settings.is_text and fault != "no frames":
+            # The labels do not keep the text, so the row is read again.
             with Path(file.path).open("rb") as text:
                 text.seek(byte)
                 row = decoded(text.readline(200).rstrip(b"\r\n"))
@@ -481,6 +479,7 @@ class MLFFormat(Format):
         form: StorageFormat = "sparse" if targets is None and not settings.as_class_ids else "dense"
         dtype = np.int32 if settings.as_class_ids else settings.dtype
         shape = () if settings.as_class_ids else settings.dim if targets is None else targets.dim
+        # The core's faults are in the order: sound, invalid, broken.
         is_broken = layout.faults > LAST_INVALID
         is_invalid = (layout.faults > 0) & ~is_broken
         is_pattern = np.concatenate([file.is_pattern for file in files])
@@ -498,7 +497,7 @@ class MLFFormat(Format):
             layout,
             why_empty=f"{self.report.name}: no entry is left to read",
             utterances=Utterances(
-                can_lead=False,
+                can_lead=False,  # as in CNTK
                 unequal_lengths=settings.unequal_lengths,
                 refuses_frame_mode="phoneBoundaries and frame mode exclude each other"
                 if settings.marks_starts
@@ -528,6 +527,7 @@ class MLFFormat(Format):
             for (kind, words), (count, offsets) in zip(REMARKS_ON_LABELS, file.remarks, strict=True):
                 if count:
                     self.report.count(kind, count)
+                # Only the first offsets are known, so the last of them stands for all later cases, too.
                 for left, byte in zip(range(count, 0, -1), offsets, strict=False):
                     error = functools.partial(_located, file.path, byte, words)
                     if self._settings.strict:
@@ -536,6 +536,7 @@ class MLFFormat(Format):
 
     def _fingerprint(self, layout: MLFLayout) -> str:
         files = layout.files
+        # With a fingerprint for each file, the message about a checkpoint can name the files that differ.
         if len(files) > 1:
             parts = [self._digest(file.keys, file.frames, *file.classes, *file.starts) for file in files]
             return fingerprint_of_files(self._paths, parts)
@@ -543,12 +544,14 @@ class MLFFormat(Format):
         return f"{len(layout.keys)}:{digest}"
 
     def _digest(self, *columns: npt.NDArray[Any]) -> str:
+        # Targets change the delivered values, but not the labels.
         rows = b"" if self._targets is None else self._targets.rows
         return digest_of([*columns, np.frombuffer(rows, np.uint8)])
 
     def parse(self, file: OpenedFile, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         layout: MLFLayout = index.layout
         begin, end = index.table.bounds_of(chunk_id)
+        # The runs of a whole chunk are neighbours, so a slice selects them.
         if sequences is None:
             bounds, lengths = layout.run_bounds[begin : end + 1], layout.lengths[begin:end]
             runs: slice | npt.NDArray[np.int64] = slice(*bounds[[0, -1]].tolist())
@@ -558,6 +561,7 @@ class MLFFormat(Format):
             begins, lengths = layout.run_bounds[entries], layout.lengths[entries]
             sizes = layout.run_bounds[entries + 1] - begins
             bounds = np.append(0, np.cumsum(sizes))
+            # No loop over entries: there may be very many.
             runs = np.arange(bounds[-1]) + np.repeat(begins - bounds[:-1], sizes)
         chunk = _core.runs_chunk(
             lengths, bounds.astype(np.uint32), layout.starts.only(runs), layout.classes.only(runs),
@@ -570,6 +574,7 @@ class MLFFormat(Format):
         path_indices = span_at(layout.first_of_file, sequences)
         begins = np.empty(len(sequences), np.int64)
         lines = np.empty(len(sequences), np.int64) if self._settings.is_text else None
+        # By file, because one pass over a file counts all of its lines.
         for number in np.unique(path_indices).tolist():
             mine, entries = path_indices == number, layout.files[number]
             begins[mine] = entries.offsets[sequences[mine] - layout.first_of_file[number]]

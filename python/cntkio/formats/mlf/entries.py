@@ -110,8 +110,6 @@ class Entries(NamedTuple):
     """Entries of one file.
 
     Attributes:
-        path: The file.
-        keys: Key of each entry.
         is_pattern: Whether each key also matches all keys that end with a slash and this key (``*/`` before it).
         offsets: Byte at which each entry begins.
         frames: Number of frames of each entry.
@@ -137,6 +135,7 @@ class Entries(NamedTuple):
 
     def to_cache(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return the facts and arrays that an index cache keeps."""
+        # A cache keeps numbers only, so keys are padded to a multiple of 8 bytes.
         width = -(-self.keys.dtype.itemsize // 8) * 8
         arrays: dict[str, npt.NDArray[Any]] = {
             "keys": self.keys.astype(f"S{width}").view(np.uint64), "at": self.offsets, "frames": self.frames,
@@ -187,10 +186,8 @@ def read_entries(
     """Read the entries of a text label file, or load them from its index cache.
 
     Args:
-        path: The file.
         names: Names of the classes; None: the fourth column is the class.
         dim: Number of classes.
-        compatible: Read exactly as CNTK 2.7 does.
         times: Unit of the first two columns.
         frame_period: Duration of a frame in units of 100 ns.
         cache_index: Use a cache, and write it if it is missing.
@@ -199,8 +196,10 @@ def read_entries(
         OSError: The file cannot be read.
         FormatError: The file breaks the format in a way that affects more than one entry.
     """
+    # A cache keeps classes, so it depends on the names; its header has only their checksum.
     digest = None if names is None else hashlib.blake2b(b"\n".join(names), digest_size=16).hexdigest()
     settings = {
+        # 100000 and 100000.0 are the same period, but JSON writes them differently.
         "format": "mlf", "compatible": compatible, "times": times, "frame_period": float(frame_period), "dim": dim,
         "names": digest,
     }  # fmt: skip
@@ -293,6 +292,7 @@ def read_mapping(path: str | os.PathLike[str]) -> list[bytes]:
         )
     line_of: dict[bytes, int] = {}
     for line, name in enumerate(_LINE_END.split(data), 1):
+        # Empty lines are not names, and do not count.
         if line_of.setdefault(name, line) != line and name:
             what = f"the name {decoded(name)!r} is already on line {line_of[name]}; expected each name once"
             raise FormatError(what, path=path, line=line)
@@ -380,6 +380,7 @@ def infer_labels(path: str | os.PathLike[str]) -> list[bytes]:
 # Written files.
 
 _LARGEST_WORD = 65535  # of the binary format's 16-bit fields
+# CNTK reads no longer key of a binary file.
 _LONGEST_ID = 256
 
 

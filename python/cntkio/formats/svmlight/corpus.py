@@ -68,6 +68,7 @@ from cntkio.pieces import (
 )
 from cntkio.streams import LARGEST_DIM, NUMBER_TYPES, StreamDef, StreamDefs, StreamInformation
 
+# The core's least index of a text without features, and every index that 64 bits cannot hold.
 _NO_INDEX = 2**64 - 1
 _HEAD = 1 << 16
 _FEATURES, _LABEL, _QUERY = "features", "label", "qid"
@@ -169,6 +170,7 @@ class SvmlightDeserializer:
         """
         text = CTFDeserializer(
             self.filename,
+            # The dimensions are placeholders: only the indexes of all files show them (`agreed`).
             _streams(self, 1, 1),
             max_errors=self.max_errors,
             chunk_size_in_bytes=self.chunk_size_in_bytes,
@@ -194,10 +196,6 @@ def _streams(options: SvmlightDeserializer, num_features: int, num_labels: int) 
 def svmlight_of(filename: FileNames, **options: Any) -> SvmlightDeserializer:
     """Return the deserializer of a text with the options that its first lines show: several labels, queries.
 
-    Args:
-        filename: As for `SvmlightDeserializer`.
-        options: Other options.
-
     Raises:
         OSError: The first file cannot be read.
 
@@ -219,6 +217,7 @@ def svmlight_of(filename: FileNames, **options: Any) -> SvmlightDeserializer:
     return dataclasses.replace(
         deserializer,
         multilabel=any(b"," in fields[0] for fields in whole) or 10 * num_without >= len(whole) > 0,
+        # A line without a label begins with its query.
         query_id=bool(whole) and all(any(field.startswith(b"qid:") for field in fields[:2]) for fields in whole),
     )
 
@@ -238,17 +237,11 @@ class Facts(NamedTuple):
 
     @property
     def has_features(self) -> bool:
-        """True if a line has a feature."""
         return self.least_index != _NO_INDEX
 
 
 class ScanSettings(NamedTuple):
-    """Settings on which the index depends.
-
-    Attributes:
-        by_query: Whether neighbouring lines of a query are a sequence.
-        chunk_size_in_bytes: Bytes of a chunk.
-    """
+    """Settings on which the index depends."""
 
     by_query: bool
     chunk_size_in_bytes: int
@@ -302,9 +295,11 @@ def _scan(file: TextInput, settings: ScanSettings) -> TextIndex:
         what = "the file has only comments; expected lines such as '1 3:0.5 7:1'"
         raise FormatError(what, path=file.path, byte=start.offset)
     ends = ends_of_parts(file, start, parts)
+    # Skipped lines belong to the sequence before them, so each sequence ends where the next one starts.
     sizes: list[npt.NDArray[np.uint32] | None] = [None] * len(parts)
-    first_key = None if settings.by_query else 0
+    first_key = None if settings.by_query else 0  # keys count sequences, not lines as in CNTK's text format
     index = index_of_parts(file, parts, ends, sizes, first_key, settings.chunk_size_in_bytes, settings._asdict())
+    # The lines of several files count on, but queries stay as they are.
     num_lines = None if settings.by_query else index.table.num_sequences
     return index._replace(num_lines=num_lines, numbers=tuple(facts))
 
@@ -321,6 +316,7 @@ class _SvmlightFormat(CTFFormat):
         super().__init__(text, opening, are_several)
 
     def make_index(self, file: TextInput, first_pass: FirstPass) -> TextIndex:
+        # Nothing is parsed in this pass: the first index and the dimensions are not known yet.
         settings = ScanSettings(self._own.by_query, self._own.chunk_size_in_bytes)
         made = scanned(file, settings, cache_index=self._own.cache_index)
         file.require_unchanged()
@@ -336,6 +332,7 @@ class _SvmlightFormat(CTFFormat):
         # Larger indices are errors with a place.
         num_labels = min(own.num_labels or largest_label + 1, LARGEST_DIM)
         self.define(_streams(own, max(min(num_features, LARGEST_DIM), 1), num_labels))
+        # `define` gives all streams one type. Its order is by name: features, label, qid.
         dtypes = own.dtype, own.label_dtype or own.dtype, np.int64
         self.streams = tuple(
             StreamInformation(info.name, info.stream_id, info.storage_format, dtype, info.shape)
@@ -369,7 +366,7 @@ class _SvmlightFormat(CTFFormat):
         }.get(kind) or WORDS[kind]
 
     def advice_on_word(self, kind: str, text: bytes) -> str:
-        return ""
+        return ""  # the advice of `CTFFormat` is about other rules for numbers
 
     def advice(self, file: OpenText, index: Index, findings: ParserFindings, finding: CTFFinding) -> str:
         is_label = finding.stream == 1 and not self.schema[1].is_sparse
