@@ -15,6 +15,7 @@ use crate::memory;
 use crate::pack::in_full_width;
 use cntkio_memory::small::Widens;
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::ops::Range as Span;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -193,10 +194,10 @@ macro_rules! in_any_form {
 }
 
 /// The samples of a column.
-struct Rows<'a, T, I> {
+struct Rows<'a, T: Clone, I> {
     sequence_offsets: &'a [u32],
     dim: usize,
-    values: &'a [T],
+    values: Cow<'a, [T]>,
     /// Of a sparse column: the first entry of each sample, and the indices; without offsets each sample has one entry.
     entries: Option<(Option<&'a [u32]>, &'a [I])>,
 }
@@ -204,11 +205,19 @@ struct Rows<'a, T, I> {
 type WideEntries<'a> = Option<(Option<&'a [u32]>, &'a [i32])>;
 
 fn wide<'a>(sequence_offsets: &'a [u32], dim: usize, values: &'a Values, entries: WideEntries<'a>) -> View<'a> {
+    fn of<'a, T: Clone>(
+        sequence_offsets: &'a [u32],
+        dim: usize,
+        values: &'a [T],
+        entries: WideEntries<'a>,
+    ) -> Rows<'a, T, i32> {
+        Rows { sequence_offsets, dim, values: Cow::Borrowed(values), entries }
+    }
     match values {
-        Values::F32(values) => View::F32(Rows { sequence_offsets, dim, values, entries }),
-        Values::F64(values) => View::F64(Rows { sequence_offsets, dim, values, entries }),
-        Values::I32(values) => View::I32(Rows { sequence_offsets, dim, values, entries }),
-        Values::I64(values) => View::I64(Rows { sequence_offsets, dim, values, entries }),
+        Values::F32(values) => View::F32(of(sequence_offsets, dim, values, entries)),
+        Values::F64(values) => View::F64(of(sequence_offsets, dim, values, entries)),
+        Values::I32(values) => View::I32(of(sequence_offsets, dim, values, entries)),
+        Values::I64(values) => View::I64(of(sequence_offsets, dim, values, entries)),
     }
 }
 
@@ -222,7 +231,7 @@ fn view(column: &Column) -> Option<View<'_>> {
         Samples::Small(small) => {
             let entries = small.entries.as_ref();
             let entries = entries.map(|entries| (entries.sample_offsets.as_deref(), &entries.indices[..]));
-            Some(View::Small(Rows { sequence_offsets, dim: small.dim, values: &small.values, entries }))
+            Some(View::Small(Rows { sequence_offsets, dim: small.dim, values: small.each_value(), entries }))
         }
         _ => None,
     }

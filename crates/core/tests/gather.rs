@@ -78,12 +78,11 @@ fn column(sequences: &[Vec<Sample>], is_sparse: bool, number: NumberType, is_sma
                 sample_offsets: (!have_one).then_some(sample_offsets),
                 indices: indices.map(|index| index as u16).collect(),
             });
-            Samples::Small(Small {
-                dim: DIM,
-                becomes_double: number == NumberType::F64,
-                values: numbers(&samples),
-                entries,
-            })
+            let mut values: Vec<u8> = numbers(&samples);
+            if is_sparse && values.iter().all(|&value| value == values[0]) {
+                values.truncate(1);
+            }
+            Samples::Small(Small { dim: DIM, becomes_double: number == NumberType::F64, values, entries })
         }
     };
     Column { sequence_offsets, samples }
@@ -271,22 +270,21 @@ fn any_corpus() -> impl Strategy<Value = Corpus> {
     // Columns whose sequences have one sample each are packed without their table.
     let of_chunk = prop_oneof![2 => prop::collection::vec(1usize..8, 1..7), 1 => prop::collection::vec(Just(1), 1..7)];
     let lengths = prop::collection::vec(of_chunk, 4);
-    (kinds, lengths, any::<bool>(), 0usize..4, prop::collection::vec(any::<u8>(), 7..60)).prop_map(
-        |(kinds, lengths, is_sparse, number, entries)| {
-            let numbers = [NumberType::F32, NumberType::F64, NumberType::I32, NumberType::I64];
-            let are_wide = kinds.iter().all(|kind| matches!(kind, Kind::Wide));
-            let (is_sparse, number) = match kinds[0] {
-                // Sparse samples of whole numbers have no small form.
-                Kind::Wide | Kind::Small => {
-                    (is_sparse, numbers[if is_sparse && !are_wide { number % 2 } else { number }])
-                }
-                Kind::Stored(_) => (is_sparse, numbers[number % 2]),
-                Kind::Frames(..) | Kind::Targets => (false, NumberType::F32),
-                Kind::Runs(_) => (true, NumberType::F32),
-            };
-            corpus(&kinds, &lengths, is_sparse, number, &entries)
-        },
-    )
+    // A value that all entries have is kept once.
+    let entries =
+        prop_oneof![2 => prop::collection::vec(any::<u8>(), 7..60), 1 => any::<u8>().prop_map(|same| vec![same; 60])];
+    (kinds, lengths, any::<bool>(), 0usize..4, entries).prop_map(|(kinds, lengths, is_sparse, number, entries)| {
+        let numbers = [NumberType::F32, NumberType::F64, NumberType::I32, NumberType::I64];
+        let are_wide = kinds.iter().all(|kind| matches!(kind, Kind::Wide));
+        let (is_sparse, number) = match kinds[0] {
+            // Sparse samples of whole numbers have no small form.
+            Kind::Wide | Kind::Small => (is_sparse, numbers[if is_sparse && !are_wide { number % 2 } else { number }]),
+            Kind::Stored(_) => (is_sparse, numbers[number % 2]),
+            Kind::Frames(..) | Kind::Targets => (false, NumberType::F32),
+            Kind::Runs(_) => (true, NumberType::F32),
+        };
+        corpus(&kinds, &lengths, is_sparse, number, &entries)
+    })
 }
 
 type Pick = (prop::sample::Index, prop::sample::Index, prop::sample::Index, prop::sample::Index);

@@ -7,8 +7,9 @@ use cntkio_core::text::Text;
 use proptest::prelude::*;
 use std::sync::Arc;
 
-/// Sequences as text, one line for each sample; most values are small, and most samples of `tag` have one entry.
-fn text(sequences: &[Vec<(u16, u32, u8)>]) -> Vec<u8> {
+/// Sequences as text, one line for each sample; most values are small, and most samples of `tag` have one entry. With
+/// `same`, most values are this one.
+fn text(sequences: &[Vec<(u16, u32, u8)>], same: Option<u8>) -> Vec<u8> {
     let mut text = String::new();
     for (number, lines) in sequences.iter().enumerate() {
         for &(value, index, odd) in lines {
@@ -17,7 +18,7 @@ fn text(sequences: &[Vec<(u16, u32, u8)>]) -> Vec<u8> {
                 1 => "-0".to_owned(),
                 2 => format!("{}", 256 + u32::from(value)),
                 3 => format!("-{value}"),
-                _ => format!("{}", value % 256),
+                _ => same.map_or((value % 256).to_string(), |same| same.to_string()),
             };
             let index = if odd == 4 { 65_530 + index % 1000 } else { index % 65_536 };
             let more = if odd == 5 { " 7:1 7:2" } else { "" };
@@ -67,9 +68,9 @@ proptest! {
         sequences in prop::collection::vec(
             prop::collection::vec((any::<u16>(), any::<u32>(), prop_oneof![40 => Just(9u8), 1 => 0u8..6]), 1..5), 1..40),
         picks in prop::collection::vec(any::<prop::sample::Index>(), 1..20),
-        part in 20usize..400, num_parts in 1usize..6, is_double: bool,
+        part in 20usize..400, num_parts in 1usize..6, is_double: bool, same in any::<Option<u8>>(),
     ) {
-        let text = text(&sequences);
+        let text = text(&sequences, same);
         let cut = Cut { piece: part * num_parts, part, gap: 0 };
         let pool = Arc::new(Pool::new(1 << 20));
         let plain = parsed(&text, &schema(is_double, false), cut, None);
@@ -152,6 +153,42 @@ fn one_value_that_is_not_small_makes_the_columns_of_its_piece_plain() {
     ] {
         let chunk = parse(&[&small[..], more.as_bytes(), &small].concat());
         assert_eq!(forms(&chunk), expected, "{more}");
+    }
+}
+
+#[test]
+fn a_value_that_all_entries_of_a_column_have_is_kept_once() {
+    let schema = schema(false, true);
+    let parse = |values: &[&str]| {
+        let lines = values.iter().enumerate().map(|(id, value)| format!("{id} |x 1 1 1 |tag 9:{value}\n"));
+        let pool = Arc::new(Pool::new(1 << 20));
+        parsed(lines.collect::<String>().as_bytes(), &schema, Cut { piece: 1 << 20, part: 40, gap: 0 }, Some(&pool))
+    };
+    let kept = |chunk: &Chunk| match &chunk.blocks()[0].columns[1].samples {
+        Samples::Small(small) => Some(small.values.clone()),
+        _ => None,
+    };
+    for (values, expected) in [
+        (vec!["1"; 9], Some(vec![1])),
+        (vec!["255"; 9], Some(vec![255])),
+        (vec!["1"], Some(vec![1])),
+        // The first part has a single line.
+        (vec!["1", "2", "1"], Some(vec![1, 2, 1])),
+        (vec!["1", "1", "1", "1", "1", "1", "3"], Some(vec![1, 1, 1, 1, 1, 1, 3])),
+        // 0 and -0 are equal, but have other bits.
+        (vec!["0"; 3], Some(vec![0; 3])),
+        (vec!["0", "0", "-0"], None),
+        (vec!["1", "1", "1", "1", "1", "1", "0.5"], None),
+    ] {
+        let chunk = parse(&values);
+        assert_eq!(kept(&chunk), expected, "{values:?}");
+        let chunk_of = vec![0; values.len()];
+        let sequences: Vec<u32> = (0..values.len() as u32).rev().collect();
+        let selection = Selection { chunk_of: &chunk_of, sequences: &sequences, parts: None };
+        let wanted = Wanted { stream: 1, is_sparse: true, number: NumberType::F32 };
+        let gathered = pack::gather(&[&chunk], selection, wanted).unwrap();
+        let expected: Vec<f32> = values.iter().rev().map(|value| value.parse().unwrap()).collect();
+        assert_eq!(format!("{:?}", gathered.values), format!("{:?}", Values::F32(expected)));
     }
 }
 

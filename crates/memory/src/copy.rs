@@ -34,6 +34,8 @@ pub enum AnyWidth<'a, T: Widens> {
     Wide(&'a [T]),
     /// In their small form.
     Small(&'a [T::Small]),
+    /// The same number, in its small form, as often as this.
+    Same(T::Small, usize),
 }
 
 impl<T: Widens> AnyWidth<'_, T> {
@@ -44,6 +46,7 @@ impl<T: Widens> AnyWidth<'_, T> {
         match self {
             AnyWidth::Wide(values) => values.len(),
             AnyWidth::Small(values) => values.len(),
+            AnyWidth::Same(_, count) => count,
         }
     }
 
@@ -53,6 +56,9 @@ impl<T: Widens> AnyWidth<'_, T> {
         match self {
             AnyWidth::Wide(values) => values.get(range).map(AnyWidth::Wide),
             AnyWidth::Small(values) => values.get(range).map(AnyWidth::Small),
+            AnyWidth::Same(value, count) => {
+                (range.start <= range.end && range.end <= count).then(|| AnyWidth::Same(value, range.len()))
+            }
         }
     }
 
@@ -62,6 +68,7 @@ impl<T: Widens> AnyWidth<'_, T> {
         match self {
             AnyWidth::Wide(values) => prefetch(values, most),
             AnyWidth::Small(values) => prefetch(values, most),
+            AnyWidth::Same(..) => {}
         }
     }
 }
@@ -146,6 +153,10 @@ impl<T: Widens> Piece<T> for AnyWidth<'_, T> {
         match self {
             AnyWidth::Wide(values) => values.write(destination, kernel),
             AnyWidth::Small(values) => T::widen(kernel, values, destination),
+            AnyWidth::Same(value, count) => {
+                assert!(destination.len() == count);
+                destination.fill(MaybeUninit::new(T::widened(value)));
+            }
         }
     }
 
@@ -164,6 +175,7 @@ impl<T: Widens> Piece<T> for AnyWidth<'_, T> {
                 let (first, second) = values.split_at(at);
                 (AnyWidth::Small(first), AnyWidth::Small(second))
             }
+            AnyWidth::Same(value, count) => (AnyWidth::Same(value, at), AnyWidth::Same(value, count - at)),
         }
     }
 }

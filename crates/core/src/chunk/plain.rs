@@ -162,6 +162,8 @@ impl<T: Value> Gather for Dense<'_, T> {
 /// Sparse columns.
 struct Sparse<'a, T: Value> {
     columns: Vec<SparseColumn<'a, T>>,
+    /// The value that all entries of all columns have.
+    same_value: Option<T>,
 }
 
 struct SparseColumn<'a, T: Value> {
@@ -185,14 +187,25 @@ impl<'a, T: Value> Sparse<'a, T> {
                 Samples::Sparse { sample_offsets, indices, values, .. } => {
                     (Some(&sample_offsets[..]), AnyWidth::Wide(&indices[..]), AnyWidth::Wide(T::of(values)?))
                 }
-                Samples::Small(Small { values, entries: Some(Entries { sample_offsets, indices }), .. }) => {
-                    (sample_offsets.as_deref(), AnyWidth::Small(&indices[..]), T::small(values)?)
+                Samples::Small(small @ Small { values, entries: Some(Entries { sample_offsets, indices }), .. }) => {
+                    let values = match (T::small(values)?, small.same_value()) {
+                        (AnyWidth::Small(&[value]), Some(_)) => AnyWidth::Same(value, indices.len()),
+                        (values, _) => values,
+                    };
+                    (sample_offsets.as_deref(), AnyWidth::Small(&indices[..]), values)
                 }
                 _ => return None,
             };
             Some(SparseColumn { lengths: Lengths::of(column, is_single), sample_offsets, indices, values })
         };
-        Some(Sparse { columns: columns.iter().map(of_column).collect::<Option<_>>()? })
+        let columns: Vec<SparseColumn<T>> = columns.iter().map(of_column).collect::<Option<_>>()?;
+        let value_of = |column: &SparseColumn<T>| match column.values {
+            AnyWidth::Same(value, _) => Some(T::widened(value)),
+            _ => None,
+        };
+        let first = columns.first().and_then(value_of);
+        let same_value = first.filter(|_| columns.iter().all(|column| value_of(column) == first));
+        Some(Sparse { columns, same_value })
     }
 
     /// The samples that the selection takes from each sequence. Prefetches the sample offsets.
@@ -228,22 +241,28 @@ impl<T: Value> Gather for Sparse<'_, T> {
         entries.reserve(spans.iter().map(|span| span.samples.len()).sum());
         let RaggedEntries { sample_offsets, indices } = entries;
         let are_few = spans.len() <= AHEAD_SEQUENCES;
-        let mut all_values: Vec<AnyWidth<T>> = memory::with_room(spans.len());
+        let mut all_values: Vec<AnyWidth<T>> =
+            memory::with_room(if self.same_value.is_some() { 0 } else { spans.len() });
         let mut all_indices: Vec<AnyWidth<i32>> = memory::with_room(spans.len());
         for Span { column, samples } in &spans {
             let entries = match column.sample_offsets {
                 Some(offsets) => offsets[samples.start] as usize..offsets[samples.end] as usize,
                 None => samples.clone(),
             };
-            let values = column.values.get(entries.clone()).ok_or(Error::Mixed)?;
-            let indices = column.indices.get(entries).ok_or(Error::Mixed)?;
+            let indices = column.indices.get(entries.clone()).ok_or(Error::Mixed)?;
             // `prefetch` could not know these entries, because it does not wait for the sample offsets.
-            if are_few && column.sample_offsets.is_some() {
-                values.prefetch(AHEAD_BYTES);
+            let is_prefetched = are_few && column.sample_offsets.is_some();
+            if is_prefetched {
                 indices.prefetch(AHEAD_BYTES);
             }
-            all_values.push(values);
             all_indices.push(indices);
+            if self.same_value.is_none() {
+                let values = column.values.get(entries).ok_or(Error::Mixed)?;
+                if is_prefetched {
+                    values.prefetch(AHEAD_BYTES);
+                }
+                all_values.push(values);
+            }
         }
         let mut num_entries = out.len() as i64;
         for (Span { column, samples }, indices) in spans.iter().zip(&all_indices) {
@@ -257,7 +276,14 @@ impl<T: Value> Gather for Sparse<'_, T> {
             }
             num_entries += indices.len() as i64;
         }
-        append_all(out, &all_values)?;
+        match self.same_value {
+            None => append_all(out, &all_values)?,
+            Some(value) => {
+                let num_values = usize::try_from(num_entries).map_err(|_| Error::Mixed)?;
+                try_reserve(out, num_values - out.len())?;
+                out.resize(num_values, value);
+            }
+        }
         append_all(indices, &all_indices)?;
         Ok(())
     }

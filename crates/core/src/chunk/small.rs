@@ -1,7 +1,8 @@
 //! Columns of small whole numbers: one byte per value and two per index take a quarter to a third of the memory.
 //!
 //! Pixels, counts and one-hot vectors are small numbers. Fresh memory costs as much as parsing, so it is worth making
-//! columns small while they are parsed, piece by piece, and widening them when they are packed.
+//! columns small while they are parsed, piece by piece, and widening them when they are packed. One-hot samples usually
+//! have no other value than 1, which is then kept only once.
 //!
 //! Invariant: a widened number has the bits of the number that was made small.
 
@@ -9,6 +10,7 @@ use super::ragged::Form;
 use super::values::{NumberType, Values, expect, in_either_precision};
 use crate::memory;
 use cntkio_memory::small::Widens;
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Samples whose values are whole numbers from 0 to 255, with indices below 2^16.
@@ -18,7 +20,7 @@ pub struct Small {
     pub dim: usize,
     /// True if values are in double precision when packed.
     pub becomes_double: bool,
-    /// All samples, row by row, or the values of all entries.
+    /// All samples, row by row, or the values of all entries; a single value if all entries have that value.
     pub values: Vec<u8>,
     /// The entries of sparse samples.
     pub entries: Option<Entries>,
@@ -53,31 +55,31 @@ impl Small {
 
     /// Append samples of the same form if all their numbers are small; otherwise append nothing.
     pub(crate) fn append(&mut self, values: &Values, entries: Option<WideEntries>) -> bool {
-        let num_entries = self.values.len();
-        // `narrow` finds the memory reserved.
-        memory::reserve(&mut self.values, values.len());
-        if let (Some((_, indices)), Some(entries)) = (entries, &mut self.entries) {
-            memory::reserve(&mut entries.indices, indices.len());
-        }
-        let are_small = match values {
-            Values::F32(values) => f32::narrow(values, &mut self.values),
-            Values::F64(values) => f64::narrow(values, &mut self.values),
+        match values {
+            Values::F32(values) => self.append_floats(values, entries),
+            Values::F64(values) => self.append_floats(values, entries),
             Values::I32(_) | Values::I64(_) => false,
+        }
+    }
+
+    fn append_floats<T: Widens<Small = u8> + PartialEq>(&mut self, values: &[T], entries: Option<WideEntries>) -> bool {
+        let (Some((sample_offsets, indices)), Some(own)) = (entries, &mut self.entries) else {
+            return T::narrow(values, &mut self.values);
         };
-        let (Some((sample_offsets, indices)), Some(entries)) = (entries, &mut self.entries) else {
-            return are_small;
-        };
-        if !are_small || !i32::narrow(indices, &mut entries.indices) {
+        let num_entries = own.indices.len();
+        if !append_values(&mut self.values, num_entries, values) || !i32::narrow(indices, &mut own.indices) {
             self.values.truncate(num_entries);
             return false;
         }
-        entries.append_offsets(num_entries as u32, sample_offsets);
+        own.append_offsets(num_entries as u32, sample_offsets);
         true
     }
 
     /// [`expect`] `ratio` times as many samples.
     pub(crate) fn expect(&mut self, ratio: f64) {
-        expect(&mut self.values, ratio);
+        if self.same_value().is_none() {
+            expect(&mut self.values, ratio);
+        }
         if let Some(Entries { sample_offsets, indices }) = &mut self.entries {
             expect(indices, ratio);
             sample_offsets.iter_mut().for_each(|offsets| expect(offsets, ratio));
@@ -92,7 +94,7 @@ impl Small {
         entries: Option<(&mut Vec<u32>, &mut Vec<i32>)>,
     ) {
         if let (Some(small), Some((sample_offsets, indices))) = (&self.entries, entries) {
-            let num_entries = self.values.len() as u32;
+            let num_entries = small.indices.len() as u32;
             let mut offsets = Vec::new();
             memory::reserve(&mut offsets, num_samples + sample_offsets.len());
             offsets.extend((0..num_samples).map(|sample| small.range(sample..sample).start as u32));
@@ -100,7 +102,24 @@ impl Small {
             *sample_offsets = offsets;
             prepend(&small.indices, indices);
         }
-        in_either_precision!(values, values => prepend(&self.values, values), else unreachable!("small numbers are floats"));
+        let each = self.each_value();
+        in_either_precision!(values, values => prepend(&each, values), else unreachable!("small numbers are floats"));
+    }
+
+    /// The value that all entries have; `None` if each entry or dense sample has values of its own.
+    pub(crate) fn same_value(&self) -> Option<u8> {
+        match (&self.values[..], &self.entries) {
+            (&[value], Some(entries)) if entries.indices.len() != 1 => Some(value),
+            _ => None,
+        }
+    }
+
+    /// All samples, row by row, or the value of each entry.
+    pub(crate) fn each_value(&self) -> Cow<'_, [u8]> {
+        match (self.same_value(), &self.entries) {
+            (Some(value), Some(entries)) => Cow::Owned(vec![value; entries.indices.len()]),
+            _ => Cow::Borrowed(&self.values),
+        }
     }
 
     pub(crate) fn form(&self) -> Form {
@@ -123,7 +142,7 @@ impl Small {
                 offsets[num_samples] as usize
             }
         };
-        if (indices.len(), num_values) != (num_entries, num_entries) {
+        if indices.len() != num_entries || (num_values != num_entries && self.same_value().is_none()) {
             return Err(format!("{num_entries} entries, but {} indices and {num_values} values", indices.len()));
         }
         match indices.iter().find(|&&index| usize::from(index) >= self.dim) {
@@ -135,7 +154,7 @@ impl Small {
     /// Bytes of values and indices when packed, roughly.
     pub(crate) fn packed_bytes(&self) -> usize {
         let width = if self.becomes_double { 8 } else { 4 };
-        self.values.len() * if self.entries.is_some() { 4 + width } else { width }
+        self.entries.as_ref().map_or(self.values.len() * width, |entries| entries.indices.len() * (4 + width))
     }
 
     /// Bytes of memory.
@@ -150,6 +169,32 @@ impl Small {
         let of_entries = |entries: &Entries| 2 * entries.indices.capacity() + offsets(entries);
         self.values.capacity() + self.entries.as_ref().map_or(0, of_entries)
     }
+}
+
+/// Append the values of further entries if all are small; otherwise append nothing. The values stay a single one while
+/// all entries have that value.
+fn append_values<T: Widens<Small = u8> + PartialEq>(own: &mut Vec<u8>, num_entries: usize, values: &[T]) -> bool {
+    let (Some(&first), true) = (values.first(), own.len() == num_entries.min(1)) else {
+        return T::narrow(values, own);
+    };
+    if num_entries == 0 && !T::narrow(&[first], own) {
+        return false;
+    }
+    let value = own[0];
+    // Equal numbers have the same bits unless they are 0 and -0.
+    if value != 0 && values.chunks(COMPARED_AT_ONCE).all(|some| are_all(some, T::widened(value))) {
+        return true;
+    }
+    own.clear();
+    own.resize(num_entries, value);
+    T::narrow(values, own)
+}
+
+const COMPARED_AT_ONCE: usize = 1 << 10;
+
+/// Compare all numbers, without an end at the first other one, so that many are compared at once.
+fn are_all<T: PartialEq + Copy>(numbers: &[T], wanted: T) -> bool {
+    numbers.iter().fold(true, |are_all, &number| are_all & (number == wanted))
 }
 
 /// Put widened numbers before others.
