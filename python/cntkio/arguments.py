@@ -460,6 +460,8 @@ def suggests_keywords(function: _C) -> _C:
 
     @functools.wraps(plain)
     def checked(*arguments: Any, **keywords: Any) -> Any:
+        if not keywords:  # as most reads of minibatches
+            return plain(*arguments)
         for keyword in keywords:
             if keyword not in known:
                 hint = did_you_mean(keyword, known) or f"; it has: {', '.join(known)}"

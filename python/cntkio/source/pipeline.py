@@ -111,12 +111,15 @@ class Prepared(NamedTuple):
         bookmark: Position of the timeline after it.
         num_invalid: Number of invalid utterances up to there.
         error: The error.
+        ends_sweep: Whether the minibatch reaches or crosses the end of a sweep. The minibatch would look into each of
+            its streams for the answer.
     """
 
     minibatch: Minibatch | None
     bookmark: Bookmark
     num_invalid: int
     error: BaseException | None = None
+    ends_sweep: bool = False
 
     @property
     def standing(self) -> Standing:
@@ -281,7 +284,7 @@ class Pipeline:
                 prepared = self._ready.popleft()
                 minibatch = prepared.minibatch
                 num_minibatches = self._num_minibatches + (minibatch is not None)
-                num_sweeps = self._num_sweeps + (minibatch is not None and minibatch.end_of_sweep)
+                num_sweeps = self._num_sweeps + prepared.ends_sweep
             except BaseException:
                 self.request = self._prepared_for = None
                 raise

@@ -289,10 +289,9 @@ class Selector:
                 parts=parts,
             )
             hand_over.orders.append(order)
-        num_invalid = self._num_invalid
-        hand_over.prepared.extend(
-            map(Prepared._make, zip(minibatches, reads.bookmarks, repeat(num_invalid), repeat(None)))
-        )
+        each = zip(minibatches, reads.bookmarks, repeat(self._num_invalid), repeat(None), ends_of_sweep)
+        # As `Prepared._make`, without a step of Python for each.
+        hand_over.prepared.extend(map(tuple.__new__, repeat(Prepared), each))
         if taken.error is not None:
             if taken.num_sound + 1 < len(reads.bookmarks):
                 self._timeline.go_back(reads.bookmarks[taken.num_sound])  # to after the minibatch that has the error
