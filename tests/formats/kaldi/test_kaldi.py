@@ -205,6 +205,34 @@ def test_errors_name_the_place_and_what_was_expected(content: bytes, message: st
         read_kaldi("a")
 
 
+ALIGNMENT = b"u1 \0B\4\1\0\0\0\4\5\0\0\0"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "message"),
+    [
+        ("a", ALIGNMENT + b"u2 \0B\4\2\0\0\0", {}, "sequence u2, stream 'labels': the file ends within the object"),
+        ("a", b"u1 1 2\nu2 1 x\n", {}, "sequence u2, stream 'labels': text that is not a number"),
+        ("a", ALIGNMENT[:-1], {"content": "classes"}, "sequence u1, stream 'labels': the file ends within the object"),
+        ("a", ALIGNMENT + b"u2 \0B\4\0\0\0\0", {}, "sequence u2, stream 'labels': no frames"),
+        ("a", ALIGNMENT * 2, {}, "sequence u1, stream 'labels': a second object of this utterance"),
+        ("a", ALIGNMENT * 2, {"stream": "x"}, "sequence u1, stream 'x': a second object of this utterance"),
+        ("a.scp", b"u1 ali:3\nu2 ali:18\n", {}, "sequence u2, stream 'labels': the file ends within the object"),
+        ("a.scp", b"u1 ali:3[0:0]\n", {}, "sequence u1, stream 'labels': a range of a vector; expected a matrix"),
+        ("a.scp", b"u1 ali\n", {"content": "classes"}, "sequence u1, stream 'labels': no object of ali begins"),
+        ("a", b"u1 x y\n", {"content": "map"}, "stream 'labels': several values for a key"),
+        ("a", b"u1 x\nu1 x\n", {"content": "map"}, "sequence u1, stream 'labels': a second object"),
+    ],
+)
+def test_an_error_about_classes_names_their_stream(
+    name: str, content: bytes, options: dict[str, Any], message: str
+) -> None:
+    Path("ali").write_bytes(ALIGNMENT + b"u2 \0B\4\2\0\0\0")
+    Path(name).write_bytes(content)
+    with pytest.raises(FormatError, match=message):
+        read_kaldi(name, **options)
+
+
 def test_classes_beyond_the_shape_and_impossible_options_are_refused() -> None:
     Path("ali").write_text("u1 0 5\n")
     with pytest.raises(FormatError, match="class 5 of frame 1; expected 0 to 3, or a larger shape"):
@@ -220,6 +248,20 @@ def test_an_archive_that_changes_is_refused() -> None:
         Path("a.ark").write_text(TEXT + "u3 [ ]")
         with pytest.raises(CorpusError, match="changed while in use"):
             corpus.load(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"), [("a.ark", None, TEXT), ("a.scp", None, "u a.ark:3\n"), ("utt2spk", "map", "u anna\n")]
+)
+def test_a_file_that_changes_while_it_is_opened_is_refused(
+    name: str, content: Any, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("a.ark").write_text(TEXT)
+    Path(name).write_text(text)
+    # The pass counts the bytes after it has read them.
+    monkeypatch.setattr("cntkio.formats.kaldi.objects.passed", lambda _: Path(name).write_text(text * 2))
+    with pytest.raises(CorpusError, match=f"{name}.* changed while in use"):
+        KaldiDeserializer(name, content=content).open()
 
 
 @pytest.mark.parametrize("name", ["cm.ark", "text.ark", "ali.ark", "fm.scp", "utt2spk"])

@@ -48,6 +48,7 @@ from cntkio.formats.kaldi.objects import (
     fault_words,
     found_in,
     joined,
+    shown_content,
 )
 from cntkio.formats.mlf import read_mapping
 from cntkio.formats.names import FileNames, located, located_file, shown_files
@@ -187,7 +188,7 @@ class _KaldiFormat(Format):
         options = self._options
         # An observer gets all unreadable utterances of a list; otherwise the first of them is raised.
         refuse = self.report.refuse if self.report.is_observed else None
-        found = [found_in(self._files, path, options.content, self._stream("features"), refuse) for path in self._paths]
+        found = [found_in(self._files, path, options.content, self._stream, refuse) for path in self._paths]
         objects = joined(found)
         content = self._content(objects)
         if content == "frames":
@@ -199,15 +200,15 @@ class _KaldiFormat(Format):
                 )
                 rows, cols = np.where(is_vector, cols, rows), np.where(is_vector, rows, cols)
                 objects = objects._replace(rows=rows, cols=cols, lengths=lengths, dims=dims)
-        self._require_frames(objects)
+        self._require_frames(objects, content)
         objects = self._without_long(objects)
-        self._refuse_repeated(objects)
+        self._refuse_repeated(objects, content)
         is_class = content in ("classes", "map")
         if content == "map":
             classes, dim = self._classes_of_map(objects)
             objects = objects._replace(classes=classes)
         else:
-            dim = self._num_classes(objects) if is_class else self._frame_dim(objects)
+            dim = self._num_classes(objects) if is_class else self._frame_dim(objects, content)
         left, right = options.context
         if is_class and (left or right or options.broadcast):
             raise ConfigError("context and broadcast are for frames and vectors", key="context")
@@ -246,17 +247,14 @@ class _KaldiFormat(Format):
         )
         return index, []
 
-    def _stream(self, content: str) -> str:
+    def _stream(self, content: Content) -> str:
         return self._options.stream or ("labels" if content in ("classes", "map") else "features")
 
     def _content(self, objects: Objects) -> Content:
         """Return what the objects are, and refuse objects that are something else."""
         is_class, is_vector, is_map = (np.isin(objects.kinds, kinds) for kinds in (CLASSES, VECTORS, [MAP]))
         # The first object decides for all, so that an archive of mixed objects is refused at the first other object.
-        shows: Content = "frames"
-        for content, are in (("map", is_map), ("classes", is_class), ("vectors", is_vector)):
-            if are[0]:
-                shows = content  # type: ignore[assignment]
+        shows = shown_content(objects.kinds)
         wanted = self._options.content or shows
         fits = {"map": is_map, "classes": is_class, "vectors": is_vector, "frames": ~(is_map | is_class)}[wanted]
         # A number of a vector is a frame only on request.
@@ -274,12 +272,11 @@ class _KaldiFormat(Format):
             raise objects.error(index, what, stream=self._stream(wanted), kind="other content")
         return wanted
 
-    def _require_frames(self, objects: Objects) -> None:
+    def _require_frames(self, objects: Objects, content: Content) -> None:
         is_empty = (objects.lengths == 0) | (objects.dims == 0)
         if is_empty.any():
             what = f"no frames ({int(is_empty.sum())} such utterances); expected at least one"
-            stream = self._stream("features")
-            raise objects.error(int(np.argmax(is_empty)), what, stream=stream, kind="no frames")
+            raise objects.error(int(np.argmax(is_empty)), what, stream=self._stream(content), kind="no frames")
 
     def _without_long(self, objects: Objects) -> Objects:
         longest = self._options.max_sequence_length
@@ -298,22 +295,23 @@ class _KaldiFormat(Format):
             raise CorpusError(f"{self.report.name}: no utterance is left to read")
         return objects.only(~is_long)
 
-    def _refuse_repeated(self, objects: Objects) -> None:
+    def _refuse_repeated(self, objects: Objects, content: Content) -> None:
         first = first_same(objects.keys)
         again = np.flatnonzero(first != np.arange(len(first)))
         if len(again):
             other = objects.paths[int(objects.files[first[again[0]]])]
             what = f"a second object of this utterance ({len(again)} in all), the first is in {other}; expected one"
-            raise objects.error(int(again[0]), what, stream=self._stream("features"), kind="repeated utterance")
+            raise objects.error(int(again[0]), what, stream=self._stream(content), kind="repeated utterance")
 
-    def _frame_dim(self, objects: Objects) -> int:
+    def _frame_dim(self, objects: Objects, content: Content) -> int:
         dim = int(objects.dims[0])
         if (objects.dims != dim).any():
             index = int(np.argmax(objects.dims != dim))
             what = f"frames of {objects.dims[index]} values, but the first utterance has frames of {dim}"
-            raise objects.error(index, what, stream=self._stream("features"), kind="other dimension")
+            raise objects.error(index, what, stream=self._stream(content), kind="other dimension")
         if dim > LARGEST_DIM:
-            raise objects.error(0, f"frames of {dim} values; expected at most {LARGEST_DIM}", stream=self._stream("f"))
+            what = f"frames of {dim} values; expected at most {LARGEST_DIM}"
+            raise objects.error(0, what, stream=self._stream(content))
         if self._options.shape not in (None, dim):
             raise ConfigError(
                 f"shape is {self._options.shape}, but the frames of {self.report.name} have {dim} values; expected "
@@ -423,7 +421,7 @@ class _KaldiFormat(Format):
     def _read(
         self, objects: Objects, order: npt.NDArray[np.int64], read: Callable[[TextInput, Any, Objects], Any]
     ) -> list[npt.NDArray[Any]]:
-        """Read objects, file by file, in the order of their offsets."""
+        """Read objects of numbers, file by file, in the order of their offsets."""
         results: list[npt.NDArray[Any]] = []
         files = objects.files[order]
         # Each file is opened once for all its objects, and read from its beginning to its end.
@@ -439,7 +437,9 @@ class _KaldiFormat(Format):
                     if fault is not None:
                         index, byte, code = fault
                         kind, words = fault_words(code)
-                        raise part.error(index, words, byte=byte, stream=self._stream("features"), kind=kind)
+                        # All objects have the content of the first, or opening would have refused them.
+                        stream = self._stream(shown_content(part.kinds))
+                        raise part.error(index, words, byte=byte, stream=stream, kind=kind)
                     results.append(values)
                 # The stamp was compared at the opening; this finds a change during the reads.
                 text.require_unchanged()

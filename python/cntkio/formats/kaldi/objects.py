@@ -172,17 +172,30 @@ class FilesOfObjects:
         return text
 
 
+def shown_content(kinds: npt.NDArray[np.uint8]) -> Content:
+    """Return what objects of these kinds are: the first object decides for all; frames if there is none."""
+    first = kinds[0] if len(kinds) else None
+    return "map" if first == MAP else "classes" if first in CLASSES else "vectors" if first in VECTORS else "frames"
+
+
 Refuse = Callable[[Exception], None]
+_NameOf = Callable[[npt.NDArray[np.uint8]], str]
+"""Returns the name of the stream for messages, by the kinds of the objects that were found so far."""
+_NO_KINDS = np.empty(0, np.uint8)
 
 
 def found_in(
-    files: FilesOfObjects, path: str, content: Content | None, stream: str, refuse: Refuse | None = None
+    files: FilesOfObjects,
+    path: str,
+    content: Content | None,
+    stream: Callable[[Content], str],
+    refuse: Refuse | None = None,
 ) -> Objects:
     """Return the utterances of an archive, of a list or of a map.
 
     Args:
         content: What it contains; None: what its first bytes show.
-        stream: Name used in messages.
+        stream: Returns the name used in messages, by the content.
         refuse: Called with the error of each utterance of a list whose object cannot be read; the others are returned,
             if there are any. None: the first error is raised.
 
@@ -190,10 +203,14 @@ def found_in(
         OSError: The file, or an archive that it names, cannot be read.
         FormatError: A file breaks its format.
     """
+
+    def name_of(kinds: npt.NDArray[np.uint8]) -> str:
+        return stream(content or shown_content(kinds))
+
     with closing(files.open(path)) as text, explained(text):
         form = _form_of(text, path, content)
         if form == "ark":
-            return _archive(text, stream)
+            return _archive(text, name_of)
         with announced("indexing", text.size):
             content_of = text.read(0, text.size)
             if content_of.startswith(codecs.BOM_UTF8):
@@ -205,13 +222,14 @@ def found_in(
             line = decoded(content_of[listed.byte :].split(b"\n", 1)[0][:100]).strip()
             other = other_in("kaldi map" if form == "map" else "kaldi", text)
             what = f"{_LINE_FAULT_WORDS[kind].format(name=path)}: {line!r}{other}"
-            raise FormatError(what, path=path, line=listed.line, column=1, byte=listed.byte, stream=stream, kind=kind)
+            name = name_of(_NO_KINDS)
+            raise FormatError(what, path=path, line=listed.line, column=1, byte=listed.byte, stream=name, kind=kind)
         if not len(listed.lines):
             raise FormatError("no line; expected a key, a blank and a value on each line", path=path, byte=0)
+        text.require_unchanged()
         if form == "map":
             return _map(text, listed)
-        text.require_unchanged()
-    return _in_archives(files, path, listed, stream, refuse)
+    return _in_archives(files, path, listed, name_of, refuse)
 
 
 def _form_of(text: TextInput, path: str, content: Content | None) -> Literal["ark", "scp", "map"]:
@@ -237,7 +255,7 @@ def _form_of(text: TextInput, path: str, content: Content | None) -> Literal["ar
     raise FormatError(f"{what}; the file begins with {decoded(first[:60]).strip()!r}", path=path, byte=0)
 
 
-def _archive(text: TextInput, stream: str) -> Objects:
+def _archive(text: TextInput, name_of: _NameOf) -> Objects:
     """Scan an archive, in windows that a remote or a compressed file needs."""
     keys: list[npt.NDArray[np.bytes_]] = []
     parts: list[tuple[npt.NDArray[Any], ...]] = []
@@ -253,7 +271,7 @@ def _archive(text: TextInput, stream: str) -> Objects:
                 kind = _core.KALDI_FAULTS[fault[1]]
                 # After a complete object the file is an archive, whatever follows.
                 what = _FAULT_WORDS[kind] + (other_in("kaldi", text) if not any(map(len, keys)) else "")
-                key = _key_at(text, then)
+                key, stream = _key_at(text, then), name_of(np.concatenate([part[1] for part in parts]))
                 raise FormatError(what, path=text.path, byte=fault[0], sequence=key, stream=stream, kind=kind)
             if then == at and end < text.size:
                 window *= 2  # an object of text is longer than the window
@@ -337,7 +355,7 @@ class _Failures:
 
 
 def _in_archives(
-    files: FilesOfObjects, path: str, listed: _core.KaldiList, stream: str, refuse: Refuse | None
+    files: FilesOfObjects, path: str, listed: _core.KaldiList, name_of: _NameOf, refuse: Refuse | None
 ) -> Objects:
     """Read the headers of the objects of a list: file by file, in the order of their offsets."""
     keys, file_of, offsets = text_rows(listed.keys), listed.name_of, listed.offsets
@@ -348,6 +366,7 @@ def _in_archives(
     ]
     stamps: list[object] = [None] * len(names)
     sums = [""] * len(names)
+    first_kind = _NO_KINDS  # of the first object whose header could be read
     failures = _Failures(files, path, listed.lines, refuse)
     # So each archive is opened once, and its headers are read in one direction.
     order = np.lexsort((offsets, file_of))
@@ -364,7 +383,9 @@ def _in_archives(
                 for part, objects, fault in _headers(text, offsets[mine]):
                     for column, values in zip(columns, _columns(objects), strict=True):
                         column[mine[part]] = values
+                    first_kind = first_kind if len(first_kind) else objects.kinds[:1]
                     if fault is not None:
+                        stream = name_of(first_kind)
                         one = mine[part.stop : part.stop + 1]
                         other, key, offset = other_in("kaldi", text), decoded(keys[int(one[0])]), int(offsets[one[0]])
                         failed = functools.partial(_broken, name, fault, other, key, stream)
@@ -378,7 +399,7 @@ def _in_archives(
         names, stamps, sums, [], keys, file_of, offsets, kinds, rows, cols, begins, ends, listed.ranges[0], rows,
         listed.ranges[2], cols, listed.lines.astype(np.int64), np.zeros(count, np.uint32),
     )  # fmt: skip
-    found = _cut(found, listed.ranges[1], listed.ranges[3], stream, failures)
+    found = _cut(found, listed.ranges[1], listed.ranges[3], name_of(first_kind), failures)
     failures.report()
     return found if failures.is_sound.all() else found.only(failures.is_sound)
 
