@@ -564,14 +564,26 @@ def test_a_byte_order_mark_of_a_list_is_skipped(compatible: bool, first: bytes, 
     assert listed.keys.tolist() == [first, b"u2"]
 
 
-@pytest.mark.parametrize("ranged", ["", "[0,1]"])
+# A file with very many frames is compared with its size at opening, before it is read.
+@pytest.mark.parametrize("ranged", ["", "[0,1]", "[0,2000000]"])
 def test_a_missing_feature_file_names_list_line_utterance_and_prefix(tmp_path: Path, ranged: str) -> None:
     htk.write_features(tmp_path / "u1.mfc", np.zeros((2, 2)))
-    (tmp_path / "a.scp").write_text(f"u1=u1.mfc{ranged}\r\n\r\nu2=gone/x.chunk{ranged}\n")
+    first = "[0,1]" if ranged else ""
+    (tmp_path / "a.scp").write_text(f"u1=u1.mfc{first}\r\n\r\nu2=gone/x.chunk{ranged}\n")
     with pytest.raises(FileNotFoundError) as caught:
         read(features(tmp_path / "a.scp", prefix=str(tmp_path)))
     assert f"(utterance u2 of {tmp_path}/a.scp, line 3, with the prefix {str(tmp_path)!r})" in str(caught.value)
     assert caught.value.filename == f"{tmp_path}/gone/x.chunk"
+
+
+def test_missing_whole_files_of_a_list_are_refused_in_its_order(tmp_path: Path) -> None:
+    # The list names the first file before the second, but the whole of the first after the whole of the second.
+    (tmp_path / "a.scp").write_text("u1=.../a.mfc[0,1]\nu2=.../b.mfc\nu3=.../a.mfc\n")
+    refused: list[Exception] = []
+    listed = htk.read_list(tmp_path / "a.scp", refuse=refused.append)
+    assert listed.keys.tolist() == [b"u1"]
+    utterances = [re.search(r"utterance (.*) of .*a.scp, (line \d)", str(error)) for error in refused]
+    assert [found and found.groups() for found in utterances] == [("u2", "line 2"), ("u3", "line 3")]
 
 
 def test_a_header_that_promises_one_frame_too_many_fails_at_opening(tmp_path: Path) -> None:

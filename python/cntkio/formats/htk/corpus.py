@@ -362,10 +362,16 @@ class HTKFormat(Format):
         # Any file may be compressed, so each value takes at least 2 bytes.
         least = np.where(ends > most, model.dim * 2 * ends + HEADER_SIZE, 0)
         for file in np.flatnonzero(least).tolist():
-            size = os.stat(listed.paths[file]).st_size  # noqa: PTH116 - any bytes
+            try:
+                size = os.stat(listed.paths[file]).st_size  # noqa: PTH116 - any bytes
+            except OSError:
+                size = 0
             if size < least[file]:
-                what = f"frames up to {ends[file] - 1} are wanted, but the file has {size} bytes"
                 last = int(np.argmax((listed.files == file) & (ends_of_utterances == ends[file])))
+                # If the file cannot be read, this raises the error that names the list, the line and the utterance.
+                with FeatureFiles(self._settings.compatible) as files:
+                    size = self._open(files, listed, last).size
+                what = f"frames up to {ends[file] - 1} are wanted, but the file has {size} bytes"
                 raise self._error(listed, what, last, 0)
 
     def place(self, file: OpenedFile, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:

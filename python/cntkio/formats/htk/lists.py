@@ -158,7 +158,9 @@ def read_list(
     lists, lines = Lists([name], prefix, compatible), _Lines(text)
     # Opening a file takes most of the time that its length costs.
     with FeatureFiles(compatible) as opened:
-        for number, (file, utterance) in enumerate(zip(needed.tolist(), firsts.tolist(), strict=True)):
+        # In the order of the lines, which is not that of the files: a range may name a file before the whole file.
+        for number in np.argsort(firsts).tolist():
+            file, utterance = int(needed[number]), int(firsts[number])
             try:
                 counts[number] = _num_frames(opened, paths[file])
             except (FormatError, OSError) as error:
