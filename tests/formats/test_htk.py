@@ -507,6 +507,28 @@ def test_refuses_impossible_options_of_a_stream(options: dict[str, Any], error: 
     assert error in str(caught.value)
 
 
+@pytest.mark.parametrize("form", [str, Path, os.fsencode, lambda path: [path], lambda path: [str(path)]])
+def test_a_file_or_a_sequence_lists_the_label_files(form: Callable[[Path], Any], corpus: Path) -> None:
+    listed = form(corpus / "a.mlf")
+    if not isinstance(listed, list):
+        (corpus / "files.txt").write_text(f"{corpus / 'a.mlf'}\n\n")
+        listed = form(corpus / "files.txt")
+    streams = StreamDefs(L=StreamDef(shape=3))
+    deserializer = HTKMLFDeserializer(corpus / "states.list", streams, stream_options={"L": {"mlfFileList": listed}})
+    assert deserializer.open().table.keys.tolist() == [b"u0", b"u1", b"u2"]
+
+
+@pytest.mark.parametrize("wrong", [5, [5], 0.5])
+def test_refuses_files_of_a_stream_that_are_not_paths(wrong: Any) -> None:
+    options = {"L": {"mlfFileList": wrong}}
+    with pytest.raises(ConfigError, match=r"^mlfFileList(\[0\])? is .*5; expected a path"):
+        HTKMLFDeserializer(None, StreamDefs(L=StreamDef(shape=3)), stream_options=options)
+    with pytest.raises(ConfigError, match=r"^mlf(\[0\])? is .*5; expected a path"):
+        labels(wrong, None)
+    with pytest.raises(ConfigError, match=r"^scp(\[0\])? is .*5; expected a path"):
+        features(wrong)
+
+
 def test_options_of_a_stream_by_cntks_keys_replace_its_own(corpus: Path) -> None:
     options = {"definesMBSize": "true", "ContextWindow": "1:0", "maxSequenceSize": "3", "type": "real"}
     opened = features(corpus / "a.scp", stream_options={"F": options}).open()

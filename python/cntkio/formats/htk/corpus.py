@@ -145,7 +145,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
         defines = read_entry(name, stream, "defines_mb_size", truth, False) and not self.compatible
         return FeatureSettings(
             name=name,
-            lists=paths_of(stream["scp"]),
+            lists=paths_of(stream["scp"], "scp"),
             dim=size_of(name, stream.get("dim"), LARGEST_DIM, "values"),
             context=window_of(stream.get("context", (0, 0))),
             prefix=str(stream.get("prefix", self.prefix)),

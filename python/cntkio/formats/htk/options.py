@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.arguments import check_fields, check_word, float_type, folded
+from cntkio.arguments import check_fields, check_word, float_type, folded, path_texts
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import CntkOptions, whole_value
 from cntkio.streams import DEFAULT_MAX_SEQUENCE_LENGTH, StreamDefs, num_values
@@ -141,9 +141,19 @@ def size_of(name: str, shape: Any, largest: int, what: str) -> int:
     return total
 
 
-def paths_of(paths: Any) -> tuple[str, ...]:
-    """Return one path, or several, as texts."""
-    return (os.fspath(paths),) if isinstance(paths, str | os.PathLike) else tuple(os.fspath(path) for path in paths)
+def paths_of(paths: Any, name: str = "path") -> tuple[str, ...]:
+    """Return one path, or several, as texts.
+
+    Args:
+        paths: A path, or an iterable of paths.
+        name: The option that contains them, for messages.
+
+    Raises:
+        ConfigError: An item is not a path.
+    """
+    is_several = isinstance(paths, Iterable) and not isinstance(paths, str | bytes | os.PathLike)
+    texts = path_texts(name, [*paths] if is_several else paths)
+    return (texts,) if isinstance(texts, str) else tuple(texts)
 
 
 def window_of(context: Any) -> tuple[int, int]:

@@ -164,7 +164,7 @@ class LabelOptions(UtteranceOptions):
         # These arguments become entries of the stream, so that `stream_options` can replace or remove them.
         entries = {entry: more.pop(entry) for entry in LABEL_STREAM.values() if entry in more}
         merged = merge_stream(name, {**stream, **entries}, self.stream_options, LABEL_STREAM)
-        paths = (*paths_of(merged.get("mlf") or ()), *_listed_paths(merged.get("mlf_list") or ()))
+        paths = (*paths_of(merged.get("mlf") or (), "mlf"), *_listed_paths(merged.get("mlf_list") or ()))
         if not paths:
             raise ConfigError("no master label files specified: StreamDef(mlf=...) is missing", key=name)
         if longest_of(name, merged, compatible=compatible) is not None:
@@ -191,9 +191,10 @@ class LabelOptions(UtteranceOptions):
 
 def _listed_paths(lists: Any) -> tuple[str, ...]:
     """Return the label files that a file names, one on each line, or that a sequence contains."""
-    if not isinstance(lists, str):
-        return tuple(lists)
-    lines = map(str.strip, os.fsdecode(all_bytes(lists)).split("\n"))
+    paths = paths_of(lists, "mlfFileList")
+    if not isinstance(lists, str | bytes | os.PathLike):
+        return paths
+    lines = map(str.strip, os.fsdecode(all_bytes(paths[0])).split("\n"))
     return tuple(filter(None, lines))
 
 
