@@ -406,6 +406,18 @@ def test_refuses_to_write_what_the_formats_cannot_express(tmp_path: Path) -> Non
         mlf.write_mapping(tmp_path / "a.list", ["x", "x"])
 
 
+def test_refuses_to_write_more_frames_than_the_header_of_an_archive_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The limit of the format, 2^31 - 1, would take gigabytes.
+    monkeypatch.setattr("cntkio.formats.htk.feature_files.MOST_FRAMES", 3)
+    utterances = [("u1", np.zeros((2, 1))), ("u2", np.zeros((1, 1))), ("u3", np.zeros((1, 1)))]
+    assert htk.write_archive(tmp_path / "a", tmp_path / "a.scp", utterances[:2])[-1] == ("u2", 2, 2)
+    with pytest.raises(ConfigError, match="utterance u3: 4 frames with those before it; .* room for 3: write several"):
+        htk.write_archive(tmp_path / "b", tmp_path / "b.scp", utterances)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "a.scp"]
+
+
 @pytest.mark.parametrize("kind", [0, 5, 10, 13, 63, 0o40006])
 @pytest.mark.parametrize("order", "><")
 @pytest.mark.parametrize("end", [b"", b"xy"])

@@ -37,6 +37,8 @@ _ANON = 12  # a kind that only CNTK has: USER with a GUID after the header
 _KINDS_OF_CNTK = {KINDS["MFCC"], KINDS["FBANK"], KINDS["USER"], KINDS["PLP"], _ANON}
 HEADER_SIZE = 12
 """Bytes of a header."""
+MOST_FRAMES = 2**31 - 1
+"""Largest number of frames that a header can hold."""
 _CHECK_SIZE = 2
 _HEADER_AND_GUID_SIZE = 28
 _MOST_OPEN_FILES = 32
@@ -299,7 +301,7 @@ def encode_features(
     compressed = compressed or bool(code & COMPRESSED)
     size = dim * (2 if compressed else 4)
     count = num_frames + (4 if compressed else 0)  # HTK counts the scales as four frames
-    if size > 65535 or count > 2**31 - 1 or not 0 <= period < 2**31:
+    if size > 65535 or count > MOST_FRAMES or not 0 <= period < 2**31:
         raise ConfigError(
             f"{num_frames} frames of {size} bytes, period {period}; the header has room for frames of 65535 bytes, and "
             "for a number of frames and a period below 2^31",
@@ -380,7 +382,8 @@ def write_archive(
         Id, first and last frame of each utterance.
 
     Raises:
-        ConfigError: An utterance has another dimension than the first, or an id cannot be written in a list.
+        ConfigError: An utterance has another dimension than the first, an id cannot be written in a list, or the
+            header cannot hold the number of all frames.
         OSError: A file cannot be written.
 
     Example:
@@ -409,6 +412,12 @@ def write_archive(
                     f"utterance {key}: frames {frames.shape}, expected {dim} values each", key="utterances"
                 )
             data = encode_features(frames, kind=kind, period=period, big_endian=big_endian)
+            if begin + len(frames) > MOST_FRAMES:
+                raise ConfigError(
+                    f"utterance {key}: {begin + len(frames)} frames with those before it; the header of an archive has "
+                    f"room for {MOST_FRAMES}: write several archives",
+                    key="utterances",
+                )
             # The first utterance brings the header, which gets the number of all frames at the end.
             file.write(data[HEADER_SIZE:] if ranges else data)
             dim = frames.shape[1]
