@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,14 @@ from cntkio import (
     HTKFeatureDeserializer,
     HTKMLFBinaryDeserializer,
     HTKMLFDeserializer,
+    KaldiDeserializer,
     MinibatchSource,
     Record,
     StreamDef,
     StreamDefs,
     StreamInformation,
+    SvmlightDeserializer,
+    write_htk_features,
 )
 from support.builders import corpus_text, make
 
@@ -108,6 +112,47 @@ def test_options_of_deserializers_have_their_documented_types(build: Callable[..
 def test_options_of_deserializers_accept_numpy_numbers() -> None:
     deserializer = CTFDeserializer("a.ctf", X, max_errors=np.int64(3), cache_index=np.False_)
     assert repr(pickle.loads(pickle.dumps(deserializer))) == repr(CTFDeserializer("a.ctf", X, max_errors=3))
+
+
+FILES = {
+    "a.ctf": "0 |x 1 2\n1 |x 3 4\n",
+    "a.svm": "1 1:2\n0 2:3\n",
+    "a.ark": "u1  [\n  1 2 ]\nu2  [\n  5 6 ]\n",
+    "ali": "u1 1 2\nu2 3\n",
+}
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64, 10**30])
+@pytest.mark.parametrize("name", FILES)
+def test_options_of_deserializers_may_be_larger_than_any_file(
+    name: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(FILES[name])
+    builds: dict[str, Callable[..., Any]] = {"a.ctf": partial(CTFDeserializer, name, X), "a.svm": SvmlightDeserializer}
+    build = builds.get(name, KaldiDeserializer)
+    forgiving = {} if build is KaldiDeserializer else {"max_errors": number}
+    arguments = [] if name == "a.ctf" else [name]
+
+    opened = build(*arguments, chunk_size_in_bytes=number, **forgiving)
+
+    with MinibatchSource(opened, max_sweeps=1) as source:
+        assert sum(minibatch.num_sequences for minibatch in source.minibatches(9)) == 2
+
+
+@pytest.mark.parametrize("context", [(2**31, 0), (0, 2**64)])
+def test_refuses_a_context_whose_samples_have_too_many_values(context: tuple[int, int], tmp_path: Path) -> None:
+    write_htk_features(tmp_path / "u1.mfc", np.zeros((2, 2)))
+    (tmp_path / "a.scp").write_text("u1=.../u1.mfc\n")
+    (tmp_path / "a.ark").write_text(FILES["a.ark"])
+    stream = StreamDef(scp=tmp_path / "a.scp", shape=2, context=context)
+    for deserializer in (
+        HTKFeatureDeserializer(StreamDefs(f=stream)),
+        KaldiDeserializer(tmp_path / "a.ark", context=context),
+        KaldiDeserializer(tmp_path / "a.ark", context=context, dtype=np.float64),
+    ):
+        with pytest.raises(ConfigError, match=r"context is \(.*\), which makes samples of \d+ values from frames of 2"):
+            MinibatchSource(deserializer)
 
 
 @pytest.mark.parametrize("name", ["randomize", "frame_mode", "strict", "keep_data_in_memory", "crosses_sweeps"])

@@ -86,7 +86,7 @@ class Report:
     ) -> None:
         self.name = name
         # The core takes the budget as an unsigned number of 64 bits.
-        self.budget = max_errors if max_errors >= 0 else 2**64 - 1
+        self.budget = min(max_errors, 2**64 - 1) if max_errors >= 0 else 2**64 - 1
         self._left = self.budget
         self._errors: Counter[str] = Counter()
         self._warnings: Counter[str] = Counter()

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import re
 import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -296,7 +297,8 @@ class CTFFormat(Format):
         self.text_keys = opening.text_keys
         self._are_several = are_several
         self.report = opening.report(options.label, options.max_errors)
-        self.spare = _core.Spare(_SPARE_CHUNKS * options.chunk_size_in_bytes)
+        # The core has room for this number, and no memory is larger.
+        self.spare = _core.Spare(min(_SPARE_CHUNKS * options.chunk_size_in_bytes, sys.maxsize))
         # Errors are made later, when the caller's words may no longer be set.
         self.wording = caller().words
         self.num_error_kinds = _core.CTF_NUM_COSTLY_KINDS if options.strict else _core.CTF_NUM_ERROR_KINDS

@@ -372,8 +372,8 @@ class Places:
 # --------------------------------------------------------------------------------------------------------------
 # The index.
 
-# The core's integers have room for this limit, and no text is larger.
-_LARGEST_CHUNK = 2**63
+LARGEST_CHUNK = 2**63
+"""Limit for the bytes of a chunk: the core's integers have room for it, and no text is larger."""
 _PASS = "indexing"  # the name of the pass
 # Sequences of a remark that the index keeps in full. A corpus may have millions.
 MOST_EXAMPLES = 100
@@ -560,7 +560,7 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) 
     """
     start = find_start(file)
     in_lines = _is_in_lines(file, start, settings)
-    limit = min(settings.chunk_size_in_bytes, _LARGEST_CHUNK)
+    limit = min(settings.chunk_size_in_bytes, LARGEST_CHUNK)
     ahead = _Ahead([], [], [], start.offset)
     with announced(_PASS, file.size - start.offset) as add:
         # The core parses in the same pass only where all lines count and ids are numbers.

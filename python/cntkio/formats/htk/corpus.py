@@ -71,6 +71,7 @@ from cntkio.formats.htk.options import (
     paths_of,
     read_entry,
     size_of,
+    size_of_window,
     window_of,
 )
 from cntkio.formats.names import FileNames, shown_files
@@ -230,7 +231,7 @@ class HTKFormat(Format):
             model = self._first_header(files, listed)
         self._require_room(listed, model)
         window = self._window(model)
-        dim = model.dim * (1 + sum(window))
+        dim = size_of_window(model.dim, window)
         if settings.is_broadcast and (lengths != 1).any():
             longer = np.argmax(lengths != 1)
             raise CorpusError(

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from cntkio.arguments import check_fields, check_word, float_type, folded, path_texts
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import CntkOptions, whole_value
-from cntkio.streams import DEFAULT_MAX_SEQUENCE_LENGTH, StreamDefs, num_values
+from cntkio.streams import DEFAULT_MAX_SEQUENCE_LENGTH, LARGEST_DIM, StreamDefs, num_values
 
 _T = TypeVar("_T")
 _D = TypeVar("_D")
@@ -142,15 +142,7 @@ def size_of(name: str, shape: Any, largest: int, what: str) -> int:
 
 
 def paths_of(paths: Any, name: str = "path") -> tuple[str, ...]:
-    """Return one path, or several, as texts.
-
-    Args:
-        paths: A path, or an iterable of paths.
-        name: The option that contains them, for messages.
-
-    Raises:
-        ConfigError: An item is not a path.
-    """
+    """Return one path, or several, as texts; anything else is a `ConfigError` about the option with this name."""
     is_several = isinstance(paths, Iterable) and not isinstance(paths, str | bytes | os.PathLike)
     texts = path_texts(name, [*paths] if is_several else paths)
     return (texts,) if isinstance(texts, str) else tuple(texts)
@@ -178,6 +170,15 @@ def window_of(context: Any) -> tuple[int, int]:
     raise ConfigError(
         f"context is {context!r}; expected (left, right), or one odd total number of frames", key="context"
     )
+
+
+def size_of_window(frame_dim: int, context: tuple[int, int]) -> int:
+    """Return the number of values of a frame with its context; too many for a sample are a `ConfigError`."""
+    size = frame_dim * (1 + sum(context))
+    if size > LARGEST_DIM:
+        what = f"which makes samples of {size} values from frames of {frame_dim}; expected at most {LARGEST_DIM}"
+        raise ConfigError(f"context is {context}, {what} values", key="context")
+    return size
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

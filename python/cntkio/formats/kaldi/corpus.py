@@ -37,7 +37,7 @@ from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.file_lists import listed_files
 from cntkio.formats.htk import window_of
 from cntkio.formats.htk.lists import Frames, decoded, first_same
-from cntkio.formats.htk.options import Unequal
+from cntkio.formats.htk.options import Unequal, size_of_window
 from cntkio.formats.kaldi.objects import (
     CLASSES,
     MAP,
@@ -220,14 +220,14 @@ class _KaldiFormat(Format):
             raise objects.error(index_of_longer, what, stream=self._stream(content))
         form: StorageFormat = "sparse" if is_class and not options.as_class_ids else "dense"
         dtype = np.int32 if options.as_class_ids else options.dtype
-        shape = () if options.as_class_ids else dim if is_class else dim * (1 + left + right)
+        shape = () if options.as_class_ids else dim if is_class else size_of_window(dim, options.context)
         # A frame of classes takes at most one run, which is two numbers of 32 bits.
         size = 8 if is_class else dim * np.dtype(options.dtype).itemsize
         lengths = np.ascontiguousarray(objects.lengths)
         table = SequenceTable(
             objects.keys,
             lengths,
-            _core.htk_chunk_starts(lengths, max(1, options.chunk_size_in_bytes // size)),
+            self._chunk_starts(lengths, size),
             options={"content": content, "max_sequence_length": options.max_sequence_length},
             files=ListedFiles(objects.paths, objects.files),
         )
@@ -320,13 +320,19 @@ class _KaldiFormat(Format):
             )
         return dim
 
+    def _chunk_starts(self, lengths: npt.NDArray[np.uint32], frame_size: int) -> npt.NDArray[np.int64]:
+        """Return the first utterance of each chunk and, last, the number of utterances."""
+        # The core takes the frames of a chunk as an unsigned number of 64 bits; no corpus has more.
+        num_frames = min(self._options.chunk_size_in_bytes // frame_size, 2**64 - 1)
+        return _core.htk_chunk_starts(lengths, max(1, num_frames))
+
     def _num_classes(self, objects: Objects) -> int:
         """Return the number of classes; without `shape`, read all alignments for the largest."""
         options = self._options
         if options.shape is not None:
             return options.shape
-        largest, step = 0, max(1, options.chunk_size_in_bytes // 8)
-        starts = _core.htk_chunk_starts(np.ascontiguousarray(objects.lengths), step).tolist()
+        largest = 0
+        starts = self._chunk_starts(np.ascontiguousarray(objects.lengths), 8).tolist()
         for begin, end in itertools.pairwise(starts):
             largest = max(largest, int(self._integers(objects.only(slice(begin, end)), LARGEST_DIM).max(initial=0)))
         return largest + 1

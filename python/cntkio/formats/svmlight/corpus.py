@@ -35,6 +35,7 @@ from cntkio.formats.ctf.cache import kept_index
 from cntkio.formats.ctf.corpus import CTFFormat, OpenText, opened_texts
 from cntkio.formats.ctf.findings import WORDS, ParserFindings
 from cntkio.formats.ctf.index import (
+    LARGEST_CHUNK,
     FirstPass,
     Notes,
     Part,
@@ -298,7 +299,8 @@ def _scan(file: TextInput, settings: ScanSettings) -> TextIndex:
     # Skipped lines belong to the sequence before them, so each sequence ends where the next one starts.
     sizes: list[npt.NDArray[np.uint32] | None] = [None] * len(parts)
     first_key = None if settings.by_query else 0  # keys count sequences, not lines as in CNTK's text format
-    index = index_of_parts(file, parts, ends, sizes, first_key, settings.chunk_size_in_bytes, settings._asdict())
+    limit = min(settings.chunk_size_in_bytes, LARGEST_CHUNK)
+    index = index_of_parts(file, parts, ends, sizes, first_key, limit, settings._asdict())
     # The lines of several files count on, but queries stay as they are.
     num_lines = None if settings.by_query else index.table.num_sequences
     return index._replace(num_lines=num_lines, numbers=tuple(facts))
