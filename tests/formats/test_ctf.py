@@ -705,7 +705,9 @@ def test_inference_warns_of_an_index_that_makes_a_stream_wide(
     assert f"cntkio: {expected}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("indices", ["5 99 9999 70000", "5 99 500 " * 2 + "70000 70001", "1 2 3 65535"])
+@pytest.mark.parametrize(
+    "indices", ["5 99 9999 70000", "5 99 500 " * 2 + "70000 70001", "1 2 3 65535", "5 8191 131071"]
+)
 def test_inference_is_silent_about_indices_without_outliers(
     indices: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -78,11 +78,12 @@ class _Seen(NamedTuple):
     def outliers(self) -> tuple[int, int] | None:
         """Return how many indices are far above all others, and a number that is above all others; None: no index is.
 
-        Outliers are few, and at least eight times as large as the largest of the others.
+        Outliers are few, and more than 16 times as large as the largest of the others.
         """
         used = [bits for bits, count in enumerate(self.magnitudes) if count]
         # From the top, so that the fewest indices count as outliers.
         for below, above in reversed(list(pairwise(used))):
+            # The least number of `above` is 2 * 4**(above - 1), and all others are less than 2 * 4**below.
             if above - below > 2:
                 count = sum(self.magnitudes[above:])
                 is_odd = self.largest >= _LEAST_OUTLIER and count <= max(1, self.num_indexed // 1000)
