@@ -492,6 +492,17 @@ def test_chunks_of_4_gib_and_more_have_longer_starts() -> None:
     assert first.starts.dtype == np.uint64
 
 
+def test_a_chunk_with_4_gib_of_text_left_out_has_longer_starts() -> None:
+    starts, sizes = np.array([0, 7], np.uint32), np.array([7, 9], np.uint32)
+    blocks = [PlacedBlock(begin, starts, sizes) for begin in (5, 5 << 30)]
+    places, chunk_starts = Places.of(blocks, [30, (5 << 30) + 16], 30)
+    # The text between the second and the third sequence does not count, unless another sequence follows.
+    assert chunk_starts.tolist() == [0, 3, 4]
+    chunk = places.of_chunk(0, 0, 3)
+    assert [chunk.sequence(number) for number in range(3)] == [(5, 12), (12, 21), (5 << 30, (5 << 30) + 7)]
+    assert places.of_chunk(1, 3, 4).sequence(0) == ((5 << 30) + 7, (5 << 30) + 16)
+
+
 if __name__ == "__main__":
     asked, seed = (int(number) for number in [*sys.argv[1:], "1"][:2])
     with tempfile.TemporaryDirectory() as temporary:

@@ -199,6 +199,16 @@ fn chunks_have_whole_sequences_and_starts_count_from_their_beginnings() {
 }
 
 #[test]
+fn a_start_that_does_not_fit_its_type_begins_a_chunk() {
+    // The text between 14 and 300 is left out, so the chunk stays below its limit.
+    let mut open = Some(Open { begin: 3, end: 14 });
+    let mut starts = [0u8, 4];
+    let begun = ctf::place(300, &mut starts, Some(&[4, 5]), 0, 99, &mut open);
+    assert_eq!((begun.firsts, begun.begins, begun.ends), (vec![0], vec![300], vec![14]));
+    assert_eq!((starts, open), ([0, 4], Some(Open { begin: 300, end: 309 })));
+}
+
+#[test]
 fn keys_are_distinct_unless_two_are_the_same() {
     let keys: Vec<u32> = (0..10_000).map(|number| number * 7919 % 99_989).collect();
     assert!(cntkio_core::keys::are_distinct(&keys));

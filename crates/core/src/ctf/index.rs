@@ -359,8 +359,9 @@ pub struct Open {
 /// Group the sequences of a part of a text into chunks of at most `limit` bytes, counted from the start of a chunk's
 /// first sequence to the end of its last. A sequence is never cut.
 ///
-/// `starts` count from `begin`, and then from the first byte of their chunk; the caller chooses a type that fits. Without
-/// sizes, each sequence ends where the next one starts, the last at `end`.
+/// `starts` count from `begin`, and then from the first byte of their chunk; the caller chooses a type that fits. If it
+/// does not fit, the sequence begins another chunk, so that no start is ever wrong. Without sizes, each sequence ends where
+/// the next one starts, the last at `end`.
 pub fn place<T: Copy + Into<u64> + TryFrom<u64>>(
     begin: u64,
     starts: &mut [T],
@@ -377,7 +378,12 @@ pub fn place<T: Copy + Into<u64> + TryFrom<u64>>(
             None => starts.get(sequence + 1).map_or(end, |&next| begin + next.into()),
         };
         let chunk = match *open {
-            Some(chunk) if (chunk.end - chunk.begin).saturating_add(end - start) <= limit => Open { end, ..chunk },
+            Some(chunk)
+                if (chunk.end - chunk.begin).saturating_add(end - start) <= limit
+                    && T::try_from(start - chunk.begin).is_ok() =>
+            {
+                Open { end, ..chunk }
+            }
             chunk => {
                 chunk.iter().for_each(|chunk| memory::push(&mut begun.ends, chunk.end));
                 memory::push(&mut begun.firsts, sequence as i64);

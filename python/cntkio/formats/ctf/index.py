@@ -310,8 +310,11 @@ class Places:
         Returns:
             The places; and the first sequence of each chunk and, last, the number of sequences.
         """
-        dtype = np.uint32 if min(limit, ends[-1]) < 2**32 else np.uint64
         sizes = None if blocks[0].sizes is None else np.concatenate([block.sizes for block in blocks])
+        # A chunk has at most `limit` bytes before a sequence is added, and the text that was left out right before that
+        # sequence does not count. So the largest start in a chunk may be the sum of both.
+        left_out = 0 if sizes is None else ends[-1] - blocks[0].begin - int(sizes.sum(dtype=np.uint64))
+        dtype = np.uint32 if min(limit + left_out, ends[-1]) < 2**32 else np.uint64
         starts: list[npt.NDArray[Any]] = []
         firsts: list[npt.NDArray[np.int64]] = []
         begins: list[npt.NDArray[np.uint64]] = []
