@@ -37,7 +37,7 @@ pub(crate) mod stored;
 mod values;
 
 pub(crate) use bytes::{i32_at, i32s, u32_at};
-pub(crate) use ragged::{Ahead, Gather, Located, Neighbours, Takes, span, try_reserve};
+pub(crate) use ragged::{Ahead, Gather, KnownColumn, Lengths, Located, Neighbours, Takes, span, try_reserve};
 pub(crate) use spare::EmptyColumn;
 pub(crate) use values::{expect, in_any_type, in_either_precision};
 
@@ -159,6 +159,24 @@ pub struct Block {
 }
 
 impl Block {
+    /// For each column, the column whose sequence offsets are read for it; see [`Chunk`].
+    ///
+    /// The words and the tags of a sentence have the same offsets. If all streams read the same table, the processor has
+    /// it in its cache after the first stream. Each column is compared only with the one before it, so that many columns
+    /// take no longer.
+    fn tables(&self) -> Vec<Option<usize>> {
+        let mut last: Option<usize> = None;
+        let table = |(number, column): (usize, &Column)| {
+            if column.has_single_samples() {
+                return None;
+            }
+            let is_same = |&last: &usize| self.columns[last].sequence_offsets == column.sequence_offsets;
+            last = last.filter(is_same).or(Some(number));
+            last
+        };
+        self.columns.iter().enumerate().map(table).collect()
+    }
+
     /// Bytes of memory that is reserved.
     fn capacity_in_bytes(&self) -> usize {
         self.columns.iter().map(Column::capacity_in_bytes).sum()
@@ -170,8 +188,9 @@ impl Block {
 pub struct Chunk {
     blocks: Vec<Block>,
     first_sequences: Vec<usize>,
-    /// For each column of each block, whether each sequence has one sample.
-    are_single: Vec<Vec<bool>>,
+    /// For each column of each block, the column whose sequence offsets are read for it; `None` if each sequence has one
+    /// sample.
+    tables: Vec<Vec<Option<usize>>>,
     pool: Option<Arc<Pool>>,
 }
 
@@ -204,8 +223,7 @@ impl Chunk {
         for block in &blocks {
             first_sequences.push(first_sequences[first_sequences.len() - 1] + block.num_sequences);
         }
-        let are_single = |block: &Block| block.columns.iter().map(Column::has_single_samples).collect();
-        Chunk { are_single: blocks.iter().map(are_single).collect(), blocks, first_sequences, pool: None }
+        Chunk { tables: blocks.iter().map(Block::tables).collect(), blocks, first_sequences, pool: None }
     }
 
     /// Return the blocks' memory to a pool, if there is one, when the chunk is dropped.
@@ -224,10 +242,16 @@ impl Chunk {
         &self.blocks
     }
 
-    /// A stream's column of each block, and whether each of its sequences has one sample.
-    pub(crate) fn columns(&self, stream: usize) -> impl Iterator<Item = Option<(&Column, bool)>> {
-        let blocks = self.blocks.iter().zip(&self.are_single);
-        blocks.map(move |(block, are_single)| Some((block.columns.get(stream)?, *are_single.get(stream)?)))
+    /// A stream's column of each block, with the lengths of its sequences.
+    pub(crate) fn columns(&self, stream: usize) -> impl Iterator<Item = Option<KnownColumn<'_>>> {
+        self.blocks.iter().zip(&self.tables).map(move |(block, tables)| {
+            let column = block.columns.get(stream)?;
+            let lengths = match *tables.get(stream)? {
+                None => Lengths::Single(column.sequence_offsets.len().saturating_sub(1)),
+                Some(table) => Lengths::Any(&block.columns[table].sequence_offsets),
+            };
+            Some((column, lengths))
+        })
     }
 
     /// The block that holds a sequence, counted in the chunk, and the sequence, counted in the block; it must exist.

@@ -4,8 +4,9 @@
 //! memory every time. Therefore each step (the sample offsets, the entries) is done for all sequences before the next
 //! step, so that the processor has many loads in flight.
 
-use super::Column;
-use super::ragged::{Ahead, Error, Form, Gather, Lengths, Located, Neighbours, RaggedEntries, Takes, try_reserve};
+use super::ragged::{
+    Ahead, Error, Form, Gather, KnownColumn, Lengths, Located, Neighbours, RaggedEntries, Takes, try_reserve,
+};
 use super::samples::Samples;
 use super::small::{Entries, Small};
 use super::values::{NumberType, Value, Values};
@@ -76,11 +77,8 @@ impl PlainColumn<'_> {
     }
 }
 
-/// A column, and whether each of its sequences has one sample.
-type Known<'a> = (&'a Column, bool);
-
 /// Gathers columns of values, dense or sparse, in full width, small or narrow; `None` if not all are of this form.
-pub(crate) fn gatherer<'a>(columns: &[Known<'a>], form: Form) -> Option<Box<dyn Gather + 'a>> {
+pub(crate) fn gatherer<'a>(columns: &[KnownColumn<'a>], form: Form) -> Option<Box<dyn Gather + 'a>> {
     if columns.iter().any(|(column, _)| column.samples.form() != form) {
         return None;
     }
@@ -92,7 +90,7 @@ pub(crate) fn gatherer<'a>(columns: &[Known<'a>], form: Form) -> Option<Box<dyn 
     }
 }
 
-fn of_type<'a, T: Value>(columns: &[Known<'a>], form: Form) -> Option<Box<dyn Gather + 'a>> {
+fn of_type<'a, T: Value>(columns: &[KnownColumn<'a>], form: Form) -> Option<Box<dyn Gather + 'a>> {
     match form.is_sparse {
         false => Some(Box::new(Dense::<T>::of(columns, form.dim)?)),
         true => Some(Box::new(Sparse::<T>::of(columns)?)),
@@ -111,15 +109,15 @@ struct DenseColumn<'a, T: Value> {
 }
 
 impl<'a, T: Value> Dense<'a, T> {
-    fn of(columns: &[Known<'a>], dim: usize) -> Option<Self> {
-        let of_column = |&(column, is_single): &Known<'a>| {
+    fn of(columns: &[KnownColumn<'a>], dim: usize) -> Option<Self> {
+        let of_column = |&(column, lengths): &KnownColumn<'a>| {
             let values = match &column.samples {
                 Samples::Dense { values, .. } => AnyWidth::Wide(T::of(values)?),
                 Samples::Small(Small { values, entries: None, .. }) => T::small(values)?,
                 Samples::Narrow(narrow) => T::of_narrow(&narrow.values)?,
                 _ => return None,
             };
-            Some(DenseColumn { lengths: Lengths::of(column, is_single), values })
+            Some(DenseColumn { lengths, values })
         };
         Some(Dense { dim, columns: columns.iter().map(of_column).collect::<Option<_>>()? })
     }
@@ -181,8 +179,8 @@ struct Span<'a, T: Value> {
 }
 
 impl<'a, T: Value> Sparse<'a, T> {
-    fn of(columns: &[Known<'a>]) -> Option<Self> {
-        let of_column = |&(column, is_single): &Known<'a>| {
+    fn of(columns: &[KnownColumn<'a>]) -> Option<Self> {
+        let of_column = |&(column, lengths): &KnownColumn<'a>| {
             let (sample_offsets, indices, values) = match &column.samples {
                 Samples::Sparse { sample_offsets, indices, values, .. } => {
                     (Some(&sample_offsets[..]), AnyWidth::Wide(&indices[..]), AnyWidth::Wide(T::of(values)?))
@@ -196,7 +194,7 @@ impl<'a, T: Value> Sparse<'a, T> {
                 }
                 _ => return None,
             };
-            Some(SparseColumn { lengths: Lengths::of(column, is_single), sample_offsets, indices, values })
+            Some(SparseColumn { lengths, sample_offsets, indices, values })
         };
         let columns: Vec<SparseColumn<T>> = columns.iter().map(of_column).collect::<Option<_>>()?;
         let value_of = |column: &SparseColumn<T>| match column.values {

@@ -138,6 +138,9 @@ impl Ahead {
     }
 }
 
+/// A column, and the samples of its sequences.
+pub(crate) type KnownColumn<'a> = (&'a Column, Lengths<'a>);
+
 /// The samples of each sequence of a column.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Lengths<'a> {
@@ -148,11 +151,6 @@ pub(crate) enum Lengths<'a> {
 }
 
 impl<'a> Lengths<'a> {
-    pub(crate) fn of(column: &'a Column, is_single: bool) -> Lengths<'a> {
-        let offsets = &column.sequence_offsets[..];
-        if is_single { Lengths::Single(offsets.len().saturating_sub(1)) } else { Lengths::Any(offsets) }
-    }
-
     /// The table that is read first: of sequences, or else `other`.
     #[inline(always)]
     pub(crate) fn table_or(self, other: &'a [u32]) -> &'a [u32] {

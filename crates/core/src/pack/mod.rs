@@ -17,7 +17,9 @@ pub use crate::chunk::{Error, NumberType, Parts, Ragged, RaggedEntries};
 pub use spread::{Cell, Table, pad, spread};
 pub use whole::{Whole, in_full_width};
 
-use crate::chunk::{Ahead, Block, Chunk, Column, Gather, Located, Neighbours, Samples, Takes, Values, try_reserve};
+use crate::chunk::{
+    Ahead, Block, Chunk, Column, Gather, KnownColumn, Located, Neighbours, Samples, Takes, Values, try_reserve,
+};
 use crate::chunk::{frames, plain, runs, stored};
 use crate::memory;
 use rayon::prelude::*;
@@ -233,7 +235,7 @@ pub fn gather_in_turn(jobs: &[Job]) -> impl Iterator<Item = Result<Vec<Ragged>, 
 impl<'a> Stream<'a> {
     fn new(chunks: &[&'a Chunk], wanted: Wanted) -> Result<Stream<'a>, Error> {
         let columns = chunks.iter().flat_map(|chunk| chunk.columns(wanted.stream));
-        let columns: Vec<(&'a Column, bool)> = columns.collect::<Option<_>>().ok_or(Error::Missing)?;
+        let columns: Vec<KnownColumn<'a>> = columns.collect::<Option<_>>().ok_or(Error::Missing)?;
         let Some((Column { samples: first, .. }, _)) = columns.first() else {
             return Ok(Stream { wanted, columns: None, then: Then::Nothing });
         };
@@ -304,7 +306,7 @@ fn check_unchanged(chunks: &[&Chunk]) -> Result<(), Error> {
 
 /// For each column, the samples as their kind, and the sequence offsets; `None` if a column is of another kind or form.
 fn narrowed<'a, K>(
-    columns: &[(&'a Column, bool)],
+    columns: &[KnownColumn<'a>],
     narrow: impl Fn(&'a Samples) -> Option<&'a K>,
 ) -> Option<Vec<(&'a K, &'a [u32])>> {
     columns.iter().map(|(column, _)| Some((narrow(&column.samples)?, &column.sequence_offsets[..]))).collect()
