@@ -28,7 +28,7 @@ from cntkio import (
     write_cbf,
     write_ctf,
 )
-from cntkio.arrow import RecordBatches, convert, read, write_arrow, write_parquet
+from cntkio.arrow import RecordBatches, convert, read, read_minibatch, write_arrow, write_parquet
 from cntkio.cli import main
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -206,6 +206,16 @@ def test_tables_of_other_libraries_keep_their_shapes(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("shape", [(2, 3), 6, (1, 2, 3), (6, 1, 1)])
+def test_lists_of_lists_of_lists_are_samples_of_the_shape(shape: Any) -> None:
+    samples = np.arange(18.0).reshape(3, 2, 3)
+    table = pa.table({"x": [[[[9.0]]], [], samples[:2].tolist(), samples[2:].tolist()]})
+    # A slice keeps the offsets of the rows before it.
+    found = read_minibatch(table.slice(1), shapes={"x": shape})["x"]
+    assert found.values.shape == (3, *((6,) if shape == 6 else shape)) and found.lengths.tolist() == [0, 2, 1]
+    assert found.values.reshape(3, 2, 3).tolist() == samples.tolist()
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "words"),
     [
@@ -215,6 +225,15 @@ def test_tables_of_other_libraries_keep_their_shapes(tmp_path: Path) -> None:
         ({"x": [[[1.0, 2.0]]]}, {}, "does not give the number of values of a sample"),
         ({"x": [[[1.0, 2.0], [3.0]]]}, {"shapes": {"x": 2}}, "not all samples have 2 values"),
         ({"x": [[1.0, 2.0, 3.0]]}, {"shapes": {"x": 2}}, "not all samples have 2 values"),
+        # The numbers of values are right only together.
+        ({"x": [[[[1.0, 2.0], [3.0, 4.0, 5.0]]], [[[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0]]]]}, {"shapes": {"x": (2, 3)}},
+         "row 0, column 'x': not all samples have 6 values"),
+        ({"x": [[[[1.0, 2.0, 3.0]]], [[[1.0, 2.0], [3.0]], [[4.0, 5.0]]]]}, {"shapes": {"x": 3}},
+         "row 1, column 'x': not all samples have 3 values"),
+        ({"x": [[[[1.0, 2.0, 3.0]] * 2], [[[1.0, 2.0]] * 3]]}, {"shapes": {"x": (2, 3)}},
+         "row 1, column 'x': a sample has 3 items in dimension 0, but the shape is (2, 3); for another shape give"),
+        ({"x": [[[[1.0, 2.0], [3.0, 4.0, 5.0, 6.0]]]]}, {"shapes": {"x": (2, 3)}},
+         "row 0, column 'x': a sample has 2 items in dimension 1, but the shape is (2, 3)"),
         ({"x": [[1.0, None]]}, {}, "1 null;"),
         ({"x": [None, [1.0]]}, {}, "1 null;"),
         ({"x": [1.0, 2.0], "key": [None, 1]}, {"key": "key"}, "column 'key' has nulls"),

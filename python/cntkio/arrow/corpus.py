@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 from collections import Counter
@@ -235,18 +236,40 @@ class StreamColumn:
         if self._has_long_lists(array):
             # A list that ends within a sample gets a size other than `dim`, which the check below refuses.
             sizes, offsets = offsets[1:] % dim + dim, offsets // dim
-        depth = 0
+        levels: list[npt.NDArray[np.uint32]] = []
         while not pa.types.is_primitive(array.type):
             bounds, array = _items(where, array)
-            sizes, depth = np.diff(bounds), depth + 1
+            levels.append(bounds)
         values = in_precision(where, _numbers(where, array), self.info.dtype)
-        # With several levels of lists, `sizes` are of the innermost lists, each of which is only a part of a sample.
-        if (depth < 2 and (sizes != dim).any()) or len(values) != int(offsets[-1]) * dim:
+        if levels:
+            # A sample ends where the last list of its last list ends.
+            sizes = np.diff(functools.reduce(lambda ends, bounds: bounds[ends], levels))
+        if (sizes != dim).any() or len(values) != int(offsets[-1]) * dim:
             raise CorpusError(
                 f"{where}: not all samples have {dim} values; for another number give "
                 f"{caller().words.number_of('shapes', self.info.name)}"
             )
+        self._require_shape(where, levels)
         return Column(offsets, values, dim, None)
+
+    def _require_shape(self, where: str, levels: Sequence[npt.NDArray[np.uint32]]) -> None:
+        """Refuse samples of another shape with the same number of values.
+
+        Args:
+            levels: The offsets of the lists in a sample, from the outside in.
+        """
+        shape = self.info.shape
+        # A shape with another number of dimensions gives only the number of values: 6 for lists of 2 lists of 3.
+        if len(levels) != len(shape):
+            return
+        for level, (bounds, size) in enumerate(zip(levels, shape, strict=True)):
+            others = np.diff(bounds)
+            others = others[others != size]
+            if len(others):
+                raise CorpusError(
+                    f"{where}: a sample has {others[0]} items in dimension {level}, but the shape is {shape}; for "
+                    f"another shape give {caller().words.number_of('shapes', self.info.name)}"
+                )
 
 
 def _without_nulls(where: str, array: pa.Array) -> pa.Array:
