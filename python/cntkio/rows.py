@@ -214,6 +214,20 @@ class Readable(Protocol):
         """Continue where a state was taken."""
 
 
+class _Held(NamedTuple):
+    """Samples that a `SplitRows` has read and not delivered.
+
+    Attributes:
+        parts: The samples of each minibatch.
+        before: The source's state before the last of these minibatches; without parts, where reading continues.
+        num_delivered: Samples of that minibatch that were delivered.
+    """
+
+    parts: tuple[_Samples, ...]
+    before: dict[str, Any]
+    num_delivered: int = 0
+
+
 class SplitRows:
     """Rows without empty cells: a sequence continues in the next row, also in the next rows that are read.
 
@@ -265,44 +279,49 @@ class SplitRows:
                     key="partition",
                 )
             self._partition, self._own = WHOLE, slice(partition.index, None, partition.count)
-        self._begin()
-
-    def _begin(self) -> None:
-        # The minibatch with the next sample: the source's state before it, and how many of its samples were delivered.
-        self._before = self._source.state_dict()
-        self._num_delivered = 0
-        self._rest: _Samples | None = None
+        self._delivered = self._held = _Held((), source.state_dict())
+        # The source's state before a read that is under way, or failed; None: `_held` has all that was read.
+        self._reading: dict[str, Any] | None = None
 
     def read(self) -> PackedRows | None:
-        """Return the next rows, or None when the data have ended. The last rows may have empty cells at their end."""
+        """Return the next rows, or None when the data have ended. The last rows may have empty cells at their end.
+
+        After an error of the source, the next call continues as the source does, with all samples that were read.
+        """
+        if self._reading is not None and self._source.state_dict() != self._reading:
+            # An interrupted call has lost a minibatch that the source had delivered.
+            self.load_state_dict(self.state_dict())
         num_cells = self.rows * self.length
-        parts = [] if self._rest is None else [self._rest]
-        num_samples = sum(int(part.lengths.sum()) for part in parts)
-        before, num_delivered = self._before, self._num_delivered
+        held = self._held
+        num_samples = sum(int(part.lengths.sum()) for part in held.parts)
         while num_samples < num_cells:
-            state = self._source.state_dict()
+            # Noted before the read, so that the next call can tell whether an interrupted read delivered.
+            state = self._reading = self._source.state_dict()
             minibatch = self._source.read(self.size, self._partition)
             if minibatch is None:
-                before, num_delivered = state, 0
+                delivered = _Held((), state)
                 break
             if minibatch.num_sequences:
-                parts.append(_samples_of(minibatch))
-                before, num_delivered = state, 0
-                num_samples += int(parts[-1].lengths.sum())
-        rest = None
+                held = _Held((*held.parts, _samples_of(minibatch)), state)
+                num_samples += int(held.parts[-1].lengths.sum())
+            # No interrupt comes between these assignments.
+            self._held, self._reading = held, None
+        parts = [*held.parts]
         if num_samples > num_cells:
             # Only the last part can have samples left, since reading stops with the first minibatch that is enough.
-            *_, last = parts
-            kept = int(last.lengths.sum()) - (num_samples - num_cells)
-            parts[-1], rest = last.cut(kept)
-            num_delivered += kept
+            kept = int(parts[-1].lengths.sum()) - (num_samples - num_cells)
+            parts[-1], rest = parts[-1].cut(kept)
+            delivered = _Held((rest,), held.before, held.num_delivered + kept)
         elif num_samples == num_cells:
-            before, num_delivered = self._source.state_dict(), 0
-        self._before, self._num_delivered, self._rest = before, num_delivered, rest
-        if not parts:
-            return None
-        samples = _Samples.joined(parts)
-        return _filled(samples, np.cumsum(samples.lengths) - samples.lengths, self.rows, self.length, self._own)
+            delivered = _Held((), self._source.state_dict())
+        found = None
+        if parts:
+            samples = _Samples.joined(parts)
+            begins = np.cumsum(samples.lengths) - samples.lengths
+            found = _filled(samples, begins, self.rows, self.length, self._own)
+        # No interrupt comes between these assignments.
+        self._delivered, self._held, self._reading = delivered, delivered, None
+        return found
 
     def __iter__(self) -> Iterator[PackedRows]:
         while (found := self.read()) is not None:
@@ -310,12 +329,14 @@ class SplitRows:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to continue here: a small dict for JSON."""
-        return {"version": _STATE_VERSION, "num_delivered": self._num_delivered, "source": self._before}
+        delivered = self._delivered
+        return {"version": _STATE_VERSION, "num_delivered": delivered.num_delivered, "source": delivered.before}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where a `state_dict` was taken, also with other rows, but with the same size and partition.
 
-        Global partitions continue from the state of any number of global partitions.
+        Global partitions continue from the state of any number of global partitions. After an error, the rows continue
+        where they were.
 
         Raises:
             CheckpointError: The state does not fit the source, or is damaged.
@@ -325,19 +346,22 @@ class SplitRows:
         num_delivered = state.get("num_delivered")
         if type(num_delivered) is not int or num_delivered < 0:
             raise CheckpointError(f"the state's 'num_delivered' is {num_delivered!r}", saved=num_delivered)
+        # No source has this state, so if this call fails, the next read goes back to the last result.
+        self._reading = {}
         self._source.load_state_dict(state["source"])
-        self._begin()
-        if not num_delivered:
-            return
-        # The minibatch with the next sample is read again, and the samples that were delivered are cut off.
-        minibatch = self._source.read(self.size, self._partition)
-        while minibatch is not None and not minibatch.num_sequences:
+        held = _Held((), self._source.state_dict())
+        if num_delivered:
+            # The minibatch with the next sample is read again, and the samples that were delivered are cut off.
             minibatch = self._source.read(self.size, self._partition)
-        samples = None if minibatch is None else _samples_of(minibatch)
-        if samples is None or int(samples.lengths.sum()) <= num_delivered:
-            raise CheckpointError(
-                f"the state's 'num_delivered' is {num_delivered}, but the next minibatch has fewer samples; was it "
-                "read with another size or partition?",
-                saved=num_delivered,
-            )
-        self._rest, self._num_delivered = samples.cut(num_delivered)[1], num_delivered
+            while minibatch is not None and not minibatch.num_sequences:
+                minibatch = self._source.read(self.size, self._partition)
+            samples = None if minibatch is None else _samples_of(minibatch)
+            if samples is None or int(samples.lengths.sum()) <= num_delivered:
+                raise CheckpointError(
+                    f"the state's 'num_delivered' is {num_delivered}, but the next minibatch has fewer samples; was it "
+                    "read with another size or partition?",
+                    saved=num_delivered,
+                )
+            held = _Held((samples.cut(num_delivered)[1],), held.before, num_delivered)
+        # No interrupt comes between these assignments.
+        self._delivered, self._held, self._reading = held, held, None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cntkio import CTFDeserializer, read_ctf, write_cbf
+from cntkio import CTFDeserializer, MinibatchSource, SplitRows, StreamDefs, read_ctf, write_cbf
 from support.builders import STREAMS
 from support.interrupts import (
     WITH_MIXTURES,
@@ -103,6 +103,30 @@ def test_a_close_can_be_interrupted_at_every_step(name: str, folder: Path) -> No
         lockstep.interrupted = at
         lockstep.close()
     assert threading.active_count() <= threads + 1
+
+
+@pytest.mark.parametrize("size", [3, 17])
+def test_split_rows_can_be_interrupted_at_every_step(folder: Path, size: int) -> None:
+    corpus = CTFDeserializer(folder / "a.ctf", StreamDefs(x=STREAMS["x"]), chunk_size_in_bytes=200)
+    with MinibatchSource(corpus) as source, MinibatchSource(corpus) as other:
+        rows, follower = (SplitRows(each, 4, rows=2, size=size) for each in (source, other))
+        rows.read(), follower.read()
+        start, num_interrupts = rows.state_dict(), 0
+        for event_number, restores in itertools.product(range(0, 400, step(17)), (False, True)):
+            num_interrupts += At(event_number)((lambda: rows.load_state_dict(start)) if restores else rows.read)
+            # The interrupted call counts completely or not at all.
+            if rows.state_dict() != follower.state_dict() and restores:
+                follower.load_state_dict(start)
+            elif rows.state_dict() != follower.state_dict():
+                follower.read()
+            assert rows.state_dict() == follower.state_dict()
+            for _ in range(2):
+                found, expected = rows.read(), follower.read()
+                assert found is not None and expected is not None
+                assert found.values["x"].tolist() == expected.values["x"].tolist()
+                assert found.position_ids.tolist() == expected.position_ids.tolist()
+            assert rows.state_dict() == follower.state_dict()
+    assert num_interrupts > 10
 
 
 @pytest.mark.parametrize("what", ["read_ctf", "write_cbf"])

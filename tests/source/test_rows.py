@@ -13,6 +13,7 @@ from cntkio import (
     CheckpointError,
     ConfigError,
     CTFDeserializer,
+    FormatError,
     GlobalPartition,
     MinibatchSource,
     SplitRows,
@@ -206,6 +207,41 @@ def test_a_state_of_split_rows_that_does_not_fit_is_refused(folder: Path) -> Non
         for damage in ({"version": 2}, {"num_delivered": -1}, {"num_delivered": 10**6}, {"source": {}}):
             with pytest.raises(CheckpointError):
                 rows.load_state_dict({**state, **damage})
+
+
+def test_split_rows_continue_after_an_error_of_the_source_with_all_samples(folder: Path) -> None:
+    lines = [f"{key} |w {key}:1 |x {key} 0 |y {'oops' if key == 5 else key}\n" for key in range(12)]
+    (folder / "bad.ctf").write_text("".join(lines))
+    # Each sequence is a chunk, so only the read of sequence 5 fails.
+    deserializer = CTFDeserializer(folder / "bad.ctf", STREAMS, chunk_size_in_bytes=1)
+    with MinibatchSource(deserializer, randomize=False, max_sweeps=1) as source:
+        rows = SplitRows(source, 4, rows=1, size=1)
+        found = [rows.read()]
+        state = rows.state_dict()
+        with pytest.raises(FormatError, match="line 6"):
+            rows.read()
+        assert rows.state_dict() == state
+        found += list(rows)
+    cells = [of_one.values["x"][0, :, 0].astype(int).tolist() for of_one in found if of_one is not None]
+    assert sum(cells, []) == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 0]
+
+
+def test_split_rows_stay_where_they_are_if_a_state_is_refused(folder: Path) -> None:
+    def new(source: MinibatchSource) -> SplitRows:
+        rows = SplitRows(source, 4, rows=1)
+        rows.read()
+        return rows
+
+    with make(folder, [5, 7, 9, 2, 6]) as source, make(folder, [5, 7, 9, 2, 6]) as other:
+        rows, follower = new(source), new(other)
+        start = {**rows.state_dict(), "num_delivered": 10**6}
+        for _ in range(3):
+            with pytest.raises(CheckpointError):
+                rows.load_state_dict(start)
+            assert rows.state_dict() == follower.state_dict()
+            found, expected = rows.read(), follower.read()
+            assert found is not None and expected is not None
+            assert found.values["x"].tolist() == expected.values["x"].tolist()
 
 
 def test_what_does_not_fit_rows_is_refused(folder: Path) -> None:
