@@ -4,7 +4,9 @@ import functools
 import itertools
 import pickle
 import re
+import threading
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +28,11 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 from cntkio.arrow import ArrowDeserializer, write_arrow, write_parquet
+from cntkio.arrow.files import TableFile
 from cntkio.formats.contract import Ahead, Opening
 from cntkio.pieces import in_arrays
 from pyarrow import dataset, feather, ipc, parquet
+from support.forks import in_a_fork
 
 BEYOND = 2**53 + 1
 ROWS: Mapping[str, Any] = {
@@ -303,6 +307,53 @@ def test_a_feather_file_is_an_arrow_file(tmp_path: Path) -> None:
     feather.write_feather(pa.table(ROWS, SCHEMA), tmp_path / "a.feather", compression="lz4")
     (minibatch,) = read(ArrowDeserializer(tmp_path / "a.feather"))
     assert minibatch["x"].values.tolist() == ROWS["x"]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "arrows"])
+def test_no_read_starts_threads_of_pyarrow_except_for_a_footer(tmp_path: Path, ending: str) -> None:
+    path = str(tmp_path / f"a.{ending}")
+    table = pa.table({name: np.arange(9000) % 7 for name in "abcdef"})
+    if ending == "parquet":
+        parquet.write_table(table, path, row_group_size=3000)
+    else:
+        options = ipc.IpcWriteOptions(compression="lz4")
+        with (ipc.new_stream if ending == "arrows" else ipc.new_file)(path, table.schema, options=options) as writer:
+            writer.write_table(table, max_chunksize=3000)
+
+    def num_new_threads() -> int:
+        pa.set_io_thread_count(1)
+        before = len(list(Path("/proc/self/task").iterdir()))
+        with closing(TableFile(path)) as file:
+            assert sum(batch.num_rows for batch in file.rows.in_order(file)) == 9000
+            batches = [file.read(number, ["e", "b"]) for number in range(file.rows.num_batches)]
+        assert [batch["b"].to_pylist() for batch in batches] == parts
+        return len(list(Path("/proc/self/task").iterdir())) - before
+
+    parts = [table["b"].slice(first, 3000).to_pylist() for first in (0, 3000, 6000)]
+    # A fork has none of the threads of this process. pyarrow reads the footer of an Arrow file in a thread.
+    assert int(in_a_fork(num_new_threads)) == (ending == "arrow")
+
+
+def test_a_fork_reads_a_stream_while_a_thread_reads_another(tmp_path: Path) -> None:
+    path, searches, may_continue = str(tmp_path / "a.arrows"), threading.Event(), threading.Event()
+    with ipc.new_stream(path, SCHEMA) as writer:
+        writer.write_table(pa.table(ROWS, SCHEMA), max_chunksize=5)
+
+    class Slow(TableFile):
+        def source(self) -> Any:
+            if threading.current_thread() is not threading.main_thread():
+                searches.set()
+                may_continue.wait(60)
+            return super().source()
+
+    with closing(Slow(path)) as slow:
+        thread = threading.Thread(target=lambda: slow.rows.num_batches)
+        thread.start()
+        searches.wait(60)
+        assert in_a_fork(lambda: ArrowDeserializer(path).open().table.num_chunks) == "4"
+        may_continue.set()
+        thread.join()
+        assert slow.rows.num_batches == 4
 
 
 # --------------------------------------------------------------------------------------------------------------- errors

@@ -6,7 +6,8 @@
     Arrow file    batch         footer, then a batch                              ├ read by any thread
     Arrow stream  batch         one pass finds the places of the batches          ┘
 
-Each read makes a reader of its own, without threads of pyarrow, so that a process may fork. A damaged file raises a
+Each read makes a reader of its own, without threads of pyarrow, so that a process may fork. The exception is the footer
+of an Arrow file, which pyarrow reads in a thread of its own, whatever the options. A damaged file raises a
 `FormatError` that names the file and its batch or row group, whatever pyarrow raises.
 """
 
@@ -17,7 +18,6 @@ import io
 import itertools
 import os
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -32,6 +32,8 @@ from cntkio.formats.text_input import TextInput
 
 ROWS_AT_ONCE = 4096
 """Rows of a piece of a Parquet file that is read in order."""
+# Only to decompress; pyarrow's default is True.
+_NO_THREADS = ipc.IpcReadOptions(use_threads=False)
 # pyarrow answers damaged bytes with any of these.
 _DAMAGE = (
     pa.ArrowException, UnicodeDecodeError, OverflowError, EOFError, StopIteration, OSError, ValueError, TypeError,
@@ -156,7 +158,7 @@ class _Parquet:
         for index in range(self.num_batches):
             where = f"row group {index}"
             with reading(file.path, where):
-                batches = self._opened(file).iter_batches(ROWS_AT_ONCE, row_groups=[index])
+                batches = self._opened(file).iter_batches(ROWS_AT_ONCE, row_groups=[index], use_threads=False)
             count = 0
             for batch in validated(file.path, batches, where):
                 count += batch.num_rows
@@ -181,7 +183,7 @@ class _ArrowFile:
 
     def __init__(self, file: TableFile) -> None:
         with reading(file.path, "footer"):
-            opened = ipc.open_file(file.source())
+            opened = ipc.open_file(file.source(), options=_NO_THREADS)
             self.num_batches = self.num_pieces = int(opened.num_record_batches)
         with reading(file.path, "schema"):
             self.schema = checked_schema(opened.schema)
@@ -200,7 +202,7 @@ class _ArrowFile:
 
     def in_order(self, file: TableFile) -> Iterator[pa.RecordBatch]:
         with reading(file.path, "footer"):
-            opened = ipc.open_file(file.source())
+            opened = ipc.open_file(file.source(), options=_NO_THREADS)
         return validated(file.path, map(opened.get_batch, range(self.num_batches)))
 
 
@@ -211,6 +213,7 @@ class _ArrowStream:
 
     def __init__(self, file: TableFile) -> None:
         self._path, self._source = file.path, file.source
+        self._found: list[int] | None = None
         with reading(file.path, "schema"):
             first = ipc.MessageReader.open_stream(_native(file.source())).read_next_message()
             if first.type != "schema":  # pyarrow takes the bytes of any message for a schema
@@ -221,10 +224,15 @@ class _ArrowStream:
     @property
     def num_batches(self) -> int:
         # Found on first use, since a pass in order needs no places.
-        return len(self._places)
+        return len(self._places())
 
-    @cached_property
     def _places(self) -> list[int]:
+        # Not a `cached_property`, whose lock in Python 3.11 would stay taken in a fork during the pass.
+        if self._found is None:
+            self._found = self._all_places()
+        return self._found
+
+    def _all_places(self) -> list[int]:
         source, places = self._source(), list[int]()
         with reading(self._path, "batch 0"):
             messages = ipc.MessageReader.open_stream(_native(source))
@@ -248,15 +256,17 @@ class _ArrowStream:
     def read(self, file: TableFile, index: int, columns: Sequence[str]) -> pa.RecordBatch:
         def batches() -> Iterator[pa.RecordBatch]:
             source = file.source()
-            source.seek(self._places[index])
-            message = ipc.MessageReader.open_stream(_native(source)).read_next_message()
-            yield ipc.read_record_batch(message, self.schema).select(list(columns))
+            # This reads the schema, and the reader continues where the source then is. `ipc.read_record_batch` would
+            # need no reader, but decompresses with threads.
+            opened = ipc.open_stream(_native(source), options=_NO_THREADS)
+            source.seek(self._places()[index])
+            yield opened.read_next_batch().select(list(columns))
 
         return next(validated(file.path, batches(), f"batch {index}"))
 
     def in_order(self, file: TableFile) -> Iterator[pa.RecordBatch]:
         with reading(file.path, "schema"):
-            opened = ipc.open_stream(file.source())
+            opened = ipc.open_stream(file.source(), options=_NO_THREADS)
         return validated(file.path, opened)
 
 
