@@ -200,11 +200,22 @@ def _in_layout(
         lengths = np.zeros(rows, np.int32)
         lengths[: data.num_sequences] = data.lengths
         return Padded(_array(values, device), _array(lengths, device))
+    offsets = _in_int32(info.name, data.offsets)
     if layout == "csr" or (layout == "ragged" and data.is_sparse):
         samples: Any = _matrix(data, device)
     else:
         samples = _array(data.values if layout == "ragged" else class_ids(data), device)
-    return Ragged(samples, _array(data.offsets.astype(np.int32), device)) if layout.startswith("ragged") else samples
+    return Ragged(samples, _array(offsets, device)) if layout.startswith("ragged") else samples
+
+
+def _in_int32(stream: str, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    if offsets[-1] >= 1 << 31:
+        raise ConfigError(
+            f"stream {stream!r}: {offsets[-1]} samples or entries in a minibatch, which offsets in int32 cannot count; "
+            "expected less than 2147483648: read smaller minibatches",
+            key="minibatch",
+        )
+    return offsets.astype(np.int32)
 
 
 def _allowed(name: str, value: Any) -> tuple[int, ...] | None:
@@ -263,5 +274,5 @@ def _array(values: npt.NDArray[Any], device: Any) -> jax.Array:
 def _matrix(data: MinibatchData, device: Any) -> Any:
     if data.indices is None or data.indptr is None:
         raise ConfigError(f"stream {data.stream.name!r} is dense, not a matrix; use layout 'ragged' for its samples")
-    parts = (data.values, data.indices, data.indptr.astype(np.int32))
+    parts = (data.values, data.indices, _in_int32(data.stream.name, data.indptr))
     return sparse.BCSR(tuple(_array(part, device) for part in parts), shape=(data.num_samples, data.stream.dim))

@@ -73,9 +73,8 @@ def packed(minibatch: Minibatch, length: int, *, rows: int | None = None, split:
         >>> found.values["w"].shape, int(found.cu_seqlens[-1]), float((found.segment_ids > 0).mean()) > 0.95
         ((4, 512), 2048, True)
     """
-    # Positions in a row are int32.
-    if whole_number("length", length, least=1) >= 1 << 31:
-        raise ConfigError(f"length is {length}; expected less than 2147483648", key="length")
+    length = whole_number("length", length, least=1)
+    _require_room(1, length)
     flag("split", split)
     samples = _samples_of(minibatch)
     lengths = samples.lengths
@@ -89,15 +88,27 @@ def packed(minibatch: Minibatch, length: int, *, rows: int | None = None, split:
             )
         begins = _core.cells_in_rows(lengths.astype(np.uint32), length)
     needed = -(-int((begins + lengths).max(initial=0)) // length)
-    if rows is None:
-        rows = needed
-    elif needed > whole_number("rows", rows, least=1):
+    rows = needed if rows is None else whole_number("rows", rows, least=1)
+    if needed > rows:
         raise ConfigError(
             f"the minibatch needs {counted(needed, 'row')} of {length}, but rows is {rows}; read it with "
             f"Budget(rows={rows}, row_length={length}, pool=...)",
             key="rows",
         )
+    _require_room(rows, length)
     return _filled(samples, begins, rows, length)
+
+
+def _require_room(rows: int, length: int) -> None:
+    """Refuse a result whose cells int32 cannot count, which `cu_seqlens` and positions are."""
+    if length >= 1 << 31:
+        raise ConfigError(f"length is {length}; expected less than 2147483648", key="length")
+    if rows * length >= 1 << 31:
+        raise ConfigError(
+            f"{counted(rows, 'row')} of {length} have {rows * length} cells; expected less than 2147483648: use fewer "
+            "rows, or a smaller length",
+            key="rows",
+        )
 
 
 class _Samples(NamedTuple):
@@ -279,6 +290,8 @@ class SplitRows:
                     key="partition",
                 )
             self._partition, self._own = WHOLE, slice(partition.index, None, partition.count)
+        # Of several partitions, each has only its own rows in its result.
+        _require_room(len(range(self.rows)[self._own]), self.length)
         self._delivered = self._held = _Held((), source.state_dict())
         # The source's state before a read that is under way, or failed; None: `_held` has all that was read.
         self._reading: dict[str, Any] | None = None

@@ -197,3 +197,15 @@ def test_whole_numbers_are_exact_or_refused(adapter: ModuleType) -> None:
     assert found["t"].values.tolist() == [[2**24 + 1, -(2**31)], [2**31 - 1, 0]]
     with pytest.raises(ConfigError, match="a whole number of 33 bits does not fit int32"):
         adapter.convert(tokens([1, 2**31, 2]), layout="padded_ids")
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_refuses_offsets_that_int32_cannot_count(adapter: ModuleType, is_sparse: bool) -> None:
+    ends = np.array([0, 1 << 31])
+    # These arrays keep a single number.
+    zeros, indices = (np.broadcast_to(np.zeros(1, dtype), (1 << 31,)) for dtype in (np.float32, np.int32))
+    info = StreamInformation("x", 0, "sparse" if is_sparse else "dense", np.float32, (1,))
+    parts = (np.arange(2), ends, indices) if is_sparse else (ends,)
+    minibatch = Minibatch({"x": MinibatchData(info, zeros, *parts)}, lambda: np.arange(1, dtype=np.uint64))
+    with pytest.raises(ConfigError, match="stream 'x': 2147483648 samples or entries in a minibatch"):
+        adapter.convert(minibatch)

@@ -244,6 +244,15 @@ def test_split_rows_stay_where_they_are_if_a_state_is_refused(folder: Path) -> N
             assert found.values["x"].tolist() == expected.values["x"].tolist()
 
 
+def test_split_rows_have_no_more_cells_than_int32_counts(folder: Path) -> None:
+    with make(folder, [5]) as source:
+        with pytest.raises(ConfigError, match="2 rows of 1073741824 have 2147483648 cells"):
+            SplitRows(source, 1 << 30, rows=2)
+        with pytest.raises(ConfigError, match="length is 2147483648"):
+            SplitRows(source, 1 << 31, rows=1)
+        SplitRows(source, 1 << 30, rows=2, partition=GlobalPartition(0, 2))
+
+
 def test_what_does_not_fit_rows_is_refused(folder: Path) -> None:
     with make(folder, [5, 5, 5], randomize=False) as source:
         minibatch = source.next_minibatch(100)
@@ -253,6 +262,10 @@ def test_what_does_not_fit_rows_is_refused(folder: Path) -> None:
         ({"length": 9, "rows": 0}, "rows is 0; expected at least 1"),
         ({"length": 0}, "length is 0"),
         ({"length": 1 << 40}, "length is 1099511627776"),
+        (
+            {"length": np.int32(1 << 30), "rows": np.int32(2)},
+            "2 rows of 1073741824 have 2147483648 cells; expected less than 2147483648",
+        ),
     ):
         with pytest.raises(ConfigError, match=text):
             packed(minibatch, **options)
