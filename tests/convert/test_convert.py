@@ -335,6 +335,12 @@ def test_refuses_broken_header_files_and_names_the_line(line: str, tmp_path: Pat
         convert.read_header_file(tmp_path / "header")
 
 
+def test_refuses_a_header_file_that_is_not_unicode(tmp_path: Path) -> None:
+    (tmp_path / "header").write_bytes("x A dense 3\nä B dense 1\n".encode("latin-1"))
+    with pytest.raises(FormatError, match=r"header, line 2, byte 12: bytes that are not UTF-8"):
+        convert.read_header_file(tmp_path / "header")
+
+
 def test_a_repeated_alias_in_a_header_file_replaces_the_earlier_line(tmp_path: Path) -> None:
     (tmp_path / "header").write_text("x A dense 3\nz B dense 1\ny A sparse 4\n")
     assert list(convert.read_header_file(tmp_path / "header")) == ["y", "z"]

@@ -475,7 +475,7 @@ def read_header_file(path: AnyPath) -> StreamDefs:
         path: The header file.
 
     Raises:
-        FormatError: A line has a different form.
+        FormatError: A line has a different form, or the file is not UTF-8.
         OSError: The file cannot be read.
 
     Example:
@@ -485,8 +485,14 @@ def read_header_file(path: AnyPath) -> StreamDefs:
         >>> read_header_file(path).words.dim
         1323
     """
+    content = all_bytes(path)
+    try:
+        lines = content.decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        line_number = content.count(b"\n", 0, error.start) + 1
+        raise FormatError("bytes that are not UTF-8", path=path, line=line_number, byte=error.start) from None
     by_alias: dict[str, tuple[str, Any]] = {}
-    for index, line in enumerate(all_bytes(path).decode("utf-8").splitlines()):
+    for index, line in enumerate(lines):
         fields = line.split()
         is_whole = len(fields) == 4 and fields[2].lower() in ("dense", "sparse") and fields[3].isdecimal()
         if not is_whole or int(fields[3]) < 1:
