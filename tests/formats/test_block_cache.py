@@ -142,6 +142,20 @@ def test_the_limit_holds_after_every_read(tmp_path: Path, limit: int) -> None:
         assert size_of(tmp_path) <= limit
 
 
+@pytest.mark.parametrize(("size", "num_kept"), [(BLOCK // 2, 1), (3 * BLOCK, 0)])
+def test_files_that_are_not_blocks_stay_and_count_for_the_limit(tmp_path: Path, size: int, num_kept: int) -> None:
+    limit = 2 * BLOCK + BLOCK // 5
+    found = cached(tmp_path, limit)
+    precious = tmp_path / FOLDER / f"{'0' * 32}-0"
+    precious.write_bytes(b"precious".ljust(size))
+    os.utime(precious, ns=(0, 0))  # the least recently used
+    for begin in range(0, len(CONTENT), BLOCK):
+        end = min(begin + BLOCK, len(CONTENT))
+        assert read(found, begin, end) == CONTENT[begin:end]
+        assert size_of(tmp_path) <= max(limit, size)
+    assert precious.stat().st_size == size and len(blocks_in(tmp_path)) == 1 + num_kept
+
+
 def test_a_full_disk_is_reported_once_and_reading_continues(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with small_disk(tmp_path, BLOCK + (1 << 20)):
         found = cached(tmp_path / "cache")

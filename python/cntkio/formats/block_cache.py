@@ -179,13 +179,16 @@ class CacheFolder:
             if self._num_bytes is None or is_stale or self._num_bytes + num_bytes > self.limit:
                 self._num_bytes = self._removed_down_to(self.limit - num_bytes)
                 self._num_written = 0
+                # Files that are not blocks stay.
+                if self._num_bytes + num_bytes > self.limit:
+                    return False
             # Counted before the block is written, so that several threads together respect the limit.
             self._num_bytes += num_bytes
             self._num_written += num_bytes
             return True
 
     def _removed_down_to(self, most: int) -> int:
-        """Remove files until at most this many bytes are left, and return how many are left."""
+        """Remove blocks until at most this many bytes of files are left, if possible; return how many are left."""
         files = sorted(self._files())
         total = sum(size for _, size, _ in files)
         if total > most:
@@ -194,13 +197,17 @@ class CacheFolder:
         for _, size, name in files:
             if total <= most:
                 break
-            with contextlib.suppress(OSError):  # another process has removed it, or Windows has it open
+            try:
                 with self._opened(name) as opened:
                     is_block = _begins_block(opened.read(_HEADER), name)
                 if is_block:
                     within, folder = self._at(name)
                     os.unlink(within, dir_fd=folder)
+                    total -= size
+            except FileNotFoundError:  # another process has removed it
                 total -= size
+            except OSError:  # Windows has it open, so it stays
+                pass
         return total
 
     def _files(self) -> Iterator[tuple[int, int, str]]:
