@@ -5,6 +5,7 @@ As a program it reads more damaged caches: ``PYTHONPATH=tests python tests/forma
 
 import contextlib
 import errno
+import gzip
 import itertools
 import json
 import logging
@@ -407,6 +408,26 @@ def test_without_a_home_folder_the_cache_is_next_to_the_corpus(cached: Cached, m
         written = writer.wait()
         assert written.path is None
         assert written.failures == [f"{path}: Permission denied"]
+
+
+def test_a_cache_of_access_points_is_not_an_index_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    path = tmp_path / "a.ctf.gz"
+    path.write_bytes(gzip.compress(b"".join(b"|x %d %d\n" % (number, number**5) for number in range(3000))))
+    deserializer = CTFDeserializer(path, StreamDefs(x=StreamDef(field="x", shape=2)), cache_index=True)
+    deserializer.index_caches()
+    with contextlib.closing(deserializer.open()) as corpus:
+        index, points = corpus.index_caches.paths()
+        assert corpus.publish_indexes() == [str(index)]
+    # A folder has the name of the index, next to the text and in the user's folder.
+    index.unlink()
+    index.mkdir()
+    (second,) = (file for file in deserializer.index_caches() if file != points)
+    second.unlink()
+    second.mkdir()
+    with contextlib.closing(deserializer.open()) as corpus:
+        assert corpus.index_caches.paths() == [points]
+        assert corpus.publish_indexes() == [None]
 
 
 def test_the_error_about_a_mismatched_index_names_its_cache(cached: Cached) -> None:

@@ -442,11 +442,15 @@ class FileCorpus(Corpus):
         names: list[str | None] = []
         for number, index in enumerate(self._indexes):
             with self._use(number) as file:
-                caches = [
-                    os.fspath(cache) if file.companions is None else publish(file.companions, cache)
-                    for cache in index.caches.known
+                published, _ = [
+                    [
+                        os.fspath(cache) if file.companions is None else publish(file.companions, cache)
+                        for cache in caches
+                    ]
+                    # The access points of a compressed text may have a cache although the index has none.
+                    for caches in (index.caches.indexes, index.caches.points)
                 ]
-            names.append(caches[0] if caches else None)
+            names.append(published[0] if published else None)
         return names
 
     # ------------------------------------------------------------------------------------------------------- open files

@@ -398,17 +398,19 @@ class CacheFiles(NamedTuple):
     """The index caches of opened files, some of which may not be complete yet.
 
     Attributes:
-        known: The caches from which the files were opened.
-        writers: The writers of the other caches.
+        indexes: The index caches from which the files were opened.
+        points: The caches of the access points of compressed texts.
+        writers: The writers of the other index caches.
     """
 
-    known: tuple[Path, ...] = ()
+    indexes: tuple[Path, ...] = ()
+    points: tuple[Path, ...] = ()
     writers: tuple[CacheWriter, ...] = ()
 
     def paths(self) -> list[Path]:
         """Wait for the writers, and return all caches."""
         written = [writer.wait().path for writer in self.writers]
-        return [*self.known, *(path for path in written if path is not None)]
+        return [*self.indexes, *self.points, *(path for path in written if path is not None)]
 
 
 class CacheCopy:

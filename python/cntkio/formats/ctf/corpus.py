@@ -367,7 +367,8 @@ class CTFFormat(Format):
             made.num_lines,
             "" if made.table.num_sequences else self.why_empty(text),
             CacheFiles(
-                tuple(cache for cache in (made.cache, text.storage.points_cache) if cache is not None),
+                () if made.cache is None else (made.cache,),
+                () if text.storage.points_cache is None else (text.storage.points_cache,),
                 () if made.writer is None else (made.writer,),
             ),
             loads_at_once=loads_at_once(text, self.options.chunk_size_in_bytes),
