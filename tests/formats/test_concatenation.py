@@ -31,6 +31,7 @@ from cntkio.formats import htk, mlf
 from cntkio.formats.contract import Ahead, Opening
 from cntkio.formats.corpus import differences_of_files
 from cntkio.formats.ctf import corpus as ctf_corpus
+from cntkio.formats.table import CountedKeys, NumberKeys, moved_keys
 from cntkio.minibatch import Minibatch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -263,6 +264,15 @@ def test_keys_that_count_lines_continue_in_the_next_file(tmp_path: Path) -> None
         for name in ("[ab].ctf", "whole.ctf")
     ]
     assert keys[0] == keys[1]
+
+
+@pytest.mark.parametrize("make", [lambda keys: keys, NumberKeys, lambda keys: CountedKeys(int(keys[0]), len(keys))])
+def test_keys_that_move_beyond_64_bits_are_an_error(make: Any) -> None:
+    keys = make(np.array([2**64 - 3, 2**64 - 2], np.uint64))
+    assert np.asarray(moved_keys(keys, 1)).tolist() == [2**64 - 2, 2**64 - 1]
+    for first in (2, 2**64):
+        with pytest.raises(ValueError, match="expected keys of 0 to 2"):
+            moved_keys(keys, first)
 
 
 def test_counting_continues_after_the_lines_of_a_cached_index(tmp_path: Path) -> None:

@@ -192,6 +192,9 @@ def moved_keys(keys: Keys, first: int) -> Keys:
     """
     if isinstance(keys, CountedKeys):
         return CountedKeys(first + keys.first, len(keys))
+    # The addition below would wrap.
+    if len(keys) and (largest := range_of_keys(keys)[1] + first) >= 2**64:
+        raise ValueError(f"the key {largest}; expected keys of 0 to 2^64 - 1")
     moved = np.asarray(keys) + np.uint64(first)
     return compact_keys(moved, are_ascending=bool(np.all(moved[1:] > moved[:-1]))) if len(moved) else moved
 
