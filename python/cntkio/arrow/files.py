@@ -7,8 +7,9 @@
     Arrow stream  batch         one pass finds the places of the batches          ┘
 
 Each read makes a reader of its own, without threads of pyarrow, so that a process may fork. The exception is the footer
-of an Arrow file, which pyarrow reads in a thread of its own, whatever the options. A damaged file raises a
-`FormatError` that names the file and its batch or row group, whatever pyarrow raises.
+of an Arrow file, which pyarrow reads in a thread of its own, whatever the options; in Python 3.11, a fork at just that
+moment may hang. A damaged file raises a `FormatError` that names the file and its batch or row group, whatever pyarrow
+raises.
 """
 
 from __future__ import annotations
