@@ -1,9 +1,11 @@
 """Global partitions that are dealt ahead: the same reads as without, and the parts of chunks that they need."""
 
+import contextlib
 from typing import Any
 
 import numpy as np
-from cntkio import GlobalPartition
+import pytest
+from cntkio import Budget, ConfigError, GlobalPartition
 from cntkio.timeline import Partition, Reads, Timeline, Window
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -32,6 +34,7 @@ STEPS = st.lists(
         st.tuples(st.just("epoch"), st.integers(0, 60)),
         st.tuples(st.just("plan"), st.integers(0, 9)),
         st.tuples(st.just("whole"), st.just(0)),
+        st.tuples(st.just("refused"), st.just(0)),
     ),
     max_size=40,
 )
@@ -104,6 +107,11 @@ def test_reads_dealt_ahead_are_the_reads_dealt_in_turn(
             assert len(ahead) <= number and len(set(plan.chunks)) == len(plan.chunks)
         elif step == "whole":
             now = partition if now is not partition else Partition()
+        elif step == "refused":
+            for timeline in timelines:
+                with contextlib.suppress(ConfigError):
+                    refused = timeline.read(Budget(samples=9), GlobalPartition(0, 2, remainder="merge"))
+                    assert refused is None and timeline.position >= timeline.end
         else:
             size = number
         assert timelines[0].position == timelines[1].position
@@ -141,3 +149,22 @@ def test_a_plan_before_the_first_read_does_not_move_the_timeline() -> None:
     timeline.load_state(timeline.state())
     timeline.needed_chunks(partition)
     assert timeline.position == 1
+
+
+def test_a_refused_request_leaves_the_position_where_it_was() -> None:
+    lengths, starts = np.array([1, 2, 3, 4] * 10, np.uint32), np.arange(0, 41, 5)
+    timelines = [
+        Timeline(lengths, starts, window=Window(4, "chunks"), max_sweeps=2, loads_parts=True) for _ in range(2)
+    ]
+    partition = GlobalPartition(0, 2)
+    for timeline in timelines:
+        timeline.read(12, partition)
+    # when
+    with pytest.raises(ConfigError, match="are longer than the 1 samples"):
+        timelines[0].read(Budget(samples=1), partition)
+    # then
+    for _ in range(4):
+        assert timelines[0].state() == timelines[1].state()
+        selections = [timeline.read(12, partition) for timeline in timelines]
+        assert selections[0] is not None and selections[1] is not None
+        assert selections[0].sequences.tolist() == selections[1].sequences.tolist()

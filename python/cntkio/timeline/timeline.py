@@ -395,13 +395,14 @@ class Timeline:
 
         `rounds_to_pass` is of a bookmark or a state; None: the turns of the same worker continue, or begin.
         """
+        # All checks come before the first change, so that a refused request changes nothing.
         check_request(about_samples(size), self._course.limits)
-        self._leave_ahead()
         self._budgets.check_change(self._settings, size, partition, self._reader)
         if self._is_randomized:
             _check_end(self._course)
         rows = 0
         turns: InTurn | None = None
+        ahead: DealtAhead | None = None
         mode: ReadMode
         if isinstance(partition, BalancedPartition):
             mode = self._balanced(size, partition)
@@ -421,13 +422,14 @@ class Timeline:
             mode = turns = InTurn(mode, partition, rounds_to_pass)
         if isinstance(partition, GlobalPartition) and turns is not None:
             if self._loads_parts and partition.is_dealt and not self._is_truncated and not has_pool(size):
-                mode = self._ahead = DealtAhead(turns, self._reader, partition)
+                mode = ahead = DealtAhead(turns, self._reader, partition)
             elif partition.count > 1 and partition.deal != "chunk":  # the core's reader gives the share of chunks
                 mode = DealtMinibatches(mode, self._reader.chunk_starts, partition, row_length=row_length_of(size))
+        self._leave_ahead()
         # The call would empty the slots and restart the count, but the same global minibatches continue.
         if not is_same_deal(self._settings, size, partition):
             self._reader.change_partition(partition.of_reads.index, partition.of_reads.count, rows)
-        self._settings, self._mode, self._turns = (size, partition), mode, self._ahead or turns
+        self._settings, self._mode, self._turns, self._ahead = (size, partition), mode, ahead or turns, ahead
 
     def _leave_ahead(self) -> None:
         """Bring the core's reader back to where the last read ended."""
