@@ -14,8 +14,8 @@ from support.builders import make
 from support.interrupts import KINDS, plain, write_corpora
 
 HOSTILE = [
-    None, True, "3", "x" * 1000, -1, 2.5, math.nan, math.inf, 2**31, 2**63, 2**64, 10**30, [], [[]], [None],
-    [2**64] * 5, {}, {"a": 1}, np.zeros(3), object(),
+    None, True, "3", "x" * 1000, -1, 2.5, math.nan, math.inf, 2**31, 2**62 + 5, 2**63, 2**64 - 1, 2**64, 10**30,
+    [], [[]], [None], [2**64] * 5, {}, {"a": 1}, np.zeros(3), object(),
 ]  # fmt: skip
 
 INSIDE = ("data", "order", "position", "baseSweepCount", "slots", "sequence", "settings", "seed")
@@ -46,6 +46,11 @@ def changed(state: Any, path: tuple[Any, ...], value: Any) -> Any:
     return result
 
 
+def samples_passed(source: Any) -> int:
+    checkpoint = source.get_checkpoint_state()
+    return int(checkpoint.get("minibatchSourcePosition", checkpoint.get("baseSampleCount", 0)))
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_a_hostile_value_is_refused_and_changes_nothing(name: str, folder: Path) -> None:
     kind = KINDS[name]
@@ -66,7 +71,14 @@ def test_a_hostile_value_is_refused_and_changes_nothing(name: str, folder: Path)
                     assert any(str(key) in str(error) for key in (*path, *INSIDE)), (path, value, error)
                     num_refused += 1
                 else:
-                    source.load_state_dict(good)  # another position is possible
+                    # Another position is possible: reads continue from there, unless the data end before it.
+                    before = samples_passed(source)
+                    for _ in range(2):
+                        minibatch = source.read(5, kind.partition)
+                        assert minibatch is None or len(minibatch.keys_of_sequences) or name == "global"
+                        before, last = samples_passed(source), before
+                        assert before >= last, (path, value)  # slots are emptied without a move
+                    source.load_state_dict(good)
         assert num_refused > 100
         for _ in range(5):
             assert plain(source.read(5, kind.partition)) == plain(other.read(5, kind.partition))

@@ -307,3 +307,24 @@ def test_slots_of_other_data_are_refused(slots: Any, message: str) -> None:
     timeline.read(2)
     with pytest.raises(CheckpointError, match=message):
         timeline.load_state({**timeline.state(), "slots": slots})
+
+
+@pytest.mark.parametrize("window", [None, Window(2, "chunks")])
+@pytest.mark.parametrize("index", range(5))
+def test_counts_of_a_checkpoint_are_limited(window: Window | None, index: int) -> None:
+    timeline = make([[2], [1, 1]], window)
+    timeline.read(2)
+    before = timeline.checkpoint()
+    key = list(before)[index]
+    with pytest.raises(CheckpointError, match=rf"the state's '{key}' is \d+; expected a whole number from 0 to 2\^62"):
+        timeline.restore({**before, key: 2**62 + 1})
+    assert timeline.checkpoint() == before
+
+
+@pytest.mark.parametrize("options", [{}, {"truncation_length": 2}])
+def test_reads_continue_at_the_largest_count_of_samples(options: dict[str, int]) -> None:
+    timeline = make([[2], [1, 1]], None, **options)
+    timeline.restore({**timeline.checkpoint(), "baseSampleCount": 2**62})
+    for _ in range(4):
+        assert timeline.read(2) is not None
+    assert timeline.position >= 2**62 + 8

@@ -60,7 +60,7 @@ def whole(name: str, value: Any, largest: int = LARGEST_WORD, *, least: int = 0)
     # JSON has true and false, which Python also takes as the numbers 1 and 0.
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= value <= largest:
         return int(value)
-    most = {2**63 - 1: "2^63 - 1", LARGEST_WORD: "2^64 - 1"}.get(largest, str(largest))
+    most = {2**62: "2^62", 2**63 - 1: "2^63 - 1", LARGEST_WORD: "2^64 - 1"}.get(largest, str(largest))
     raise damaged(name, value, f"a whole number from {least} to {most}")
 
 

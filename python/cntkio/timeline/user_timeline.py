@@ -480,9 +480,10 @@ class UserTimeline:
             The sequences in pieces, each from one segment; and whether a mark of a sweep's end was passed.
         """
         share = max(1, min(share, _LARGEST_COUNT))
-        most = _LARGEST_COUNT
+        # Samples before the end of the data. The position itself may be any number.
+        left = _LARGEST_COUNT
         if self._limits.max_samples is not None:
-            most = min(partition.share(self._limits.max_samples), _LARGEST_COUNT)
+            left = min(partition.share(self._limits.max_samples) - self._cursor.samples, _LARGEST_COUNT)
         pieces: list[_Piece] = []
         num_samples = num_marks = 0
         end_of_sweep = False
@@ -502,7 +503,7 @@ class UserTimeline:
             if not pieces:
                 end = max(end, begin + 1)
             # A sequence that begins before the limit is delivered whole.
-            end = min(end, int(np.searchsorted(segment.ends[:-1], before + (most - cursor.samples), side="left")))
+            end = min(end, int(np.searchsorted(segment.ends[:-1], before + (left - num_samples), side="left")))
             if end == begin:
                 break
             pieces.append((segment.chunk_of[begin:end], segment.indices[begin:end], segment.lengths[begin:end]))
@@ -601,7 +602,8 @@ class UserTimeline:
         """
         kind = "randomized" if self._is_randomized else "in order"
         try:
-            values = [whole(key, checkpoint.get(key)) for key in self._keys()]
+            # No source gets as far as the largest count, and the counts that follow it must fit a state, too.
+            values = [whole(key, checkpoint.get(key), _LARGEST_COUNT) for key in self._keys()]
         except CheckpointError as error:
             raise CheckpointError(
                 f"{error} (this source has a user-defined deserializer with timeline='local', {kind})",
