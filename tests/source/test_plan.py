@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import (
+    Budget,
     ConfigError,
     CorpusError,
     CTFDeserializer,
@@ -361,3 +362,15 @@ def test_the_padded_area_follows_from_the_longest_sequence(tmp_path: Path) -> No
         assert (steps.num_samples.tolist(), steps.padded_areas.tolist()) == ([4, 4], [6, 4])
         assert plain(source.read(4)) is not None
         assert np.array_equal(source.plan(4, from_here=True).steps(9).positions, steps.positions[1:])
+
+
+@pytest.mark.parametrize("num_sequences", [15, 16, 17, 32])
+def test_a_plan_may_end_between_steps_that_are_selected_together(tmp_path: Path, num_sequences: int) -> None:
+    (tmp_path / "a.ctf").write_bytes(corpus_text([1] * num_sequences))
+    with make(tmp_path / "a.ctf", max_sweeps=1) as source:
+        # 16 steps of this size are selected together.
+        plan = source.plan(Budget(samples=1 << 14, sequences=1))
+        assert [len(plan.steps(most)) for most in (num_sequences, num_sequences + 1, 99)] == [num_sequences] * 3
+        assert len(plan.sweep().steps) == num_sequences
+        with pytest.raises(ConfigError, match=f"the data end after {num_sequences} steps"):
+            plan.state_at(num_sequences + 1)

@@ -238,8 +238,9 @@ class SourcePlan(Displayed):
         sequences = [np.zeros(0, np.int64)]
         for _, hand_over in self._hand_overs(timeline, chunks, hold=hold):
             of_first = [order for order in hand_over.orders if order.corpus_index == 0]
-            # Each order of the first corpus comes from one call of `take`.
-            for order, counts in zip(of_first, chunks.counts[-len(of_first) :], strict=True):
+            # Each order of the first corpus comes from one call of `take`. The end of the data comes without an order.
+            counts_of_orders = chunks.counts[len(chunks.counts) - len(of_first) :]
+            for order, counts in zip(of_first, counts_of_orders, strict=True):
                 sequences.append(self._sequences(order))
                 _, lengths = self._samples(order, sequences[-1])
                 positions = [_position(timeline, hand_over, order.first + at) for at in range(len(order.minibatches))]
