@@ -197,6 +197,21 @@ def test_one_by_one_and_together_count_the_same_errors(corpus: FakeCorpus) -> No
         assert together.counted == singly.counted
 
 
+@pytest.mark.parametrize("sizes", [[1] * 8, [8], [4, 4], [1, 2, 5], [3, 1, 4], [2, 6]])
+@pytest.mark.parametrize("window_stays_in_use", [False, True])
+def test_a_minibatch_without_sequences_releases_no_chunk(sizes: list[int], window_stays_in_use: bool) -> None:
+    reads: list[tuple[int, ...]] = [(), (0,), (), (0,), (0, 1), (), (1,), (0,)]
+    first, second = FakeCorpus(2), FakeCorpus(2)
+    chunks = store(first, second, window_stays_in_use=window_stays_in_use)
+    plan(chunks, [0, 1])
+    for begin, size in zip(np.cumsum([0, *sizes]), sizes, strict=False):
+        group = reads[begin : begin + size]
+        needed = refs(*(chunk_id for read in group for chunk_id in read))
+        assert chunks.take([needed, needed], np.cumsum([0, *map(len, group)]).tolist()).error is None
+    chunks.close()
+    assert first.counted == second.counted == ([0, 1] if window_stays_in_use else [0, 1, 0])
+
+
 def test_errors_of_joined_corpora_count_minibatch_by_minibatch() -> None:
     first, second = FakeCorpus(4), FakeCorpus(4)
     chunks = store(first, second)

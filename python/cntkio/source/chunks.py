@@ -282,7 +282,9 @@ class ChunksOfCorpus:
         if self._keeps_all or self._only_needed_in_use:
             return
         if not self._window_stays_in_use:
-            self._in_use &= set(chunk_ids)
+            # A minibatch without sequences, such as a rank's share of a global minibatch, needs no other chunk. So it
+            # releases none: the next minibatch often continues the chunk, whose errors would count again.
+            self._in_use &= set(chunk_ids) or self._in_use
         elif is_last:
             self._in_use &= self._needed.union(chunk_ids)
             self._only_needed_in_use = self._in_use <= self._needed
