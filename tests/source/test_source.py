@@ -33,6 +33,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support import ROOT
 from support.builders import STREAMS, corpus_text, make, rest, send_rest, shown
+from support.interrupts import plain
 from support.rounds import rounds
 
 
@@ -360,6 +361,44 @@ def test_a_changed_truncation_length_is_pickled_with_the_source(path: Path) -> N
         source.next_minibatch(8)
         with pickle.loads(pickle.dumps(source)) as again:
             assert again.next_minibatch(8)["x"].values.tolist() == source.next_minibatch(8)["x"].values.tolist()
+
+
+def test_a_state_from_before_an_epoch_ends_the_epoch(path: Path) -> None:
+    for options in ({"max_sweeps": 2}, {"max_samples": 120}, {"truncation_length": 3, "max_sweeps": 2}):
+        with make(path, **options) as source, make(path, **options) as other:
+            for one in (source, other):
+                one.next_minibatch(7)
+            state = source.state_dict()
+            source.begin_epoch(20, 30, truncation_length=2 if "truncation_length" in options else None)
+            source.next_minibatch(7)
+            in_epoch = source.state_dict()
+            # when
+            source.load_state_dict(state)
+            # then
+            assert (source.state_dict(), source.span, source.has_ended) == (state, other.span, False)
+            assert [*map(plain, source.minibatches(7))] == [*map(plain, other.minibatches(7))]
+            if "truncation_length" not in options:
+                source.load_state_dict(in_epoch)
+                assert source.span == (20, 30) and source.state_dict() == in_epoch
+
+
+def test_a_refused_state_leaves_the_source_in_its_epoch(path: Path) -> None:
+    with make(path, max_sweeps=2) as source, make(path, max_sweeps=2) as other:
+        state = source.state_dict()
+        for one in (source, other):
+            one.begin_epoch(20, 60)
+            one.next_minibatch(7)
+        with pytest.raises(CheckpointError, match="the state's 'position' is -1"):
+            source.load_state_dict({**state, "timeline": {"position": -1}})
+        assert source.span == other.span == (20, 60)
+        assert rest(source, 7) == rest(other, 7)
+
+
+def test_a_bare_position_leaves_the_epoch_as_it_is(path: Path) -> None:
+    with make(path, max_sweeps=2) as source:
+        source.begin_epoch(20, 60)
+        source.restore_from_checkpoint({"minibatchSourcePosition": 0})
+        assert source.span == (20, 60)
 
 
 def test_an_epoch_cannot_begin_or_end_truncation(path: Path) -> None:

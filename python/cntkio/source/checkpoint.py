@@ -269,6 +269,7 @@ class SourceProgress:
         self._timeline = timeline
         self._pipeline = pipeline
         self._checkpoint = checkpoint
+        self._before_epochs = timeline.bookmark()
 
     @property
     def options(self) -> SourceOptions:
@@ -353,12 +354,16 @@ class SourceProgress:
         _mapping(state)
 
         def move() -> Epoch:
-            epoch = self._pipeline.epoch._replace(number=self._recipe.epoch_number(state))
+            # A state without an epoch was taken before the first epoch, so the source's own limits follow it.
+            current = self._pipeline.epoch if "epoch" in state else Epoch()
+            epoch = current._replace(number=self._recipe.epoch_number(state))
             self._checkpoint.check(state, self._settings(epoch))
             if "epoch" in state:
                 begin, end = epoch_of(state)
                 epoch = epoch._replace(span=(begin, end))
                 self._timeline.begin_epoch(begin, end)
+            elif self._pipeline.epoch.span is not None:
+                self._timeline.go_back(self._before_epochs)
             self._timeline.load_state(state["timeline"], self._recipe.num_rows(epoch.number))
             return epoch
 

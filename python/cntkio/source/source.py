@@ -591,6 +591,8 @@ class MinibatchSource(Displayed, StreamsByName):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where a `state_dict` was taken, in this or another process.
 
+        In an epoch of `begin_epoch`, a state that was taken before any epoch ends the epoch.
+
         Raises:
             CheckpointError: The state was taken from other data or with other settings; all differences are named.
         """
