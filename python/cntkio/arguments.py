@@ -18,7 +18,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -76,6 +76,17 @@ def check_word(name: str, value: Any, *words: str) -> None:
         raise ConfigError(f"{name} is {value!r}; expected {', '.join(others)} or {last}", key=name)
 
 
+def is_whole(value: Any) -> TypeGuard[int | np.integer[Any]]:
+    """Return whether a value is a whole number, of Python or NumPy.
+
+    Example:
+        >>> is_whole(3), is_whole(True), is_whole(3.0)
+        (True, False, False)
+    """
+    # True is an int for Python, but as a number it is a mistake.
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def whole_number(name: str, value: Any, least: int | None = None) -> int:
     """Return an argument that is a whole number, of Python or NumPy.
 
@@ -90,7 +101,7 @@ def whole_number(name: str, value: Any, least: int | None = None) -> int:
         Traceback (most recent call last):
         cntkio.errors.ConfigError: max_errors is 1.5; expected a whole number
     """
-    if not _is_whole(value):
+    if not is_whole(value):
         raise ConfigError(f"{name} is {value!r}; expected a whole number", key=name)
     if least is not None and value < least:
         raise ConfigError(f"{name} is {value}; expected at least {least}", key=name)
@@ -110,13 +121,13 @@ def sizes(name: str, value: Any) -> tuple[int, ...]:
         Traceback (most recent call last):
         cntkio.errors.ConfigError: shape is '943'; expected a whole number, or a tuple of whole numbers
     """
-    if _is_whole(value):
+    if is_whole(value):
         return (int(value),)
     items: Any = None
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
         with contextlib.suppress(TypeError):  # an array without axes
             items = tuple(value)
-    if items is None or not all(map(_is_whole, items)):
+    if items is None or not all(map(is_whole, items)):
         raise ConfigError(f"{name} is {value!r}; expected a whole number, or a tuple of whole numbers", key=name)
     return tuple(map(int, items))
 
@@ -198,11 +209,6 @@ def check_fields(options: Any, words: Mapping[str, str] = MappingProxyType({})) 
             value = whole_number(field.name, value)
         # Numbers and flags of NumPy become Python's, as in the other checks.
         setattr(options, field.name, value)
-
-
-def _is_whole(value: Any) -> bool:
-    # True is an int for Python, but as a number it is a mistake.
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cntkio import _core
-from cntkio.arguments import whole_number
+from cntkio.arguments import is_whole, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.formats.table import Column, as_numbers, in_precision
@@ -227,7 +227,7 @@ class MinibatchSourceFromData(Displayed, UserMinibatchSource):
         values = []
         for key in ("cursor", "total_num_samples"):
             value = checkpoint.get(key)
-            if not isinstance(value, int | np.integer) or value < 0:
+            if not is_whole(value) or value < 0:
                 raise CheckpointError(
                     f"the checkpoint's {key!r} is {value!r}; expected a whole number, at least 0", saved=value
                 )

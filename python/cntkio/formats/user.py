@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import ForkLock
+from cntkio.arguments import is_whole
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import OPENING, Corpus, Index, Loaded, Opening, PlacesInFiles
@@ -290,7 +291,7 @@ class _UserCorpus(Corpus):
         self.index = Index(name, _checked_streams(deserializer), NO_SEQUENCES, "", loads_parts=False)
         self._defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
         num_chunks = deserializer.num_chunks()
-        if not isinstance(num_chunks, int | np.integer) or not 0 < num_chunks < 2**32:
+        if not is_whole(num_chunks) or not 0 < num_chunks < 2**32:
             raise ConfigError(f"{self.name}: num_chunks() returned {num_chunks!r}; expected a whole number, at least 1")
         self._num_chunks = int(num_chunks)
         self._lock = ForkLock()

@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import ForkLock
-from cntkio.arguments import flag
+from cntkio.arguments import flag, is_whole
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.formats.contract import Corpus, Deserializer, Index, Loaded, Opening
 from cntkio.formats.corpus import FileCorpus
@@ -40,7 +40,7 @@ from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
 from cntkio.source.arrangement import Arrangement, Skipping
 from cntkio.source.pipeline import Request
-from cntkio.source.recipe import Recipe, SourceOptions
+from cntkio.source.recipe import NUMBERS, Recipe, SourceOptions, without_flags
 from cntkio.timeline import (
     INFINITELY_REPEAT,
     WHOLE,
@@ -297,7 +297,7 @@ def _word(name: str, value: object, words: Sequence[_Word]) -> _Word:
 
 
 def _whole_number(name: str, value: object, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value < 2**63:
+    if not is_whole(value) or not least <= value < 2**63:
         raise ConfigError(f"{name} is {value!r}; expected a whole number from {least}", key=name)
     return int(value)
 
@@ -638,5 +638,5 @@ class HTKMLFReader(MinibatchSource):
                 return
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        HTKMLFReader.__init__(self, **state["arguments"])
+        HTKMLFReader.__init__(self, **without_flags(state["arguments"], NUMBERS))
         self.load_state_dict(state["state"])

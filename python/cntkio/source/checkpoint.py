@@ -26,7 +26,7 @@ from cntkio.formats.contract import Corpus
 from cntkio.formats.corpus import differences_of_files
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.pipeline import Epoch, Pipeline
-from cntkio.source.recipe import Recipe, SourceOptions
+from cntkio.source.recipe import Recipe, SourceOptions, without_flags
 from cntkio.timeline import AnyTimeline
 
 _VERSION = 1
@@ -75,7 +75,7 @@ class Checkpoint:
             raise CheckpointError("the state's 'order' is damaged", saved=saved_order)
         data, order = self._fingerprints()
         different = _Differences()
-        different.compare(saved_settings, settings)
+        different.compare(without_flags(saved_settings, settings), settings)
         _compare_data(different, saved_data, data, (saved_order["deserializers"], order["deserializers"]))
         if "order" in state and saved_order["digest"] != order["digest"]:
             _compare_order(different, saved_order, order)

@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.arguments import flag
+from cntkio.arguments import flag, is_whole
 from cntkio.errors import ConfigError, OutOfRangeError
 from cntkio.formats.contract import Ahead, Corpus, Deserializer, Opening
 from cntkio.formats.corpus import as_deserializer
@@ -166,16 +166,29 @@ class SourceOptions:
 
 # Evaluated once, because evaluating annotations takes as long as opening a small file.
 _KINDS = get_type_hints(SourceOptions)
+NUMBERS = {name: 0 for name, kind in _KINDS.items() if kind is int}
+"""The options that are whole numbers."""
 
 
 def _check_whole(name: str, value: Any) -> None:
-    if not isinstance(value, int | np.integer):
+    if not is_whole(value):
         # A second deserializer that is not in a list is taken as the next argument, `max_samples`.
         several = "; pass several deserializers as a list: MinibatchSource([first, second])"
-        hint = "" if value is None or isinstance(value, str | float) else several
+        hint = "" if value is None or isinstance(value, str | float | bool | np.bool_) else several
         raise TypeError(f"{name} is {value!r}; expected a whole number{hint}")
     if not 0 <= value <= INFINITELY_REPEAT:
         raise OutOfRangeError(f"{name} is {value}; expected 0 to {INFINITELY_REPEAT} (2^64 - 1)", key=name)
+
+
+def without_flags(saved: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
+    """Return saved values with numbers in place of flags where numbers are current.
+
+    Earlier versions took True and False as the numbers 1 and 0, and saved them as they were.
+    """
+    return {
+        name: int(value) if isinstance(value, bool) and is_whole(current.get(name)) else value
+        for name, value in saved.items()
+    }
 
 
 class Recipe:

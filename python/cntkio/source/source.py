@@ -33,7 +33,7 @@ from cntkio.source.chunks import ChunkStore
 from cntkio.source.packing import Packer, StreamLayout
 from cntkio.source.pipeline import DeliveredCounts, Pipeline, Request
 from cntkio.source.plan import NoChunks, SourcePlan
-from cntkio.source.recipe import Recipe, SourceOptions
+from cntkio.source.recipe import NUMBERS, Recipe, SourceOptions, without_flags
 from cntkio.source.selecting import Selector
 from cntkio.streams import StreamInformation, StreamsByName, packed_columns
 from cntkio.timeline import (
@@ -605,7 +605,7 @@ class MinibatchSource(Displayed, StreamsByName):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Not the constructor of the object's own class, which may have other parameters.
-        MinibatchSource.__init__(self, **state["arguments"])
+        MinibatchSource.__init__(self, **without_flags(state["arguments"], NUMBERS))
         self.load_state_dict(state["state"])
 
     def close(self) -> None:

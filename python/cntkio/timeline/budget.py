@@ -10,10 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import numpy as np
-
 from cntkio import _core
-from cntkio.arguments import check_word, sizes, whole_number
+from cntkio.arguments import check_word, is_whole, sizes, whole_number
 from cntkio.errors import CheckpointError, ConfigError, UnsupportedError
 
 NO_LIMIT = 2**64 - 1
@@ -245,7 +243,7 @@ def checked_size(size: Any) -> Size:
     if isinstance(size, Budget):
         return size
     # CNTK raises NotImplementedError for these sizes. For 0 it has another error, which comes from the timeline.
-    if not isinstance(size, int | np.integer) or size < 0:
+    if not is_whole(size) or size < 0:
         raise UnsupportedError(
             f"minibatch_size_in_samples is {size!r}; expected a whole number, at least 1, or a Budget",
             key="minibatch_size_in_samples",

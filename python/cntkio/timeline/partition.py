@@ -121,9 +121,11 @@ class _EvenPartition(Partition):
         return True
 
 
-def _check_worker(worker: int, num_workers: int) -> None:
-    if not 0 <= worker < num_workers:
-        raise ConfigError(f"worker {worker} is outside 0..{num_workers - 1}", key="worker")
+def _check_worker(partition: BalancedPartition | GlobalPartition) -> None:
+    for name in ("worker", "num_workers"):
+        object.__setattr__(partition, name, whole_number(name, getattr(partition, name)))
+    if not 0 <= partition.worker < partition.num_workers:
+        raise ConfigError(f"worker {partition.worker} is outside 0..{partition.num_workers - 1}", key="worker")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class BalancedPartition(_EvenPartition):
         # A dataclass with slots is a copy of the written class, in which `super()` fails.
         Partition.__post_init__(self)
         check_word("remainder", self.remainder, "drop", "repeat")
-        _check_worker(self.worker, self.num_workers)
+        _check_worker(self)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -207,7 +209,7 @@ class GlobalPartition(_EvenPartition):
                 "remainder='merge' and deal='chunk' exclude each other: any minibatch may lack chunks of a partition",
                 key="remainder",
             )
-        _check_worker(self.worker, self.num_workers)
+        _check_worker(self)
 
     @property
     def of_chunks(self) -> Partition:

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.arguments import is_whole
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline.budget import Size, about_samples, size_from_json, size_to_json
 from cntkio.timeline.partition import BalancedPartition, GlobalPartition, Partition
@@ -58,7 +59,7 @@ def whole(name: str, value: Any, largest: int = LARGEST_WORD, *, least: int = 0)
         cntkio.errors.CheckpointError: the state's 'position' is 2.5; expected a whole number from 0 to 2^64 - 1
     """
     # JSON has true and false, which Python also takes as the numbers 1 and 0.
-    if isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= value <= largest:
+    if is_whole(value) and least <= value <= largest:
         return int(value)
     most = {2**62: "2^62", 2**63 - 1: "2^63 - 1", LARGEST_WORD: "2^64 - 1"}.get(largest, str(largest))
     raise damaged(name, value, f"a whole number from {least} to {most}")

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.arguments import check_fields, check_word, float_type, folded, path_texts
+from cntkio.arguments import check_fields, check_word, float_type, folded, is_whole, path_texts
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import CntkOptions, whole_value
 from cntkio.streams import DEFAULT_MAX_SEQUENCE_LENGTH, LARGEST_DIM, StreamDefs, num_values
@@ -162,7 +162,10 @@ def window_of(context: Any) -> tuple[int, int]:
     counts: list[int] = []
     # Whatever is wrong with the context, the error at the end says what is expected.
     with contextlib.suppress(TypeError, ValueError):
-        counts = [*map(int, [parts] if isinstance(parts, int | np.integer) else parts)]
+        listed = [parts] if is_whole(parts) else [*parts]
+        # `int` also takes True, and cuts fractions.
+        if all(is_whole(part) or isinstance(part, str) for part in listed):
+            counts = [*map(int, listed)]
     if len(counts) == 1 and counts[0] % 2:
         counts = [counts[0] // 2] * 2
     if len(counts) == 2 and min(counts) >= 0:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.arguments import float_type, suggests_keywords
+from cntkio.arguments import float_type, is_whole, suggests_keywords
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cntk_options import BINARY_LABELS, LABEL_STREAM, LABELS, truth
 from cntkio.formats.contract import (
@@ -121,8 +121,7 @@ class LabelSettings:
                 f"targetDim={self.target_dim} is possible only with a labelToTargetMappingFile", key="targetDim"
             )
         dim: Any = self.target_dim
-        is_whole = isinstance(dim, int | np.integer) and not isinstance(dim, bool)
-        if dim is not None and not (is_whole and 1 <= dim <= LARGEST_DIM):
+        if dim is not None and not (is_whole(dim) and 1 <= dim <= LARGEST_DIM):
             raise ConfigError(f"targetDim is {dim!r}; expected 1 to {LARGEST_DIM} values", key="targetDim")
         are_set = {
             "as_class_ids": self.as_class_ids,
