@@ -192,6 +192,27 @@ def test_an_include_loop_shows_the_loop(tmp_path: Path, monkeypatch: pytest.Monk
         configuration(["configFile=top.cntk"])
 
 
+def test_a_file_that_a_neighbour_includes_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("a", "include=b.cntk+c.cntk"), ("b", "x=1\ninclude=c.cntk\ny=2"), ("c", "x=3\ny=4")):
+        Path(f"{name}.cntk").write_text(text)
+    with caplog.at_level(logging.WARNING, "cntkio"):
+        found = configuration(["configFile=a.cntk"])
+    # The last value counts, which shows where the lines of c.cntk are.
+    assert (found.text("x"), found.text("y")) == ("3", "2")
+    assert caplog.messages == ["a.cntk, line 1, column 1: c.cntk was already read, and is skipped"]
+
+
+def test_a_loop_through_a_later_neighbour_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("a", "include=b.cntk+c.cntk"), ("b", "x=1"), ("c", "include=b.cntk\ninclude=a.cntk")):
+        Path(f"{name}.cntk").write_text(text)
+    with pytest.raises(ConfigError, match=r"^c.cntk, line 2, column 1: files include each other: a.cntk > c.cntk > a"):
+        configuration(["configFile=a.cntk"])
+
+
 def test_a_chain_of_a_thousand_includes_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for number in range(1000):

@@ -19,6 +19,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from cntkio.arguments import did_you_mean
 from cntkio.config.language import BLANKS, Position, Section, Text, Value, folded_key, logger, without_comment
@@ -126,13 +127,20 @@ def _identity(path: str, position: Position) -> str:
 
 def _file_lines(path: str, directory: str, known: set[str]) -> Iterator[tuple[str, Position]]:
     """Yield the lines of a configuration file without comments and empty lines, included files inserted."""
-    reading = [(path, _lines(path))]
+    none: Iterator[_Opened] = iter(())
+    # For each file that is being read its lines, and the files of its current line that are still to be included.
+    reading = [(path, _lines(path), none)]
     # Each file that is being read, by its identity, beginning with the outermost file. Kept, because finding all
     # identities again for each included file takes a time that grows with the square of their number.
     chain = {_identity(path, Position(path, 1, 1)): path}
     # A stack in place of recursion: chains of includes may be longer than Python's limit on nested calls.
     while reading:
-        path, lines = reading[-1]
+        path, lines, included = reading[-1]
+        opened = next(included, None)
+        if opened is not None:
+            chain[opened.identity] = opened.path
+            reading.append((opened.path, opened.lines, none))
+            continue
         number_and_line = next(lines, None)
         if number_and_line is None:
             reading.pop()
@@ -148,15 +156,23 @@ def _file_lines(path: str, directory: str, known: set[str]) -> Iterator[tuple[st
                 )
             yield line + "\n", Position(path, number, 1)
             continue
-        for file, identity, lines in reversed(_included(line, Position(path, number, 1), directory, chain, known)):
-            reading.append((file, lines))
-            chain[identity] = file
+        reading[-1] = path, lines, _included(line, Position(path, number, 1), directory, chain, known)
+
+
+class _Opened(NamedTuple):
+    """A file to include, with its numbered lines."""
+
+    path: str
+    identity: str
+    lines: Iterator[tuple[int, str]]
 
 
 def _included(
     line: str, position: Position, directory: str, chain: Mapping[str, str], known: set[str]
-) -> list[tuple[str, str, Iterator[tuple[int, str]]]]:
-    """Open the files of an ``include=`` line that were not read before: their paths, identities and lines.
+) -> Iterator[_Opened]:
+    """Open the files of an ``include=`` line that were not read before, each when the files before it have been read.
+
+    As in CNTK, one of these may already include the next, which is then skipped here.
 
     Args:
         chain: The files that lead to this line, by identity, beginning with the outermost file.
@@ -164,7 +180,6 @@ def _included(
     """
     if "$" in line:
         raise position.error("include= takes names of files as they are, not variables", "include")
-    files = []
     for name in line[len("include=") :].split("+"):
         file = os.path.join(directory, name)  # noqa: PTH118
         # CNTK takes the name as it is, up to the end of the line. A blank there counts only if a file has that name.
@@ -179,10 +194,10 @@ def _included(
             continue
         known.add(identity)
         try:
-            files.append((file, identity, _lines(file)))
+            lines = _lines(file)
         except OSError as error:
             raise position.error(f"cannot include {file!r}: {error.strerror or error}", "include") from None
-    return files
+        yield _Opened(file, identity, lines)
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
