@@ -76,6 +76,24 @@ def test_all_deserializers_of_a_configuration_are_checked_and_joined() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_a_finding_after_other_characters_than_ascii_has_its_place(mark: bytes, line_end: bytes) -> None:
+    write(["0 |x 1"], "x.ctf")
+    before = (
+        mark + "a = ä\N{EURO SIGN}".encode() + line_end + mark + "Train=[action=train; k=Größe\xfc\U0001f600;".encode()
+    )
+    before += b"k=\xff;reader=[readerType=CNTKTextFormatReader;file=x.ctf;input=[x=[dim=1; "
+    Path("a.cntk").write_bytes(before + b"format=dens]]]]" + line_end)
+    # when
+    (finding,) = cntkio.check("a.cntk")
+    # then
+    line = before.split(line_end)[1].removeprefix(mark)
+    column = len(line.decode(errors="surrogateescape")) + 1
+    assert (finding.code, finding.line, finding.column, finding.byte) == ("bad-configuration", 2, column, len(before))
+    assert finding.excerpt is not None and finding.excerpt.word == "format=dens]]]]"
+
+
 class Numbers(UserDeserializer):
     def stream_infos(self) -> list[StreamInformation]:
         return [StreamInformation("u", 0, "dense", np.float32, (2,))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -146,11 +147,15 @@ class Finding(NamedTuple):
         path, line, what = error.path or "", error.line, str(error)
         if (place := _IN_A_CONFIGURATION.match(what)) is None or line is None:
             return cls("bad-configuration", what.removeprefix(f"{path}: "), path, line=line, column=line and 1)
-        column = int(place["column"])
         with closing(open_input(path)) as text:
             # Errors of configurations have no byte, which excerpts need.
-            lines = text.read(0, text.size).splitlines(keepends=True)
-        byte = sum(map(len, lines[: line - 1])) + column - 1
+            lines = text.read(0, text.size).split(b"\n")
+        # Configurations count characters after a byte order mark, but findings count bytes until they have excerpts.
+        begin = sum(len(before) + 1 for before in lines[: line - 1])
+        of_line = b"".join(lines[line - 1 : line])  # empty if the file is shorter by now
+        characters = of_line.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
+        column = len(characters[: int(place["column"]) - 1].encode("utf-8", "surrogateescape")) + 1
+        byte = begin + len(codecs.BOM_UTF8) * of_line.startswith(codecs.BOM_UTF8) + column - 1
         return cls("bad-configuration", what[place.end() :], path, byte, line, column)
 
     def moved_to(self, other: Finding) -> Finding:
