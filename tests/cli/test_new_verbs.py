@@ -9,6 +9,12 @@ import pytest
 from cntkio import CBFDeserializer, write_cbf, write_ctf, write_htk_archive, write_mlf
 from cntkio.cli import main
 from cntkio.cli.arguments import parser
+from cntkio.formats.contract import Corpus, CorpusInFiles, Index, Opening
+from cntkio.formats.detect import KINDS
+from cntkio.formats.table import SequenceTable
+from cntkio.streams import StreamInformation
+from support import toy_format
+from support.toy_format import ROW
 
 DATA: dict[str, Any] = {"x": np.arange(40).reshape(20, 2), "y": [[n % 3] for n in range(20)]}
 
@@ -113,6 +119,45 @@ def test_the_precision_of_a_table_can_be_chosen(capsys: pytest.CaptureFixture[st
         assert {str(info.dtype) for info in CBFDeserializer("b.cbf").open().streams} == {dtype}
         Path("b.cbf").unlink()
     assert main(["convert", "--precision", "float", "b.cbf", "c.cbf"]) == 2
+
+
+class NoSequences(Corpus):
+    """An opened format that delivers no sequence, and its deserializer."""
+
+    has_text_keys = False
+
+    def parts(self) -> list["NoSequences"]:
+        return [self]
+
+    def open(self, opening: Opening) -> "NoSequences":
+        streams = (StreamInformation("x", 0, "dense", np.float32, 2),)
+        table = SequenceTable(np.empty(0, np.uint64), np.empty(0, np.uint32), np.zeros(1, np.int64))
+        self.index, self.report = Index("none.toy", streams, table, ""), opening.report("none.toy")
+        return self
+
+
+def test_diff_compares_corpora_without_sequences(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(KINDS, "toy", ROW)
+    in_files = toy_format.in_files
+
+    def in_files_or_none(names: Any, options: Any) -> Any:
+        is_empty = "none.toy" in str(names)
+        return CorpusInFiles(deserializers=[NoSequences()]) if is_empty else in_files(names, options)
+
+    monkeypatch.setattr(toy_format, "in_files", in_files_or_none)
+    for name in ("none.toy", "a.toy"):
+        Path(name).write_text("7 7.5 2\n")
+    for names, status in (
+        (("none.toy", "a.toy"), 1), (("a.toy", "none.toy"), 1), (("none.toy", "none.toy"), 0)
+    ):  # fmt: skip
+        found = printed(capsys, "diff", *names)
+        assert (found["status"], found["sequences"]) == (status, 0)
+        assert (found.get("only_in_first"), found.get("only_in_second")) == tuple(
+            1 if name == "a.toy" else None for name in names
+        )
+        assert found["streams"] == [{"name": "x", "different": 0, "lengths": 0}]
 
 
 def test_diff_prints_the_first_sparse_sample_that_differs(capsys: pytest.CaptureFixture[str]) -> None:

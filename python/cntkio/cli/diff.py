@@ -88,8 +88,8 @@ def _side(
         streams,
         # A corpus without sequences has no block, and so no keys that would give the type.
         np.concatenate(keys) if keys else np.empty(0, np.uint64),
-        {name: np.concatenate(found) for name, found in lengths.items() if found},
-        {name: np.concatenate(found) for name, found in hashes.items() if found},
+        {name: np.concatenate([np.empty(0, np.int64), *found]) for name, found in lengths.items()},
+        {name: np.concatenate([np.empty(0, np.uint64), *found]) for name, found in hashes.items()},
     )
 
 
