@@ -6,9 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cntkio import CBFDeserializer, write_cbf, write_ctf, write_htk_archive, write_mlf
+from cntkio import (
+    CBFDeserializer,
+    CorpusError,
+    MinibatchSource,
+    write_cbf,
+    write_ctf,
+    write_htk_archive,
+    write_mlf,
+)
 from cntkio.cli import main
 from cntkio.cli.arguments import parser
+from cntkio.convert import convert_file
 from cntkio.formats.contract import Corpus, CorpusInFiles, Index, Opening
 from cntkio.formats.detect import KINDS
 from cntkio.formats.table import SequenceTable
@@ -40,6 +49,25 @@ def speech() -> list[str]:
     write_htk_archive("a.ark", "a.scp", [("u1", np.arange(12).reshape(4, 3)), ("u2", np.ones((2, 3)))])
     write_mlf("a.mlf", [("u1", np.array([1, 1, 1, 0])), ("u2", np.array([1, 1]))], ["aa", "sil"])
     return ["a.scp", "--labels", "a.mlf"]
+
+
+@pytest.mark.parametrize("extra", [[], ["--shuffle"], ["--sample", "1"], ["--shuffle", "--sample", "1"]])
+def test_convert_closes_the_sources_that_it_opened(extra: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[MinibatchSource] = []
+    initialize = MinibatchSource.__init__
+
+    def recording(source: MinibatchSource, *arguments: Any, **options: Any) -> None:
+        initialize(source, *arguments, **options)
+        opened.append(source)
+
+    monkeypatch.setattr(MinibatchSource, "__init__", recording)
+    features, *labels = speech()
+    assert main(["convert", features, "a.cbf", *labels, *extra]) == 0
+    convert_file(features, "b.cbf", labels=labels[-1])
+    assert len(opened) == 2
+    for source in opened:
+        with pytest.raises(CorpusError, match="is closed"):
+            source.next_minibatch(1)
 
 
 @pytest.mark.parametrize("verb", ["inspect", "check", "plan", "bench", "index", "explain", "diff"])

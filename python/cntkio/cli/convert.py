@@ -105,14 +105,17 @@ def _selected(options: Namespace, corpora: Sequence[Described], stack: ExitStack
     """Return what to write to each target."""
     datas = []
     for one in corpora:
+        # Several deserializers are a source, which stays open until all targets are written.
+        is_source = len(one.deserializers) > 1
         if options.shuffle:
-            one.writable()  # refuses label files
-            data: Any = Selected(stack.enter_context(one.open(randomize=True, randomization_seed=options.seed)))
+            if not is_source:
+                one.writable()  # refuses label files
+            data: Any = one.open(randomize=True, randomization_seed=options.seed)
+            is_source = True
         else:
             data = one.writable()
-        # Several deserializers are a source, which continues where its last pass ended; `Selected` starts each pass
-        # anew.
-        datas.append(Selected(data) if len(one.deserializers) > 1 else data)
+        # A source continues where its last pass ended; `Selected` starts each pass anew.
+        datas.append(Selected(stack.enter_context(data)) if is_source else data)
     data = Merged(datas) if len(datas) > 1 else datas[0]
     shares = options.split or ([options.sample] if options.sample else [])
     if not shares:

@@ -54,6 +54,11 @@ class Selected:
         self._source = data if isinstance(data, MinibatchSource) else None
         self._state = None if self._source is None else self._source.state_dict()
 
+    def close(self) -> None:
+        """Close the source, if the data are one."""
+        if self._source is not None:
+            self._source.close()
+
     @contextlib.contextmanager
     def pieces(self) -> Iterator[Pieces]:
         if self._source is not None and self._state is not None:
@@ -280,8 +285,10 @@ def convert_file(
         >>> (folder / "again.txt").read_text().splitlines()[0]
         '0\\t|lengths 5.1 3.5 1.4 0.2 |species 1 0 0'
     """
-    with calling(remote=remote):
+    with calling(remote=remote), ExitStack() as stack:
         corpus = corpus_of(source, StreamDefs(streams or {}), **reading)
+        if isinstance(corpus, Selected):
+            stack.callback(corpus.close)
         write_file(
             target, corpus, to=to, flat=flat, ids=ids, renumber=renumber, keys_file=keys_file, compress=compress,
             key=reading.get("key"), progress=progress, remote=remote, **files_of(num_files, max_file_size),
