@@ -316,6 +316,15 @@ def test_invalid_utterances_are_counted_against_the_budget(corpus: Path) -> None
         assert source.error_counts == {"invalid utterance": 1}
 
 
+def test_an_entry_of_four_billion_frames_spoils_no_other_utterance(corpus: Path) -> None:
+    for row in ("0 4294967294 sil", "5 4294967294 sil"):  # too long, or invalid as well
+        text = f'#!MLF!#\n"u0"\n0 3 sil\n.\n"u1"\n{row}\n.\n"u2"\n0 4 aa\n.\n'
+        (corpus / "a.mlf").write_text(text)
+        frames = labels(corpus / "a.mlf", corpus / "states.list", times="frames", unequal_lengths="drop")
+        utterances = read(features(corpus / "a.scp"), frames, max_errors=1)
+        assert [utterance["key"] for utterance in utterances] == ["u0", "u2"]
+
+
 def test_frame_mode_delivers_each_frame_with_its_label(corpus: Path) -> None:
     wide = features(corpus / "a.scp", context=(1, 2))
     both = labels(corpus / "a.mlf", corpus / "states.list")

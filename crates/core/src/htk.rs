@@ -221,11 +221,12 @@ fn placed(path: &[u8], rules: &ListRules) -> Vec<u8> {
 }
 
 /// The first utterance of each chunk and, last, the number of utterances: a chunk is full when it has more than
-/// `limit` frames.
+/// `limit` frames, and before it would have 2^32 or more, which the offsets of its samples cannot count. A damaged label
+/// file may promise so many, and the other utterances must stay readable.
 pub fn chunk_starts(lengths: &[u32], limit: u64) -> Vec<i64> {
     let (mut starts, mut frames) = (Vec::new(), 0u64);
     for (number, &length) in lengths.iter().enumerate() {
-        if number == 0 || frames > limit {
+        if number == 0 || frames > limit || frames + u64::from(length) > u64::from(u32::MAX) {
             starts.push(number as i64);
             frames = 0;
         }
@@ -325,6 +326,7 @@ mod tests {
     fn chunks_are_full_when_they_have_more_than_the_limit() {
         assert_eq!(chunk_starts(&[4, 6, 1, 20, 1, 9, 1, 1], 10), [0, 3, 4, 7, 8]);
         assert_eq!(chunk_starts(&[], 10), [0]);
+        assert_eq!(chunk_starts(&[5, 5, u32::MAX - 10, u32::MAX, 1], u64::MAX), [0, 3, 4, 5]);
     }
 
     proptest! {
