@@ -1,11 +1,15 @@
 """With too little memory every format and mode ends in data or in a MemoryError, and the process survives."""
 
 import re
+import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cntkio import _core
+from support.forks import in_a_fork
 from support.rounds import step
 
 PROGRAM = Path(__file__).with_name("limited_memory.py")
@@ -42,3 +46,35 @@ def test_long_lines_and_endless_minibatches_are_data_or_memory_errors(tmp_path: 
     assert of_lines == {"data", "MemoryError"}
     endless = [ending for case, ending in ended.items() if not case.startswith("a long line")]
     assert endless and all(ending.startswith(("MemoryError", "OSError('cannot start threads")) for ending in endless)
+
+
+def with_room(size: int, work: Callable[[], object]) -> str:
+    """Return how work ends in a fork whose memory may grow by a number of bytes."""
+
+    def limited() -> object:
+        _core.release_kept_memory()
+        limit = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + size
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        return work()
+
+    return in_a_fork(limited)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
+def test_one_long_key_among_many_is_a_memory_error() -> None:
+    # Keys have one width, so 250 MB are needed, and 64 MB are there.
+    ids = [b"u%d" % number for number in range(60_000)] + [b"u" * 4096]
+    scp = b"".join(b"%b=a[0,9]\n" % key for key in ids)
+    listed = with_room(64 << 20, lambda: _core.htk_scan_list(scp, False, None, b"", False))
+    kaldi = b"".join(b"%b a:1\n" % key for key in ids)
+    mapped = with_room(64 << 20, lambda: _core.kaldi_list(kaldi))
+    binary = b"MLF\2\0" + b"".join(len(key).to_bytes(2, "little") + key + bytes(6) for key in ids)
+    scanned = with_room(64 << 20, lambda: _core.mlf_scan_binary(binary, 3))
+    assert {listed, mapped, scanned} == {f"MemoryError: no memory for {4096 * len(ids)} bytes"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
+def test_a_file_that_fits_the_memory_only_once_is_a_memory_error(tmp_path: Path) -> None:
+    with (tmp_path / "large").open("wb+") as file:
+        file.truncate(100 << 20)
+        assert with_room(150 << 20, lambda: _core.file_read(file.fileno(), 0, 100 << 20)).startswith("MemoryError: ")

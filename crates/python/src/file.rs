@@ -131,7 +131,15 @@ pub(crate) fn file_read<'py>(py: Python<'py>, file: FileNumber, at: u64, size: u
     let size = file.file().and_then(|file| file.most(size, at)).map_err(os_error)?;
     bytes.try_reserve_exact(size).map_err(|_| PyMemoryError::new_err(format!("no memory for {size} bytes")))?;
     py.detach(|| file.file()?.append_read(&mut bytes, size, at)).map_err(os_error)?;
-    Ok(PyBytes::new(py, &bytes))
+    bytes_object(py, &bytes)
+}
+
+/// A copy of bytes for Python; an error if the system has no memory for it, where `PyBytes::new` would panic.
+pub(crate) fn bytes_object<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, bytes.len(), |copy| {
+        copy.copy_from_slice(bytes);
+        Ok(())
+    })
 }
 
 /// Fill an array from position `at`, as far as the file goes; returns the number of bytes.

@@ -1,7 +1,7 @@
 //! HTK features and labels.
 
 use crate::chunk::Chunk;
-use crate::file::{FileNumber, mapped, mapped_for, os_error, os_error_of};
+use crate::file::{FileNumber, bytes_object, mapped, mapped_for, os_error, os_error_of};
 use crate::pool::{attached, detached, pool};
 use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, FrameStart, Frames, Runs, Samples, Targets};
 use cntkio_core::find;
@@ -20,10 +20,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 pub(crate) type Rows<'py> = (Bound<'py, PyArray1<u8>>, usize);
 
-/// Texts padded with zeros to a common width, and that width.
-pub(crate) fn rows<'py>(py: Python<'py>, texts: &[u8], ends: &[usize]) -> Rows<'py> {
-    let (rows, width) = keys::padded(texts, ends);
-    (rows.into_pyarray(py), width)
+/// Texts padded with zeros to a common width, and that width. A single long text makes all rows long.
+pub(crate) fn rows<'py>(py: Python<'py>, texts: &[u8], ends: &[usize]) -> PyResult<Rows<'py>> {
+    let (rows, width) = attached(|| keys::padded(texts, ends))?;
+    Ok((rows.into_pyarray(py), width))
 }
 
 /// The utterances of a list, in its order: of each its key, file, first frame and last frame.
@@ -70,7 +70,7 @@ pub(crate) fn htk_scan_list(
     Ok(match detached(py, || htk::scan_list(&text, &rules))? {
         Err(error) => Listed::Error(HTKListError { line: error.line, byte: error.at, fault: error.fault as u8 }),
         Ok(list) => {
-            let (keys, width) = rows(py, &list.keys, &list.key_ends);
+            let (keys, width) = rows(py, &list.keys, &list.key_ends)?;
             Listed::List(HTKList {
                 keys: (keys.unbind(), width),
                 paths: PyList::new(py, list.paths.iter().map(|path| PyBytes::new(py, path)))?.unbind(),
@@ -247,8 +247,8 @@ impl FileBytes {
     }
 
     /// A copy of the bytes that were read.
-    fn copy<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.blocks.lock().unwrap_or_else(PoisonError::into_inner).0)
+    fn copy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        bytes_object(py, &self.blocks.lock().unwrap_or_else(PoisonError::into_inner).0)
     }
 
     /// Map bytes of an open file, all of which must exist; returns the number of the block. Messages contain `name`.
@@ -402,9 +402,9 @@ fn halves(py: Python<'_>, numbers: Numbers) -> HalvesArrays {
     (numbers.low.into_pyarray(py).unbind(), numbers.high.into_pyarray(py).unbind())
 }
 
-fn label_arrays(py: Python<'_>, labels: Labels) -> MLFLabels {
-    let (keys, width) = rows(py, &labels.keys, &labels.key_ends);
-    MLFLabels {
+fn label_arrays(py: Python<'_>, labels: Labels) -> PyResult<MLFLabels> {
+    let (keys, width) = rows(py, &labels.keys, &labels.key_ends)?;
+    Ok(MLFLabels {
         keys: (keys.unbind(), width),
         is_pattern: labels.is_pattern.into_pyarray(py).unbind(),
         offsets: labels.at.into_pyarray(py).unbind(),
@@ -416,7 +416,7 @@ fn label_arrays(py: Python<'_>, labels: Labels) -> MLFLabels {
         classes: halves(py, labels.classes),
         remarks: labels.remarks.into(),
         stop: labels.stop.map(|(stop, at)| (stop as u8, at)),
-    }
+    })
 }
 
 /// Read the entries of an open file, given as number and size. `times`: whether rows count time, or None if the rows
@@ -448,14 +448,14 @@ pub(crate) fn mlf_scan(
         }
         PyResult::Ok(scan.finish())
     })??;
-    Ok(label_arrays(py, labels))
+    label_arrays(py, labels)
 }
 
 /// Read a binary label file.
 #[pyfunction]
 pub(crate) fn mlf_scan_binary(py: Python<'_>, data: PyBackedBytes, dim: u32) -> PyResult<MLFLabels> {
     let labels = detached(py, || mlf::scan_binary(&data, dim))?;
-    Ok(label_arrays(py, labels))
+    label_arrays(py, labels)
 }
 
 /// The labels in the rows of an open file, each once, sorted by their bytes.

@@ -100,7 +100,7 @@ pub(crate) fn kaldi_scan(py: Python<'_>, text: TextArgument<'_>, begin: usize, t
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let text = Text { size: source.end() as usize, read: &read };
     let (scan, fault) = detached(py, || kaldi::scan(text, begin, total))?.map_err(os_error)?;
-    let (keys, width) = rows(py, &scan.keys, &scan.key_ends);
+    let (keys, width) = rows(py, &scan.keys, &scan.key_ends)?;
     Ok(KaldiScan {
         keys: (keys.unbind(), width),
         offsets: scan.offsets.into_pyarray(py).unbind(),
@@ -272,7 +272,7 @@ fn listed(py: Python<'_>, list: Result<List, LineError>) -> PyResult<Listed> {
     Ok(match list {
         Err(error) => Listed::Error(KaldiListError { line: error.line, byte: error.at, fault: error.fault as u8 }),
         Ok(list) => {
-            let (keys, width) = rows(py, &list.keys, &list.key_ends);
+            let (keys, width) = rows(py, &list.keys, &list.key_ends)?;
             Listed::List(KaldiList {
                 keys: (keys.unbind(), width),
                 names: PyList::new(py, list.names.iter().map(|name| PyBytes::new(py, name)))?.unbind(),

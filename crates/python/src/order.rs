@@ -3,7 +3,7 @@
 use crate::budget::Budget;
 use crate::htk::ChunkRefs;
 use crate::lengths::LengthsArray;
-use crate::pool::{detached, no_memory};
+use crate::pool::{attached, detached, no_memory};
 use cntkio_core::find::ChunksOf;
 use cntkio_core::memory::{self, or_out_of_memory};
 use cntkio_core::timeline::{
@@ -673,8 +673,8 @@ impl Shares {
     }
 
     /// The sequences of a part that is complete: their indices in the chunk, which ascend.
-    fn part<'py>(&self, py: Python<'py>, part: u64) -> Words<'py> {
-        self.inner.indices(part).into_pyarray(py)
+    fn part<'py>(&self, py: Python<'py>, part: u64) -> PyResult<Words<'py>> {
+        Ok(attached(|| self.inner.indices(part))?.into_pyarray(py))
     }
 
     /// Forget parts, and all parts of earlier sweeps.
@@ -690,7 +690,8 @@ impl Shares {
         parts: PyReadonlyArray1<'py, i64>,
         indices: PyReadonlyArray1<'py, u32>,
     ) -> PyResult<ChunkRefs> {
-        let refs = self.inner.refs(parts.as_slice()?, indices.as_slice()?);
+        let (parts, indices) = (parts.as_slice()?, indices.as_slice()?);
+        let refs = attached(|| self.inner.refs(parts, indices))?;
         Ok(ChunkRefs::of(py, refs.ok_or_else(|| PyValueError::new_err("a sequence is not in its part"))?))
     }
 }
