@@ -404,6 +404,8 @@ proptest! {
         prop_assert_eq!(gathered(chunks.len() as u32, 0, None, wanted), Err(Error::Missing));
         prop_assert_eq!(gathered(0, samples[0].len() as u32, None, wanted), Err(Error::Missing));
         prop_assert_eq!(gathered(0, samples[0].len() as u32, Some((0, 0)), wanted), Err(Error::Missing));
+        prop_assert_eq!(gathered(0, u32::MAX, None, wanted), Err(Error::Missing));
+        prop_assert_eq!(gathered(0, u32::MAX, Some((0, 0)), wanted), Err(Error::Missing));
         prop_assert_eq!(gathered(0, 0, None, Wanted { stream: 1, ..wanted }), Err(Error::Missing));
         prop_assert_eq!(gathered(0, 0, None, Wanted { is_sparse: !is_sparse, ..wanted }), Err(Error::Mixed));
         let is_decoded = !matches!(chunks[0].blocks()[0].columns[0].samples, Samples::Frames(_) | Samples::Runs(_));

@@ -215,7 +215,11 @@ impl Located<'_> {
     pub(crate) fn groups(&self) -> Cow<'_, [Neighbours]> {
         match self {
             Located::Parts { blocks, sequences } => {
-                let single = |(&block, &first): (&u32, &u32)| Neighbours { block, first, end: first.wrapping_add(1) };
+                let single = |(&block, &sequence): (&u32, &u32)| {
+                    // No block has so many sequences, and the range must not be empty.
+                    let first = sequence.min(u32::MAX - 1);
+                    Neighbours { block, first, end: first + 1 }
+                };
                 Cow::Owned(memory::collected(blocks.iter().zip(*sequences).map(single)))
             }
             Located::Neighbours { all, .. } => Cow::Borrowed(all),
@@ -236,12 +240,16 @@ impl Located<'_> {
         // `take` is called in one place, so that it becomes part of the loop.
         for group in 0..num_groups {
             let (block, sequences) = match self {
-                Located::Parts { blocks, sequences } => (blocks[group], sequences[group]..sequences[group] + 1),
-                Located::Neighbours { all, .. } => (all[group].block, all[group].first..all[group].end),
+                Located::Parts { blocks, sequences } => {
+                    (blocks[group], sequences[group] as usize..sequences[group] as usize + 1)
+                }
+                Located::Neighbours { all, .. } => {
+                    (all[group].block, all[group].first as usize..all[group].end as usize)
+                }
             };
             let column = &columns[block as usize];
             for sequence in sequences {
-                take(column, sequence as usize)?;
+                take(column, sequence)?;
             }
         }
         Ok(())
