@@ -429,6 +429,23 @@ fn kinds_that_are_not_gathered_together_are_an_error() {
 }
 
 #[test]
+fn parts_of_long_sequences_take_no_memory_for_the_rest() {
+    let long: Vec<Sample> = vec![vec![(1, 3.0), (2, 4.0)]; 10_000];
+    let chunk = stored(&[long], true, false, false);
+    let (firsts, counts) = ([5; 64], [1; 64]);
+    let parts = Some(Parts { firsts: &firsts, counts: &counts });
+    let selection = Selection { chunk_of: &[0; 64], sequences: &[0; 64], parts };
+    let wanted = Wanted { stream: 0, is_sparse: true, number: NumberType::F32 };
+    let Ragged { values: Values::F32(values), entries: Some(entries), .. } =
+        pack::gather(&[&chunk], selection, wanted).unwrap()
+    else {
+        panic!("another form")
+    };
+    assert_eq!(values, [3.0, 4.0].repeat(64));
+    assert!(values.capacity() <= 1000 && entries.indices.capacity() <= 1000);
+}
+
+#[test]
 fn a_broadcast_frame_is_taken_as_often_as_asked_for() {
     let (mut frames, _) = frames(&[1, 2], 1, 0, false);
     frames.is_broadcast = true;

@@ -314,6 +314,11 @@ impl<'a, 'out> Takes<'a, 'out> {
         Takes { parts, stream, next: 0, total, sequence_offsets }
     }
 
+    /// True if all of each sequence is taken.
+    pub(crate) fn are_whole(&self) -> bool {
+        self.parts.is_none()
+    }
+
     /// The first sample to take from the next sequence, which has `num_samples` samples, and the number of samples.
     ///
     /// They are inside the sequence, unless its only frame stands for any number of samples (`is_broadcast`).

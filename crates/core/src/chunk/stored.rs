@@ -217,12 +217,15 @@ fn sparse<T: Precision>(
     values: &mut Vec<T>,
     entries: &mut RaggedEntries,
 ) -> Result<(), Error> {
-    // This is a little more than the entries: the counts take some of the bytes, too.
-    let num_entries = pieces.iter().map(|piece| piece.bytes.len()).sum::<usize>() / (size_of::<T>() + 4);
     entries.reserve(pieces.len());
     let RaggedEntries { sample_offsets, indices } = entries;
-    reserve(values, num_entries);
-    reserve(indices, num_entries);
+    // Parts may be much smaller than their sequences.
+    if takes.are_whole() {
+        // This is a little more than the entries: the counts take some of the bytes, too.
+        let num_entries = pieces.iter().map(|piece| piece.bytes.len()).sum::<usize>() / (size_of::<T>() + 4);
+        reserve(values, num_entries);
+        reserve(indices, num_entries);
+    }
     let mut end = sample_offsets[sample_offsets.len() - 1];
     let mut num_checked = indices.len();
     for (at, piece) in pieces.iter().enumerate() {
