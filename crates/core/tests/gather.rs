@@ -429,6 +429,22 @@ fn kinds_that_are_not_gathered_together_are_an_error() {
 }
 
 #[test]
+fn samples_without_exactly_one_entry_have_no_class() {
+    let entries = |counts: &[usize]| {
+        let samples: Vec<Sample> = counts.iter().map(|&count| vec![(2, 1.0); count]).collect();
+        in_blocks(&[samples], 1, |part| column(part, true, NumberType::F32, false))
+    };
+    let gathered = |chunk: &Chunk| {
+        let selection = Selection { chunk_of: &[0], sequences: &[0], parts: None };
+        pack::gather(&[chunk], selection, Wanted { stream: 0, is_sparse: false, number: NumberType::I32 })
+    };
+    assert_eq!(gathered(&entries(&[1, 1, 1])).unwrap().values, Values::I32(vec![2; 3]));
+    for counts in [&[2, 0, 1][..], &[1, 0, 2], &[0, 2, 1], &[2, 1], &[1, 0]] {
+        assert_eq!(gathered(&entries(counts)), Err(Error::Mixed), "{counts:?}");
+    }
+}
+
+#[test]
 fn parts_of_long_sequences_take_no_memory_for_the_rest() {
     let long: Vec<Sample> = vec![vec![(1, 3.0), (2, 4.0)]; 10_000];
     let chunk = stored(&[long], true, false, false);

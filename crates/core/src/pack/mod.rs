@@ -285,8 +285,11 @@ impl<'a> Stream<'a> {
             let mut taken = RaggedEntries { sample_offsets: vec![0], indices: std::mem::take(classes) };
             columns.gather(located, takes, &mut singles, Some(&mut taken))?;
             *classes = taken.indices;
-            // A sample with another number of entries has no class.
-            return if classes.len() as i64 == out.num_samples() { Ok(()) } else { Err(Error::Mixed) };
+            // A sample with another number of entries has no class. The entries of all samples before are not in `taken`, so
+            // the first offset says nothing, and the number of classes decides.
+            let ends = taken.sample_offsets.get(1..).unwrap_or_default();
+            let are_single = ends.windows(2).fold(0, |all, pair| all | ((pair[1] - pair[0]) ^ 1)) == 0;
+            return if are_single && classes.len() as i64 == out.num_samples() { Ok(()) } else { Err(Error::Mixed) };
         }
         columns.gather(located, takes, &mut singles, entries.as_mut())?;
         let (Values::F64(doubles), Values::F32(singles)) = (values, singles) else { return Err(Error::Mixed) };
