@@ -621,7 +621,8 @@ fn by_columns<C: Cell>(data: &[u8], least: f32, range: f32, part: &Part, out: &m
         let points = [percentile(0), percentile(1), percentile(2), percentile(3)];
         let begin = col * part.rows + part.first_row;
         let codes = &codes[begin..begin + part.num_rows];
-        let cells = out[place..].iter_mut().step_by(width);
+        // No rows have no cells.
+        let cells = out.get_mut(place..).unwrap_or_default().iter_mut().step_by(width);
         if codes.len() < WORTH_A_TABLE {
             cells.zip(codes).for_each(|(cell, &code)| cell.set_single(between(&points, code)));
         } else {
@@ -972,4 +973,28 @@ fn write_integers(column: &PlainColumn<'_>, samples: Range<usize>, is_text: bool
         memory::push(out, b'\n');
     }
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_rows_of_any_kind_are_decoded_to_no_values() {
+        let matrices: [&[u8]; 5] = [b"CM ", b"CM2 ", b"CM3 ", b"FM ", b"DM "];
+        for name in matrices {
+            let sizes: &[u8] = if name[0] == b'C' { &[0; 8] } else { &[] };
+            let number = |number: u8| if name[0] == b'C' { vec![number, 0, 0, 0] } else { vec![4, number, 0, 0, 0] };
+            let bytes = [b"\0B", name, sizes, &number(0), &number(3), &[0; 32]].concat();
+            let read = |at: usize, buffer: &mut [u8]| {
+                buffer.copy_from_slice(&bytes[at..at + buffer.len()]);
+                Ok(())
+            };
+            let text = Text { size: bytes.len(), read: &read };
+            let (found, _) = objects(text, &[0], bytes.len()).unwrap();
+            assert_eq!((found[0].rows, found[0].cols), (0, 3));
+            let wanted = [Wanted { object: found[0], first_row: 0, num_rows: 0, first_col: 0 }];
+            assert_eq!(decode(text, &wanted, 3, &mut [0f64; 0]).unwrap(), None);
+        }
+    }
 }
