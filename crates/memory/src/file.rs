@@ -14,6 +14,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd as Borrowed, FromRawFd, RawFd};
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle as Borrowed, FromRawHandle, RawHandle};
 use std::sync::Arc;
 
+/// Most bytes of a single read: macOS refuses 2^31 and more. The standard library has such a limit, too.
+#[cfg(unix)]
+const MOST_READ_BYTES: usize = 1 << 30;
+
 /// A file that the caller has opened and keeps open.
 ///
 /// ```
@@ -96,7 +100,7 @@ impl<'a> OpenFile<'a> {
             let spare = &mut out.spare_capacity_mut()[..size];
             let mut done = 0;
             while done < size {
-                let rest = &mut spare[done..];
+                let rest = &mut spare[done..size.min(done + MOST_READ_BYTES)];
                 let position = at.checked_add(done as u64).and_then(|position| libc::off_t::try_from(position).ok());
                 let position = position.ok_or(ErrorKind::InvalidInput)?;
                 // SAFETY: the call writes at most as many bytes as `rest` has. The standard library can read only into
