@@ -26,23 +26,29 @@ fn read_entries(data: &[u8], dim: u32, labels: &mut Labels) -> Result<(), (Stop,
             return Err((Stop::LongKey, at));
         }
         let first_run = labels.starts.len();
-        let (mut end, mut fault) = (0u32, Fault::None);
-        for run in runs.as_chunks::<4>().0 {
-            let class = u32::from(u16::from_le_bytes([run[0], run[1]]));
-            let count = u32::from(u16::from_le_bytes([run[2], run[3]]));
-            if class >= dim && fault == Fault::None {
-                fault = Fault::LargeClass;
-            }
-            if count > 0 {
+        let runs = runs
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|&[a, b, c, d]| (u32::from(u16::from_le_bytes([a, b])), u32::from(u16::from_le_bytes([c, d]))));
+        // An entry has fewer than 2^16 runs, each of fewer than 2^16 frames.
+        let fault = if runs.clone().map(|(_, count)| count).sum::<u32>() != frames {
+            Fault::WrongSum
+        } else if frames == 0 {
+            Fault::NoFrames
+        } else if runs.clone().any(|(class, _)| class >= dim) {
+            Fault::LargeClass
+        } else {
+            Fault::None
+        };
+        // The runs of other entries are never delivered.
+        if fault == Fault::None {
+            let mut end = 0;
+            for (class, count) in runs.filter(|&(_, count)| count > 0) {
                 labels.starts.push(end);
                 labels.classes.push(class);
+                end += count;
             }
-            end = end.saturating_add(count);
-        }
-        if end != frames {
-            fault = Fault::WrongSum;
-        } else if frames == 0 {
-            fault = Fault::NoFrames;
         }
         memory::append(&mut labels.keys, &key);
         memory::push(&mut labels.key_ends, labels.keys.len());

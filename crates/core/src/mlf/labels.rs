@@ -117,9 +117,11 @@ impl Numbers {
     }
 
     pub(super) fn truncate(&mut self, count: usize) {
+        // The numbers that stay are looked at only if a high number goes: each of many entries may drop its own numbers.
+        let drops_high = self.high.get(count..).is_some_and(|dropped| dropped.iter().any(|&high| high != 0));
         self.low.truncate(count);
         self.high.truncate(count);
-        if self.high.iter().all(|&high| high == 0) {
+        if drops_high && self.high.iter().all(|&high| high == 0) {
             self.high.clear();
         }
     }

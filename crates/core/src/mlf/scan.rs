@@ -235,6 +235,7 @@ mod tests {
     use super::*;
     use crate::mlf::{Fault, Numbers, Unit, label_names, scan_binary};
     use proptest::prelude::*;
+    use std::time::{Duration, Instant};
 
     fn rules(is_compatible: bool) -> Rules {
         let names = ["sil", "aa", "b c", "\u{e9}"];
@@ -364,6 +365,26 @@ mod tests {
         for end in 0..second.len() {
             assert!(end == 5 || scan_binary(&second[..end], 4).stop.is_some(), "{end}");
         }
+    }
+
+    #[test]
+    fn the_time_of_a_broken_entry_does_not_grow_with_the_entries_before() {
+        // A look at all runs before each broken entry would take minutes.
+        let entry = |frames: u32, runs: &[[u16; 2]]| {
+            let count = (runs.len() as u16).to_le_bytes();
+            let halves: Vec<u8> = runs.as_flattened().iter().flat_map(|half| half.to_le_bytes()).collect();
+            [&b"\x01\0u"[..], &frames.to_le_bytes(), &count, &halves].concat()
+        };
+        let far = [[1, 65_535], [2, 65_535], [1, 1]];
+        let sound = [entry(65_535, &[[1, 1]; 65_535]).repeat(100), entry(131_071, &far)].concat();
+        let broken = [entry(7, &far), entry(7, &[])].concat().repeat(50_000);
+        let data = [&b"MLF\x02\0"[..], &sound, &broken].concat();
+        let begin = Instant::now();
+        let labels = scan_binary(&data, 3);
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        let wrong = Fault::WrongSum as u8;
+        assert_eq!((labels.stop, &labels.faults[99..103]), (None, &[0, 0, wrong, wrong][..]));
+        assert_eq!(labels.starts.part(100 * 65_535..labels.starts.len())[..4], [0, 65_535, 131_070, 0]);
     }
 
     proptest! {
