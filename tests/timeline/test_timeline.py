@@ -28,6 +28,7 @@ from cntkio.timeline import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow.timeline import SlowTimeline, order_of_chunks, windows
+from support.forks import in_a_fork
 from support.rounds import rounds
 from support.twister import draws
 
@@ -624,6 +625,26 @@ def test_a_signal_stops_a_read_and_the_timeline_does_not_move() -> None:
     timeline.go_to(position)
     assert first is not None
     assert content(timeline.read(100)) == expected
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_signal_handler_that_uses_the_moving_timeline_gets_an_error() -> None:
+    # A wait for the end of the interrupted read would block the process forever, so a fork of it waits.
+    def read_with_a_handler() -> None:
+        timeline = Timeline(*large_table(1000, 10), window=Window(3, "chunks"))
+        position = timeline.position
+        handler = signal.signal(signal.SIGALRM, lambda *_: timeline.position)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            with pytest.raises(RuntimeError, match="a signal handler cannot use the timeline"):
+                # Partition 9 of 10 billion samples: practically endless.
+                timeline.read(10**15, Partition(9, 10))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, handler)
+        assert timeline.position == position
+
+    assert in_a_fork(read_with_a_handler) == "None"
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")

@@ -11,9 +11,10 @@ use cntkio_core::timeline::{
     Table, Truncation, Unread, Window,
 };
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
-use pyo3::exceptions::{PyMemoryError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
 type Words<'py> = Bound<'py, PyArray1<u32>>;
@@ -197,15 +198,49 @@ pub(crate) struct TimelineReader {
     lengths: Py<PyAny>,
     chunk_starts: Py<PyArray1<i64>>,
     state: Mutex<State>,
+    /// The mark of the thread that runs long work with the state; 0: none does.
+    runner: AtomicUsize,
+}
+
+/// A number that no other running thread has; never 0.
+fn mark_of_thread() -> usize {
+    thread_local!(static MARK: u8 = const { 0 });
+    MARK.with(|mark| std::ptr::from_ref(mark).addr())
+}
+
+/// Says that a thread runs long work, until it is dropped.
+struct Running<'a>(&'a AtomicUsize);
+
+impl<'a> Running<'a> {
+    fn new(runner: &'a AtomicUsize) -> Running<'a> {
+        runner.store(mark_of_thread(), Ordering::Relaxed);
+        Running(runner)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
 }
 
 impl TimelineReader {
+    /// Refuse a call from the handler of a signal that interrupted long work of this thread: a wait for the end of that work
+    /// would take forever.
+    fn refuse_handlers(&self) -> PyResult<()> {
+        if self.runner.load(Ordering::Relaxed) != mark_of_thread() {
+            return Ok(());
+        }
+        Err(PyRuntimeError::new_err("a signal handler cannot use the timeline whose call the signal interrupted"))
+    }
+
     /// Run `work` without the interpreter's lock. A signal such as Ctrl-C can stop it.
     fn run<R: Send>(
         &self,
         py: Python<'_>,
         work: impl Send + FnOnce(&mut State, Table, &mut Pause) -> Result<R, Stopped>,
     ) -> PyResult<R> {
+        self.refuse_handlers()?;
         let lengths: LengthsArray = self.lengths.bind(py).extract()?;
         let chunk_starts = self.chunk_starts.bind(py).readonly();
         let table = Table { lengths: lengths.lengths()?, chunk_starts: chunk_starts.as_slice()? };
@@ -215,7 +250,9 @@ impl TimelineReader {
                 signal = Python::attach(|py| py.check_signals());
                 signal.is_ok()
             };
-            work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner), table, &mut pause)
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let _running = Running::new(&self.runner);
+            work(&mut state, table, &mut pause)
         });
         signal?;
         done?.map_err(|Stopped| PyValueError::new_err("stopped without a signal"))
@@ -223,13 +260,13 @@ impl TimelineReader {
 
     /// Run short `work` and keep the interpreter's lock. If another thread uses the state, release the lock for the
     /// wait, because that thread may need it.
-    fn quick<R: Send>(&self, py: Python<'_>, work: impl Send + FnOnce(&mut State) -> R) -> R {
+    fn quick<R: Send>(&self, py: Python<'_>, work: impl Send + FnOnce(&mut State) -> R) -> PyResult<R> {
         match self.state.try_lock() {
-            Ok(mut state) => return work(&mut state),
-            Err(TryLockError::Poisoned(poisoned)) => return work(&mut poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => {}
+            Ok(mut state) => return Ok(work(&mut state)),
+            Err(TryLockError::Poisoned(poisoned)) => return Ok(work(&mut poisoned.into_inner())),
+            Err(TryLockError::WouldBlock) => self.refuse_handlers()?,
         }
-        py.detach(|| work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner)))
+        Ok(py.detach(|| work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))))
     }
 }
 
@@ -267,6 +304,7 @@ impl TimelineReader {
             lengths: lengths.clone().unbind(),
             chunk_starts: (*chunk_starts).clone().unbind(),
             state: Mutex::new(State { reader, slots: Slots::default(), delivered: Vec::new() }),
+            runner: AtomicUsize::new(0),
         })
     }
 
@@ -284,48 +322,48 @@ impl TimelineReader {
 
     /// Number of samples in a sweep.
     #[getter]
-    fn num_samples(&self, py: Python<'_>) -> u64 {
+    fn num_samples(&self, py: Python<'_>) -> PyResult<u64> {
         self.quick(py, |state| state.reader.num_samples())
     }
 
     /// The cursor.
     #[getter]
-    fn cursor(&self, py: Python<'_>) -> CursorAt {
-        self.quick(py, |state| state.reader.cursor()).into()
+    fn cursor(&self, py: Python<'_>) -> PyResult<CursorAt> {
+        Ok(self.quick(py, |state| state.reader.cursor())?.into())
     }
 
     /// Return to an earlier cursor.
-    fn rewind(&self, py: Python<'_>, cursor: CursorAt) {
-        self.quick(py, |state| state.reader.rewind(cursor.into()));
+    fn rewind(&self, py: Python<'_>, cursor: CursorAt) -> PyResult<()> {
+        self.quick(py, |state| state.reader.rewind(cursor.into()))
     }
 
     /// Keep the data that `rewind` needs to return to a cursor of this sweep.
-    fn hold(&self, py: Python<'_>, cursor: CursorAt) {
-        self.quick(py, |state| state.reader.hold(cursor.into()));
+    fn hold(&self, py: Python<'_>, cursor: CursorAt) -> PyResult<()> {
+        self.quick(py, |state| state.reader.hold(cursor.into()))
     }
 
     /// Bytes of memory in use, without the table's arrays.
     #[getter]
-    fn num_bytes(&self, py: Python<'_>) -> usize {
+    fn num_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         self.quick(py, |state| state.reader.num_bytes())
     }
 
-    fn set_count(&self, py: Python<'_>, count: u64) {
-        self.quick(py, |state| state.reader.set_count(count));
+    fn set_count(&self, py: Python<'_>, count: u64) -> PyResult<()> {
+        self.quick(py, |state| state.reader.set_count(count))
     }
 
-    fn set_batch(&self, py: Python<'_>, batch: u32) {
-        self.quick(py, |state| state.reader.set_batch(batch));
+    fn set_batch(&self, py: Python<'_>, batch: u32) -> PyResult<()> {
+        self.quick(py, |state| state.reader.set_batch(batch))
     }
 
     /// Number of minibatches of the pool that was read last.
     #[getter]
-    fn num_batches(&self, py: Python<'_>) -> u32 {
+    fn num_batches(&self, py: Python<'_>) -> PyResult<u32> {
         self.quick(py, |state| state.reader.num_batches())
     }
 
-    fn set_end(&self, py: Python<'_>, end: u64) {
-        self.quick(py, |state| state.reader.set_end(end));
+    fn set_end(&self, py: Python<'_>, end: u64) -> PyResult<()> {
+        self.quick(py, |state| state.reader.set_end(end))
     }
 
     /// Go to the first sequence that starts at or after `position`, with no slots.
@@ -338,11 +376,11 @@ impl TimelineReader {
     }
 
     /// Prepare for another partition or size, with empty slots.
-    fn change_partition(&self, py: Python<'_>, index: u64, count: u64, num_slots: usize) {
+    fn change_partition(&self, py: Python<'_>, index: u64, count: u64, num_slots: usize) -> PyResult<()> {
         self.quick(py, |state| {
             state.reader.change_partition(Partition { index, count });
             state.slots = Slots::new(num_slots);
-        });
+        })
     }
 
     /// Do at most `most` reads. Stop early after a read that changes the rank (the next read may need other chunks),
@@ -471,7 +509,7 @@ impl TimelineReader {
 
     /// The sequences that are pending in each of the first slots; the other slots are empty.
     #[getter]
-    fn pending(&self, py: Python<'_>) -> Vec<Vec<PendingTuple>> {
+    fn pending(&self, py: Python<'_>) -> PyResult<Vec<Vec<PendingTuple>>> {
         let tuple = |pending: &Pending| (pending.delivered.sequence, pending.next, pending.end_of_sweep);
         self.quick(py, |state| state.slots.queues().iter().map(|queue| queue.iter().map(tuple).collect()).collect())
     }
@@ -492,7 +530,7 @@ impl TimelineReader {
 
     /// The chunks of all pending sequences, each once.
     #[getter]
-    fn pending_chunks(&self, py: Python<'_>) -> Vec<u32> {
+    fn pending_chunks(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
         self.quick(py, |state| {
             let queues = state.slots.queues().iter();
             let mut chunks: Vec<u32> = queues.flatten().map(|pending| pending.delivered.chunk).collect();
@@ -504,18 +542,18 @@ impl TimelineReader {
 
     /// Sweep and rank of the next sequence; None if the data have ended.
     #[getter]
-    fn rank(&self, py: Python<'_>) -> Option<(u64, u32)> {
+    fn rank(&self, py: Python<'_>) -> PyResult<Option<(u64, u32)>> {
         self.quick(py, |state| state.reader.rank())
     }
 
     /// Sweep and rank of the next sequence, and the last rank of the pool that has begun; None if the data have ended.
     #[getter]
-    fn ranks(&self, py: Python<'_>) -> Option<(u64, u32, u32)> {
+    fn ranks(&self, py: Python<'_>) -> PyResult<Option<(u64, u32, u32)>> {
         self.quick(py, |state| state.reader.ranks())
     }
 
     /// Sweep and rank of the next sequence at an earlier cursor; None if the data end there.
-    fn rank_at(&self, py: Python<'_>, cursor: CursorAt) -> Option<(u64, u32)> {
+    fn rank_at(&self, py: Python<'_>, cursor: CursorAt) -> PyResult<Option<(u64, u32)>> {
         self.quick(py, |state| state.reader.rank_at(cursor.into()))
     }
 
