@@ -763,10 +763,11 @@ unsafe fn plain_entries(
         let inside = below(size);
         let colon = colon & inside;
         // For an id, `id_mask` is -1, so the subtraction adds 1, and the carry clears the digits at the first byte:
-        // there must be such digits, and nothing else.
+        // there must be such digits, and nothing else. The block must end the id: another number could begin the next
+        // block, after blanks.
         let run = digit & inside;
         let run = run & run.wrapping_sub(step.id_mask);
-        let id_errors = step.id_mask & (colon | (!digit & 1));
+        let id_errors = step.id_mask & (colon | (!digit & 1) | !ended);
         let value_starts = run & (colon << 1);
         let index_starts = run & !(run << 1) & !value_starts;
         // Adding a start's bit to the set bits of its run carries into the bit after the run. A colon must be there,

@@ -430,6 +430,26 @@ fn sparse_lines_equal_the_reference() {
 }
 
 #[test]
+fn long_blanks_hide_no_junk_in_sparse_lines() {
+    let mut random = Random(14);
+    for round in 0..4000 {
+        let shape = shape(&mut random);
+        let mut text = sparse_lines(&mut random, &shape, round % 501);
+        for _ in 0..1 + random.below(3) {
+            // Blocks end with the last of 64 bytes, so a number after the blanks may begin a block.
+            let at = random.below(text.len() + 1).min(random.one_of(&[1, 2, text.len()]));
+            let number: &[u8] = if random.below(2) == 0 { b"8" } else { b"" };
+            let num_blanks = random.one_of(&[60, 61, 62, 63, 64, 127]);
+            text.splice(at..at, [&vec![b' '; num_blanks][..], number].concat());
+        }
+        text.extend([b'|'; 150]);
+        for kernel in Kernel::available() {
+            check_sparse_lines(kernel, &text, 0, text.len(), &shape);
+        }
+    }
+}
+
+#[test]
 fn consumes_plain_sparse_lines_to_the_end() {
     let mut random = Random(10);
     for round in 0..3000 {
