@@ -182,8 +182,10 @@ impl<'a> Blocks<'a> {
                 self.last = (begin, num_read);
                 return Ok(Some((begin, &self.buffer[..line_end])));
             }
-            if num_read > self.longest_line {
-                return Err(Unread::LongLine(begin));
+            // Whole lines may come before the line that goes beyond the range.
+            let line = memrchr(b'\n', &bytes[..num_read.min(left - 1)]).map_or(0, |feed| feed + 1);
+            if num_read - line > self.longest_line {
+                return Err(Unread::LongLine(begin + line));
             }
             count = 2 * num_read;
         }
@@ -230,6 +232,23 @@ mod tests {
         };
         assert_eq!(starts(20), (vec![0, 5, 24], None));
         assert_eq!(starts(9), (vec![0], Some(5)));
+    }
+
+    #[test]
+    fn a_long_line_is_named_by_its_start_in_the_last_block_of_a_range() {
+        let text = b"|a 1\n|a 2 3 4 5 6 7 8 9\n|a 1\n";
+        let read = reader(text);
+        let text = Text { size: text.len(), read: &read };
+        let first = |longest_line| {
+            let mut blocks = Blocks { longest_line, ..text.blocks(0..6, 100) };
+            match blocks.next_block() {
+                Ok(Some((_, block))) => Ok(block.len()),
+                Err(Unread::LongLine(at)) => Err(at),
+                other => panic!("{other:?}"),
+            }
+        };
+        // The first read has the line before and seven bytes of the long line.
+        assert_eq!((first(6), first(7), first(11)), (Err(5), Ok(24), Ok(24)));
     }
 
     #[test]
