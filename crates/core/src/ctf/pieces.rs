@@ -134,8 +134,8 @@ fn at_access_points<'a>(sequences: &'a [Extent], packed: &dyn Packed, size: usiz
         last_point = point;
     }
     pieces.push(rest);
-    pieces.retain(|piece| !piece.is_empty());
-    pieces
+    // A large chunk has few, large pieces, and a point may be far from the next.
+    pieces.into_iter().flat_map(|piece| in_pieces(piece, MOST_PIECE_BYTES)).collect()
 }
 
 /// Parse the sequences' text into a block. Extents are clipped to `bytes`.
@@ -289,5 +289,40 @@ impl PartReader<'_> {
     fn place_in_text(&self, part: &[Extent], at: usize) -> usize {
         let sequence = self.moved.partition_point(|moved| moved.start <= at).checked_sub(1);
         sequence.map_or(at, |sequence| part[sequence].start + (at - self.moved[sequence].start))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::PackedReader;
+    use std::ops::Range;
+
+    /// The access points of a text that is not read.
+    struct Points(Vec<usize>);
+
+    impl Packed for Points {
+        fn size(&self) -> usize {
+            usize::MAX
+        }
+
+        fn points_between(&self, range: Range<usize>) -> Vec<usize> {
+            self.0.iter().copied().filter(|point| range.contains(point)).collect()
+        }
+
+        fn reader(&self) -> PackedReader<'_> {
+            unreachable!("the text is not read")
+        }
+    }
+
+    #[test]
+    fn no_piece_has_more_text_than_a_block_counts() {
+        let sequences: Vec<Extent> =
+            (0..40).map(|number| Extent { start: number << 30, end: (number + 1) << 30, length: 1 }).collect();
+        for points in [vec![], vec![5 << 30, 7 << 30, 30 << 30], (1..40).map(|number| number << 30).collect()] {
+            let pieces = at_access_points(&sequences, &Points(points), 20 << 30);
+            assert_eq!(pieces.concat(), sequences);
+            assert!(pieces.iter().all(|piece| piece.iter().map(num_bytes).sum::<usize>() <= MOST_PIECE_BYTES));
+        }
     }
 }
