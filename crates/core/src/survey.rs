@@ -252,6 +252,19 @@ impl<T: Number, I: Index> Rows<'_, T, I> {
         }
     }
 
+    /// The hash of the numbers of entries of some samples; `seed` if each has one, because only then a small column may
+    /// lack offsets.
+    #[inline]
+    fn hash_of_sizes(&self, samples: Span<usize>, seed: u64, buffer: &mut Vec<u8>) -> u64 {
+        let Some((Some(offsets), _)) = self.entries else { return seed };
+        let offsets = &offsets[samples.start..=samples.end];
+        let first = offsets[0];
+        if offsets.iter().zip(first..).all(|(&offset, one_by_one)| offset == one_by_one) {
+            return seed;
+        }
+        hash_of(offsets, seed, buffer, |offset| (offset - first).to_le_bytes())
+    }
+
     fn sample(&self, sample: usize) -> &[T] {
         &self.values[self.range(sample..sample + 1)]
     }
@@ -397,7 +410,8 @@ impl<T: Number, I: Index> Rows<'_, T, I> {
                 let sample = self.sequence_offsets[next + 1] as usize;
                 let span = samples.end..sample;
                 let own = self.range(span.clone());
-                let seed = T::hash(&self.values[own], hashes[next - first], buffer);
+                let seed = self.hash_of_sizes(span.clone(), hashes[next - first], buffer);
+                let seed = T::hash(&self.values[own], seed, buffer);
                 hashes[next - first] =
                     if self.entries.is_none() { seed } else { I::hash(self.indices_of(span), seed, buffer) };
                 values.end = self.range(sample..sample).start;
@@ -819,6 +833,22 @@ mod tests {
         let wide = sparse(&[0, 1, 2, 3], &[0, 1, 2, 3], &[(7, 1.0), (70_000, 1.0), (7, 0.5)]);
         let (all, _) = figures(&[small(&sparse(&[0, 1], &[0, 1], &[(7, 1.0)])), wide], &SPARSE);
         assert!(all[0] == all[1] && all[1] != all[2] && all[1] != all[3]);
+    }
+
+    #[test]
+    fn equal_entries_in_other_samples_have_another_hash() {
+        // Samples of one entry each; of two and none; of none and two; a sample of two.
+        let words = sparse(&[0, 2, 4, 6, 7], &[0, 1, 2, 4, 4, 4, 6, 8], &[(7, 1.0), (9, 1.0)].repeat(4));
+        let (hashes, _) = figures(&[words.clone(), small(&words)], &SPARSE);
+        assert_eq!(hashes[..4], hashes[4..]);
+        assert_eq!(repeated(&hashes[..4]), []);
+        let empty = figures(&[sparse(&[0, 1, 3], &[0, 0, 0, 0], &[])], &SPARSE).0;
+        assert_ne!(empty[0], empty[1]);
+        // The small form has no offsets while each sample has one entry.
+        let tags = sparse(&[0, 1, 2], &[0, 1, 2], &[(7, 1.0), (7, 1.0)]);
+        let later = sparse(&[0, 1, 2], &[0, 1, 3], &[(7, 1.0), (7, 1.0), (9, 1.0)]);
+        let all = figures(&[small(&tags), later], &SPARSE).0;
+        assert!(all[0] == all[1] && all[1] == all[2] && all[2] != all[3]);
     }
 
     #[test]
