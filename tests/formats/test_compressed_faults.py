@@ -118,6 +118,38 @@ def test_refuses_a_text_that_differs_from_its_sum_in_the_table(
         values_of(tmp_path / "a.ctf")
 
 
+def test_checks_the_last_sum_of_a_frame_that_is_read_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1000)
+    # The text is complete at the end of the first 256 KiB, which are read at once. The checksum continues after them.
+    size = (1 << 18) + 2 - 9 - 2 * 3 - 4
+    text = (b"|x 1 2\n" * (size // 7)).ljust(size - 1) + b"\n"
+    blocks = [text[: 1 << 17], text[1 << 17 :]]
+    header = struct.pack("<IBI", 0xFD2FB528, 0xA4, size)
+    raw = [
+        (len(block) << 3 | is_last).to_bytes(3, "little") + block for block, is_last in zip(blocks, (0, 1), strict=True)
+    ]
+    packed = bytearray(header + b"".join(raw) + zstandard.ZstdCompressor(write_checksum=True).compress(text)[-4:])
+    assert len(packed) == (1 << 18) + 2
+    (tmp_path / "a.ctf").write_bytes(packed)
+    assert len(values_of(tmp_path / "a.ctf")) == size // 7
+    packed[-1] ^= 1
+    (tmp_path / "a.ctf").write_bytes(packed)
+    with pytest.raises(FormatError, match=r"doesn't match checksum"):
+        values_of(tmp_path / "a.ctf")
+
+
+@pytest.mark.parametrize("largest", [1000, compressed.LARGEST_SEGMENT])
+def test_text_that_the_seek_table_does_not_count_is_damage(
+    largest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compressed, "LARGEST_SEGMENT", largest)
+    packed = bytearray(with_table([TEXT], has_sums=False))
+    packed[-13:-9] = struct.pack("<I", TEXT.index(b"\n", 2000) + 1)  # the size of the text in the only entry
+    (tmp_path / "a.ctf").write_bytes(packed)
+    with pytest.raises(FormatError, match="the data hold more text than their table says"):
+        values_of(tmp_path / "a.ctf")
+
+
 @pytest.mark.parametrize("kind", ["gzip", "zstd"])
 def test_a_wrong_check_sum_is_named(kind: str, tmp_path: Path) -> None:
     packed = bytearray(PACKED[kind][1](TEXT, random.Random(1)))

@@ -294,22 +294,36 @@ class InOrder:
             piece = np.empty(PIECE, np.uint8)
         piece = piece[: int(self._points.texts[-1]) - self._position]
         self._fill(piece, skip)
+        if self._position + len(piece) == int(self._points.texts[-1]):
+            self._require_end()
         self._pieces.append(piece)
         self._position += len(piece)
 
     def _fill(self, piece: Bytes, skip: int) -> None:
         written = 0
-        stored = self._stored
         while written < len(piece):
-            begin = self._stream.position[0]
-            end = min(begin + _PASS, stored.size)
-            skipped, count, fault = self._stream.feed(stored.source(begin, end), end, skip, piece[written:])
-            if fault is None and not skipped and not count and begin == end:
-                fault = (*self._stream.position, "the data end early")
-            if fault is not None:
-                raise_damage(stored, self._compression, fault)
+            skipped, count = self._feed(skip, piece[written:])
             skip -= skipped
             written += count
+
+    def _require_end(self) -> None:
+        """Read the checksum after the text, and require that no other text follows."""
+        end = int(self._points.places[-1]) >> 4
+        while not self._stream.is_between or self._stream.position[0] < end:
+            if self._feed(0, np.empty(1, np.uint8))[1]:
+                fault = (*self._stream.position, "the data hold more text than their table says")
+                raise_damage(self._stored, self._compression, fault)
+
+    def _feed(self, skip: int, out: Bytes) -> tuple[int, int]:
+        """Decompress the next data. Return the numbers of bytes that were skipped and written."""
+        begin = self._stream.position[0]
+        end = min(begin + _PASS, self._stored.size)
+        skipped, count, fault = self._stream.feed(self._stored.source(begin, end), end, skip, out)
+        if fault is None and not skipped and not count and begin == end:
+            fault = (*self._stream.position, "the data end early")
+        if fault is not None:
+            raise_damage(self._stored, self._compression, fault)
+        return skipped, count
 
 
 def open_compressed(
