@@ -169,6 +169,22 @@ fn a_text_that_cannot_be_read_has_no_index() {
 }
 
 #[test]
+fn a_word_that_reaches_the_end_of_the_text_is_no_line() {
+    for (text, starts, lines) in [
+        (&b"a |x 1\na"[..], &[0][..], &[1][..]),
+        (b"a |x 1\nb", &[0], &[1]),
+        (b"a |x 1\na ", &[0], &[2]),
+        (b"a |x 1\na\n", &[0], &[2]),
+        (b"a |x 1\n\nb\tc", &[0, 8], &[2, 1]),
+        (b"a", &[], &[]),
+        (b"", &[], &[]),
+    ] {
+        let scan = ctf::scan_words(text, None).unwrap();
+        assert_eq!((&scan.starts[..], &scan.lines[..], scan.head_lines), (starts, lines, 0), "{}", text.escape_ascii());
+    }
+}
+
+#[test]
 fn numbers_take_as_few_bytes_as_they_fit() {
     let share = |keys: &[u64], lines: &[u32]| {
         let starts = (0..keys.len() as u64).map(|number| (1 << 40) + number).collect();

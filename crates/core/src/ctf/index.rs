@@ -319,9 +319,11 @@ pub fn scan_words(block: &[u8], defining: Option<&[u8]>) -> Result<WordScan, Nul
         let line = &block[start..end];
         let counts = u32::from(defining.as_ref().is_none_or(|name| holds(line, name)));
         let word = &line[..size_of_word(line)];
-        if word.is_empty() || last == Some(word) {
+        if word.len() == line.len() {
+            // A word up to the end of the file is neither a line nor a sequence, as digits are not.
+        } else if word.is_empty() || last == Some(word) {
             *found.lines.last_mut().unwrap_or(&mut found.head_lines) += counts;
-        } else if word.len() < line.len() {
+        } else {
             if let Some(nul) = memchr(0, word) {
                 return Err(NulInWord(start + nul));
             }
