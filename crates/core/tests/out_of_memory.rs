@@ -606,6 +606,22 @@ fn a_text_of_many_lines_ends_in_a_result_or_an_error() {
 }
 
 #[test]
+fn a_text_of_words_ends_in_a_result_or_an_error() {
+    in_a_child("a_text_of_words_ends_in_a_result_or_an_error", || {
+        let text = text(9000, 1);
+        let scan = ctf::scan(&text, Mode::Lines, None).unwrap();
+        let ends = scan.starts.iter().skip(1).map(|&start| start as usize).chain([text.len()]);
+        let extents: Vec<Extent> = std::iter::zip(&scan.starts, ends)
+            .map(|(&start, end)| Extent { start: start as usize, end, length: 1 })
+            .collect();
+        let cut = Cut { piece: 1 << 20, part: 1 << 18, gap: 16 };
+        refuse_each("words", || {
+            ctf::parse_chunk(Source::Memory(&text), &extents, &schema(false), 0, true, cut, None).unwrap()
+        });
+    });
+}
+
+#[test]
 fn a_refused_request_is_an_error_and_the_process_continues() {
     in_a_child("a_refused_request_is_an_error_and_the_process_continues", || {
         budgets();

@@ -630,6 +630,9 @@ fn sparse_f32(
         return at;
     }
     if let Some((end, index, value)) = scalar::only_entry(bytes, at, dim) {
+        if indices.try_reserve(1).is_err() || values.try_reserve(1).is_err() {
+            return at;
+        }
         indices.push(index);
         values.push(value);
         return end;

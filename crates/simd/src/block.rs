@@ -568,6 +568,9 @@ pub(crate) unsafe fn sparse_f32<B: Block>(
     values: &mut Vec<f32>,
 ) -> usize {
     if let Some((end, index, value)) = scalar::only_entry(bytes, at, dim) {
+        if indices.try_reserve(1).is_err() || values.try_reserve(1).is_err() {
+            return at;
+        }
         indices.push(index);
         values.push(value);
         return end;
