@@ -7,7 +7,9 @@ use crate::lengths::LengthsArray;
 use crate::pool::{detached, pool};
 use cntkio_core::chunk::{NumberType, Pool};
 use cntkio_core::ctf::svmlight::{self, Facts, NoQuery, Unscanned};
-use cntkio_core::ctf::{self, Column, Cut, Extent, Finding, Mode, NulInWord, Pass, Schema, Source, Stream, Unindexed};
+use cntkio_core::ctf::{
+    self, Column, Cut, Extent, Finding, IndexedChunk, Mode, NulInWord, Pass, Schema, Source, Stream, Unindexed,
+};
 use cntkio_core::keys::{are_distinct, padded};
 use cntkio_core::lengths::Lengths;
 use cntkio_core::memory;
@@ -563,10 +565,16 @@ pub(crate) fn ctf_index_chunks(
     let text = Text { size: source.end() as usize, read: &read };
     let FirstPass { part_size, excluded, .. } = first_pass;
     let pass = Pass { text, mode, schema, part_size: part_size.max(1), pool: Some(spare), excluded };
-    let indexed = detached(py, || pool.install(|| ctf::index_chunks(pass, &borders, num_threads)))??;
+    let index = || {
+        let indexed = ctf::index_chunks(pass, &borders, num_threads)?.into_iter();
+        // The conversion requests memory for each sequence, so it belongs to the work that may be refused memory.
+        let in_few_bytes = |(scans, chunk): IndexedChunk| (scans.into_iter().map(ctf::Share::from).collect(), chunk);
+        std::io::Result::Ok(indexed.map(|indexed| indexed.map(in_few_bytes)).collect())
+    };
+    let indexed: Vec<Option<(Vec<ctf::Share>, _)>> = detached(py, || pool.install(index))??;
     let indexed = indexed.into_iter().map(|indexed| {
-        let (scans, inner) = indexed?;
-        Some((scans.into_iter().map(|scan| as_arrays(py, scan.into())).collect(), Chunk { inner }))
+        let (shares, inner) = indexed?;
+        Some((shares.into_iter().map(|share| as_arrays(py, share)).collect(), Chunk { inner }))
     });
     Ok(indexed.collect())
 }
