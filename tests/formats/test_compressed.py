@@ -32,7 +32,7 @@ from cntkio.formats import block_cache, compressed, htk
 from cntkio.formats.open_input import open_input, text_sizes
 from cntkio.formats.text_input import InputFile, Locator, windows_of
 from cntkio.pieces import files
-from support.packers import PACKERS, frames, member_of_blocks, one_frame, sized_frames, written_by_us
+from support.packers import PACKERS, Packer, frames, member_of_blocks, members, one_frame, sized_frames, written_by_us
 from support.rounds import rounds
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), s=StreamDef(field="s", shape=9, is_sparse=True))
@@ -197,6 +197,22 @@ def test_a_large_frame_is_read_in_order_and_not_randomized(
                 assert file.read(begin, 900) == text[begin : begin + 900]
             file.close()
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("packer", [member_of_blocks, members])
+def test_gzip_in_order_begins_at_members(
+    packer: Packer, corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only from a member on can data be decompressed without the window of a point."""
+    path, text = corpus
+    monkeypatch.setattr(compressed, "SPACING", 2000)
+    monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1500)
+    path.write_bytes(packer(text, random.Random(1)))
+    file = open_input(str(path))
+    assert file.storage.only_in_order is not None
+    for begin in (50_000, 100, 30_000, 34_000, len(text) - 9, 0):
+        assert file.read(begin, 900) == text[begin : begin + 900]
+    file.close()
 
 
 def test_a_later_reader_of_the_chunk_before_does_not_begin_again(

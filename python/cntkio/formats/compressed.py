@@ -238,6 +238,9 @@ class InOrder:
 
     def __init__(self, stored: TextInput, compression: TextCompression, points: Points) -> None:
         self._stored, self._compression, self._points = stored, compression, points
+        # A stream begins at a member or a frame, which bit 3 marks: it has no window for a block of gzip.
+        is_begin = points.places & np.uint64(8) != 0
+        self._texts, self._places = points.texts[is_begin], points.places[is_begin]
         self._lock = ForkLock()
         self._process = -1  # the process whose stream is at `_position`; -1: none, so reading begins at an access point
         self._begin = self._position = 0
@@ -270,14 +273,13 @@ class InOrder:
                 count += len(part)
 
     def _go_to_point_before(self, begin: int) -> None:
-        """Go to the last access point before an offset, unless the stream's position is nearer."""
-        points = self._points
-        point = points.segment_at(begin)
-        first = int(points.texts[point])
+        """Go to the last member or frame that begins before an offset, unless the stream's position is nearer."""
+        point = int(span_at(self._texts, np.uint64(begin)))
+        first = int(self._texts[point])
         if self._process != os.getpid() or not first <= self._position <= begin:
             self._process = -1
-            place = int(points.places[point]) >> 4
-            self._stream = _core.CompressedStream(self._compression, place, first, sums=points.sums)
+            place = int(self._places[point]) >> 4
+            self._stream = _core.CompressedStream(self._compression, place, first, sums=self._points.sums)
             self._pieces.clear()
             self._begin = self._position = first
             self._process = os.getpid()
