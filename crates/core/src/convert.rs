@@ -194,10 +194,10 @@ pub fn numbers(
     let mut columns: Vec<&[u8]> = Vec::new();
     let last = match labels {
         Labels::None => 0,
-        Labels::Copied { start, count } => start + count,
-        Labels::Category { start, .. } => start + 1,
+        Labels::Copied { start, count } => start.saturating_add(count),
+        Labels::Category { start, .. } => start.saturating_add(1),
     };
-    let num_needed = last.max(features.0 + features.1);
+    let num_needed = last.max(features.0.saturating_add(features.1));
     for line in lines(block) {
         columns.clear();
         match separator {
@@ -260,6 +260,16 @@ fn put_columns(out: &mut Vec<u8>, name: &[u8], columns: &[&[u8]], range: Range<u
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_beyond_all_numbers_are_missing() {
+        let missing = Err((0, LineFault::Columns { found: 2 }));
+        assert_eq!(numbers(b"1 2\n", (usize::MAX, 2), Labels::None, None), missing);
+        let labels = Labels::Copied { start: usize::MAX, count: 2 };
+        assert_eq!(numbers(b"1 2\n", (0, 1), labels, None), missing);
+        let labels = Labels::Category { start: usize::MAX, names: &Dictionary::default(), dim: 2, is_sparse: true };
+        assert_eq!(numbers(b"1 2\n", (0, 1), labels, None), missing);
+    }
 
     #[test]
     fn a_pipe_in_a_comment_is_followed_by_a_hash() {
