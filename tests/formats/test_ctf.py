@@ -213,6 +213,23 @@ def test_a_nul_byte_in_a_word_is_refused_with_its_place(tmp_path: Path, data: by
     assert raised.value.byte == data.index(0)
 
 
+def test_a_word_of_more_than_4096_bytes_is_refused_with_its_place(tmp_path: Path) -> None:
+    text, words = b"%b |b 1\n%b |b 2\n", {"symbolic_ids": True}
+    streams = SAMPLE_STREAMS[2:]
+    compare(CtfFile(text % (b"u" * 4096, b"v" * 4095), streams, words), tmp_path, 0)
+    compare(CtfFile(text % (b"u", b"v") + b"w" * 5000, streams, words), tmp_path, 0)
+    file = CtfFile(text % (b"u", b"v" * 4097), streams, words)
+    compare(file, tmp_path, 0)
+    with pytest.raises(FormatError, match="line 2.*: a sequence id of more than 4096 bytes") as raised:
+        deserializer(tmp_path / "a.ctf", file).open(Opening(text_keys=True))
+    assert raised.value.byte == len(b"u |b 1\n")
+
+
+@pytest.mark.parametrize("word", ["a", "b", "a "])
+def test_a_word_up_to_the_end_of_the_file_is_no_line(word: str, tmp_path: Path) -> None:
+    compare(CtfFile(f"a |b 1\n{word}".encode(), SAMPLE_STREAMS[2:], {"symbolic_ids": True}), tmp_path, 0)
+
+
 def test_many_streams_are_read_as_the_slow_reader_reads_them(tmp_path: Path) -> None:
     streams = [slow_ctf.Stream(f"S{number}", f"s{number}", 1) for number in range(100)]
     chance = random.Random(7)

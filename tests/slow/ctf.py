@@ -38,7 +38,8 @@ first, in the order of the file; the warnings of the samples follow.
 Faults of the whole file raise `Refused` with a kind and a position: utf-16 (0), empty-file (0; a byte order mark
 and nothing else is an empty file), only-white-space (0), no-sequence-id (the byte where the first id should be or, if
 only its digits follow, the end of the file), id-overflow (the first digit), nul-in-id (the first NUL of a word),
-line-mode-symbolic (the first byte that is not white space), no-sequence (0: no line contains the defining stream).
+long-id (the first byte of a word of more than `LONGEST_ID` bytes), line-mode-symbolic (the first byte that is not white
+space), no-sequence (0: no line contains the defining stream).
 """
 
 import re
@@ -51,6 +52,7 @@ import numpy as np
 DIGITS = b"0123456789"
 BLANKS = b" \t"
 WHITE = b" \t\n\v\f\r"
+LONGEST_ID = 4096
 PIPE, LF, HASH, COLON = b"|\n#:"
 
 Key = int | bytes  # bytes: a symbolic id
@@ -223,6 +225,8 @@ def sequence_id(data: bytes, position: int, symbolic_ids: bool) -> tuple[Key | N
     if symbolic_ids:
         if 0 in data[position:end] and end < len(data):
             raise Refused("nul-in-id", data.index(0, position))
+        if end - position > LONGEST_ID and end < len(data):
+            raise Refused("long-id", position)
         return data[position:end], end == len(data)
     if (number := decimal(data[position:end])) >= 2**64:
         raise Refused("id-overflow", position)

@@ -8,7 +8,7 @@ use crate::pool::{detached, pool};
 use cntkio_core::chunk::{NumberType, Pool};
 use cntkio_core::ctf::svmlight::{self, Facts, NoQuery, Unscanned};
 use cntkio_core::ctf::{
-    self, Column, Cut, Extent, Finding, IndexedChunk, Mode, NulInWord, Pass, Schema, Source, Stream, Unindexed,
+    self, BadWord, Column, Cut, Extent, Finding, IndexedChunk, Mode, Pass, Schema, Source, Stream, Unindexed,
 };
 use cntkio_core::keys::{are_distinct, padded};
 use cntkio_core::lengths::Lengths;
@@ -235,6 +235,8 @@ pub(crate) struct CTFWordScan {
     lengths: Py<PyArray1<u32>>,
     /// Offset of a NUL byte in a word, and no sequences then.
     nul: Option<usize>,
+    /// Offset of a word that is too long, and no sequences then.
+    long: Option<usize>,
 }
 
 /// Find the sequences that start in a block of whole lines, whose ids are words.
@@ -245,9 +247,10 @@ pub(crate) fn ctf_scan_words(
     defining: Option<Vec<u8>>,
 ) -> PyResult<CTFWordScan> {
     let block = block.as_slice()?;
-    let (scan, nul) = match detached(py, || ctf::scan_words(block, defining.as_deref()))? {
-        Ok(scan) => (scan, None),
-        Err(NulInWord(at)) => (ctf::WordScan::default(), Some(at)),
+    let (scan, nul, long) = match detached(py, || ctf::scan_words(block, defining.as_deref()))? {
+        Ok(scan) => (scan, None, None),
+        Err(BadWord::Nul(at)) => (ctf::WordScan::default(), Some(at), None),
+        Err(BadWord::Long(at)) => (ctf::WordScan::default(), None, Some(at)),
     };
     let (words, width) = detached(py, || padded(&scan.words, &scan.word_ends))?;
     Ok(CTFWordScan {
@@ -256,6 +259,7 @@ pub(crate) fn ctf_scan_words(
         starts: scan.starts.into_pyarray(py).unbind(),
         lengths: scan.lines.into_pyarray(py).unbind(),
         nul,
+        long,
     })
 }
 

@@ -6,6 +6,7 @@
 use super::ids::{LeadingId, LineStart, leading_id, size_of_digits, size_of_word};
 use super::nothing::is_nothing;
 use super::{Mode, ends_name};
+use crate::htk::LONGEST_KEY;
 use crate::memory;
 use crate::text::{Text, Unread};
 use cntkio_simd::Kernel;
@@ -303,13 +304,19 @@ pub struct WordScan {
     pub lines: Vec<u32>,
 }
 
-/// A NUL byte in a word, at this offset in the block. Keys are kept in arrays, which do not show whether a key ends
-/// with NUL bytes.
+/// A word that cannot be a key.
 #[derive(Debug, PartialEq, Eq)]
-pub struct NulInWord(pub usize);
+pub enum BadWord {
+    /// It has a NUL byte, at this offset in the block. Keys are kept in arrays, which do not show whether a key ends with
+    /// NUL bytes.
+    Nul(usize),
+    /// It has more than [`LONGEST_KEY`] bytes, and begins at this offset in the block. All keys take as many bytes as the
+    /// longest, so one long word could take all memory.
+    Long(usize),
+}
 
 /// [`scan`] for files whose ids are words: lines with the same word in front, or none, are a sequence.
-pub fn scan_words(block: &[u8], defining: Option<&[u8]>) -> Result<WordScan, NulInWord> {
+pub fn scan_words(block: &[u8], defining: Option<&[u8]>) -> Result<WordScan, BadWord> {
     let mut found = WordScan::default();
     let defining = defining.map(memmem::Finder::new);
     let mut last: Option<&[u8]> = None;
@@ -325,7 +332,10 @@ pub fn scan_words(block: &[u8], defining: Option<&[u8]>) -> Result<WordScan, Nul
             *found.lines.last_mut().unwrap_or(&mut found.head_lines) += counts;
         } else {
             if let Some(nul) = memchr(0, word) {
-                return Err(NulInWord(start + nul));
+                return Err(BadWord::Nul(start + nul));
+            }
+            if word.len() > LONGEST_KEY {
+                return Err(BadWord::Long(start));
             }
             memory::append(&mut found.words, word);
             memory::push(&mut found.word_ends, found.words.len());

@@ -45,7 +45,7 @@ mod write;
 use crate::chunk::NumberType;
 pub use findings::{Finding, Findings, Kind, NUM_COSTLY, NUM_ERRORS, NUM_KINDS};
 pub use index::{
-    Begun, Column, IdOverflow, NulInWord, Open, Scan, Share, Unindexed, WordScan, index, place, scan, scan_words,
+    BadWord, Begun, Column, IdOverflow, Open, Scan, Share, Unindexed, WordScan, index, place, scan, scan_words,
 };
 pub use infer::{MOST_NAMES, Seen, infer};
 pub use nothing::are_nothing;

@@ -674,18 +674,21 @@ def areas_of(file: TextInput, first: int, add: Add | None) -> Iterator[Area]:
 
 def _word_parts(file: TextInput, first: int, settings: IndexSettings) -> list[Part]:
 
-    def find(block: npt.NDArray[np.uint8]) -> tuple[Part, int | None]:
+    def find(block: npt.NDArray[np.uint8]) -> tuple[Part, _core.CTFWordScan]:
         scan = _core.ctf_scan_words(block, settings.defining)
         words, width = scan.words
         # All sequences begin in the first `BLOCK` bytes of the lines, so 32 bits are enough.
         hollow, starts = np.empty(0, np.uint64), scan.starts.astype(np.uint32)
         lengths = compact_lengths(scan.lengths)
-        return Part(scan.num_head_lines, words.view(f"S{width}"), 0, starts, lengths, hollow), scan.nul
+        return Part(scan.num_head_lines, words.view(f"S{width}"), 0, starts, lengths, hollow), scan
 
     parts = []
-    for begin, (part, nul) in map_lines(file, first, find, _PASS):
-        if nul is not None:
-            raise Locator(file).error(begin + nul, "a NUL byte in a sequence id; expected text")
+    for begin, (part, scan) in map_lines(file, first, find, _PASS):
+        if scan.nul is not None:
+            raise Locator(file).error(begin + scan.nul, "a NUL byte in a sequence id; expected text")
+        if scan.long is not None:
+            what = "a sequence id of more than 4096 bytes; expected at most 4096, and then white space"
+            raise Locator(file).error(begin + scan.long, what)
         parts.append(part._replace(begin=begin))
     return parts
 
