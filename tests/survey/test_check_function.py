@@ -200,6 +200,14 @@ def test_an_outlier_hides_a_smaller_outlier_of_an_earlier_chunk() -> None:
     assert [found.line for found in findings if found.code == "index-outlier"] == [150]
 
 
+def test_an_index_next_to_another_in_a_later_chunk_is_no_outlier() -> None:
+    entries = {5: "9999999:1", 150: "9999998:1 9999999:1"}
+    write([f"|w {entries.get(line, f'{line % 7}:1')} |y {line / 7:.3f}" for line in range(1, 301)])
+    w = StreamDef(field="w", shape=10_000_000, is_sparse=True)
+    findings = cntkio.check(CTFDeserializer("a.ctf", StreamDefs(w=w), chunk_size_in_bytes=500))
+    assert not [found for found in findings if found.code == "index-outlier"]
+
+
 def test_a_binary_corpus_at_a_url_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
     fsspec = pytest.importorskip("fsspec")
     cntkio.write_cbf("a.cbf", {"x": np.ones((3, 2), np.float32)})

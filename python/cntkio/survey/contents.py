@@ -116,7 +116,7 @@ class Wanted(NamedTuple):
         constant: The first row, and the columns that have had its values so far; None: no row was read yet.
         one_hot: Whether the samples may be one-hot.
         most_classes: Classes below this number are counted.
-        beyond: The largest index so far.
+        beyond: The second-highest index is of interest if the highest is above this number.
         forms: Whether further forms of samples are of interest.
     """
 
@@ -157,7 +157,14 @@ class _StreamCheck:
         has_classes = self._last_index < _MOST_CLASSES and (self._first_index > 0 or self._may_be_one_hot)
         most_classes = _MOST_CLASSES if has_classes else 0
         wants_forms = len(self._forms) < 2
-        return Wanted(stream_index, constant, self._may_be_one_hot, most_classes, self._last_index, wants_forms)
+        # Whether a block with the same highest index has another that is nearly as high matters only for an outlier.
+        beyond = self._last_index - self._is_outlier
+        return Wanted(stream_index, constant, self._may_be_one_hot, most_classes, beyond, wants_forms)
+
+    @property
+    def _is_outlier(self) -> bool:
+        """Whether the highest index so far is far above all others."""
+        return self._last_index >= max(_LEAST_OUTLIER, _OUTLIER * (self._second_last + 1))
 
     def add(self, block: Block, stream_index: int, found: StreamFigures, corpus: Placed) -> None:
         """Examine a block."""
@@ -207,9 +214,9 @@ class _StreamCheck:
             self._second_last, self._last_index = max(self._last_index, found.second), last
             # Only the largest index may be an outlier, so samples with an index that is now smaller no longer count.
             self._last = _Exceptions()
-        elif last < self._last_index:
-            self._second_last = max(self._second_last, last)
-        if last == self._last_index and last >= max(_LEAST_OUTLIER, _OUTLIER * (self._second_last + 1)):
+        else:
+            self._second_last = max(self._second_last, found.second if last == self._last_index else last)
+        if last == self._last_index and self._is_outlier:
             data = block.streams[self._info.name]
             assert data.indptr is not None and data.indices is not None
             samples = np.searchsorted(data.indptr, np.flatnonzero(data.indices == last), "right") - 1
