@@ -91,11 +91,9 @@ class FakePacker:
         self.fails_at: int | None = None
         self.num_bytes = 100
         self.threads: set[str] = set()
-        self.befores: list[Standing] = []
 
     def pack(self, hand_over: HandOver) -> Packed:
         self.threads.add(threading.current_thread().name)
-        self.befores.append(hand_over.before)
         for index, prepared in enumerate(hand_over.prepared):
             minibatch = prepared.minibatch
             if not isinstance(minibatch, Numbered):
@@ -169,19 +167,6 @@ def test_hand_overs_grow_and_one_is_prepared_ahead(fakes: Fakes) -> None:
     assert sizes[:2] == [1, 1] and sorted(sizes[:-1]) == sizes[:-1] and max(sizes) > 4
     assert (len(fakes.selector.threads), len(fakes.packer.threads)) == (1, 1)
     assert fakes.selector.threads != fakes.packer.threads
-
-
-def test_two_hand_overs_of_several_minibatches_are_packed_before_the_caller_needs_them(fakes: Fakes) -> None:
-    for _ in range(8):
-        fakes.read()
-
-    def num_ahead() -> int:
-        return sum(before.bookmark >= 8 for before in fakes.packer.befores)
-
-    wait_until(lambda: num_ahead() == 2)
-    time.sleep(0.01)
-    assert num_ahead() == 2
-    assert fakes.rest() == list(range(8, END))
 
 
 def test_large_minibatches_come_one_at_a_time(fakes: Fakes) -> None:

@@ -2,13 +2,12 @@
 
 ::
 
-    selecting thread    | select 1 | select 2      | select 3      | select 4      | ...
-    packing thread                 | pack 1        | pack 2        | pack 3        | ...
-    caller                                         | reads 1       | reads 2       | ...
+    selecting thread    | select 1 | select 2      | select 3      | ...
+    packing thread                 | pack 1        | pack 2        | ...
+    caller                                         | reads 1       | reads 2 ...
 
 Small minibatches are prepared several at a time, because handing one over to another thread takes longer than making
-it: at first one, then twice as many each time, as long as the caller repeats the same request. The packing thread always
-has its next task, so that it does not wait for the caller, who holds the interpreter's lock while it reads.
+it: at first one, then twice as many each time, as long as the caller repeats the same request.
 
 Invariants:
 
@@ -194,7 +193,6 @@ class Packed(NamedTuple):
 
 MOST_IN_HAND_OVER = 256
 _HAND_OVER_BYTES = 16 << 20
-_MOST_PREPARING = 2
 _LARGE_MINIBATCH = 16 << 20
 
 
@@ -230,12 +228,6 @@ class _Threads(NamedTuple):
     selecting: Workers
 
 
-class _Run:
-    """Hand-overs that are prepared one after the other, up to the end or an error."""
-
-    has_ended = False
-
-
 class Pipeline:
     """Prepares minibatches ahead of the reads that deliver them.
 
@@ -262,8 +254,7 @@ class Pipeline:
         self._prepared_for: Request | None = None  # None: prepared minibatches, if any, have to be discarded
         self._is_ahead = False  # whether the selector may be elsewhere than after the last delivered minibatch
         self._ready: deque[Prepared] = deque()
-        self._preparing: deque[Job[list[Prepared]]] = deque()
-        self._run = _Run()
+        self._preparing: Job[list[Prepared]] | None = None
         self._selecting: Job[HandOver] | None = None  # changed by the packing thread, or while it is idle
         self._num_at_once = 1
         self._process = os.getpid()
@@ -366,24 +357,19 @@ class Pipeline:
         self.request = request
 
     def _wait(self, request: Request) -> None:
-        if not self._preparing:
-            self._run = _Run()
-            self._prepare_ahead(request)
-        ready = self._preparing.popleft().result()
+        if self._preparing is None:
+            self._preparing = self._prepare_ahead(request)
+        ready = self._preparing.result()
+        self._preparing = None
         self._ready.extend(ready)
-        if ready[-1].minibatch is None:
-            self._preparing.clear()  # what is left of the run does nothing
-            return
-        # The packing thread would wait for a task until this thread releases the interpreter's lock, after all minibatches
-        # that are ready were read. Hand-overs of a single minibatch take long themselves, and two are much memory.
-        while len(self._preparing) < min(self._num_at_once, _MOST_PREPARING):
-            self._prepare_ahead(request)
+        if ready[-1].minibatch is not None:
+            self._preparing = self._prepare_ahead(request)
 
-    def _prepare_ahead(self, request: Request) -> None:
+    def _prepare_ahead(self, request: Request) -> Job[list[Prepared]]:
         self._is_ahead = True
         if self._threads is None:
             self._threads = _Threads(Workers(1, "cntkio-pack"), Workers(1, "cntkio-select"))
-        self._preparing.append(self._threads.packing.do(self._prepare, self._threads, request, self._run))
+        return self._threads.packing.do(self._prepare, self._threads, request)
 
     def _discard(self) -> None:
         """Discard prepared minibatches, and go back to the end of the last delivered minibatch."""
@@ -395,24 +381,15 @@ class Pipeline:
         if self._threads is not None:
             self._threads.packing.finish()
             self._threads.selecting.finish()
-        self._selecting = None
-        self._preparing.clear()
+        self._preparing = self._selecting = None
         self._ready.clear()
         self._selector.go_back(self.delivered)
         self._is_ahead = False
 
     # --------------------------------------------------------------------------------------- the packing thread
 
-    def _prepare(self, threads: _Threads, request: Request, run: _Run) -> list[Prepared]:
-        """Pack the next minibatches, while those after them are selected; none after the end of a run."""
-        if run.has_ended:
-            return []
-        run.has_ended = True  # until minibatches are packed to the last, whatever is raised
-        prepared = self._packed(threads, request)
-        run.has_ended = prepared[-1].minibatch is None
-        return prepared
-
-    def _packed(self, threads: _Threads, request: Request) -> list[Prepared]:
+    def _prepare(self, threads: _Threads, request: Request) -> list[Prepared]:
+        """Pack the next minibatches, while those after them are selected."""
         selecting, self._selecting = self._selecting, None
         if selecting is None:
             selecting = self._select_ahead(threads, request)
