@@ -18,8 +18,10 @@ impl Dictionary {
     /// The lines of a text; the last of equal lines counts. `None` if there are 2^32 or more.
     pub fn new(text: &str) -> Option<Dictionary> {
         let mut made = Dictionary::default();
+        // No further line begins after the last line feed: it would count as a token.
         for line in text.split_terminator('\n') {
             let num_bytes = 2 * size_of::<(String, u32)>() * made.numbers.len();
+            // `insert` alone would end the process if the memory is refused.
             memory::require(made.numbers.try_reserve(1), num_bytes);
             made.numbers.insert(line.trim().to_owned(), made.num_lines);
             made.num_lines = made.num_lines.checked_add(1)?;
@@ -105,6 +107,7 @@ pub fn tokens(
         let number = made.num_lines;
         let line = std::str::from_utf8(line).map_err(|_| (number, LineFault::Encoding))?;
         let found = line.split('\t').count();
+        // Without this check, a line with more columns would need dictionaries that do not exist.
         if found != dictionaries.len() {
             return Err((number, LineFault::Columns { found }));
         }
@@ -121,6 +124,7 @@ pub fn tokens(
                 made.first_empty.get_or_insert(number);
             }
         }
+        // Streams of a sequence may have different lengths, so the longest column decides the number of lines.
         let num_samples = columns.iter().map(Vec::len).max().unwrap_or(0);
         for sample in 0..num_samples {
             put_integer(&mut made.text, first_key + number);
@@ -189,6 +193,7 @@ pub fn numbers(
     labels: Labels,
     separator: Option<u8>,
 ) -> Result<(Vec<u8>, u64), (u64, LineFault)> {
+    // The values are copied as they are, and the rest is for names. Short lines may need more.
     let mut out = memory::with_room(block.len() + block.len() / 8);
     let mut num_lines = 0;
     let mut columns: Vec<&[u8]> = Vec::new();
@@ -202,6 +207,7 @@ pub fn numbers(
         columns.clear();
         match separator {
             None => {
+                // Blanks in a row are one separator here, but with a separator an empty column keeps its place.
                 let filled = line.split(u8::is_ascii_whitespace).filter(|column| !column.is_empty());
                 filled.for_each(|column| memory::push(&mut columns, column));
             }
@@ -210,6 +216,7 @@ pub fn numbers(
                 trimmed.for_each(|column| memory::push(&mut columns, column));
             }
         }
+        // Further columns are fine: options choose the columns that are converted.
         if columns.len() < num_needed {
             return Err((num_lines, LineFault::Columns { found: columns.len() }));
         }
@@ -248,6 +255,7 @@ fn put_columns(out: &mut Vec<u8>, name: &[u8], columns: &[&[u8]], range: Range<u
     memory::append(out, name);
     for column in range {
         let text = columns[column];
+        // The text of a value is copied, so without this check only the reader of the result would find the mistake.
         if !scan(text, 0).is_ok_and(|number| number.end == text.len()) {
             return Err(LineFault::Unknown { column, token: String::from_utf8_lossy(text).into_owned() });
         }

@@ -30,6 +30,7 @@ pub fn line_ends_before(text: Text, first: usize, bytes: &[u64]) -> io::Result<V
         let counts = mine.iter().map(|&byte| count_to(byte as usize - begin)).collect();
         Ok((counts, count_to(buffer.len())))
     };
+    // The division rounds down, and 1 is added, because an offset at the end of a whole share belongs to the next one.
     let shares: Vec<(Vec<u64>, u64)> =
         (0..end.saturating_sub(first) / SHARE_BYTES + 1).into_par_iter().map(count).collect::<io::Result<_>>()?;
     let mut before = 0;

@@ -31,6 +31,7 @@ impl<'a> Iterator for Lines<'a> {
         let rest = self.text.get(self.at..).filter(|rest| !rest.is_empty())?;
         let end = if self.ends_at_returns {
             // Looks no further than this line: without line feeds, the text would be searched to its end for each line.
+            // As in `new`, a carriage return stays in the line before a line feed and at the end of the text.
             memchr2(b'\n', b'\r', rest).map(|end| match rest[end..] {
                 [b'\r'] | [b'\r', b'\n', ..] => end + 1,
                 _ => end,
@@ -60,6 +61,7 @@ impl Names {
         }
         let number = self.names.len() as u32;
         memory::push(&mut self.names, memory::copied(&name));
+        // `insert` alone would end the process if the memory is refused.
         memory::require(self.numbers.try_reserve(1), name.len());
         self.numbers.insert(name, number);
         number

@@ -33,6 +33,7 @@ const SATURATED_EXPONENT: i64 = 1 << 24;
 #[inline]
 pub fn scan(bytes: &[u8], at: usize) -> Result<Decimal, usize> {
     let (negative, first_digit) = sign(bytes, at);
+    // More than 19 digits may wrap; `is_exact` is false then, and `round` does not use the mantissa.
     let mut mantissa = 0u64;
     let push_digit = |digit: u8| mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(digit));
     let mut p = digits(bytes, first_digit, push_digit);
@@ -54,6 +55,7 @@ pub fn scan(bytes: &[u8], at: usize) -> Result<Decimal, usize> {
     if may_have_exponent && matches!(bytes.get(p), Some(b'e' | b'E')) {
         let (is_below_one, first) = sign(bytes, p + 1);
         let mut written = 0i64;
+        // The limit applies at each digit, so an exponent of any length cannot overflow.
         p = digits(bytes, first, |digit| written = (written * 10 + i64::from(digit)).min(SATURATED_EXPONENT));
         if p == first {
             return Err(p);

@@ -136,6 +136,7 @@ fn survey_views(chunk: &Chunk, wanted: &[Wanted]) -> Result<(Vec<u64>, Vec<Figur
     let parts = parts(chunk);
     let of_part = |part: &Part| {
         let mut hashes = memory::with_room(part.sequences.len());
+        // The hash of a sequence in one stream seeds its hash in the next stream, so all begin with the seed 0.
         hashes.resize(part.sequences.len(), 0);
         let mut buffer = Vec::new();
         let figures = streams.iter().zip(wanted);
@@ -143,6 +144,7 @@ fn survey_views(chunk: &Chunk, wanted: &[Wanted]) -> Result<(Vec<u64>, Vec<Figur
             figures.map(|(stream, one)| stream.figures(one, part, &mut hashes, &mut buffer)).collect();
         (hashes, figures)
     };
+    // The collected parts are in the order of the chunk, which the hashes and the lists of samples need.
     let found: Vec<(Vec<u64>, Vec<Figures>)> = parts.par_iter().map(of_part).collect();
     let mut hashes = memory::with_room(chunk.num_sequences());
     let mut figures: Vec<Figures> = streams.into_iter().map(|stream| stream.start).collect();
@@ -161,10 +163,12 @@ struct Part {
 
 fn parts(chunk: &Chunk) -> Vec<Part> {
     let mut parts = Vec::new();
+    // At least 1, because it is a divisor.
     let bytes_of_a_sequence = chunk.num_bytes() / chunk.num_sequences().max(1) + 1;
     let size = (BYTES_OF_A_PART / bytes_of_a_sequence).max(1);
     for (block, of_block) in chunk.blocks().iter().enumerate() {
         let count = of_block.num_sequences;
+        // The rest of a block is spread over its parts, because alone it would not be worth a thread's turn.
         let each = count.div_ceil((count / size).max(1)).max(1);
         parts.extend((0..count).step_by(each).map(|first| Part { block, sequences: first..count.min(first + each) }));
     }
@@ -231,8 +235,11 @@ fn view(column: &Column) -> Option<View<'_>> {
         Samples::Small(small) => {
             let entries = small.entries.as_ref();
             let entries = entries.map(|entries| (entries.sample_offsets.as_deref(), &entries.indices[..]));
+            // A value that the column keeps only once is repeated for each entry, so that loops over rows have one
+            // case.
             Some(View::Small(Rows { sequence_offsets, dim: small.dim, values: small.each_value(), entries }))
         }
+        // Numbers in two bytes, and samples that are as their file stores them: `survey` widens such a chunk first.
         _ => None,
     }
 }
@@ -320,6 +327,7 @@ impl<'a> Stream<'a> {
                 Some((row, columns)) => {
                     let dim =
                         stream.views.first().map_or(0, |view| in_any_form!(view, rows => rows.dim)).min(row.len());
+                    // `retain_constant` takes these columns of each sample without a check.
                     if columns.iter().any(|&column| column as usize >= dim) {
                         return None;
                     }
@@ -332,6 +340,8 @@ impl<'a> Stream<'a> {
                 }
             };
         }
+        // A dense stream that may be one-hot is counted column by column, so some samples decide first whether that is
+        // worth it. One entry decides about a sparse sample, so sparse streams need no trial.
         let is_clearly_not = || {
             let num_tried = if is_sparse { 0 } else { num_samples.min(NUM_TRIED_FOR_CLASSES) };
             let num_others = stream
@@ -412,6 +422,8 @@ impl<T: Number, I: Index> Rows<'_, T, I> {
                 let own = self.range(span.clone());
                 let seed = self.hash_of_sizes(span.clone(), hashes[next - first], buffer);
                 let seed = T::hash(&self.values[own], seed, buffer);
+                // The hash of the values seeds the hash of the indices, so equal values at other indices have another
+                // hash.
                 hashes[next - first] =
                     if self.entries.is_none() { seed } else { I::hash(self.indices_of(span), seed, buffer) };
                 values.end = self.range(sample..sample).start;
@@ -427,7 +439,10 @@ impl<T: Number, I: Index> Rows<'_, T, I> {
             } else {
                 self.retain_constant(samples.clone(), &mut found);
             }
+            // Taken out, because `count_columns` needs all of `found`.
             if let Some(mut others) = found.not_one_hot.take() {
+                // Only small columns lack offsets: each sample has one entry, and no value is NaN, which a range would
+                // hide. So no sample needs a look if all values are 1.
                 let all_are = self.entries.is_some_and(|(offsets, _)| offsets.is_none());
                 if !all_are || (range.lowest, range.highest) != (1.0, 1.0) {
                     let wrong = samples.clone().filter(|&sample| !self.is_one_hot(sample));
@@ -450,6 +465,7 @@ impl<T: Number, I: Index> Rows<'_, T, I> {
                 return;
             }
             let row = self.sample(sample);
+            // NaN differs from itself, so a column with NaN is not constant.
             found.constant.retain(|&column| row[column as usize].wide() == first_row[column as usize]);
         }
     }
@@ -467,11 +483,14 @@ impl<T: Number, I: Index> Rows<'_, T, I> {
         let indices = self.indices_of(samples);
         let Some((first, last)) = I::range(indices) else { return };
         found.first = found.first.min(first);
+        // If earlier samples had a higher index, no index below `last` is the second-highest, and the search is not
+        // needed.
         let below = match last > wanted.beyond && last >= found.last {
             true => indices.iter().map(|index| index.widened()).filter(|&index| index < last).fold(-1, i32::max),
             false => -1,
         };
         (found.last, found.second) = two_highest([found.last, found.second, last, below]);
+        // An index may be up to 2^31 - 2, and counting needs 8 bytes for each class.
         if (last as usize) < wanted.most_classes && found.last < wanted.most_classes as i32 {
             if found.counts.len() <= last as usize {
                 found.counts.resize(last as usize + 1, 0);
@@ -511,6 +530,7 @@ impl Figures {
         self.num_values += more.num_values;
         self.range = self.range.with(more.range);
         if self.constant.len() > more.constant.len() || self.constant != more.constant {
+            // Both lists ascend, because every part has retained some of the same columns.
             self.constant.retain(|column| more.constant.binary_search(column).is_ok());
         }
         self.first = self.first.min(more.first);
@@ -587,16 +607,20 @@ fn hash_of<const SIZE: usize, T: Copy>(
         memory::resize(buffer, size, 0);
     }
     let all = &mut buffer[..size];
+    // The numbers are copied, because safe code cannot view them as bytes.
     all.as_chunks_mut().0.iter_mut().zip(numbers).for_each(|(out, &number)| *out = bytes(number));
     xxh3_64_with_seed(all, seed ^ FULL_WIDTH)
 }
 
+// This many float32 values fill the longest vector, of 64 bytes.
 const NUM_LANES: usize = 16;
 
 macro_rules! float {
     ($float:ty) => {
         impl Number for $float {
             fn hash(values: &[$float], seed: u64, buffer: &mut Vec<u8>) -> u64 {
+                // The first value spares most measurements the conversion. A cast saturates and makes 0 of NaN, so the
+                // cast of such a value differs from it.
                 let may_be_small = values.first().is_none_or(|&first| <$float>::from(first as u8) == first);
                 if may_be_small {
                     buffer.clear();
@@ -612,6 +636,7 @@ macro_rules! float {
                 let (mut low, mut high) = ([<$float>::INFINITY; NUM_LANES], [<$float>::NEG_INFINITY; NUM_LANES]);
                 let mut nothing = [0.0; NUM_LANES]; // becomes NaN with the first value that is not finite
                 let mut add = |lane: usize, value: $float| {
+                    // A comparison with NaN is false, so NaN does not change the range.
                     low[lane] = if value < low[lane] { value } else { low[lane] };
                     high[lane] = if value > high[lane] { value } else { high[lane] };
                     nothing[lane] += value * 0.0;
@@ -689,10 +714,12 @@ whole_number!(i64);
 
 impl Index for i32 {
     fn hash(indices: &[i32], seed: u64, buffer: &mut Vec<u8>) -> u64 {
+        // These are the indices that `Small` keeps in two bytes, so both forms have the same hash.
         let are_small = indices.iter().all(|&index| u16::try_from(index).is_ok());
         if are_small {
             return hash_of(indices, seed, buffer, |index| (index as u16).to_le_bytes());
         }
+        // Another seed, because in this form the same bytes are other indices.
         hash_of(indices, !seed, buffer, i32::to_le_bytes)
     }
 
@@ -740,6 +767,7 @@ pub fn hashes(bytes: &[u8], size: usize, bounds: &[i64], seeds: &[u64]) -> Optio
         Some(xxh3_64_with_seed(bytes.get(range)?, seed))
     };
     let at_once = (BYTES_AT_ONCE * seeds.len() / bytes.len().max(1)).max(1);
+    // Sequences may have a few bytes, so a thread takes many at a time.
     bounds.par_windows(2).zip(seeds).with_min_len(at_once).map(hash).collect()
 }
 
@@ -748,8 +776,10 @@ pub fn hashes(bytes: &[u8], size: usize, bounds: &[i64], seeds: &[u64]) -> Optio
 /// A number's high bits choose a bit. Numbers that are alone with their bit, mostly all of them, are not sorted.
 #[must_use]
 pub fn repeated(numbers: &[u64]) -> Vec<i64> {
+    // The bits fill at least one word of 64.
     let shift = 64 - (BITS_OF_A_NUMBER * numbers.len().max(1)).next_power_of_two().ilog2().max(6);
     let num_words = 1 << (64 - shift - 6);
+    // Two shifts, because a single word would need a shift by all 64 bits.
     let place = |number: u64| ((number >> shift >> 6) as usize, 1u64 << (number >> shift & 63));
     let [mut seen, mut seen_again] = [0, 1].map(|_| {
         let mut words: Vec<u64> = memory::with_room(num_words);
@@ -767,6 +797,7 @@ pub fn repeated(numbers: &[u64]) -> Vec<i64> {
     let candidates = || numbers.iter().enumerate().filter(may_be_repeated);
     let mut sorted: Vec<(u64, i64)> = memory::with_room(candidates().count());
     sorted.extend(candidates().map(|(at, &number)| (number, at as i64)));
+    // Places differ, so no two pairs are equal, and the sort need not be stable.
     sorted.sort_unstable();
     let groups = || sorted.chunk_by(|one, next| one.0 == next.0).filter(|group| group.len() > 1);
     let mut places = memory::with_room(groups().map(<[_]>::len).sum());

@@ -69,6 +69,7 @@ impl<'a> Text<'a> {
         let mut bytes = Vec::new();
         self.append_to(&mut bytes, begin, range.end.saturating_sub(begin))?;
         let lead = if begin == first { Some(0) } else { memchr(b'\n', &bytes).map(|feed| feed + 1) };
+        // Only the last line of the text may lack a line feed; any other line is cut at the end of the range.
         if begin + bytes.len() < self.size {
             bytes.truncate(memrchr(b'\n', &bytes).map_or(0, |feed| feed + 1));
         }
@@ -79,6 +80,7 @@ impl<'a> Text<'a> {
 
     /// The lines that start in a range, in blocks of about `block_size` bytes. A line starts at the range's start.
     pub(crate) fn blocks(self, range: Range<usize>, block_size: usize) -> Blocks<'a> {
+        // Blocks of 0 bytes would be read forever.
         let block_size = block_size.max(1);
         Blocks {
             text: self,
@@ -187,6 +189,8 @@ impl<'a> Blocks<'a> {
             if num_read - line > self.longest_line {
                 return Err(Unread::LongLine(begin + line));
             }
+            // Each try reads the block again from its start, so a fixed step would make the time quadratic in the
+            // line's length.
             count = 2 * num_read;
         }
     }
@@ -196,6 +200,7 @@ impl<'a> Blocks<'a> {
     pub(crate) fn go_back(&mut self, at: usize) {
         self.at = at;
         let (begin, num_read) = self.last;
+        // Without more bytes, the same block would come again, forever.
         if at == begin {
             self.wanted = num_read.saturating_mul(2);
         }

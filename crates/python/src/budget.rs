@@ -46,6 +46,7 @@ struct PoolOfBatches {
 impl Budget {
     #[new]
     fn new(limits: LimitsOfBatch, pool: Option<PoolOfBatches>) -> PyResult<Self> {
+        // The core finds the bucket of a sequence by binary search.
         if pool.as_ref().is_some_and(|pool| !pool.buckets.is_sorted()) {
             return Err(PyValueError::new_err("buckets do not ascend"));
         }
@@ -67,6 +68,7 @@ impl Budget {
         let lengths = lengths.as_slice()?;
         let (order, bounds) = detached(py, || match &self.pool {
             None => (collected(0..lengths.len() as u32), timeline::cut(lengths, self.limits)),
+            // The function that is called between steps always returns true, so the work is never stopped.
             Some(pool) => timeline::batches(lengths, self.limits, pool, seed, &mut || true).expect("nothing stops it"),
         })?;
         Ok((order.into_pyarray(py), bounds))
@@ -83,5 +85,6 @@ pub(crate) fn cells_in_rows<'py>(
     row_length: u32,
 ) -> PyResult<Bound<'py, PyArray1<i64>>> {
     let lengths = lengths.as_slice()?;
+    // A few operations for each sequence of a minibatch take too little time to release the interpreter's lock.
     Ok(attached(|| timeline::cells_in_rows(lengths, row_length))?.into_pyarray(py))
 }

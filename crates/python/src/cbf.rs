@@ -98,6 +98,7 @@ impl BinaryFile {
         num_threads: usize,
     ) -> PyResult<CBFChunk> {
         let pool = pool(num_threads)?;
+        // The parser of the documented layout divides rows by the dimension.
         if streams.iter().any(|stream| stream.dim == 0 || u32::try_from(stream.dim).is_err()) {
             return Err(PyValueError::new_err("a dimension must be 1 to 2^32 - 1"));
         }
@@ -109,6 +110,8 @@ impl BinaryFile {
         let ChunkInFile { begin, size, num_sequences, most_samples, piece_size } = chunk;
         let own = own.as_ref().map(|own| own.as_slice()).transpose()?;
         let are_there = |own: &[u32]| {
+            // The parser walks over the chunk once and compares each sequence with the next of these, so it would miss
+            // a sequence that is out of order.
             own.is_sorted_by(|a, b| a < b) && own.last().is_none_or(|&last| (last as usize) < num_sequences)
         };
         if !own.is_none_or(are_there) {
@@ -120,6 +123,8 @@ impl BinaryFile {
             let bytes = if is_mapped { mapped(file, begin, size)? } else { FileBytes::read(file, begin, size)? };
             Ok(pool.install(|| match most_samples {
                 None => cbf::parse(Bytes::of(bytes), num_sequences, &streams, own),
+                // The columns of this layout are copies, so its bytes are released here. A chunk of the 2.x layout
+                // keeps them.
                 Some(most) => {
                     cbf::parse_documented(bytes.as_slice(), num_sequences, &streams, most, piece_size, Some(spare))
                 }
@@ -132,6 +137,7 @@ impl BinaryFile {
                 lengths: parsed.lengths.into_pyarray(py).unbind(),
                 fault: None,
             },
+            // A fault has no path and no stream's name, so Python makes the exception.
             Err(fault) => {
                 let lengths = Vec::new().into_pyarray(py).unbind();
                 CBFChunk { chunk: None, num_used: 0, lengths, fault: Some(CBFFault::of(fault)) }
@@ -150,6 +156,7 @@ fn written<'a>(tuples: &'a [RunTuple], selected: &[Selected]) -> PyResult<Vec<Wr
     let written = |(chunk, first, last): &'a RunTuple| {
         let chunk = plain(&chunk.get().inner)?;
         let are_there = selected.iter().all(|selected| chunk.has_column(selected.column));
+        // The writers look up sequences and columns without a check. A run without sequences needs no columns.
         if first > last || *last > chunk.num_sequences() || (first < last && !are_there) {
             return Err(PyValueError::new_err("no such sequences or columns in the chunk"));
         }
@@ -191,6 +198,7 @@ pub(crate) fn cbf_write(
     let selected = selected(columns);
     let written = written(&sequences, &selected)?;
     let (lengths, out) = (lengths.as_slice()?, out.as_slice_mut()?);
+    // The writers only fill `out` and ask for no memory, so `detached` is not needed.
     let result = py.detach(|| {
         if is_documented {
             cbf::write_documented(&written, &selected, out)

@@ -34,6 +34,7 @@ pub(crate) fn read<'py>(
 ) -> PyResult<Option<Bound<'py, PyArray1<u8>>>> {
     let (begin, end) = range;
     let first_block = begin / BLOCK_BYTES;
+    // Only whole blocks have a checksum, so the blocks at both ends are read completely, and cut after the check.
     let (first, last) = (first_block * BLOCK_BYTES, end.next_multiple_of(BLOCK_BYTES).min(size));
     let Some(sums) = sums.as_slice()?.get(first_block..last.div_ceil(BLOCK_BYTES)) else { return Ok(None) };
     if begin > end || end > size {
@@ -44,9 +45,12 @@ pub(crate) fn read<'py>(
         let mut bytes = zeros(last - first).unwrap_or_else(|| refused(last - first));
         let share = |(number, share): (usize, &mut [u8])| {
             let first = first + number * SHARE_BYTES;
+            // A share is a multiple of a block, so its first checksum is found by division.
             let sums = &sums[number * SHARE_BYTES / BLOCK_BYTES..][..share.len().div_ceil(BLOCK_BYTES)];
+            // A part that cannot be read is treated as damaged: in both cases Python makes the cache again.
             file.read_exact_at(share, at + first as u64).is_ok() && check_sums::are_sound(share, sums)
         };
+        // A single share is read on this thread, because no other thread could help.
         let is_sound = if bytes.len() <= SHARE_BYTES {
             share((0, &mut bytes))
         } else {
@@ -82,5 +86,6 @@ pub(crate) fn of_file(py: Python<'_>, file: (FileNumber, u64), num_threads: usiz
     let sums = py.detach(|| pool.install(|| shares.into_par_iter().map(sum).collect::<std::io::Result<Vec<_>>>()))?;
     let sums: Vec<u8> = sums.iter().flatten().flat_map(|sum| sum.to_le_bytes()).collect();
     let sums = py.detach(|| pool.install(|| check_sums::check_sums(&sums)));
+    // Without the rotation, two parts of the file could change places and the result would be the same.
     Ok(sums.iter().fold(size, |all, sum| all.rotate_left(1) ^ sum))
 }

@@ -42,6 +42,7 @@ impl Chunk {
         let columns = columns.into_iter().map(|arrays| column_from_arrays(py, arrays, is_packed));
         let columns = columns.collect::<PyResult<Vec<Column>>>()?;
         for (number, column) in columns.iter().enumerate() {
+            // The packer relies on offsets and indices, and the arrays may come from a user's own deserializer.
             column.check(num_sequences).map_err(|why| PyValueError::new_err(format!("stream {number}: {why}")))?;
         }
         Ok(Chunk { inner: chunk::Chunk::new(vec![Block { num_sequences, columns }]) })
@@ -61,6 +62,7 @@ impl Chunk {
 
     /// Number of samples of each sequence of a stream.
     fn lengths<'py>(&self, py: Python<'py>, stream: usize) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        // `lengths` takes the column of each block without a check.
         if self.inner.blocks().iter().any(|block| stream >= block.columns.len()) {
             return Err(PyValueError::new_err(format!("the chunk has no stream {stream}")));
         }
@@ -136,6 +138,7 @@ pub(crate) fn plain(chunk: &chunk::Chunk) -> PyResult<PlainChunk<'_>> {
 
 fn column_from_arrays(py: Python<'_>, column: ColumnArrays<'_>, is_packed: bool) -> PyResult<Column> {
     let ColumnArrays { sequence_offsets, values, dim, sparse } = column;
+    // A chunk never changes, but its caller may write to the arrays later, so the arrays are copied.
     let sequence_offsets = attached(|| sequence_offsets.as_slice().map(copied))??;
     let Some((sample_offsets, indices)) = sparse else {
         return Ok(Column { sequence_offsets, samples: dense(py, dim, &values, is_packed)? });
@@ -148,6 +151,7 @@ fn column_from_arrays(py: Python<'_>, column: ColumnArrays<'_>, is_packed: bool)
 
 /// Dense samples; if they will be packed, whole numbers in two bytes each if all of them fit.
 fn dense(py: Python<'_>, dim: usize, values: &Bound<'_, PyAny>, is_packed: bool) -> PyResult<Samples> {
+    // Writers take columns in full width only, so a chunk that may be written keeps its values as they are.
     let narrow = if !is_packed {
         None
     } else if let Ok(array) = values.cast::<PyArray1<i64>>() {
@@ -215,10 +219,12 @@ pub(crate) fn spread<'py>(
             Ok(Cell { first_sample, num_samples, cell: usize::try_from(cell)?, length: length as usize })
         })
         .collect::<Result<_, TryFromIntError>>()
+        // A number that is negative or has more than 32 bits is a sample that no sequence has.
         .map_err(|_| refused(pack::Error::Missing))?;
     let tables: Vec<Table> =
         streams.into_iter().map(|(stream, dim, Number(number))| Table { stream, dim, number }).collect();
     match detached(py, || pack::spread(&chunks, selection, &cells, &tables, num_cells))? {
+        // Only Python knows the key of the sequence and the name of the stream for a message.
         Err(pack::Error::Length { sequence, stream, num_samples }) => {
             Ok((vec![], Some((sequence, stream, num_samples))))
         }
@@ -229,6 +235,7 @@ pub(crate) fn spread<'py>(
 pub(crate) fn refused(why: pack::Error) -> PyErr {
     match why {
         pack::Error::Changed(name) => CorpusError::new_err(format!("{name}: changed while in use; open it again")),
+        // The core reports a size that does not fit a `usize` as the largest `usize`.
         pack::Error::TooLarge(usize::MAX) => PyMemoryError::new_err("the minibatch needs 2^64 bytes or more"),
         pack::Error::TooLarge(num_bytes) => {
             PyMemoryError::new_err(format!("no memory for an array of {num_bytes} bytes in a minibatch"))
@@ -267,6 +274,7 @@ pub(crate) fn pad<'py>(
         _ => PyValueError::new_err("offsets and steps do not fit the values"),
     };
     let padded: PyResult<Values> = of_any_type!(values, values => {
+        // `pad` returns refused memory as an error of its own, so `detached` is not needed.
         py.detach(|| pack::pad(values, offsets, steps, dim)).map_err(misfit)?
     });
     Ok(values_array(py, padded?))

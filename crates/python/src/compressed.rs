@@ -47,6 +47,7 @@ impl FrameSums {
 /// A decompressor of all data in order, which records access points.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct CompressedStream {
+    // `feed` releases the interpreter's lock, so another thread may call a method at the same time.
     inner: Mutex<Inner>,
 }
 
@@ -72,6 +73,7 @@ impl CompressedStream {
         sums: Option<&FrameSums>,
     ) -> PyResult<CompressedStream> {
         let sums = sums.map(|sums| sums.sums.clone());
+        // With this value, the decoder of gzip does not stop at the ends of blocks.
         let stream = Stream::new(kind(name)?, spacing.unwrap_or(u64::MAX), sums);
         let mut stream = stream.map_err(|fault| PyRuntimeError::new_err(fault.what))?;
         (stream.packed, stream.text) = (packed, text);
@@ -92,6 +94,8 @@ impl CompressedStream {
         let source = source.source()?;
         let out = out.as_slice_mut()?;
         let feed = || {
+            // Refused memory unwinds through the lock and poisons it, which must not turn every later call into a
+            // panic.
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             let Inner { stream, input, skipped } = &mut *inner;
             memory::resize(input, READ_BYTES, 0);
@@ -107,6 +111,8 @@ impl CompressedStream {
                     let target = if left > 0 { &mut skipped[..left] } else { &mut out[num_written..] };
                     let (read, written) = match stream.feed(&piece[at..], target) {
                         Ok(fed) => fed,
+                        // The text before the fault is good: `first_text` in Python shows it, and pays no attention to
+                        // the fault.
                         Err(fault) => return Ok((num_skipped, num_written, Some(tuple(fault)))),
                     };
                     at += read;
@@ -115,10 +121,14 @@ impl CompressedStream {
                     } else {
                         num_written += written;
                     }
+                    // A call may read nothing and write text that the decoder holds, or the reverse, so only both zeros
+                    // are an end.
                     if (read, written) == (0, 0) {
                         break;
                     }
                 }
+                // The decoder wants more data than there are before `end`: another turn would read the same piece,
+                // forever.
                 if at == 0 {
                     break;
                 }
@@ -194,6 +204,7 @@ pyo3::create_exception!(
 
 /// The exception for a text that cannot be read.
 pub(crate) fn read_error(error: std::io::Error) -> PyErr {
+    // Functions that read a text return the errors of files, so damage travels inside such an error.
     match error.downcast::<Fault>() {
         Ok(fault) => DamagedDataError::new_err(tuple(fault)),
         Err(error) => error.into(),
@@ -264,6 +275,7 @@ impl text::Packed for Rest<'_> {
 
     fn points_between(&self, range: Range<usize>) -> Vec<usize> {
         let points = self.packed.points_between(self.begin + range.start as u64..self.begin + range.end as u64);
+        // The points are after the start of the range, so the difference is not negative.
         points.iter().map(|point| (point - self.begin) as usize).collect()
     }
 
@@ -294,6 +306,7 @@ pub(crate) fn decompress(
 #[pyfunction]
 pub(crate) fn zstd_frame<'py>(py: Python<'py>, text: &[u8], level: i32) -> PyResult<Bound<'py, PyBytes>> {
     let frame = detached(py, || compressed::zstd_frame(text, level))?.map_err(PyRuntimeError::new_err)?;
+    // `PyBytes::new` would panic if the system has no memory for the copy.
     PyBytes::new_with(py, frame.len(), |bytes| {
         bytes.copy_from_slice(&frame);
         Ok(())

@@ -75,6 +75,7 @@ pub(crate) fn ctf_index(
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
     let text = Text { size: source.end() as usize, read: &read };
+    // The index divides the area by the share, which must not be 0.
     let (part, first, share) = (area.range(text.size), area.first_line, area.share.max(1));
     let pool = pool(num_threads)?;
     let index = || ctf::index(text, first, part, mode, defining.as_deref(), share);
@@ -201,6 +202,7 @@ impl CTFSchema {
         };
         let Notes { keeps_findings, unknown_names } = notes.unwrap_or_default();
         let streams: Vec<Stream> = streams.into_iter().map(stream).collect();
+        // The parser of CNTK's format reads only floating-point numbers.
         if svmlight.is_none()
             && !streams.iter().all(|stream| matches!(stream.number, NumberType::F32 | NumberType::F64))
         {
@@ -249,6 +251,7 @@ pub(crate) fn ctf_scan_words(
     let block = block.as_slice()?;
     let (scan, nul, long) = match detached(py, || ctf::scan_words(block, defining.as_deref()))? {
         Ok(scan) => (scan, None, None),
+        // Words are padded with zeros, so a word with a NUL byte could not be told from a shorter word.
         Err(BadWord::Nul(at)) => (ctf::WordScan::default(), Some(at), None),
         Err(BadWord::Long(at)) => (ctf::WordScan::default(), None, Some(at)),
     };
@@ -295,6 +298,7 @@ pub(crate) fn ctf_place<'py>(
 ) -> PyResult<CTFBegun> {
     let sizes = sizes.as_ref().map(|sizes| sizes.as_slice()).transpose()?;
     let mut open = open.map(|(begin, end)| ctf::Open { begin, end });
+    // The starts are replaced in place, so that a large text has them in memory only once.
     let begun = match &mut starts {
         StartsToPlace::Short(starts) => {
             let starts = starts.as_slice_mut()?;
@@ -347,6 +351,7 @@ impl Spare {
     /// Keep at most `limit` bytes.
     #[new]
     fn new(limit: usize) -> Spare {
+        // Chunks share it, because they give their memory back when they are dropped, maybe after the corpus.
         Spare { pool: Arc::new(Pool::new(limit)) }
     }
 }
@@ -397,6 +402,7 @@ fn extents(
     size: u64,
     lengths: Lengths,
 ) -> Option<Vec<Extent>> {
+    // The arrays come from an index cache or from Python, so nothing about them is certain yet.
     if lengths.len() != starts.len() || sizes.is_some_and(|sizes| sizes.len() != starts.len()) {
         return None;
     }
@@ -405,6 +411,7 @@ fn extents(
     memory::reserve(&mut extents, starts.len());
     for (sequence, start) in starts.enumerate() {
         let next = ends.next()?;
+        // The start may be any number of a damaged cache; the sum must not wrap to a place inside the text.
         let end = sizes.map_or(next, |sizes| start.saturating_add(sizes[sequence].into()));
         if start > end || end > size {
             return None;
@@ -472,6 +479,8 @@ pub(crate) fn ctf_parse(
     let sizes = sizes.as_ref().map(|sizes| sizes.as_slice()).transpose()?;
     let lengths = lengths.lengths()?;
     let source = text.source()?;
+    // Of a compressed text, `read` reads the compressed data, whose offsets count from the beginning; `Rest` moves the
+    // offsets of the text.
     let offset = if matches!(text, ChunkText::Packed(_)) { 0 } else { begin };
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, offset.saturating_add(at as u64));
     let rest = match &text {
@@ -483,6 +492,8 @@ pub(crate) fn ctf_parse(
         None => {
             let size = source.end().saturating_sub(begin);
             let file = Text { size: size as usize, read: &read };
+            // Bytes in memory are parsed where they are; a file is read part by part into a buffer that stays in the
+            // cache.
             (source.bytes_from(begin).map_or(Source::File(file), Source::Memory), size)
         }
     };
@@ -499,7 +510,9 @@ pub(crate) fn ctf_parse(
             extents(long.iter().copied(), sizes, all, lengths)
         }?;
         let parse = || ctf::parse_chunk(text, &sequences, schema, budget, is_strict, cut, spare);
+        // Text between the sequences, such as sequences of other ranks, is not parsed, so it does not count.
         let size: usize = sequences.iter().map(|extent| extent.end - extent.start).sum();
+        // A chunk of a single piece is parsed on this thread: in the pool, another thread would only have to wake up.
         Some(if size <= cut.piece { parse() } else { pool.install(parse) })
     })?;
     let parsed = parsed.ok_or_else(|| PyValueError::new_err("a sequence lies outside the text"))?;
@@ -559,15 +572,18 @@ pub(crate) fn ctf_index_chunks(
     let source = text.source()?;
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
+    // The pass computes the sizes of chunks from their borders without a check.
     if borders.windows(2).any(|pair| pair[0] > pair[1]) {
         return Err(PyValueError::new_err("borders that do not ascend"));
     }
     let (pool, spare, schema) = (pool(num_threads)?, &first_pass.spare.get().pool, &schema.inner);
+    // The pass counts all lines of a sequence, not the samples of one stream, and reads ids as numbers.
     if schema.defining.is_some() || schema.has_words {
         return Err(PyValueError::new_err("only text of numbered sequences is indexed and parsed in one pass"));
     }
     let text = Text { size: source.end() as usize, read: &read };
     let FirstPass { part_size, excluded, .. } = first_pass;
+    // The pass divides by the size of a part.
     let pass = Pass { text, mode, schema, part_size: part_size.max(1), pool: Some(spare), excluded };
     let index = || {
         let indexed = ctf::index_chunks(pass, &borders, num_threads)?.into_iter();
@@ -576,6 +592,7 @@ pub(crate) fn ctf_index_chunks(
         std::io::Result::Ok(indexed.map(|indexed| indexed.map(in_few_bytes)).collect())
     };
     let indexed: Vec<Option<(Vec<ctf::Share>, _)>> = detached(py, || pool.install(index))??;
+    // Arrays are made only here, because making them needs the interpreter's lock.
     let indexed = indexed.into_iter().map(|indexed| {
         let (shares, inner) = indexed?;
         Some((shares.into_iter().map(|share| as_arrays(py, share)).collect(), Chunk { inner }))

@@ -21,11 +21,14 @@ pub(crate) fn os_error(error: std::io::Error) -> PyErr {
 
 /// The exception of [`os_error`], with the name of the file.
 pub(crate) fn os_error_of(error: std::io::Error, name: Option<&str>) -> PyErr {
+    // Python expects an `errno` here. On Windows the number is a code of the system, which is not an `errno`.
     let number = error.raw_os_error().filter(|_| cfg!(unix));
     let text = error.to_string();
     let text =
+        // Rust appends the number to the text, and so would Python's exception.
         number.and_then(|number| text.strip_suffix(&format!(" (os error {number})"))).unwrap_or(&text).to_owned();
     match (number, name) {
+        // The functions of `cntkio_memory::file` report refused memory as an error of reading.
         _ if error.kind() == ErrorKind::OutOfMemory => {
             PyMemoryError::new_err(name.map_or(text.clone(), |name| format!("{name}: {text}")))
         }
@@ -128,6 +131,7 @@ impl<'a> TextSource<'a> {
 #[pyfunction]
 pub(crate) fn file_read<'py>(py: Python<'py>, file: FileNumber, at: u64, size: usize) -> PyResult<Bound<'py, PyBytes>> {
     let mut bytes = Vec::new();
+    // A caller may ask for more bytes than the file has, and memory is reserved only for existing bytes.
     let size = file.file().and_then(|file| file.most(size, at)).map_err(os_error)?;
     bytes.try_reserve_exact(size).map_err(|_| PyMemoryError::new_err(format!("no memory for {size} bytes")))?;
     py.detach(|| file.file()?.append_read(&mut bytes, size, at)).map_err(os_error)?;
@@ -164,6 +168,7 @@ pub(crate) fn text_line_ends<'py>(
     num_threads: usize,
 ) -> PyResult<Bound<'py, PyArray1<u64>>> {
     let (source, offsets) = (text.source()?, offsets.as_slice()?);
+    // The core finds the offsets of each thread's share by binary search.
     if !offsets.is_sorted() || offsets.first().is_some_and(|&first| first < begin as u64) {
         return Err(PyValueError::new_err("not offsets that ascend"));
     }

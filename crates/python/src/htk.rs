@@ -73,6 +73,7 @@ pub(crate) fn htk_scan_list(
             let (keys, width) = rows(py, &list.keys, &list.key_ends)?;
             Listed::List(HTKList {
                 keys: (keys.unbind(), width),
+                // Paths are bytes, because a file system allows any bytes in them.
                 paths: PyList::new(py, list.paths.iter().map(|path| PyBytes::new(py, path)))?.unbind(),
                 files: list.files.into_pyarray(py).unbind(),
                 first_frames: list.first.into_pyarray(py).unbind(),
@@ -178,6 +179,7 @@ impl FrameFinder {
             PyResult::Ok((partners, chunk_starts.as_slice()?))
         });
         let (frame_starts, corpora) = (frame_starts.as_slice()?, corpora.collect::<PyResult<Vec<_>>>()?);
+        // The finder has tables of its own, so it keeps no array of Python.
         let inner = attached(|| find::FrameFinder::new(frame_starts, &corpora))?;
         Ok(FrameFinder { inner: inner.ok_or_else(not_there)? })
     }
@@ -236,7 +238,10 @@ impl FileBytes {
     /// Append bytes of an open file. Returns their number, which is smaller than `size` only at the file's end.
     fn read(&self, py: Python<'_>, file: FileNumber, at: u64, size: usize) -> PyResult<usize> {
         let file = file.file().map_err(os_error)?;
+        // A list may promise more frames than its file has, and memory is reserved only for existing bytes.
         let size = file.most(size, at).map_err(os_error)?;
+        // The blocks are taken out during the read: a thread that waits for their lock would hold the interpreter's
+        // lock, which this thread needs to return.
         let mut blocks = self.take();
         let read = match blocks.0.try_reserve(size) {
             Ok(()) => py.detach(|| file.append_read(&mut blocks.0, size, at)).map_err(os_error),
@@ -280,6 +285,7 @@ impl FileBytes {
         let shown = shown.map_err(|error| os_error_of(error, Some(&name)))?;
         let mut blocks = self.take();
         blocks.1.push(shown);
+        // Block 0 is the bytes that were read, so the first map is block 1.
         let number = blocks.1.len();
         self.put(blocks);
         Ok(number)
@@ -310,6 +316,7 @@ pub(crate) fn frames_chunk(
     let FrameArrays { bytes, block_of, encoding_of, offsets, encodings } = frames;
     let encodings = encodings.into_iter().map(|(is_big_endian, scales)| {
         let scales = match scales {
+            // The chunk outlives the arrays of Python.
             Some((a, b)) => Some((copied(a.as_slice()?), copied(b.as_slice()?))),
             None => None,
         };
@@ -357,6 +364,7 @@ pub(crate) fn runs_chunk(
 }
 
 fn chunk_of(lengths: &[u32], samples: Samples) -> PyResult<Chunk> {
+    // Room for all offsets, so that `push` asks for no memory below, whose refusal would end the process.
     let mut sequence_offsets = attached(|| with_room(lengths.len() + 1))?;
     sequence_offsets.push(0u32);
     for &length in lengths {
@@ -364,6 +372,7 @@ fn chunk_of(lengths: &[u32], samples: Samples) -> PyResult<Chunk> {
         sequence_offsets.push(end.ok_or_else(|| PyValueError::new_err("a chunk of 2^32 samples or more"))?);
     }
     let column = Column { sequence_offsets, samples };
+    // The packer trusts a chunk, but places and classes come from lists, label files and caches.
     column.check(lengths.len()).map_err(PyValueError::new_err)?;
     Ok(Chunk { inner: chunk::Chunk::new(vec![Block { num_sequences: lengths.len(), columns: vec![column] }]) })
 }
@@ -443,6 +452,7 @@ pub(crate) fn mlf_scan(
     let mut scan = Scan::new(Text { size: file.1, read: &read }, &rules, mlf::SHARE_BYTES);
     let pool = pool(num_threads)?;
     let labels = detached(py, || {
+        // A long scan stops between rounds, because only here can Python's handlers of signals such as Ctrl-C run.
         while pool.install(|| scan.advance())? {
             Python::attach(|py| py.check_signals())?;
         }

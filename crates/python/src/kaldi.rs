@@ -65,6 +65,7 @@ impl KaldiObjects {
         let bounds = begins.as_slice()?.iter().zip(ends.as_slice()?);
         let mut objects = attached(|| with_room(kinds.len()))?;
         for (((&kind, &rows), &cols), (&begin, &end)) in kinds.iter().zip(rows).zip(cols).zip(bounds) {
+            // Python selects from these arrays and passes them back, so a kind may be any number.
             let kind = *Kind::ALL.get(kind as usize).ok_or_else(|| PyValueError::new_err("not a kind of object"))?;
             objects.push(Object { kind, rows, cols, begin: begin as usize, end: end as usize });
         }
@@ -144,6 +145,7 @@ pub(crate) fn kaldi_read<'py>(
     let text = Text { size: source.end() as usize, read: &read };
     let objects = objects.objects(py)?;
     let (first_rows, num_rows, first_cols) = (parts.0.as_slice()?, parts.1.as_slice()?, parts.2.as_slice()?);
+    // `zip` would leave out objects without a part, and the values would move to other objects.
     if [first_rows.len(), num_rows.len(), first_cols.len()] != [objects.len(); 3] {
         return Err(PyValueError::new_err("parts that do not fit the objects"));
     }
@@ -152,19 +154,23 @@ pub(crate) fn kaldi_read<'py>(
         parts.map(|(((&object, &first_row), &num_rows), &first_col)| Wanted { object, first_row, num_rows, first_col });
     let wanted = attached(|| collected(wanted))?;
     let num_values =
+        // The rows and columns come from the headers of files, so their product may be larger than any memory.
         num_rows.iter().try_fold(0usize, |sum, &rows| sum.checked_add(num_cols.checked_mul(rows as usize)?));
     let num_values = num_values.ok_or_else(|| PyValueError::new_err("too many values"))?;
     let pool = pool(num_threads)?;
     let (doubles, fault) = match bytes {
         Some(bytes) => {
+            // The blocks are taken out, because a thread that waits for their lock would hold the interpreter's lock.
             let mut blocks = bytes.take();
             let decoded = detached(py, || {
                 let begin = blocks.0.len();
                 reserve(&mut blocks.0, 4 * num_values);
+                // The advice precedes the first use of the memory, because it makes that use cheaper.
                 advise_for(&mut blocks.0, 4 * num_values);
                 resize(&mut blocks.0, begin + 4 * num_values, 0);
                 pool.install(|| kaldi::decode(text, &wanted, num_cols, blocks.0[begin..].as_chunks_mut::<4>().0))
             });
+            // The blocks are put back before an error returns, because they hold the values of earlier calls, too.
             bytes.put(blocks);
             (Vec::new(), decoded?)
         }
@@ -215,6 +221,7 @@ pub(crate) fn kaldi_windows<'py>(
 ) -> PyResult<Bound<'py, PyArray1<f64>>> {
     let (values, lengths) = (values.as_slice()?, lengths.as_slice()?);
     let num_rows: usize = lengths.iter().map(|&length| length as usize).sum();
+    // `windows` takes rows out of the values without a check.
     if num_rows.checked_mul(dim) != Some(values.len()) {
         return Err(PyValueError::new_err("lengths that do not fit the values"));
     }
@@ -275,6 +282,7 @@ fn listed(py: Python<'_>, list: Result<List, LineError>) -> PyResult<Listed> {
             let (keys, width) = rows(py, &list.keys, &list.key_ends)?;
             Listed::List(KaldiList {
                 keys: (keys.unbind(), width),
+                // Paths and values are bytes, because they need not be UTF-8.
                 names: PyList::new(py, list.names.iter().map(|name| PyBytes::new(py, name)))?.unbind(),
                 name_of: list.name_of.into_pyarray(py).unbind(),
                 lines: list.lines.into_pyarray(py).unbind(),
@@ -301,6 +309,7 @@ pub(crate) fn kaldi_write<'py>(
     let (chunk, keys) = (&plain(&chunk.get().inner)?, keys.as_slice()?);
     let (written, number) = match detached(py, || kaldi::write(chunk, keys, width, column, is_text))? {
         Ok(written) => (written, None),
+        // Python has the key of the sequence, which the message needs.
         Err(number) => (kaldi::Written::default(), Some(number)),
     };
     Ok((written.bytes.into_pyarray(py), written.offsets.into_pyarray(py), number))

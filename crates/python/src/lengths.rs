@@ -34,6 +34,7 @@ impl LengthsArray<'_> {
         Ok(match self {
             LengthsArray::Words(array) => match array.as_slice() {
                 Ok(lengths) => Lengths::Words(lengths),
+                // `numpy.broadcast_to` makes such an array, which is not contiguous and so has no slice.
                 Err(_) if array.strides() == [0] && array.len() > 0 => {
                     Lengths::Same { length: array.get(0).copied().unwrap_or_default(), count: array.len() }
                 }

@@ -36,6 +36,7 @@ fn release_kept_memory() -> usize {
 }
 
 /// The compiled part of cntkio. Not public: its functions change without notice.
+// No test has run without the interpreter's lock. (docs/installation.md)
 #[pymodule(gil_used = true)]
 mod _core {
     use super::*;
@@ -93,6 +94,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // A wrong name is an error of the import: `selected` would silently take the fastest kernel.
         cntkio_simd::Kernel::from_environment().map_err(pyo3::exceptions::PyValueError::new_err)?;
         cntkio_simd::Kernel::selected(); // now, before a fork can interrupt another thread that initialises it
         super::order::register(module)?;

@@ -73,6 +73,7 @@ impl TruncatedRules {
     fn request(&self) -> Request {
         Request {
             partition: Partition { index: self.partition.index, count: self.partition.count },
+            // A sequence counts for at least one sample, so a share of one sample is always one sequence.
             share: 1,
             passed: u64::MAX,
             crosses_sweeps: self.crosses_sweeps,
@@ -204,6 +205,7 @@ pub(crate) struct TimelineReader {
 
 /// A number that no other running thread has; never 0.
 fn mark_of_thread() -> usize {
+    // Variables of threads that run at the same time have different addresses, and no variable has the address 0.
     thread_local!(static MARK: u8 = const { 0 });
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }
@@ -213,6 +215,7 @@ struct Running<'a>(&'a AtomicUsize);
 
 impl<'a> Running<'a> {
     fn new(runner: &'a AtomicUsize) -> Running<'a> {
+        // Relaxed, because the mark matters only to the thread that stored it, and a thread always sees its own stores.
         runner.store(mark_of_thread(), Ordering::Relaxed);
         Running(runner)
     }
@@ -241,20 +244,28 @@ impl TimelineReader {
         work: impl Send + FnOnce(&mut State, Table, &mut Pause) -> Result<R, Stopped>,
     ) -> PyResult<R> {
         self.refuse_handlers()?;
+        // A borrow of an array ends with the call, so every call borrows the arrays again.
         let lengths: LengthsArray = self.lengths.bind(py).extract()?;
         let chunk_starts = self.chunk_starts.bind(py).readonly();
         let table = Table { lengths: lengths.lengths()?, chunk_starts: chunk_starts.as_slice()? };
         let mut signal = Ok(());
         let done = detached(py, || {
             let mut pause = || {
+                // Handlers of signals run in the main thread, between two steps of Python: while that thread is here,
+                // only this call runs them.
                 signal = Python::attach(|py| py.check_signals());
                 signal.is_ok()
             };
+            // A panic or refused memory poisons the lock. The callers return to a bookmark, so the state stays usable.
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            // The mark is set after the lock is taken, so it replaces no other thread's mark, and removed before the
+            // lock is released.
             let _running = Running::new(&self.runner);
             work(&mut state, table, &mut pause)
         });
+        // If a handler raised an exception, that exception explains why the work stopped.
         signal?;
+        // Only `pause` stops the work, and then `signal` is an error, which has returned above.
         done?.map_err(|Stopped| PyValueError::new_err("stopped without a signal"))
     }
 
@@ -264,6 +275,8 @@ impl TimelineReader {
         match self.state.try_lock() {
             Ok(mut state) => return Ok(work(&mut state)),
             Err(TryLockError::Poisoned(poisoned)) => return Ok(work(&mut poisoned.into_inner())),
+            // A lock that is free proves that this call interrupts no work of its own thread, so only here a check is
+            // needed.
             Err(TryLockError::WouldBlock) => self.refuse_handlers()?,
         }
         Ok(py.detach(|| work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))))
@@ -295,6 +308,7 @@ impl TimelineReader {
         let is_whole = starts.first() == Some(&0)
             && starts.last() == i64::try_from(table.lengths.len()).ok().as_ref()
             && starts.is_sorted_by(|a, b| a < b);
+        // The reader relies on these properties, and counts sequences in 32 bits.
         if !is_whole || table.lengths.is_empty() || u32::try_from(table.lengths.len()).is_err() {
             return Err(PyValueError::new_err("not a table of chunks"));
         }
@@ -410,16 +424,21 @@ impl TimelineReader {
             let chunks = memory::collected(state.delivered.iter().map(|delivered| i64::from(delivered.chunk)));
             let lengths = || memory::collected(state.delivered.iter().map(|delivered| delivered.length));
             let lengths = is_dealt.then(lengths);
+            // Of reads that are dealt afterwards only a part is kept, and `Shares::refs` finds its chunks.
             let refs = (!is_dealt).then(|| state.chunks(table));
             Ok((sequences, chunks, bounds, ends, cursors, refs, lengths))
         };
         let reads = self.run(py, |state, table, pause| {
             let begin = state.reader.cursor();
+            // Refused memory is caught here, before `run` does, because the reader must go back while the state is
+            // locked.
             let reads = or_out_of_memory(|| read(state, table, pause));
             if !matches!(reads, Ok(Ok(_))) {
+                // A `clear` would keep the memory, which may be the reason for the failure.
                 state.delivered = Vec::new();
                 state.reader.rewind(begin);
             }
+            // `run` knows only one error, `Stopped`, so refused memory is part of the value.
             reads.map_or_else(|failed| Ok(Err(failed)), |reads| reads.map(Ok))
         })?;
         let reads = reads.map_err(no_memory)?;
@@ -519,6 +538,7 @@ impl TimelineReader {
         self.run(py, |state, table, _| {
             let pending = |&(sequence, next, end_of_sweep): &PendingTuple| {
                 let length = table.lengths.get(sequence as usize);
+                // The first chunk starts at 0, as `new` has checked, so at least one start is counted.
                 let chunk = table.chunk_starts.partition_point(|&start| start <= i64::from(sequence)) - 1;
                 Pending { delivered: Delivered { sequence, chunk: chunk as u32, length }, next, end_of_sweep }
             };
@@ -534,6 +554,7 @@ impl TimelineReader {
         self.quick(py, |state| {
             let queues = state.slots.queues().iter();
             let mut chunks: Vec<u32> = queues.flatten().map(|pending| pending.delivered.chunk).collect();
+            // A chunk that several slots need is one chunk to load.
             chunks.sort_unstable();
             chunks.dedup();
             chunks
@@ -597,6 +618,7 @@ fn chunk_order(py: Python<'_>, num_chunks: u32, seed: u64) -> PyResult<Bound<'_,
 fn shuffled(py: Python<'_>, count: u32, seed: u64) -> PyResult<Bound<'_, PyArray1<u32>>> {
     let mut signal = Ok(());
     let done = detached(py, || {
+        // A window may have up to 2^32 sequences, so a signal such as Ctrl-C must be able to stop the shuffle.
         let mut pause = || {
             signal = Python::attach(|py| py.check_signals());
             signal.is_ok()
@@ -622,6 +644,7 @@ fn deal<'py>(
     row_length: u32,
 ) -> PyResult<(Bound<'py, PyArray1<u32>>, Vec<usize>)> {
     let lengths = lengths.as_slice()?;
+    // The core cuts the array of lengths at these bounds without a check.
     if bounds.first() != Some(&0) || bounds.last() != Some(&lengths.len()) || !bounds.is_sorted() {
         return Err(PyValueError::new_err("not the bounds of minibatches"));
     }
@@ -665,6 +688,7 @@ impl Shares {
     #[new]
     fn new(num_samples: u64, chunk_starts: PyReadonlyArray1<'_, i64>) -> PyResult<Self> {
         let num_chunks = chunk_starts.as_slice()?.len().saturating_sub(1) as u64;
+        // The position of a read is divided by the number of samples to find its sweep.
         if num_samples == 0 || num_chunks == 0 {
             return Err(PyValueError::new_err("an empty table"));
         }
@@ -686,6 +710,7 @@ impl Shares {
         let chunk_starts = chunk_starts.as_slice()?;
         let (sequences, chunks, lengths) = (all.sequences.as_slice()?, all.chunks.as_slice()?, all.lengths.as_slice()?);
         let count = sequences.len();
+        // The core cuts the arrays at these bounds without a check, and needs the end of each read.
         let are_bounds = bounds.first() == Some(&0) && bounds.last() == Some(&count) && bounds.is_sorted();
         if !are_bounds || ends.len() + 1 != bounds.len() || [chunks.len(), lengths.len()] != [count; 2] {
             return Err(PyValueError::new_err("not the bounds of minibatches"));

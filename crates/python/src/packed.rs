@@ -42,6 +42,8 @@ impl Stream {
     fn of(ragged: Ragged) -> Stream {
         let lengths = ragged.sequence_offsets.windows(2).map(|pair| pair[1] - pair[0]);
         Stream {
+            // These two figures are asked for without the arrays, and the ragged samples leave when the arrays are
+            // created.
             num_samples: ragged.num_samples(),
             longest: lengths.max().unwrap_or(0),
             gathered: Mutex::new(Some(ragged)),
@@ -167,6 +169,7 @@ fn packed_in_turn(&(jobs, sizes): &Turn) -> Result<Vec<Packed>, Error> {
 /// long as packing a small minibatch. The minibatches are returned in the order of the requests.
 #[pyfunction]
 pub(crate) fn pack(py: Python<'_>, requests: Vec<Py<PackRequest>>, num_threads: usize) -> PyResult<Vec<Packed>> {
+    // `pack_all` releases the interpreter's lock itself, and only where the data are large enough.
     attached(|| pack_all(py, &requests, num_threads))?
 }
 
@@ -194,9 +197,11 @@ fn pack_all(py: Python<'_>, requests: &[Py<PackRequest>], num_threads: usize) ->
     let turns = |count| jobs.chunks(count).zip(sizes.chunks(count)).collect::<Vec<Turn>>();
     let packed: Vec<Result<Vec<Packed>, Error>> =
         if num_bytes >= WORTH_THREADS && jobs.len() >= 2 * num_threads && num_threads > 1 {
+            // Two turns for each thread or more, so that a thread with small minibatches takes over work of another.
             let turns = turns((jobs.len() / (2 * num_threads)).min(MOST_IN_TURN));
             py.detach(|| shared(&turns, num_threads, packed_in_turn))?
         } else if num_bytes >= WORTH_THREADS && num_threads > 1 {
+            // With few minibatches, each is a job of its own, and in a pool the streams of a large one are shared, too.
             let pool = pool(num_threads)?;
             py.detach(|| pool.install(|| turns(1).par_iter().map(packed_in_turn).collect()))
         } else if num_bytes >= WORTH_UNLOCKING {
@@ -205,6 +210,7 @@ fn pack_all(py: Python<'_>, requests: &[Py<PackRequest>], num_threads: usize) ->
             vec![packed_in_turn(&(&jobs, &sizes))]
         };
     let packed = packed.into_iter().collect::<Result<Vec<_>, Error>>().map_err(refused)?;
+    // A file that changed while its map was copied may have given values of both versions.
     sources.iter().try_for_each(Sources::check_unchanged).map_err(refused)?;
     Ok(packed.into_iter().flatten().collect())
 }
@@ -230,6 +236,7 @@ impl Whole {
         let chunk = &chunk.get().inner;
         detached(py, || {
             let mut so_far = self.so_far.lock().unwrap_or_else(PoisonError::into_inner);
+            // `finish` has taken the value, so this is a call after the end.
             let so_far = so_far.as_mut().ok_or(Error::Missing)?;
             pool.install(|| so_far.append(chunk))
         })?

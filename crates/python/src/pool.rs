@@ -25,6 +25,7 @@ static GENERATION: AtomicUsize = AtomicUsize::new(0);
 /// Begin a new generation, in a process that was just forked and has no threads.
 #[pyfunction]
 pub(crate) fn begin_in_fork() {
+    // The new process has a single thread, so no other memory must be in order with this number.
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -65,11 +66,13 @@ pub(crate) fn shared<J: Sync, R: Send>(
     num_threads: usize,
     one: impl Fn(&J) -> R + Sync,
 ) -> PyResult<Vec<R>> {
+    // The caller's thread is one of `num_threads`; `pack_all` comes here only with two or more.
     let helpers = kept(&HELPERS, num_threads - 1, "help")?;
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
         loop {
+            // Only the number itself must be unique; the end of the scope makes the results visible.
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(number) else { return done };
             done.push((number, one(job)));
@@ -86,6 +89,7 @@ pub(crate) fn shared<J: Sync, R: Send>(
         });
     }
     let mut done: Vec<(usize, R)> = done.into_iter().flatten().collect();
+    // The threads took the jobs in turn. No two jobs have the same number, so the sort need not be stable.
     done.sort_unstable_by_key(|(number, _)| *number);
     Ok(done.into_iter().map(|(_, result)| result).collect())
 }

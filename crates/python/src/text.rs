@@ -24,6 +24,7 @@ pub(crate) fn text_write<'py>(
     piece: usize,
 ) -> PyResult<(Vec<Bytes<'py>>, Option<UnwritableTuple>)> {
     let (chunk, keys) = (&chunk.get().inner, keys.as_slice()?);
+    // The writer looks up a sequence for each key without a check.
     if first.checked_add(keys.len()).is_none_or(|last| last > chunk.num_sequences()) {
         return Err(PyValueError::new_err("no such sequences in the chunk"));
     }
@@ -119,14 +120,17 @@ pub(crate) fn text_tokens(
     unknown: Option<String>,
     is_annotated: bool,
 ) -> PyResult<TokenText> {
+    // The core takes the name of a column by the number of its dictionary.
     if names.len() != dictionaries.len() {
         return Err(PyValueError::new_err("the number of names must be the number of dictionaries"));
     }
+    // The class is frozen, so its content can be read while the interpreter's lock is released.
     let dictionaries: Vec<&convert::Dictionary> = dictionaries.iter().map(|one| &one.get().inner).collect();
     let names: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
     let style = TokenStyle { names: &names, unknown: unknown.as_deref(), is_annotated };
     let (made, fault) = match detached(py, || convert::tokens(block, first_key, &dictionaries, style))? {
         Ok(made) => (made, None),
+        // Python knows the file and the line before the block, so it makes the exception.
         Err(fault) => (convert::TokenText::default(), Some(line_fault(fault))),
     };
     Ok(TokenText {

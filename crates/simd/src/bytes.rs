@@ -9,6 +9,7 @@ macro_rules! loops_over_bytes {
     ($features:literal) => {
         #[target_feature(enable = $features)]
         fn widen<Small: Copy, T: From<Small>>(small: &[Small], destination: &mut [MaybeUninit<T>]) {
+            // The loop is inlined here, so the compiler may use the instructions of this function for it.
             bytes::widen(small, destination);
         }
 
@@ -29,6 +30,7 @@ pub(crate) use loops_over_bytes;
 /// Write the numbers that small forms stand for into a destination of the same length.
 #[inline(always)]
 pub(crate) fn widen<Small: Copy, T: From<Small>>(small: &[Small], destination: &mut [MaybeUninit<T>]) {
+    // The caller uses every element afterwards, and `zip` would silently leave out the rest of a longer destination.
     assert!(destination.len() == small.len());
     for (out, &small) in destination.iter_mut().zip(small) {
         out.write(small.into());

@@ -72,7 +72,9 @@ impl SparseForm {
     /// [`MAX_STREAMS`], or the columns are not a permutation of `0..streams.len()`.
     pub fn new(has_id: bool, line_end: &[u8], streams: &[(usize, &[u8], u32)]) -> Option<SparseForm> {
         let num_streams = streams.len();
+        // A kernel adds one sample to each column in each line, so no two streams may share a column.
         let has_column = |wanted| streams.iter().any(|&(column, ..)| column == wanted);
+        // A dimension of 0 has no last index.
         let is_possible = streams.iter().all(|&(_, name, dim)| !name.is_empty() && dim > 0);
         if !(1..=MAX_STREAMS).contains(&num_streams) || !(0..num_streams).all(has_column) {
             return None;
@@ -90,8 +92,10 @@ impl SparseForm {
             let (separator, next) = match streams.get(position + 1) {
                 Some(&(_, name, _)) => (ShortText::new(&[b"|", name, b" "])?, num_ids + position + 1),
                 None if has_id => (ShortText::new(&[line_end])?, 0),
+                // Without an id, the next line begins with its first name, so one comparison reads both.
                 None => (ShortText::new(&[line_end, &first.concat()])?, 0),
             };
+            // Columns keep indices in 32 bits with a sign.
             let last_index = dim.min(1 << 31) - 1;
             let ends_line = usize::from(position + 1 == num_streams);
             steps[num_ids + position] = Step { id_mask: 0, column, last_index, separator, next, ends_line };

@@ -66,6 +66,7 @@ fn number(bytes: &[u8], at: usize) -> Option<(usize, f32)> {
 #[cold]
 #[inline(never)]
 fn number_at_the_end(bytes: &[u8], at: usize) -> Option<(usize, f32)> {
+    // A zero is neither a digit nor a separator, so a number that touches the end of the slice is not certain.
     let mut window = [0; WINDOW_BYTES];
     let rest = &bytes[at..];
     window[..rest.len()].copy_from_slice(rest);
@@ -107,6 +108,7 @@ fn number_in(window: &[u8; WINDOW_BYTES], at: usize) -> Option<(usize, f32)> {
     if num_digits > MAX_DIGITS || !(is_blank(byte) || ends_sample(byte)) {
         return None;
     }
+    // Whole numbers below 2^24 are exact in float32.
     let size = if places == 0 && digits < 1 << 24 { digits as i32 as f32 } else { rounded(digits, places)? };
     Some((at + p, f32::from_bits(size.to_bits() | u32::from(is_negative) << 31)))
 }
@@ -114,6 +116,7 @@ fn number_in(window: &[u8; WINDOW_BYTES], at: usize) -> Option<(usize, f32)> {
 #[inline(never)]
 pub(crate) fn dense_f32(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
     for _ in 0..limit {
+        // The exact parser continues here, and reports that memory was refused.
         if out.try_reserve(1).is_err() {
             return at;
         }
@@ -160,6 +163,7 @@ fn short_digits(bytes: &[u8], at: usize) -> Option<(usize, u32)> {
     };
     match digits::count(word) {
         0 => Some((0, 0)),
+        // The run may have further digits after these eight.
         8 => None,
         length => Some((length as usize, digits::value(word, length))),
     }
@@ -211,6 +215,7 @@ fn next_entry(bytes: &[u8], at: usize, dim: u32) -> Next {
 /// because a sample of one entry, such as a word, is not worth a block.
 #[inline(always)]
 pub(crate) fn only_entry(bytes: &[u8], at: usize, dim: u32) -> Option<(usize, i32, f32)> {
+    // A blank, up to eight digits and the four bytes that are examined after them are inside these 16 bytes.
     let text: &[u8; 16] = bytes.get(at..)?.first_chunk()?;
     let word = digits::word_at(text, 1)?;
     let length = digits::count(word) as usize;

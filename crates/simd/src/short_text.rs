@@ -21,6 +21,7 @@ pub struct ShortText {
 
 impl ShortText {
     /// A text that no bytes begin with.
+    // With an empty mask, any bytes become the word 0, which is not 1.
     pub const NEVER: ShortText = ShortText { word: 1, mask: 0, size: 0 };
 
     /// The concatenated parts; `None` if they have more than 16 bytes.
@@ -33,6 +34,7 @@ impl ShortText {
 
     /// The first `size` bytes, at most 16.
     pub fn of(bytes: &[u8; 16], size: usize) -> ShortText {
+        // A shift by all 128 bits would overflow.
         let mask = if size == 0 { 0 } else { u128::MAX >> (128 - 8 * size) };
         ShortText { word: u128::from_le_bytes(*bytes) & mask, mask, size }
     }
