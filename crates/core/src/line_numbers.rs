@@ -9,10 +9,11 @@ use std::io;
 /// Bytes that a thread reads and counts at a time.
 const SHARE_BYTES: usize = 1 << 20;
 
-/// The number of line ends between `first` and each of some bytes, which ascend, on all threads of the current pool.
+/// The number of line ends between `first` and each of some bytes, on all threads of the current pool. The bytes ascend,
+/// and none is beyond the end of the text.
 ///
 /// # Errors
-/// The text cannot be read, or ends before a byte.
+/// The text cannot be read.
 pub fn line_ends_before(text: Text, first: usize, bytes: &[u64]) -> io::Result<Vec<u64>> {
     let end = bytes.last().map_or(first, |&last| last as usize);
     let count = |share: usize| -> io::Result<(Vec<u64>, u64)> {

@@ -762,10 +762,9 @@ pub fn hashes(bytes: &[u8], size: usize, bounds: &[i64], seeds: &[u64]) -> Optio
     if bounds.len() != seeds.len() + 1 {
         return None;
     }
-    let hash = |(pair, &seed): (&[i64], &u64)| {
-        let range = usize::try_from(pair[0]).ok()? * size..usize::try_from(pair[1]).ok()? * size;
-        Some(xxh3_64_with_seed(bytes.get(range)?, seed))
-    };
+    let place = |bound: i64| usize::try_from(bound).ok()?.checked_mul(size);
+    let hash =
+        |(pair, &seed): (&[i64], &u64)| Some(xxh3_64_with_seed(bytes.get(place(pair[0])?..place(pair[1])?)?, seed));
     let at_once = (BYTES_AT_ONCE * seeds.len() / bytes.len().max(1)).max(1);
     // Sequences may have a few bytes, so a thread takes many at a time.
     bounds.par_windows(2).zip(seeds).with_min_len(at_once).map(hash).collect()
@@ -958,5 +957,6 @@ mod tests {
         assert!(found[0] == found[1] && found[1] != found[2]);
         assert_ne!(hashes(&bytes, 2, &[0, 1], &[2]).expect("good bounds")[0], found[0]);
         assert!([&[0, 4][..], &[2, 1], &[-1, 2], &[0]].iter().all(|bounds| hashes(&bytes, 2, bounds, &[1]).is_none()));
+        assert!(hashes(&bytes, 8, &[0, 1 << 61], &[1]).is_none());
     }
 }

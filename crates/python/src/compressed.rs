@@ -61,7 +61,7 @@ struct Inner {
 #[pymethods]
 impl CompressedStream {
     /// Begin at a member or a frame, at offset `packed` of the compressed data, which is offset `text` of the text.
-    /// `spacing`: record access points at least this number of bytes of text apart; with None, record no access points.
+    /// `spacing`: record access points at least this number of bytes of text apart; with None, only the first.
     /// `sums`: check these checksums, too.
     #[new]
     #[pyo3(signature = (name, packed=0, text=0, *, spacing=None, sums=None))]
@@ -243,7 +243,7 @@ pub(crate) struct PackedText<'py> {
 }
 
 impl PackedText<'_> {
-    /// Call a function with the access points and a function that reads the compressed data.
+    /// Where the compressed data are read.
     pub(crate) fn source(&self) -> PyResult<TextSource<'_>> {
         self.source.source()
     }

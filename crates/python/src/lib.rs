@@ -2,8 +2,9 @@
 //! interpreter's lock while they work.
 //!
 //! Python decides what is read and what an error means. This crate decides only what affects nothing but time: how many
-//! threads help, how they share the work, and when the lock is released. A wrong argument that only a bug of the package can cause is a `ValueError`; errors
-//! in users' files are returned as data, except for compressed data that are damaged, a `DamagedDataError`.
+//! threads help, how they share the work, and when the lock is released. A wrong argument that only a bug of the package
+//! can cause is a `ValueError`; errors in users' files are returned as data, except for compressed data that are damaged,
+//! a `DamagedDataError`.
 
 use cntkio_memory::allocator::Recycler;
 use pyo3::prelude::*;
