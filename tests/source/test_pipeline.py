@@ -43,6 +43,7 @@ class FakeSelector:
         self.threads: set[str] = set()
         self.is_closed = False
         self.held: list[int] = []
+        self.sequences = 1  # of a minibatch
 
     @property
     def standing(self) -> Standing:
@@ -68,7 +69,8 @@ class FakeSelector:
                 self.num_invalid += self.position % 10 == 0
                 prepared.append(Prepared(minibatches[-1], self.position, self.num_invalid))
         self.sizes.append(len(minibatches))
-        order = PackOrder(0, 0, minibatches, [], [], None, None, [])  # type: ignore[arg-type]
+        bounds = [self.sequences * number for number in range(len(minibatches) + 1)]
+        order = PackOrder(0, 0, minibatches, [], [], None, None, bounds)  # type: ignore[arg-type]
         return HandOver(prepared, [order], before)
 
     def go_back(self, standing: Standing) -> None:
@@ -167,6 +169,19 @@ def test_hand_overs_grow_and_one_is_prepared_ahead(fakes: Fakes) -> None:
     assert sizes[:2] == [1, 1] and sorted(sizes[:-1]) == sizes[:-1] and max(sizes) > 4
     assert (len(fakes.selector.threads), len(fakes.packer.threads)) == (1, 1)
     assert fakes.selector.threads != fakes.packer.threads
+
+
+def test_fewer_bytes_of_long_sequences_are_handed_over_at_once(fakes: Fakes) -> None:
+    # Each minibatch is one sequence.
+    fakes.packer.num_bytes = 1 << 20
+    fakes.rest()
+    assert max(fakes.selector.sizes) == 8
+    other = Fakes()
+    with contextlib.closing(other.pipeline):
+        other.packer.num_bytes = 1 << 20
+        other.selector.sequences = 17
+        other.rest()
+        assert max(other.selector.sizes) > 8
 
 
 def test_large_minibatches_come_one_at_a_time(fakes: Fakes) -> None:

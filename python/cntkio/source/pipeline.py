@@ -193,6 +193,8 @@ class Packed(NamedTuple):
 
 MOST_IN_HAND_OVER = 256
 _HAND_OVER_BYTES = 16 << 20
+_HAND_OVER_BYTES_OF_LONG = 8 << 20
+_LONG_SEQUENCE = 64 << 10
 _LARGE_MINIBATCH = 16 << 20
 
 
@@ -408,7 +410,11 @@ class Pipeline:
             return [*hand_over.prepared[: packed.num_sound], Prepared(None, *standing, packed.error)]
         if packed.num_bytes is not None and hand_over.orders:
             size = max(packed.num_bytes // len(hand_over.prepared), 1)
-            several = min(max(_HAND_OVER_BYTES // size, 2), MOST_IN_HAND_OVER, 2 * self._num_at_once)
+            # Long sequences are copied as fast as the memory allows, which is faster if less of it is under way. Short
+            # sequences take longer than that, and fewer hand-overs.
+            are_long = packed.num_bytes >= _LONG_SEQUENCE * hand_over.orders[0].bounds[-1]
+            most = (_HAND_OVER_BYTES_OF_LONG if are_long else _HAND_OVER_BYTES) // size
+            several = min(max(most, 2), MOST_IN_HAND_OVER, 2 * self._num_at_once)
             self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
         return hand_over.prepared
 
