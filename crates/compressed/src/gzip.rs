@@ -42,11 +42,13 @@ impl Gzip {
         begins: bool,
         stops_at_blocks: bool,
     ) -> Result<Stepped, Damage> {
+        // In a member that was resumed, zlib-rs reads deflate data only, so it leaves the footer to this decoder.
         if self.footer > 0 {
             let num_read = self.footer.min(input.len());
             self.footer -= num_read;
             return Ok(Stepped { num_read, num_written: 0, is_end: self.footer == 0, unused_bits: None });
         }
+        // The header is read now, so zlib-rs checks the checksum of this member.
         if begins {
             self.is_resumed = false;
             self.inflater.begin()?;

@@ -127,6 +127,7 @@ impl Inflater {
             Z_OK | Z_BUF_ERROR if stream.data_type & 0b1100_0000 == 128 => {
                 At::Block { unused_bits: (stream.data_type & 0b11_1111) as u8 }
             }
+            // Z_BUF_ERROR says only that nothing could be read or written; the next step continues.
             Z_OK | Z_BUF_ERROR => At::Inside,
             code => {
                 self.checked(code)?;
@@ -136,6 +137,7 @@ impl Inflater {
         let stream = &mut *self.stream;
         let step =
             Step { num_read: num_in - stream.avail_in as usize, num_written: num_out - stream.avail_out as usize, at };
+        // The stream moves between threads, so no pointer to memory of the caller may stay in it.
         (stream.next_in, stream.avail_in) = (std::ptr::null(), 0);
         (stream.next_out, stream.avail_out) = (std::ptr::null_mut(), 0);
         Ok(step)

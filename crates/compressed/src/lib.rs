@@ -46,6 +46,7 @@ pub fn zstd_frame(text: &[u8], level: i32) -> Result<Vec<u8>, String> {
     let mut context = zstd_safe::CCtx::try_create().unwrap_or_else(|| requests::refused(num_bytes));
     context.set_parameter(zstd_safe::CParameter::CompressionLevel(level)).map_err(name)?;
     context.set_parameter(zstd_safe::CParameter::ChecksumFlag(true)).map_err(name)?;
+    // A single call gets the whole text, so libzstd knows its size and states it in the header of the frame.
     context.compress2(&mut out, text).map_err(name)?;
     Ok(out)
 }

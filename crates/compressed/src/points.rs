@@ -36,12 +36,14 @@ pub(super) struct Place {
 
 impl From<u64> for Place {
     fn from(place: u64) -> Place {
+        // Any number is a place, also a number of a damaged cache: the reader refuses places that do not fit the data.
         Place { byte: place >> 4, num_bits: (place & 7) as u8, is_begin: place & 8 != 0 }
     }
 }
 
 impl From<Place> for u64 {
     fn from(place: Place) -> u64 {
+        // No file has 2^60 bytes, so the shift loses nothing.
         place.byte << 4 | u64::from(place.is_begin) << 3 | u64::from(place.num_bits)
     }
 }

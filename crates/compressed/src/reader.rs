@@ -77,11 +77,14 @@ impl SpareDecoders {
 impl<'a> Packed<'a> {
     /// The last access point at or before an offset of the text.
     fn segment_of(&self, text: u64) -> usize {
+        // The last point is the end of the text, where no segment begins.
         self.texts.partition_point(|&point| point <= text).saturating_sub(1).min(self.texts.len().saturating_sub(2))
     }
 
     /// An error unless the access points belong together, and the range lies between the first and the last.
     fn check(&self, range: &Range<u64>) -> Result<(), Fault> {
+        // The points may come from a cache or the seek table of a file, and the code below uses them as indices and in
+        // differences.
         let fits = self.texts.is_sorted()
             && self.places.is_sorted()
             && self.window_bounds.is_sorted()
@@ -142,6 +145,7 @@ impl<'a> Reader<'a> {
         }
         packed.check(&(text..text.saturating_add(out.len() as u64))).map_err(io::Error::other)?;
         let segment = packed.segment_of(text);
+        // If the cursor is in an earlier segment, the access point of this segment is nearer to the part.
         let is_ahead = |cursor: &Cursor| {
             let at = cursor.stream.text;
             at <= text && (cursor.segment >= segment || at == text)
@@ -179,6 +183,7 @@ impl Cursor {
             Decoder::Gzip(gzip) if place.is_begin => gzip.begin_anew(),
             Decoder::Gzip(gzip) => {
                 let mut byte = [0];
+                // The block begins within the byte before its place.
                 if place.num_bits > 0 {
                     (packed.read)(place.byte.saturating_sub(1) as usize, &mut byte)?;
                 }
@@ -191,6 +196,7 @@ impl Cursor {
             packed: place.byte,
             text,
             points: Points::default(),
+            // A reader notes no points, so the decoder need not stop at blocks.
             spacing: u64::MAX,
             is_between: place.is_begin,
             check: packed.sums.cloned().map(Check::new),
@@ -207,6 +213,7 @@ impl Cursor {
     }
 
     fn skip_to(&mut self, packed: &Packed, text: u64) -> io::Result<()> {
+        // `fill` borrows the whole cursor, so the buffer is taken out of it first.
         let mut skipped = std::mem::take(&mut self.skipped);
         requests::resize(&mut skipped, READ_BYTES, 0);
         while self.stream.text < text {
@@ -219,6 +226,8 @@ impl Cursor {
 
     fn fill(&mut self, packed: &Packed, mut out: &mut [u8]) -> io::Result<()> {
         loop {
+            // A frame without text may make a segment without text, so several segments may end here. This comes before
+            // the test of `out`, so that a checksum at the end of the part is checked.
             while packed.texts.get(self.segment + 1) == Some(&self.stream.text) {
                 self.end_segment(packed)?;
             }
@@ -241,6 +250,7 @@ impl Cursor {
         if next.is_begin {
             let is_there = |stream: &Stream| stream.is_between() && stream.packed == next.byte;
             while !is_there(&self.stream) {
+                // Without room for text, the decoder reads only the checksum, and finds out whether more text follows.
                 if self.feed(packed, &mut [])? == (0, 0) && !is_there(&self.stream) {
                     return Err(self.fault(HOLDS_MORE));
                 }
@@ -254,6 +264,8 @@ impl Cursor {
     fn feed(&mut self, packed: &Packed, out: &mut [u8]) -> io::Result<(usize, usize)> {
         if self.unused.is_empty() {
             let end = Place::from(packed.places[self.segment + 1]).byte;
+            // The caller may have fetched only the bytes of the wanted segments, so nothing is read beyond the end of a
+            // segment.
             let count = end.saturating_sub(self.input_end).min(READ_BYTES as u64) as usize;
             requests::resize(&mut self.input, READ_BYTES, 0);
             (packed.read)(self.input_end as usize, &mut self.input[..count])?;

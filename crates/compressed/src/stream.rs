@@ -105,6 +105,7 @@ impl Stream {
                     read += padding;
                     self.packed += padding as u64;
                 }
+                // A point at the end of the data would begin nothing, so a point waits for the first byte after it.
                 if read == input.len() {
                     return Ok((read, written));
                 }
@@ -120,10 +121,12 @@ impl Stream {
                 && let Decoder::Gzip(gzip) = &self.decoder
             {
                 let window = gzip.window();
+                // Whole unused bytes come after the point; only the remaining bits belong to the byte before it.
                 self.packed -= u64::from(bits / 8);
                 self.note(bits % 8, &window);
                 self.packed += u64::from(bits / 8);
             }
+            // After a stop at a block, the next step continues, even if this step moved no byte.
             let is_stuck = step == (0, 0) && bits.is_none() && !self.is_between;
             if is_stuck || (read == input.len() && written == output.len() && !self.is_between) {
                 return Ok((read, written));
@@ -135,6 +138,7 @@ impl Stream {
     fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<((usize, usize), Option<u8>), Fault> {
         let was_between = self.is_between;
         let stepped = match &mut self.decoder {
+            // The decoder stops at blocks only if points are noted.
             Decoder::Gzip(gzip) => gzip.step(input, output, was_between, self.spacing < u64::MAX),
             Decoder::Zstd(zstd) => zstd.step(input, output),
         };

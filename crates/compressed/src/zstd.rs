@@ -81,6 +81,8 @@ impl Zstd {
 
     /// Forget the frame that was begun.
     pub(super) fn begin_anew(&mut self) {
+        // The reset keeps the memory of the context for the next frame. The other fields are set when its header is
+        // complete.
         if self.context.reset(ResetDirective::SessionOnly).is_err() {
             (self.context, self.ring_bytes) = (context(), 0);
         }
@@ -94,6 +96,7 @@ impl Zstd {
             match self.state {
                 State::Collects(unit) => {
                     num_read += self.collect(unit, &input[num_read..])?;
+                    // If the last byte has completed a unit, the unit is decompressed in this step.
                     if num_read == input.len() && matches!(self.state, State::Collects(_)) {
                         break false;
                     }
@@ -114,11 +117,14 @@ impl Zstd {
                             self.unit.clear();
                             break true;
                         }
+                        // libzstd may have more text for an output that is full.
                         _ if self.held.is_some() || (written == room_bytes && room_bytes > 0) => break false,
                         Some(unit) => {
                             self.state = State::Collects(unit);
                             self.unit.clear();
                         }
+                        // libzstd counts calls without progress, and the 16th of them is an error, so this does not
+                        // repeat forever.
                         None if room_bytes == 0 => {}
                         None => return Err(Damage("the frame ends early".to_owned())),
                     }
@@ -179,6 +185,7 @@ impl Zstd {
                 self.begin(unit)?;
                 return Ok(num_read);
             }
+            // The header of a block has 21 bits for its size, so damaged data request at most 2 MB.
             let count = (size - self.unit.len()).min(input.len() - num_read);
             if count == 0 {
                 return Ok(num_read);
@@ -209,6 +216,7 @@ impl Zstd {
                 self.unit.clear();
                 State::Collects(Unit::Block)
             }
+            // The lowest bit of a block marks the last block of the frame.
             Unit::Block if self.unit[0] & 1 == 0 => State::Decodes(Some(Unit::Block)),
             Unit::Block => State::Decodes(self.has_sum.then_some(Unit::Sum)),
             Unit::Sum => State::Decodes(None),
@@ -219,6 +227,7 @@ impl Zstd {
     /// Take a new context if the memory of the old context is larger than the frame requests, and the text does not fit
     /// into it, because the output of a damaged frame depends on the size.
     fn make_ready(&mut self, header: &Header) -> Result<(), Damage> {
+        // The errors of libzstd name neither the dictionary nor the size of the window.
         if header.dictionary != 0 {
             let id = header.dictionary;
             return Err(Damage(format!("the frame needs the dictionary {id}; compress the text without a dictionary")));
@@ -228,6 +237,7 @@ impl Zstd {
             let what = format!("the frame needs a window of {window} MB; expected at most {most} MB (zstd --long=27)");
             return Err(Damage(what));
         }
+        // libzstd computes the same, and adds a constant.
         let ring_bytes = header.window + 2 * header.window.min(MOST_BLOCK_BYTES);
         let ring_bytes = header.content.map_or(ring_bytes, |content| content.min(ring_bytes));
         if ring_bytes < self.ring_bytes && header.content != Some(ring_bytes) {
@@ -251,6 +261,7 @@ pub fn stated_points(read: ReadAt, size: u64, spacing: u64) -> std::io::Result<O
     let (mut packed, mut text) = (0, 0_u64);
     let mut unit = Vec::new();
     while packed < size {
+        // `Stream` has the same rule, so both find the same points.
         if points.texts.last().is_none_or(|&last| text - last >= spacing) {
             points.note(text, Place { byte: packed, num_bits: 0, is_begin: true }, &[]);
         }
@@ -271,6 +282,7 @@ pub fn stated_points(read: ReadAt, size: u64, spacing: u64) -> std::io::Result<O
         } else {
             let header = header(&unit);
             let is_read = header.dictionary == 0 && header.window <= MOST_WINDOW_BYTES;
+            // A frame that is not read is an error, which the pass over the data reports with its place.
             let Some(content) = header.content.filter(|_| is_read) else { return Ok(None) };
             let Some(sum) = text.checked_add(content).filter(|&sum| sum < MOST_TEXT_BYTES) else { return Ok(None) };
             text = sum;
@@ -312,6 +324,7 @@ fn context() -> DCtx<'static> {
 
 /// The damage that libzstd reports. It may also have no memory, of which it needs `num_bytes` and a context.
 fn damage(code: zstd_safe::ErrorCode, num_bytes: u64) -> Damage {
+    // libzstd returns its error codes as negative numbers.
     if code == (ZSTD_error_memory_allocation as usize).wrapping_neg() {
         requests::refused(CONTEXT_BYTES.saturating_add(num_bytes as usize));
     }
@@ -341,6 +354,7 @@ fn field_bytes(descriptor: u8) -> [usize; 3] {
 fn header_bytes(known: &[u8]) -> Result<usize, Damage> {
     let begins_with = |magic: u32, of: u32| {
         let bytes = std::iter::zip(magic.to_le_bytes(), of.to_le_bytes());
+        // `zip` ends with the known bytes, so the beginning of a magic number fits, too.
         std::iter::zip(known, bytes).all(|(byte, (magic, of))| byte & of == magic)
     };
     if begins_with(SKIPPABLE_MAGIC, !15) {
@@ -358,12 +372,14 @@ fn header(unit: &[u8]) -> Header {
     let [window, dictionary, content] = field_bytes(descriptor);
     let (window, rest) = unit[LEAST_HEADER_BYTES..].split_at(window);
     let (dictionary, rest) = rest.split_at(dictionary);
+    // A size of two bytes counts from 256, because smaller sizes fit one byte.
     let content = (content > 0).then(|| number(&rest[..content]) + if content == 2 { 256 } else { 0 });
     let window = match window {
         [window] => {
             let base = 1 << (10 + (window >> 3));
             base + base / 8 * u64::from(window & 7)
         }
+        // A frame of a single segment has no size of its window: the window is all of its text.
         _ => content.unwrap_or(0),
     };
     Header { has_sum: descriptor & 4 != 0, dictionary: number(dictionary) as u32, window, content }
@@ -375,6 +391,7 @@ fn block_bytes(known: &[u8]) -> usize {
         return BLOCK_HEADER_BYTES;
     }
     let header = number(&known[..BLOCK_HEADER_BYTES]);
+    // Such a block states the size of its text, but has only the byte.
     let is_repeated_byte = header >> 1 & 3 == 1;
     BLOCK_HEADER_BYTES + if is_repeated_byte { 1 } else { (header >> 3) as usize }
 }

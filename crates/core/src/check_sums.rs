@@ -16,6 +16,7 @@ pub fn check_sums(bytes: &[u8]) -> Vec<u64> {
 #[must_use]
 pub fn are_sound(bytes: &[u8], sums: &[u64]) -> bool {
     let blocks = bytes.chunks(BLOCK_BYTES);
+    // `zip` alone would accept a list of too few checksums.
     blocks.len() == sums.len() && blocks.zip(sums).all(|(block, &sum)| xxh3_64(block) == sum)
 }
 

@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 
 #[inline]
 fn last_not_after(starts: &[i64], item: i64) -> usize {
+    // An item before the first start has no owner; the caller checks the range of the result.
     starts.partition_point(|&start| start <= item).saturating_sub(1)
 }
 
@@ -31,6 +32,7 @@ const NUM_RECENT: usize = 64;
 impl ChunksOf {
     /// Make the lists, given the chunk of each sequence and its number in the chunk.
     pub fn of(places: impl ExactSizeIterator<Item = (u64, u32)>) -> ChunksOf {
+        // No user chooses the numbers of chunks, so a fast hash is safe.
         let mut indices: FxHashMap<u64, u32> = FxHashMap::default();
         let mut recent: [Option<(u64, u32)>; NUM_RECENT] = [None; NUM_RECENT];
         let count = places.len();
@@ -58,12 +60,14 @@ impl ChunksOf {
 ///
 /// `bounds` has the first sequence of each read and, last, the number of sequences. `None` if a range does not exist.
 pub fn chunks_of_reads(chunk_of: &[u32], bounds: &[usize]) -> Option<Vec<Vec<u32>>> {
+    // With the number of the latest read of each chunk, the table need not be cleared for each read.
     let mut latest: FxHashMap<u32, usize> = FxHashMap::default();
     let mut reads = Vec::new();
     memory::reserve(&mut reads, bounds.len());
     for (read, pair) in bounds.windows(2).enumerate() {
         let (mut chunks, mut last) = (Vec::new(), None);
         for &chunk in chunk_of.get(pair[0]..pair[1])? {
+            // Neighbours are often of one chunk, so the hash table is asked only when the chunk changes.
             if last != Some(chunk) && latest.insert(chunk, read) != Some(read) {
                 memory::push(&mut chunks, chunk);
             }
@@ -79,12 +83,14 @@ pub fn chunks_of_reads(chunk_of: &[u32], bounds: &[usize]) -> Option<Vec<Vec<u32
 /// `chunk_starts` ascends from 0. `None` if a sequence does not exist.
 pub fn chunks_of(sequences: &[i64], partners: Option<&[u32]>, chunk_starts: &[i64]) -> Option<ChunksOf> {
     let mut places = memory::with_room(sequences.len());
+    // The range is empty, so the first sequence is looked up.
     let (mut chunk, mut range) = (0, 0..0);
     for &sequence in sequences {
         let number = match partners {
             Some(partners) => i64::from(*partners.get(usize::try_from(sequence).ok()?)?),
             None => sequence,
         };
+        // In file order, most sequences are in the chunk of the sequence before.
         if !range.contains(&number) {
             chunk = last_not_after(chunk_starts, number);
             range = *chunk_starts.get(chunk)?..*chunk_starts.get(chunk + 1)?;
@@ -92,6 +98,7 @@ pub fn chunks_of(sequences: &[i64], partners: Option<&[u32]>, chunk_starts: &[i6
                 return None;
             }
         }
+        // A table has fewer than 2^32 sequences.
         places.push((chunk as u64, (number - range.start) as u32));
     }
     Some(ChunksOf::of(places.into_iter()))
@@ -142,12 +149,14 @@ impl FrameFinder {
         let (mut utterances, mut numbers) = (memory::with_room(count), memory::with_room(count));
         for &frame in frames {
             let utterance = self.utterances.find(&self.starts, frame)? as usize;
+            // For a position beyond the end, `Owners::find` may return any owner.
             if frame >= self.starts[utterance + 1] {
                 return None;
             }
             utterances.push(utterance as i64);
             numbers.push((frame - self.starts[utterance]) as u32);
         }
+        // The chunk of each utterance was looked up once, in `new`, so a frame needs no search for its chunk.
         let of_corpus = |homes: &Vec<(u32, u32)>| {
             let home = |&utterance: &i64| {
                 let (chunk, number) = homes[utterance as usize];

@@ -104,6 +104,7 @@ pub fn scan_list(text: &[u8], rules: &ListRules) -> Result<List, ListError> {
             if path.is_empty() {
                 return refuse(ListFault::NoPath);
             }
+            // An error here names the line. CNTK reports this only when it reads the file.
             if last < first {
                 return refuse(ListFault::Reversed);
             }
@@ -121,8 +122,10 @@ pub fn scan_list(text: &[u8], rules: &ListRules) -> Result<List, ListError> {
 /// `id=path[first,last]`, as CNTK 2.7 takes it apart.
 fn literal_line<'a>(line: &'a [u8], rules: &ListRules) -> Result<Option<Line<'a>>, ListFault> {
     let folder = rules.folder.as_deref().unwrap_or_default();
+    // CNTK takes the first `=` as the end of the id, and the first `[` after it as the end of the path.
     let equals = memchr(b'=', line).ok_or(ListFault::NoId)?;
     let (id, mut rest) = (&line[..equals], line[equals + 1..].to_vec());
+    // CNTK puts the prefix before any path, even an absolute path, and then leaves `...` as it is.
     if !rules.prefix.is_empty() {
         rest = [&rules.prefix, &b"/"[..], &rest].concat();
     } else if memmem::find(id, b"...").is_none()
@@ -136,8 +139,10 @@ fn literal_line<'a>(line: &'a [u8], rules: &ListRules) -> Result<Option<Line<'a>
     let first = literal_number(&range[..comma])?;
     let tail = &range[comma + 1..];
     let last = match memchr(b']', tail) {
+        // CNTK ignores all bytes after a carriage return.
         Some(close) if tail.get(close + 1).is_none_or(|&byte| byte == b'\r') => literal_number(&tail[..close])?,
         Some(_) => return Err(ListFault::BadRange),
+        // CNTK takes 0 as the last frame if the bracket is not closed.
         None => 0,
     };
     Ok(Some(Line { key: cut_extension(id, false), path: rest[..open].to_vec(), first, last }))
@@ -149,6 +154,7 @@ fn literal_number(text: &[u8]) -> Result<u32, ListFault> {
     let digits = text.strip_prefix(b"+").or(text.strip_prefix(b"-")).unwrap_or(text);
     let end = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
     let value = if end == 0 { 0 } else { plain_number(&digits[..end]).ok_or(ListFault::BadRange)? };
+    // In CNTK, a negative number wraps to a large number, which is beyond every file.
     if text.starts_with(b"-") && value > 0 { Err(ListFault::BadRange) } else { Ok(value) }
 }
 
@@ -157,6 +163,7 @@ fn plain_number(digits: &[u8]) -> Option<u32> {
         return None;
     }
     let value = digits.iter().try_fold(0u32, |value, digit| value.checked_mul(10)?.checked_add((digit - b'0').into()));
+    // This number stands for the whole file.
     value.filter(|&value| value != WHOLE_FILE)
 }
 
@@ -168,6 +175,7 @@ fn free_line<'a>(line: &'a [u8], rules: &ListRules) -> Result<Option<Line<'a>>, 
         return Ok(None);
     }
     let (id, rest) = match memchr(b'=', line) {
+        // An `=` inside of quotes belongs to the path.
         Some(equals) if !starts_with_quote(line) || is_quoted(line[..equals].trim_ascii()) => {
             (Some(unquoted(line[..equals].trim_ascii())), line[equals + 1..].trim_ascii())
         }
@@ -177,6 +185,7 @@ fn free_line<'a>(line: &'a [u8], rules: &ListRules) -> Result<Option<Line<'a>>, 
         let close = memchr(rest[0], &rest[1..]).ok_or(ListFault::OpenQuote)?;
         (&rest[1..=close], rest[close + 2..].trim_ascii())
     } else if let Some(open) = memrchr(b'[', rest) {
+        // A path can have brackets, too, so the last one begins the range.
         (rest[..open].trim_ascii(), &rest[open..])
     } else {
         (rest, &b""[..])
@@ -208,9 +217,11 @@ fn unquoted(text: &[u8]) -> &[u8] {
 /// A path with its folder in front: the folder of the list in place of `...`, or the prefix.
 fn placed(path: &[u8], rules: &ListRules) -> Vec<u8> {
     let mut placed = match path.strip_prefix(b"...") {
+        // Only a separator after the dots makes them a folder; `...a` is a name.
         Some(rest) if matches!(rest.first(), Some(b'/' | b'\\')) => {
             [rules.folder.as_deref().unwrap_or(b"."), rest].concat()
         }
+        // An empty path stays empty, so that it is refused.
         _ if rules.prefix.is_empty() || path.is_empty() => path.to_vec(),
         _ => [&rules.prefix, &b"/"[..], path].concat(),
     };

@@ -61,6 +61,7 @@ named! {
 
 impl Kind {
     /// All kinds, in the order of their numbers.
+    // Python passes kinds as numbers, and this list gives the kind of a number.
     pub const ALL: [Kind; 11] = [
         Kind::FloatMatrix,
         Kind::DoubleMatrix,
@@ -201,6 +202,7 @@ pub fn scan(text: Text<'_>, begin: usize, total: usize) -> Result<(Scan, Option<
     while scan.next < text.size {
         match next_object(&mut window, &mut scan, total) {
             Ok(true) => {}
+            // A part of an archive may end inside an object. The caller continues at `next` with more text.
             Ok(false) | Err(Unread::Incomplete) => break,
             Err(Unread::Failed(error)) => return Err(error),
             Err(Unread::Broken(fault)) => return Ok((scan, Some(fault))),
@@ -219,6 +221,7 @@ fn next_object(window: &mut Window<'_>, scan: &mut Scan, total: usize) -> Result
         scan.next = at;
         return Ok(false);
     }
+    // These bytes decide whether a key is too long, so a damaged file is not searched to its end for a blank.
     let bytes = window.at(at, LONGEST_KEY + 2)?;
     let bytes = &bytes[..bytes.len().min(LONGEST_KEY + 2)];
     let size = bytes.iter().position(|byte| byte.is_ascii_whitespace());
@@ -226,22 +229,27 @@ fn next_object(window: &mut Window<'_>, scan: &mut Scan, total: usize) -> Result
         if bytes.len() > LONGEST_KEY {
             return broken(at, Fault::LongKey);
         }
+        // In a part of an archive, the blank after the key may be in the next part.
         return if window.text.size < total { Err(Unread::Incomplete) } else { broken(at, Fault::Truncated) };
     };
     if size > LONGEST_KEY {
         return broken(at, Fault::LongKey);
     }
+    // The window moves when the object is read, so the key is copied before.
     let key = memory::copied(&bytes[..size]);
+    // Keys are padded with zeros, so a key with a zero byte could not be told from a shorter key.
     if key.contains(&0) {
         return broken(at, Fault::NoKey);
     }
     // A line that has only a key is a line without numbers.
     let offset = if bytes[size] == b'\n' { at + size } else { at + size + 1 };
     let object = object(window, offset, total)?;
+    // The columns grow only after the object was read, because all of them must have the same length.
     memory::append(&mut scan.keys, &key);
     memory::push(&mut scan.key_ends, scan.keys.len());
     memory::push(&mut scan.offsets, offset as u64);
     memory::push(&mut scan.objects, object);
+    // The end of the values is the closing bracket in these texts.
     scan.next = object.end + usize::from(matches!(object.kind, Kind::TextMatrix | Kind::TextVector));
     Ok(true)
 }
@@ -252,6 +260,7 @@ pub fn objects(text: Text<'_>, offsets: &[u64], total: usize) -> Result<(Vec<Obj
     let mut window = Window::new(text);
     let mut found = memory::with_room(offsets.len());
     for &offset in offsets {
+        // An offset that does not fit the memory is beyond every text.
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         match object(&mut window, offset, total) {
             Ok(object) => found.push(object),
@@ -273,6 +282,7 @@ fn object(window: &mut Window<'_>, at: usize, total: usize) -> Result<Object, Un
     match bytes.strip_prefix(b"\0B") {
         Some(_) if bytes.len() < HEADER_SIZE && is_part => Err(Unread::Incomplete),
         Some(rest) => binary_object(rest, at + 2, total),
+        // Text never begins with a zero byte, so this is a binary object of another kind.
         None if bytes[0] == 0 => broken(at, Fault::UnknownType),
         None => text_object(window, at, total),
     }
@@ -289,6 +299,7 @@ fn binary_object(bytes: &[u8], at: usize, total: usize) -> Result<Object, Unread
         [b'F', b'V', b' ', ..] => (Kind::FloatVector, 3),
         [b'D', b'V', b' ', ..] => (Kind::DoubleVector, 3),
         [4, ..] => (Kind::Integers, 0),
+        // The longest name has four bytes, so a name could be cut off here.
         _ if bytes.len() < 5 => return broken(at + bytes.len(), Fault::Truncated),
         _ => return broken(at, Fault::UnknownType),
     };
@@ -296,6 +307,7 @@ fn binary_object(bytes: &[u8], at: usize, total: usize) -> Result<Object, Unread
         let Some(&four) = bytes.get(place..).and_then(|rest| rest.first_chunk()) else {
             return broken(at + bytes.len(), Fault::Truncated);
         };
+        // Sizes are signed in Kaldi's files.
         match u32::try_from(i32::from_le_bytes(four)) {
             Ok(number) => Ok(number),
             Err(_) => broken(at + place, Fault::Negative),
@@ -311,9 +323,11 @@ fn binary_object(bytes: &[u8], at: usize, total: usize) -> Result<Object, Unread
         Kind::FloatMatrix | Kind::DoubleMatrix => (marked(name)?, marked(name + 5)?, at + name + 10),
         Kind::FloatVector | Kind::DoubleVector => (1, marked(name)?, at + name + 5),
         Kind::Integers => (marked(name)?, 1, at + name + 5),
+        // The header of a compressed matrix has two numbers of its range first, and its sizes have no marks.
         _ => (number(name + 8)?, number(name + 12)?, at + name),
     };
     let size = num_bytes(kind, rows, cols);
+    // The caller requests memory for the values, so a damaged size must not exceed the archive.
     let end = size.and_then(|size| begin.checked_add(size)).filter(|&end| end <= total);
     match end {
         Some(end) => Ok(Object { kind, rows, cols, begin, end }),
@@ -323,10 +337,12 @@ fn binary_object(bytes: &[u8], at: usize, total: usize) -> Result<Object, Unread
 
 /// Bytes of the values of a binary object; `None`: more than fit the memory.
 fn num_bytes(kind: Kind, rows: u32, cols: u32) -> Option<usize> {
+    // A damaged header can have any sizes, so the products can overflow.
     let values = (rows as usize).checked_mul(cols as usize)?;
     let size = match kind {
         Kind::DoubleMatrix | Kind::DoubleVector => values.checked_mul(8)?,
         Kind::Integers => values.checked_mul(5)?,
+        // Each column has four percentiles of two bytes.
         Kind::Compressed => values.checked_add(8 * cols as usize)?.checked_add(GLOBAL_SIZE)?,
         Kind::TwoBytes => values.checked_mul(2)?.checked_add(GLOBAL_SIZE)?,
         Kind::OneByte => values.checked_add(GLOBAL_SIZE)?,
@@ -338,6 +354,7 @@ fn num_bytes(kind: Kind, rows: u32, cols: u32) -> Option<usize> {
 /// Count the rows of `[ 1 2`, `3 4 ]`, or the numbers of a line.
 fn text_object(window: &mut Window<'_>, offset: usize, total: usize) -> Result<Object, Unread> {
     let mut at = offset;
+    // A line feed here ends a line without numbers.
     while window.byte(at)?.is_some_and(|byte| byte.is_ascii_whitespace() && byte != b'\n') {
         at += 1;
     }
@@ -348,6 +365,7 @@ fn text_object(window: &mut Window<'_>, offset: usize, total: usize) -> Result<O
     loop {
         let bytes = window.at(at, 1)?;
         if bytes.is_empty() {
+            // The last line may lack its line feed.
             if !has_bracket && window.text.size >= total {
                 return Ok(Object { kind: Kind::TextIntegers, rows: fields, cols: 1, begin, end: at });
             }
@@ -358,16 +376,19 @@ fn text_object(window: &mut Window<'_>, offset: usize, total: usize) -> Result<O
             if !has_bracket && byte == b'\n' {
                 return Ok(Object { kind: Kind::TextIntegers, rows: fields, cols: 1, begin, end: at });
             }
+            // If a closing bracket is missing, the next object must not become a part of this object.
             if byte == 0 || (byte == b'[') {
                 return broken(at, Fault::BadNumber);
             }
             if has_bracket && ends_row {
+                // Kaldi's texts have a line feed after the opening bracket, which does not end a row.
                 if fields > 0 {
                     if rows > 0 && fields != cols {
                         return broken(at, Fault::RaggedRows);
                     }
                     (rows, cols, fields) = (rows.saturating_add(1), fields, 0);
                 }
+                // A matrix of one row differs from a vector only by its line feed or semicolon.
                 is_matrix |= byte != b']' && rows <= 1;
                 if byte == b']' {
                     let kind = if is_matrix { Kind::TextMatrix } else { Kind::TextVector };
@@ -466,6 +487,8 @@ pub fn decode<C: Cell>(
         Err(Unread::Incomplete) => Err(Err(io::ErrorKind::UnexpectedEof.into())),
     };
     let num_values: usize = jobs.iter().map(|(_, _, out)| out.len()).sum();
+    // Few values take less time than waking threads, and a call outside of a pool must not start rayon's global
+    // threads.
     let result = if num_values < SHARE_VALUES || rayon::current_thread_index().is_none() {
         let mut buffer = Vec::new();
         jobs.into_iter().try_for_each(|job| decode(&mut buffer, job))
@@ -490,6 +513,7 @@ fn decode_one<C: Cell>(
     let Wanted { object, first_row, num_rows, first_col } = *wanted;
     let (first_row, num_rows, first_col) = (first_row as usize, num_rows as usize, first_col as usize);
     let (rows, cols) = (object.rows as usize, object.cols as usize);
+    // Objects and ranges are plain numbers from Python, so they are checked here.
     let is_inside = first_row + num_rows <= rows && first_col + num_cols <= cols && num_cols > 0;
     if !is_inside || object.begin > object.end || object.end > text.size {
         return broken(object.begin, Fault::Truncated);
@@ -505,12 +529,14 @@ fn decode_one<C: Cell>(
         0 => (object.begin, object.end),
         _ => (object.begin + first_row * cols * width, object.begin + (first_row + num_rows) * cols * width),
     };
+    // Whole rows of floats are stored as they are delivered, so they need no buffer.
     if num_cols == cols
         && width == 4
         && let Some(bytes) = C::bytes(out)
     {
         return Ok((text.read)(begin, bytes)?);
     }
+    // The buffer only grows, so that its memory is cleared once and not for each object.
     let room = (end - begin).max(buffer.len());
     memory::resize(buffer, room, 0);
     let bytes = &mut buffer[..end - begin];
@@ -530,6 +556,7 @@ fn decode_one<C: Cell>(
             }
         }
         Kind::Compressed | Kind::TwoBytes | Kind::OneByte => {
+            // The rows and columns decide which bytes are read below, so they must fit the bytes.
             if num_bytes(object.kind, object.rows, object.cols) != Some(bytes.len()) {
                 return broken(object.begin, Fault::Truncated);
             }
@@ -539,6 +566,7 @@ fn decode_one<C: Cell>(
             match object.kind {
                 Kind::Compressed => by_columns(data, least, range, &part, out),
                 Kind::TwoBytes => {
+                    // Kaldi computes the step in double precision and rounds it once.
                     let step = (f64::from(range) * (1.0 / 65535.0)) as f32;
                     let value = |code: [u8; 2]| least + step * f32::from(u16::from_le_bytes(code));
                     by_rows(data.as_chunks().0, value, &part, out);
@@ -552,6 +580,7 @@ fn decode_one<C: Cell>(
         }
         Kind::TextMatrix | Kind::TextVector => {
             let mut fields = fields(bytes);
+            // The place of a row in a text is not known, so the fields before it are counted.
             for row in 0..first_row + num_rows {
                 for col in 0..cols {
                     let Some((at, field)) = fields.next() else { return broken(object.end, Fault::Truncated) };
@@ -560,6 +589,8 @@ fn decode_one<C: Cell>(
                     }
                     let number = std::str::from_utf8(field).ok();
                     let cell = &mut out[(row - first_row) * num_cols + col - first_col];
+                    // A number that is parsed in double precision and then rounded to single precision would be rounded
+                    // twice.
                     if C::IS_SINGLE {
                         match number.and_then(|number| number.parse().ok()) {
                             Some(value) => cell.set_single(value),
@@ -589,6 +620,7 @@ struct Part {
 }
 
 fn single_at(bytes: &[u8], at: usize) -> f32 {
+    // The callers pass the first bytes of a compressed matrix, which has at least 16.
     f32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
@@ -615,6 +647,7 @@ fn by_columns<C: Cell>(data: &[u8], least: f32, range: f32, part: &Part, out: &m
     let width = part.chosen.len();
     for (place, col) in part.chosen.clone().enumerate() {
         let head = &heads[8 * col..8 * col + 8];
+        // This is Kaldi's constant for 1 / 65535, in single precision.
         let percentile = |at: usize| {
             least + range * 1.525_902_2e-5_f32 * f32::from(u16::from_le_bytes([head[2 * at], head[2 * at + 1]]))
         };
@@ -675,6 +708,7 @@ pub fn integers(text: Text<'_>, objects: &[Object], out: &mut [i32]) -> io::Resu
             for (number_of_value, (out, &[size, value @ ..])) in
                 mine.iter_mut().zip(bytes.as_chunks::<5>().0).enumerate()
             {
+                // Each number follows a byte with its size.
                 if size != 4 {
                     return fault(object.begin + 5 * number_of_value, Fault::BadSize);
                 }
@@ -703,6 +737,7 @@ pub fn windows(values: &[f64], lengths: &[u32], dim: usize, left: usize, right: 
         let length = length as usize;
         for row in 0..length {
             for number in 0..=left + right {
+                // There is a row here, so the length is at least 1.
                 let frame = begin + (row + number).saturating_sub(left).min(length - 1);
                 memory::append(&mut out, &values[frame * dim..(frame + 1) * dim]);
             }
@@ -766,13 +801,16 @@ pub struct LineError {
 /// Read a list: a key and `file`, `file:offset` or `file:offset[rows,columns]` on each line.
 pub fn scan_list(text: &[u8]) -> Result<List, LineError> {
     scan_lines(text, |list, value| {
+        // Kaldi runs such commands; this crate runs no programs.
         if value.ends_with(b"|") || value.starts_with(b"|") {
             return Err(LineFault::Command);
         }
+        // Without a closing bracket at the end, a bracket belongs to the name of the file.
         let (place, ranges) = match memrchr(b'[', value).filter(|_| value.ends_with(b"]")) {
             Some(open) => (value[..open].trim_ascii(), ranges_of(&value[open + 1..value.len() - 1])?),
             None => (value, [0, WHOLE, 0, WHOLE]),
         };
+        // A colon without digits after it belongs to the path, as in `C:\a.ark`.
         let (path, offset) = match memrchr(b':', place) {
             Some(colon) => match number::<u64>(&place[colon + 1..]) {
                 Some(offset) => (&place[..colon], offset),
@@ -839,6 +877,7 @@ fn ranges_of(text: &[u8]) -> Result<[u32; 4], LineFault> {
         let colon = memchr(b':', part).ok_or(LineFault::BadRange)?;
         let (first, last) = (number(&part[..colon]), number(&part[colon + 1..]));
         match (first, last) {
+            // `WHOLE` stands for a range without an end, so it is not a number of a row.
             (Some(first), Some(last)) if first <= last && last < WHOLE => (bounds[at], bounds[at + 1]) = (first, last),
             _ => return Err(LineFault::BadRange),
         }
@@ -847,6 +886,7 @@ fn ranges_of(text: &[u8]) -> Result<[u32; 4], LineFault> {
 }
 
 fn number<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
+    // `parse` would accept a sign, too.
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()
 }
@@ -875,6 +915,7 @@ pub fn write(
     for number in 0..chunk.num_sequences() {
         let key = keys.get(number * width..(number + 1) * width).unwrap_or_default();
         let key = &key[..key.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)];
+        // A reader ends a key at the first blank, so such keys cannot be read again.
         let is_key = !key.is_empty() && !key.iter().any(|byte| byte.is_ascii_whitespace() || *byte == 0);
         let (columns, sequence) = chunk.locate(number);
         let column = columns.get(column).filter(|_| is_key).ok_or(number)?;
@@ -892,9 +933,11 @@ pub fn write(
 }
 
 fn write_matrix(column: &PlainColumn<'_>, samples: Range<usize>, is_text: bool, out: &mut Vec<u8>) {
+    // A chunk has fewer than 2^32 samples, because its offsets have 32 bits.
     let (rows, cols, range) = (samples.len() as u32, column.dim as u32, column.range(samples));
     if is_text {
         memory::append(out, b" [");
+        // `step_by` panics for a step of 0.
         for row in range.clone().step_by(column.dim.max(1)) {
             memory::append(out, b"\n  ");
             for at in row..(row + column.dim).min(range.end) {
@@ -911,6 +954,7 @@ fn write_matrix(column: &PlainColumn<'_>, samples: Range<usize>, is_text: bool, 
     let is_double = column.values.number() == NumberType::F64;
     memory::append(out, if is_double { b"\0BDM " } else { b"\0BFM " });
     for number in [rows, cols] {
+        // In Kaldi's binary format, each size follows a byte with its number of bytes.
         memory::push(out, 4);
         memory::append(out, &number.to_le_bytes());
     }
@@ -954,8 +998,10 @@ fn write_integers(column: &PlainColumn<'_>, samples: Range<usize>, is_text: bool
         let range = column.range(sample..sample + 1);
         let index = match (column.entries, column.values) {
             (None, Values::I32(values)) => values[range.start],
+            // Kaldi's whole numbers have 32 bits.
             (None, Values::I64(values)) => values[range.start].try_into().ok()?,
             (Some((_, indices)), values) => {
+                // The archive has indices alone, so no value but 1 may be lost.
                 let is_one = range.len() == 1 && in_any_type!(values, values => values[range.start] == Value::ONE);
                 *indices.get(range.start).filter(|_| is_one)?
             }

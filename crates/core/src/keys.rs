@@ -10,6 +10,7 @@ pub fn cut_extension(id: &[u8], in_last_component: bool) -> &[u8] {
     match memrchr(b'.', id) {
         Some(dot) if in_last_component => {
             let name = id.iter().rposition(|byte| matches!(byte, b'/' | b'\\')).map_or(0, |separator| separator + 1);
+            // A name that begins with its only dot is kept: its key would be empty.
             if dot > name { &id[..dot] } else { id }
         }
         Some(dot) => &id[..dot],
@@ -22,6 +23,7 @@ pub fn first_same(rows: &[u8], width: usize) -> Vec<u32> {
     if width == 0 {
         return Vec::new();
     }
+    // Rows come from files, and the standard hash is safe against rows that were chosen to collide.
     let mut first = HashMap::new();
     memory::require(first.try_reserve(rows.len() / width), rows.len());
     memory::collected(

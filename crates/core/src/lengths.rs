@@ -40,6 +40,7 @@ impl Lengths<'_> {
     }
 
     /// Length of a sequence.
+    // Reads call this for each sequence.
     #[inline]
     #[must_use]
     pub fn get(self, sequence: usize) -> u32 {
@@ -55,6 +56,7 @@ impl Lengths<'_> {
     #[must_use]
     pub fn sum(self, sequences: Range<usize>) -> u64 {
         match self {
+            // The sum of many lengths can exceed 32 bits.
             Lengths::Same { length, .. } => u64::from(length) * sequences.len() as u64,
             Lengths::Bytes(lengths) => lengths[sequences].iter().map(|&length| u64::from(length)).sum(),
             Lengths::Shorts(lengths) => lengths[sequences].iter().map(|&length| u64::from(length)).sum(),
@@ -65,6 +67,7 @@ impl Lengths<'_> {
     /// Have the processor fetch the length of a sequence, which may be any number.
     #[inline]
     pub fn prefetch(self, sequence: usize) {
+        // A hint for a sequence that does not exist must not panic.
         match self {
             Lengths::Same { .. } => {}
             Lengths::Bytes(lengths) => prefetch(lengths.get(sequence..=sequence).unwrap_or(&[]), 1),

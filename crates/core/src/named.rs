@@ -5,6 +5,7 @@ macro_rules! named {
     ($(#[$attribute:meta])* pub enum $enum:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)* }) => {
         $(#[$attribute])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        // Python gets the number as a byte, and looks the name up in `NAMES`.
         #[repr(u8)]
         pub enum $enum {
             $($(#[$doc])* $variant,)*

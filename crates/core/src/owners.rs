@@ -23,6 +23,7 @@ impl Position for u32 {
 impl Position for i64 {
     #[inline]
     fn as_usize(self) -> usize {
+        // A negative position then is beyond all blocks, and `find` returns `None`.
         usize::try_from(self).unwrap_or(usize::MAX)
     }
 }
@@ -42,6 +43,7 @@ impl Owners {
     pub(crate) fn new<P: Position>(starts: &[P]) -> Owners {
         let num_owners = starts.len().saturating_sub(1);
         let num_positions = starts.last().map_or(0, |last| last.as_usize());
+        // The size of a block is a power of two, so that a look-up shifts and does not divide.
         let shift = (num_positions / num_owners.max(LEAST_BLOCKS)).max(1).ilog2();
         let mut of_block = memory::with_room((num_positions >> shift) + 2);
         let mut owner = 0;
@@ -51,6 +53,7 @@ impl Owners {
             }
             of_block.push(owner as u32);
         }
+        // A look-up reads the entry of a block and the next entry, so the last block needs an entry after it.
         of_block.push(num_owners.saturating_sub(1) as u32);
         Owners { of_block, shift }
     }

@@ -127,6 +127,7 @@ impl<T: Copy + Send + Sync> Piece<T> for &[T] {
 
     #[inline]
     fn write(self, destination: &mut [MaybeUninit<T>], _: Kernel) {
+        // The copy is sound only if both slices have the same length.
         assert!(destination.len() == self.len());
         // SAFETY: both slices have the same length, and a mutable borrow never overlaps a shared one.
         unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), destination.as_mut_ptr().cast(), self.len()) };
@@ -138,6 +139,7 @@ impl<T: Copy + Send + Sync> Piece<T> for &[T] {
     }
 
     fn split_at(self, at: usize) -> (Self, Self) {
+        // This calls the method of slices, which comes before the method of the trait.
         self.split_at(at)
     }
 }
@@ -212,6 +214,7 @@ fn append_pieces<T: Send, P: Piece<T>>(out: &mut Vec<T>, pieces: &[P]) {
 fn append_with<T: Send, P: Piece<T>>(kernel: Kernel, out: &mut Vec<T>, pieces: &[P]) {
     let total = length(pieces);
     reserve(out, total);
+    // Huge pages save time only if the advice comes before the first use of the memory.
     advise_for(out, total);
     fill(kernel, &mut out.spare_capacity_mut()[..total], pieces);
     // SAFETY: memory for `total` more values is reserved, and `fill` has written each of them.
@@ -234,6 +237,7 @@ pub trait Number: Copy + Send + Sync + private::Sealed {
 /// ```
 pub fn zeros<T: Number>(count: usize) -> Option<Vec<T>> {
     let layout = std::alloc::Layout::array::<T>(count).ok()?;
+    // `alloc_zeroed` must not be called with a size of 0.
     if layout.size() == 0 {
         return Some(Vec::new());
     }
@@ -272,7 +276,9 @@ numbers! { u8, 1; f32, 4; f64, 8; i32, 4; i64, 8; }
 /// ```
 pub fn append_stored<T: Number>(out: &mut Vec<T>, pieces: &[&[u8]]) {
     let size = length(pieces);
+    // A piece that ends inside a number would shift all numbers after it.
     assert!(pieces.iter().all(|piece| piece.len().is_multiple_of(size_of::<T>())));
+    // The bytes can be copied as they are only if the processor's lowest byte comes first, too.
     if cfg!(target_endian = "big") {
         pieces.iter().for_each(|piece| T::append_le(out, piece));
         return;
@@ -296,7 +302,9 @@ fn length<T>(pieces: &[impl Piece<T>]) -> usize {
 
 /// Write the pieces over all of `destination`, which has their total length.
 fn fill<T: Send, P: Piece<T>>(kernel: Kernel, mut destination: &mut [MaybeUninit<T>], pieces: &[P]) {
+    // `unsafe` code relies on all of the destination being written.
     assert!(destination.len() == length(pieces));
+    // A call outside of a pool must not start rayon's global threads, which a forked child would lack.
     if size_of_val(destination) > SHARE_BYTES && rayon::current_thread_index().is_some() {
         if let [piece] = *pieces {
             let (first, second) = piece.split_at(piece.size() / 2);

@@ -93,6 +93,7 @@ impl<'a> OpenFile<'a> {
 
     /// Append `size` bytes from position `at`, or fewer if the file ends before; returns their number.
     pub fn append_read(self, out: &mut Vec<u8>, size: usize, at: u64) -> Result<usize> {
+        // The callers have reserved this memory already, in a way that can fail.
         out.reserve(size);
         #[cfg(unix)]
         let done = {
@@ -257,6 +258,7 @@ impl FileBytes {
     /// Copy `size` bytes of a file from position `begin` on. An error if the file ends before the last of these bytes.
     pub fn read(file: &MappedFile, begin: u64, size: usize) -> Result<FileBytes> {
         file.check_has(begin, size)?;
+        // A refused request for a chunk is an error, and does not end the process.
         let mut bytes = zeros(size).ok_or(ErrorKind::OutOfMemory)?;
         if read_up_to(&file.file, &mut bytes, begin)? < size {
             return Err(ErrorKind::UnexpectedEof.into());
@@ -309,7 +311,9 @@ impl FileBytes {
     /// # Safety
     /// As for [`map`](FileBytes::map).
     unsafe fn map_with(file: &Arc<MappedFile>, begin: u64, size: usize, populates: bool) -> Result<FileBytes> {
+        // The first access to a page after the end of the file would kill the process (SIGBUS).
         file.check_has(begin, size)?;
+        // The system refuses a map of 0 bytes.
         if size > 0 {
             let mut options = memmap2::MmapOptions::new();
             options.offset(begin).len(size);

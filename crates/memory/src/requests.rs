@@ -29,12 +29,14 @@ pub fn require<E>(reserved: Result<(), E>, num_bytes: usize) {
 /// Unwind with [`OutOfMemory`]: a request for about this number of bytes failed.
 #[cold]
 pub fn refused(num_bytes: usize) -> ! {
+    // Unlike a panic, this calls no hook, so nothing is printed.
     resume_unwind(Box::new(OutOfMemory(num_bytes)))
 }
 
 /// Append a value; unwind with [`OutOfMemory`] if the system has no memory for more values.
 #[inline]
 pub fn push<T>(values: &mut Vec<T>, value: T) {
+    // `Vec::push` would end the process if it could not grow.
     if values.len() == values.capacity() {
         reserve(values, 1);
     }
@@ -81,8 +83,10 @@ pub fn resize<T: Clone>(values: &mut Vec<T>, count: usize, value: T) {
 
 /// Do some work; return an error if it ran out of memory. After an error, nothing that the work changed may be used.
 pub fn or_out_of_memory<R>(work: impl FnOnce() -> R) -> Result<R, OutOfMemory> {
+    // A caller uses nothing that the work changed after an error, so it may be in any state.
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| match payload.downcast_ref() {
         Some(&out_of_memory @ OutOfMemory(_)) => out_of_memory,
+        // Other panics are faults of the program, and continue.
         None => resume_unwind(payload),
     })
 }

@@ -55,6 +55,7 @@ macro_rules! widens {
                     let mut wrong = 0;
                     out.extend(block.iter().map(|&number| {
                         let small: $small = $narrow(number);
+                        // The differences of a block are collected without a branch for each number.
                         wrong |= $bits(<$number>::from(small)) ^ $bits(number);
                         small
                     }));
@@ -76,6 +77,7 @@ macro_rules! widens {
 
 /// Compiled without vector instructions of a kernel: numbers of 64 bits are rare.
 fn widen_each<S: Copy + Into<T>, T>(small: &[S], destination: &mut [MaybeUninit<T>]) {
+    // `unsafe` code relies on every element being written.
     assert!(destination.len() == small.len());
     for (out, &small) in destination.iter_mut().zip(small) {
         out.write(small.into());

@@ -122,6 +122,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn take(&mut self, size: u64, kind: Kind, sequence: Option<usize>) -> Result<usize, Fault> {
+        // The cursor only passes bytes that are there, so the difference is not negative.
         let left = self.bytes.len() - self.at;
         if size > left as u64 {
             return Err(Fault { limit: left as i64, ..self.fault(kind, self.at, sequence, counted(size)) });
@@ -142,6 +143,7 @@ fn block_starts(num_sequences: usize, piece: usize, size: impl Fn(usize) -> usiz
     let mut taken = 0usize;
     for sequence in 0..num_sequences {
         let size = size(sequence);
+        // A sequence is never cut, so the first of a block is taken even if it is larger than a piece.
         if taken > 0 && taken.saturating_add(size) > piece {
             memory::push(&mut starts, sequence);
             taken = 0;
@@ -168,6 +170,7 @@ fn build(
         let columns = columns.collect::<Result<_, Fault>>()?;
         Ok(Block { num_sequences: pair[1] - pair[0], columns })
     };
+    // Collected before the faults are examined: rayon would return the fault of any block.
     let blocks: Vec<Result<Block, Fault>> = starts.par_windows(2).map(block).collect();
     Ok(Chunk::new(blocks.into_iter().collect::<Result<_, Fault>>()?).of_pool(pool))
 }
@@ -181,6 +184,7 @@ fn build(
 pub fn parse(file: Bytes, num_sequences: usize, streams: &[Stream], own: Option<&[u32]>) -> Result<Parsed, Fault> {
     let mut walk = Walk { bytes: file.as_slice(), at: 0, stream: 0 };
     let list = (num_sequences as u64).saturating_mul(4);
+    // Python reads the list when it opens the file, so it is only passed here. It belongs to no stream.
     walk.take(list, Kind::LengthList, None).map_err(|fault| Fault { stream: None, ..fault })?;
     let mut columns = memory::with_room(streams.len());
     for (number, stream) in streams.iter().enumerate() {
@@ -251,6 +255,7 @@ fn own_sequences(walk: &mut Walk, stream: &Stream, num_sequences: usize, own: &[
     let mut own = own.iter().peekable();
     for sequence in 0..num_sequences {
         let start = walk.at;
+        // The layout has no table of places, so the counts of the other sequences must be read, too.
         let is_own = own.next_if(|&&next| next as usize == sequence).is_some();
         let num_samples = pass(walk, stream, sequence, is_own)?;
         if is_own {
@@ -271,6 +276,7 @@ fn pass(walk: &mut Walk, stream: &Stream, sequence: usize, is_checked: bool) -> 
     if !stream.is_sparse {
         walk.take(4, Kind::Count, Some(sequence))?;
         let num_samples = u32_at(walk.bytes, start);
+        // The product of two 32-bit numbers of the file and a width may exceed 64 bits.
         let size = u64::from(num_samples).saturating_mul((stream.dim as u64).saturating_mul(width));
         walk.take(size, Kind::Dense, Some(sequence))?;
         // Most corpora have sequences of one length: prefetch the counts at which they would follow.
@@ -284,6 +290,7 @@ fn pass(walk: &mut Walk, stream: &Stream, sequence: usize, is_checked: bool) -> 
     let Ok(num_values) = u32::try_from(num_values) else {
         return Err(walk.fault(Kind::NegativeValues, start + 4, Some(sequence), num_values.into()));
     };
+    // Numbers of 31 and 32 bits, so the sum cannot overflow.
     let size = u64::from(num_values) * (width + 4) + u64::from(num_samples) * 4;
     let values_at = walk.take(size, Kind::Sparse, Some(sequence))?;
     // The processor does not prefetch beyond the end of a page by itself.
@@ -336,6 +343,7 @@ fn check_sparse(
 /// The first index that is not 0 to `dim - 1`.
 fn index_beyond(indices: &[u8], dim: usize) -> Option<usize> {
     // Negative indices become the largest.
+    // A maximum needs no branch for each index. Only a fault takes the second pass, for its place.
     let largest = i32s(indices).fold(0, |largest, index| largest.max(index as u32));
     if (largest as usize) < dim {
         return None;
@@ -449,6 +457,7 @@ fn matrix(walk: &mut Walk, stream: &Stream, num_sequences: usize, most_samples: 
     let mut begin = 0usize;
     for (sequence, end) in i32s(&bytes[columns_at + 4..columns_at + 4 * (num_sequences + 1)]).enumerate() {
         let end_at = columns_at + 4 * (sequence + 1);
+        // Also a negative end is below `begin`, so the cast below is right.
         if i64::from(end) < begin as i64 {
             let fault = walk.fault(Kind::Column, end_at, Some(sequence), end.into());
             return Err(Fault { limit: begin as i64, ..fault });
@@ -472,6 +481,7 @@ fn matrix(walk: &mut Walk, stream: &Stream, num_sequences: usize, most_samples: 
         begin = end;
     }
     if begin != num_values {
+        // The walk has passed the matrix, whose last four bytes are this end.
         let fault = walk.fault(Kind::LastColumn, walk.at - 4, num_sequences.checked_sub(1), begin as i64);
         return Err(Fault { limit: num_values as i64, ..fault });
     }
@@ -529,6 +539,7 @@ impl Matrix {
                 }
                 // Every sample before this value's own has ended.
                 sample_offsets.resize(samples_before + sample as usize, indices.len() as u32);
+                // `sample_of` has refused negative rows.
                 indices.push((row as usize % stream.dim) as i32);
             }
             let samples_behind = samples_before + num_samples as usize;

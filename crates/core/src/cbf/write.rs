@@ -75,6 +75,7 @@ fn parts<'a>(written: &'a [Written<'a>], column: usize) -> impl Iterator<Item = 
 pub fn sizes(written: &[Written], selected: &[Selected], is_documented: bool) -> (Vec<u64>, Vec<u32>) {
     let num_sequences = written.iter().map(|written| written.sequences.len()).sum();
     let mut sizes = memory::collected(repeat_n(if is_documented { 0 } else { 4u64 }, num_sequences));
+    // Readers refuse a length of 0, so a sequence without a sample counts as one.
     let mut lengths = memory::collected(repeat_n(1u32, num_sequences));
     for &Selected { column, is_double } in selected {
         for ((size, length), part) in sizes.iter_mut().zip(&mut lengths).zip(parts(written, column)) {
@@ -147,12 +148,14 @@ pub fn write(written: &[Written], selected: &[Selected], lengths: &[u32], out: &
     out.put_u32s(lengths.iter().copied(), lengths.len());
     for (stream, &Selected { column, is_double }) in selected.iter().enumerate() {
         for (sequence, part) in parts(written, column).enumerate() {
+            // Columns count their samples in 32 bits, as the file does.
             out.put_u32(part.num_samples() as u32);
             let Some((sample_offsets, indices)) = part.column.entries else {
                 out.put_values(&part, is_double);
                 continue;
             };
             let num_entries = part.num_values() as u64;
+            // The file has a signed count.
             if num_entries > LARGEST_I32 {
                 return Err(unwritable(Kind::TooManyValues, stream, Some(sequence), num_entries, LARGEST_I32));
             }
@@ -175,8 +178,10 @@ fn unwritable(kind: Kind, stream: usize, sequence: Option<usize>, found: u64, li
 pub fn write_documented(written: &[Written], selected: &[Selected], out: &mut [u8]) -> Result<(), Fault> {
     let mut out = Out { bytes: out, at: 0 };
     for (stream, &Selected { column, is_double }) in selected.iter().enumerate() {
+        // All parts of a stream have the same form, so the first part shows it.
         if parts(written, column).next().is_none_or(|part| part.column.entries.is_none()) {
             for (sequence, part) in parts(written, column).enumerate() {
+                // The layout has no counts of dense samples.
                 if part.num_samples() != 1 {
                     let found = part.num_samples() as u64;
                     return Err(unwritable(Kind::NotOneSample, stream, Some(sequence), found, 1));
@@ -185,6 +190,7 @@ pub fn write_documented(written: &[Written], selected: &[Selected], out: &mut [u
             }
             continue;
         }
+        // The matrix begins with the count of all values, so they are counted in a pass of their own.
         let num_entries: u64 = parts(written, column).map(|part| part.num_values() as u64).sum();
         if num_entries > LARGEST_I32 {
             return Err(unwritable(Kind::TooManyValues, stream, None, num_entries, LARGEST_I32));
@@ -208,6 +214,7 @@ pub fn write_documented(written: &[Written], selected: &[Selected], out: &mut [u
         let mut end = 0;
         out.put_u32(0);
         for part in parts(written, column) {
+            // The sum of all parts was compared with the limit above, so it does not overflow.
             end += part.num_values() as u32;
             out.put_u32(end);
         }

@@ -37,6 +37,7 @@ impl Bytes {
 
 impl std::fmt::Debug for Bytes {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The content may be gigabytes, so its size is printed instead.
         write!(formatter, "Bytes({})", self.as_slice().len())
     }
 }
@@ -50,6 +51,7 @@ impl PartialEq for Bytes {
 /// The integer in the four bytes from `at` on, lowest byte first.
 #[inline]
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    // The range has four bytes, so the conversion to an array cannot fail.
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 

@@ -84,6 +84,7 @@ impl Frames {
 
     /// Check that every frame is inside its block; the message names the frame that is not.
     pub(crate) fn check(&self, sequence_offsets: &[u32]) -> Result<(), String> {
+        // Window and dimension come from a caller, so each step of the product is checked.
         let window = self.left.checked_add(self.right).and_then(|frames| frames.checked_add(1));
         let dim = window.and_then(|frames| frames.checked_mul(self.frame_dim));
         if dim.is_none_or(|dim| dim == 0 || dim > i32::MAX as usize) {
@@ -93,6 +94,7 @@ impl Frames {
             return Err(format!("{} sequences, but {} starts", sequence_offsets.len() - 1, self.starts.len()));
         }
         for encoding in &self.encodings {
+            // With too few scales, the `zip` in `decode` would end early and leave values undecoded.
             if let Some((a, b)) = &encoding.scales
                 && (a.len(), b.len()) != (self.frame_dim, self.frame_dim)
             {
@@ -103,6 +105,7 @@ impl Frames {
             let encoding = self.encodings.get(start.encoding as usize).ok_or("an encoding that does not exist")?;
             let block = self.blocks.get(start.block as usize).ok_or("a block that does not exist")?;
             let size = (pair[1] - pair[0]) as usize * encoding.frame_size(self.frame_dim);
+            // The offset comes from a caller, so the sum can overflow.
             if start.offset.checked_add(size).is_none_or(|end| end > block.as_slice().len()) {
                 return Err("a sequence that ends beyond its block".to_owned());
             }
@@ -139,6 +142,7 @@ impl Frames {
         }
         let (dim, size) = (self.frame_dim, encoding.frame_size(self.frame_dim));
         let (left, right) = (self.left, self.right);
+        // The samples of a broadcast frame are not consecutive frames, even without a window.
         if left + right == 0 && !self.is_broadcast {
             encoding.decode(dim, &bytes[samples.start * size..samples.end * size], out);
             return;
@@ -150,16 +154,19 @@ impl Frames {
         let width = self.dim();
         for (row, sample) in samples.clone().enumerate() {
             let center = sample.min(last);
+            // Only samples of a broadcast frame are beyond the last frame, and they are all the same.
             if row > 0 && sample > last {
                 out.copy_within((row - 1) * width..row * width, row * width);
                 continue;
             }
+            // A window has all frames but one of the window before, so each frame is decoded only once.
             if row > 0 {
                 // The sample before, one frame later.
                 out.copy_within((row - 1) * width + dim..row * width, row * width);
                 frame((center + right).min(last), &mut out[(row + 1) * width - dim..(row + 1) * width]);
                 continue;
             }
+            // The first window has no window before it, so it is put together from repeated and consecutive frames.
             let lead = left.saturating_sub(center);
             let (first, end) = (center.saturating_sub(left), (center + right + 1).min(num_frames));
             let (head, rest) = out[..width].split_at_mut(lead * dim);
@@ -182,13 +189,16 @@ impl Frames {
         let size = 4 * self.frame_dim;
         let piece = |from: usize, to: usize| Floats { bytes: &sequence.bytes[from * size..to * size], ..sequence };
         let (left, right) = (self.left, self.right);
+        // Without a window, consecutive samples are consecutive bytes.
         if left + right == 0 && !self.is_broadcast {
             memory::push(pieces, piece(samples.start, samples.end));
             return;
         }
+        // Most samples are one piece. Those at the ends of the sequence have more, for which the vector grows.
         memory::reserve(pieces, samples.len());
         for sample in samples {
             let center = sample.min(num_frames - 1);
+            // The file has the repeated frame only once, so each repetition is a piece.
             for _ in center..left {
                 memory::push(pieces, piece(0, 1));
             }
@@ -204,6 +214,7 @@ impl Encoding {
     /// Decode whole frames of `dim` values.
     fn decode(&self, dim: usize, bytes: &[u8], out: &mut [f32]) {
         let Some((a, b)) = &self.scales else {
+            // The byte order is chosen before the loop, so the loop has no branch.
             let single = if self.is_big_endian { f32::from_be_bytes } else { f32::from_le_bytes };
             out.iter_mut().zip(bytes.as_chunks().0).for_each(|(out, &value)| *out = single(value));
             return;
@@ -211,6 +222,7 @@ impl Encoding {
         let whole = if self.is_big_endian { i16::from_be_bytes } else { i16::from_le_bytes };
         for (out, frame) in out.chunks_exact_mut(dim).zip(bytes.chunks_exact(2 * dim)) {
             for ((out, &value), (a, b)) in out.iter_mut().zip(frame.as_chunks().0).zip(a.iter().zip(b)) {
+                // CNTK rounds each step to single precision. A product with the inverse of `a` would have other bits.
                 *out = (f32::from(whole(value)) + b) / a;
             }
         }
@@ -220,6 +232,7 @@ impl Encoding {
 /// Gathers columns of this kind, all of one form, each with its sequence offsets.
 pub(crate) fn gatherer<'a>(columns: Vec<(&'a Frames, &'a [u32])>) -> Box<dyn Gather + 'a> {
     let is_scaled = |encoding: &Encoding| encoding.scales.is_some();
+    // Scaled frames are not copied as pieces, so a single scaled file needs the decoder for all frames.
     let are_scaled = columns.iter().any(|(frames, _)| frames.encodings.iter().any(is_scaled));
     Box::new(AllFrames { columns, are_scaled })
 }
@@ -268,6 +281,7 @@ impl Gather for AllFrames<'_> {
         values: &mut Values,
         _: Option<&mut RaggedEntries>,
     ) -> Result<(), Error> {
+        // Frames are packed in single precision. The packer widens them afterwards.
         let Values::F32(values) = values else { return Err(Error::Mixed) };
         if self.are_scaled {
             let mut all = memory::with_room(located.num_sequences());
@@ -277,10 +291,12 @@ impl Gather for AllFrames<'_> {
             })?;
             return decode_all(&all, values);
         }
+        // Sequences without frames are rare. The first of them makes the zeros, once for the minibatch.
         let zeros = OnceCell::new();
         let mut pieces: Vec<Floats> = memory::with_room(located.num_sequences());
         let mut num_values = 0usize;
         self.each(located, takes, |Taken { frames, sequence, num_frames, samples }| {
+            // A broadcast frame can be asked for any number of samples, so the sizes can overflow.
             let size = samples.len().checked_mul(frames.dim()).ok_or(Error::TooLarge(usize::MAX))?;
             num_values = num_values.checked_add(size).ok_or(Error::TooLarge(usize::MAX))?;
             if num_frames == 0 {
@@ -293,6 +309,7 @@ impl Gather for AllFrames<'_> {
             frames.push_pieces(floats, num_frames, samples, &mut pieces);
             Ok(())
         })?;
+        // A refused request is an error of this read. `append_floats` then finds the memory reserved.
         try_reserve(values, num_values)?;
         append_floats(values, &pieces);
         Ok(())
@@ -308,6 +325,7 @@ fn decode_all(all: &[Taken], out: &mut Vec<f32>) -> Result<(), Error> {
     }
     try_reserve(out, num_values)?;
     let num_before = out.len();
+    // Threads write into parts of the vector, so it has its full length before they start.
     out.resize(num_before + num_values, 0.0);
     // A caller outside a pool does not want threads.
     let num_threads = rayon::current_thread_index().map_or(1, |_| rayon::current_num_threads());
@@ -319,6 +337,7 @@ fn decode_all(all: &[Taken], out: &mut Vec<f32>) -> Result<(), Error> {
             size += all[at].samples.len() * all[at].frames.dim();
             at += 1;
         }
+        // The sizes add up to `num_values`, so there is always enough to split.
         let (mine, others) = std::mem::take(&mut rest).split_at_mut_checked(size).ok_or(Error::Mixed)?;
         jobs.push((&all[begin..at], mine));
         rest = others;

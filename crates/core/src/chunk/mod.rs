@@ -81,6 +81,7 @@ impl Column {
     /// Check that offsets, indices and values belong together; the message says which do not.
     pub fn check(&self, num_sequences: usize) -> Result<(), String> {
         check_offsets("sequence offsets", &self.sequence_offsets, num_sequences)?;
+        // Offsets are checked first, because the checks of samples use them as indices.
         match &self.samples {
             Samples::Dense { .. } | Samples::Sparse { .. } => {
                 self.as_plain().map_or(Ok(()), |plain| plain.check(self.num_samples()))
@@ -119,6 +120,7 @@ impl Column {
                 4 * (sample_offsets.capacity() + indices.capacity()) + values.capacity_in_bytes()
             }
             Samples::Small(small) => small.capacity_in_bytes(),
+            // Parsers fill no vectors of these kinds, so a pool would keep their memory for nothing.
             Samples::Narrow(_) | Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => 0,
         };
         4 * self.sequence_offsets.capacity() + of_samples
@@ -128,6 +130,7 @@ impl Column {
     fn packed_bytes(&self, num_samples: usize) -> usize {
         let form = self.samples.form();
         match &self.samples {
+            // A one-hot sample takes 4 bytes for its value, 4 for its index and 8 for its offset.
             Samples::Frames(_) | Samples::Runs(_) if form.is_sparse => 16 * num_samples,
             Samples::Frames(_) | Samples::Runs(_) => 4 * form.dim * num_samples,
             Samples::Small(small) => small.packed_bytes() * num_samples / self.num_samples().max(1),
@@ -143,6 +146,7 @@ fn count_one_by_one(offsets: &[u32]) -> bool {
 }
 
 fn check_offsets(what: &str, offsets: &[u32], count: usize) -> Result<(), String> {
+    // The number of offsets is checked first: then there is a first offset.
     if offsets.len() != count + 1 || offsets[0] != 0 || offsets.windows(2).any(|pair| pair[0] > pair[1]) {
         return Err(format!("{what}: expected {} ascending numbers from 0", count + 1));
     }
@@ -167,6 +171,7 @@ impl Block {
     fn tables(&self) -> Vec<Option<usize>> {
         let mut last: Option<usize> = None;
         let table = |(number, column): (usize, &Column)| {
+            // The packer then reads no table at all.
             if column.has_single_samples() {
                 return None;
             }
@@ -196,6 +201,7 @@ pub struct Chunk {
 
 impl PartialEq for Chunk {
     fn eq(&self, other: &Chunk) -> bool {
+        // The other fields follow from the blocks, or are only about memory.
         self.blocks == other.blocks
     }
 }
@@ -220,6 +226,7 @@ impl Chunk {
     /// Put a chunk together from its blocks.
     pub fn new(blocks: Vec<Block>) -> Chunk {
         let mut first_sequences = vec![0];
+        // With this 0, a chunk without blocks has a number of sequences.
         for block in &blocks {
             first_sequences.push(first_sequences[first_sequences.len() - 1] + block.num_sequences);
         }
@@ -258,6 +265,7 @@ impl Chunk {
     #[inline]
     pub(crate) fn position(&self, sequence: usize) -> (usize, usize) {
         let block = match self.blocks.len() {
+            // With a single block nothing is searched. This runs for each sequence of each minibatch.
             1 => 0,
             _ => self.first_sequences.partition_point(|&first| first <= sequence) - 1,
         };
@@ -273,6 +281,7 @@ impl Chunk {
 
     /// The name of a file that the chunk shows, if the file has changed since.
     pub fn changed(&self) -> Option<&str> {
+        // All blocks and columns show the same files, so the first column stands for all.
         match &self.blocks.first()?.columns.first()?.samples {
             Samples::Stored(stored) => stored.bytes.changed(),
             Samples::Frames(frames) => frames.blocks.iter().find_map(|block| block.changed()),
@@ -293,6 +302,7 @@ impl Chunk {
 
     /// Approximate bytes of a number of sequences when packed, or of a number of samples of each, as in the first block.
     pub fn packed_bytes(&self, num_sequences: usize, counts: Option<&[u32]>) -> usize {
+        // The result is an estimate, so the first block stands for all.
         let Some(block) = self.blocks.first() else { return 0 };
         let packed_bytes = |column: &Column| {
             column.packed_bytes(match counts {

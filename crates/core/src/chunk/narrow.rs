@@ -25,6 +25,7 @@ impl Narrow {
     /// Make samples narrow; `None` if one of their numbers does not fit.
     pub fn of<T: Value + Widens<Small = u16>>(dim: usize, values: &[T]) -> Option<Narrow> {
         let mut narrow = memory::with_room(values.len());
+        // `narrow` stops after the first block that does not fit, so a failed attempt takes little time.
         T::narrow(values, &mut narrow).then_some(Narrow { dim, becomes_long: size_of::<T>() == 8, values: narrow })
     }
 
@@ -36,6 +37,7 @@ impl Narrow {
     /// Check that there are values for all samples; the message says how many there are.
     pub(crate) fn check(&self, num_samples: usize) -> Result<(), String> {
         let (dim, num_values) = (self.dim, self.values.len());
+        // The product can overflow, because the dimension comes from a caller.
         match num_samples.checked_mul(dim) == Some(num_values) {
             true => Ok(()),
             false => Err(format!("{num_samples} samples of {dim} values, but {num_values} values")),

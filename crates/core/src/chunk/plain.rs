@@ -54,6 +54,7 @@ impl PlainColumn<'_> {
     pub(crate) fn check(&self, num_samples: usize) -> Result<(), String> {
         let (dim, num_values) = (self.dim, self.values.len());
         let Some((sample_offsets, indices)) = self.entries else {
+            // The product can overflow, because the dimension comes from a caller.
             return match num_samples.checked_mul(dim) == Some(num_values) {
                 true => Ok(()),
                 false => Err(format!("{num_samples} samples of {dim} values, but {num_values} values")),
@@ -79,6 +80,7 @@ impl PlainColumn<'_> {
 
 /// Gathers columns of values, dense or sparse, in full width, small or narrow; `None` if not all are of this form.
 pub(crate) fn gatherer<'a>(columns: &[KnownColumn<'a>], form: Form) -> Option<Box<dyn Gather + 'a>> {
+    // Pieces of a text become small one by one, so blocks of one chunk differ in kind, but not in form.
     if columns.iter().any(|(column, _)| column.samples.form() != form) {
         return None;
     }
@@ -91,6 +93,7 @@ pub(crate) fn gatherer<'a>(columns: &[KnownColumn<'a>], form: Form) -> Option<Bo
 }
 
 fn of_type<'a, T: Value>(columns: &[KnownColumn<'a>], form: Form) -> Option<Box<dyn Gather + 'a>> {
+    // The type is chosen once for each stream, so the loops over sequences have no `match`.
     match form.is_sparse {
         false => Some(Box::new(Dense::<T>::of(columns, form.dim)?)),
         true => Some(Box::new(Sparse::<T>::of(columns)?)),
@@ -148,6 +151,7 @@ impl<T: Value> Gather for Dense<'_, T> {
     fn prefetch(&self, sequences: &[Neighbours], what: Ahead) {
         for at in sequences {
             let DenseColumn { lengths, values } = &self.columns[at.block as usize];
+            // A sequence that does not exist is not prefetched here. `gather` reports it.
             if let Some((begin, end)) = lengths.ahead(what, at.first as usize)
                 && let Some(values) = values.get(begin as usize * self.dim..end as usize * self.dim)
             {
@@ -187,6 +191,7 @@ impl<'a, T: Value> Sparse<'a, T> {
                 }
                 Samples::Small(small @ Small { values, entries: Some(Entries { sample_offsets, indices }), .. }) => {
                     let values = match (T::small(values)?, small.same_value()) {
+                        // A value that all entries have need not be fetched from memory for each sequence.
                         (AnyWidth::Small(&[value]), Some(_)) => AnyWidth::Same(value, indices.len()),
                         (values, _) => values,
                     };
@@ -201,6 +206,7 @@ impl<'a, T: Value> Sparse<'a, T> {
             AnyWidth::Same(value, _) => Some(T::widened(value)),
             _ => None,
         };
+        // If all blocks have the same value, a minibatch needs no copy of values, only a fill.
         let first = columns.first().and_then(value_of);
         let same_value = first.filter(|_| columns.iter().all(|column| value_of(column) == first));
         Some(Sparse { columns, same_value })
@@ -214,6 +220,7 @@ impl<'a, T: Value> Sparse<'a, T> {
             |column| column.lengths.table_or(column.sample_offsets.unwrap_or_default()),
             |column, sequences| {
                 let samples = takes.piece(column.lengths, sequences)?;
+                // Without a table of sequences, `each_group` has prefetched the sample offsets already.
                 if let (Lengths::Any(_), Some(offsets)) = (column.lengths, column.sample_offsets) {
                     prefetch(offsets.get(samples.start..=samples.end).unwrap_or_default(), AHEAD_BYTES);
                 }
@@ -236,6 +243,7 @@ impl<T: Value> Gather for Sparse<'_, T> {
         let out = T::vector(values).ok_or(Error::Mixed)?;
         let entries = entries.ok_or(Error::Mixed)?;
         let spans = self.spans(located, takes)?;
+        // The offsets have room from here on, so the loop below cannot run out of memory.
         entries.reserve(spans.iter().map(|span| span.samples.len()).sum());
         let RaggedEntries { sample_offsets, indices } = entries;
         let are_few = spans.len() <= AHEAD_SEQUENCES;
@@ -262,6 +270,7 @@ impl<T: Value> Gather for Sparse<'_, T> {
                 all_values.push(values);
             }
         }
+        // A whole corpus is appended chunk by chunk, so the entries of earlier chunks come first.
         let mut num_entries = out.len() as i64;
         for (Span { column, samples }, indices) in spans.iter().zip(&all_indices) {
             match column.sample_offsets {
@@ -278,6 +287,7 @@ impl<T: Value> Gather for Sparse<'_, T> {
             None => append_all(out, &all_values)?,
             Some(value) => {
                 let num_values = usize::try_from(num_entries).map_err(|_| Error::Mixed)?;
+                // The columns keep the value once, so this can be much more memory than they take.
                 try_reserve(out, num_values - out.len())?;
                 out.resize(num_values, value);
             }
@@ -291,6 +301,7 @@ impl<T: Value> Gather for Sparse<'_, T> {
             let SparseColumn { lengths, sample_offsets, indices, values } = &self.columns[at.block as usize];
             let Some((begin, end)) = lengths.ahead(what, at.first as usize) else { continue };
             let samples = begin as usize..end as usize;
+            // Without offsets the entries have the numbers of the samples, so the entries are prefetched in this step.
             if let Some(offsets) = sample_offsets {
                 prefetch(offsets.get(samples).unwrap_or_default(), AHEAD_BYTES);
             } else if let (Some(values), Some(indices)) = (values.get(samples.clone()), indices.get(samples)) {

@@ -24,8 +24,10 @@ impl Pool {
     }
 
     pub(super) fn give(&self, blocks: impl Iterator<Item = Block>) {
+        // Blocks that find the lock taken are freed, as without a pool.
         let Ok(mut spare) = self.spare.try_lock() else { return };
         let mut room = self.limit.saturating_sub(spare.iter().map(Block::capacity_in_bytes).sum());
+        // A block that is too large is freed; smaller blocks after it may still fit.
         for block in blocks {
             let size = block.capacity_in_bytes();
             if size <= room {

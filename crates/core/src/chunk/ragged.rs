@@ -22,6 +22,7 @@ pub struct Form {
 /// A stream of a minibatch, ragged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ragged {
+    // A minibatch can have several chunks of up to 2^32 - 1 samples each.
     /// The first sample of each sequence and, last, the number of samples.
     pub sequence_offsets: Vec<i64>,
     /// The values of all samples, or of all entries.
@@ -42,6 +43,7 @@ pub struct RaggedEntries {
 impl RaggedEntries {
     /// Make room for the offsets of `count` more samples.
     pub(crate) fn reserve(&mut self, count: usize) {
+        // A whole corpus is appended chunk by chunk, so this table can have the offsets of earlier chunks.
         if self.sample_offsets.len() > 1 {
             return memory::reserve(&mut self.sample_offsets, count);
         }
@@ -133,6 +135,7 @@ impl Ahead {
         if self == Ahead::Samples {
             return span(offsets, sequence).ok();
         }
+        // The table itself is in no cache, so reading it here would wait for memory.
         prefetch_first(offsets.get(sequence..).unwrap_or_default());
         None
     }
@@ -165,6 +168,7 @@ impl<'a> Lengths<'a> {
     pub(crate) fn ahead(self, what: Ahead, sequence: usize) -> Option<(u32, u32)> {
         match self {
             Lengths::Any(offsets) => what.span(offsets, sequence),
+            // No table is needed, so the place of the sample is known in the second step without the first.
             Lengths::Single(count) if what == Ahead::Samples && sequence < count => {
                 Some((sequence as u32, sequence as u32 + 1))
             }
@@ -268,6 +272,7 @@ impl Located<'_> {
         let prefetch = |group: &Neighbours| {
             prefetch_first(table(&columns[group.block as usize]).get(group.first as usize..).unwrap_or_default());
         };
+        // The first groups have no earlier group during which they could be prefetched.
         groups.iter().take(AHEAD_GROUPS).for_each(prefetch);
         for (at, &Neighbours { block, first, end }) in groups.iter().enumerate() {
             if let Some(next) = groups.get(at + AHEAD_GROUPS) {
@@ -285,6 +290,7 @@ const AHEAD_GROUPS: usize = 16;
 /// The beginning and the end of a sequence.
 #[inline(always)]
 pub(crate) fn span<T: Copy>(offsets: &[T], sequence: usize) -> Result<(T, T), Error> {
+    // The pattern checks both bounds at once.
     match offsets.get(sequence..) {
         Some(&[begin, end, ..]) => Ok((begin, end)),
         _ => Err(Error::Missing),
@@ -309,6 +315,7 @@ impl<'a, 'out> Takes<'a, 'out> {
         stream: usize,
         sequence_offsets: &'out mut Vec<i64>,
     ) -> Takes<'a, 'out> {
+        // `next` appends the ends one by one, so the memory for all of them is requested here.
         memory::reserve(sequence_offsets, num_sequences);
         let total = sequence_offsets[sequence_offsets.len() - 1];
         Takes { parts, stream, next: 0, total, sequence_offsets }
@@ -325,10 +332,12 @@ impl<'a, 'out> Takes<'a, 'out> {
     #[inline(always)]
     pub(crate) fn next(&mut self, num_samples: u32, is_broadcast: bool) -> Result<(u32, u32), Error> {
         let sequence = self.next;
+        // `Sources::locate` has checked that the parts are as many as the sequences.
         let (first, count) = match self.parts {
             None => (0, num_samples),
             Some(Parts { firsts, counts }) => (firsts[sequence], counts[sequence]),
         };
+        // Parts come from a caller, and their sum can exceed 32 bits.
         if u64::from(first) + u64::from(count) > u64::from(num_samples) && !is_broadcast {
             return Err(self.too_short(sequence, num_samples));
         }
@@ -344,7 +353,9 @@ impl<'a, 'out> Takes<'a, 'out> {
         let Range { start, end } = sequences;
         let offsets = match lengths {
             Lengths::Any(offsets) => offsets,
+            // No table is read, so the number of sequences is checked here.
             Lengths::Single(count) if end > count => return Err(Error::Missing),
+            // Parts have no neighbours, so this is a single sequence.
             Lengths::Single(_) if self.parts.is_some() => {
                 let (first, count) = self.next(1, false)?;
                 let first = start + first as usize;
@@ -365,6 +376,7 @@ impl<'a, 'out> Takes<'a, 'out> {
             return Ok(first..first + count as usize);
         }
         let ends = offsets.get(start + 1..=end).ok_or(Error::Missing)?;
+        // The ends of neighbours are copied with a shift, without a look at each sequence.
         let shift = self.total - i64::from(begin);
         self.sequence_offsets.extend(ends.iter().map(|&offset| i64::from(offset) + shift));
         self.next += ends.len();
@@ -374,7 +386,9 @@ impl<'a, 'out> Takes<'a, 'out> {
 
     /// The sample of each sequence, if one sample of each sequence is taken; then the ends are in the sequence offsets.
     pub(crate) fn single(&mut self) -> Option<&'a [u32]> {
+        // In frame mode every sequence of a selection is one sample of an utterance.
         let Parts { firsts, counts } = self.parts?;
+        // A fold without a branch: usually all counts are 1.
         if counts.iter().fold(0, |all, count| all | (count ^ 1)) != 0 {
             return None;
         }
@@ -391,6 +405,7 @@ impl<'a, 'out> Takes<'a, 'out> {
 
 /// Reserve memory for `count` more values; an error if the system has less.
 pub(crate) fn try_reserve<T>(values: &mut Vec<T>, count: usize) -> Result<(), Error> {
+    // A minibatch can be larger than the memory. This is an error of one read, and the process continues.
     values.try_reserve(count).map_err(|_| Error::TooLarge(count.saturating_mul(size_of::<T>())))?;
     advise_for(values, count);
     Ok(())

@@ -42,6 +42,7 @@ impl Targets {
     /// The vector of a class; empty beyond the table.
     #[inline]
     fn row(&self, class: u32) -> &[u8] {
+        // `check` has seen a row for each class below the dimension, so only classes beyond it have none.
         let begin = class as usize * self.dim;
         self.rows.as_slice().get(begin..begin + self.dim).unwrap_or_default()
     }
@@ -69,6 +70,7 @@ impl Runs {
                 each.resize(each.len() + count, class);
             });
         }
+        // If another thread was faster, its list stays; both lists are the same.
         self.each.get_or_init(|| each)
     }
 
@@ -85,6 +87,7 @@ impl Runs {
         let (begin, end) = (self.offsets[sequence] as usize, self.offsets[sequence + 1] as usize);
         let starts = &self.starts[begin..end];
         let mut sample = samples.start;
+        // The first run begins at 0, so a run at or before the sample exists, unless the sequence has no runs.
         let mut run = starts.partition_point(|&start| start as usize <= sample).saturating_sub(1);
         while sample < samples.end && run < starts.len() {
             let until = starts.get(run + 1).map_or(num_samples, |&start| start as usize).min(samples.end);
@@ -104,6 +107,7 @@ impl Runs {
         {
             return Err(format!("{} bytes of targets, but {} classes of {dim}", rows.as_slice().len(), self.dim));
         }
+        // The offsets are indices below, so they are checked first.
         super::check_offsets("run offsets", &self.offsets, sequence_offsets.len() - 1)?;
         let num_runs = self.offsets[self.offsets.len() - 1] as usize;
         let (num_starts, num_classes) = (self.starts.len(), self.classes.len());
@@ -121,6 +125,7 @@ impl Runs {
                 [only] => *only == 0 && num_samples > 0,
                 [first, .., last] => *first == 0 && *last < num_samples,
             };
+            // A gap or an empty run would make `expand` deliver too few or wrong samples.
             if !is_sound || starts.windows(2).any(|pair| pair[0] >= pair[1]) {
                 return Err("runs that do not cover their sequence".to_owned());
             }
@@ -175,18 +180,21 @@ impl Gather for AllRuns<'_> {
         values: &mut Values,
         entries: Option<&mut RaggedEntries>,
     ) -> Result<(), Error> {
+        // Labels are packed in single precision. The packer widens them afterwards.
         let Values::F32(values) = values else { return Err(Error::Mixed) };
         let Some(entries) = entries else {
             return append_targets(&self.taken(located, takes)?, values);
         };
         let indices = &mut entries.indices;
         let num_before = indices.len();
+        // Only the runs tell which samples are marked, so marked columns expand them.
         if let Some(samples) = if self.are_marked { None } else { takes.single() } {
             self.append_single_samples(located, &takes, samples, indices)?;
             let num_values = values.len() + samples.len();
             memory::resize(values, num_values, 1.0);
         } else {
             let all = self.taken(located, takes)?;
+            // The samples have memory from here on, so the growth in the loop cannot fail.
             let num_samples = num_samples(&all);
             try_reserve(values, num_samples)?;
             try_reserve(indices, num_samples)?;
@@ -240,6 +248,7 @@ impl<'a> AllRuns<'a> {
             if sample >= end - begin {
                 return Err(takes.too_short(classes.len(), end - begin));
             }
+            // A reference is kept, because reading the class here would wait for memory.
             let class = &each[begin as usize + sample as usize];
             prefetch_first(std::slice::from_ref(class));
             classes.push(class);

@@ -63,6 +63,7 @@ impl Samples {
             Samples::Sparse { dim, sample_offsets, indices, values } => {
                 Some((*dim, values, Some((sample_offsets, indices))))
             }
+            // The packer converts other kinds to full width. (`in_full_width`)
             _ => None,
         }
     }
@@ -86,6 +87,7 @@ impl Samples {
             Samples::Sparse { sample_offsets, indices, values, .. } => {
                 small.prepend_to(num_samples, values, Some((sample_offsets, indices)));
             }
+            // The text parser calls this for the columns that it makes, and these are in full width.
             _ => {}
         }
     }
@@ -112,12 +114,14 @@ impl Samples {
                 expect(indices, ratio);
                 values.expect(ratio);
             }
+            // Other kinds are made in one piece, so they never grow.
             _ => {}
         }
     }
 
     /// The samples, if they are of this kind and form.
     pub(crate) fn as_stored(&self, form: Form) -> Option<&Stored> {
+        // Samples of another form would not fit the vectors of the minibatch.
         if let Samples::Stored(stored) = self { Some(stored).filter(|stored| stored.form() == form) } else { None }
     }
 

@@ -58,6 +58,7 @@ impl Small {
         match values {
             Values::F32(values) => self.append_floats(values, entries),
             Values::F64(values) => self.append_floats(values, entries),
+            // Whole numbers have a small form of their own, `Narrow`.
             Values::I32(_) | Values::I64(_) => false,
         }
     }
@@ -68,6 +69,7 @@ impl Small {
         };
         let num_entries = own.indices.len();
         if !append_values(&mut self.values, num_entries, values) || !i32::narrow(indices, &mut own.indices) {
+            // The values may have been appended before the indices were found to be too large.
             self.values.truncate(num_entries);
             return false;
         }
@@ -77,6 +79,7 @@ impl Small {
 
     /// [`expect`] `ratio` times as many samples.
     pub(crate) fn expect(&mut self, ratio: f64) {
+        // A single value stands for any number of entries, so it never grows.
         if self.same_value().is_none() {
             expect(&mut self.values, ratio);
         }
@@ -97,18 +100,21 @@ impl Small {
             let num_entries = small.indices.len() as u32;
             let mut offsets = Vec::new();
             memory::reserve(&mut offsets, num_samples + sample_offsets.len());
+            // Small samples of one entry each have no offsets, so their offsets are made here.
             offsets.extend((0..num_samples).map(|sample| small.range(sample..sample).start as u32));
             offsets.extend(sample_offsets.iter().map(|&at| num_entries + at));
             *sample_offsets = offsets;
             prepend(&small.indices, indices);
         }
         let each = self.each_value();
+        // `append` makes only floats small, so the values are floats, too.
         in_either_precision!(values, values => prepend(&each, values), else unreachable!("small numbers are floats"));
     }
 
     /// The value that all entries have; `None` if each entry or dense sample has values of its own.
     pub(crate) fn same_value(&self) -> Option<u8> {
         match (&self.values[..], &self.entries) {
+            // With one entry, the value is that entry's own.
             (&[value], Some(entries)) if entries.indices.len() != 1 => Some(value),
             _ => None,
         }
@@ -145,6 +151,7 @@ impl Small {
         if indices.len() != num_entries || (num_values != num_entries && self.same_value().is_none()) {
             return Err(format!("{num_entries} entries, but {} indices and {num_values} values", indices.len()));
         }
+        // The type of an index bounds it by 2^16, but not by the dimension.
         match indices.iter().find(|&&index| usize::from(index) >= self.dim) {
             Some(index) => Err(format!("index {index}, but the dimension is {}", self.dim)),
             None => Ok(()),
@@ -174,6 +181,7 @@ impl Small {
 /// Append the values of further entries if all are small; otherwise append nothing. The values stay a single one while
 /// all entries have that value.
 fn append_values<T: Widens<Small = u8> + PartialEq>(own: &mut Vec<u8>, num_entries: usize, values: &[T]) -> bool {
+    // As many values as this mean that all entries so far have the same value, or that no entry has come yet.
     let (Some(&first), true) = (values.first(), own.len() == num_entries.min(1)) else {
         return T::narrow(values, own);
     };
@@ -185,6 +193,7 @@ fn append_values<T: Widens<Small = u8> + PartialEq>(own: &mut Vec<u8>, num_entri
     if value != 0 && values.chunks(COMPARED_AT_ONCE).all(|some| are_all(some, T::widened(value))) {
         return true;
     }
+    // The values differ from here on, so each earlier entry gets a value of its own.
     own.clear();
     own.resize(num_entries, value);
     T::narrow(values, own)
@@ -219,6 +228,7 @@ impl Entries {
     /// Append offsets, which count from 0, to the offsets of `num_entries` entries.
     fn append_offsets(&mut self, num_entries: u32, offsets: &[u32]) {
         if self.sample_offsets.is_none() {
+            // Samples of one entry each need no offsets.
             if super::count_one_by_one(offsets) {
                 return;
             }

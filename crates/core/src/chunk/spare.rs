@@ -25,10 +25,13 @@ impl EmptyColumn {
                 Samples::Sparse { sample_offsets, indices, values, .. } => {
                     (empty.sample_offsets, empty.indices, empty.values) = (sample_offsets, indices, values);
                 }
+                // `Small::of` empties this memory when it uses it.
                 Samples::Small(small) => empty.small = Some(small),
+                // Parsers that reuse memory make no samples of these kinds.
                 Samples::Narrow(_) | Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => {}
             }
         }
+        // A vector of another type cannot hold these values.
         if empty.values.number() != number {
             empty.values = Values::empty(number);
         }

@@ -75,6 +75,7 @@ impl Stored {
 pub(crate) fn gatherer<'a>(columns: Vec<(&'a Stored, &'a [u32])>) -> Box<dyn Gather + 'a> {
     let column = |(stored, sequence_offsets): (&'a Stored, &'a [u32])| StoredColumn {
         sequence_offsets,
+        // The name is for the error that reports a change of a mapped file.
         mapped_name: stored.bytes.mapped_name(),
         starts: &stored.starts,
         ends: stored.ends.as_deref(),
@@ -147,6 +148,7 @@ impl Gather for AllStored<'_> {
             |column, sequences| {
                 for sequence in sequences {
                     let bytes = column.sequence(sequence)?;
+                    // All sequences are prefetched before the first number of samples is read.
                     prefetch_first(bytes);
                     pieces.push(Piece { column, bytes });
                 }
@@ -157,6 +159,7 @@ impl Gather for AllStored<'_> {
             None => dense(&pieces, takes, values),
             Some(entries) => sparse(&pieces, takes, values, entries),
         }, else Err(Error::Mixed));
+        // A sequence that is too short for the request may be one that changed in the file.
         gathered.map_err(|error| self.explained(error, located))
     }
 
@@ -179,6 +182,7 @@ impl AllStored<'_> {
         let found = located.each(&self.0, |column, at| {
             let is_it = left == 0;
             left = left.wrapping_sub(1);
+            // These offsets are what the parser found, so a difference means that the file has changed.
             let (begin, end) = span(column.sequence_offsets, at)?;
             if is_it && (end - begin) as usize != num_samples { Err(column.changed()) } else { Ok(()) }
         });
@@ -190,6 +194,7 @@ fn dense<T: Precision>(pieces: &[Piece], mut takes: Takes, out: &mut Vec<T>) -> 
     let mut all: Vec<&[u8]> = memory::with_room(pieces.len());
     for &Piece { column, bytes } in pieces {
         let (count, mut values) = bytes.split_at_checked(4).ok_or_else(|| column.changed())?;
+        // A mapped byte can differ at the next read, so the number is read only once.
         let (num_samples, size) = (u32_at(count, 0), column.dim * column.width());
         if (num_samples as usize).checked_mul(size) != Some(values.len()) {
             return Err(column.changed());
@@ -199,9 +204,11 @@ fn dense<T: Precision>(pieces: &[Piece], mut takes: Takes, out: &mut Vec<T>) -> 
             let begin = first as usize * size;
             values = values.get(begin..begin + count as usize * size).ok_or_else(|| column.changed())?;
         }
+        // Whole sequences of one precision are copied together, on several threads.
         if column.is_double == T::IS_DOUBLE {
             all.push(values);
         } else {
+            // The sequences so far come first, so that the values stay in order.
             append_stored(out, &all);
             all.clear();
             T::append_converted(out, values);
@@ -239,6 +246,7 @@ fn sparse<T: Precision>(
             T::append_converted(values, taken.values);
         }
         i32::append_le(indices, taken.indices);
+        // The signs of all counts are collected, so that a negative count is found after the loop, by one comparison.
         let mut bits = 0;
         let ends = i32s(taken.sizes).map(|size| {
             bits |= size;
@@ -264,6 +272,7 @@ fn sparse<T: Precision>(
 fn are_below(indices: &[i32], dim: usize) -> bool {
     let last = i32::try_from(dim - 1).unwrap_or(i32::MAX);
     // The sign of an index, or of its distance from the last: fewer instructions than a largest index.
+    // The difference wraps only for a negative index, whose own sign decides.
     indices.iter().fold(0, |signs, &index| signs | index | last.wrapping_sub(index)) >= 0
 }
 
@@ -284,6 +293,7 @@ impl<'a> Piece<'a> {
         let (counts, bytes) = self.bytes.split_at_checked(8).ok_or_else(changed)?;
         let num_samples = u32_at(counts, 0);
         let (first, count) = takes.next(num_samples, false)?;
+        // Counts of a changed file can be larger than the bytes, so the split can fail.
         let taken = Taken::all(bytes, num_samples as usize, self.column.width()).ok_or_else(changed)?;
         if (first, count) == (0, num_samples) {
             return Ok(taken);
@@ -308,6 +318,7 @@ impl<'a> Taken<'a> {
 
     /// Some of the samples.
     fn part(&self, first: usize, count: usize, width: usize) -> Option<Taken<'a>> {
+        // A negative count of a changed file becomes a large number, which the look-ups below refuse.
         let num_entries = |sizes: &[u8]| i32s(sizes).map(|size| size as u32 as usize).sum::<usize>();
         let before = num_entries(self.sizes.get(..4 * first)?);
         let sizes = self.sizes.get(4 * first..4 * (first + count))?;

@@ -40,6 +40,7 @@ pub enum Values {
 }
 
 /// Run the same code on the vector of any type.
+// This is a macro, because closures are not generic over the type of the vector.
 macro_rules! in_any_type {
     ($values:expr, $vector:ident => $code:expr) => {
         match $values {
@@ -108,6 +109,7 @@ impl Values {
 
     /// Bytes of memory that is reserved for the values.
     pub(crate) fn capacity_in_bytes(&self) -> usize {
+        // The macro hides the type of the values, and `size_of` needs its name.
         fn bytes<T>(values: &Vec<T>) -> usize {
             size_of::<T>() * values.capacity()
         }
@@ -139,6 +141,7 @@ impl Values {
         fn append<T: Precision>(out: &mut Vec<T>, bytes: &[u8], is_double: bool) {
             if is_double == T::IS_DOUBLE { T::append_le(out, bytes) } else { T::append_converted(out, bytes) }
         }
+        // The caller's column has the type of a stream of a file, which is a float.
         in_either_precision!(self, values => append(values, bytes, is_double), else unreachable!("files store floats"));
     }
 }
@@ -226,8 +229,10 @@ pub(crate) fn reserve<T>(values: &mut Vec<T>, count: usize) {
 /// Most of the memory will be used, so it may be in huge pages.
 pub(crate) fn expect<T>(values: &mut Vec<T>, ratio: f64) {
     let expected = values.len() as f64 * ratio;
+    // The margin covers an estimate that is a little too low, since a growth would copy all values.
     let with_margin = (expected * 1.02) as usize + 4096;
     let mut larger = Vec::new();
+    // The size is only an estimate. If the system refuses it, the vector grows as usual.
     if values.capacity() < with_margin && larger.try_reserve_exact(with_margin).is_ok() {
         // The advice comes before the first use: growing in place would copy the values into small pages.
         advise_huge_pages(&mut larger, (expected * 0.98) as usize);
@@ -243,6 +248,7 @@ pub(crate) fn expect<T>(values: &mut Vec<T>, ratio: f64) {
 pub(crate) fn empty_for<T>(values: &mut Vec<T>, count: usize) {
     values.clear();
     if values.capacity() < count || values.capacity() > 4 * count {
+        // Growing the cleared vector would copy its old content.
         *values = Vec::new();
         memory::reserve(values, count);
         advise_huge_pages(values, count);

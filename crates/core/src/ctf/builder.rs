@@ -19,6 +19,8 @@ use crate::memory;
 
 /// Builders for all streams, in the memory of a spare block.
 pub(super) fn builders(schema: &Schema, num_sequences: usize, spare: Option<Block>) -> Vec<Builder> {
+    // The pool may have blocks of another schema, because a definition is tried on the chunks of a corpus with the same
+    // pool.
     let spare = spare.map(|block| block.columns).filter(|columns| columns.len() == schema.streams.len());
     let mut columns = spare.into_iter().flatten();
     schema.streams.iter().map(|stream| Builder::new(stream, num_sequences, columns.next())).collect()
@@ -78,6 +80,7 @@ impl Builder {
         let is_first = std::mem::take(&mut self.is_first_part);
         let are_small = match &mut self.small {
             Some(small) => self.column.samples.append_to(small),
+            // In a later part, the samples of earlier parts are already in full width.
             None if is_first && is_compact => {
                 self.small = self.column.samples.to_small(self.spare.take());
                 self.small.is_some()
@@ -112,6 +115,7 @@ impl Builder {
     /// Samples of the current sequence.
     #[inline]
     pub(super) fn num_in_sequence(&self) -> u32 {
+        // The offsets begin with 0, so there is a last one.
         self.num_samples - self.column.sequence_offsets[self.column.sequence_offsets.len() - 1]
     }
 
@@ -119,6 +123,7 @@ impl Builder {
     pub(super) fn has_entries_in_sequence(&self) -> bool {
         match &self.column.samples {
             Samples::Sparse { sample_offsets, .. } => {
+                // Parts end between sequences, so no sample of the current sequence is in the small form.
                 let first = self.column.sequence_offsets[self.column.sequence_offsets.len() - 1] - self.num_small;
                 sample_offsets[sample_offsets.len() - 1] > sample_offsets[first as usize]
             }
@@ -133,6 +138,8 @@ impl Builder {
             unreachable!("a sparse stream has a sparse column")
         };
         self.is_one_hot = sample_offsets.last().is_some_and(|&first| first as usize + 1 == indices.len());
+        // A piece has less than 4 GiB of text, and an entry takes more than a byte, so the number of entries fits 32
+        // bits.
         memory::push(sample_offsets, indices.len() as u32);
         self.num_samples += 1;
     }

@@ -110,6 +110,7 @@ impl Findings {
     ///
     /// # Errors
     /// The budget is spent.
+    // Sound text has no findings, so the code around each call is laid out for the case without a call.
     #[cold]
     pub(super) fn add(&mut self, finding: Finding) -> Result<(), Stop> {
         let kind = finding.kind as usize;
@@ -118,6 +119,7 @@ impl Findings {
             self.first.push(finding);
         }
         if kind < NUM_ERRORS || self.is_strict {
+            // As in CNTK, a budget of n forgives n errors, and the error after them ends the parse.
             if self.budget == 0 {
                 self.last_straw = Some(finding);
                 return Err(Stop);
@@ -130,12 +132,15 @@ impl Findings {
     /// Note whether a part of the text has a carriage return, if every finding is wanted.
     pub(super) fn note_line_ends(&mut self, part: &[u8]) {
         let is_wanted = self.most == usize::MAX;
+        // A part without a carriage return is searched to its end, so the search is left out unless its result is
+        // wanted.
         self.counts[Kind::CarriageReturn as usize] += u64::from(is_wanted && memchr(b'\r', part).is_some());
     }
 
     /// Append the findings of the following text, whose sequences are numbered from `first_sequence`.
     pub(super) fn append(&mut self, next: &Findings, first_sequence: usize) {
         let renumbered = |finding: &Finding| Finding { sequence: finding.sequence + first_sequence, ..*finding };
+        // Up to the limit, every counted finding of a kind is also kept.
         let mut num_kept = self.counts;
         for finding in &next.first {
             let num_kept = &mut num_kept[finding.kind as usize];
@@ -147,6 +152,7 @@ impl Findings {
         for (count, more) in self.counts.iter_mut().zip(next.counts) {
             *count += more;
         }
+        // The last straw counts as an error, so there may be one error more than the budget allows.
         self.budget = self.budget.saturating_sub(next.num_errors());
         self.last_straw = next.last_straw.as_ref().map(renumbered);
     }

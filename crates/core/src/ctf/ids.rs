@@ -20,6 +20,7 @@ pub(super) fn leading_id(line: &[u8]) -> LeadingId {
         if digit > 9 {
             break;
         }
+        // CNTK's test for overflow misses some ids, which wrap to other ids. Then two sequences might get the same key.
         key = match key.checked_mul(10).and_then(|key| key.checked_add(u64::from(digit))) {
             Some(key) => key,
             None => return LeadingId::Overflow,
@@ -33,6 +34,7 @@ pub(super) fn leading_id(line: &[u8]) -> LeadingId {
 #[inline]
 pub(super) fn size_of_id(text: &[u8], at: usize) -> usize {
     if let Some(word) = digits::word_at(text, at)
+        // After eight digits, more digits may follow the word.
         && let size @ 0..8 = digits::count(word)
     {
         return size as usize + usize::from((word >> (8 * size)) as u8 == b' ');
@@ -56,6 +58,7 @@ pub(super) fn size_of_digits(line: &[u8]) -> usize {
 /// Number of bytes of the word at the start of a line: up to white space. A pipe directly after other bytes belongs to
 /// the word.
 pub(super) fn size_of_word(line: &[u8]) -> usize {
+    // `is_ascii_whitespace` lacks the vertical tab, which is white space in CNTK.
     line.iter().position(|byte| byte.is_ascii_whitespace() || *byte == 0x0B).unwrap_or(line.len())
 }
 

@@ -32,6 +32,7 @@ pub struct Scan {
 impl Scan {
     /// Add lines that count to the last sequence.
     fn add_lines(&mut self, num_lines: usize) {
+        // Fewer than 2^32 lines start in a share of a text or in a piece of a chunk, so the count fits.
         *self.lines.last_mut().unwrap_or(&mut self.head_lines) += num_lines as u32;
     }
 
@@ -69,6 +70,7 @@ struct Scanner<'a> {
 
 impl Scanner<'_> {
     fn new(mode: Mode, defining: Option<&[u8]>) -> Scanner<'_> {
+        // The search for the name is prepared once for all lines.
         Scanner { mode, defining: defining.map(memmem::Finder::new) }
     }
 
@@ -77,8 +79,10 @@ impl Scanner<'_> {
         match (self.mode, &self.defining) {
             (Mode::Lines, None) => scan_lines(found, block, offset),
             (Mode::Ids, None) => self.scan_ids(found, block, offset)?,
+            // If a stream defines the size, only a search in the whole line shows whether the line counts.
             _ => {
                 let mut start = 0;
+                // The last line may lack its line feed. If it has one, the last range is empty.
                 for end in memchr::memchr_iter(b'\n', block).map(|feed| feed + 1).chain([block.len()]) {
                     let start = std::mem::replace(&mut start, end);
                     if start < end {
@@ -95,15 +99,19 @@ impl Scanner<'_> {
         let kernel = Kernel::selected();
         let mut line_ends = Vec::new();
         let mut last_id = LineStart::at(block, 0);
+        // All lines count here, so `scan_line` looks only at the start of its range and needs no end of the line.
         if !block.is_empty() {
             self.scan_line(found, offset, block, 0..block.len())?;
         }
         for (number, part) in block.chunks(LINE_ENDS_BYTES).enumerate() {
             line_ends.clear();
+            // Kernels also request memory, for a little more than one position for each byte, but there a refused
+            // request would end the process.
             memory::reserve(&mut line_ends, part.len() + 64);
             kernel.line_ends(part, &mut line_ends);
             let first = number * LINE_ENDS_BYTES + 1;
             let mut rest = &line_ends[..];
+            // Most lines have the id of the line before. A single comparison shows this, so their ids are not read.
             while let Some(other) = rest.iter().position(|&end| !last_id.is_at(block, first + end as usize)) {
                 found.add_lines(other);
                 let start = first + rest[other] as usize;
@@ -122,11 +130,14 @@ impl Scanner<'_> {
     fn scan_line(&self, found: &mut Scan, offset: u64, block: &[u8], range: Range<usize>) -> Result<(), IdOverflow> {
         let (start, line) = (offset + range.start as u64, &block[range]);
         let counts = || u32::from(self.defining.as_ref().is_none_or(|name| holds(line, name)));
+        // Digits mean nothing in line mode, so an id beyond 64 bits is not a fault there.
         let id = if self.mode == Mode::Lines { LeadingId::None } else { leading_id(line) };
         match id {
             LeadingId::Overflow => return Err(IdOverflow { at: start }),
             // Digits up to the end of the file are neither a line nor a sequence.
             LeadingId::Number(_, num_digits) if num_digits == line.len() => {}
+            // Only the line before is compared: as in CNTK, an id that comes back later begins another sequence with
+            // the same key.
             LeadingId::Number(key, num_digits) if found.keys.last() != Some(&key) => {
                 if self.defining.is_none() && is_nothing(line, num_digits) {
                     memory::push(&mut found.hollow, start);
@@ -221,6 +232,8 @@ pub fn index(
     let scan_share = |number: usize| {
         let begin = range.start + number * share_bytes;
         let mut blocks = text.blocks(begin..range.end.min(begin + share_bytes), share_bytes.div_ceil(8));
+        // The byte before the first line may belong to a byte order mark, so only later shares look for a line feed
+        // there.
         if begin > first {
             blocks = blocks.skip_to_line_start()?;
         }
@@ -231,6 +244,8 @@ pub fn index(
         Ok(found.into())
     };
     let num_shares = range.len().div_ceil(share_bytes);
+    // rayon would return the fault of any share. All shares are collected first, so that the first fault of the text is
+    // returned.
     let shares: Vec<Result<Share, Unindexed>> = (0..num_shares).into_par_iter().map(scan_share).collect();
     shares.into_iter().collect()
 }
@@ -278,6 +293,7 @@ impl From<Scan> for Share {
             Err(_) => Column::Longs(memory::collected(scan.keys.iter().copied())),
         };
         let lines = scan.lines.iter();
+        // Without a sequence, `least` stays above `most`.
         let (least, most) = lines.clone().fold((u32::MAX, 0), |(least, most), &line| (least.min(line), most.max(line)));
         let lines = match most {
             _ if least >= most => Column::Same(most),
@@ -389,6 +405,7 @@ pub fn place<T: Copy + Into<u64> + TryFrom<u64>>(
             Some(sizes) => start + u64::from(sizes.get(sequence).copied().unwrap_or_default()),
             None => starts.get(sequence + 1).map_or(end, |&next| begin + next.into()),
         };
+        // As in CNTK, text that was left out inside the chunk counts, but not the text directly before this sequence.
         let chunk = match *open {
             Some(chunk)
                 if (chunk.end - chunk.begin).saturating_add(end - start) <= limit
@@ -404,6 +421,7 @@ pub fn place<T: Copy + Into<u64> + TryFrom<u64>>(
             }
         };
         *open = Some(chunk);
+        // The conversion always succeeds: it was tested above, or the sequence begins the chunk and its start is 0.
         if let Ok(start) = T::try_from(start - chunk.begin) {
             starts[sequence] = start;
         }

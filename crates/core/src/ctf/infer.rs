@@ -54,12 +54,14 @@ pub fn infer(block: &[u8]) -> Option<Vec<Seen>> {
             at = end;
             continue;
         }
+        // Names usually follow each other in the same order, so that most need no look-up in the map.
         let number = match all.get(expected) {
             Some(seen) if seen.name == name => expected,
             _ => match by_name.get(name) {
                 Some(&number) => number,
                 None if all.len() == MOST_NAMES => return None,
                 None => {
+                    // If memory is refused, `insert` alone would end the process.
                     memory::require(by_name.try_reserve(1), 2 * size_of::<(Vec<u8>, usize)>() * all.len());
                     by_name.insert(name.to_vec(), all.len());
                     memory::push(&mut all, Seen { name: name.to_vec(), ..Seen::default() });
@@ -71,6 +73,7 @@ pub fn infer(block: &[u8]) -> Option<Vec<Seen>> {
         let seen = &mut all[number];
         let largest = seen.largest_index;
         seen.add(&block[at..end]);
+        // Of equal indices the first counts, so the message names the first line.
         if seen.largest_index > largest {
             seen.largest_at = name_start - 1;
         }
@@ -90,6 +93,7 @@ fn num_values(sample: &[u8]) -> u64 {
     let pairs = sample.chunks(255).zip(after.chunks(255));
     let count = |(before, after): (&[u8], &[u8])| {
         let starts = before.iter().zip(after).map(|(&before, &after)| u8::from(is_blank(before) & !is_blank(after)));
+        // At most 255 pairs are counted, so the sum does not wrap.
         u64::from(starts.fold(0u8, u8::wrapping_add))
     };
     u64::from(!is_blank(first)) + pairs.map(count).sum::<u64>()
@@ -125,6 +129,7 @@ impl Seen {
     #[inline]
     fn add_size(&mut self, num_values: u64) {
         if self.sizes.get(self.last_size).is_none_or(|&(size, _)| size != num_values) {
+            // The list is short (`MOST_SIZES`), so a search from its beginning is enough.
             let known = self.sizes.iter().position(|&(size, _)| size == num_values);
             self.last_size = match known {
                 Some(position) => position,
@@ -147,9 +152,11 @@ impl Seen {
         } else {
             std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok())
         };
+        // The parser reports an index beyond 64 bits, so it must not decide the dimension.
         let index = index.unwrap_or(0);
         self.largest_index = self.largest_index.max(index);
         let num_bits = (u64::BITS - index.leading_zeros()) as usize;
+        // The list has 32 items, so indices of 64 bits count with indices of 62 and 63 bits.
         self.magnitudes[(num_bits / 2).min(31)] += 1;
     }
 

@@ -28,6 +28,7 @@ pub(super) struct Prediction {
 impl Prediction {
     /// A prediction for items below `count`.
     pub(super) fn new(count: usize) -> Prediction {
+        // `expected` reads an item even if the schema has no streams.
         Prediction { last: 0, next: vec![0; count.max(1)] }
     }
 
@@ -81,6 +82,7 @@ const MOST_SEARCHED: usize = 64;
 /// The stream of each name. `None` if there are few streams, if a name contains a byte that ends names, or if two names
 /// are equal.
 fn by_name(streams: &[Stream]) -> Option<HashMap<&[u8], usize>> {
+    // A look-up ends the name at the first byte that ends names, so it would never find a name with such a byte in it.
     if streams.len() <= MOST_SEARCHED || streams.iter().any(|stream| stream.name.iter().any(|&byte| ends_name(byte))) {
         return None;
     }
@@ -134,6 +136,7 @@ impl<'a> LineParser<'a> {
     /// True if the line at an offset is blank or contains only comments.
     pub(super) fn is_nothing(&self, line: usize) -> bool {
         let rest = &self.sight.bytes[line..];
+        // Names and comments begin at a pipe, even if it follows the word without white space; see `skip_id`.
         let id_size = if self.schema.has_words {
             let word = &rest[..size_of_word(rest)];
             memchr(b'|', word).unwrap_or(word.len())
@@ -145,6 +148,7 @@ impl<'a> LineParser<'a> {
 
     /// Parse a line, or the rest of a line that had a sample. Returns whether it had a sample.
     pub(super) fn line(&mut self, mut has_sample: bool) -> Result<bool, Stop> {
+        // The shortcut that took a sample of this line has set the line's number and skipped the id.
         if !has_sample {
             self.line_number = self.first_byte + self.at + 1;
             self.skip_id();
@@ -154,6 +158,7 @@ impl<'a> LineParser<'a> {
                 self.at += 1;
                 return Ok(has_sample);
             }
+            // As in CNTK, control bytes and bytes above 0x7F separate samples, without a fault.
             if byte <= b' ' || byte >= 0x80 {
                 self.at += 1;
                 continue;
@@ -161,6 +166,7 @@ impl<'a> LineParser<'a> {
             let pipe = self.at;
             let item = match self.stream_at(pipe) {
                 Some(stream) => {
+                    // The space after the name stays, because kernels expect a blank before the first value.
                     self.at += self.names[stream].size() - 1;
                     self.streams.saw(stream);
                     self.sample(pipe, stream)?
@@ -180,6 +186,7 @@ impl<'a> LineParser<'a> {
         if self.schema.has_words {
             let rest = &self.sight.bytes[self.at..];
             let word = &rest[..size_of_word(rest)];
+            // The index takes a pipe into the word, but, as in CNTK, the sample after the pipe is read.
             self.at += memchr(b'|', word).unwrap_or(word.len());
         } else {
             self.at += size_of_id(self.sight.bytes, self.at);
@@ -229,6 +236,7 @@ impl<'a> LineParser<'a> {
         if rest.first() == Some(&b'#') {
             return Ok(None);
         }
+        // As in CNTK, a name that is longer than every known name is not a fault at the end of the data.
         match rest.iter().take(self.longest_name + 1).position(|&byte| ends_name(byte)) {
             Some(0) => self.add_finding(Kind::PipeWithoutName, pipe, None, 0)?,
             None if rest.len() <= self.longest_name => {
@@ -264,6 +272,7 @@ impl<'a> LineParser<'a> {
                 if let Some(num_values) = short {
                     self.add_finding(Kind::ShortSample, pipe, Some(stream), num_values)?;
                 }
+                // CNTK ends a sample at such a byte in silence, but this is rarely intended.
                 if let Some(&end) = self.sight.bytes.get(self.at)
                     && end >= 0x80
                 {
@@ -276,6 +285,7 @@ impl<'a> LineParser<'a> {
             }
             Err(fault) => {
                 self.at = fault.resume;
+                // The end of the data has no byte to show, so the fault is reported at the pipe.
                 let at = if fault.kind == Kind::EmptyAtEnd { pipe } else { fault.at };
                 self.add_finding(fault.kind, at, Some(stream), fault.found)?;
                 Ok(Item::Nothing)

@@ -51,6 +51,7 @@ pub use infer::{MOST_NAMES, Seen, infer};
 pub use nothing::are_nothing;
 pub use one_pass::{IndexedChunk, Pass, chunk_borders, index_chunks};
 pub use pieces::{Cut, Source, parse, parse_chunk, parse_with};
+// The converters of other texts write ids and indices with this function, too.
 pub(crate) use write::put_integer;
 pub use write::{Unwritable, write};
 
@@ -105,11 +106,13 @@ pub struct Extent {
     /// Offset after the last byte.
     pub end: usize,
     /// Lines that count.
+    // A sequence has less than 4 GiB of text, so it has fewer than 2^32 lines.
     pub length: u32,
 }
 
 /// True if a byte ends the name of a stream.
 #[inline]
 fn ends_name(byte: u8) -> bool {
+    // CNTK compares signed bytes, so bytes from 0x80 on count as smaller than a blank.
     byte <= b' ' || byte == b'|' || byte >= 0x80
 }

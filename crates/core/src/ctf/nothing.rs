@@ -21,6 +21,7 @@ pub(super) fn is_nothing(text: &[u8], id_size: usize) -> bool {
                 at += memchr2(b'|', b'\n', &text[at..]).unwrap_or(text.len() - at);
             }
             Some(&byte) if byte <= b' ' => at += 1,
+            // Also a byte above 0x7F: it separates samples, but a line that contains it is not blank.
             Some(_) => return false,
         }
     }
@@ -41,6 +42,7 @@ pub fn are_nothing(text: Text, ranges: &[Range<usize>]) -> io::Result<Vec<bool>>
                 Ok(Some((_, block))) => block,
                 Ok(None) => return Ok(true),
                 Err(Unread::Failed(error)) => return Err(error),
+                // The index refuses such lines, so only a text that changed since then has one.
                 Err(Unread::LongLine(_)) => return Ok(false),
             };
             if !block.split_inclusive(|&byte| byte == b'\n').all(|line| is_nothing(line, size_of_digits(line))) {

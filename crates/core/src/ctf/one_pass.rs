@@ -29,9 +29,11 @@ fn last_start(text: Text, first: usize, at: usize, mode: Mode) -> io::Result<Opt
     for around in LOOK_AROUND_BYTES {
         let range = at.saturating_sub(around)..at.saturating_add(around);
         let Some((offset, lines)) = text.lines_within(first, range)? else { continue };
+        // The line at `at` has no end in this range.
         if offset + lines.len() <= at {
             continue;
         }
+        // The index reports an id beyond 64 bits, with its place.
         let Ok(scan) = scan(&lines, mode, None) else { return Ok(None) };
         // The first lines may belong to a sequence that started before them.
         let num_unsure = usize::from(mode == Mode::Ids && offset != first);
@@ -55,6 +57,7 @@ pub fn chunk_borders(text: Text, first: usize, limit: usize, mode: Mode) -> io::
     while start < text.size {
         let end = start.saturating_add(limit);
         let border = if end >= text.size { Some(text.size) } else { last_start(text, start, end, mode)? };
+        // If the first sequence alone exceeds the limit, the last start is the beginning of the chunk itself.
         let Some(border) = border.filter(|&border| border > start) else { break };
         borders.push(border);
         start = border;
@@ -99,6 +102,7 @@ pub fn index_chunks(pass: Pass, borders: &[usize], num_pieces: usize) -> io::Res
         let (mut begin, end) = (border[0], border[1]);
         let text = Text { size: end, ..pass.text };
         let size = end - begin;
+        // A block cannot count the samples of more than `MOST_PIECE_BYTES`, so a larger chunk is cut in any case.
         let num_pieces = num_pieces.min(size / pass.part_size + 1).max(size / MOST_PIECE_BYTES + 1);
         for piece in 1..num_pieces {
             let middle = border[0] + size / num_pieces * piece;
@@ -137,6 +141,7 @@ impl Pass<'_> {
         let mut blocks = text.blocks(range.clone(), self.part_size);
         let mut piece = Piece {
             size: range.len(),
+            // Without a budget, and with warnings as errors, the first finding of any kind stops the parser.
             findings: Findings::new(0, true),
             builders: builders(self.schema, 0, self.pool.and_then(|pool| pool.take())),
             scan: Scan::default(),
@@ -146,6 +151,7 @@ impl Pass<'_> {
                 Ok(Some(block)) => block,
                 Ok(None) => break,
                 Err(Unread::Failed(error)) => return Err(error),
+                // The index reports the line, with its place.
                 Err(Unread::LongLine(_)) => return Ok(None),
             };
             let is_last = offset + lines.len() == range.end;
@@ -180,6 +186,7 @@ impl Piece {
         if pass.mode == Mode::Ids && !is_last {
             end = found.pop().unwrap_or(0) as usize;
         }
+        // Only the index can leave out a sequence, or add lines to the sequence before the chunk.
         if found.head_lines > 0 || !found.hollow.is_empty() || (is_last && found.starts.is_empty()) {
             return None;
         }

@@ -41,6 +41,8 @@ impl<'a> Parser<'a> {
     /// Parse sequences, which are numbered from `first_number`.
     pub(super) fn sequences(&mut self, sequences: &[Extent], first_number: usize) -> Result<(), Stop> {
         let parsed = self.each_sequence(sequences, first_number);
+        // Also after a stop: the samples whose entries wait are already counted, and the columns must agree with the
+        // counts.
         self.one_hot_lines.flush(self.lines.builders);
         parsed
     }
@@ -50,9 +52,11 @@ impl<'a> Parser<'a> {
         let (mut number, mut adjacent_end) = (0, 0);
         while let Some(extent) = sequences.get(number) {
             if self.sparse_lines.is_worth_a_try() {
+                // The end of adjacent sequences is kept, so that failed attempts do not search for it again.
                 if number >= adjacent_end {
                     adjacent_end = number + num_adjacent(&sequences[number..]);
                 }
+                // The kernel appends to the columns for which entries may wait.
                 self.one_hot_lines.flush(self.lines.builders);
                 let num_taken = self.sparse_lines.take_sequences(&mut self.lines, &sequences[number..adjacent_end]);
                 if num_taken > 0 {
@@ -60,6 +64,7 @@ impl<'a> Parser<'a> {
                     continue;
                 }
             }
+            // Extents are clipped, so that an index of another text causes no panic.
             let end = extent.end.saturating_sub(first_byte).min(text.len());
             let bytes = &text[..end];
             let lines = &mut self.lines;
@@ -87,6 +92,8 @@ impl<'a> Parser<'a> {
             if !lines.line(has_sample)? {
                 if lines.is_nothing(line) {
                     num_empty_lines += 1;
+                // CNTK has this error only where a line feed ends the line. `line` moves by at least one byte, so there
+                // is a byte before.
                 } else if lines.sight.bytes[lines.at - 1] == b'\n' {
                     lines.add_finding(Kind::LineWithoutSample, line, None, 0)?;
                 }
@@ -96,6 +103,7 @@ impl<'a> Parser<'a> {
         let least =
             if lines.schema.defining.is_none() { extent.length.saturating_sub(num_empty_lines) } else { extent.length };
         let (mut most, mut longest) = (0, None);
+        // As in CNTK, streams without a sample are reported before a wrong number of samples.
         for stream in 0..lines.builders.len() {
             let num_samples = lines.builders[stream].num_in_sequence();
             if num_samples == 0 {
@@ -106,6 +114,8 @@ impl<'a> Parser<'a> {
                 (most, longest) = (num_samples, Some(stream));
             }
         }
+        // As in CNTK, a sequence has at most one of these two errors, however many streams have a wrong number of
+        // samples.
         if most > extent.length {
             lines.add_finding(Kind::TooManySamples, start, longest, most.into())?;
         } else if most < least {

@@ -83,6 +83,7 @@ pub fn parse_chunk(
         all.append(&findings, first_sequence);
         first_sequence += piece.len();
         blocks.push(block);
+        // A single parser would not reach the later pieces, so their findings must not count.
         if all.last_straw.is_some() {
             break;
         }
@@ -113,7 +114,9 @@ fn in_pieces(sequences: &[Extent], size: usize) -> impl Iterator<Item = &[Extent
             total = total.saturating_add(num_bytes(extent));
             total <= size
         };
+        // A sequence is never cut, so the first is taken even if it is larger than a piece.
         let count = rest.iter().take_while(fits).count().max(1);
+        // After the last sequence, the empty piece ends the iteration.
         rest.split_off(..count.min(rest.len())).filter(|piece| !piece.is_empty())
     })
 }
@@ -126,6 +129,7 @@ fn at_access_points<'a>(sequences: &'a [Extent], packed: &dyn Packed, size: usiz
     let (mut rest, mut first_text, mut last_point) = (sequences, range.start, range.start);
     for point in packed.points_between(range.clone()).into_iter().chain([range.end]) {
         if point - first_text > size && last_point > first_text {
+            // A sequence that crosses the point belongs to the piece before it.
             let count = rest.partition_point(|extent| extent.start < last_point);
             let (piece, others) = rest.split_at(count);
             pieces.push(piece);
@@ -180,6 +184,8 @@ fn parse_piece(
         Source::File(text) => return parse_parts(text, sequences, schema, findings, cut, builders),
         Source::Packed(packed) => packed,
     };
+    // A text is read through a shared function, but a decompressor changes with each read. Only this thread reads, so
+    // it never waits.
     let reader = Mutex::new(packed.reader());
     let read = |at: usize, buffer: &mut [u8]| reader.lock().unwrap_or_else(PoisonError::into_inner)(at, buffer);
     parse_parts(Text { size: packed.size(), read: &read }, sequences, schema, findings, cut, builders)
@@ -223,6 +229,7 @@ fn parse_parts(
         findings.note_line_ends(bytes);
         let known = findings.first.len();
         let parsed = parse_sequences(bytes, first_byte, schema, &mut builders, findings, extents, number);
+        // The parser sees the buffer, in which sequences may have been moved together, so its offsets are converted.
         if findings.first.len() > known || findings.last_straw.is_some() {
             let place = |found: &mut Finding| found.at = part_reader.place_in_text(part, found.at);
             findings.first[known..].iter_mut().chain(&mut findings.last_straw).for_each(place);
@@ -258,6 +265,7 @@ impl PartReader<'_> {
         if wanted + wanted / 8 >= end.saturating_sub(first_byte) {
             return Ok((self.text.read_into(&mut self.buffer, 0, first_byte, end)?, first_byte, part));
         }
+        // The sequences of a run are read with the gaps between them, before they are moved together.
         let room = wanted.saturating_add(MOST_RUN_BYTES).saturating_sub(self.buffer.len());
         reserve(&mut self.buffer, room);
         let (mut used, mut rest) = (0, part);
@@ -272,6 +280,7 @@ impl PartReader<'_> {
             let run = rest.split_off(..1 + later.iter().take_while(joins).count()).unwrap_or_default();
             let (place, num_read) = (used, self.text.read_into(&mut self.buffer, used, begin, end)?.len());
             for extent in run {
+                // The text may end before the extents do; then fewer bytes were read.
                 let here = |at: usize| place + at.saturating_sub(begin).min(num_read);
                 let bytes = here(extent.start)..here(extent.end).max(here(extent.start));
                 let start = first_byte + used;

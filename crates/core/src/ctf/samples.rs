@@ -58,6 +58,7 @@ pub(super) fn dense_values<T: Element>(
     let mut at = T::dense_prefix(kernel, view, start, dim, out);
     let mut num_values = (out.len() - before) as u64;
     let mut is_prefix_worth_it = num_values >= VALUES_WORTH_A_KERNEL;
+    // Surplus values are a fault only at the end of the sample, so a bad number among them is reported instead.
     let mut surplus = None;
     let fault = loop {
         match bytes.get(at) {
@@ -65,6 +66,7 @@ pub(super) fn dense_values<T: Element>(
             Some(&byte) if ends_values(byte) => match surplus {
                 Some(surplus) => break Fault { kind: Kind::TooManyValues, at: surplus, resume: at, found: num_values },
                 None => {
+                    // If memory is refused, `resize` alone would end the process.
                     reserve(out, before + dim - out.len());
                     out.resize(before + dim, T::default());
                     return Ok((at, num_values as usize));
@@ -86,6 +88,7 @@ pub(super) fn dense_values<T: Element>(
                     }
                     num_values += 1;
                     at = end;
+                    // Without surplus values, `num_values` is at most `dim`, so the difference below is not negative.
                     if is_prefix_worth_it && surplus.is_none() {
                         at = T::dense_prefix(kernel, view, end, dim - num_values as usize, out);
                         is_prefix_worth_it = (out.len() - before) as u64 - num_values >= VALUES_WORTH_A_KERNEL;
@@ -146,6 +149,7 @@ fn sparse_entry<T: Element>(bytes: &[u8], start: usize, dim: u64) -> Result<(i32
     let mut index = 0u64;
     let mut at = start;
     while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit <= 9) {
+        // An index with any number of digits must stay out of range, so it does not wrap.
         index = index.saturating_mul(10).saturating_add(digit.into());
         at += 1;
     }
@@ -153,6 +157,7 @@ fn sparse_entry<T: Element>(bytes: &[u8], start: usize, dim: u64) -> Result<(i32
     if at == start {
         return Err(fault(Kind::BadIndex, at));
     }
+    // The order of the faults is documented (docs/formats/ctf.md, "Algorithm"): the range before the colon.
     if index >= dim {
         return Err(fault(Kind::IndexOutOfRange, start));
     }
@@ -160,6 +165,7 @@ fn sparse_entry<T: Element>(bytes: &[u8], start: usize, dim: u64) -> Result<(i32
         return Err(fault(Kind::MissingColon, at));
     }
     match number::read(bytes, at + 1) {
+        // The index is below the dimension, which is less than 2^31.
         Ok((value, end)) => Ok((index as i32, value, end)),
         Err(bad) => Err(Fault { kind: Kind::BadNumber, at: bad, resume: bad, found: index }),
     }

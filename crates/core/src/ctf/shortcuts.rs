@@ -34,6 +34,7 @@ pub(super) struct SparseLines {
 
 impl SparseLines {
     pub(super) fn new(schema: &Schema) -> SparseLines {
+        // The kernel takes digits for ids, and writes float32.
         let is_possible = !schema.has_words
             && schema.streams.iter().all(|stream| stream.is_sparse && stream.number == NumberType::F32);
         SparseLines { form: None, line_ends: Vec::new(), patience: if is_possible { MOST_PATIENCE } else { 0 } }
@@ -48,6 +49,7 @@ impl SparseLines {
     /// sequences were taken.
     pub(super) fn take_sequences(&mut self, parser: &mut LineParser, sequences: &[Extent]) -> usize {
         self.patience -= 1;
+        // The exact parser clips extents that lie outside the text.
         let in_text = |offset: usize| offset.checked_sub(parser.first_byte).filter(|&at| at <= parser.text.len());
         let (Some(at), Some(end)) = (in_text(sequences[0].start), in_text(sequences[sequences.len() - 1].end)) else {
             return 0;
@@ -71,6 +73,7 @@ impl SparseLines {
             // counted.
             let last_line = (num_lines + extent.length as usize).checked_sub(1);
             let line_end = last_line.and_then(|line| self.line_ends.get(line));
+            // An end before the text wraps to a number that is not the end of a line.
             if line_end != Some(&extent.end.wrapping_sub(parser.first_byte)) || extent.length == 0 {
                 break;
             }
@@ -83,6 +86,7 @@ impl SparseLines {
         let num_beyond = self.line_ends.len() - num_lines;
         for builder in &mut *parser.builders {
             builder.num_samples += num_lines as u32;
+            // The exact parser reads the lines of an unsound sequence again, and reports its fault.
             if num_beyond > 0 {
                 builder.drop_last(num_beyond);
             }
@@ -90,6 +94,7 @@ impl SparseLines {
         if num_taken > 0 {
             self.patience = (self.patience + 1 + num_taken).min(MOST_PATIENCE);
         } else {
+            // The next attempt learns the form at its own place, where lines may be of another form.
             self.form = None;
         }
         num_taken
@@ -105,6 +110,7 @@ fn sparse_form(text: &[u8], schema: &Schema) -> Option<SparseForm> {
         let rest = &line[pipe + 1..];
         let name = &rest[..rest.iter().position(|&byte| ends_name(byte))?];
         let number = schema.streams.iter().position(|stream| stream.name == name)?;
+        // A second sample of a stream on a line is a finding, which only the exact parser records.
         if streams.iter().any(|&(column, ..)| column == number) {
             return None;
         }
@@ -187,6 +193,7 @@ impl OneHots {
         memory::append(indices, &self.indices[..count]);
         memory::append(values, &self.values[..count]);
         memory::extend(sample_offsets, (0..count as u32).map(|entry| first + entry + 1));
+        // The exact parser compares this line, to notice a second sample of the stream on it.
         builder.line = self.line;
     }
 }
@@ -279,11 +286,14 @@ impl OneHotLines {
             let Some(window) = text.get(at..).and_then(<[u8]>::first_chunk::<WINDOW_BYTES>) else { break };
             let word = u64::from_le_bytes(*window.first_chunk().expect("a window has eight bytes"));
             let num_digits = digits::count(word);
+            // After more digits, the window would have fewer than the sixteen bytes of a tail.
             if !(1..=5).contains(&num_digits) {
                 break;
             }
             let index = digits::value(word, num_digits);
             let one = &mut all[stream];
+            // An index out of range and a second sample on a line are findings, which only the exact parser records.
+            // The bound 0 leaves other streams to it.
             if index as usize >= one.dim || one.line == line_number {
                 break;
             }
@@ -293,6 +303,8 @@ impl OneHotLines {
                 break;
             }
             one.line = line_number;
+            // Fewer than `MOST_WAITING` samples wait here. The remainder shows this to the compiler, which then checks
+            // no bounds.
             one.indices[one.num_waiting % MOST_WAITING] = index as i32;
             one.values[one.num_waiting % MOST_WAITING] = one.tail.value;
             one.num_waiting += 1;

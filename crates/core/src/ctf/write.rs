@@ -9,6 +9,7 @@ use crate::memory;
 use rayon::prelude::*;
 
 pub(crate) fn put_integer(out: &mut Vec<u8>, mut value: u64) {
+    // 2^64 - 1 has 20 digits.
     let mut digits = [0u8; 20];
     let mut at = digits.len();
     loop {
@@ -37,7 +38,9 @@ macro_rules! decimals {
             #[inline]
             fn put(self, out: &mut Vec<u8>) -> Result<(), f64> {
                 let wide = self.wide();
+                // NaN and infinities fail the first comparison.
                 if wide.abs() < (1u64 << <$float>::MANTISSA_DIGITS) as f64 && wide == (wide as i64) as f64 {
+                    // Not a comparison with 0: minus zero keeps its sign.
                     if wide.is_sign_negative() {
                         memory::push(out, b'-');
                     }
@@ -48,6 +51,7 @@ macro_rules! decimals {
                     return Err(wide);
                 }
                 memory::append(out, ryu::Buffer::new().format_finite(self).as_bytes());
+                // `ryu` may end a whole number with these two bytes, which no reader needs.
                 if out.ends_with(b".0") {
                     out.truncate(out.len() - 2);
                 }
@@ -110,6 +114,7 @@ pub fn write(
     piece: usize,
 ) -> Result<Vec<Vec<u8>>, Unwritable> {
     let written: Vec<Result<Vec<u8>, Unwritable>> = keys
+        // `par_chunks` panics at 0.
         .par_chunks(piece.max(1))
         .enumerate()
         .map(|(number, keys)| {
@@ -120,6 +125,7 @@ pub fn write(
             Ok(out)
         })
         .collect();
+    // Collected in a second step: rayon would return the fault of any piece, not of the first in order.
     written.into_iter().collect()
 }
 
@@ -134,6 +140,7 @@ fn write_sequence(
     let samples = |column: usize| columns.get(column).map(|column| column.samples(number));
     let num_lines = streams.iter().filter_map(|&(column, ..)| samples(column)).map(|samples| samples.len()).max();
     let num_lines = num_lines.unwrap_or(0);
+    // The text would lack the whole sequence.
     if num_lines == 0 {
         return Err(Unwritable::NoSample { sequence });
     }
@@ -162,6 +169,7 @@ fn put_sample(out: &mut Vec<u8>, column: &PlainColumn, sample: usize, are_classe
     }
     fn classes<T: Decimal>(out: &mut Vec<u8>, classes: &[T]) -> Result<(), f64> {
         classes.iter().try_for_each(|&class| {
+            // An index has no sign, so readers would refuse the line.
             if class.wide() < 0.0 {
                 return Err(class.wide());
             }

@@ -22,6 +22,7 @@ fn read_entries(data: &[u8], dim: u32, labels: &mut Labels) -> Result<(), (Stop,
     while !bytes.data.is_empty() {
         let at = data.len() - bytes.data.len();
         let (key, frames, runs) = bytes.entry(version).ok_or((Stop::Truncated, at))?;
+        // All keys are padded to the width of the longest, so a damaged size must not become that width.
         if key.len() > LONGEST_KEY {
             return Err((Stop::LongKey, at));
         }
@@ -44,6 +45,7 @@ fn read_entries(data: &[u8], dim: u32, labels: &mut Labels) -> Result<(), (Stop,
         // The runs of other entries are never delivered.
         if fault == Fault::None {
             let mut end = 0;
+            // Empty runs are left out, because the runs of a chunk must ascend. (`Runs::check`)
             for (class, count) in runs.filter(|&(_, count)| count > 0) {
                 labels.starts.push(end);
                 labels.classes.push(class);
@@ -81,6 +83,7 @@ impl<'a> Reader<'a> {
     /// Read an entry: its key, its number of frames, and the bytes of its runs.
     fn entry(&mut self, version: u16) -> Option<(Vec<u8>, u32, &'a [u8])> {
         let key = if version == 1 {
+            // Keys of version 1 are numbers. Their decimal digits are the key of the utterance.
             self.long()?.to_string().into_bytes()
         } else {
             let size = self.short()?;

@@ -31,8 +31,10 @@ impl Classes {
 impl FromIterator<(Vec<u8>, u32)> for Classes {
     fn from_iter<I: IntoIterator<Item = (Vec<u8>, u32)>>(labels: I) -> Classes {
         let all: FxHashMap<Vec<u8>, u32> = labels.into_iter().collect();
+        // A short label and the blank after it fit the 16 bytes that `plain_rows` reads at once.
         let is_short = |label: &[u8]| label.len() <= SHORT_BYTES && label.iter().all(|&byte| byte > b' ');
         let as_number = |(label, &class): (&Vec<u8>, &u32)| {
+            // `plain_rows` clears the bytes after the label, so they are 0 here, too.
             let mut bytes = [0; 16];
             bytes[..label.len()].copy_from_slice(label);
             (u128::from_le_bytes(bytes), class)

@@ -36,6 +36,7 @@ impl<'a> Entry<'a> {
         match row(line, at, rules) {
             Ok(row) => {
                 self.last_row = Some((at, true));
+                // A later row may have another fault, which then takes the place of this fault.
                 if row.class >= rules.dim && self.fault.0 == Fault::None {
                     self.fault = (Fault::LargeClass, at);
                 }
@@ -61,6 +62,7 @@ impl<'a> Entry<'a> {
             }
             return Ok(());
         };
+        // When CNTK opens a file, it reads the times of the last row of each entry, even if the key is not quoted.
         if rules.is_compatible && !has_times {
             return Err((Stop::NoTimes, last_row));
         }
@@ -70,6 +72,7 @@ impl<'a> Entry<'a> {
         memory::push(&mut labels.key_ends, labels.keys.len());
         memory::push(&mut labels.is_pattern, key.is_pattern);
         memory::push(&mut labels.at, self.begin);
+        // CNTK refuses a file with such an entry when it opens the file.
         if rules.is_compatible && self.fault.0 == Fault::None && labels.frames.last() == Some(&0) {
             return Err((Stop::NoFrames, self.begin));
         }
@@ -85,9 +88,11 @@ fn append_runs(labels: &mut Labels, rows: &[Row], mut fault: (Fault, u64), rules
     let counts_time = counts_time(rows, rules);
     for row in rows {
         let counts_time = match rules.unit {
+            // CNTK decides for each row, so rows of one entry can have different units.
             Unit::Auto if rules.is_compatible => row.end - row.start >= LONG,
             _ => counts_time,
         };
+        // As in CNTK, half a frame is rounded up.
         let frame = |time: f64| floor(if counts_time { time / rules.frame_period + 0.5 } else { time });
         let (from, to) = (frame(row.start), frame(row.end));
         if !(0.0..=f64::from(u32::MAX - 1)).contains(&from) || to > f64::from(u32::MAX - 1) {
@@ -95,12 +100,14 @@ fn append_runs(labels: &mut Labels, rows: &[Row], mut fault: (Fault, u64), rules
             continue;
         }
         let (from, to) = (from as u32, to as u32);
+        // As in CNTK, the last row decides the length of the entry.
         num_frames = to;
         if from != end {
             let is_first = std::ptr::eq(row, &rows[0]);
             keep_first(&mut fault, if is_first { Fault::LateStart } else { Fault::OutOfOrder }, row.at);
         }
         end = to;
+        // Empty rows are left out, because the runs of a chunk must ascend. (`Runs::check`)
         if to > from {
             labels.starts.push(from);
             labels.classes.push(row.class);

@@ -103,6 +103,7 @@ impl Numbers {
     }
 
     pub(super) fn reserve(&mut self, count: usize) {
+        // Few files need upper halves, so no memory is reserved for them.
         memory::reserve(&mut self.low, count);
     }
 
@@ -110,6 +111,7 @@ impl Numbers {
     pub(super) fn push(&mut self, number: u32) {
         let high = (number >> 16) as u16;
         if high > 0 || !self.high.is_empty() {
+            // The numbers before the first large number have no upper half yet.
             memory::resize(&mut self.high, self.low.len(), 0);
             memory::push(&mut self.high, high);
         }
@@ -169,6 +171,7 @@ impl Labels {
     pub(super) fn remark(&mut self, remark: Remark, at: u64) {
         let (count, offsets) = &mut self.remarks[remark as usize];
         *count += 1;
+        // A damaged file may have millions of remarks, and messages list only the first.
         if offsets.len() < MOST_IN_FULL {
             offsets.push(at);
         }
@@ -184,6 +187,7 @@ impl Labels {
             self.classes.push(0);
         }
         memory::push(&mut self.frames, num_frames);
+        // Python gets the fault as a number, an index in `Fault::NAMES`.
         memory::push(&mut self.faults, fault as u8);
         memory::push(&mut self.fault_at, fault_at);
         memory::push(&mut self.run_ends, self.starts.len() as u64);
@@ -207,6 +211,7 @@ impl Labels {
 
     /// Append the entries of the following text, unless the scan ended in this text.
     pub(super) fn append(&mut self, other: Labels) {
+        // A scan without shares would have ended here, so later shares do not count.
         if self.stop.is_some() {
             return;
         }

@@ -51,6 +51,7 @@ pub struct Rules {
     pub is_compatible: bool,
     /// The unit of the numbers.
     pub unit: Unit,
+    // Times can have fractions and exponents, so they are doubles, and so is the period.
     /// Length of a frame in units of 100 ns.
     pub frame_period: f64,
     /// The class of each label; `None`: the fourth column is the class.

@@ -31,10 +31,12 @@ pub(super) fn plain_rows(
     dim: u32,
     rows: &mut Vec<Row>,
 ) -> usize {
+    // With so many bytes left, none of the reads below is beyond the text. `row` reads the last lines.
     while let Some(bytes) = text.get(at..at + LONGEST_PLAIN_BYTES) {
         let Some((start, mut size)) = plain_number(bytes, 0) else { break };
         let Some((end, label_at)) = plain_number(bytes, size) else { break };
         size = label_at;
+        // The two numbers and their blanks take at most 32 of the 64 bytes.
         let label = u128::from_le_bytes(*bytes[size..].first_chunk().expect("there is room for a label"));
         // The highest bit of each byte up to a blank; only the lowest of these bits is certain.
         let is_blank = label.wrapping_sub(ONES * 0x21) & !label & (ONES * 0x80);
@@ -44,14 +46,17 @@ pub(super) fn plain_rows(
         }
         size += length as usize;
         let Some(class) = classes.get_short(label & !(u128::MAX << (8 * length))) else { break };
+        // Lines with further columns are left to `row`.
         size += match bytes[size..] {
             [b'\n', ..] => 1,
             [b'\r', b'\n', ..] => 2,
             _ => break,
         };
+        // Faults are left to `row`, which names them.
         if end < start || class >= dim {
             break;
         }
+        // Whole numbers of at most 15 digits are exact in double precision.
         rows.push(Row { at: first + at as u64, start: start as f64, end: end as f64, class });
         at += size;
     }
@@ -93,6 +98,7 @@ fn plain_number(bytes: &[u8], from: usize) -> Option<(u64, usize)> {
 /// # Errors
 /// The fault, and whether at least the times are numbers.
 pub(super) fn row(line: &[u8], at: u64, rules: &Rules) -> Result<Row, (Fault, bool)> {
+    // In compatible mode each blank ends a column, but CNTK ignores blanks at the end of a line.
     let mut columns = Columns { rest: Some(line.trim_ascii_end()), is_single_blank: rules.is_compatible };
     let mut time = || match columns.next() {
         None => Err((Fault::Columns, false)),
@@ -103,10 +109,12 @@ pub(super) fn row(line: &[u8], at: u64, rules: &Rules) -> Result<Row, (Fault, bo
         (_, None) => return Err((Fault::Columns, true)),
         (Some(classes), Some(label)) => match classes.get(label) {
             Some(class) => Some(class),
+            // For CNTK, quotes are a part of the label.
             None if rules.is_compatible => None,
             None => quoted_label(label, line).and_then(|label| classes.get(&label)),
         }
         .ok_or((Fault::UnknownLabel, true))?,
+        // As in CNTK, a row without a mapping file has exactly four columns.
         (None, Some(_)) => {
             let class = columns.next().ok_or((Fault::Columns, true))?;
             if columns.next().is_some() {
@@ -155,11 +163,13 @@ impl<'a> Iterator for Columns<'a> {
 /// The text of a label in quotes, which may hold blanks and octal escapes.
 fn quoted_label(label: &[u8], line: &[u8]) -> Option<Vec<u8>> {
     let quote = *label.first().filter(|byte| matches!(byte, b'"' | b'\''))?;
+    // A quoted label can have blanks, so it may end in a later column. `label` is a part of `line`.
     let begin = label.as_ptr().addr() - line.as_ptr().addr() + 1;
     let mut text = Vec::new();
     let mut bytes = line.get(begin..)?;
     loop {
         match bytes {
+            // Three octal digits fit a byte only if the first is 0 to 3.
             [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', rest @ ..] => {
                 text.push(((a - b'0') << 6) | ((b - b'0') << 3) | (c - b'0'));
                 bytes = rest;
@@ -185,6 +195,7 @@ fn number(text: &[u8]) -> Option<f64> {
     let mut digits = 0;
     for byte in text {
         let digit = byte.wrapping_sub(b'0');
+        // 18 digits always fit 64 bits.
         if digit > 9 || digits == 18 {
             return long_number(text);
         }
@@ -202,6 +213,7 @@ fn long_number(text: &[u8]) -> Option<f64> {
     let mut end = sign + whole;
     if text.get(end) == Some(&b'.') {
         let fraction = digits(end + 1);
+        // `1.` and `.5` are numbers, but a point alone is not.
         if whole + fraction == 0 {
             return None;
         }
@@ -210,12 +222,14 @@ fn long_number(text: &[u8]) -> Option<f64> {
         return None;
     }
     if matches!(text.get(end), Some(b'e' | b'E')) {
+        // An `e` without digits after it is not an exponent, and is ignored as other text is.
         let sign = usize::from(matches!(text.get(end + 1), Some(b'+' | b'-')));
         let exponent = digits(end + 1 + sign);
         if exponent > 0 {
             end += 1 + sign + exponent;
         }
     }
+    // `1e999` is read as infinity, which has no frame.
     std::str::from_utf8(&text[..end]).ok()?.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
@@ -223,6 +237,7 @@ fn long_number(text: &[u8]) -> Option<f64> {
 fn whole(text: &[u8], is_compatible: bool) -> Option<u32> {
     let text = if is_compatible { text.strip_prefix(b"+").unwrap_or(text) } else { text };
     let count = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    // CNTK reads `3q` as 3.
     if count == 0 || (count < text.len() && !is_compatible) {
         return None;
     }
@@ -250,6 +265,7 @@ pub fn label_names(text: Text) -> io::Result<Vec<Vec<u8>>> {
 }
 
 fn add_label(line: &[u8], names: &mut HashSet<Vec<u8>>) {
+    // Only rows begin with a time: keys begin with a quote, headers with `#`, and ends are a dot.
     let has_time = line.first().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'+' | b'-'));
     let mut columns = Columns { rest: has_time.then_some(line), is_single_blank: false };
     if let Some(label) = columns.nth(2)

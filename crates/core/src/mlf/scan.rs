@@ -36,6 +36,7 @@ const AFTER_SHARE_BYTES: usize = 1 << 14;
 impl<'a> Scan<'a> {
     /// A scan at the start of a text.
     pub fn new(text: Text<'a>, rules: &'a Rules, share_bytes: usize) -> Scan<'a> {
+        // The number of shares is a quotient by this size, so it must not be 0.
         let share_bytes = share_bytes.max(1);
         Scan { text, rules, share_bytes, next_share: 0, all: Labels::default(), last: Vec::new() }
     }
@@ -62,12 +63,14 @@ impl<'a> Scan<'a> {
         let (_, scanned) = rayon::join(put_together, || scan().collect::<io::Result<Vec<Labels>>>());
         self.last = scanned?;
         self.next_share = end;
+        // A stop ends the scan, so further shares would be read for nothing.
         Ok(end < num_shares && self.last.iter().all(|labels| labels.stop.is_none()))
     }
 
     /// All entries.
     pub fn finish(mut self) -> Labels {
         self.last.into_iter().for_each(|labels| self.all.append(labels));
+        // An empty text has no share that could report this.
         if self.text.size == 0 {
             self.all.stop = Some((Stop::NoHeader, 0));
         }
@@ -81,6 +84,7 @@ fn scan_share(text: Text, first: usize, share_bytes: usize, rules: &Rules) -> io
     let mut bytes = Vec::new();
     text.append_to(&mut bytes, first, share_end.saturating_add(AFTER_SHARE_BYTES) - first)?;
     let begin = if first == 0 { Some(0) } else { next_end(&bytes, 0, share_end - first) };
+    // A share without an end of an entry has only text that an earlier share reads.
     let Some(begin) = begin else { return Ok(Labels::default()) };
     let mut end = None;
     let mut from = share_end - first;
@@ -91,7 +95,9 @@ fn scan_share(text: Text, first: usize, share_bytes: usize, rules: &Rules) -> io
             break;
         }
         if end.is_none() {
+            // The end of the entry may be divided by the end of the bytes so far.
             from = from.max(size.saturating_sub(LONGEST_DOT_BYTES));
+            // The bytes double each time, so the time for a long entry grows with its size alone.
             text.append_to(&mut bytes, first + size, size)?;
         }
     }
@@ -105,6 +111,7 @@ const LONGEST_DOT_BYTES: usize = 4;
 /// The end of the first entry whose last line, a dot, starts after a line feed in `from .. until`.
 fn next_end(text: &[u8], from: usize, until: usize) -> Option<usize> {
     let dots = memmem::find_iter(&text[from..], b"\n.").map(|feed| from + feed).take_while(|&feed| feed < until);
+    // A longer line that begins with a dot, such as `.5 1 a`, is not the end of an entry.
     dots.filter_map(|feed| Some(feed + 2 + line_end(&text[feed + 2..])?)).next()
 }
 
@@ -134,12 +141,14 @@ fn scan_entries(text: &[u8], first: u64, is_last: bool, rules: &Rules) -> Labels
     // Most rows take about 16 bytes.
     share.labels.starts.reserve(text.len() / 16);
     share.labels.classes.reserve(text.len() / 16);
+    // CNTK refuses a text with a byte order mark, because its first line is not the header.
     let has_mark = first == 0 && !rules.is_compatible && text.starts_with(b"\xef\xbb\xbf");
     let mut next = if has_mark { 3 } else { 0 };
     loop {
         if let (Some(entry), Some(classes)) = (&mut share.entry, &rules.classes) {
             let rows_end = plain_rows(text, next, first, classes, rules.dim, &mut share.rows);
             if rows_end > next {
+                // `Entry::row` does not see these rows.
                 entry.last_row = share.rows.last().map(|row| (row.at, true));
                 next = rows_end;
             }
@@ -148,6 +157,7 @@ fn scan_entries(text: &[u8], first: u64, is_last: bool, rules: &Rules) -> Labels
         let at = first + (next + at) as u64;
         next += line.len() + 1;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
+        // In CNTK, a dot with a blank after it is a row.
         let line = if rules.is_compatible { line } else { line.trim_ascii_end() };
         if line.is_empty() {
             continue;
@@ -157,6 +167,7 @@ fn scan_entries(text: &[u8], first: u64, is_last: bool, rules: &Rules) -> Labels
             return share.labels;
         }
     }
+    // A text of empty lines has no line that could be refused.
     if share.needs_header && is_last {
         share.labels.stop = Some((Stop::NoHeader, first));
     }
@@ -208,12 +219,14 @@ impl<'a> Share<'a> {
         let key = key_of(line, self.rules.is_compatible);
         match key {
             None => self.labels.remark(Remark::Unquoted, at),
+            // All keys are padded to the width of the longest, so a damaged key must not become that width.
             Some(key) if key.text.len() > LONGEST_KEY => return Err((Stop::LongKey, at)),
             Some(key) if !self.rules.is_compatible && key.text.iter().any(|byte| matches!(byte, b'*' | b'?')) => {
                 self.labels.remark(Remark::Pattern, at);
             }
             Some(_) => {}
         }
+        // An entry without a usable key is read as well, because its rows would otherwise be taken for keys.
         self.entry = Some(Entry::new(at, key));
         self.rows.clear();
         Ok(())
@@ -222,7 +235,9 @@ impl<'a> Share<'a> {
 
 /// The key in a line of quotes.
 fn key_of(line: &[u8], is_compatible: bool) -> Option<Key<'_>> {
+    // CNTK removes blanks only at the end of a key line.
     let line = if is_compatible { line.trim_ascii_end() } else { line.trim_ascii() };
+    // As in CNTK, a key line has at least three bytes, so an empty key is not a key.
     let is_quoted = line.len() >= 3 && line[0] == b'"' && line[line.len() - 1] == b'"';
     let key = is_quoted.then(|| &line[1..line.len() - 1])?;
     let after_star = key.strip_prefix(b"*/");

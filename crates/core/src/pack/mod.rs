@@ -57,6 +57,7 @@ const MOST_AHEAD: usize = 256;
 pub fn gather_all(chunks: &[&Chunk], selection: Selection, streams: &[Wanted]) -> Result<Vec<Ragged>, Error> {
     let sources = Sources::new(chunks, streams)?;
     let gathered = sources.gather(selection)?;
+    // A mapped file can change during the copies, so the check comes once more before anything is delivered.
     sources.check_unchanged()?;
     Ok(gathered)
 }
@@ -113,6 +114,7 @@ impl<'a> Sources<'a> {
             blocks.extend(chunk.blocks());
         }
         let streams = wanted.iter().map(|&wanted| Stream::new(chunks, wanted)).collect::<Result<_, Error>>()?;
+        // Chunks of utterances have one block. Then the chunk's number is the block's number, and nothing is looked up.
         let are_single_blocks = chunks.iter().all(|chunk| chunk.blocks().len() == 1);
         Ok(Sources { chunks, blocks, first_blocks, are_single_blocks, streams })
     }
@@ -130,6 +132,7 @@ impl<'a> Sources<'a> {
     fn gather_located(&self, located: &Located, parts: Option<Parts>) -> Result<Vec<Ragged>, Error> {
         let gather = |stream: &Stream| stream.gather(located, parts);
         // A small minibatch takes less time than waking other threads.
+        // A call outside of a pool must not start rayon's global threads, which a forked child would lack.
         let is_shared = located.num_sequences() >= WORTH_SHARING && rayon::current_thread_index().is_some();
         if is_shared {
             self.streams.par_iter().map(gather).collect()
@@ -155,6 +158,7 @@ impl<'a> Sources<'a> {
             return Err(Error::Missing);
         }
         if parts.is_some() && self.are_single_blocks {
+            // Sequences are not checked here: one that does not exist is found when its samples are looked up.
             let exist = chunk_of.iter().max().is_none_or(|&last| (last as usize) < self.blocks.len());
             return if exist { Ok(Located::Parts { blocks: chunk_of, sequences }) } else { Err(Error::Missing) };
         }
@@ -162,6 +166,7 @@ impl<'a> Sources<'a> {
         // The sequence after the last sequence, and the number of sequences of its block that may join the last neighbours.
         let (mut next, mut num_joining) = ((0, 0), 0);
         for (&chunk_index, &sequence) in chunk_of.iter().zip(sequences) {
+            // In file order nearly every sequence follows the sequence before it.
             if num_joining > 0
                 && (chunk_index, sequence) == next
                 && let Some(last) = all.last_mut()
@@ -176,6 +181,7 @@ impl<'a> Sources<'a> {
                 return Err(Error::Missing);
             }
             let (block, first) = chunk.position(sequence as usize);
+            // Parts are never joined, because the samples between two parts are not taken.
             if parts.is_none() {
                 next = (chunk_index, sequence + 1);
                 num_joining = chunk.blocks()[block].num_sequences - first - 1;
@@ -189,6 +195,7 @@ impl<'a> Sources<'a> {
     /// All sequences of all chunks.
     fn all(&self) -> Located<'static> {
         let all = |(number, block): (usize, &&Block)| {
+            // A group of neighbours has at least one sequence, so an empty block gets no group.
             let end = block.num_sequences as u32;
             (end > 0).then_some(Neighbours { block: number as u32, first: 0, end })
         };
@@ -225,6 +232,7 @@ pub fn gather_in_turn(jobs: &[Job]) -> impl Iterator<Item = Result<Vec<Ragged>, 
             located.push_back((job, found));
         }
         let (job, found) = located.pop_front()?;
+        // The tables of this selection were prefetched in an earlier turn.
         if let Some((next, Ok(found))) = located.front() {
             next.sources.prefetch(found, Ahead::Samples);
         }
@@ -236,6 +244,7 @@ impl<'a> Stream<'a> {
     fn new(chunks: &[&'a Chunk], wanted: Wanted) -> Result<Stream<'a>, Error> {
         let columns = chunks.iter().flat_map(|chunk| chunk.columns(wanted.stream));
         let columns: Vec<KnownColumn<'a>> = columns.collect::<Option<_>>().ok_or(Error::Missing)?;
+        // An empty share of a minibatch can have no chunks, so no column says which form the stream has.
         let Some((Column { samples: first, .. }, _)) = columns.first() else {
             return Ok(Stream { wanted, columns: None, then: Then::Nothing });
         };
@@ -243,6 +252,7 @@ impl<'a> Stream<'a> {
         // Frames and runs are decoded in single precision, and widened where doubles are wanted.
         let then = match (first, wanted.number) {
             (Samples::Frames(_) | Samples::Runs(_), NumberType::F64) => Then::Widen,
+            // Labels are kept as one-hot samples, but can be delivered as class ids.
             (_, NumberType::I32) if form.number == NumberType::F32 && form.is_sparse && !wanted.is_sparse => {
                 Then::TakeClasses
             }
@@ -282,16 +292,19 @@ impl<'a> Stream<'a> {
         }
         let mut singles = Values::empty(NumberType::F32);
         if let (Then::TakeClasses, Values::I32(classes)) = (self.then, &mut *values) {
+            // The indices are the classes, so they are gathered where the classes belong, without a copy.
             let mut taken = RaggedEntries { sample_offsets: vec![0], indices: std::mem::take(classes) };
             columns.gather(located, takes, &mut singles, Some(&mut taken))?;
             *classes = taken.indices;
             // A sample with another number of entries has no class. The entries of all samples before are not in `taken`, so
             // the first offset says nothing, and the number of classes decides.
             let ends = taken.sample_offsets.get(1..).unwrap_or_default();
+            // A fold without a branch: nearly always all samples have one entry.
             let are_single = ends.windows(2).fold(0, |all, pair| all | ((pair[1] - pair[0]) ^ 1)) == 0;
             return if are_single && classes.len() as i64 == out.num_samples() { Ok(()) } else { Err(Error::Mixed) };
         }
         columns.gather(located, takes, &mut singles, entries.as_mut())?;
+        // Other types were refused when the columns were looked up.
         let (Values::F64(doubles), Values::F32(singles)) = (values, singles) else { return Err(Error::Mixed) };
         try_reserve(doubles, singles.len())?;
         doubles.extend(singles.into_iter().map(f64::from));

@@ -13,6 +13,7 @@ pub fn pad<T: Value>(values: &[T], sequence_offsets: &[i64], steps: usize, dim: 
     let num_sequences = sequence_offsets.len().saturating_sub(1);
     let mut out = table(num_sequences.checked_mul(steps).ok_or(Error::TooLarge(usize::MAX))?, dim)?;
     for (sequence, pair) in sequence_offsets.windows(2).enumerate() {
+        // The offsets come from a caller, so `get` checks them, and the length is checked before the copy.
         let (first, last) = (pair[0] as usize * dim, pair[1] as usize * dim);
         let samples = values.get(first..last).filter(|samples| samples.len() <= steps * dim).ok_or(Error::Missing)?;
         let begin = sequence * steps * dim;
@@ -63,6 +64,7 @@ pub fn spread(
     let parts = Some(Parts { firsts: &firsts, counts: &counts });
     let first_block = chunks.iter().find_map(|chunk| chunk.blocks().first());
     let wanted = |&Table { stream, number, .. }: &Table| {
+        // A selection without chunks has no form, and no values to spread in either form.
         let first = first_block.and_then(|block| block.columns.get(stream));
         let form = first.map(|column| column.samples.form());
         // The classes of sparse samples are dense.
@@ -72,6 +74,7 @@ pub fn spread(
     let sources = Sources::new(chunks, &tables.iter().map(wanted).collect::<Vec<_>>())?;
     let located = sources.locate(Selection { parts, ..selection })?;
     let spread = |(stream, table): (&Stream, &Table)| {
+        // A part fits into a longer sequence, too, so a wrong length would give wrong samples without an error.
         check_lengths(&sources, &located, cells, table.stream)?;
         let ragged = stream.gather(&located, parts)?;
         Ok(match &ragged.values {
@@ -94,6 +97,7 @@ fn check_lengths(sources: &Sources, located: &Located, cells: &[Cell], stream: u
         let (begin, end) = span(&column.sequence_offsets, at)?;
         let num_samples = (end - begin) as usize;
         match cells.next() {
+            // The frame of a broadcast stream stands for as many samples as the sequence has in other streams.
             Some((sequence, cell)) if num_samples != cell.length && !column.samples.is_broadcast() => {
                 Err(Error::Length { sequence, stream, num_samples })
             }
@@ -123,9 +127,11 @@ fn fill<T: Value>(
         let target = out.get_mut(cell.cell * dim..(cell.cell + count) * dim).ok_or(Error::Missing)?;
         if let Some(RaggedEntries { sample_offsets, indices }) = entries {
             let offsets = &sample_offsets[sample..=sample + count];
+            // `chunks_exact_mut` panics for a size of 0.
             for (row, pair) in target.chunks_exact_mut(dim.max(1)).zip(offsets.windows(2)) {
                 let entries = pair[0] as usize..pair[1] as usize;
                 for (&index, &value) in indices[entries.clone()].iter().zip(&values[entries]) {
+                    // The dimension of the table comes from the caller, and an index of the column may be beyond it.
                     *row.get_mut(index as usize).ok_or(Error::Mixed)? = value;
                 }
             }

@@ -37,6 +37,7 @@ impl Whole {
         let is_first = self.num_sequences == 0 && chunk.num_sequences() > 0;
         let ratio = self.num_expected as f64 / chunk.num_sequences() as f64;
         self.num_sequences += chunk.num_sequences();
+        // Each stream grows a vector of its own, so the threads share the streams.
         self.streams.par_iter_mut().zip(&sources.streams).try_for_each(|((_, all), stream)| {
             stream.append(&located, None, all)?;
             if is_first {
@@ -63,6 +64,7 @@ pub fn in_full_width(chunk: &Chunk, own: Option<&[u32]>) -> Result<Chunk, Error>
     let offsets = |offsets: Vec<i64>| -> Result<Vec<u32>, Error> {
         let mut narrow = memory::with_room(offsets.len());
         for at in offsets {
+            // A chunk has offsets of 32 bits, but the packer makes offsets of 64 bits.
             narrow.push(u32::try_from(at).map_err(|_| Error::TooLarge(usize::MAX))?);
         }
         Ok(narrow)

@@ -44,6 +44,8 @@ impl Limits {
     #[inline]
     fn weight(self, length: u32) -> u64 {
         let length = u64::from(length);
+        // The square of 32 bits fits 64 bits. Without a `quadratic`, `checked_div` has no result, and the square counts
+        // nothing.
         length.saturating_add((length * length).checked_div(self.quadratic).unwrap_or(0))
     }
 }
@@ -68,6 +70,7 @@ impl Tally {
     #[inline]
     pub(super) fn fits(&self, length: u32, padded: u32) -> bool {
         let longest = self.longest.max(self.limits.weight(padded));
+        // A sequence above a limit is delivered alone: otherwise the read could never pass it.
         self.sequences == 0 || self.has_room(self.limits.weight(length), longest)
     }
 
@@ -76,12 +79,14 @@ impl Tally {
     fn has_room(&self, weight: u64, longest: u64) -> bool {
         let Limits { samples, sequences, padded, .. } = self.limits;
         self.sequences < sequences
+            // A limit of `u64::MAX` sets no limit, so sums must not wrap below it.
             && self.samples.saturating_add(weight) <= samples
             && longest.saturating_mul(self.sequences + 1) <= padded
     }
 
     /// Returns whether the minibatch is delivered if no sequences follow.
     pub(super) fn is_delivered_last(&self) -> bool {
+        // A minibatch is full if another sequence, as long as its longest, does not fit.
         !self.limits.only_full || !self.has_room(self.longest, self.longest)
     }
 
@@ -133,6 +138,7 @@ pub fn batches(
         let (arranged, rows) = in_rows(lengths, pool.row_length);
         let mut cut: Vec<Range<usize>> =
             memory::collected(rows.chunks(pool.rows as usize).map(|rows| rows[0].start..rows[rows.len() - 1].end));
+        // Only the last minibatch can have fewer rows than the others.
         if limits.only_full && !rows.len().is_multiple_of(pool.rows as usize) {
             cut.pop();
         }
@@ -141,13 +147,16 @@ pub fn batches(
     let mut arranged: Vec<u32> = memory::collected(0..lengths.len() as u32);
     // Like a stable sort by length, which would take memory.
     arranged.sort_unstable_by_key(|&index| (pool.padded(lengths[index as usize]), index));
+    // Without buckets, no sequence is above all of them.
     let above_all = pool.buckets.last().copied().unwrap_or(u32::MAX);
     let (mut cut, mut begin, mut tally, mut bucket) = (Vec::new(), 0, Tally::new(limits), 0);
     for (at, &index) in arranged.iter().enumerate() {
         let length = lengths[index as usize];
         let padded = pool.padded(length);
+        // Sequences above all buckets are not padded to a common length, so each is a minibatch of its own.
         let ends_bucket = !pool.buckets.is_empty() && (padded != bucket || padded > above_all);
         if at > 0 && (ends_bucket || !tally.fits(length, padded)) {
+            // A minibatch that a limit closed is full. One that its bucket closed may be the remainder of the bucket.
             if !ends_bucket || bucket > above_all || tally.is_delivered_last() {
                 memory::push(&mut cut, begin..at);
             }
@@ -156,6 +165,7 @@ pub fn batches(
         tally.take(length, padded);
         bucket = padded;
     }
+    // A sequence above all buckets is alone in any case, so it is not a remainder.
     if begin < arranged.len() && (bucket > above_all || tally.is_delivered_last()) {
         memory::push(&mut cut, begin..arranged.len());
     }
@@ -190,6 +200,7 @@ fn in_rows(lengths: &[u32], row_length: u32) -> (Vec<u32>, Vec<Range<usize>>) {
     for &index in &by_length {
         let length = lengths[index as usize];
         let best = rooms.range((length, 0)..).next().copied();
+        // A row has at least the room of its first sequence, so the subtraction below cannot underflow.
         let (room, row) = best.unwrap_or((row_length.max(length), sizes.len()));
         if best.is_some() {
             rooms.remove(&(room, row));
@@ -218,6 +229,7 @@ fn in_rows(lengths: &[u32], row_length: u32) -> (Vec<u32>, Vec<Range<usize>>) {
 /// in the rest of its row begins the next row. A sequence that is longer than a row begins a row, and fills several.
 #[must_use]
 pub fn cells_in_rows(lengths: &[u32], row_length: u32) -> Vec<i64> {
+    // A row length of 0 would be a division by zero.
     let (row_length, mut next) = (i64::from(row_length.max(1)), 0);
     memory::collected(lengths.iter().map(|&length| {
         let length = i64::from(length);
@@ -237,6 +249,7 @@ fn in_random_order(
 ) -> Result<(Vec<u32>, Vec<usize>), Stopped> {
     let (mut delivered, mut bounds) = (Vec::new(), vec![0]);
     memory::reserve(&mut delivered, arranged.len());
+    // The minibatches of a pool come from short to long, so they are delivered in another order.
     for number in shuffled(minibatches.len() as u32, seed, pause)? {
         delivered.extend_from_slice(&arranged[minibatches[number as usize].clone()]);
         memory::push(&mut bounds, delivered.len());

@@ -25,11 +25,13 @@ pub enum Load {
 /// their order.
 #[must_use]
 pub fn deal(lengths: &[u32], bounds: &[usize], num_ranks: u64, rank: u64, load: Load) -> (Vec<u32>, Vec<usize>) {
+    // A single rank keeps all sequences in their order, so nothing has to be sorted.
     if num_ranks == 1 {
         return (memory::collected(0..lengths.len() as u32), memory::copied(bounds));
     }
     let (mut kept, mut kept_bounds) = (Vec::new(), vec![0]);
     let mut order: Vec<u64> = Vec::new(); // the complement of each length, and the number of its sequence
+    // The load comes before the rank, so that the lowest of the ranks with equal loads is on top.
     let mut ranks: BinaryHeap<Reverse<(u64, u64)>> = BinaryHeap::new(); // load and rank
     let mut areas: Vec<(u64, u64)> = Vec::new(); // number of sequences and longest sequence of each rank
     for bounds in bounds.windows(2) {
@@ -42,6 +44,7 @@ pub fn deal(lengths: &[u32], bounds: &[usize], num_ranks: u64, rank: u64, load: 
         }
         order.clear();
         memory::reserve(&mut order, minibatch.len());
+        // Complements sort the longest first, and the number in the lower half keeps equal lengths in their order.
         order.extend(minibatch.iter().zip(0..).map(|(&length, number): (_, u64)| u64::from(!length) << 32 | number));
         order.sort_unstable();
         let num_taking = num_ranks.min(minibatch.len() as u64) as usize;
@@ -57,10 +60,12 @@ pub fn deal(lengths: &[u32], bounds: &[usize], num_ranks: u64, rank: u64, load: 
                 ranks.push(Reverse((if load == Load::Samples { length } else { 2 * length }, turn)));
                 turn
             } else {
+                // A change through `peek_mut` moves the rank in one pass; `pop` and `push` would take two.
                 let Some(mut top) = ranks.peek_mut() else { break };
                 let Reverse((least, owner)) = *top;
                 let (num_sequences, longest) = &mut areas[owner as usize];
                 *num_sequences += 1;
+                // Sequences come in descending order, so the first one of a rank stays its longest.
                 *top = Reverse(match load {
                     Load::Samples => (least + length, owner),
                     Load::PaddedArea => ((*num_sequences + 1) * *longest, owner),
@@ -71,6 +76,7 @@ pub fn deal(lengths: &[u32], bounds: &[usize], num_ranks: u64, rank: u64, load: 
                 memory::push(&mut kept, first + number);
             }
         }
+        // The deal goes by length, but a rank delivers its sequences in the order of the minibatch.
         kept[num_before..].sort_unstable();
         memory::push(&mut kept_bounds, kept.len());
     }
@@ -92,6 +98,7 @@ pub fn deal_rows(
     let (mut kept, mut kept_bounds) = (Vec::new(), vec![0]);
     for bounds in bounds.windows(2) {
         let cells = cells_in_rows(&lengths[bounds[0]..bounds[1]], row_length);
+        // Long sequences can fill more than 2^32 cells, so cells and rows have 64 bits.
         let rows = cells.iter().map(|&cell| cell as u64 / u64::from(row_length.max(1)));
         let numbers = (bounds[0] as u32..).zip(rows);
         for (number, _) in numbers.filter(|(_, row)| row % num_ranks == rank) {

@@ -15,6 +15,7 @@ impl MersenneTwister {
         let mut state = [seed; Self::SIZE];
         for i in 1..Self::SIZE {
             let before = state[i - 1];
+            // The C++ standard defines this arithmetic modulo 2^64.
             state[i] = (before ^ (before >> 62)).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(i as u64);
         }
         Self { state, next: Self::SIZE }
@@ -34,9 +35,12 @@ impl MersenneTwister {
     /// The number after the next `count` numbers; `None` if it is not computed yet.
     #[inline]
     pub(super) fn peek(&self, count: usize) -> Option<u64> {
+        // The lookahead never refills, because that would overwrite numbers that are not drawn yet. Callers only
+        // prefetch with it.
         self.state.get(self.next + count).copied().map(tempered)
     }
 
+    // Only each 312th draw needs this, so `draw` stays small enough to become a part of the loops that call it.
     #[cold]
     #[inline(never)]
     fn refill(&mut self) {
@@ -45,6 +49,7 @@ impl MersenneTwister {
             let x = (high & 0xFFFF_FFFF_8000_0000) | (low & 0x7FFF_FFFF);
             far ^ (x >> 1) ^ ((x & 1).wrapping_neg() & 0xB502_6F5A_A966_19E9)
         };
+        // The refill has three parts, so that no index needs a remainder by `SIZE`.
         for i in 0..Self::SIZE - Self::SHIFT {
             state[i] = twist(state[i], state[i + 1], state[i + Self::SHIFT]);
         }
@@ -74,6 +79,7 @@ pub(super) struct Remainder {
 impl Remainder {
     /// The remainder by `divisor`, which lies in `1 .. 2^63`.
     pub(super) fn new(divisor: u64) -> Self {
+        // `rest` in `of` can be almost twice the divisor, and has to fit 64 bits.
         debug_assert!((1..1 << 63).contains(&divisor));
         Self { divisor, reciprocal: u64::MAX / divisor }
     }

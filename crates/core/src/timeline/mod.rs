@@ -39,6 +39,7 @@ pub use shares::{Kept, Sequences, Shares};
 pub use shuffle::{rolling_order, shuffled};
 pub use slots::{Part, Pending, Slots, Truncation, Unread};
 
+// Ctrl-C must not wait for a long shuffle, but each call of `pause` takes the interpreter's lock.
 /// Number of sequences between two calls of `pause`: some ten milliseconds of work.
 const SEQUENCES_BETWEEN_PAUSES: u32 = 1 << 19;
 
@@ -64,6 +65,7 @@ impl Table<'_> {
     }
 
     fn start(&self, chunk: usize) -> usize {
+        // The binding has checked that the starts ascend from 0, so no start is negative and the cast keeps its value.
         self.chunk_starts[chunk] as usize
     }
 }

@@ -36,6 +36,7 @@ pub(super) struct Span {
 impl Span {
     #[inline]
     pub(super) fn holds(self, x: u32) -> bool {
+        // A number before the range wraps to a large number, so one comparison checks both ends.
         x.wrapping_sub(self.from) < self.to - self.from
     }
 }
@@ -76,6 +77,7 @@ pub fn chunk_order(num_chunks: usize, seed: u64) -> Vec<u32> {
 impl SweepPlan {
     /// The plan of sweep number `sweep`. `chunk_samples` are the samples of each chunk, in file order.
     pub(super) fn new(table: Table, chunk_samples: &[u64], randomization: Randomization, sweep: u64) -> Self {
+        // Seeds count modulo 2^64, so the largest seed has a next sweep, too.
         let seed = randomization.seed.wrapping_add(sweep);
         let chunks = chunk_order(table.num_chunks(), seed);
         let mut starts = memory::with_room(chunks.len() + 1);
@@ -83,8 +85,11 @@ impl SweepPlan {
         let mut sequences = 0;
         for &chunk in &chunks {
             sequences += table.start(chunk as usize + 1) - table.start(chunk as usize);
+            // The table has fewer than 2^32 sequences, and positions of 32 bits halve the memory that the shuffle
+            // reads.
             starts.push(sequences as u32);
         }
+        // A window of 0 would not even hold its own rank, and no draw would be accepted.
         let windows = match randomization.window {
             Window::Chunks(size) => windows_in_chunks(chunks.len(), size.max(1)),
             Window::Samples(size) => {
@@ -94,6 +99,7 @@ impl SweepPlan {
         };
         let reach = reach(&windows, &starts);
         let ranks = Owners::new(&starts);
+        // With one window no draw is rejected, so the shuffle takes a shorter loop.
         let is_one_window = windows.iter().all(|window| (window.from, window.to) == (0, chunks.len() as u32));
         Self { sweep, seed, chunks, starts, windows, reach, ranks, is_one_window }
     }
@@ -105,6 +111,7 @@ impl SweepPlan {
     /// The rank that a position belongs to.
     #[inline]
     pub(super) fn rank_of(&self, position: u32) -> u32 {
+        // The callers pass positions of the order, all of which are below the number of sequences.
         self.ranks.find(&self.starts, position).expect("positions below the number of sequences have a rank")
     }
 
@@ -137,6 +144,7 @@ fn windows_in_chunks(num_chunks: usize, size: u64) -> Vec<Span> {
     (0..n)
         .map(|c| {
             let from = c.saturating_sub(half);
+            // A window can have any size of 64 bits, so its end must not wrap.
             let to = from.saturating_add(size);
             let (from, to) = if to > n { (n.saturating_sub(size), n) } else { (from, to) };
             Span { from: from as u32, to: to as u32 }
@@ -147,6 +155,7 @@ fn windows_in_chunks(num_chunks: usize, size: u64) -> Vec<Span> {
 /// The windows that hold about `size` samples. `samples` are the samples of each rank.
 fn windows_in_samples(samples: impl Iterator<Item = u64>, size: u64) -> Vec<Span> {
     let half = size / 2;
+    // With sums before each rank, both ends of all windows are found in one pass.
     let mut before = vec![0];
     before.extend(samples.scan(0u64, |sum, samples| {
         *sum += samples;
@@ -156,9 +165,11 @@ fn windows_in_samples(samples: impl Iterator<Item = u64>, size: u64) -> Vec<Span
     let (mut from, mut to) = (0, 1);
     (0..n)
         .map(|c| {
+            // The comparisons, `>` here and `<` below, are CNTK's: half of the window must cover a further chunk whole.
             while before[c] - before[from] > half {
                 from += 1;
             }
+            // A window holds its own rank, even if that chunk is larger than the window.
             to = to.max(c + 1);
             while to < n && before[to + 1] - before[c] < half {
                 to += 1;
@@ -174,6 +185,7 @@ fn reach(windows: &[Span], starts: &[u32]) -> Vec<Span> {
     let (mut from, mut to) = (0, 0);
     (0..windows.len() as u32)
         .map(|rank| {
+            // The window of a rank holds the rank itself, so this ends at `rank` at the latest.
             while windows[from].to <= rank {
                 from += 1;
             }

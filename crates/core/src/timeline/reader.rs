@@ -148,6 +148,7 @@ impl Reader {
         let chunk_samples: Vec<u64> = (0..table.num_chunks())
             .map(|chunk| table.lengths.sum(table.start(chunk)..table.start(chunk + 1)))
             .collect();
+        // With these sums, a seek skips whole chunks and adds up lengths only inside of one chunk.
         let mut samples_before = vec![0];
         samples_before.extend(chunk_samples.iter().scan(0, |sum, samples| {
             *sum += samples;
@@ -157,6 +158,7 @@ impl Reader {
         Self {
             randomization,
             end,
+            // The table has fewer than 2^32 sequences, so the numbers of sequences have 32 bits in all structures.
             num_sequences: table.lengths.len() as u32,
             samples_before,
             chunk_samples,
@@ -176,6 +178,7 @@ impl Reader {
     }
 
     fn is_of_single_samples(&self) -> bool {
+        // No sequence has length 0, so as many samples as sequences means that all lengths are 1.
         self.num_samples() == u64::from(self.num_sequences)
     }
 
@@ -188,6 +191,7 @@ impl Reader {
     /// Go back to a former position, at no cost if the last read began there.
     pub fn rewind(&mut self, cursor: Cursor) {
         self.cursor = cursor;
+        // The next read forgets the order before `previous`, and a caller may return to this cursor again.
         self.previous = cursor;
     }
 
@@ -226,8 +230,11 @@ impl Reader {
     /// Prepare for another partition or size of minibatches: turns are counted from the sweep's start again, and a
     /// randomized partition beyond the number of chunks has no data.
     pub fn change_partition(&mut self, partition: Partition) {
+        // CNTK counts turns from the index in the sweep again whenever size or partition change.
         self.cursor.count = u64::from(self.cursor.index);
         if self.randomization.is_some() && partition.index >= self.chunk_samples.len() as u64 {
+            // A partition beyond the chunks would pass whole sweeps in search of its sequences. CNTK reports the end at
+            // once.
             // In no sweep, since the end need not be the start of a sequence.
             self.cursor = Cursor { position: self.end, sweep: u64::MAX, index: 0, rank: 0, count: 0, batch: 0 };
         }
@@ -250,6 +257,7 @@ impl Reader {
     }
 
     fn seek_in_order(&self, table: Table, sweep: u64, offset: u64) -> Cursor {
+        // The sums begin with 0, so at least one of them is not above the offset.
         let chunk = self.samples_before.partition_point(|&before| before <= offset) - 1;
         let mut index = table.start(chunk);
         let mut passed = self.samples_before[chunk];
@@ -257,10 +265,13 @@ impl Reader {
             passed += u64::from(table.lengths.get(index));
             index += 1;
         }
+        // The sequence that was found may begin after the offset.
         let position = sweep.saturating_mul(self.num_samples()).saturating_add(passed);
+        // The last sequence of the sweep may span the offset. Then the next sequence is the first of the next sweep.
         if index as u32 == self.num_sequences {
             return Cursor { position, sweep: sweep + 1, index: 0, rank: 0, count: 0, batch: 0 };
         }
+        // The last sequence of a chunk may span the offset, too. Then the next sequence is in the next chunk.
         let rank = if index == table.start(chunk + 1) { chunk + 1 } else { chunk } as u32;
         Cursor { position, sweep, index: index as u32, rank, count: index as u64, batch: 0 }
     }
@@ -276,6 +287,7 @@ impl Reader {
         let num_sequences = self.num_sequences;
         let start = sweep.saturating_mul(self.num_samples());
         let mut cursor = Cursor { position: start, sweep, index: 0, rank: 0, count: 0, batch: 0 };
+        // A position ahead in the same sweep is sought from the cursor on, since the order before it may be forgotten.
         if self.cursor.sweep == sweep && (start..=start + offset).contains(&self.cursor.position) {
             cursor = Cursor { batch: 0, ..self.cursor };
         }
@@ -293,6 +305,7 @@ impl Reader {
                     break;
                 }
             }
+            // A long seek needs no more memory than a read: the order of passed ranks is forgotten on the way.
             if cursor.rank != before {
                 walk.order.forget(cursor.index - 1);
             }
@@ -324,16 +337,20 @@ impl Reader {
         if !request.limits.is_some_and(|limits| limits.only_full) {
             return Ok(outcome);
         }
+        // `only_full` leaves the remainder of a pool or a sweep out, and what follows it may be a full minibatch.
         let begin = self.cursor.position;
         while outcome.is_empty && !outcome.ended {
             outcome = read(self, out)?;
+            // After a whole sweep without a full minibatch the data end, because the loop might not.
             outcome.ended |= outcome.is_empty && self.cursor.position - begin > self.num_samples();
         }
+        // The last delivered minibatch of a sweep carries the flag, so this looks for another minibatch before the end.
         let (after, previous, num_delivered) = (self.cursor, self.previous, out.len());
         while !outcome.end_of_sweep && !outcome.ended && self.cursor.batch == 0 {
             let ahead = read(self, out)?;
             if !ahead.is_empty {
                 out.truncate(num_delivered);
+                // The next call reads this minibatch again; its order is kept, since `previous` goes back, too.
                 (self.cursor, self.previous) = (after, previous);
                 break;
             }
@@ -358,6 +375,7 @@ impl Reader {
             None => self.read_in_order(table, request, &mut cursor, out, pause)?,
             Some(randomization) => self.read_randomized(table, randomization, request, &mut cursor, out, pause)?,
         };
+        // A caller may return to the start of this read, so the order is kept from there on, or from a held cursor.
         self.previous = self.held.unwrap_or(self.cursor);
         self.cursor = cursor;
         Ok(outcome)
@@ -379,15 +397,18 @@ impl Reader {
     ) -> Result<Outcome, Stopped> {
         let cursor = self.cursor;
         let begin = Cursor { batch: 0, ..cursor };
+        // A pool stays open for one request: another budget or partition arranges the same sequences in another way.
         let is_open = |open: &OpenPool| open.begin == begin && open.request == request && open.pool == *pool;
         if !self.open.as_ref().is_some_and(is_open) {
             self.open = None;
             self.cursor = begin;
             let opened = self.open_pool(table, request, pool, pause);
+            // The read moves the cursor even if cutting the pool is stopped. The caller must find it where it was.
             self.cursor = cursor;
             self.open = Some(opened?);
         }
         let open = self.open.as_ref().expect("it was opened");
+        // A pool has no minibatch if all its sequences are left out.
         let Some(last) = open.num_batches().checked_sub(1) else {
             self.cursor = open.end;
             return Ok(Outcome { is_empty: true, ..open.outcome });
@@ -428,16 +449,19 @@ impl Reader {
         let outcome = self.read(table, of_pool, &mut sequences, pause)?;
         let end = self.cursor;
         let sweep = begin.position / self.num_samples();
+        // A cursor at the end of a sweep still has that sweep's index.
         let first = if sweep == begin.sweep { begin.index } else { 0 };
         let seed = self.randomization.map_or(0, |randomization| randomization.seed);
         let seed = seed.wrapping_add(sweep).wrapping_add(first.into());
         let lengths: Vec<u32> = memory::collected(sequences.iter().map(|sequence| sequence.length));
         let (order, mut bounds) = batches(&lengths, limits, pool, seed, pause)?;
         let mut delivered: Vec<Delivered> = memory::collected(order.iter().map(|&index| sequences[index as usize]));
+        // The deal comes after the cut, so that the ranks cut the same minibatches.
         if let Some(randomization) = self.randomization.filter(|_| is_part) {
             let plan = self.plan(table, randomization, sweep);
             let mut is_own = vec![false; plan.chunks.len()];
             for (rank, &chunk) in (0u64..).zip(&plan.chunks) {
+                // As in CNTK's randomized partitions, the rank of a chunk in the sweep decides who owns it.
                 is_own[chunk as usize] = rank % request.partition.count == request.partition.index;
             }
             let (mut num_own, mut own_before) = (0, Vec::new());
@@ -471,6 +495,7 @@ impl Reader {
         while num_passed < most {
             let before = self.cursor;
             out.clear();
+            // A read that ends after `until` is not passed: the caller reads it.
             let outcome = self.read_minibatch(table, request, pool, &mut out, pause)?;
             if (outcome.is_empty && outcome.ended) || self.cursor.position > until {
                 self.rewind(before);
@@ -486,9 +511,11 @@ impl Reader {
     fn jump(&mut self, table: Table, request: Request, most: u64, until: u64) -> u64 {
         let num_sequences = u64::from(self.num_sequences);
         let length = self.num_samples() / num_sequences;
+        // Other tables may also have equal lengths, but finding that out takes a pass over them.
         let is_even = matches!(table.lengths, Lengths::Same { .. }) || self.is_of_single_samples();
         let is_global = request.is_global && self.randomization.is_some();
         let (position, is_whole) = (self.cursor.position, request.partition.count == 1 || is_global);
+        // Limits, foreign sequences and a position inside a sequence need the loop of `pass`.
         if !is_even
             || !is_whole
             || request.limits.is_some()
@@ -497,10 +524,12 @@ impl Reader {
         {
             return 0;
         }
+        // The first sequence is taken regardless of its length, so each read has at least one.
         let share = u128::from((request.share.min(request.passed) / request.count(length)).max(1));
         let (first, sweep) = (position / length, u128::from(num_sequences));
         let left = sweep - u128::from(first % num_sequences);
         // The number of sequences in a number of reads.
+        // Products of reads and shares can exceed 64 bits.
         let passed = |num_reads: u64| {
             let (num_reads, in_sweep) = (u128::from(num_reads), left.div_ceil(share));
             if request.crosses_sweeps {
@@ -508,12 +537,15 @@ impl Reader {
             } else if num_reads < in_sweep {
                 num_reads * share
             } else {
+                // The last read of a sweep is short, so this sweep, whole further sweeps and the rest are counted
+                // apart.
                 let (more, of_a_sweep) = (num_reads - in_sweep, sweep.div_ceil(share));
                 left + more / of_a_sweep * sweep + (more % of_a_sweep * share).min(sweep)
             }
         };
         // A read is complete if its last sequence begins before the end of the data.
         let most_sequences = u128::from(((self.end - position).div_ceil(length)).min((until - position) / length));
+        // The number of sequences is not linear in the number of reads, so a bisection inverts it.
         let (mut num_reads, mut too_many) = (0, most.saturating_add(1));
         while too_many - num_reads > 1 {
             let middle = num_reads + (too_many - num_reads) / 2;
@@ -549,6 +581,7 @@ impl Reader {
     ) -> Result<Outcome, Stopped> {
         let samples = self.num_samples();
         if cursor.position >= self.end {
+            // As in CNTK, a read after the end of the data has the flag if a sweep ends there.
             let end_of_sweep = cursor.position >= samples && cursor.position.is_multiple_of(samples);
             return Ok(Outcome { end_of_sweep, ended: true, is_empty: true });
         }
@@ -559,6 +592,8 @@ impl Reader {
         let mut turn = cursor.count % partition.count;
         let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
         let (mut tally, longest) = (request.limits.map(Tally::new), request.longest());
+        // Without limits, a full minibatch ends at once: foreign sequences after it remain for the next read, as in
+        // CNTK.
         while tally.is_some() || (taken < request.share && passed < request.passed) {
             let samples = table.lengths.get(cursor.index as usize);
             let length = u64::from(samples);
@@ -572,6 +607,8 @@ impl Reader {
             {
                 break;
             }
+            // CNTK checks the end after the size, so a sequence that does not fit ends the read without the end of the
+            // data.
             if cursor.position >= self.end {
                 break;
             }
@@ -582,8 +619,10 @@ impl Reader {
                 tally.iter_mut().for_each(|tally| tally.take(samples, samples));
             }
             passed += counted;
+            // In file order the data may end at any position of 64 bits, so the sum may exceed them.
             cursor.position = cursor.position.saturating_add(length);
             cursor.count += 1;
+            // A remainder for each sequence would take a division.
             turn = if turn + 1 == partition.count { 0 } else { turn + 1 };
             cursor.index += 1;
             if cursor.index as usize == table.start(cursor.rank as usize + 1) {
@@ -636,6 +675,7 @@ impl Reader {
                 break;
             }
             let sweep = cursor.position / samples;
+            // A cursor stays at the end of a finished sweep, so the next sweep is prepared only when a read needs it.
             if sweep != cursor.sweep {
                 *cursor = Cursor { sweep, index: 0, rank: 0, ..*cursor };
                 // Starting a sweep takes as long as reading many sequences, because two generators are seeded.
@@ -643,6 +683,7 @@ impl Reader {
             }
             let order = self.order(table, randomization, sweep);
             if is_first_sweep {
+                // A cursor in another sweep needs nothing of this sweep's order.
                 let came_from = if previous.sweep == sweep { previous.index } else { cursor.index };
                 order.forget(came_from.min(cursor.index));
             }
@@ -662,6 +703,7 @@ impl Reader {
             }
             is_first_sweep = false;
             nothing_yet = false;
+            // CNTK's condition: a minibatch that is full at the end of the sweep does not look into the next sweep.
             let goes_on = request.crosses_sweeps && outcome.end_of_sweep && !outcome.ended && taken < request.share;
             if !goes_on {
                 break;
@@ -683,6 +725,8 @@ impl Reader {
             return None;
         }
         let sweep = cursor.position / self.num_samples();
+        // A cursor at the end of its sweep stands for the start of the next sweep. In file order, cursors move there at
+        // once.
         if self.randomization.is_none() || sweep == cursor.sweep {
             Some((sweep, cursor.rank))
         } else {
@@ -696,6 +740,7 @@ impl Reader {
     pub fn ranks(&self) -> Option<(u64, u32, u32)> {
         let (sweep, rank) = self.rank()?;
         let begin = Cursor { batch: 0, ..self.cursor };
+        // A pool that has begun delivers sequences of all its ranks in any order.
         let open = self.open.as_ref().filter(|open| self.cursor.batch > 0 && open.begin == begin);
         let last = open.map_or(rank, |open| if open.end.sweep == sweep { open.end.rank } else { rank });
         Some((sweep, rank, last.max(rank)))
@@ -712,9 +757,11 @@ impl Reader {
         partition: Partition,
     ) -> (Vec<i64>, u32) {
         let Some(randomization) = self.randomization else {
+            // In file order sequences stay in their chunks.
             return ((rank..=last).map(i64::from).collect(), last + 1);
         };
         let plan = self.plan(table, randomization, sweep);
+        // The ends of windows never decrease, so these two windows cover all windows between them.
         let window = Span { from: plan.windows[rank as usize].from, to: plan.windows[last as usize].to };
         let chunks = (window.from..window.to)
             .filter(|&rank| u64::from(rank) % partition.count == partition.index)
@@ -764,6 +811,7 @@ impl Reader {
     }
 
     fn plan(&mut self, table: Table, randomization: Randomization, sweep: u64) -> Arc<SweepPlan> {
+        // The plan of the next sweep is often needed early, for its chunks, while the order is still of this sweep.
         let plans = [self.order.as_ref().map(|order| &order.plan), self.plan.as_ref()];
         if let Some(plan) = plans.into_iter().flatten().find(|plan| plan.sweep == sweep) {
             return Arc::clone(plan);
@@ -814,6 +862,7 @@ impl Walk<'_, '_, '_> {
             }
             num_located =
                 self.order.locate(self.table, self.is_of_single_samples, cursor.rank, cursor.index, self.pause)?;
+            // The shuffle pauses by itself. This pause is for long reads of an order that is known already.
             *self.until_pause = self.until_pause.saturating_sub(num_located as u32);
             if *self.until_pause == 0 {
                 *self.until_pause = SEQUENCES_BETWEEN_PAUSES;
@@ -837,6 +886,7 @@ fn read_one_sweep(
     cursor: &mut Cursor,
     out: &mut Vec<Delivered>,
 ) -> Result<(u64, u64, u64), Stopped> {
+    // Ranks have 32 bits, so a smaller divisor of more than 32 bits leaves the same remainders.
     let count = Remainder::new(request.partition.count.min(1 << 62));
     let is_only_partition = request.partition.count == 1;
     let num_sequences = walk.order.plan.num_sequences();
@@ -848,6 +898,7 @@ fn read_one_sweep(
             let counted = request.count(length.into());
             let is_in_partition = is_only_partition || count.of(u64::from(rank)) == request.partition.index;
             let is_ours = is_in_partition && length <= longest;
+            // In a global minibatch the sequences of all partitions fill the share.
             let counts = (is_in_partition | request.is_global) && length <= longest;
             let is_full = |tally: Tally| counts && !tally.fits(length, length);
             if !nothing_yet
@@ -857,12 +908,14 @@ fn read_one_sweep(
             {
                 break 'sweep;
             }
+            // CNTK checks the end after the size, as in file order.
             if moved >= until_end {
                 break 'sweep;
             }
             if is_ours {
                 memory::push(out, Delivered { sequence, chunk: plan.chunks[rank as usize], length });
             }
+            // Sequences that do not count leave the minibatch empty, so the rule "at least one" stays in force.
             if counts {
                 taken += counted;
                 nothing_yet = false;
@@ -875,6 +928,7 @@ fn read_one_sweep(
     }
     let is_last = cursor.index == num_sequences || moved >= until_end;
     if is_last && tally.is_some_and(|tally| !tally.is_delivered_last()) {
+        // `out` may hold the sequences of earlier reads, which stay.
         out.truncate(before);
         taken = 0;
     }

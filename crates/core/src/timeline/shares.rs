@@ -36,10 +36,12 @@ impl Part {
             self.bits.resize(word + 1, 0);
         }
         self.bits[word] |= 1 << (index % 64);
+        // A new sequence changes the counts of all later words.
         self.before.clear();
     }
 
     fn complete(&mut self) {
+        // With these counts, the time of a look-up does not depend on the size of the chunk.
         if self.before.is_empty() {
             let mut count = 0;
             self.before.extend(self.bits.iter().map(|word| {
@@ -107,14 +109,19 @@ impl Shares {
     pub fn add(&mut self, all: Sequences, bounds: &[usize], ends: &[u64], kept: &[u32], chunk_starts: &[i64]) -> Kept {
         let with_room = || memory::with_room(kept.len());
         let mut own = Kept { sequences: with_room(), parts: with_room(), indices: memory::with_room(kept.len()) };
+        // `kept` ascends over all reads, so one pass finds the read of each kept sequence.
         let mut kept = kept.iter().map(|&at| at as usize).peekable();
         for (read, &end) in bounds.windows(2).zip(ends) {
             let samples: u64 = all.lengths[read[0]..read[1]].iter().map(|&length| u64::from(length)).sum();
+            // Only the positions after the reads are known, so the positions inside a read are counted back from its
+            // end.
             let (mut position, mut next) = (end.saturating_sub(samples), read[0]);
+            // Most reads are in one sweep. For them, no lengths are summed up for each kept sequence.
             let is_in_one_sweep = position / self.num_samples == end.saturating_sub(1) / self.num_samples;
             let mut first_part = position / self.num_samples * self.num_chunks;
             while let Some(at) = kept.next_if(|&at| at < read[1]) {
                 if !is_in_one_sweep {
+                    // A read may extend into the next sweep, where the same chunk is another part.
                     position += all.lengths[next..at].iter().map(|&length| u64::from(length)).sum::<u64>();
                     next = at;
                     first_part = position / self.num_samples * self.num_chunks;
@@ -155,6 +162,7 @@ impl Shares {
 
     /// The positions of sequences in their parts, which are complete; `None` if a sequence is not in its part.
     pub fn refs(&mut self, parts: &[i64], indices: &[u32]) -> Option<ChunksOf> {
+        // Parts take the place of chunks, so the packer needs no other lists than for whole chunks.
         let mut found = ChunksOf::of(parts.iter().zip(indices).map(|(&part, &index)| (part as u64, index)));
         for part in &found.chunks {
             self.parts.get_mut(part)?.complete();

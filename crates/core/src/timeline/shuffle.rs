@@ -20,6 +20,7 @@ pub fn shuffled(count: u32, seed: u64, pause: &mut Pause) -> Result<Vec<u32>, St
         if at % SEQUENCES_BETWEEN_PAUSES == SEQUENCES_BETWEEN_PAUSES - 1 && !pause() {
             return Err(Stopped);
         }
+        // The plain remainder, without rejection of high numbers, is CNTK's draw. (docs/timeline.md, "Generator")
         let step = generator.draw() % u64::from(count - at);
         order.swap(at as usize, at as usize + step as usize);
     }
@@ -88,6 +89,8 @@ impl SweepOrder {
     /// The located sequences from a position on; none if the sequence there is not located.
     #[inline]
     pub(super) fn located_from(&self, position: u32) -> &[Located] {
+        // A position before the first located sequence wraps to a number beyond the end, so one look-up checks both
+        // ends.
         self.located.get(position.wrapping_sub(self.first_located) as usize..).unwrap_or(&[])
     }
 
@@ -100,14 +103,17 @@ impl SweepOrder {
         position: u32,
         pause: &mut Pause,
     ) -> Result<usize, Stopped> {
+        // Sequences still move at positions that are not final, so the shuffle comes before any look-up.
         self.prepare(rank, position, pause)?;
         let plan = &*self.plan;
         let end = plan.starts[rank as usize + 1].min(position.saturating_add(MOST_LOCATED));
+        // The located sequences end with the rank, because they all share `rank_of_located`.
         self.located.clear();
         self.located.extend(self.homes[(position - self.base) as usize..(end - self.base) as usize].iter().map(
             |&home| {
                 let rank = plan.rank_of(home);
                 let sequence = plan.sequence(table, rank, home);
+                // All prefetches are under way before the loop below reads the first length.
                 table.lengths.prefetch(sequence);
                 Located { sequence: sequence as u32, rank, length: 1 }
             },
@@ -121,6 +127,7 @@ impl SweepOrder {
 
     /// Make sure that the sequence at `position`, which belongs to `rank`, is known and final.
     fn prepare(&mut self, rank: u32, position: u32, pause: &mut Pause) -> Result<(), Stopped> {
+        // The shuffle cannot be undone: only a new run from the start of the sweep gives a forgotten order again.
         if position < self.base {
             self.start_again(rank, position, pause)?;
         }
@@ -132,6 +139,8 @@ impl SweepOrder {
     #[cold]
     fn start_again(&mut self, rank: u32, position: u32, pause: &mut Pause) -> Result<(), Stopped> {
         *self = Self::new(Arc::clone(&self.plan));
+        // Rank by rank, so that passed positions are forgotten on the way and the homes take no more memory than in a
+        // read.
         for passed in 0..rank {
             self.shuffle(self.plan.final_after(passed), pause)?;
             self.forget(position);
@@ -162,17 +171,20 @@ impl SweepOrder {
                 }
                 self.homes.extend(known..window.to);
             }
+            // All positions of a rank draw from one window, so the division for its remainder is done once.
             let remainder = Remainder::new(u64::from(window.to - window.from));
             let step_end = end.min(self.shuffled.saturating_add(SEQUENCES_BETWEEN_PAUSES));
             let homes = &mut self.homes[..];
             let base = self.base;
             if plan.is_one_window {
                 // Every position may take every sequence, so no draw is rejected.
+                // Draws do not depend on the order so far. So a step first draws and prefetches, and then exchanges.
                 let mut others = [0; DRAWN_AT_ONCE];
                 for first in (self.shuffled..step_end).step_by(DRAWN_AT_ONCE) {
                     let here = (first - base) as usize..(step_end - base) as usize;
                     let others = &mut others[..here.len().min(DRAWN_AT_ONCE)];
                     for other in others.iter_mut() {
+                        // A single window keeps all positions until the shuffle is done, so `base` is 0 here.
                         *other = remainder.of(self.generator.draw()) as usize - base as usize;
                         prefetch(&homes[*other..=*other], 1);
                     }
@@ -186,11 +198,15 @@ impl SweepOrder {
                     let here = homes[(t - base) as usize];
                     let reach = plan.reach[plan.rank_of(here) as usize];
                     let other = loop {
+                        // This number is drawn later in any case, for this position or another. Only a new window makes
+                        // the prefetch useless.
                         if is_in_no_cache && let Some(later) = self.generator.peek(DRAWN_AHEAD) {
                             let other = (window.from - base) as usize + remainder.of(later) as usize;
                             prefetch(&homes[other..=other], 1);
                         }
                         let other = window.from + remainder.of(self.generator.draw()) as u32;
+                        // Whether a draw is accepted cannot be predicted, so both conditions are evaluated without a
+                        // branch between them.
                         if window.holds(homes[(other - base) as usize]) & reach.holds(other) {
                             break other;
                         }
@@ -199,6 +215,7 @@ impl SweepOrder {
                 }
             }
             let paused = self.shuffled / SEQUENCES_BETWEEN_PAUSES != step_end / SEQUENCES_BETWEEN_PAUSES;
+            // The position is stored before the pause, so a stopped shuffle later continues with the right draw.
             self.shuffled = step_end;
             if paused && !pause() {
                 return Err(Stopped);
@@ -214,6 +231,8 @@ impl SweepOrder {
 
     /// Forget the positions below `position`, as far as the shuffle does not need them.
     pub(super) fn forget(&mut self, position: u32) {
+        // The window of the next rank to shuffle may still exchange earlier positions, even if the reader has passed
+        // them.
         let rank = (self.shuffled_ranks as usize).min(self.plan.chunks.len() - 1);
         let shuffle_needs = if self.shuffled == self.plan.num_sequences() {
             self.shuffled
@@ -236,16 +255,19 @@ impl SweepOrder {
 pub fn rolling_order(num_frames: u32, window: u64, seed: u64) -> Vec<u32> {
     let mut order: Vec<u32> = memory::collected(0..num_frames);
     let (half, count) = (window / 2, u64::from(num_frames));
+    // CNTK's reader divides by zero for a window of 1. Here it keeps the order, as a window of 0 does.
     if half == 0 {
         return order;
     }
     let mut generator = MersenneTwister::new(seed);
     let is_near = |position: u64, frame: u32| {
         let frame = u64::from(frame);
+        // The comparison is CNTK's: `<=` on one side and `<` on the other. (docs/formats/htk.md, "Rolling window")
         position <= frame.saturating_add(half) && frame < position.saturating_add(half)
     };
     for position in 0..count {
         let (low, high) = (position.saturating_sub(half), position.saturating_add(half).min(count));
+        // CNTK gives up after five draws, so a frame may stay where it is.
         for _ in 0..5 {
             let other = low + generator.draw() % (high - low);
             let (mine, its) = (order[position as usize], order[other as usize]);

@@ -128,6 +128,8 @@ impl Slots {
                 step += num_samples;
                 pending.next += moved;
                 if !continues {
+                    // CNTK flags the minibatch that completes the sequence, not the minibatch before which it was
+                    // fetched.
                     end_of_sweep |= pending.end_of_sweep;
                     queue.pop_front();
                 }
@@ -140,9 +142,12 @@ impl Slots {
     /// Before any row is filled, check that there is memory for a sequence in each row that the data can fill. If the
     /// data have no end, these are all requested rows.
     fn require_room(&self, reader: &Reader) -> Result<(), Unread> {
+        // Each sequence has a sample, so the samples that are left bound the number of rows that can be filled.
         let most = usize::try_from(reader.num_left()).unwrap_or(usize::MAX);
         let added = (self.num_slots - self.queues.len()).min(most);
         let size = added.saturating_mul(size_of::<VecDeque<Pending>>() + LEAST_QUEUE * size_of::<Pending>());
+        // The memory is requested and given back at once. Without this check, a read would fail after it has filled
+        // most rows.
         Vec::<u8>::new().try_reserve_exact(size).map_err(|_| Unread::OutOfMemory(self.queues.len() + added))
     }
 
@@ -161,14 +166,18 @@ impl Slots {
         let mut has_ended = false;
         for slot in 0..self.num_slots {
             if slot == self.queues.len() {
+                // No later row gets a sequence once the data have ended, so further queues would only take memory.
                 if has_ended {
                     break;
                 }
+                // If memory is short, `push` alone would end the process; this is an error that names the row.
                 self.queues.try_reserve(1).map_err(|_| Unread::OutOfMemory(slot + 1))?;
                 self.queues.push(VecDeque::new());
             }
             let queue = &mut self.queues[slot];
+            // A queue may hold several sequences, so the sum can exceed 32 bits.
             let mut unread: u64 = queue.iter().map(|pending| u64::from(pending.delivered.length - pending.next)).sum();
+            // CNTK also fetches the next sequence for a slot that has exactly the steps of one minibatch.
             while unread <= u64::from(steps) {
                 delivered.clear();
                 let outcome = reader.read(table, request, &mut delivered, pause)?;

@@ -41,6 +41,7 @@ impl Parser<'_> {
     pub(in super::super) fn sequences(&mut self, sequences: &[Extent], first_number: usize) -> Result<(), Stop> {
         let text = self.text;
         for (sequence, extent) in (first_number..).zip(sequences) {
+            // Extents are clipped, so that an index of another text causes no panic.
             let end = extent.end.saturating_sub(self.first_byte).min(text.len());
             let mut at = extent.start.saturating_sub(self.first_byte).min(end);
             let bytes = &text[..end];
@@ -73,6 +74,7 @@ impl Parser<'_> {
             _ => at,
         };
         at = self.query(bytes, skip_blanks(bytes, at))?;
+        // Kernels stop at a line feed, so they may look at the text after a sequence that ends with one.
         let view = if bytes.last() == Some(&b'\n') { self.text } else { bytes };
         let Samples::Sparse { dim, sample_offsets, indices, values } = &mut self.builders[FEATURES].column.samples
         else {
@@ -85,11 +87,13 @@ impl Parser<'_> {
         let bound = if self.layout.is_bounded { past_last.min(1 << 31) as u64 } else { 1 << 31 };
         let end = in_any_type!(values, values => features(self.kernel, bytes, view, at, bound, indices, values)?);
         let (mut least, mut wrong) = (i64::from(base), None);
+        // Kernels append indices in any order, so the order is checked after them.
         for (number, index) in indices[before..].iter_mut().enumerate() {
             if i64::from(*index) < least && wrong.is_none() {
                 wrong = Some((number, *index));
             }
             least = i64::from(*index) + 1;
+            // An index below the first becomes negative, but it is a fault, so its line is dropped.
             *index -= base as i32;
         }
         if wrong.is_none() && least > past_last {
@@ -119,6 +123,7 @@ impl Parser<'_> {
         }
         let end = end_of_field(bytes, at);
         if is_wanted && let Samples::Dense { values, .. } = &mut self.builders[QUERIES].column.samples {
+            // Bytes that are not UTF-8 are not a number: the empty text is a fault, too.
             let text = std::str::from_utf8(&bytes[at + QUERY.len()..end]).unwrap_or_default();
             let query: i64 = text.parse().map_err(|_| fault(1))?;
             let Values::I64(values) = values else { return Err(fault(1)) };
@@ -201,6 +206,7 @@ fn labels(bytes: &[u8], start: usize, dim: usize, indices: &mut Vec<i32>, values
         }
         at = after + 1;
     }
+    // `dedup` would also compare the labels of earlier samples, so equal labels are left out by hand.
     indices[before..].sort_unstable();
     let (num_all, mut kept) = (indices.len(), before);
     for number in before..num_all {
@@ -232,6 +238,7 @@ fn features<T: Field>(
     values: &mut Vec<T>,
 ) -> Parsed<usize> {
     let mut so_far = indices.len();
+    // The bound is at most 2^31, so the cast changes nothing.
     let mut at = T::prefix(kernel, view, start, bound as u32, indices, values);
     let mut is_worth_it = indices.len() - so_far >= VALUES_WORTH_A_KERNEL;
     loop {
@@ -242,6 +249,7 @@ fn features<T: Field>(
         let first = at;
         let mut index = 0u64;
         while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit <= 9) {
+            // An index with any number of digits must stay out of range, so it does not wrap.
             index = index.saturating_mul(10).saturating_add(digit.into());
             at += 1;
         }
@@ -270,6 +278,7 @@ fn features<T: Field>(
 
 /// The offset of a field of a line, counted from the field at `at`.
 fn field_at(bytes: &[u8], at: usize, number: usize) -> usize {
+    // No offsets of features are kept, so the place of a fault is found by passing the fields again.
     let mut at = skip_blanks(bytes, at);
     for _ in 0..number {
         at = skip_blanks(bytes, end_of_field(bytes, at));
@@ -330,6 +339,7 @@ whole_numbers!(i32 i64);
 /// Read a whole number, exactly; also in the forms `3.0` and `1e3`.
 fn whole_number(bytes: &[u8], at: usize, ends: impl Fn(usize) -> bool) -> Result<(i64, usize), usize> {
     let end = (at..bytes.len()).find(|&end| ends(end)).unwrap_or(bytes.len());
+    // float64 would round whole numbers beyond 2^53.
     if let Some(number) = std::str::from_utf8(&bytes[at..end]).ok().and_then(|text| text.parse().ok()) {
         return Ok((number, end));
     }

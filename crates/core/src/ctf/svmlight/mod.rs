@@ -30,6 +30,8 @@ pub struct Layout {
 /// True if a byte separates the fields of a line.
 #[inline(always)]
 fn is_blank(byte: u8) -> bool {
+    // The white space of Python's `bytes.split`, by which scikit-learn divides a line. With CR in it, line ends may be
+    // CR LF.
     matches!(byte, b' ' | b'\t' | b'\r' | 0x0B | 0x0C)
 }
 
@@ -45,6 +47,7 @@ fn skip_blanks(bytes: &[u8], mut at: usize) -> usize {
 /// The offset at which the field at `at` ends: at a blank, a comment or the end of the line.
 #[inline]
 fn end_of_field(bytes: &[u8], at: usize) -> usize {
+    // scikit-learn cuts a line at the first hash, so a comment needs no blank before it.
     let ends = |&byte: &u8| is_blank(byte) || byte == b'#' || byte == b'\n';
     bytes[at..].iter().position(ends).map_or(bytes.len(), |size| at + size)
 }

@@ -76,6 +76,8 @@ pub fn index(
     let scan_share = |number: usize| {
         let begin = range.start + number * share_bytes;
         let mut blocks = text.blocks(begin..range.end.min(begin + share_bytes), share_bytes.div_ceil(8));
+        // The byte before the first line may belong to a byte order mark, so only later shares look for a line feed
+        // there.
         if begin > first {
             blocks = blocks.skip_to_line_start()?;
         }
@@ -86,6 +88,8 @@ pub fn index(
         Ok((Share::from(found), facts))
     };
     let num_shares = range.len().div_ceil(share_bytes);
+    // rayon would return the fault of any share. All shares are collected first, so that the first fault of the text is
+    // returned.
     let shares: Vec<Result<(Share, Facts), Unscanned>> = (0..num_shares).into_par_iter().map(scan_share).collect();
     let mut all = Facts::NONE;
     let shares = shares.into_iter().map(|scanned| {
@@ -100,8 +104,10 @@ pub fn index(
 
 /// Append the samples of a block of whole lines that starts at `offset`.
 fn scan(found: &mut Scan, facts: &mut Facts, block: &[u8], offset: u64, mode: Mode) -> Result<(), NoQuery> {
+    // If the block has no comment, this search replaces one in each line.
     let has_comments = memchr(b'#', block).is_some();
     let mut start = 0;
+    // The last line of the text may lack its line feed.
     for end in memchr_iter(b'\n', block).chain((block.last() != Some(&b'\n')).then_some(block.len())) {
         let line = &block[start..end];
         let at = offset + start as u64;
@@ -135,8 +141,10 @@ fn scan(found: &mut Scan, facts: &mut Facts, block: &[u8], offset: u64, mode: Mo
 fn scan_line(line: &[u8], label: usize, facts: &mut Facts) -> Option<u64> {
     let mut field = label;
     let end = end_of_field(line, label);
+    // With several labels, a line may have none. Then its first field is a feature or a query, which has a colon.
     if memchr(b':', &line[label..end]).is_none() {
         for label in line[label..end].split(|&byte| byte == b',') {
+            // A label that is not a whole number is not a class, so it must not decide how many classes there are.
             facts.largest_label = facts.largest_label.max(number(label).unwrap_or(0));
         }
         field = skip_blanks(line, end);
@@ -161,6 +169,7 @@ fn scan_line(line: &[u8], label: usize, facts: &mut Facts) -> Option<u64> {
 #[inline]
 fn index_in(digits: &[u8]) -> u64 {
     let add = |index: u64, digit: &u8| index.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+    // 2^64 - 1 stands for a text without features.
     digits.iter().fold(0, add).min(u64::MAX - 1)
 }
 

@@ -27,6 +27,7 @@ pub struct Columns {
 /// # Errors
 /// A sequence has different numbers of features and labels; a label or a query is not a whole number.
 pub fn write(chunk: &PlainChunk, keys: &[u64], columns: Columns, piece: usize) -> Result<Vec<Vec<u8>>, Unwritable> {
+    // A piece of 0 sequences would be a division by zero.
     let (count, piece) = (chunk.num_sequences(), piece.max(1));
     let written: Vec<Result<Vec<u8>, Unwritable>> = (0..count.div_ceil(piece))
         .into_par_iter()
@@ -38,6 +39,7 @@ pub fn write(chunk: &PlainChunk, keys: &[u64], columns: Columns, piece: usize) -
             Ok(out)
         })
         .collect();
+    // Collected in a second step: rayon would return the fault of any piece, not of the first in order.
     written.into_iter().collect()
 }
 
@@ -74,6 +76,7 @@ fn write_sequence(
 }
 
 fn put_value<T: Decimal>(out: &mut Vec<u8>, value: T) {
+    // Unlike CNTK's text format, this format has texts for these values. Also the sign of NaN is read back.
     if let Err(wide) = value.put(out) {
         let text: &[u8] = if wide.is_nan() { b"nan" } else { b"inf" };
         memory::append(out, if wide.is_sign_negative() { b"-" } else { b"" });
@@ -88,6 +91,7 @@ fn put_label(out: &mut Vec<u8>, column: &PlainColumn, sample: usize) -> Result<(
         None => values[range].iter().for_each(|&value| put_value(out, value)),
         Some((_, indices)) => {
             for (number, (&index, &value)) in indices[range.clone()].iter().zip(&values[range]).enumerate() {
+                // A line has room only for the labels, which are read back with the value 1.
                 if value.wide() != 1.0 {
                     return Err(value.wide());
                 }
@@ -104,10 +108,12 @@ fn put_label(out: &mut Vec<u8>, column: &PlainColumn, sample: usize) -> Result<(
 /// The whole number that a sample is, as its sign and its absolute value. A failure is another value.
 fn whole(column: &PlainColumn, sample: usize) -> Result<(bool, u64), f64> {
     let range = column.range(sample..sample + 1);
+    // As float64, queries beyond 2^53 would be rounded.
     if let Values::I64(values) = column.values {
         return values[range].first().map(|value| (*value < 0, value.unsigned_abs())).ok_or(f64::NAN);
     }
     let value = in_any_type!(column.values, values => values[range].first().map_or(f64::NAN, |&value| value.wide()));
+    // Beyond 2^53 float64 skips whole numbers, so the query may have been rounded before.
     let is_whole = value.abs() <= (1u64 << 53) as f64 && value.fract() == 0.0;
     if is_whole { Ok((value < 0.0, value.abs() as u64)) } else { Err(value) }
 }
