@@ -144,6 +144,16 @@ pub struct Object {
     pub end: usize,
 }
 
+impl Object {
+    /// True if its values are bytes of the text, as many as its rows and columns need. Sizes of a text are not known.
+    fn fits(&self, text: Text<'_>) -> bool {
+        let is_text = matches!(self.kind, Kind::TextMatrix | Kind::TextVector | Kind::TextIntegers);
+        // The rows and columns decide which bytes are read, and how many numbers they hold.
+        let has_size = |size: usize| is_text || num_bytes(self.kind, self.rows, self.cols) == Some(size);
+        self.end <= text.size && self.end.checked_sub(self.begin).is_some_and(has_size)
+    }
+}
+
 /// The objects of an archive, in its order.
 #[derive(Debug, Default)]
 pub struct Scan {
@@ -514,8 +524,9 @@ fn decode_one<C: Cell>(
     let (first_row, num_rows, first_col) = (first_row as usize, num_rows as usize, first_col as usize);
     let (rows, cols) = (object.rows as usize, object.cols as usize);
     // Objects and ranges are plain numbers from Python, so they are checked here.
-    let is_inside = first_row + num_rows <= rows && first_col + num_cols <= cols && num_cols > 0;
-    if !is_inside || object.begin > object.end || object.end > text.size {
+    let is_inside =
+        first_row + num_rows <= rows && first_col.checked_add(num_cols).is_some_and(|end| end <= cols) && num_cols > 0;
+    if !is_inside || !object.fits(text) {
         return broken(object.begin, Fault::Truncated);
     }
     let chosen = first_col..first_col + num_cols;
@@ -524,7 +535,8 @@ fn decode_one<C: Cell>(
         Kind::DoubleMatrix | Kind::DoubleVector => 8,
         _ => 0,
     };
-    // The rows of other kinds are read whole: they are small, or without a place.
+    // The rows of other kinds are read whole: they are small, or without a place. `fits` has seen that all rows are inside the
+    // object, so the places of some of them do not overflow.
     let (begin, end) = match width {
         0 => (object.begin, object.end),
         _ => (object.begin + first_row * cols * width, object.begin + (first_row + num_rows) * cols * width),
@@ -556,10 +568,6 @@ fn decode_one<C: Cell>(
             }
         }
         Kind::Compressed | Kind::TwoBytes | Kind::OneByte => {
-            // The rows and columns decide which bytes are read below, so they must fit the bytes.
-            if num_bytes(object.kind, object.rows, object.cols) != Some(bytes.len()) {
-                return broken(object.begin, Fault::Truncated);
-            }
             let (global, data) = bytes.split_at(GLOBAL_SIZE);
             let part = Part { first_row, num_rows, rows, cols, chosen };
             let (least, range) = (single_at(global, 0), single_at(global, 4));
@@ -695,7 +703,7 @@ pub fn integers(text: Text<'_>, objects: &[Object], out: &mut [i32]) -> io::Resu
     for (number, object) in objects.iter().enumerate() {
         let fault = |at, fault| Ok(Some((number, Broken { at, fault })));
         let (mine, others) = match std::mem::take(&mut rest).split_at_mut_checked(object.rows as usize) {
-            Some(parts) if object.begin <= object.end && object.end <= text.size => parts,
+            Some(parts) if object.fits(text) => parts,
             _ => return fault(object.begin, Fault::Truncated),
         };
         rest = others;
@@ -1042,5 +1050,38 @@ mod tests {
             let wanted = [Wanted { object: found[0], first_row: 0, num_rows: 0, first_col: 0 }];
             assert_eq!(decode(text, &wanted, 3, &mut [0f64; 0]).unwrap(), None);
         }
+    }
+
+    #[test]
+    fn objects_whose_sizes_do_not_fit_their_bytes_are_refused() {
+        let bytes: Vec<u8> = (0..100).collect();
+        let read = |at: usize, buffer: &mut [u8]| {
+            buffer.copy_from_slice(bytes.get(at..at + buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?);
+            Ok(())
+        };
+        let text = Text { size: bytes.len(), read: &read };
+        let refused = Some((0, Broken { at: 20, fault: Fault::Truncated }));
+        // The place of row 2^30 among rows of 2^31 doubles is 2^64 bytes, which would wrap to the first row.
+        let sizes = [
+            (Kind::DoubleMatrix, 1 << 31, 1 << 31, 1 << 30),
+            (Kind::FloatMatrix, 1 << 31, 1 << 31, 1 << 31),
+            (Kind::FloatMatrix, 4, 2, 2),
+            (Kind::DoubleVector, 1, 3, 0),
+            (Kind::FloatVector, 1, 3, 0),
+            (Kind::OneByte, u32::MAX, u32::MAX, 0),
+        ];
+        for (kind, rows, cols, first_row) in sizes {
+            let object = Object { kind, rows, cols, begin: 20, end: 40 };
+            for num_rows in [0, 1] {
+                let wanted = [Wanted { object, first_row, num_rows, first_col: 1 }];
+                let mut doubles = vec![0f64; num_rows as usize];
+                assert_eq!(decode(text, &wanted, 1, &mut doubles).unwrap(), refused, "{kind:?} in double precision");
+                let mut singles = vec![[0u8; 4]; num_rows as usize];
+                assert_eq!(decode(text, &wanted, 1, &mut singles).unwrap(), refused, "{kind:?}");
+            }
+        }
+        // Numbers without bytes would stay 0.
+        let vector = Object { kind: Kind::Integers, rows: 5, cols: 1, begin: 20, end: 40 };
+        assert_eq!(integers(text, &[vector], &mut [0; 5]).unwrap(), refused);
     }
 }
