@@ -546,3 +546,31 @@ fn a_changed_file_is_an_error_before_and_after_gathering() {
     assert_eq!(Sources::new(&handles, &wanted).map(|_| ()), changed);
     std::fs::remove_file(path).unwrap();
 }
+
+#[test]
+fn offsets_and_cells_whose_products_exceed_64_bits_are_missing() {
+    // The products wrap to 0 and to the first values.
+    for offsets in [[0, 1 << 62], [1 << 62, (1 << 62) + 1], [-1, 0], [0, -1]] {
+        assert_eq!(pack::pad(&[1f32; 4], &offsets, 2, 4), Err(Error::Missing), "{offsets:?}");
+    }
+    let samples = Samples::Dense { dim: 4, values: Values::F32(vec![1.0; 4]) };
+    let chunk =
+        Chunk::new(vec![Block { num_sequences: 1, columns: vec![Column { sequence_offsets: vec![0, 1], samples }] }]);
+    let selection = Selection { chunk_of: &[0], sequences: &[0], parts: None };
+    let table = Table { stream: 0, dim: 4, number: NumberType::F32 };
+    for cell in [1 << 62, usize::MAX] {
+        let cells = [Cell { first_sample: 0, num_samples: 1, cell, length: 1 }];
+        assert_eq!(pack::spread(&[&chunk], selection, &cells, &[table], 2), Err(Error::Missing), "{cell}");
+    }
+}
+
+#[test]
+fn a_chunk_with_more_samples_than_32_bits_is_not_copied_in_full_width() {
+    // Samples of no values take no memory.
+    let block = || {
+        let samples = Samples::Dense { dim: 0, values: Values::F32(vec![]) };
+        Block { num_sequences: 1, columns: vec![Column { sequence_offsets: vec![0, u32::MAX], samples }] }
+    };
+    assert!(pack::in_full_width(&Chunk::new(vec![block()]), None).is_ok());
+    assert_eq!(pack::in_full_width(&Chunk::new(vec![block(), block()]), None), Err(Error::LongChunk));
+}

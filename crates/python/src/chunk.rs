@@ -240,6 +240,10 @@ pub(crate) fn refused(why: pack::Error) -> PyErr {
         pack::Error::TooLarge(num_bytes) => {
             PyMemoryError::new_err(format!("no memory for an array of {num_bytes} bytes in a minibatch"))
         }
+        pack::Error::LongChunk => CorpusError::new_err(
+            "a chunk has 2^32 or more samples or entries, which cannot be copied together; expected smaller chunks \
+             (chunk_size_in_bytes)",
+        ),
         _ => PyValueError::new_err(format!("cannot pack: {why:?}")),
     }
 }

@@ -1,4 +1,4 @@
-//! Gathering: the input of each kind of samples ([`AllFound`], [`Takes`]), and its output ([`Ragged`]).
+//! Gathering: the input of each kind of samples ([`Located`], [`Takes`]), and its output ([`Ragged`]).
 
 use super::Column;
 use super::values::{NumberType, Values};
@@ -80,6 +80,8 @@ pub enum Error {
     Changed(String),
     /// An array needs this number of bytes, which is more memory than the system has.
     TooLarge(usize),
+    /// A chunk in full width would have 2^32 samples or entries, or more, which its offsets cannot count.
+    LongChunk,
     /// A sequence has the wrong number of samples.
     Length {
         /// The sequence, counted in the selection.

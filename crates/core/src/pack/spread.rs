@@ -13,9 +13,11 @@ pub fn pad<T: Value>(values: &[T], sequence_offsets: &[i64], steps: usize, dim: 
     let num_sequences = sequence_offsets.len().saturating_sub(1);
     let mut out = table(num_sequences.checked_mul(steps).ok_or(Error::TooLarge(usize::MAX))?, dim)?;
     for (sequence, pair) in sequence_offsets.windows(2).enumerate() {
-        // The offsets come from a caller, so `get` checks them, and the length is checked before the copy.
-        let (first, last) = (pair[0] as usize * dim, pair[1] as usize * dim);
-        let samples = values.get(first..last).filter(|samples| samples.len() <= steps * dim).ok_or(Error::Missing)?;
+        // The offsets come from a caller: a wrapped product could be a place of other values. `get` checks the places, and the
+        // length is checked before the copy.
+        let place = |offset: i64| usize::try_from(offset).ok()?.checked_mul(dim);
+        let samples = place(pair[0]).zip(place(pair[1])).and_then(|(first, last)| values.get(first..last));
+        let samples = samples.filter(|samples| samples.len() <= steps * dim).ok_or(Error::Missing)?;
         let begin = sequence * steps * dim;
         out[begin..begin + samples.len()].copy_from_slice(samples);
     }
@@ -124,7 +126,10 @@ fn fill<T: Value>(
     let mut sample = 0;
     for cell in cells {
         let count = cell.num_samples as usize;
-        let target = out.get_mut(cell.cell * dim..(cell.cell + count) * dim).ok_or(Error::Missing)?;
+        // Cells come from a caller, too.
+        let end = cell.cell.checked_add(count).and_then(|end| end.checked_mul(dim)).ok_or(Error::Missing)?;
+        // The product is smaller than the end, so it does not overflow.
+        let target = out.get_mut(cell.cell * dim..end).ok_or(Error::Missing)?;
         if let Some(RaggedEntries { sample_offsets, indices }) = entries {
             let offsets = &sample_offsets[sample..=sample + count];
             // `chunks_exact_mut` panics for a size of 0.
