@@ -607,6 +607,26 @@ def test_a_byte_order_mark_of_a_list_is_skipped(compatible: bool, first: bytes, 
     assert listed.keys.tolist() == [first, b"u2"]
 
 
+@pytest.mark.parametrize(
+    "line", ["u=.../u[1].mfc", "u=.../u[1].mfc[0,1]", "u = .../u[1].mfc [ 0, 1 ]", "'u'='.../u[1].mfc'"]
+)
+def test_a_path_with_brackets_is_read_without_quotes(line: str, tmp_path: Path) -> None:
+    htk.write_features(tmp_path / "u[1].mfc", np.arange(4).reshape(2, 2))
+    (tmp_path / "a.scp").write_text(line)
+
+    (utterance,) = read(features(tmp_path / "a.scp"))
+
+    assert utterance["key"] == "u"
+
+
+def test_a_wrong_range_suggests_quotes_if_the_list_may_have_them(tmp_path: Path) -> None:
+    (tmp_path / "a.scp").write_text("u=x[1]\n")
+    for compatible, advice in ((False, ", or quotes around a path that ends in a bracket"), (True, "")):
+        with pytest.raises(FormatError, match=rf"line 1, .* with a comma{advice}: 'u=x\[1\]'") as caught:
+            htk.read_list(tmp_path / "a.scp", compatible=compatible)
+        assert caught.value.kind == "bad range"
+
+
 # A file with very many frames is compared with its size at opening, before it is read.
 @pytest.mark.parametrize("ranged", ["", "[0,1]", "[0,2000000]"])
 def test_a_missing_feature_file_names_list_line_utterance_and_prefix(tmp_path: Path, ranged: str) -> None:

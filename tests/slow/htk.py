@@ -141,7 +141,10 @@ def scp(text: bytes, folder: bytes) -> list[Line]:
             end = rest.index(rest[:1], 1)
             path, span = rest[1:end], rest[end + 1 :].strip(BLANKS)
         else:
-            path, bracket, span = rest.rpartition(b"[") if b"[" in rest else (rest, b"", b"")
+            path, bracket, span = rest.rpartition(b"[")
+            # A bracket that is closed before the end belongs to the path.
+            if not bracket or (b"]" in span and not span.endswith(b"]")):
+                path, bracket, span = rest, b"", b""
             path, span = path.strip(BLANKS), bracket + span
         first, last = 0, NO_END
         if span:

@@ -75,13 +75,13 @@ def lines(ids: list[str], paths: list[str], ranges: list[str]) -> st.SearchStrat
 
 SOUND_LINES = lines(
     ["u1=", "u2 = ", "u3.mfc=", "v.1/u1.x=", "'u4'=", '"u5" =', "u6\t=", ""],
-    ["a.fea", "b.fea", "'a.fea'", ".../b.fea", '"b.fea" ', "...\\a.fea"],
+    ["a.fea", "b.fea", "'a.fea'", ".../b.fea", '"b.fea" ', "...\\a.fea", "a[1].fea"],
     ["", "[0,0]", "[0,1]", "[1,1]", " [ 0 , 1 ]", "\t[00,1] "],
 )
 OTHER_LINES = lines(
     ["u1=", '"u6=', "=", "", "'u4"],
     ["a.fea", "missing", "", "'a.fea"],
-    ["[2,1]", "[0,9]", "[0]", "[x,1]", "[0,1", "[0,1]"],
+    ["[2,1]", "[0,9]", "[0]", "[x,1]", "[0,1", "[0,1]", "[0,1]x"],
 )
 LINES = st.sampled_from([SOUND_LINES] * 9 + [OTHER_LINES]).flatmap(lambda some: some)
 
@@ -115,6 +115,7 @@ def same_numbers(found: Any) -> Any:
 def test_features_agree_with_the_slow_twin(dim: int, data: st.DataObject, text: str, context: tuple[int, int]) -> None:
     other = data.draw(st.sampled_from([dim] * 9 + [dim + 1]))
     files = {b"a.fea": data.draw(feature_files(dim)), b"b.fea": data.draw(feature_files(other))}
+    files[b"a[1].fea"] = files[b"b.fea"]
     for name, content in files.items():
         Path(name.decode()).write_bytes(content)
     Path("a.scp").write_bytes(text.encode())

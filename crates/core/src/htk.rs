@@ -12,6 +12,7 @@ use crate::lines::{Lines, Names};
 use crate::memory;
 use crate::named::named;
 use memchr::{memchr, memmem, memrchr};
+use std::borrow::Cow;
 
 // ----------------------------------------------------------------------------------------------------- lists
 
@@ -82,7 +83,7 @@ pub struct ListError {
 }
 
 struct Line<'a> {
-    key: &'a [u8],
+    key: Cow<'a, [u8]>,
     path: Vec<u8>,
     first: u32,
     last: u32,
@@ -108,7 +109,7 @@ pub fn scan_list(text: &[u8], rules: &ListRules) -> Result<List, ListError> {
             if last < first {
                 return refuse(ListFault::Reversed);
             }
-            memory::append(&mut list.keys, key);
+            memory::append(&mut list.keys, &key);
             memory::push(&mut list.key_ends, list.keys.len());
             memory::push(&mut list.files, paths.number(path));
             memory::push(&mut list.first, first);
@@ -122,16 +123,17 @@ pub fn scan_list(text: &[u8], rules: &ListRules) -> Result<List, ListError> {
 /// `id=path[first,last]`, as CNTK 2.7 takes it apart.
 fn literal_line<'a>(line: &'a [u8], rules: &ListRules) -> Result<Option<Line<'a>>, ListFault> {
     let folder = rules.folder.as_deref().unwrap_or_default();
+    let line = match memmem::find(line, b"...") {
+        // CNTK replaces the first dots of the line before it takes the line apart, even dots in the id.
+        Some(dots) if rules.prefix.is_empty() => Cow::Owned([&line[..dots], folder, &line[dots + 3..]].concat()),
+        _ => Cow::Borrowed(line),
+    };
     // CNTK takes the first `=` as the end of the id, and the first `[` after it as the end of the path.
-    let equals = memchr(b'=', line).ok_or(ListFault::NoId)?;
-    let (id, mut rest) = (&line[..equals], line[equals + 1..].to_vec());
+    let equals = memchr(b'=', &line).ok_or(ListFault::NoId)?;
+    let (id, mut rest) = (&line[..equals], memory::copied(&line[equals + 1..]));
     // CNTK puts the prefix before any path, even an absolute path, and then leaves `...` as it is.
     if !rules.prefix.is_empty() {
         rest = [&rules.prefix, &b"/"[..], &rest].concat();
-    } else if memmem::find(id, b"...").is_none()
-        && let Some(dots) = memmem::find(&rest, b"...")
-    {
-        rest = [&rest[..dots], folder, &rest[dots + 3..]].concat();
     }
     let open = memchr(b'[', &rest).ok_or(ListFault::NoRange)?;
     let range = &rest[open + 1..];
@@ -145,7 +147,8 @@ fn literal_line<'a>(line: &'a [u8], rules: &ListRules) -> Result<Option<Line<'a>
         // CNTK takes 0 as the last frame if the bracket is not closed.
         None => 0,
     };
-    Ok(Some(Line { key: cut_extension(id, false), path: rest[..open].to_vec(), first, last }))
+    let key = Cow::Owned(memory::copied(cut_extension(id, false)));
+    Ok(Some(Line { key, path: rest[..open].to_vec(), first, last }))
 }
 
 /// Leading blanks, one sign, digits up to the first other byte; 0 without digits.
@@ -184,7 +187,7 @@ fn free_line<'a>(line: &'a [u8], rules: &ListRules) -> Result<Option<Line<'a>>, 
     let (path, range) = if starts_with_quote(rest) {
         let close = memchr(rest[0], &rest[1..]).ok_or(ListFault::OpenQuote)?;
         (&rest[1..=close], rest[close + 2..].trim_ascii())
-    } else if let Some(open) = memrchr(b'[', rest) {
+    } else if let Some(open) = memrchr(b'[', rest).filter(|&open| !closes_inside(&rest[open..])) {
         // A path can have brackets, too, so the last one begins the range.
         (rest[..open].trim_ascii(), &rest[open..])
     } else {
@@ -198,8 +201,14 @@ fn free_line<'a>(line: &'a [u8], rules: &ListRules) -> Result<Option<Line<'a>>, 
         let number = |text: &[u8]| plain_number(text.trim_ascii()).ok_or(ListFault::BadRange);
         (number(&inside[..comma])?, number(&inside[comma + 1..])?)
     };
-    let key = cut_extension(id.unwrap_or(path), true);
+    let key = Cow::Borrowed(cut_extension(id.unwrap_or(path), true));
     Ok(Some(Line { key, path: placed(path, rules), first, last }))
+}
+
+/// True if a bracket is closed, but not at the end, as in `a[1].mfc`: it belongs to the path. A bracket that is not closed
+/// begins a range that was cut off.
+fn closes_inside(bracket: &[u8]) -> bool {
+    !bracket.ends_with(b"]") && memchr(b']', bracket).is_some()
 }
 
 fn starts_with_quote(text: &[u8]) -> bool {
@@ -280,7 +289,10 @@ mod tests {
             "  b.plp = \"my files/b [1].plp\" [ 3 , 4 ]\n",
             "x/c.mfc\n",
             "d=.../d.fea\r",
-            "'e' = e.fea",
+            "'e' = e.fea\n",
+            "f=x[1].mfc\n",
+            "g = x[1].mfc [ 2,3 ] \n",
+            "x[0,1]/h [2].mfc",
         ))
         .unwrap();
         assert_eq!(
@@ -291,6 +303,9 @@ mod tests {
                 row("x/c", "x/c.mfc", 0, WHOLE_FILE),
                 row("d", "./d.fea", 0, WHOLE_FILE),
                 row("e", "e.fea", 0, WHOLE_FILE),
+                row("f", "x[1].mfc", 0, WHOLE_FILE),
+                row("g", "x[1].mfc", 2, 3),
+                row("x[0,1]/h [2]", "x[0,1]/h [2].mfc", 0, WHOLE_FILE),
             ]
         );
     }
@@ -324,6 +339,19 @@ mod tests {
         assert_eq!(path("a=...\\b", rules(Some("lists"), "p")), "lists/b");
         assert_eq!(path("a=x\\b", rules(Some("lists"), "p")), "p/x/b");
         assert_eq!(path("a=\\\\host\\share\\b", rules(None, "")), "//host/share/b");
+    }
+
+    #[test]
+    fn compatible_lists_have_their_folder_in_place_of_the_first_dots_of_a_line() {
+        let row = |line: &str, prefix: &str| {
+            let prefix = prefix.as_bytes().to_vec();
+            let rules =
+                ListRules { is_compatible: true, folder: Some(b"x/lists".to_vec()), prefix, ..ListRules::default() };
+            rows(&scan_list(line.as_bytes(), &rules).unwrap()).remove(0)
+        };
+        assert_eq!(row("a=.../b/.../c[0,1]", ""), self::row("a", "x/lists/b/.../c", 0, 1));
+        assert_eq!(row("a...b.mfc=.../c[0,1]", ""), self::row("ax/listsb", ".../c", 0, 1));
+        assert_eq!(row("a...b.mfc=.../c[0,1]", "p"), self::row("a...b", "p/.../c", 0, 1));
     }
 
     #[test]

@@ -140,7 +140,9 @@ def read_list(
     if isinstance(scanned, _core.HTKListError):
         kind = _core.LIST_FAULTS[scanned.fault]
         line = decoded(text[scanned.byte :].split(b"\n", 1)[0][:100]).strip()
-        what = f"{_FAULT_WORDS[kind]}: {line!r}{other_than('scp', path)}"
+        # CNTK knows no quotes.
+        advice = ", or quotes around a path that ends in a bracket" if kind == "bad range" and not compatible else ""
+        what = f"{_FAULT_WORDS[kind]}{advice}: {line!r}{other_than('scp', path)}"
         raise FormatError(what, path=path, line=scanned.line, column=1, byte=scanned.byte, kind=kind)
     paths, files, first, last = scanned.paths, scanned.files, scanned.first_frames, scanned.last_frames
     if not len(files):
