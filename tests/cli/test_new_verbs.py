@@ -164,9 +164,9 @@ class NoSequences(Corpus):
         return self
 
 
-def test_diff_compares_corpora_without_sequences(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def without_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files: `a.toy` has a sequence, and `none.toy` has none."""
     monkeypatch.setitem(KINDS, "toy", ROW)
     in_files = toy_format.in_files
 
@@ -177,6 +177,21 @@ def test_diff_compares_corpora_without_sequences(
     monkeypatch.setattr(toy_format, "in_files", in_files_or_none)
     for name in ("none.toy", "a.toy"):
         Path(name).write_text("7 7.5 2\n")
+
+
+@pytest.mark.usefixtures("without_sequences")
+def test_inspect_shows_a_corpus_without_sequences(capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed(capsys, "inspect", "none.toy", "--html", "none.html")
+    assert (found["status"], found["sequences"], found["samples"], found["longest_sequence"]) == (0, 0, 0, 0)
+    (stream,) = found["streams"]
+    assert (stream["name"], stream["values"], stream["histogram"]) == ("x", 0, None)
+    assert "none.toy" in Path("none.html").read_text()
+    # The facts have the same names as those of another corpus.
+    assert found.keys() == printed(capsys, "inspect", "a.toy").keys()
+
+
+@pytest.mark.usefixtures("without_sequences")
+def test_diff_compares_corpora_without_sequences(capsys: pytest.CaptureFixture[str]) -> None:
     for names, status in (
         (("none.toy", "a.toy"), 1), (("a.toy", "none.toy"), 1), (("none.toy", "none.toy"), 0)
     ):  # fmt: skip

@@ -215,7 +215,7 @@ class Figures(NamedTuple):
     Attributes:
         num_samples: Samples that they count for.
         lengths: Histogram of the lengths of the sequences.
-        length_quantiles: Of `QUANTILES`.
+        length_quantiles: Of `QUANTILES`; empty without sequences.
         streams: Figures of each stream.
         padding: Padding of minibatches of several sizes; empty if all sequences have the same length.
         buckets: Padding with buckets; None: there are too few sequences, or all have the same length.
@@ -256,17 +256,24 @@ def figures(corpus: Corpus, surveyed: Iterable[Block]) -> Figures:
         len(lengths),
         int(lengths.sum()),
         Histogram.of(lengths),
-        [float(value) for value in np.quantile(lengths, QUANTILES)],
+        _quantiles(lengths),
         [found.figures() for found in sums.values()],
         list(_padding(lengths)),
         _buckets(lengths),
     )
 
 
+def _quantiles(values: npt.NDArray[Any]) -> list[float]:
+    """Return the `QUANTILES` of values; an empty list if there are none."""
+    return [float(value) for value in np.quantile(values, QUANTILES)] if len(values) else []
+
+
 def _buckets(lengths: npt.NDArray[np.int64]) -> Buckets | None:
+    if len(lengths) < _NUM_BUCKETS * _BUCKETED_SIZE:
+        return None
     # `higher` gives lengths that occur, not means of two lengths.
     longest = np.unique(np.quantile(lengths, np.arange(1, _NUM_BUCKETS + 1) / _NUM_BUCKETS, method="higher"))
-    if len(lengths) < _NUM_BUCKETS * _BUCKETED_SIZE or len(longest) < 2:
+    if len(longest) < 2:
         return None
     shuffled = np.random.default_rng(0).permutation(lengths)
     # Stable, so that the order within a bucket stays random.
@@ -276,7 +283,8 @@ def _buckets(lengths: npt.NDArray[np.int64]) -> Buckets | None:
 
 
 def _padding(lengths: npt.NDArray[np.int64]) -> Iterable[Padding]:
-    if lengths.min() == lengths.max():
+    # A format that is written in Python may have no sequences.
+    if not len(lengths) or lengths.min() == lengths.max():
         return
     shuffled = np.random.default_rng(0).permutation(lengths)
     for size in _PADDED_SIZES:
@@ -375,7 +383,7 @@ class _Sums:
             self._num_not_zero / possible if possible else 0.0,
             *about_values,
             self._num_strange,
-            [float(value) for value in np.quantile(sampled, QUANTILES)] if len(sampled) else [],
+            _quantiles(sampled),
             Histogram.of(sampled),
             self._frequencies,
             self._components(),
