@@ -327,9 +327,10 @@ fn decode_all(all: &[Taken], out: &mut Vec<f32>) -> Result<(), Error> {
     let num_before = out.len();
     // Threads write into parts of the vector, so it has its full length before they start.
     out.resize(num_before + num_values, 0.0);
-    // A caller outside a pool does not want threads.
+    // A call outside of a pool must not start rayon's global threads, which a forked child would lack.
     let num_threads = rayon::current_thread_index().map_or(1, |_| rayon::current_num_threads());
-    let share = num_values.div_ceil(num_threads).max(SHARE_VALUES);
+    // A thread's share alone would leave a second job without values if the last sequences take no samples.
+    let share = if num_threads == 1 { usize::MAX } else { num_values.div_ceil(num_threads).max(SHARE_VALUES) };
     let (mut jobs, mut rest, mut at) = (Vec::new(), &mut out[num_before..], 0);
     while at < all.len() {
         let (begin, mut size) = (at, 0);
