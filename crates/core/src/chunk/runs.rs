@@ -133,9 +133,11 @@ impl Runs {
         Ok(())
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory: more after single samples were gathered.
     pub(crate) fn num_bytes(&self) -> usize {
-        4 * (self.offsets.len() + self.starts.len() + self.classes.len())
+        // The classes of single samples take more memory than the runs, so a chunk can grow after it was loaded.
+        let num_each = self.each.get().map_or(0, Vec::len);
+        4 * (self.offsets.len() + self.starts.len() + self.classes.len() + num_each)
     }
 }
 
@@ -301,6 +303,8 @@ mod tests {
         assert_eq!(all(1..4), [(3, false, 1), (4, true, 2)]);
         assert_eq!(all(4..5), [(4, false, 1)]);
         assert_eq!(all(2..2), []);
+        assert_eq!(runs.num_bytes(), 4 * (3 + 3 + 3));
         assert_eq!(runs.each(&[0, 2, 7]), [8, 8, 3, 3, 4, 4, 4]);
+        assert_eq!(runs.num_bytes(), 4 * (3 + 3 + 3 + 7));
     }
 }
