@@ -175,8 +175,9 @@ class GlobalPartition(_EvenPartition):
 
     Attributes:
         deal: ``"length"``: the longest sequence goes to the partition with the fewest samples, then the next longest.
-            ``"area"``: the same with the padded area in place of the samples. ``"chunk"``: a sequence goes to the
-            partition that owns its chunk in this sweep, so that no partition reads the chunks of another.
+            ``"area"``: the same with the padded area that the share would have with one more sequence, in place of the
+            samples. ``"chunk"``: a sequence goes to the partition that owns its chunk in this sweep, so that no
+            partition reads the chunks of another.
         remainder: For a global minibatch with fewer sequences than partitions: ``"empty"``: some partitions get an
             empty minibatch. ``"merge"``: it is joined with the minibatch before it, or at the start of the data with
             the next, so that the global minibatches depend on the number of partitions.

@@ -12,7 +12,8 @@ use std::collections::BinaryHeap;
 pub enum Load {
     /// The sum of the lengths.
     Samples,
-    /// The padded area: the number of sequences times the length of the longest.
+    /// The padded area with one more sequence: one more than the number of sequences, times the length of the longest; 0
+    /// without sequences.
     PaddedArea,
 }
 
@@ -146,6 +147,9 @@ mod tests {
         assert_eq!(shares[0].0, [0]);
         assert_eq!(shares[1].0, [1]);
         assert_eq!(shares[2].0, (2..12).collect::<Vec<u32>>());
+        // The load of the first rank is 20, its area with a second sequence; that of the second rank grows from 6 to 18.
+        let shares = self::shares(&[10, 3, 3, 3, 3, 2], &[0, 6], 2, Load::PaddedArea);
+        assert_eq!(shares, [(vec![0], vec![0, 1]), (vec![1, 2, 3, 4, 5], vec![0, 5])]);
     }
 
     #[test]
