@@ -262,7 +262,7 @@ pub fn rolling_order(num_frames: u32, window: u64, seed: u64) -> Vec<u32> {
     let mut generator = MersenneTwister::new(seed);
     let is_near = |position: u64, frame: u32| {
         let frame = u64::from(frame);
-        // The comparison is CNTK's: `<=` on one side and `<` on the other. (docs/formats/htk.md, "Rolling window")
+        // The comparison is CNTK's: `<=` on one side and `<` on the other. (docs/formats/htk.md, "The HTKMLFReader")
         position <= frame.saturating_add(half) && frame < position.saturating_add(half)
     };
     for position in 0..count {
