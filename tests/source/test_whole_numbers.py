@@ -225,6 +225,37 @@ def test_labels_counts_and_queries_of_svmlight_are_exact(tmp_path: Path) -> None
     assert [again[name].values.tolist() for name in data] == [data[name].values.tolist() for name in data]
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        (f"{BEYOND_FLOAT64}.0", BEYOND_FLOAT64),
+        (f"{BEYOND_FLOAT64}00e-2", BEYOND_FLOAT64),
+        ("9223372036854775807.", 2**63 - 1),
+        ("-9223372036854775808e0", -(2**63)),
+        (".5e19", 5 * 10**18),
+        ("3.00000000000000000000000", 3),
+        ("2.99999999999999999999", None),
+        ("9007199254740992.5", None),
+        ("1e-400", None),
+        ("9223372036854775808.0", None),
+        ("1e400", None),
+        ("nan", None),
+    ],
+)
+def test_whole_numbers_of_svmlight_are_exact_in_every_form(tmp_path: Path, text: str, number: int | None) -> None:
+    path = tmp_path / "a.svm"
+    for line in (f"{text} 1:1", f"1 1:{text}"):
+        path.write_text(f"{line}\n")
+        if number is None:
+            with pytest.raises(
+                FormatError, match=f"column {line.index(text) + 1} .*that is not in int64; expected a whole"
+            ):
+                read_svmlight(path, dtype=np.int64)
+        else:
+            data = read_svmlight(path, dtype=np.int64)
+            assert number in (data["label"].values.item(), data["features"].values.item())
+
+
 def test_labels_have_a_type_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "a.svm"
     path.write_text("3 1:0.5\n")

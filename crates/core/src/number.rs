@@ -7,6 +7,7 @@
 use cntkio_memory::copy::Number;
 use cntkio_memory::small::Widens;
 use cntkio_simd::Kernel;
+use memchr::{memchr, memchr2};
 
 /// A scanned decimal: `(-1)^negative * mantissa * 10^exponent`, exact while `is_exact`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,6 +180,51 @@ pub fn read<T: Element>(bytes: &[u8], at: usize) -> Result<(T, usize), usize> {
     Ok((T::round(&decimal, &bytes[at..decimal.end]), decimal.end))
 }
 
+/// The whole number that a text is, exactly, in any form of a number: `3`, `3.0`, `.5e1`. `None`: the text is another
+/// number, or none. A number of 2^64 or more is some number of at least 2^64, and so for negative numbers.
+#[cold]
+pub fn whole(text: &[u8]) -> Option<i128> {
+    let (is_negative, first) = sign(text, 0);
+    let text = &text[first..];
+    let (mantissa, exponent) = match memchr2(b'e', b'E', text) {
+        Some(at) => (&text[..at], written_exponent(&text[at + 1..])?),
+        None => (text, 0),
+    };
+    let (before, after) = match memchr(b'.', mantissa) {
+        Some(point) => (&mantissa[..point], &mantissa[point + 1..]),
+        None => (mantissa, &[][..]),
+    };
+    let digits = || before.iter().chain(after).map(|byte| byte.wrapping_sub(b'0'));
+    if digits().next().is_none() || digits().any(|digit| digit > 9) {
+        return None;
+    }
+    if digits().all(|digit| digit == 0) {
+        return Some(0);
+    }
+    // The exponent moves the point: this many digits are before it then.
+    let num_whole = usize::try_from((before.len() as i64).saturating_add(exponent)).unwrap_or(0);
+    if digits().skip(num_whole).any(|digit| digit != 0) {
+        return None;
+    }
+    let mut number = 0i128;
+    for digit in digits().chain(std::iter::repeat(0)).take(num_whole) {
+        number = number * 10 + i128::from(digit);
+        // No type has larger numbers, and an exponent may stand for millions of zeros.
+        if number > 1 << 64 {
+            break;
+        }
+    }
+    Some(if is_negative { -number } else { number })
+}
+
+/// The exponent that a text is. An exponent of any length saturates far beyond the digits that a line can have.
+fn written_exponent(text: &[u8]) -> Option<i64> {
+    let (is_below_one, first) = sign(text, 0);
+    let mut exponent = 0i64;
+    let end = digits(text, first, |digit| exponent = exponent.saturating_mul(10).saturating_add(digit.into()));
+    (first < end && end == text.len()).then_some(if is_below_one { -exponent } else { exponent })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,6 +275,51 @@ mod tests {
         for (text, end) in [("1.e5", 2), ("1.2.3", 3), ("1-2", 1), ("1e5.5", 3), ("0x10", 1), ("1|b", 1), ("1e5-3", 3)]
         {
             assert_eq!(scan(text.as_bytes(), 0).map(|decimal| decimal.end), Ok(end), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_whole_number_is_exact_in_every_form() {
+        let most = i128::from(u64::MAX);
+        for (text, number) in [
+            ("3", 3),
+            ("-3.0", -3),
+            ("+3e2", 300),
+            (".5e1", 5),
+            ("1.e3", 1000),
+            ("1200E-2", 12),
+            ("1.25e+2", 125),
+            ("-0", 0),
+            ("0.000e-999999999999999999999", 0),
+            ("0e999999999999999999999", 0),
+            ("9007199254740993.0", 9_007_199_254_740_993),
+            ("-9223372036854775808e0", i64::MIN.into()),
+            ("0000000000000000000000000000001.000000000000000000000000000000", 1),
+            ("18446744073709551615", most),
+        ] {
+            assert_eq!(whole(text.as_bytes()), Some(number), "{text}");
+        }
+        for text in ["18446744073709551616", "1e20", "1e999999999999999999999"] {
+            assert!(whole(text.as_bytes()).is_some_and(|number| number > most), "{text}");
+            assert!(whole(format!("-{text}").as_bytes()).is_some_and(|number| number < -most), "-{text}");
+        }
+        for text in [
+            "2.99999999999999999999",
+            "1e-400",
+            "125e-2",
+            "0.5",
+            "",
+            "-",
+            ".",
+            ".e1",
+            "1e",
+            "1e+",
+            "nan",
+            "inf",
+            "1_0",
+            "1 ",
+        ] {
+            assert_eq!(whole(text.as_bytes()), None, "{text}");
         }
     }
 

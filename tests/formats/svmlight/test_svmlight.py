@@ -215,6 +215,10 @@ def test_an_index_beyond_64_bits_does_not_change_the_first_index(tmp_path: Path)
         ("-1 1:1", "of a class"),
         ("1, 1:1", "in a label"),
         ("9 1:1", "label 9; expected 0 to 4"),
+        ("1.99999999999999999999 1:1", "'1' in a label; expected a number of a class"),
+        ("0,1e-400 1:1", "column 3 .*'1' in a label; expected a number of a class"),
+        ("9007199254740993.0 1:1", "label 9007199254740993; expected 0 to 4"),
+        ("1e400 1:1", rf"label {2**64 - 1}; expected 0 to 4 \(2\^64 - 1 stands for every larger number\)"),
     ],
 )
 def test_several_labels_are_numbers_of_classes(line: str, words: str, tmp_path: Path) -> None:

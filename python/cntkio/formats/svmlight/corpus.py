@@ -372,7 +372,7 @@ class _SvmlightFormat(CTFFormat):
 
     def advice(self, file: OpenText, index: Index, findings: ParserFindings, finding: CTFFinding) -> str:
         is_label = finding.stream == 1 and not self.schema[1].is_sparse
-        if finding.stream == 0 and finding.found == _NO_INDEX:
+        if finding.found == _NO_INDEX:
             return " (2^64 - 1 stands for every larger number)"
         is_several = is_label and file.text.read(findings.first_byte + finding.offset, 1) == b","
         return "; SvmlightDeserializer(..., multilabel=True) reads several labels" if is_several else ""

@@ -193,12 +193,12 @@ fn labels(bytes: &[u8], start: usize, dim: usize, indices: &mut Vec<i32>, values
     let (before, mut at) = (indices.len(), start);
     loop {
         let ends = |at| at == end || bytes[at] == b',';
-        let (label, after) = value(bytes, at, ends).map_err(|bad| fault(Kind::BadLabel, bad, 0))?;
-        if label < 0.0 || label.fract() != 0.0 || label.is_nan() {
+        let (label, after) = whole_number(bytes, at, ends).map_err(|bad| fault(Kind::BadLabel, bad, 0))?;
+        if label < 0 {
             return Err(fault(Kind::BadLabel, at, 0));
         }
-        if label >= dim as f64 {
-            return Err(fault(Kind::IndexOutOfRange, at, label as u64));
+        if label >= dim as i128 {
+            return Err(fault(Kind::IndexOutOfRange, at, label.try_into().unwrap_or(u64::MAX)));
         }
         push(indices, label as i32);
         if after == end {
@@ -336,14 +336,14 @@ macro_rules! whole_numbers {
 }
 whole_numbers!(i32 i64);
 
-/// Read a whole number, exactly; also in the forms `3.0` and `1e3`.
-fn whole_number(bytes: &[u8], at: usize, ends: impl Fn(usize) -> bool) -> Result<(i64, usize), usize> {
+/// Read a whole number, exactly; also in the forms `3.0` and `1e3`. A number beyond 64 bits is some number beyond them.
+fn whole_number(bytes: &[u8], at: usize, ends: impl Fn(usize) -> bool) -> Result<(i128, usize), usize> {
     let end = (at..bytes.len()).find(|&end| ends(end)).unwrap_or(bytes.len());
-    // float64 would round whole numbers beyond 2^53.
-    if let Some(number) = std::str::from_utf8(&bytes[at..end]).ok().and_then(|text| text.parse().ok()) {
-        return Ok((number, end));
+    let text = &bytes[at..end];
+    // Most whole numbers are plain digits.
+    if let Some(number) = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i64>().ok()) {
+        return Ok((number.into(), end));
     }
-    let (number, end) = value(bytes, at, ends)?;
-    let is_exact = number.fract() == 0.0 && number.abs() <= (1u64 << f64::MANTISSA_DIGITS) as f64;
-    if is_exact { Ok((number as i64, end)) } else { Err(at) }
+    // float64 would round whole numbers beyond 2^53, and other numbers to whole ones, so it only says which byte is wrong.
+    number::whole(text).map(|number| (number, end)).ok_or_else(|| value(bytes, at, ends).map_or_else(|bad| bad, |_| at))
 }
