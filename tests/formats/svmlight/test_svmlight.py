@@ -188,6 +188,9 @@ def test_random_texts_are_read_as_by_the_slow_reader(seed: int, tmp_path: Path) 
         ("1 2", 4, "byte 0x0A after index 2; expected ':'"),
         ("1 a:1", 3, "'a' where an index should be"),
         ("1 1:1 |x", 7, "'|' where an index should be"),
+        ("1 1:2|3", 6, "'|' in a number"),
+        ("1 1:2 2:3| 3:4", 10, "'|' in a number"),
+        ("1 3:1 9:1 2:1", 7, "index 9; expected 1 to 5"),
         ("x 1:1", 1, "stream 'label': 'x' in a label; expected a number"),
         ("1:1 2:1", 2, "':' in a label"),
         ("1,2 1:1", 2, "',' in a label; expected a number; SvmlightDeserializer(..., multilabel=True) reads several"),
@@ -200,6 +203,26 @@ def test_an_error_names_its_place(line: str, column: int, words: str, tmp_path: 
         read_svmlight(path, num_features=5, zero_based=False)
     assert (caught.value.line, caught.value.column, caught.value.sequence) == (3, column, 1)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_error_is_the_same_in_every_type(dtype: type, tmp_path: Path) -> None:
+    path = written(tmp_path / "a", "1 1:2|3\n" + "1 1:2 3:4\n" * 20)
+    with pytest.raises(FormatError, match=r"line 1, column 6 .*'\|' in a number"):
+        read_svmlight(path, dtype=dtype)
+
+
+def test_an_index_beyond_the_largest_dimension_is_an_error(tmp_path: Path) -> None:
+    path = written(tmp_path / "a", "1 2147483647:1\n")
+    with pytest.raises(FormatError, match="column 3 .*index 2147483647; expected 0 to 2147483646"):
+        read_svmlight(path, zero_based=True)
+    assert read_svmlight(path)["features"].indices.tolist() == [2147483646]
+
+
+def test_indices_that_do_not_ascend_are_named_so_without_a_given_dimension(tmp_path: Path) -> None:
+    path = written(tmp_path / "a", "1 5:1 9:1 8:1 2:1\n")
+    with pytest.raises(FormatError, match="column 11 .*index 8 is not above the index before it"):
+        read_svmlight(path)
 
 
 def test_an_index_beyond_64_bits_does_not_change_the_first_index(tmp_path: Path) -> None:

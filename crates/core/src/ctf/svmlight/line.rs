@@ -90,18 +90,20 @@ impl Parser<'_> {
         // Kernels append indices in any order, so the order is checked after them.
         for (number, index) in indices[before..].iter_mut().enumerate() {
             if i64::from(*index) < least && wrong.is_none() {
-                wrong = Some((number, *index));
+                let kind = if number == 0 { Kind::IndexOutOfRange } else { Kind::Descending };
+                wrong = Some((number, *index, kind));
             }
             least = i64::from(*index) + 1;
             // An index below the first becomes negative, but it is a fault, so its line is dropped.
             *index -= base as i32;
         }
+        // The dimension was made from the largest index, but it is at most 2^31 - 1, so the index 2^31 - 1 of a text that
+        // counts from 0 comes here, and so do indices of a text that is not the text of the index.
         if wrong.is_none() && least > past_last {
-            wrong = Some((indices.len() - before - 1, least as i32 - 1)); // the text is not the text of the index
+            // `least` may be 2^31, which is no i32.
+            wrong = Some((indices.len() - before - 1, (least - 1) as i32, Kind::IndexOutOfRange));
         }
-        if let Some((number, index)) = wrong {
-            let kind =
-                if number == 0 || i64::from(index) >= past_last { Kind::IndexOutOfRange } else { Kind::Descending };
+        if let Some((number, index, kind)) = wrong {
             let at = field_at(bytes, at, number);
             return Err(Fault { kind, at, stream: FEATURES, found: index as u64 });
         }
@@ -255,6 +257,11 @@ fn features<T: Field>(
         }
         let fault = |kind, at| Fault { kind, at, stream: FEATURES, found: index };
         if at == first {
+            // Kernels end a value at a pipe, as in CNTK's text format. In this format, the pipe belongs to the value.
+            if first > start && !is_blank(bytes[first - 1]) {
+                let index = indices.last().map_or(0, |&index| index as u64);
+                return Err(Fault { kind: Kind::BadNumber, at, stream: FEATURES, found: index });
+            }
             return Err(fault(Kind::BadIndex, at));
         }
         if bytes.get(at) != Some(&b':') {
@@ -346,4 +353,74 @@ fn whole_number(bytes: &[u8], at: usize, ends: impl Fn(usize) -> bool) -> Result
     }
     // float64 would round whole numbers beyond 2^53, and other numbers to whole ones, so it only says which byte is wrong.
     number::whole(text).map(|number| (number, end)).ok_or_else(|| value(bytes, at, ends).map_or_else(|bad| bad, |_| at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::builder::{builders, finish};
+    use super::*;
+    use crate::chunk::NumberType;
+    use crate::ctf::{Schema, Stream};
+    use proptest::prelude::*;
+
+    /// Parse a text of one line or some as one sequence. Returns the indices of the features, and the faults.
+    fn parsed(text: &str, kernel: Kernel, number: NumberType, layout: Layout) -> (Vec<i32>, Findings) {
+        let stream = |is_sparse, dim| Stream { name: vec![], is_sparse, dim, number };
+        let schema = Schema {
+            streams: vec![stream(true, i32::MAX as usize), stream(false, 1)],
+            defining: None,
+            has_words: false,
+            is_compact: false,
+            is_subset: false,
+            keeps_findings: true,
+            notes_unknown_names: false,
+            svmlight: Some(layout),
+        };
+        let (mut builders, mut findings) = (builders(&schema, 1, None), Findings::new(u64::MAX, false));
+        let mut parser = Parser {
+            text: text.as_bytes(),
+            first_byte: 0,
+            layout,
+            kernel,
+            builders: &mut builders,
+            findings: &mut findings,
+        };
+        let extent = Extent { start: 0, end: text.len(), length: 1 };
+        assert!(parser.sequences(&[extent], 0).is_ok());
+        match finish(1, builders).columns.swap_remove(FEATURES).samples {
+            Samples::Sparse { indices, .. } => (indices, findings),
+            _ => unreachable!("features are sparse"),
+        }
+    }
+
+    const BY_ZERO: Layout = Layout { base: 0, has_queries: false, is_bounded: false };
+
+    #[test]
+    fn an_index_beyond_the_largest_dimension_is_out_of_range() {
+        for text in ["1 2147483647:1\n", "1 3:1 2147483647:1\n", "1 2147483648:1\n"] {
+            let (indices, findings) = parsed(text, Kernel::selected(), NumberType::F32, BY_ZERO);
+            let kinds: Vec<Kind> = findings.first.iter().map(|finding| finding.kind).collect();
+            assert_eq!((indices, kinds), (vec![], vec![Kind::IndexOutOfRange]), "{text}");
+        }
+    }
+
+    fn lines() -> impl Strategy<Value = String> {
+        let field = prop_oneof![
+            9 => "[ \t]{1,2}[1-9]?[0-9]:-?[0-9]{1,3}(\\.[0-9]{1,3})?",
+            1 => "[ \r\x0B]?[0-9|:#x.e-]{0,3}",
+        ];
+        let line = prop::collection::vec(field, 0..24).prop_map(|fields| format!("1{}\n", fields.concat()));
+        prop::collection::vec(line, 1..4).prop_map(|lines| lines.concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+        #[test]
+        fn kernels_and_types_find_the_same_faults(text in lines()) {
+            let expected = parsed(&text, Kernel::named("scalar").unwrap(), NumberType::F64, BY_ZERO);
+            for kernel in Kernel::available() {
+                prop_assert_eq!(&parsed(&text, kernel, NumberType::F32, BY_ZERO), &expected, "{}", kernel.name());
+            }
+        }
+    }
 }
