@@ -89,6 +89,13 @@ def test_indices_count_from_one_unless_a_zero_occurs(
     assert (data["features"].indices.tolist(), data["features"].stream.dim) == (indices, dim)
 
 
+@pytest.mark.parametrize("line", ["1 x:1", "1 0 1:1", "1 0x:1", "1 5:1 x9:1", "1 5:1 -9:1", "1 2:3:4", "1 :1"])
+def test_a_forgiven_line_does_not_move_or_add_indices(line: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "a", f"1 1:5\n{line}\n1 1:5 2:1\n")
+    data = read_svmlight(path, max_errors=1)
+    assert (rows(data), data["features"].stream.dim) == ([[(0, 5.0)], [(0, 5.0), (1, 1.0)]], 2)
+
+
 def test_all_files_decide_about_the_first_index_and_the_dimension(tmp_path: Path) -> None:
     written(tmp_path / "a.svm", "1 1:1\n2 2:1")
     written(tmp_path / "b.svm", "3 0:1 9:1\n")

@@ -271,7 +271,8 @@ def scanned(file: TextInput, settings: ScanSettings, *, cache_index: bool | str)
     """
     if not cache_index:
         return _scan(file, settings)
-    kept = {"format": "svmlight", **settings._asdict()}
+    # Caches without "facts" have wrong facts if a line has words that are not indices.
+    kept = {"format": "svmlight", "facts": 2, **settings._asdict()}
     return kept_index(
         file, kept, settings._asdict(), lambda again: _scan(file, settings), verify=cache_index == "verify"
     )

@@ -4,7 +4,7 @@
 //! the last the largest. It finds no fault in a line; the parser does.
 
 use super::super::{Mode, Scan, Share};
-use super::{QUERY, end_of_field, skip_blanks};
+use super::{QUERY, end_of_field, is_blank, skip_blanks};
 use crate::memory;
 use crate::text::{Text, Unread};
 use memchr::{memchr, memchr_iter, memrchr};
@@ -155,12 +155,19 @@ fn scan_line(line: &[u8], label: usize, facts: &mut Facts) -> Option<u64> {
         query = number(&line[field + QUERY.len()..end]);
         field = skip_blanks(line, end);
     }
-    if let Some(last) = memrchr(b':', &line[field..]) {
-        let last = field + last;
-        let digits = line[field..last].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-        facts.largest_index = facts.largest_index.max(index_in(&line[last - digits..last]));
-        let digits = line[field..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-        facts.least_index = facts.least_index.min(index_in(&line[field..field + digits]));
+    let features = &line[field..];
+    if let Some(last) = memrchr(b':', features) {
+        let is_digit = |byte: &&u8| byte.is_ascii_digit();
+        let first_end = features.iter().take_while(is_digit).count();
+        let last_begin = last - features[..last].iter().rev().take_while(is_digit).count();
+        // A line with a fault may be forgiven, so a word that is not an index must not decide where all indices begin, or
+        // how many there are.
+        let is_first = first_end > 0 && features[first_end] == b':';
+        let is_last = last_begin < last && (last_begin == 0 || is_blank(features[last_begin - 1]));
+        if is_first && is_last {
+            facts.least_index = facts.least_index.min(index_in(&features[..first_end]));
+            facts.largest_index = facts.largest_index.max(index_in(&features[last_begin..last]));
+        }
     }
     query
 }
@@ -202,6 +209,16 @@ mod tests {
         assert_eq!((found.starts, found.lines), (vec![106, 127, 142, 144], vec![1; 4]));
         assert_eq!(facts, Facts { least_index: 2, largest_index: 7, largest_label: 12 });
         assert_eq!(scanned("\n", Mode::Lines).unwrap(), (Scan::default(), Facts::NONE));
+    }
+
+    #[test]
+    fn words_that_are_not_indices_are_no_facts() {
+        let facts = scanned("1 3:1 7:2\n", Mode::Lines).unwrap().1;
+        for line in
+            ["1 x:1", "1 0 9:1", "1 0x:1 9:1", "1 2:1 x9:1", "1 2:1 -9:1", "1 2:1 8:9:1", "1 2:1 :1", "1 :1 9:1", "1 :"]
+        {
+            assert_eq!(scanned(&format!("{line}\n1 3:1 7:2\n"), Mode::Lines).unwrap().1, facts, "{line}");
+        }
     }
 
     #[test]
