@@ -283,7 +283,7 @@ const HOLDS_MORE: &str = "the data hold more text than their table says";
 /// Decompress the text from `begin` on into `out`, on all threads of the current pool, segment by segment.
 ///
 /// # Errors
-/// As for [`Reader::read`].
+/// As for [`Reader::read`]: the first fault of the text.
 pub fn decompress(packed: Packed, begin: u64, out: &mut [u8]) -> io::Result<()> {
     let end = begin + out.len() as u64;
     packed.check(&(begin..end)).map_err(io::Error::other)?;
@@ -294,5 +294,58 @@ pub fn decompress(packed: Packed, begin: u64, out: &mut [u8]) -> io::Result<()> 
         jobs.push((first, part));
         (first, rest) = (last, others);
     }
-    jobs.into_par_iter().try_for_each(|(first, part)| Reader::new(packed).read(first, part))
+    // `try_for_each` would return the fault of any segment, so that the reported place would depend on the threads.
+    let read = |(first, part): (u64, &mut [u8])| Reader::new(packed).read(first, part);
+    jobs.into_par_iter().map(read).find_first(Result::is_err).unwrap_or(Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn the_first_of_several_faults_is_reported() {
+        let frames: Vec<Vec<u8>> = (0..4).map(|number| crate::zstd_frame(&[number; 100], 1).unwrap()).collect();
+        let ends = frames.iter().scan(0, |end, frame| {
+            *end += frame.len() as u64;
+            Some(*end)
+        });
+        let begins: Vec<u64> = std::iter::once(0).chain(ends).collect();
+        let mut bytes = frames.concat();
+        for &begin in &begins[1..3] {
+            bytes[begin as usize] ^= 1;
+        }
+        // The first segment is read only after the fault of the third, or after a second if a single thread reads all.
+        let is_third_read = AtomicBool::new(false);
+        let read = |at: usize, buffer: &mut [u8]| {
+            let since = Instant::now();
+            while at == 0 && since.elapsed() < Duration::from_secs(1) && !is_third_read.load(SeqCst) {
+                std::thread::yield_now();
+            }
+            if at == 0 {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            is_third_read.fetch_or(at as u64 == begins[2], SeqCst);
+            buffer.copy_from_slice(&bytes[at..at + buffer.len()]);
+            Ok(())
+        };
+        let places: Vec<u64> =
+            begins.iter().map(|&byte| u64::from(Place { byte, num_bits: 0, is_begin: true })).collect();
+        let packed = Packed {
+            kind: Kind::Zstd,
+            read: &read,
+            texts: &[0, 100, 200, 300, 400],
+            places: &places,
+            window_bounds: &[0; 5],
+            windows: &[],
+            spare: &SpareDecoders::new(2),
+            sums: None,
+        };
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let error = pool.install(|| decompress(packed, 0, &mut [0; 400])).unwrap_err();
+        let fault = error.get_ref().and_then(|fault| fault.downcast_ref::<Fault>()).unwrap();
+        assert_eq!(fault.text, 100);
+    }
 }
