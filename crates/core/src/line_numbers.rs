@@ -32,11 +32,14 @@ pub fn line_ends_before(text: Text, first: usize, bytes: &[u64]) -> io::Result<V
         Ok((counts, count_to(buffer.len())))
     };
     // The division rounds down, and 1 is added, because an offset at the end of a whole share belongs to the next one.
-    let shares: Vec<(Vec<u64>, u64)> =
-        (0..end.saturating_sub(first) / SHARE_BYTES + 1).into_par_iter().map(count).collect::<io::Result<_>>()?;
+    let num_shares = end.saturating_sub(first) / SHARE_BYTES + 1;
+    // rayon would return the fault of any share, and a fault of a compressed text has a place. All shares are collected
+    // first, so that the first fault is returned.
+    let shares: Vec<io::Result<(Vec<u64>, u64)>> = (0..num_shares).into_par_iter().map(count).collect();
     let mut before = 0;
     let mut all = memory::with_room(bytes.len());
-    for (counts, num_ends) in shares {
+    for share in shares {
+        let (counts, num_ends) = share?;
         all.extend(counts.into_iter().map(|count| before + count));
         before += num_ends;
     }
@@ -46,6 +49,29 @@ pub fn line_ends_before(text: Text, first: usize, bytes: &[u64]) -> io::Result<V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn the_first_of_several_faults_is_returned() {
+        let num_failed = AtomicUsize::new(0);
+        let read = |at: usize, _: &mut [u8]| {
+            // The first share fails after another one, or after a second if a single thread reads all.
+            let since = Instant::now();
+            while at == 0 && since.elapsed() < Duration::from_secs(1) && num_failed.load(SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            num_failed.fetch_add(1, SeqCst);
+            if at == 0 {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(io::Error::other(format!("byte {at}")))
+        };
+        let size = 4 * SHARE_BYTES;
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let error = pool.install(|| line_ends_before(Text { size, read: &read }, 0, &[size as u64])).unwrap_err();
+        assert_eq!(error.to_string(), "byte 0");
+    }
 
     #[test]
     fn line_ends_are_counted_across_shares() {
