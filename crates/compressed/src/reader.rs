@@ -105,8 +105,8 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// Reads parts of a text, which should follow each other: it decompresses the text between them, or begins at the access
-/// point before the part.
+/// Reads parts of a text, which should follow each other: it decompresses the text between them, or begins at the
+/// access point before the part.
 pub struct Reader<'a> {
     packed: Packed<'a>,
     cursor: Option<Cursor>,

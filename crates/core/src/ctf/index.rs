@@ -218,8 +218,8 @@ impl From<Unread> for Unindexed {
 /// Find the sequences of a text's lines that start in `range`, on all threads of the current pool. The first line of
 /// the text starts at `first`.
 ///
-/// Two neighbouring sequences of different shares may have the same key. The caller joins them. Each thread takes `share_bytes` at a time. It reads an eighth of its share at once, which is still in the cache when
-/// it is scanned.
+/// Two neighbouring sequences of different shares may have the same key. The caller joins them. Each thread takes
+/// `share_bytes` at a time. It reads an eighth of its share at once, which is still in the cache when it is scanned.
 pub fn index(
     text: Text,
     first: usize,
@@ -323,11 +323,11 @@ pub struct WordScan {
 /// A word that cannot be a key.
 #[derive(Debug, PartialEq, Eq)]
 pub enum BadWord {
-    /// It has a NUL byte, at this offset in the block. Keys are kept in arrays, which do not show whether a key ends with
-    /// NUL bytes.
+    /// It has a NUL byte, at this offset in the block. Keys are kept in arrays, which do not show whether a key ends
+    /// with NUL bytes.
     Nul(usize),
-    /// It has more than [`LONGEST_KEY`] bytes, and begins at this offset in the block. All keys take as many bytes as the
-    /// longest, so one long word could take all memory.
+    /// It has more than [`LONGEST_KEY`] bytes, and begins at this offset in the block. All keys take as many bytes as
+    /// the longest, so one long word could take all memory.
     Long(usize),
 }
 
@@ -388,8 +388,8 @@ pub struct Open {
 /// first sequence to the end of its last. A sequence is never cut.
 ///
 /// `starts` count from `begin`, and then from the first byte of their chunk; the caller chooses a type that fits. If it
-/// does not fit, the sequence begins another chunk, so that no start is ever wrong. Without sizes, each sequence ends where
-/// the next one starts, the last at `end`.
+/// does not fit, the sequence begins another chunk, so that no start is ever wrong. Without sizes, each sequence ends
+/// where the next one starts, the last at `end`.
 pub fn place<T: Copy + Into<u64> + TryFrom<u64>>(
     begin: u64,
     starts: &mut [T],

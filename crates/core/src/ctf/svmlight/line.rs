@@ -97,8 +97,8 @@ impl Parser<'_> {
             // An index below the first becomes negative, but it is a fault, so its line is dropped.
             *index -= base as i32;
         }
-        // The dimension was made from the largest index, but it is at most 2^31 - 1, so the index 2^31 - 1 of a text that
-        // counts from 0 comes here, and so do indices of a text that is not the text of the index.
+        // The dimension was made from the largest index, but it is at most 2^31 - 1, so the index 2^31 - 1 of a text
+        // that counts from 0 comes here, and so do indices of a text that is not the text of the index.
         if wrong.is_none() && least > past_last {
             // `least` may be 2^31, which is no i32.
             wrong = Some((indices.len() - before - 1, (least - 1) as i32, Kind::IndexOutOfRange));
@@ -150,8 +150,8 @@ fn ends_value(bytes: &[u8], at: usize) -> bool {
 /// Read the number at an offset, which ends where `ends` says. Returns its value and the offset after it; otherwise the
 /// offset of the byte that belongs to no number.
 ///
-/// The value is rounded to float64, and from there to its type, as scikit-learn does: in rare cases, this is not the nearest
-/// float32.
+/// The value is rounded to float64, and from there to its type, as scikit-learn does: in rare cases, this is not the
+/// nearest float32.
 #[inline]
 fn value(bytes: &[u8], at: usize, ends: impl Fn(usize) -> bool) -> Result<(f64, usize), usize> {
     // Most values of many data sets are counts of one digit.
@@ -227,8 +227,8 @@ fn labels(bytes: &[u8], start: usize, dim: usize, indices: &mut Vec<i32>, values
 /// After a value at which a kernel stopped, the kernel is called again only if its last call took at least this many.
 const VALUES_WORTH_A_KERNEL: usize = 8;
 
-/// Append the features at an offset: indices as in the file, below `bound`, in any order. Returns the offset of the end of
-/// the line or of a comment.
+/// Append the features at an offset: indices as in the file, below `bound`, in any order. Returns the offset of the end
+/// of the line or of a comment.
 #[inline]
 fn features<T: Field>(
     kernel: Kernel,
@@ -351,7 +351,8 @@ fn whole_number(bytes: &[u8], at: usize, ends: impl Fn(usize) -> bool) -> Result
     if let Some(number) = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i64>().ok()) {
         return Ok((number.into(), end));
     }
-    // float64 would round whole numbers beyond 2^53, and other numbers to whole ones, so it only says which byte is wrong.
+    // float64 would round whole numbers beyond 2^53, and other numbers to whole ones, so it only says which byte is
+    // wrong.
     number::whole(text).map(|number| (number, end)).ok_or_else(|| value(bytes, at, ends).map_or_else(|bad| bad, |_| at))
 }
 

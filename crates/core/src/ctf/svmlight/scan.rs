@@ -1,7 +1,7 @@
 //! The index: where the samples of a text are, and the range of their features.
 //!
-//! The scan looks at the beginning and at the end of a line: features ascend, so that the first has the least index, and
-//! the last the largest. It finds no fault in a line; the parser does.
+//! The scan looks at the beginning and at the end of a line: features ascend, so that the first has the least index,
+//! and the last the largest. It finds no fault in a line; the parser does.
 
 use super::super::{Mode, Scan, Share};
 use super::{QUERY, end_of_field, is_blank, skip_blanks};
@@ -160,8 +160,8 @@ fn scan_line(line: &[u8], label: usize, facts: &mut Facts) -> Option<u64> {
         let is_digit = |byte: &&u8| byte.is_ascii_digit();
         let first_end = features.iter().take_while(is_digit).count();
         let last_begin = last - features[..last].iter().rev().take_while(is_digit).count();
-        // A line with a fault may be forgiven, so a word that is not an index must not decide where all indices begin, or
-        // how many there are.
+        // A line with a fault may be forgiven, so a word that is not an index must not decide where all indices begin,
+        // or how many there are.
         let is_first = first_end > 0 && features[first_end] == b':';
         let is_last = last_begin < last && (last_begin == 0 || is_blank(features[last_begin - 1]));
         if is_first && is_last {
