@@ -195,7 +195,7 @@ fn labels(bytes: &[u8], start: usize, dim: usize, indices: &mut Vec<i32>, values
     let (before, mut at) = (indices.len(), start);
     loop {
         let ends = |at| at == end || bytes[at] == b',';
-        let (label, after) = whole_number(bytes, at, ends).map_err(|bad| fault(Kind::BadLabel, bad, 0))?;
+        let (label, after) = whole_number::<i128>(bytes, at, ends).map_err(|bad| fault(Kind::BadLabel, bad, 0))?;
         if label < 0 {
             return Err(fault(Kind::BadLabel, at, 0));
         }
@@ -335,25 +335,49 @@ macro_rules! whole_numbers {
         impl Field for $whole {
             #[inline]
             fn read(bytes: &[u8], at: usize, ends: impl Fn(usize) -> bool) -> Result<($whole, usize), usize> {
-                let (number, end) = whole_number(bytes, at, ends)?;
-                Ok((number.try_into().map_err(|_| at)?, end))
+                whole_number(bytes, at, ends)
             }
         }
     )*};
 }
 whole_numbers!(i32 i64);
 
-/// Read a whole number, exactly; also in the forms `3.0` and `1e3`. A number beyond 64 bits is some number beyond them.
-fn whole_number(bytes: &[u8], at: usize, ends: impl Fn(usize) -> bool) -> Result<(i128, usize), usize> {
-    let end = (at..bytes.len()).find(|&end| ends(end)).unwrap_or(bytes.len());
-    let text = &bytes[at..end];
-    // Most whole numbers are plain digits.
-    if let Some(number) = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i64>().ok()) {
-        return Ok((number.into(), end));
+/// Read a whole number, exactly; also in the forms `3.0` and `1e3`. Of the types, only i128 has numbers beyond 64 bits,
+/// and each of them is some number beyond 64 bits.
+#[inline]
+fn whole_number<T: TryFrom<i64> + TryFrom<i128>>(
+    bytes: &[u8],
+    at: usize,
+    ends: impl Fn(usize) -> bool,
+) -> Result<(T, usize), usize> {
+    // Most whole numbers are digits alone; 18 of them fit 64 bits.
+    let is_negative = bytes.get(at) == Some(&b'-');
+    let first = at + usize::from(is_negative);
+    let (mut number, mut end) = (0i64, first);
+    while let Some(digit) = bytes.get(end).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit <= 9)
+        && end - first < 18
+    {
+        number = number * 10 + i64::from(digit);
+        end += 1;
     }
-    // float64 would round whole numbers beyond 2^53, and other numbers to whole ones, so it only says which byte is
-    // wrong.
-    number::whole(text).map(|number| (number, end)).ok_or_else(|| value(bytes, at, ends).map_or_else(|bad| bad, |_| at))
+    if end > first && ends(end) {
+        let number = if is_negative { -number } else { number };
+        return T::try_from(number).map(|number| (number, end)).map_err(|_| at);
+    }
+    let end = (at..bytes.len()).find(|&end| ends(end)).unwrap_or(bytes.len());
+    unusual_whole_number(&bytes[at..end]).map(|number| (number, end)).map_err(|bad| at + bad)
+}
+
+/// [`whole_number`] of a text in another form than digits alone; otherwise the offset of the byte that does not fit.
+#[cold]
+#[inline(never)]
+fn unusual_whole_number<T: TryFrom<i128>>(text: &[u8]) -> Result<T, usize> {
+    match number::whole(text) {
+        Some(number) => T::try_from(number).map_err(|_| 0),
+        // float64 would round whole numbers beyond 2^53, and other numbers to whole ones, so it only says which byte is
+        // wrong.
+        None => Err(value(text, 0, |end| end == text.len()).map_or_else(|bad| bad, |_| 0)),
+    }
 }
 
 #[cfg(test)]
