@@ -68,7 +68,7 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: features(shape=None), "stream 'F' has no shape; expected shape=NUMBER, the number of values"),
         (
             lambda: read(features(written("m.scp", "u0=a.ark[0:3]\n"))),
-            r"not two numbers; expected \[first,last\] with a comma: 'u0=a.ark\[0:3\]'",
+            r"expected \[first,last\] with a comma, or quotes around a path that ends in a bracket: 'u0=a.ark\[0:3\]'",
         ),
         (
             lambda: read(features(written("k.scp", "utt1 /data/f.ark:12\n"))),
