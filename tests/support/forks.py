@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,7 +12,10 @@ import pytest
 def in_a_fork(work: Callable[[], object]) -> str:
     """Return what a function returns, or the message of its error, as text; fail if it hangs."""
     receiving, sending = os.pipe()
-    child = os.fork()
+    with warnings.catch_warnings():
+        # JAX, if a test of this process has imported it, warns of every fork. The work here uses nothing of JAX.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        child = os.fork()
     if child == 0:
         try:
             answer = f"{work()!r}"
