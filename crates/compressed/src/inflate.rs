@@ -109,8 +109,8 @@ impl Inflater {
         self.checked(code)
     }
 
-    /// Decompress until the input is used up, the output is full, or the data end. With `stops_at_blocks`, stop at the end
-    /// of a block, too.
+    /// Decompress until the input is used up, the output is full, or the data end. With `stops_at_blocks`, stop at the
+    /// end of a block, too.
     ///
     /// # Errors
     /// The input is not deflate data, or its checksum is wrong.

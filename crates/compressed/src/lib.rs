@@ -12,8 +12,8 @@
 //!
 //! Refused memory unwinds as in [`cntkio_memory::requests`].
 //!
-//! The crate opens no file: a function reads the compressed data. It calls two libraries, `zlib-rs` and libzstd, which is
-//! written in C; only [`inflate`] has `unsafe` code.
+//! The crate opens no file: a function reads the compressed data. It calls two libraries, `zlib-rs` and libzstd, which
+//! is written in C; only [`inflate`] has `unsafe` code.
 
 mod gzip;
 mod inflate;

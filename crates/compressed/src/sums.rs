@@ -4,8 +4,8 @@ use crate::inflate::Damage;
 use std::sync::Arc;
 use xxhash_rust::xxh64::Xxh64;
 
-/// The checksums of the frames of a text: for each frame with text, in order, the end of its text, and the low 32 bits of
-/// the XXH64 of its text.
+/// The checksums of the frames of a text: for each frame with text, in order, the end of its text, and the low 32 bits
+/// of the XXH64 of its text.
 #[derive(Debug)]
 pub struct Sums {
     ends: Vec<u64>,

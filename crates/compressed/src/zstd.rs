@@ -252,7 +252,8 @@ impl Zstd {
 /// Find access points without decompressing anything, if all frames state the size of their text.
 ///
 /// Returns the points that a [`Stream`](crate::Stream) notes, and the size of the text. None: a frame does not state
-/// its size, or the headers of frames and blocks do not lead to the end of the data. The content of blocks is not checked.
+/// its size, or the headers of frames and blocks do not lead to the end of the data. The content of blocks is not
+/// checked.
 ///
 /// # Errors
 /// The data cannot be read.

@@ -55,7 +55,8 @@ pub enum LineFault {
         /// Number of columns of the line.
         found: usize,
     },
-    /// A token, or a label, that the dictionary of its column lacks; or a value that is not a number of the text format.
+    /// A token, or a label, that the dictionary of its column lacks; or a value that is not a number of the text
+    /// format.
     Unknown {
         /// The column, from 0.
         column: usize,

@@ -25,8 +25,8 @@ pub struct ChunksOf {
     pub numbers: Vec<u32>,
 }
 
-/// Number of chunks that are found without the hash table: sequences in random order come from a few chunks in turn, and the
-/// chunks of a corpus have consecutive numbers.
+/// Number of chunks that are found without the hash table: sequences in random order come from a few chunks in turn,
+/// and the chunks of a corpus have consecutive numbers.
 const NUM_RECENT: usize = 64;
 
 impl ChunksOf {
@@ -56,7 +56,8 @@ impl ChunksOf {
     }
 }
 
-/// The distinct chunks of each of several reads, in the order of their first sequences, given the chunk of each sequence.
+/// The distinct chunks of each of several reads, in the order of their first sequences, given the chunk of each
+/// sequence.
 ///
 /// `bounds` has the first sequence of each read and, last, the number of sequences. `None` if a range does not exist.
 pub fn chunks_of_reads(chunk_of: &[u32], bounds: &[usize]) -> Option<Vec<Vec<u32>>> {

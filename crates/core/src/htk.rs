@@ -205,8 +205,8 @@ fn free_line<'a>(line: &'a [u8], rules: &ListRules) -> Result<Option<Line<'a>>, 
     Ok(Some(Line { key, path: placed(path, rules), first, last }))
 }
 
-/// True if a bracket is closed, but not at the end, as in `a[1].mfc`: it belongs to the path. A bracket that is not closed
-/// begins a range that was cut off.
+/// True if a bracket is closed, but not at the end, as in `a[1].mfc`: it belongs to the path. A bracket that is not
+/// closed begins a range that was cut off.
 fn closes_inside(bracket: &[u8]) -> bool {
     !bracket.ends_with(b"]") && memchr(b']', bracket).is_some()
 }
@@ -240,9 +240,9 @@ fn placed(path: &[u8], rules: &ListRules) -> Vec<u8> {
     placed
 }
 
-/// The first utterance of each chunk and, last, the number of utterances: a chunk is full when it has more than
-/// `limit` frames, and before it would have 2^32 or more, which the offsets of its samples cannot count. A damaged label
-/// file may promise so many, and the other utterances must stay readable.
+/// The first utterance of each chunk and, last, the number of utterances: a chunk is full when it has more than `limit`
+/// frames, and before it would have 2^32 or more, which the offsets of its samples cannot count. A damaged label file
+/// may promise so many, and the other utterances must stay readable.
 pub fn chunk_starts(lengths: &[u32], limit: u64) -> Vec<i64> {
     let (mut starts, mut frames) = (Vec::new(), 0u64);
     for (number, &length) in lengths.iter().enumerate() {

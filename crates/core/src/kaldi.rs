@@ -202,8 +202,8 @@ impl<'a> Window<'a> {
     }
 }
 
-/// Find the objects of an archive of `total` bytes that begin from `begin` up to the end of the text, which may be a part
-/// of the archive. [`Scan::next`] is the first byte that belongs to none of them.
+/// Find the objects of an archive of `total` bytes that begin from `begin` up to the end of the text, which may be a
+/// part of the archive. [`Scan::next`] is the first byte that belongs to none of them.
 pub fn scan(text: Text<'_>, begin: usize, total: usize) -> Result<(Scan, Option<Broken>), io::Error> {
     let mut window = Window::new(text);
     // A text archive may begin with a byte order mark.
@@ -264,8 +264,8 @@ fn next_object(window: &mut Window<'_>, scan: &mut Scan, total: usize) -> Result
     Ok(true)
 }
 
-/// Read the headers of the objects at these offsets, in this order, as far as the text has them; and the fault of the next
-/// one.
+/// Read the headers of the objects at these offsets, in this order, as far as the text has them; and the fault of the
+/// next one.
 pub fn objects(text: Text<'_>, offsets: &[u64], total: usize) -> Result<(Vec<Object>, Option<Broken>), io::Error> {
     let mut window = Window::new(text);
     let mut found = memory::with_room(offsets.len());
@@ -535,8 +535,8 @@ fn decode_one<C: Cell>(
         Kind::DoubleMatrix | Kind::DoubleVector => 8,
         _ => 0,
     };
-    // The rows of other kinds are read whole: they are small, or without a place. `fits` has seen that all rows are inside the
-    // object, so the places of some of them do not overflow.
+    // The rows of other kinds are read whole: they are small, or without a place. `fits` has seen that all rows are
+    // inside the object, so the places of some of them do not overflow.
     let (begin, end) = match width {
         0 => (object.begin, object.end),
         _ => (object.begin + first_row * cols * width, object.begin + (first_row + num_rows) * cols * width),
@@ -648,8 +648,8 @@ fn by_rows<const SIZE: usize, C: Cell>(
 /// Rows from which on a table of the values of all codes takes less time than the values themselves.
 const WORTH_A_TABLE: usize = 192;
 
-/// Decode codes that are stored column by column, each column with its percentiles: the values of the codes 0, 64, 192 and
-/// 255. Others lie on straight lines between them.
+/// Decode codes that are stored column by column, each column with its percentiles: the values of the codes 0, 64, 192
+/// and 255. Others lie on straight lines between them.
 fn by_columns<C: Cell>(data: &[u8], least: f32, range: f32, part: &Part, out: &mut [C]) {
     let (heads, codes) = data.split_at(8 * part.cols);
     let width = part.chosen.len();
@@ -736,8 +736,8 @@ pub fn integers(text: Text<'_>, objects: &[Object], out: &mut [i32]) -> io::Resu
     Ok(None)
 }
 
-/// Put the neighbours of each row of `dim` values around it: `left` rows before it, `right` rows after it. The first and the
-/// last row of a sequence are repeated beyond its ends. `values` has whole sequences.
+/// Put the neighbours of each row of `dim` values around it: `left` rows before it, `right` rows after it. The first
+/// and the last row of a sequence are repeated beyond its ends. `values` has whole sequences.
 pub fn windows(values: &[f64], lengths: &[u32], dim: usize, left: usize, right: usize) -> Vec<f64> {
     let mut out = memory::with_room(values.len().saturating_mul(1 + left + right));
     let mut begin = 0;

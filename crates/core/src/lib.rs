@@ -21,8 +21,8 @@
 //! | [`pack`] | a selection of sequences out of chunks into one minibatch's arrays; whole chunks into whole arrays |
 //!
 //! This crate opens no file, prints nothing and never panics on any input. It keeps nothing between calls, except for
-//! the memory of released blocks in a [`chunk::Pool`], which the caller owns. Every decision (what is read, in which order,
-//! how much, what an error means) is made in Python.
+//! the memory of released blocks in a [`chunk::Pool`], which the caller owns. Every decision (what is read, in which
+//! order, how much, what an error means) is made in Python.
 #![forbid(unsafe_code)]
 
 pub mod cbf;

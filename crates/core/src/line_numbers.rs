@@ -9,8 +9,8 @@ use std::io;
 /// Bytes that a thread reads and counts at a time.
 const SHARE_BYTES: usize = 1 << 20;
 
-/// The number of line ends between `first` and each of some bytes, on all threads of the current pool. The bytes ascend,
-/// and none is beyond the end of the text.
+/// The number of line ends between `first` and each of some bytes, on all threads of the current pool. The bytes
+/// ascend, and none is beyond the end of the text.
 ///
 /// # Errors
 /// The text cannot be read.

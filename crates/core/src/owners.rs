@@ -39,7 +39,8 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// A table for owners that start at these positions, which ascend from 0; the last number is the number of positions.
+    /// A table for owners that start at these positions, which ascend from 0; the last number is the number of
+    /// positions.
     pub(crate) fn new<P: Position>(starts: &[P]) -> Owners {
         let num_owners = starts.len().saturating_sub(1);
         let num_positions = starts.last().map_or(0, |last| last.as_usize());

@@ -6,9 +6,9 @@
 //!        └─ ...                                   the figures of all parts are merged, in order
 //! ```
 //!
-//! Values and indices are examined in the form in which the parser left them, mostly in a byte or two: widening them would
-//! cost more than everything else here. Invariant: the form does not change a figure. A sequence of small numbers in full
-//! width has the hash of the same sequence in small form.
+//! Values and indices are examined in the form in which the parser left them, mostly in a byte or two: widening them
+//! would cost more than everything else here. Invariant: the form does not change a figure. A sequence of small numbers
+//! in full width has the hash of the same sequence in small form.
 
 use crate::chunk::{Block, Chunk, Column, Error, Samples, Values};
 use crate::memory;
@@ -24,8 +24,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub struct Wanted<'a> {
     /// The stream, counted in the chunk.
     pub stream: usize,
-    /// Of a dense stream: a sample, and the columns in which other samples may have its values; `None`: the chunk's first
-    /// sample, and all columns.
+    /// Of a dense stream: a sample, and the columns in which other samples may have its values; `None`: the chunk's
+    /// first sample, and all columns.
     pub constant: Option<(&'a [f64], &'a [u32])>,
     /// True to look for samples that are not one-hot.
     pub one_hot: bool,
@@ -106,15 +106,16 @@ const NUM_TRIED: usize = 64;
 const NUM_TRIED_FOR_CLASSES: usize = 512;
 /// Bytes that are examined at a time, so that they stay in the cache.
 const BYTES_AT_ONCE: usize = 64 << 10;
-/// Bits for each number among which repeated numbers are found: a number is alone with its bit with a chance of 15 to 16.
+/// Bits for each number among which repeated numbers are found: a number is alone with its bit with a chance of 15 to
+/// 16.
 const BITS_OF_A_NUMBER: usize = 16;
 /// Bytes that are worth a thread's turn.
 const BYTES_OF_A_PART: usize = 1 << 20;
 /// Seeds differ between the forms of numbers, in which the same bytes have different meanings.
 const FULL_WIDTH: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The hash of each sequence over the wanted streams, one stream after the other, and the figures of each stream, on all
-/// threads of the current pool.
+/// The hash of each sequence over the wanted streams, one stream after the other, and the figures of each stream, on
+/// all threads of the current pool.
 ///
 /// # Errors
 /// The chunk lacks a stream or a column, or its file has changed.
@@ -755,8 +756,8 @@ impl Index for u16 {
 /// The hash of each of some sequences of numbers, whose bytes are `bytes`, on all threads of the current pool.
 ///
 /// Sequences end where the next one begins, and the last bound ends the last one; bounds count numbers of `size` bytes.
-/// `seeds` has a number for each sequence, such as its hash in another stream. `None` if the bounds do not ascend, or do
-/// not fit the bytes or the seeds.
+/// `seeds` has a number for each sequence, such as its hash in another stream. `None` if the bounds do not ascend, or
+/// do not fit the bytes or the seeds.
 #[must_use]
 pub fn hashes(bytes: &[u8], size: usize, bounds: &[i64], seeds: &[u64]) -> Option<Vec<u64>> {
     if bounds.len() != seeds.len() + 1 {

@@ -45,7 +45,8 @@ impl<'a> Text<'a> {
         let count = end.min(self.size).saturating_sub(at);
         if buffer.len() < used + count {
             if used == 0 {
-                // All bytes are read again, so a buffer that is too small is freed first: a long line takes memory once.
+                // All bytes are read again, so a buffer that is too small is freed first: a long line takes memory
+                // once.
                 *buffer = Vec::new();
             }
             memory::resize(buffer, used + count, 0);

@@ -1,5 +1,5 @@
-//! Every kind of samples packs in the same way as a slow, obvious packer: whole sequences and parts, alone, spread over a
-//! table, as a whole corpus, and after a copy in full width.
+//! Every kind of samples packs in the same way as a slow, obvious packer: whole sequences and parts, alone, spread over
+//! a table, as a whole corpus, and after a copy in full width.
 
 use cntkio_core::cbf::{self, Selected, Stream, Written};
 use cntkio_core::chunk::{

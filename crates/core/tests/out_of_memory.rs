@@ -26,8 +26,8 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 const LEAST_BYTES: usize = 64 << 10;
-/// The variable that makes a process the child of the test. Its value names the requests whose refusal ended the children
-/// before it, one in each line.
+/// The variable that makes a process the child of the test. Its value names the requests whose refusal ended the
+/// children before it, one in each line.
 const CHILD: &str = "CNTKIO_TEST_CHILD";
 
 struct Refusing;
@@ -639,8 +639,8 @@ fn a_refused_request_is_an_error_and_the_process_continues() {
     });
 }
 
-/// Do `work` in a child process of the test of this name, and again without the requests that end the child, to name them
-/// all.
+/// Do `work` in a child process of the test of this name, and again without the requests that end the child, to name
+/// them all.
 fn in_a_child(name: &str, work: fn()) {
     if std::env::var_os(CHILD).is_some() {
         return work();

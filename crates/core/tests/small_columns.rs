@@ -1,4 +1,5 @@
-//! Columns of small whole numbers deliver the same as columns in full width, wherever a number in the text is not small.
+//! Columns of small whole numbers deliver the same as columns in full width, wherever a number in the text is not
+//! small.
 
 use cntkio_core::chunk::{Chunk, NumberType, Pool, Samples, Values};
 use cntkio_core::ctf::{self, Cut, Extent, Findings, Mode, Pass, Schema, Source, Stream};

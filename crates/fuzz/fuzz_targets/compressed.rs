@@ -1,5 +1,5 @@
-//! Decompress any bytes in order, and again segment by segment from the access points: both give the same text. Data that
-//! were accepted in order are never refused later. The headers of zstd show the same access points, or none.
+//! Decompress any bytes in order, and again segment by segment from the access points: both give the same text. Data
+//! that were accepted in order are never refused later. The headers of zstd show the same access points, or none.
 #![no_main]
 
 use cntkio_compressed::{Kind, Packed, SpareDecoders, Stream, decompress, stated_points};

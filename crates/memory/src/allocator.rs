@@ -10,9 +10,9 @@
 //! size class       4.5 MB          large shelf   3 of 4.5 MB, 1 of 16 MB
 //! ```
 //!
-//! Where the system has no memory, [`Reserve`] has some megabytes. Most requests of the core are small and cannot report
-//! a failure: the standard library would end the process. With the reserve the work continues up to the next large
-//! request, which can report the failure, or up to its end.
+//! Where the system has no memory, [`Reserve`] has some megabytes. Most requests of the core are small and cannot
+//! report a failure: the standard library would end the process. With the reserve the work continues up to the next
+//! large request, which can report the failure, or up to its end.
 //!
 //! Invariant: the size of a block depends only on the requested layout, so any block can be returned to the system at
 //! any time. No thread waits: if another thread is using the list of kept blocks (or was, when this process was
@@ -232,8 +232,8 @@ fn layout_of(size: usize) -> Layout {
     unsafe { Layout::from_size_align_unchecked(size, ALIGN_BYTES) }
 }
 
-/// True for blocks that are maps of their own. The system's allocator would take them from larger maps, which it returns
-/// late.
+/// True for blocks that are maps of their own. The system's allocator would take them from larger maps, which it
+/// returns late.
 const fn is_mapped(size: usize) -> bool {
     cfg!(target_os = "linux") && size >= LEAST_MAPPED_BYTES
 }
@@ -309,8 +309,8 @@ fn or_reserve(block: *mut u8, layout: Layout) -> *mut u8 {
 
 // SAFETY: for a layout that `block_of` gives a size, the allocator returns a block of that size, new from the system or
 // kept; it is at least as large and as aligned as the layout. All other layouts go to the system's allocator unchanged.
-// A request that the system refuses gets a block of the reserve, which fits the layout, or null. `block_of` depends only
-// on the layout, and the reserve knows its blocks by their address, so a block is freed in the way in which it was
+// A request that the system refuses gets a block of the reserve, which fits the layout, or null. `block_of` depends
+// only on the layout, and the reserve knows its blocks by their address, so a block is freed in the way in which it was
 // allocated.
 unsafe impl GlobalAlloc for Recycler {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -472,7 +472,8 @@ mod tests {
         let refused = Layout::from_size_align(1 << 62, 4).unwrap();
         // SAFETY: blocks are used within their layouts and freed with the same layouts.
         unsafe {
-            // Without `black_box` the compiler removes requests whose blocks are not used, and assumes that they succeed.
+            // Without `black_box` the compiler removes requests whose blocks are not used, and assumes that they
+            // succeed.
             assert!(std::hint::black_box(recycler.alloc(refused)).is_null());
             let (small, large) = (Layout::from_size_align(100, 64).unwrap(), layout(1 << 20));
             let first = or_reserve(std::ptr::null_mut(), small);

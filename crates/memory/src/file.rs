@@ -1,7 +1,7 @@
 //! Files that the caller has opened: bytes at a position ([`OpenFile`]), and bytes that stay mapped ([`FileBytes`]).
 //!
-//! No function moves a file's cursor on Unix, so threads and forks may share a file. Windows moves the cursor with every
-//! read, but no function here depends on it.
+//! No function moves a file's cursor on Unix, so threads and forks may share a file. Windows moves the cursor with
+//! every read, but no function here depends on it.
 
 use crate::copy::zeros;
 use std::fs::File;
@@ -39,8 +39,8 @@ impl<'a> From<&'a File> for OpenFile<'a> {
 }
 
 impl<'a> OpenFile<'a> {
-    /// The file with the number by which the system knows it: the descriptor on Unix, the handle on Windows. An error if
-    /// no file has such a number.
+    /// The file with the number by which the system knows it: the descriptor on Unix, the handle on Windows. An error
+    /// if no file has such a number.
     ///
     /// # Safety
     /// The file stays open during `'a`.
@@ -214,8 +214,8 @@ struct Status {
     modified: (i64, i64),
 }
 
-/// Get the status with `fstat`. The standard library asks the system for more properties, which takes twice as long: half
-/// a microsecond more for each minibatch.
+/// Get the status with `fstat`. The standard library asks the system for more properties, which takes twice as long:
+/// half a microsecond more for each minibatch.
 #[cfg(unix)]
 fn status(file: &File) -> Result<Status> {
     let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();

@@ -1,7 +1,7 @@
 //! Safe functions for memory operations that need `unsafe`:
 //!
-//! - [`copy`]: many pieces into one vector, on several threads and with prefetches, because the pieces are usually in no
-//!   cache
+//! - [`copy`]: many pieces into one vector, on several threads and with prefetches, because the pieces are usually in
+//!   no cache
 //! - [`mod@file`]: reads and maps of files that the caller has opened
 //! - [`huge_pages`]: a hint to the system for large vectors
 //! - [`requests`]: vectors whose growth can fail

@@ -62,8 +62,8 @@ impl Budget {
         Ok(Self { limits, pool })
     }
 
-    /// The minibatches of consecutive sequences: with a pool, of one pool, in an order that the seed decides. Returns the
-    /// index of each sequence in delivered order, and the first sequence of each minibatch and, last, their number.
+    /// The minibatches of consecutive sequences: with a pool, of one pool, in an order that the seed decides. Returns
+    /// the index of each sequence in delivered order, and the first sequence of each minibatch and, last, their number.
     fn batches<'py>(&self, py: Python<'py>, lengths: PyReadonlyArray1<'py, u32>, seed: u64) -> PyResult<Batches<'py>> {
         let lengths = lengths.as_slice()?;
         let (order, bounds) = detached(py, || match &self.pool {

@@ -76,8 +76,8 @@ pub(crate) struct BinaryFile {
 
 #[pymethods]
 impl BinaryFile {
-    /// Share an open file: the caller may close it. Messages contain `name`. With `memory_map`, chunks are maps of the file;
-    /// otherwise they are copies.
+    /// Share an open file: the caller may close it. Messages contain `name`. With `memory_map`, chunks are maps of the
+    /// file; otherwise they are copies.
     #[new]
     fn new(file: FileNumber, name: String, memory_map: bool) -> PyResult<BinaryFile> {
         let opened = file.file().and_then(|file| MappedFile::new(file, name.clone()));

@@ -196,8 +196,8 @@ pub(crate) struct PartArrays<'py> {
     lengths: PyReadonlyArray1<'py, u32>,
 }
 
-/// Spread parts of sequences over `num_cells` dense samples, for each of the streams (number, dimension, type). `cells`: the
-/// cell of the first sample of each part.
+/// Spread parts of sequences over `num_cells` dense samples, for each of the streams (number, dimension, type).
+/// `cells`: the cell of the first sample of each part.
 #[pyfunction]
 pub(crate) fn spread<'py>(
     py: Python<'py>,

@@ -80,7 +80,8 @@ impl CompressedStream {
         Ok(CompressedStream { inner: Mutex::new(Inner { stream, input: Vec::new(), skipped: Vec::new() }) })
     }
 
-    /// Skip `skip` bytes of text, and then decompress up to offset `end` of the compressed data, until the output is full.
+    /// Skip `skip` bytes of text, and then decompress up to offset `end` of the compressed data, until the output is
+    /// full.
     ///
     /// Returns the number of bytes that were skipped and written, and the fault, if there is one.
     fn feed(
@@ -181,8 +182,8 @@ impl AccessPoints {
     }
 }
 
-/// Find access points of zstd, at least `spacing` bytes of text apart, from the headers of frames and blocks. Returns the
-/// points and the size of the text; None if the headers do not state the sizes.
+/// Find access points of zstd, at least `spacing` bytes of text apart, from the headers of frames and blocks. Returns
+/// the points and the size of the text; None if the headers do not state the sizes.
 #[pyfunction]
 pub(crate) fn zstd_points(
     py: Python<'_>,

@@ -61,8 +61,8 @@ impl Area<'_> {
     }
 }
 
-/// Find the sequences of the lines that start in an area. Returns the sequences of each share, or none of them and where
-/// the text cannot be indexed.
+/// Find the sequences of the lines that start in an area. Returns the sequences of each share, or none of them and
+/// where the text cannot be indexed.
 #[pyfunction]
 pub(crate) fn ctf_index(
     py: Python<'_>,
@@ -91,8 +91,8 @@ pub(crate) fn ctf_index(
 type SvmlightFacts = (u64, u64, u64);
 
 /// Find the samples of the lines of a svmlight text that start in an area, as `ctf_index` does. With `by_query`,
-/// neighbouring lines of a query are a sequence. Returns also facts about the samples and, without sequences, the offset of
-/// a line without a query or of a line of 4 GiB or more.
+/// neighbouring lines of a query are a sequence. Returns also facts about the samples and, without sequences, the
+/// offset of a line without a query or of a line of 4 GiB or more.
 #[pyfunction]
 pub(crate) fn svmlight_index(
     py: Python<'_>,
@@ -184,7 +184,8 @@ struct Notes {
 
 #[pymethods]
 impl CTFSchema {
-    /// `svmlight`: the index of the first feature, whether queries are a stream, and whether larger features are errors.
+    /// `svmlight`: the index of the first feature, whether queries are a stream, and whether larger features are
+    /// errors.
     #[new]
     #[pyo3(signature = (streams, *, defining=None, has_words=false, is_compact=false, is_subset=false, notes=None, svmlight=None))]
     fn new(
@@ -525,8 +526,8 @@ pub(crate) fn ctf_parse(
     })
 }
 
-/// The offsets where the chunks of a file begin, of at most `chunk_size_in_bytes` each, and the end of the last chunk. Only
-/// the text around each border is read.
+/// The offsets where the chunks of a file begin, of at most `chunk_size_in_bytes` each, and the end of the last chunk.
+/// Only the text around each border is read.
 #[pyfunction]
 pub(crate) fn ctf_chunk_borders(
     py: Python<'_>,

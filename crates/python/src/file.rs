@@ -53,8 +53,8 @@ impl FileNumber {
 /// Map bytes of a file; an error if the file ends before the last of these bytes.
 pub(crate) fn mapped(file: &Arc<MappedFile>, begin: u64, size: usize) -> std::io::Result<FileBytes> {
     // SAFETY: the core's parsers and packers accept any bytes, also bytes that change: they check each number after the
-    // read, before they use it as a size or an index; they check a number that they read again again; and they copy values
-    // and indices. Results of a file that has changed are an error.
+    // read, before they use it as a size or an index; they check a number that they read again again; and they copy
+    // values and indices. Results of a file that has changed are an error.
     unsafe { FileBytes::map(file, begin, size) }
 }
 

@@ -145,8 +145,8 @@ pub(crate) fn find_chunks<'py>(
     Ok(ChunkRefs::of(py, found))
 }
 
-/// The distinct chunks of each read, as positions in `ChunkRefs.chunk_ids`, given `ChunkRefs.chunk_indices`. `bounds`: the
-/// first sequence of each read and, last, the number of sequences.
+/// The distinct chunks of each read, as positions in `ChunkRefs.chunk_ids`, given `ChunkRefs.chunk_indices`. `bounds`:
+/// the first sequence of each read and, last, the number of sequences.
 #[pyfunction]
 pub(crate) fn chunks_of_reads(chunk_indices: PyReadonlyArray1<'_, u32>, bounds: Vec<usize>) -> PyResult<Vec<Vec<u32>>> {
     let chunk_indices = chunk_indices.as_slice()?;
@@ -303,8 +303,8 @@ pub(crate) struct FrameArrays<'py> {
     encodings: Vec<EncodingArrays<'py>>,
 }
 
-/// A chunk of frames in their encoding, with windows of `context` frames before and after each. The chunk takes the bytes,
-/// so the bytes of `frames` are empty afterwards.
+/// A chunk of frames in their encoding, with windows of `context` frames before and after each. The chunk takes the
+/// bytes, so the bytes of `frames` are empty afterwards.
 #[pyfunction]
 pub(crate) fn frames_chunk(
     frames: FrameArrays<'_>,

@@ -2,9 +2,9 @@
 //! interpreter's lock while they work.
 //!
 //! Python decides what is read and what an error means. This crate decides only what affects nothing but time: how many
-//! threads help, how they share the work, and when the lock is released. A wrong argument that only a bug of the package
-//! can cause is a `ValueError`; errors in users' files are returned as data, except for compressed data that are damaged,
-//! a `DamagedDataError`.
+//! threads help, how they share the work, and when the lock is released. A wrong argument that only a bug of the
+//! package can cause is a `ValueError`; errors in users' files are returned as data, except for compressed data that
+//! are damaged, a `DamagedDataError`.
 
 use cntkio_memory::allocator::Recycler;
 use pyo3::prelude::*;
@@ -25,8 +25,8 @@ mod pool;
 mod survey;
 mod text;
 
-/// NumPy arrays that own vectors of the core are freed by this allocator too. AddressSanitizer needs the system's allocator
-/// instead, because it does not see the borders of blocks that are kept.
+/// NumPy arrays that own vectors of the core are freed by this allocator too. AddressSanitizer needs the system's
+/// allocator instead, because it does not see the borders of blocks that are kept.
 #[cfg_attr(not(sanitized), global_allocator)]
 static ALLOCATOR: Recycler = Recycler::new();
 

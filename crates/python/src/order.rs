@@ -228,8 +228,8 @@ impl Drop for Running<'_> {
 }
 
 impl TimelineReader {
-    /// Refuse a call from the handler of a signal that interrupted long work of this thread: a wait for the end of that work
-    /// would take forever.
+    /// Refuse a call from the handler of a signal that interrupted long work of this thread: a wait for the end of that
+    /// work would take forever.
     fn refuse_handlers(&self) -> PyResult<()> {
         if self.runner.load(Ordering::Relaxed) != mark_of_thread() {
             return Ok(());

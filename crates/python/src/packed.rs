@@ -186,7 +186,8 @@ fn pack_all(py: Python<'_>, requests: &[Py<PackRequest>], num_threads: usize) ->
         let whole = arrays.selection()?;
         for pair in request.bounds.windows(2) {
             let selection = whole.slice(pair[0]..pair[1]).ok_or_else(|| refused(Error::Missing))?;
-            // Estimate the size: the minibatch takes the same share of its first chunk's bytes as of the chunk's samples.
+            // Estimate the size: the minibatch takes the same share of its first chunk's bytes as of the chunk's
+            // samples.
             let counts = selection.parts.map(|parts| parts.counts);
             let num_bytes = chunks.first().map_or(0, |first| first.packed_bytes(selection.sequences.len(), counts));
             jobs.push(Job { sources, selection });

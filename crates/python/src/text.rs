@@ -39,8 +39,8 @@ pub(crate) fn text_write<'py>(
     })
 }
 
-/// Write the sequences of a chunk as svmlight text. `columns`: features, label and query; `keys`: the query of each sequence,
-/// or none.
+/// Write the sequences of a chunk as svmlight text. `columns`: features, label and query; `keys`: the query of each
+/// sequence, or none.
 #[pyfunction]
 pub(crate) fn svmlight_write<'py>(
     py: Python<'py>,

@@ -1,7 +1,7 @@
 //! Blocks of 64 bytes in vectors of 32 bytes with AVX2, and widening of small numbers.
 //!
-//! The digits of decimals are converted in vectors of 16 bytes, two numbers at a time: with four numbers in 32 bytes the
-//! loop was 0.95 times as fast. `docs/performance.md` says what bounds this kernel.
+//! The digits of decimals are converted in vectors of 16 bytes, two numbers at a time: with four numbers in 32 bytes
+//! the loop was 0.95 times as fast. `docs/performance.md` says what bounds this kernel.
 
 use std::arch::x86_64::*;
 use std::arch::x86_64::{

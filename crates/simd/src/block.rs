@@ -50,7 +50,8 @@ pub(crate) trait Block: Copy {
 /// - on one vector of bytes `load`, `splat`, `same`, `is_digit`, `and`, `or` and `minus`;
 /// - `mask`, which gives one bit for each byte of a block;
 /// - `values_of_two`, like [`Block::values`] for two tokens;
-/// - `runs`, the values of the runs of digits that end before each byte of a vector, in vectors of eight 16-bit integers;
+/// - `runs`, the values of the runs of digits that end before each byte of a vector, in vectors of eight 16-bit
+///   integers;
 ///   its argument is the vector's bytes and the four bytes before them;
 /// - `write_front`, which moves some of eight such values to the front with a shuffle, and writes eight values.
 macro_rules! kernel_of_blocks {

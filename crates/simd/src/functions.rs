@@ -4,8 +4,8 @@ use std::mem::MaybeUninit;
 
 use crate::forms::{SparseColumn, SparseForm};
 
-/// The functions of a kernel, as documented at the methods of [`Kernel`](crate::Kernel). A function that an instruction set
-/// cannot speed up comes from the scalar kernel's table.
+/// The functions of a kernel, as documented at the methods of [`Kernel`](crate::Kernel). A function that an instruction
+/// set cannot speed up comes from the scalar kernel's table.
 ///
 /// The functions may only be called on a processor where `is_available` returns true.
 #[allow(clippy::type_complexity)] // the methods of `Kernel` name the arguments

@@ -1,4 +1,5 @@
-//! Vector kernels for numbers in text and in bytes ([`Kernel`], [`digits`]), and [`prefetch`]. Everything public is safe.
+//! Vector kernels for numbers in text and in bytes ([`Kernel`], [`digits`]), and [`prefetch`]. Everything public is
+//! safe.
 //!
 //! A kernel consumes as many numbers as are *certain* to be in the common form, and leaves the rest, untouched, to an
 //! exact parser.

@@ -210,9 +210,9 @@ fn next_entry(bytes: &[u8], at: usize, dim: u32) -> Next {
     }
 }
 
-/// End, index and value of the only entry of the sample at `at`. `None` if the sample has another number of entries, the
-/// value is not a single digit, or the separators are unusual. Vector kernels begin with this function,
-/// because a sample of one entry, such as a word, is not worth a block.
+/// End, index and value of the only entry of the sample at `at`. `None` if the sample has another number of entries,
+/// the value is not a single digit, or the separators are unusual. Vector kernels begin with this function, because a
+/// sample of one entry, such as a word, is not worth a block.
 #[inline(always)]
 pub(crate) fn only_entry(bytes: &[u8], at: usize, dim: u32) -> Option<(usize, i32, f32)> {
     // A blank, up to eight digits and the four bytes that are examined after them are inside these 16 bytes.

@@ -165,9 +165,9 @@ pub struct Block {
 impl Block {
     /// For each column, the column whose sequence offsets are read for it; see [`Chunk`].
     ///
-    /// The words and the tags of a sentence have the same offsets. If all streams read the same table, the processor has
-    /// it in its cache after the first stream. Each column is compared only with the one before it, so that many columns
-    /// take no longer.
+    /// The words and the tags of a sentence have the same offsets. If all streams read the same table, the processor
+    /// has it in its cache after the first stream. Each column is compared only with the one before it, so that many
+    /// columns take no longer.
     fn tables(&self) -> Vec<Option<usize>> {
         let mut last: Option<usize> = None;
         let table = |(number, column): (usize, &Column)| {
@@ -193,8 +193,8 @@ impl Block {
 pub struct Chunk {
     blocks: Vec<Block>,
     first_sequences: Vec<usize>,
-    /// For each column of each block, the column whose sequence offsets are read for it; `None` if each sequence has one
-    /// sample.
+    /// For each column of each block, the column whose sequence offsets are read for it; `None` if each sequence has
+    /// one sample.
     tables: Vec<Vec<Option<usize>>>,
     pool: Option<Arc<Pool>>,
 }
@@ -300,7 +300,8 @@ impl Chunk {
         self.blocks.iter().flat_map(|block| &block.columns).map(Column::num_bytes).sum()
     }
 
-    /// Approximate bytes of a number of sequences when packed, or of a number of samples of each, as in the first block.
+    /// Approximate bytes of a number of sequences when packed, or of a number of samples of each, as in the first
+    /// block.
     pub fn packed_bytes(&self, num_sequences: usize, counts: Option<&[u32]>) -> usize {
         // The result is an estimate, so the first block stands for all.
         let Some(block) = self.blocks.first() else { return 0 };

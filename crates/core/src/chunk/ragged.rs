@@ -120,8 +120,8 @@ pub(crate) trait Gather: Sync {
     fn prefetch(&self, _sequences: &[Neighbours], _what: Ahead) {}
 }
 
-/// A part of the data that is prefetched before a selection is gathered: the tables first, the samples once the tables are
-/// in the cache.
+/// A part of the data that is prefetched before a selection is gathered: the tables first, the samples once the tables
+/// are in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ahead {
     /// The beginning and the end of each sequence.
@@ -261,8 +261,8 @@ impl Located<'_> {
         Ok(())
     }
 
-    /// Pass each group of neighbours to `take`, with the column of its block. The entry of the group's first sequence in
-    /// the column's `table` is prefetched some time before.
+    /// Pass each group of neighbours to `take`, with the column of its block. The entry of the group's first sequence
+    /// in the column's `table` is prefetched some time before.
     #[inline]
     pub(crate) fn each_group<'c, C, E: 'c>(
         &self,

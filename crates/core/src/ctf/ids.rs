@@ -62,7 +62,8 @@ pub(super) fn size_of_word(line: &[u8]) -> usize {
     line.iter().position(|byte| byte.is_ascii_whitespace() || *byte == 0x0B).unwrap_or(line.len())
 }
 
-/// The start of a line as a machine word: a single comparison shows that a line starts like the line before, as most do.
+/// The start of a line as a machine word: a single comparison shows that a line starts like the line before, as most
+/// do.
 pub(super) struct LineStart {
     word: u64,
     /// Covers the id's digits and the byte after them.

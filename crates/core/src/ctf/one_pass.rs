@@ -23,8 +23,8 @@ use std::sync::Arc;
 /// Bytes before and after an offset in which a sequence's start is looked for, at first and at last.
 const LOOK_AROUND_BYTES: [usize; 2] = [1 << 15, 1 << 19];
 
-/// The last sequence that starts at `at` or before, if the text around that offset shows it. The first sequence starts at
-/// `first`.
+/// The last sequence that starts at `at` or before, if the text around that offset shows it. The first sequence starts
+/// at `first`.
 fn last_start(text: Text, first: usize, at: usize, mode: Mode) -> io::Result<Option<usize>> {
     for around in LOOK_AROUND_BYTES {
         let range = at.saturating_sub(around)..at.saturating_add(around);
@@ -69,8 +69,8 @@ pub fn chunk_borders(text: Text, first: usize, limit: usize, mode: Mode) -> io::
 /// busy, and large columns are cheaper than small columns.
 const MANY_CHUNKS: usize = 4;
 
-/// A chunk that was indexed and parsed: the scan of each of its pieces, with starts that count from the beginning of the
-/// text, and the chunk.
+/// A chunk that was indexed and parsed: the scan of each of its pieces, with starts that count from the beginning of
+/// the text, and the chunk.
 pub type IndexedChunk = (Vec<Scan>, Chunk);
 
 /// The settings of a pass over a text.
@@ -113,8 +113,9 @@ pub fn index_chunks(pass: Pass, borders: &[usize], num_pieces: usize) -> io::Res
         }
         pieces.push((chunk, num_pieces, begin..end));
     }
-    // Each thread begins with an equal share of the list. The first pieces of all chunks come first in the list, then all
-    // second pieces, so each thread also gets its share of a smaller last chunk. The pieces of a chunk stay in order.
+    // Each thread begins with an equal share of the list. The first pieces of all chunks come first in the list, then
+    // all second pieces, so each thread also gets its share of a smaller last chunk. The pieces of a chunk stay in
+    // order.
     pieces.sort_by_key(|&(_, piece, _)| piece);
     let indexed: Vec<_> = pieces.par_iter().map(|(_, _, range)| pass.piece(range.clone())).collect();
     let mut chunks: Vec<Option<(Vec<_>, Vec<_>)>> = borders.windows(2).map(|_| Some(Default::default())).collect();

@@ -126,8 +126,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Return the argument. A branch to a function that is rarely called lets the processor continue before the last byte of the
-/// sequence is in its cache.
+/// Return the argument. A branch to a function that is rarely called lets the processor continue before the last byte
+/// of the sequence is in its cache.
 #[cold]
 #[inline(never)]
 fn of_unfinished_line(bytes: &[u8]) -> &[u8] {

@@ -191,8 +191,8 @@ fn parse_piece(
     parse_parts(Text { size: packed.size(), read: &read }, sequences, schema, findings, cut, builders)
 }
 
-/// Parse sequences of a text that begins at `first_byte` of the whole, numbered from `first_number`, by the grammar of the
-/// schema.
+/// Parse sequences of a text that begins at `first_byte` of the whole, numbered from `first_number`, by the grammar of
+/// the schema.
 fn parse_sequences(
     text: &[u8],
     first_byte: usize,

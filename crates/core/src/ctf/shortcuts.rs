@@ -5,8 +5,8 @@
 //! | [`SparseLines`] | long lines that are alike, with AVX-512 | 1.7 times on `sparse` |
 //! | [`OneHotLines`] | samples of one entry each, with any kernel | 2.7 times on `seqs` |
 //!
-//! `bench/corpora.py` writes these corpora. Each shortcut has a limited number of attempts: the parser soon stops trying
-//! a shortcut that takes no lines.
+//! `bench/corpora.py` writes these corpora. Each shortcut has a limited number of attempts: the parser soon stops
+//! trying a shortcut that takes no lines.
 
 use super::builder::Builder;
 use super::ids::size_of_id;
@@ -21,8 +21,8 @@ use memchr::memchr;
 const MOST_PATIENCE: usize = 16;
 /// Bytes of lines of sparse samples that are taken at once.
 const SPARSE_BYTES: usize = 1 << 16;
-/// Lines of at most this many bytes are left to [`OneHotLines`]: the kernel for long lines parses half as many of them in
-/// the same time.
+/// Lines of at most this many bytes are left to [`OneHotLines`]: the kernel for long lines parses half as many of them
+/// in the same time.
 const SHORT_LINE_BYTES: usize = 64;
 
 /// Long lines that are alike: a sparse sample of each stream, always in the same order.
@@ -154,8 +154,8 @@ struct Tail {
 
 /// Samples of a stream, of one entry each, that wait for their column, and the last tail.
 ///
-/// A tail is usually the same as the last of its stream. Then one comparison stands for reading a value, the end of a line, an
-/// id and a name. Appending many entries at once takes fewer instructions than one by one.
+/// A tail is usually the same as the last of its stream. Then one comparison stands for reading a value, the end of a
+/// line, an id and a name. Appending many entries at once takes fewer instructions than one by one.
 struct OneHots {
     /// Bound of the indices; 0 if samples of this stream do not have one entry.
     dim: usize,
@@ -198,8 +198,8 @@ impl OneHots {
     }
 }
 
-/// Replace a tail by the text from the colon at `colon` on. `None`: this byte is another, or the sample does not end after a
-/// number of one digit and at most one space.
+/// Replace a tail by the text from the colon at `colon` on. `None`: this byte is another, or the sample does not end
+/// after a number of one digit and at most one space.
 #[cold]
 #[inline(never)]
 fn read_tail(parser: &LineParser, colon: usize, tail: &mut Tail) -> Option<()> {
@@ -230,8 +230,8 @@ fn read_tail(parser: &LineParser, colon: usize, tail: &mut Tail) -> Option<()> {
 /// Samples of one entry each, such as words and classes, in lines that contain nothing else. On short lines, the exact
 /// parser, which handles all cases, would take most of the time.
 ///
-/// Samples count at once, but their entries wait, also from sequence to sequence: [`OneHotLines::flush`] has to come before
-/// anything else reads or changes the columns.
+/// Samples count at once, but their entries wait, also from sequence to sequence: [`OneHotLines::flush`] has to come
+/// before anything else reads or changes the columns.
 pub(super) struct OneHotLines {
     /// For each stream; none if there are too many streams.
     all: Vec<OneHots>,

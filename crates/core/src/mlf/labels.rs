@@ -119,7 +119,8 @@ impl Numbers {
     }
 
     pub(super) fn truncate(&mut self, count: usize) {
-        // The numbers that stay are looked at only if a high number goes: each of many entries may drop its own numbers.
+        // The numbers that stay are looked at only if a high number goes: each of many entries may drop its own
+        // numbers.
         let drops_high = self.high.get(count..).is_some_and(|dropped| dropped.iter().any(|&high| high != 0));
         self.low.truncate(count);
         self.high.truncate(count);

@@ -63,8 +63,8 @@ pub(super) fn plain_rows(
     at
 }
 
-/// The most bytes of a plain line: two numbers of at most 15 digits with a blank after each, a label of at most 15 bytes,
-/// and the end of the line.
+/// The most bytes of a plain line: two numbers of at most 15 digits with a blank after each, a label of at most 15
+/// bytes, and the end of the line.
 const LONGEST_PLAIN_BYTES: usize = 64;
 
 const ONES: u128 = u128::MAX / 0xff;
@@ -247,7 +247,8 @@ fn whole(text: &[u8], is_compatible: bool) -> Option<u32> {
 /// Bytes of text in which labels are looked for at once.
 const LABEL_BLOCK_BYTES: usize = 16 << 20;
 
-/// The labels of a text's rows, each once, in the order of their bytes: the third columns of lines that begin with a time.
+/// The labels of a text's rows, each once, in the order of their bytes: the third columns of lines that begin with a
+/// time.
 ///
 /// # Errors
 /// The text cannot be read.

@@ -163,7 +163,8 @@ impl<'a> Sources<'a> {
             return if exist { Ok(Located::Parts { blocks: chunk_of, sequences }) } else { Err(Error::Missing) };
         }
         let mut all: Vec<Neighbours> = memory::with_room(num_sequences);
-        // The sequence after the last sequence, and the number of sequences of its block that may join the last neighbours.
+        // The sequence after the last sequence, and the number of sequences of its block that may join the last
+        // neighbours.
         let (mut next, mut num_joining) = ((0, 0), 0);
         for (&chunk_index, &sequence) in chunk_of.iter().zip(sequences) {
             // In file order nearly every sequence follows the sequence before it.
@@ -296,8 +297,8 @@ impl<'a> Stream<'a> {
             let mut taken = RaggedEntries { sample_offsets: vec![0], indices: std::mem::take(classes) };
             columns.gather(located, takes, &mut singles, Some(&mut taken))?;
             *classes = taken.indices;
-            // A sample with another number of entries has no class. The entries of all samples before are not in `taken`, so
-            // the first offset says nothing, and the number of classes decides.
+            // A sample with another number of entries has no class. The entries of all samples before are not in
+            // `taken`, so the first offset says nothing, and the number of classes decides.
             let ends = taken.sample_offsets.get(1..).unwrap_or_default();
             // A fold without a branch: nearly always all samples have one entry.
             let are_single = ends.windows(2).fold(0, |all, pair| all | ((pair[1] - pair[0]) ^ 1)) == 0;

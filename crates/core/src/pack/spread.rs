@@ -13,8 +13,8 @@ pub fn pad<T: Value>(values: &[T], sequence_offsets: &[i64], steps: usize, dim: 
     let num_sequences = sequence_offsets.len().saturating_sub(1);
     let mut out = table(num_sequences.checked_mul(steps).ok_or(Error::TooLarge(usize::MAX))?, dim)?;
     for (sequence, pair) in sequence_offsets.windows(2).enumerate() {
-        // The offsets come from a caller: a wrapped product could be a place of other values. `get` checks the places, and the
-        // length is checked before the copy.
+        // The offsets come from a caller: a wrapped product could be a place of other values. `get` checks the places,
+        // and the length is checked before the copy.
         let place = |offset: i64| usize::try_from(offset).ok()?.checked_mul(dim);
         let samples = place(pair[0]).zip(place(pair[1])).and_then(|(first, last)| values.get(first..last));
         let samples = samples.filter(|samples| samples.len() <= steps * dim).ok_or(Error::Missing)?;

@@ -67,7 +67,8 @@ pub fn in_full_width(chunk: &Chunk, own: Option<&[u32]>) -> Result<Chunk, Error>
     let offsets = |offsets: Vec<i64>| -> Result<Vec<u32>, Error> {
         let mut narrow = memory::with_room(offsets.len());
         for at in offsets {
-            // A chunk has offsets of 32 bits, but the packer makes offsets of 64 bits, since a chunk can have several blocks.
+            // A chunk has offsets of 32 bits, but the packer makes offsets of 64 bits, since a chunk can have several
+            // blocks.
             narrow.push(u32::try_from(at).map_err(|_| Error::LongChunk)?);
         }
         Ok(narrow)

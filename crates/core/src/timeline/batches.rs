@@ -65,8 +65,8 @@ impl Tally {
         Self { limits, samples: 0, sequences: 0, longest: 0 }
     }
 
-    /// Returns whether the minibatch stays within its limits with another sequence, which is padded to `padded` samples. An
-    /// empty minibatch takes any sequence.
+    /// Returns whether the minibatch stays within its limits with another sequence, which is padded to `padded`
+    /// samples. An empty minibatch takes any sequence.
     #[inline]
     pub(super) fn fits(&self, length: u32, padded: u32) -> bool {
         let longest = self.longest.max(self.limits.weight(padded));
@@ -105,7 +105,8 @@ pub struct Pool {
     pub size: u64,
     /// True if `size` counts sequences, not samples.
     pub counts_sequences: bool,
-    /// Pack the pool into rows, and give a minibatch this many of them; the limits of minibatches are not used. 0: do not.
+    /// Pack the pool into rows, and give a minibatch this many of them; the limits of minibatches are not used. 0: do
+    /// not.
     pub rows: u32,
     /// Samples of a row, at least as many as of the longest sequence.
     pub row_length: u32,
@@ -121,9 +122,9 @@ impl Pool {
     }
 }
 
-/// The sequences of a pool as minibatches: the index of each sequence in delivered order, and the first sequence of each
-/// minibatch and, last, the number of sequences. With `only_full`, the last minibatch of the pool, or of each bucket, can
-/// be left out.
+/// The sequences of a pool as minibatches: the index of each sequence in delivered order, and the first sequence of
+/// each minibatch and, last, the number of sequences. With `only_full`, the last minibatch of the pool, or of each
+/// bucket, can be left out.
 ///
 /// # Errors
 /// `pause` asked the work to stop.

@@ -12,18 +12,18 @@ use std::collections::BinaryHeap;
 pub enum Load {
     /// The sum of the lengths.
     Samples,
-    /// The padded area with one more sequence: one more than the number of sequences, times the length of the longest; 0
-    /// without sequences.
+    /// The padded area with one more sequence: one more than the number of sequences, times the length of the longest;
+    /// 0 without sequences.
     PaddedArea,
 }
 
 /// The share of one of `num_ranks` ranks of several minibatches: the kept sequences, counted in `lengths`, and the
 /// index of the first kept sequence of each minibatch and, last, their number.
 ///
-/// `bounds` has the first sequence of each minibatch and, last, the number of sequences. Within a minibatch, the longest
-/// sequence goes to the rank with the least load, then the next longest. Among equal lengths the first sequence comes
-/// first, among equal loads the lowest rank. So each rank gets a sequence if there are enough. Kept sequences stay in
-/// their order.
+/// `bounds` has the first sequence of each minibatch and, last, the number of sequences. Within a minibatch, the
+/// longest sequence goes to the rank with the least load, then the next longest. Among equal lengths the first sequence
+/// comes first, among equal loads the lowest rank. So each rank gets a sequence if there are enough. Kept sequences
+/// stay in their order.
 #[must_use]
 pub fn deal(lengths: &[u32], bounds: &[usize], num_ranks: u64, rank: u64, load: Load) -> (Vec<u32>, Vec<usize>) {
     // A single rank keeps all sequences in their order, so nothing has to be sorted.
@@ -147,7 +147,8 @@ mod tests {
         assert_eq!(shares[0].0, [0]);
         assert_eq!(shares[1].0, [1]);
         assert_eq!(shares[2].0, (2..12).collect::<Vec<u32>>());
-        // The load of the first rank is 20, its area with a second sequence; that of the second rank grows from 6 to 18.
+        // The load of the first rank is 20, its area with a second sequence; that of the second rank grows from 6 to
+        // 18.
         let shares = self::shares(&[10, 3, 3, 3, 3, 2], &[0, 6], 2, Load::PaddedArea);
         assert_eq!(shares, [(vec![0], vec![0, 1]), (vec![1, 2, 3, 4, 5], vec![0, 5])]);
     }

@@ -15,11 +15,11 @@
 //! 32-bit numbers. The shuffle is done only as far as a read needs, and the order of positions that the reader has
 //! passed is forgotten.
 //!
-//! [`Reader`] moves along that order, or along the file. [`batches`] cuts pools of sequences into minibatches that keep a
-//! budget. [`Slots`] cuts the delivered sequences into truncated
-//! minibatches; [`deal`] divides them among ranks, and [`Shares`] keeps a rank's sequences of each chunk. This module
-//! touches no data, decides no settings, and does not depend on Python. The caller passes `pause`, which is called now
-//! and then and says whether to continue. A read that is stopped leaves the reader as it was.
+//! [`Reader`] moves along that order, or along the file. [`batches`] cuts pools of sequences into minibatches that keep
+//! a budget. [`Slots`] cuts the delivered sequences into truncated minibatches; [`deal`] divides them among ranks, and
+//! [`Shares`] keeps a rank's sequences of each chunk. This module touches no data, decides no settings, and does not
+//! depend on Python. The caller passes `pause`, which is called now and then and says whether to continue. A read that
+//! is stopped leaves the reader as it was.
 
 mod batches;
 mod deal;

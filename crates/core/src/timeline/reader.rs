@@ -316,8 +316,8 @@ impl Reader {
 
     /// Append the sequences of the next minibatch, of a pool if there is one.
     ///
-    /// With [`Limits::only_full`], the minibatch before one that is left out reaches the end of the sweep. If no minibatch of a
-    /// whole sweep is delivered, the data end.
+    /// With [`Limits::only_full`], the minibatch before one that is left out reaches the end of the sweep. If no
+    /// minibatch of a whole sweep is delivered, the data end.
     ///
     /// # Errors
     /// As for [`read`](Reader::read), but the reader may be after a minibatch that is left out.
@@ -476,8 +476,8 @@ impl Reader {
         Ok(OpenPool { begin, end, request, pool: pool.clone(), outcome, delivered, bounds })
     }
 
-    /// Pass over reads whose sequences nobody needs. Returns their number: at most `most`, all of which end at `until` or
-    /// before.
+    /// Pass over reads whose sequences nobody needs. Returns their number: at most `most`, all of which end at `until`
+    /// or before.
     ///
     /// # Errors
     /// `pause` asked the work to stop; the reader is after one of the reads.
@@ -506,8 +506,8 @@ impl Reader {
         Ok(num_passed)
     }
 
-    /// [`pass`](Reader::pass) without the order of sequences, as far as that is possible: if all sequences have one length,
-    /// and belong to one partition, each read ends after a known number of sequences.
+    /// [`pass`](Reader::pass) without the order of sequences, as far as that is possible: if all sequences have one
+    /// length, and belong to one partition, each read ends after a known number of sequences.
     fn jump(&mut self, table: Table, request: Request, most: u64, until: u64) -> u64 {
         let num_sequences = u64::from(self.num_sequences);
         let length = self.num_samples() / num_sequences;
@@ -734,8 +734,8 @@ impl Reader {
         }
     }
 
-    /// The sweep of the next sequence, its rank, and the last rank of the pool that has begun; `None` when the data have
-    /// ended.
+    /// The sweep of the next sequence, its rank, and the last rank of the pool that has begun; `None` when the data
+    /// have ended.
     #[must_use]
     pub fn ranks(&self) -> Option<(u64, u32, u32)> {
         let (sweep, rank) = self.rank()?;
@@ -746,8 +746,8 @@ impl Reader {
         Some((sweep, rank, last.max(rank)))
     }
 
-    /// The chunks of `partition` that can hold a sequence delivered at the ranks from `rank` to `last`, and the rank after
-    /// them.
+    /// The chunks of `partition` that can hold a sequence delivered at the ranks from `rank` to `last`, and the rank
+    /// after them.
     pub fn chunks_at(
         &mut self,
         table: Table,

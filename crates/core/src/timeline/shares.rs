@@ -6,7 +6,8 @@
 //! parts                 0: s2 s4        1: s7            in file order, as they are loaded
 //! ```
 //!
-//! A *part* is a rank's share of a chunk in one sweep. Its number is the sweep times the number of chunks, plus the chunk.
+//! A *part* is a rank's share of a chunk in one sweep. Its number is the sweep times the number of chunks, plus the
+//! chunk.
 
 use crate::find::ChunksOf;
 use crate::memory;
@@ -104,8 +105,8 @@ impl Shares {
 
     /// Add the kept sequences of several reads, and return them.
     ///
-    /// `all` describes all sequences of the reads, `bounds` the first sequence of each read and, last, their number; `ends`
-    /// are the positions after each read. `kept` ascends. `chunk_starts` has the first sequence of each chunk.
+    /// `all` describes all sequences of the reads, `bounds` the first sequence of each read and, last, their number;
+    /// `ends` are the positions after each read. `kept` ascends. `chunk_starts` has the first sequence of each chunk.
     pub fn add(&mut self, all: Sequences, bounds: &[usize], ends: &[u64], kept: &[u32], chunk_starts: &[i64]) -> Kept {
         let with_room = || memory::with_room(kept.len());
         let mut own = Kept { sequences: with_room(), parts: with_room(), indices: memory::with_room(kept.len()) };

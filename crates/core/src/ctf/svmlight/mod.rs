@@ -5,8 +5,8 @@
 //! label     a number; with several labels: numbers with commas between them, or nothing
 //! ```
 //!
-//! The format has the values, the findings, the columns and the division among threads of CNTK's text format, and only its
-//! own lines: `scan` finds them, `line` parses them, `write` writes them.
+//! The format has the values, the findings, the columns and the division among threads of CNTK's text format, and only
+//! its own lines: `scan` finds them, `line` parses them, `write` writes them.
 
 mod line;
 mod scan;

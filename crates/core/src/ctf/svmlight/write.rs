@@ -18,11 +18,11 @@ pub struct Columns {
     pub base: u32,
 }
 
-/// Write the sequences of a chunk as text, in pieces of `piece` sequences on all threads of the current pool. A column that
-/// does not exist is a bug of the caller, and is taken as empty.
+/// Write the sequences of a chunk as text, in pieces of `piece` sequences on all threads of the current pool. A column
+/// that does not exist is a bug of the caller, and is taken as empty.
 ///
-/// With `keys`, the key of each sequence is the query of its lines. A fault names the features as stream 0, the label as 1
-/// and the query as 2.
+/// With `keys`, the key of each sequence is the query of its lines. A fault names the features as stream 0, the label
+/// as 1 and the query as 2.
 ///
 /// # Errors
 /// A sequence has different numbers of features and labels; a label or a query is not a whole number.
