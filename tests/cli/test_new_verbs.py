@@ -186,7 +186,7 @@ def test_inspect_shows_a_corpus_without_sequences(capsys: pytest.CaptureFixture[
     (stream,) = found["streams"]
     assert (stream["name"], stream["values"], stream["histogram"]) == ("x", 0, None)
     assert "none.toy" in Path("none.html").read_text()
-    # The facts have the same names as those of another corpus.
+    # The facts have the same names as the facts of another corpus.
     assert found.keys() == printed(capsys, "inspect", "a.toy").keys()
 
 

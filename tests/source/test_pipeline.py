@@ -69,9 +69,11 @@ class FakeSelector:
                 self.num_invalid += self.position % 10 == 0
                 prepared.append(Prepared(minibatches[-1], self.position, self.num_invalid))
         self.sizes.append(len(minibatches))
-        bounds = [self.sequences * number for number in range(len(minibatches) + 1)]
-        order = PackOrder(0, 0, minibatches, [], [], None, None, bounds)  # type: ignore[arg-type]
-        return HandOver(prepared, [order], before)
+        orders = [
+            PackOrder(0, at, [minibatch], [], [], None, None, [0, self.sequences])  # type: ignore[arg-type]
+            for at, minibatch in enumerate(minibatches)
+        ]
+        return HandOver(prepared, orders, before)
 
     def go_back(self, standing: Standing) -> None:
         self.went_back_to.append(standing.bookmark)

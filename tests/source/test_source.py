@@ -759,7 +759,7 @@ def test_memory_stays_flat_over_sweeps_larger_than_the_window(tmp_path: Path) ->
     line = b"|x 1 2 |s " + b" ".join(b"%d:1" % number for number in range(200)) + b"\n"
     path.write_bytes(line * 20_000)
     # Between the third and the last sweep, 1.8 GB of numbers pass. Blocks of many sizes leave gaps in the heap, which
-    # grows by up to 45 MB before it needs no more; a chunk per sweep that nobody gives back would be 90 MB.
+    # grows by up to 45 MB before it needs no more; a chunk that is kept after each sweep would be 90 MB.
     program = textwrap.dedent(f"""
         import resource, sys
         sys.path.insert(0, {str(ROOT / "tests")!r})

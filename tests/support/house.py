@@ -367,7 +367,7 @@ def is_comment(line: str) -> bool:
 
 
 def num_lines(paths: Iterable[Path]) -> int:
-    """Return the number of lines that are not comments: nobody should drop a reason to stay below a limit."""
+    """Return the number of lines that are not comments, so that no reason is dropped to stay below a limit."""
     return sum(not is_comment(line) for path in paths for line in path.read_text(encoding="utf-8").splitlines())
 
 

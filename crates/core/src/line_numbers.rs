@@ -56,7 +56,7 @@ mod tests {
     fn the_first_of_several_faults_is_returned() {
         let num_failed = AtomicUsize::new(0);
         let read = |at: usize, _: &mut [u8]| {
-            // The first share fails after another one, or after a second if a single thread reads all.
+            // The first share fails after another share, or after a second if a single thread reads all shares.
             let since = Instant::now();
             while at == 0 && since.elapsed() < Duration::from_secs(1) && num_failed.load(SeqCst) == 0 {
                 std::thread::yield_now();

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::sync::Arc;
 
 /// Sequences as text, one line for each sample; most values are small, and most samples of `tag` have one entry. With
-/// `same`, most values are this one.
+/// `same`, most values are this number.
 fn text(sequences: &[Vec<(u16, u32, u8)>], same: Option<u8>) -> Vec<u8> {
     let mut text = String::new();
     for (number, lines) in sequences.iter().enumerate() {

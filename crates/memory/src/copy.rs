@@ -34,7 +34,7 @@ pub enum AnyWidth<'a, T: Widens> {
     Wide(&'a [T]),
     /// In their small form.
     Small(&'a [T::Small]),
-    /// The same number, in its small form, as often as this.
+    /// A number in its small form, and how many times it is repeated.
     Same(T::Small, usize),
 }
 

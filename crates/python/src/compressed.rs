@@ -244,7 +244,7 @@ pub(crate) struct PackedText<'py> {
 }
 
 impl PackedText<'_> {
-    /// Where the compressed data are read.
+    /// The source of the compressed data.
     pub(crate) fn source(&self) -> PyResult<TextSource<'_>> {
         self.source.source()
     }

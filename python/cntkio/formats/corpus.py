@@ -442,15 +442,12 @@ class FileCorpus(Corpus):
         names: list[str | None] = []
         for number, index in enumerate(self._indexes):
             with self._use(number) as file:
-                published, _ = [
-                    [
-                        os.fspath(cache) if file.companions is None else publish(file.companions, cache)
-                        for cache in caches
-                    ]
-                    # The access points of a compressed text may have a cache although the index has none.
-                    for caches in (index.caches.indexes, index.caches.points)
+                # The access points of a compressed text may have a cache although the index has none.
+                caches = [*index.caches.indexes, *index.caches.points]
+                published = [
+                    os.fspath(cache) if file.companions is None else publish(file.companions, cache) for cache in caches
                 ]
-            names.append(published[0] if published else None)
+            names.append(published[0] if index.caches.indexes else None)
         return names
 
     # ------------------------------------------------------------------------------------------------------- open files

@@ -194,7 +194,7 @@ class Packed(NamedTuple):
 MOST_IN_HAND_OVER = 256
 _HAND_OVER_BYTES = 16 << 20
 _HAND_OVER_BYTES_OF_LONG = 8 << 20
-_LONG_SEQUENCE = 64 << 10
+_LONG_SEQUENCE = 64 << 10  # bytes
 _LARGE_MINIBATCH = 16 << 20
 
 
@@ -412,7 +412,8 @@ class Pipeline:
             size = max(packed.num_bytes // len(hand_over.prepared), 1)
             # Long sequences are copied as fast as the memory allows, which is faster if less of it is under way. Short
             # sequences take longer than that, and fewer hand-overs.
-            are_long = packed.num_bytes >= _LONG_SEQUENCE * hand_over.orders[0].bounds[-1]
+            num_sequences = sum(order.bounds[-1] for order in hand_over.orders if order.corpus_index == 0)
+            are_long = packed.num_bytes >= _LONG_SEQUENCE * num_sequences
             most = (_HAND_OVER_BYTES_OF_LONG if are_long else _HAND_OVER_BYTES) // size
             several = min(max(most, 2), MOST_IN_HAND_OVER, 2 * self._num_at_once)
             self._num_at_once = 1 if size > _LARGE_MINIBATCH else several

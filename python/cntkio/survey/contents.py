@@ -163,7 +163,7 @@ class _StreamCheck:
 
     @property
     def _is_outlier(self) -> bool:
-        """Whether the highest index so far is far above all others."""
+        """True if the highest index so far is far above all others."""
         return self._last_index >= max(_LEAST_OUTLIER, _OUTLIER * (self._second_last + 1))
 
     def add(self, block: Block, stream_index: int, found: StreamFigures, corpus: Placed) -> None:

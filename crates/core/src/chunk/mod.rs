@@ -166,8 +166,8 @@ impl Block {
     /// For each column, the column whose sequence offsets are read for it; see [`Chunk`].
     ///
     /// The words and the tags of a sentence have the same offsets. If all streams read the same table, the processor
-    /// has it in its cache after the first stream. Each column is compared only with the one before it, so that many
-    /// columns take no longer.
+    /// has it in its cache after the first stream. Each column is compared with a single earlier column, so that the
+    /// time does not grow with the square of their number.
     fn tables(&self) -> Vec<Option<usize>> {
         let mut last: Option<usize> = None;
         let table = |(number, column): (usize, &Column)| {
@@ -193,8 +193,8 @@ impl Block {
 pub struct Chunk {
     blocks: Vec<Block>,
     first_sequences: Vec<usize>,
-    /// For each column of each block, the column whose sequence offsets are read for it; `None` if each sequence has
-    /// one sample.
+    /// For each column of each block, the column whose sequence offsets are read for it; `None` if each sequence has a
+    /// single sample.
     tables: Vec<Vec<Option<usize>>>,
     pool: Option<Arc<Pool>>,
 }

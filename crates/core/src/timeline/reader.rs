@@ -476,8 +476,8 @@ impl Reader {
         Ok(OpenPool { begin, end, request, pool: pool.clone(), outcome, delivered, bounds })
     }
 
-    /// Pass over reads whose sequences nobody needs. Returns their number: at most `most`, all of which end at `until`
-    /// or before.
+    /// Pass over reads whose sequences are not needed. Returns their number: at most `most`, all of which end at
+    /// `until` or before.
     ///
     /// # Errors
     /// `pause` asked the work to stop; the reader is after one of the reads.

@@ -100,7 +100,7 @@ impl Parser<'_> {
         // The dimension was made from the largest index, but it is at most 2^31 - 1, so the index 2^31 - 1 of a text
         // that counts from 0 comes here, and so do indices of a text that is not the text of the index.
         if wrong.is_none() && least > past_last {
-            // `least` may be 2^31, which is no i32.
+            // `least` may be 2^31, which does not fit an i32.
             wrong = Some((indices.len() - before - 1, (least - 1) as i32, Kind::IndexOutOfRange));
         }
         if let Some((number, index, kind)) = wrong {
@@ -374,7 +374,7 @@ fn whole_number<T: TryFrom<i64> + TryFrom<i128>>(
 fn unusual_whole_number<T: TryFrom<i128>>(text: &[u8]) -> Result<T, usize> {
     match number::whole(text) {
         Some(number) => T::try_from(number).map_err(|_| 0),
-        // float64 would round whole numbers beyond 2^53, and other numbers to whole ones, so it only says which byte is
+        // float64 would round whole numbers beyond 2^53, and fractions to whole numbers, so it only says which byte is
         // wrong.
         None => Err(value(text, 0, |end| end == text.len()).map_or_else(|bad| bad, |_| 0)),
     }
