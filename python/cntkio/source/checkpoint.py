@@ -1,4 +1,4 @@
-"""`Checkpoint`: the contents of a state, and the check that a state fits a source.
+"""`SourceProgress`: the position of a source; and the contents of a state, and the check that a state fits a source.
 
 ::
 
@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeGuard
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -33,76 +34,6 @@ _VERSION = 1
 _NO_ORDER: Mapping[str, Any] = {"digest": "", "deserializers": []}
 
 
-class Checkpoint:
-    """Takes and checks the states of one source.
-
-    The fingerprints are computed when the first state is taken or checked, in about 0.1 s for ten million sequences.
-    """
-
-    def __init__(self, corpora: Sequence[Corpus], arrangement: Arrangement) -> None:
-        self._corpora = corpora
-        self._arrangement = arrangement
-        self._made: tuple[list[str], dict[str, Any]] | None = None
-
-    def take(self, timeline: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a state, from the state of the timeline and the settings to compare."""
-        data, order = self._fingerprints()
-        return {"version": _VERSION, "timeline": timeline, "settings": dict(settings), "data": data, "order": order}
-
-    def check(self, state: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-        """Refuse a state that does not fit.
-
-        A state of an earlier version has no order; only its other fields are compared.
-
-        Raises:
-            CheckpointError: The state was taken from other data or with other settings; all differences are named.
-        """
-        if not _is_same(state.get("version"), _VERSION):
-            raise CheckpointError(
-                f"the state's version is {state.get('version')!r:.200}; expected {_VERSION}",
-                saved=state.get("version"),
-                current=_VERSION,
-            )
-        saved_settings, saved_data = state.get("settings"), state.get("data")
-        if (
-            not isinstance(saved_settings, Mapping)
-            or not isinstance(saved_data, list)
-            or not isinstance(state.get("timeline"), Mapping)
-        ):
-            raise CheckpointError("the state lacks 'settings', 'data' or 'timeline'", saved=dict(state))
-        saved_order = state.get("order", _NO_ORDER)
-        if not _is_order(saved_order):
-            raise CheckpointError("the state's 'order' is damaged", saved=saved_order)
-        data, order = self._fingerprints()
-        different = _Differences()
-        different.compare(without_flags(saved_settings, settings), settings)
-        _compare_data(different, saved_data, data, (saved_order["deserializers"], order["deserializers"]))
-        if "order" in state and saved_order["digest"] != order["digest"]:
-            _compare_order(different, saved_order, order)
-        different.refuse()
-
-    def _fingerprints(self) -> tuple[list[str], dict[str, Any]]:
-        if self._made is None:
-            data = [corpus.index.fingerprint for corpus in self._corpora]
-            arrangement = self._arrangement
-            order = {
-                "digest": _digest(arrangement),
-                "num_sequences": arrangement.table.num_sequences,
-                "num_chunks": arrangement.table.num_chunks,
-                "deserializers": [
-                    {
-                        "name": corpus.name,
-                        "num_sequences": corpus.table.num_sequences,
-                        "num_chunks": corpus.table.num_chunks,
-                        "options": dict(corpus.table.options),
-                    }
-                    for corpus in self._corpora
-                ],
-            }
-            self._made = data, order
-        return self._made
-
-
 CONSTANT = ("version", "settings", "data", "order")
 """Fields that all states of a source have in common."""
 
@@ -112,13 +43,8 @@ def changing(state: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name not in CONSTANT}
 
 
-def epoch_of(state: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the positions at which the epoch of a state begins and ends.
-
-    Raises:
-        CheckpointError: The state's epoch is not two positions.
-    """
-    span = state.get("epoch")
+def _epoch_of(state: Mapping[str, Any]) -> tuple[int, int]:
+    span = state["epoch"]
     # Not `isinstance`: JSON has true and false, which Python also takes as numbers.
     if isinstance(span, list | tuple) and len(span) == 2 and all(type(position) is int for position in span):
         return span[0], span[1]
@@ -132,35 +58,23 @@ def difference(name: str, saved: object, current: object) -> str:
     return f"{name}: saved {saved!r:.200}, here {current!r:.200}"
 
 
-class _Differences:
-    def __init__(self) -> None:
-        self._saved: dict[str, Any] = {}
-        self._current: dict[str, Any] = {}
-        self._lines: list[str] = []
+class _Difference(NamedTuple):
+    """A value of a state that differs. The message shows both values, or the texts `shown` in their place."""
 
-    def __bool__(self) -> bool:
-        return bool(self._lines)
+    name: str
+    saved: object
+    current: object
+    shown: tuple[str, str] | None = None
 
-    def add(self, name: str, saved: object, current: object, *, shown: tuple[str, str] | None = None) -> None:
-        """Add a difference. The message shows the values, or the texts `shown` in their place."""
-        self._saved[name], self._current[name] = saved, current
-        line = f"{name}: saved {shown[0]}, here {shown[1]}" if shown else difference(name, saved, current)
-        self._lines.append(line)
+    def text(self) -> str:
+        name, saved, current, shown = self
+        return f"{name}: saved {shown[0]}, here {shown[1]}" if shown else difference(name, saved, current)
 
-    def compare(self, saved: Mapping[str, Any], current: Mapping[str, Any], suffix: str = "") -> None:
-        """Add all values that differ."""
-        for name in dict.fromkeys([*saved, *current]):
-            if not _is_same(saved.get(name), current.get(name)):
-                self.add(f"{name}{suffix}", saved.get(name), current.get(name))
 
-    def refuse(self) -> None:
-        """Raise one error for all differences, if there is any."""
-        if self._lines:
-            raise CheckpointError(
-                "the state does not fit this source: " + "; ".join(self._lines),
-                saved=self._saved,
-                current=self._current,
-            )
+def _different(saved: Mapping[str, Any], current: Mapping[str, Any], suffix: str = "") -> Iterator[_Difference]:
+    for name in dict.fromkeys([*saved, *current]):
+        if not _is_same(saved.get(name), current.get(name)):
+            yield _Difference(f"{name}{suffix}", saved.get(name), current.get(name))
 
 
 def _is_same(saved: Any, current: Any) -> bool:
@@ -181,30 +95,25 @@ def _is_order(value: Any) -> TypeGuard[Mapping[str, Any]]:
     )
 
 
-def _compare_data(
-    different: _Differences,
+def _different_data(
     saved: Sequence[Any],
     current: Sequence[str],
-    descriptions: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]],
-) -> None:
-    for index in range(max(len(saved), len(current))):
-        values = [data[index] if index < len(data) else None for data in (saved, current)]
-        if _is_same(*values):
+    saved_descriptions: Sequence[Mapping[str, Any]],
+    descriptions: Sequence[Mapping[str, Any]],
+) -> Iterator[_Difference]:
+    each = zip_longest(saved, current, saved_descriptions, descriptions)
+    for index, (before, now, *described) in enumerate(each):
+        if _is_same(before, now):
             continue
         shown = None
         # A state of an earlier version has no descriptions, so its message shows the fingerprints.
-        if index < len(descriptions[0]) or None in values:
-            texts = [_text(listed[index]) if index < len(listed) else "none" for listed in descriptions]
-            before, now = values
+        if described[0] is not None or before is None or now is None:
+            texts = ["none" if of_one is None else f"{of_one.get('name')} ({_counts(of_one)})" for of_one in described]
             files = differences_of_files(before, now) if isinstance(before, str) and isinstance(now, str) else ""
             # If names and counts are the same, say that the content is what differs.
             what = f" where {files}" if files else " with other content" * (texts[0] == texts[1])
             shown = (texts[0], texts[1] + what)
-        different.add(f"data of deserializer {index}", *values, shown=shown)
-
-
-def _text(description: Mapping[str, Any]) -> str:
-    return f"{description.get('name')} ({_counts(description)})"
+        yield _Difference(f"data of deserializer {index}", before, now, shown)
 
 
 def _counts(described: Mapping[str, Any]) -> str:
@@ -212,31 +121,10 @@ def _counts(described: Mapping[str, Any]) -> str:
     return f"{num_sequences} sequence{'s' * (num_sequences != 1)} in {num_chunks} chunk{'s' * (num_chunks != 1)}"
 
 
-def _compare_order(different: _Differences, saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    """Name the options that changed the tables, or else the tables."""
-    # The states may have been taken with another number of deserializers.
-    described = zip(saved["deserializers"], current["deserializers"], strict=False)
-    for index, (of_saved, of_current) in enumerate(described):
-        suffix = f" of deserializer {index}" if len(current["deserializers"]) > 1 else ""
-        different.compare(of_saved["options"], of_current["options"], suffix)
-    # Other data or options explain other tables, so only without them the tables are named.
-    if not different:
-        shown = (
-            _counts(saved),
-            _counts(current) + " with other keys, lengths or bounds" * (_counts(saved) == _counts(current)),
-        )
-        different.add("sequences", saved["digest"], current["digest"], shown=shown)
-
-
 def _digest(arrangement: Arrangement) -> str:
     """Return a checksum of everything in the tables that the order and the joins depend on."""
+    arrays = [*arrangement.table.content(), arrangement.chunk_starts, arrangement.flags, *(arrangement.partners or ())]
     digest = hashlib.blake2b(digest_size=16)
-    arrays: list[npt.NDArray[Any] | None] = [
-        *arrangement.table.content(),
-        arrangement.chunk_starts,
-        arrangement.flags,
-        *(arrangement.partners or ()),
-    ]
     for array in arrays:
         if array is not None:
             content = _content(array)
@@ -259,35 +147,25 @@ def _content(array: npt.NDArray[Any]) -> bytes | memoryview:
 
 
 class SourceProgress:
-    """Position of a source, and the ways to move it."""
+    """Position of a source, and the ways to move it.
+
+    The fingerprints are computed when the first state is taken or checked, in about 0.1 s for ten million sequences.
+    """
 
     def __init__(
-        self, options: SourceOptions, recipe: Recipe, timeline: AnyTimeline, pipeline: Pipeline, checkpoint: Checkpoint
+        self,
+        options: SourceOptions,
+        recipe: Recipe,
+        corpora: Sequence[Corpus],
+        arrangement: Arrangement,
+        timeline: AnyTimeline,
+        pipeline: Pipeline,
     ) -> None:
-        self._options = options
-        self._recipe = recipe
-        self._timeline = timeline
-        self._pipeline = pipeline
-        self._checkpoint = checkpoint
+        self._options, self._recipe = options, recipe
+        self._corpora, self._arrangement = corpora, arrangement
+        self._timeline, self._pipeline = timeline, pipeline
         self._before_epochs = timeline.bookmark()
-
-    @property
-    def options(self) -> SourceOptions:
-        """The options of the source in this epoch."""
-        return self._options_in(self._pipeline.epoch)
-
-    @property
-    def span(self) -> tuple[int, int] | None:
-        """Positions at which the data, or the epoch, begin and end; None: no end, or a timeline without positions."""
-        end = self._timeline.end
-        if self._options.is_infinite or end is None:
-            return None
-        return self._pipeline.epoch.span or (0, end)
-
-    @property
-    def has_ended(self) -> bool:
-        """True if the data, or the epoch, ended with the minibatch that was delivered last."""
-        return self._timeline.ends_at(self._pipeline.delivered.bookmark)
+        self._made: dict[str, Any] | None = None
 
     def begin_epoch(self, begin: int, end: int, truncation_length: int | None, number: int | None) -> None:
         """Deliver an epoch; see `MinibatchSource.begin_epoch`."""
@@ -313,12 +191,8 @@ class SourceProgress:
 
     # -------------------------------------------------------------------------------------------- checkpoints
 
-    def cntk_state(self) -> dict[str, int]:
-        """Return CNTK's state: the position alone."""
-        return self._timeline.checkpoint(self._pipeline.delivered.bookmark)
-
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go to the position of a `cntk_state` or a `state`.
+        """Go to a position of CNTK, or of a `state`.
 
         Raises:
             CheckpointError: The state has no position, or does not fit this source.
@@ -341,8 +215,9 @@ class SourceProgress:
 
     def state_of(self, timeline: Mapping[str, Any], epoch: Epoch) -> dict[str, Any]:
         """Return the state of a source whose timeline has this state, in an epoch."""
-        state = self._checkpoint.take(timeline, self._settings(epoch))
+        settings = self._settings(epoch)
         span = {} if epoch.span is None else {"epoch": list(epoch.span)}
+        state = {"version": _VERSION, "timeline": timeline, "settings": settings, **self._fingerprints()}
         return {**state, **span, **self._recipe.epoch_state(epoch.number)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -357,17 +232,57 @@ class SourceProgress:
             # A state without an epoch was taken before the first epoch, so the source's own limits follow it.
             current = self._pipeline.epoch if "epoch" in state else Epoch()
             epoch = current._replace(number=self._recipe.epoch_number(state))
-            self._checkpoint.check(state, self._settings(epoch))
+            self._check(state, self._settings(epoch))
             if "epoch" in state:
-                begin, end = epoch_of(state)
-                epoch = epoch._replace(span=(begin, end))
-                self._timeline.begin_epoch(begin, end)
+                span = _epoch_of(state)
+                epoch = epoch._replace(span=span)
+                self._timeline.begin_epoch(*span)
             elif self._pipeline.epoch.span is not None:
                 self._timeline.go_back(self._before_epochs)
             self._timeline.load_state(state["timeline"], self._recipe.num_rows(epoch.number))
             return epoch
 
         self._pipeline.move(move)
+
+    def _check(self, state: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        """Refuse a state that does not fit.
+
+        A state of an earlier version has no order; only its other fields are compared.
+        """
+        version = state.get("version")
+        if not _is_same(version, _VERSION):
+            raise CheckpointError(
+                f"the state's version is {version!r:.200}; expected {_VERSION}", saved=version, current=_VERSION
+            )
+        saved_settings, saved_data = state.get("settings"), state.get("data")
+        has_timeline = isinstance(state.get("timeline"), Mapping)
+        if not has_timeline or not isinstance(saved_settings, Mapping) or not isinstance(saved_data, list):
+            raise CheckpointError("the state lacks 'settings', 'data' or 'timeline'", saved=dict(state))
+        saved_order = state.get("order", _NO_ORDER)
+        if not _is_order(saved_order):
+            raise CheckpointError("the state's 'order' is damaged", saved=saved_order)
+        data, order = self._fingerprints().values()
+        described = saved_order["deserializers"], order["deserializers"]
+        different = [
+            *_different(without_flags(saved_settings, settings), settings),
+            *_different_data(saved_data, data, *described),
+        ]
+        if "order" in state and saved_order["digest"] != order["digest"]:
+            # The states may have been taken with another number of deserializers.
+            for index, (of_saved, of_current) in enumerate(zip(*described, strict=False)):
+                suffix = f" of deserializer {index}" if len(self._corpora) > 1 else ""
+                different += _different(of_saved["options"], of_current["options"], suffix)
+            # Other data or options explain other tables, so only without them the tables are named.
+            if not different:
+                before, now = _counts(saved_order), _counts(order)
+                shown = before, now + " with other keys, lengths or bounds" * (before == now)
+                different = [_Difference("sequences", saved_order["digest"], order["digest"], shown)]
+        if different:
+            raise CheckpointError(
+                "the state does not fit this source: " + "; ".join(each.text() for each in different),
+                saved={each.name: each.saved for each in different},
+                current={each.name: each.current for each in different},
+            )
 
     def start(self, *, is_here: bool) -> Callable[[AnyTimeline], None]:
         """Return a function that moves a new timeline to the beginning of the epoch, or to the source's position."""
@@ -384,13 +299,34 @@ class SourceProgress:
 
         return put
 
-    def _settings(self, epoch: Epoch) -> dict[str, Any]:
-        return {**self._recipe.for_checkpoint(self._options_in(epoch)), **self._timeline.checkpoint_settings}
-
-    def _options_in(self, epoch: Epoch) -> SourceOptions:
+    def options_in(self, epoch: Epoch) -> SourceOptions:
+        """Return the options of the source in an epoch."""
         if epoch.truncation_length is None:
             return self._options
         return dataclasses.replace(self._options, truncation_length=epoch.truncation_length)
+
+    def _settings(self, epoch: Epoch) -> dict[str, Any]:
+        return {**self._recipe.for_checkpoint(self.options_in(epoch)), **self._timeline.checkpoint_settings}
+
+    def _fingerprints(self) -> dict[str, Any]:
+        """Return the fields `data` and `order` of each state."""
+        if self._made is None:
+            order = {
+                "digest": _digest(self._arrangement),
+                "num_sequences": self._arrangement.table.num_sequences,
+                "num_chunks": self._arrangement.table.num_chunks,
+                "deserializers": [
+                    {
+                        "name": corpus.name,
+                        "num_sequences": corpus.table.num_sequences,
+                        "num_chunks": corpus.table.num_chunks,
+                        "options": dict(corpus.table.options),
+                    }
+                    for corpus in self._corpora
+                ],
+            }
+            self._made = {"data": [corpus.index.fingerprint for corpus in self._corpora], "order": order}
+        return self._made
 
 
 def _mapping(state: Any) -> Mapping[str, Any]:

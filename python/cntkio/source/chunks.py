@@ -113,10 +113,7 @@ class PiecesOfCorpus:
             starts = np.cumsum([0, *map(len, places)])
             indices = np.concatenate(places)[starts[refs.chunk_indices] + indices].astype(np.int64)
         ends = np.cumsum([0, *(pieces.bounds[-1] for pieces in of_parts)])
-        bounds = [
-            np.zeros(1, np.int64),
-            *(pieces.bounds[1:] + end for pieces, end in zip(of_parts, ends, strict=False)),
-        ]
+        bounds = [np.zeros(1, np.int64), *(own.bounds[1:] + end for own, end in zip(of_parts, ends, strict=False))]
         found = ChunkRefs.found(_core.find_chunks(ends[refs.chunk_indices] + indices, None, np.concatenate(bounds)))
         ids = [piece_id for part_id in refs.chunk_ids for piece_id in self.ids(part_id)]
         return found._replace(chunk_ids=[ids[number] for number in found.chunk_ids])
@@ -165,12 +162,13 @@ def pieces_of_corpora(
     counts = [[len(chunk_ids) for chunk_ids in arrangement.chunks_of(chunk)] for chunk in looked_at]
     # In the same order, a chunk of the table spans about this ratio of chunks and one more; allow twice as many.
     most = [2 * (1 + table.num_chunks / num_chunks) for table in arrangement.tables]
+    have_few = np.mean(counts, axis=0) <= most
     return [
         PiecesOfCorpus(parts, arrangement.table.chunk_starts, partners, table.chunk_starts)
-        if corpus.index.loads_parts and mean <= most_of_corpus
+        if corpus.index.loads_parts and has_few
         else None
-        for corpus, partners, table, mean, most_of_corpus in zip(
-            corpora, arrangement.partners, arrangement.tables, np.mean(counts, axis=0), most, strict=True
+        for corpus, partners, table, has_few in zip(
+            corpora, arrangement.partners, arrangement.tables, have_few, strict=True
         )
     ]
 
@@ -246,7 +244,6 @@ class ChunksOfCorpus:
         return loaded
 
     def set_window(self, window: set[int], needed: set[int], *, is_first: bool) -> None:
-        """Replace the window: the chunks of the current minibatches, and those that are needed after the last."""
         self._needed_before = None if is_first else self._needed
         self._needed, self.window = needed, window
         self._only_needed_in_use = False
@@ -256,17 +253,9 @@ class ChunksOfCorpus:
         if self._keeps_all or (self._window_stays_in_use and self.window.issuperset(chunk_ids)):
             return True
         # No minibatch has a sequence of another chunk, for which it would release this chunk.
-        return len(chunk_ids) == 1 and self._is_ready(chunk_ids[0])
+        return len(chunk_ids) == 1 and self.is_ready(chunk_ids[0])
 
-    def to_be_used(self, refs: ChunkRefs) -> list[tuple[int, int]]:
-        """Return the first sequence and the id of each chunk that is not in use or not in memory."""
-        return [
-            (first, chunk_id)
-            for chunk_id, first in zip(refs.chunk_ids, refs.firsts, strict=True)
-            if not self._is_ready(chunk_id)
-        ]
-
-    def _is_ready(self, chunk_id: int) -> bool:
+    def is_ready(self, chunk_id: int) -> bool:
         return chunk_id in self._in_use and chunk_id in self.in_memory
 
     def release_passed(self) -> None:
@@ -290,12 +279,11 @@ class ChunksOfCorpus:
             self._only_needed_in_use = self._in_use <= self._needed
 
     def end_taking(self) -> None:
-        """Note that the current minibatches have been taken."""
         self._needed_before = None
 
     def keep_only(self, chunk_ids: set[int]) -> None:
         """Withdraw the loads of all other chunks, and drop these chunks from memory unless all stay."""
-        for chunk_id in [chunk_id for chunk_id in self.loading if chunk_id not in chunk_ids]:
+        for chunk_id in self.loading.keys() - chunk_ids:
             self.loading.pop(chunk_id).withdraw()
         if not self._keeps_all:
             self.in_memory = {chunk_id: loaded for chunk_id, loaded in self.in_memory.items() if chunk_id in chunk_ids}
@@ -341,12 +329,10 @@ class ChunkStore:
         loads_window: bool,
         read_ahead_in_bytes: int,
     ) -> None:
-        self._chunks = [
-            ChunksOfCorpus(corpus, keeps_all=keeps_all, window_stays_in_use=window_stays_in_use) for corpus in corpora
-        ]
+        options = {"keeps_all": keeps_all, "window_stays_in_use": window_stays_in_use}
+        self._chunks = [ChunksOfCorpus(corpus, **options) for corpus in corpora]
         self._arrangement = arrangement
-        self._loads_window = loads_window
-        self._read_ahead_in_bytes = read_ahead_in_bytes
+        self._loads_window, self._read_ahead_in_bytes = loads_window, read_ahead_in_bytes
         self._parts: PartsOfChunks | None = None
         self._pieces: list[PiecesOfCorpus | None] = [None] * len(corpora)
         self._begin()
@@ -357,8 +343,7 @@ class ChunkStore:
         self._partners: dict[int, list[list[int]]] = {}
         # Fresh memory costs as much as reading, and a plan takes time for each chunk: read further ahead only after a
         # chunk came late.
-        self._room_ahead = _LEAST_READ_AHEAD
-        self._num_ahead = _LEAST_CHUNKS_AHEAD
+        self._room_ahead, self._num_ahead = _LEAST_READ_AHEAD, _LEAST_CHUNKS_AHEAD
         self._num_waits = 0
         for chunks in self._chunks:
             chunks.set_window(set(), set(), is_first=True)
@@ -445,15 +430,14 @@ class ChunkStore:
         if needed.parts is not self._parts:
             return  # other parts: what is in use will be forgotten
         for corpus_index, chunks in enumerate(self._chunks):
-            is_joined = self._arrangement.partners is not None
-            own = self._partners_in(corpus_index, needed.chunks) if is_joined else set(needed.chunks)
-            chunks.set_window(chunks.window, own, is_first=True)
+            chunks.set_window(chunks.window, self._partners_in(corpus_index, needed.chunks), is_first=True)
 
     def _partners_in(self, corpus_index: int, table_chunks: Iterable[int]) -> set[int]:
+        if self._arrangement.partners is None:
+            return set(table_chunks)
         return {chunk_id for chunk in table_chunks for chunk_id in self._chunks_of(chunk)[corpus_index]}
 
     def _set_parts(self, parts: PartsOfChunks | None) -> None:
-        """Let ids of the table's chunks mean parts of chunks, or whole chunks (None)."""
         if parts is self._parts:
             return
         self._parts, self._partners = parts, {}
@@ -493,11 +477,8 @@ class ChunkStore:
 
     def _expected_bytes(self) -> int:
         """Return the expected bytes of memory for a chunk of the table, estimated from recent chunks."""
-        sizes = [
-            loaded.chunk.num_bytes
-            for chunks in self._chunks
-            for loaded in list(chunks.in_memory.values())[-_NUM_RECENT:]
-        ]
+        recent = [loaded for chunks in self._chunks for loaded in list(chunks.in_memory.values())[-_NUM_RECENT:]]
+        sizes = [loaded.chunk.num_bytes for loaded in recent]
         # Before the first chunk is loaded, expect large chunks, so that few are loaded ahead.
         return max(1, sum(sizes) // len(sizes) * len(self._chunks) if sizes else self._read_ahead_in_bytes // 4)
 
@@ -541,7 +522,8 @@ class ChunkStore:
         new = sorted(
             (bisect.bisect_right(bounds, first) - 1, corpus_index, first, chunk_id)
             for corpus_index, (chunks, own_refs) in enumerate(zip(self._chunks, refs, strict=True))
-            for first, chunk_id in chunks.to_be_used(own_refs)
+            for first, chunk_id in zip(own_refs.firsts, own_refs.chunk_ids, strict=True)
+            if not chunks.is_ready(chunk_id)
         )
         num_sound, error = len(bounds) - 1, None
         for minibatch, corpus_index, _, chunk_id in new:
@@ -554,22 +536,15 @@ class ChunkStore:
         if error is not None:
             # Later chunks were not loaded, and no request refers to them.
             end = bounds[num_sound]
-            sound = [
-                chunk_ids[: bisect.bisect_left(own.firsts, end)] for chunk_ids, own in zip(sound, refs, strict=True)
-            ]
+            sound = [own_refs.chunk_ids[: bisect.bisect_left(own_refs.firsts, end)] for own_refs in refs]
         # The window changes only after the last minibatch, whether it is taken or refused.
         if error is None or num_sound == len(bounds) - 2:
             for chunks, own in zip(self._chunks, refs, strict=True):
                 last = own.chunk_ids if len(bounds) == 2 else own.chunks_of_reads(bounds[-2:])[0]
                 chunks.release_others(last, is_last=True)
-        return Taken(
-            [
-                [chunks.in_memory[chunk_id].chunk for chunk_id in chunk_ids]
-                for chunks, chunk_ids in zip(self._chunks, sound, strict=True)
-            ],
-            num_sound,
-            error,
-        )
+        each = zip(self._chunks, sound, strict=True)
+        taken = [[chunks.in_memory[chunk_id].chunk for chunk_id in chunk_ids] for chunks, chunk_ids in each]
+        return Taken(taken, num_sound, error)
 
     def _take_in_turn(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
         """Take the chunks minibatch by minibatch, and release the chunks that the next minibatch does not need."""
@@ -593,11 +568,6 @@ class ChunkStore:
                 break
             num_sound += 1
         # After an error, later chunks were not loaded, and no request refers to them.
-        return Taken(
-            [
-                [own_chunks[chunk_id] for chunk_id in own_refs.chunk_ids if chunk_id in own_chunks]
-                for own_chunks, own_refs in zip(taken, refs, strict=True)
-            ],
-            num_sound,
-            error,
-        )
+        each = zip(taken, refs, strict=True)
+        sound = [[own[chunk_id] for chunk_id in own_refs.chunk_ids if chunk_id in own] for own, own_refs in each]
+        return Taken(sound, num_sound, error)

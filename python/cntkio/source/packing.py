@@ -12,7 +12,7 @@ import itertools
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,31 +23,19 @@ from cntkio.displays import counted
 from cntkio.errors import CorpusError
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.source.pipeline import HandOver, Packed, PackOrder
-from cntkio.streams import NUMBER_TYPES, StreamInformation
-
-
-class StreamLayout(NamedTuple):
-    """The streams of one corpus.
-
-    Attributes:
-        streams: Their descriptions, as the source shows them.
-        columns: For each stream its column in the chunks, whether it is sparse, and the type of its values.
-    """
-
-    streams: list[StreamInformation]
-    columns: list[tuple[int, bool, int]]
+from cntkio.streams import NUMBER_TYPES, StreamInformation, packed_columns
 
 
 class Packer:
     """Packs hand-overs.
 
     Args:
-        layouts: The streams of each corpus.
+        layouts: The streams of each corpus, as the source shows them.
         frame_mode: Whether sequences of more than one sample are refused.
     """
 
-    def __init__(self, layouts: Sequence[StreamLayout], *, frame_mode: bool) -> None:
-        self._layouts = layouts
+    def __init__(self, layouts: Sequence[Sequence[StreamInformation]], *, frame_mode: bool) -> None:
+        self._layouts, self._columns = layouts, [*map(packed_columns, layouts)]
         self._frame_mode = frame_mode
         self._wording = caller().words
 
@@ -63,7 +51,7 @@ class Packer:
             [
                 _core.PackRequest(
                     order.chunks, order.refs.chunk_indices, order.refs.indices_in_chunk,
-                    self._layouts[order.corpus_index].columns, order.bounds, order.samples,
+                    self._columns[order.corpus_index], order.bounds, order.samples,
                 )
                 for order in hand_over.orders
             ],
@@ -73,7 +61,7 @@ class Packer:
         error: BaseException | None = None
         all_packed = iter(packed)
         for order in hand_over.orders:
-            streams = [(info.name, info, index) for index, info in enumerate(self._layouts[order.corpus_index].streams)]
+            streams = [(info.name, info, index) for index, info in enumerate(self._layouts[order.corpus_index])]
             of_order = list(itertools.islice(all_packed, len(order.minibatches)))
             for minibatch, end_of_sweep, of_minibatch in zip(
                 order.minibatches, order.ends_of_sweep, of_order, strict=True
@@ -118,7 +106,7 @@ class Packer:
         Raises:
             CorpusError: A stream does not have as many samples as the sequence counts for.
         """
-        streams = self._layouts[order.corpus_index].streams
+        streams = self._layouts[order.corpus_index]
         parts = order.parts
         assert parts is not None
         lengths = parts.lengths

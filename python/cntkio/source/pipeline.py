@@ -52,24 +52,14 @@ from cntkio.timeline import Bookmark, ChunkRefs, Partition, Parts, Size
 
 
 class Standing(NamedTuple):
-    """A point between two minibatches.
-
-    Attributes:
-        bookmark: Position of the timeline.
-        num_invalid: Number of invalid utterances up to there.
-    """
+    """A point between two minibatches: position of the timeline, and the number of invalid utterances up to there."""
 
     bookmark: Bookmark
     num_invalid: int
 
 
 class DeliveredCounts(NamedTuple):
-    """Counts of a pipeline's life, which grow with each minibatch that it delivers, and which no restore changes.
-
-    Attributes:
-        num_minibatches: Number of minibatches.
-        num_sweeps: How many of them ended a sweep.
-    """
+    """The delivered minibatches of a pipeline's life, and how many of them ended a sweep. No restore changes them."""
 
     num_minibatches: int
     num_sweeps: int
@@ -90,13 +80,7 @@ class Epoch(NamedTuple):
 
 
 class Request(NamedTuple):
-    """The arguments of a read.
-
-    Attributes:
-        asked: The size that the caller asked for.
-        size: The size as the timeline counts it.
-        partition: The share to deliver.
-    """
+    """A read: the size that the caller asked for, the size as the timeline counts it, and the share to deliver."""
 
     asked: Size
     size: Size
@@ -110,7 +94,6 @@ class Prepared(NamedTuple):
         minibatch: The minibatch; None at the end and for an error.
         bookmark: Position of the timeline after it.
         num_invalid: Number of invalid utterances up to there.
-        error: The error.
         ends_sweep: Whether the minibatch reaches or crosses the end of a sweep. The minibatch would look into each of
             its streams for the answer.
     """
@@ -123,7 +106,6 @@ class Prepared(NamedTuple):
 
     @property
     def standing(self) -> Standing:
-        """The point after this read."""
         return Standing(self.bookmark, self.num_invalid)
 
 
@@ -173,7 +155,6 @@ class HandOver(NamedTuple):
 
     @property
     def num_minibatches(self) -> int:
-        """Number of minibatches."""
         return len(self.prepared) - self.is_last
 
 
@@ -199,35 +180,20 @@ _LARGE_MINIBATCH = 16 << 20
 
 
 class Selects(Protocol):
-    """The first stage, run by one thread at a time; see `cntkio.source.selecting.Selector`."""
+    """The first stage, run by one thread at a time; `cntkio.source.selecting.Selector` documents the methods."""
 
     @property
-    def standing(self) -> Standing:
-        """The point up to which the stage has selected."""
-
-    def select(self, request: Request, most: int, hold: Any) -> HandOver:
-        """Select the next minibatches, up to `most`."""
-
-    def go_back(self, standing: Standing) -> None:
-        """Go back to an earlier standing."""
-
-    def begin_in_child(self, standing: Standing) -> None:
-        """Continue from the parent's `standing`, in a fork of the process."""
-
-    def close(self) -> None:
-        """End the stage's own threads."""
+    def standing(self) -> Standing: ...
+    def select(self, request: Request, most: int, hold: Any) -> HandOver: ...
+    def go_back(self, standing: Standing) -> None: ...
+    def begin_in_child(self, standing: Standing) -> None: ...
+    def close(self) -> None: ...
 
 
 class Packs(Protocol):
-    """The second stage, run by one thread at a time; see `cntkio.source.packing.Packer`."""
+    """The second stage, run by one thread at a time; `cntkio.source.packing.Packer` documents the method."""
 
-    def pack(self, hand_over: HandOver) -> Packed:
-        """Fill the minibatches of a hand-over."""
-
-
-class _Threads(NamedTuple):
-    packing: Workers
-    selecting: Workers
+    def pack(self, hand_over: HandOver) -> Packed: ...
 
 
 class Pipeline:
@@ -239,9 +205,7 @@ class Pipeline:
     """
 
     def __init__(self, selector: Selects, packer: Packs, name: str = "") -> None:
-        self._selector = selector
-        self._packer = packer
-        self._name = name
+        self._selector, self._packer, self._name = selector, packer, name
         self._is_closed = False
         self._lock = ForkLock()
         self._bookmark, self._num_invalid = selector.standing
@@ -251,7 +215,7 @@ class Pipeline:
 
     def _begin(self) -> None:
         """Set up what belongs to this process."""
-        self._threads: _Threads | None = None
+        self._threads: tuple[Workers, ...] = ()  # the packing and the selecting thread
         self.request: Request | None = None
         self._prepared_for: Request | None = None  # None: prepared minibatches, if any, have to be discarded
         self._is_ahead = False  # whether the selector may be elsewhere than after the last delivered minibatch
@@ -268,7 +232,6 @@ class Pipeline:
 
     @property
     def counts(self) -> DeliveredCounts:
-        """Counts of the delivered minibatches."""
         return DeliveredCounts(self._num_minibatches, self._num_sweeps)
 
     # ----------------------------------------------------------------------------------------------- the caller
@@ -318,7 +281,6 @@ class Pipeline:
             self._is_ahead = False
 
     def where(self) -> tuple[Standing, Epoch]:
-        """Return the standing and the epoch after the last delivered minibatch."""
         with self._lock.inner:
             return self.delivered, self.epoch
 
@@ -329,9 +291,8 @@ class Pipeline:
             if self._process != os.getpid():
                 return  # the threads are the parent's
             self.request = self._prepared_for = None
-            if self._threads is not None:
-                for workers in self._threads:
-                    workers.close()
+            for thread in self._threads:
+                thread.close()
             self._selector.close()
 
     def _begin_in_child(self) -> None:
@@ -369,9 +330,10 @@ class Pipeline:
 
     def _prepare_ahead(self, request: Request) -> Job[list[Prepared]]:
         self._is_ahead = True
-        if self._threads is None:
-            self._threads = _Threads(Workers(1, "cntkio-pack"), Workers(1, "cntkio-select"))
-        return self._threads.packing.do(self._prepare, self._threads, request)
+        if not self._threads:
+            self._threads = Workers(1, "cntkio-pack"), Workers(1, "cntkio-select")
+        packing, selecting = self._threads
+        return packing.do(self._prepare, selecting, request)
 
     def _discard(self) -> None:
         """Discard prepared minibatches, and go back to the end of the last delivered minibatch."""
@@ -380,9 +342,8 @@ class Pipeline:
         self.request = self._prepared_for = None
         if not self._is_ahead:
             return
-        if self._threads is not None:
-            self._threads.packing.finish()
-            self._threads.selecting.finish()
+        for thread in self._threads:
+            thread.finish()
         self._preparing = self._selecting = None
         self._ready.clear()
         self._selector.go_back(self.delivered)
@@ -390,23 +351,23 @@ class Pipeline:
 
     # --------------------------------------------------------------------------------------- the packing thread
 
-    def _prepare(self, threads: _Threads, request: Request) -> list[Prepared]:
-        """Pack the next minibatches, while those after them are selected."""
+    def _prepare(self, thread: Workers, request: Request) -> list[Prepared]:
+        """Pack the next minibatches, while the selecting thread selects those after them."""
         selecting, self._selecting = self._selecting, None
         if selecting is None:
-            selecting = self._select_ahead(threads, request)
+            selecting = self._select_ahead(thread, request)
         hand_over = selecting.result()
         if not hand_over.is_last:
-            self._selecting = self._select_ahead(threads, request)
+            self._selecting = self._select_ahead(thread, request)
         try:
             packed = self._packer.pack(hand_over)
         except BaseException as error:
-            self._go_back(threads, hand_over.before)
+            self._go_back(thread, hand_over.before)
             return [Prepared(None, *hand_over.before, error)]
         if packed.error is not None:
             # Reading again would not repair the data, so, like CNTK, the next read continues after this minibatch.
             standing = hand_over.prepared[packed.num_sound].standing
-            self._go_back(threads, standing)
+            self._go_back(thread, standing)
             return [*hand_over.prepared[: packed.num_sound], Prepared(None, *standing, packed.error)]
         if packed.num_bytes is not None and hand_over.orders:
             size = max(packed.num_bytes // len(hand_over.prepared), 1)
@@ -419,11 +380,11 @@ class Pipeline:
             self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
         return hand_over.prepared
 
-    def _select_ahead(self, threads: _Threads, request: Request) -> Job[HandOver]:
-        return threads.selecting.do(self._selector.select, request, self._num_at_once, self._bookmark)
+    def _select_ahead(self, thread: Workers, request: Request) -> Job[HandOver]:
+        return thread.do(self._selector.select, request, self._num_at_once, self._bookmark)
 
-    def _go_back(self, threads: _Threads, standing: Standing) -> None:
+    def _go_back(self, thread: Workers, standing: Standing) -> None:
         """Discard minibatches that were selected beyond a standing."""
-        threads.selecting.finish()
+        thread.finish()
         self._selecting = None
         self._selector.go_back(standing)

@@ -10,7 +10,7 @@ import bisect
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,12 +32,13 @@ _SAMPLES_AT_ONCE = 1 << 18
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 16, 2048
 _KINDS = (np.uint64, np.int64, np.int64, np.int64, np.bool_, np.int64, np.int64)  # `PlannedSteps`, and chunks loaded
 
+_Indices: TypeAlias = npt.NDArray[np.int64]
+
 
 class NoChunks:
-    """A stand-in for a `ChunkStore` that loads nothing.
+    """A stand-in for a `ChunkStore` that loads nothing. A plan names whole chunks, so there are no pieces.
 
     Attributes:
-        planned: Version of the timeline's plan.
         counts: For each call of `take`, the number of chunks in the window, and the number of chunks that would have
             been loaded so far; a chunk that is needed again later counts again.
     """
@@ -53,21 +54,14 @@ class NoChunks:
         self._num_loads += len(now - self._needed)
         self.planned, self._needed = needed.version, now
 
-    def stand(self, needed: Plan) -> None:
-        """Do nothing: no chunk is in use."""
-
     def take(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
         self.counts.append((len(self._needed), self._num_loads))
         return Taken([[] for _ in refs], len(bounds) - 1, None)
 
-    def pieces(self, corpus_index: int) -> None:
-        """Return None: a plan names whole chunks."""
-
-    def begin_in_child(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
+    def stand(self, needed: Plan) -> None: ...
+    def pieces(self, corpus_index: int) -> None: ...
+    def begin_in_child(self) -> None: ...
+    def close(self) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -102,9 +96,8 @@ class PlannedSteps(Displayed):
     def _description(self) -> Description:
         title = f"{counted(len(self), 'step')}, {self.padding:.0%} padding"
         columns = (self.positions, self.num_sequences, self.num_samples, self.padded_areas)
-        rows = [
-            (str(step), *map(str, row)) for step, row in enumerate(zip(*(c.tolist() for c in columns), strict=True))
-        ]
+        steps = enumerate(zip(*(column.tolist() for column in columns), strict=True))
+        rows = [(str(step), *map(str, row)) for step, row in steps]
         return Description(title, ("step", "position", "sequences", "samples", "padded"), rows, has_head=True)
 
 
@@ -207,11 +200,13 @@ class SourcePlan(Displayed):
     ) -> None:
         self._begin, self._selector, self._take_state = begin, selector, take_state
         self._corpora, self._arrangement, self._request = corpora, arrangement, request
+        # Steps to select together.
+        self._at_once = min(max(_SAMPLES_AT_ONCE // about_samples(request.size), _LEAST_AT_ONCE), _MOST_AT_ONCE)
 
     def _description(self) -> Description:
-        title = f"SourcePlan: minibatches of {size_text(self._request.asked)}, {self._request.partition!r}"
-        table = self._arrangement.table
-        title += f"; {counted(table.num_sequences, 'sequence')} in {counted(table.num_chunks, 'chunk')}"
+        request, table = self._request, self._arrangement.table
+        data = f"{counted(table.num_sequences, 'sequence')} in {counted(table.num_chunks, 'chunk')}"
+        title = f"SourcePlan: minibatches of {size_text(request.asked)}, {request.partition!r}; {data}"
         return Description(title, ("corpus",), [(corpus.name,) for corpus in self._corpora])
 
     def steps(self, num_steps: int) -> PlannedSteps:
@@ -246,7 +241,7 @@ class SourcePlan(Displayed):
                 positions = [_position(timeline, hand_over, order.first + at) for at in range(len(order.minibatches))]
                 columns.append((positions, *_sums(order, lengths), order.ends_of_sweep, *counts))
             num_walked += hand_over.num_minibatches
-            has_ended = any(any(order.ends_of_sweep) for order in of_first)
+            has_ended = any(prepared.ends_sweep for prepared in hand_over.prepared)
             if has_ended if num_steps is None else num_walked >= num_steps:
                 break
         # Counts of chunks, and the area of a truncated minibatch, are one number for all steps of an order.
@@ -322,12 +317,10 @@ class SourcePlan(Displayed):
                     rows = np.flatnonzero(np.isin(self._sequences(order), wanted))
                     at = np.searchsorted(order.bounds, rows, side="right") - 1 + order.first + step
                     found.extend(dict.fromkeys(at.tolist()))
-            last_steps = [
-                step + order.first + order.ends_of_sweep.index(True)
-                for order in hand_over.orders
-                if True in order.ends_of_sweep
-            ]
-            end = min(last_steps) + 1 if num_steps is None and last_steps else num_steps
+            end = num_steps
+            if num_steps is None:
+                ends_of_sweep = [prepared.ends_sweep for prepared in hand_over.prepared]
+                end = step + ends_of_sweep.index(True) + 1 if True in ends_of_sweep else None
             if end is not None and step + len(hand_over.prepared) >= end:
                 return [step for step in found if step < end]
         return found
@@ -345,18 +338,10 @@ class SourcePlan(Displayed):
 
     # ---------------------------------------------------------------------------------------------- the walk
 
-    @property
-    def _at_once(self) -> int:
-        """Steps to select together."""
-        return min(max(_SAMPLES_AT_ONCE // about_samples(self._request.size), _LEAST_AT_ONCE), _MOST_AT_ONCE)
-
     def _pass(self, timeline: AnyTimeline, most: int, until: int) -> int:
-        """Move a timeline forward without selecting, at once or many steps at a time, as far as that is possible.
+        """Move a timeline from step 0 over at most `most` steps that end at position `until` or before.
 
-        Args:
-            timeline: The timeline, where step 0 begins.
-            most: Largest number of steps.
-            until: Position at which, or before which, all of them end.
+        No step is selected, so the timeline may stop earlier.
 
         Returns:
             The number of steps before the point where the timeline stands now.
@@ -375,12 +360,7 @@ class SourcePlan(Displayed):
         return num_passed
 
     def _hand_overs(
-        self,
-        timeline: AnyTimeline,
-        chunks: NoChunks,
-        step: int = 0,
-        most: int = _MOST_AT_ONCE,
-        hold: Any = None,
+        self, timeline: AnyTimeline, chunks: NoChunks, step: int = 0, most: int = _MOST_AT_ONCE, hold: Any = None
     ) -> Iterator[tuple[int, HandOver]]:
         """Yield hand-overs of at most `most` steps, each with the step of its first minibatch.
 
@@ -415,9 +395,8 @@ class SourcePlan(Displayed):
         """Return the step that passes a position, the hand-over with that step, and the index of the step in it."""
         begin = _position_at(timeline, None)
         if whole_number("position", position) < begin:
-            raise ConfigError(
-                f"position is {position}; expected at least {begin}, where the plan begins", key="position"
-            )
+            message = f"position is {position}; expected at least {begin}, where the plan begins"
+            raise ConfigError(message, key="position")
         passed = self._pass(timeline, LARGEST_WORD, position)
         end = _position_at(timeline, None)
         for first, hand_over in self._hand_overs(timeline, NoChunks(), passed):
@@ -431,12 +410,10 @@ class SourcePlan(Displayed):
 
     def _sequences(self, order: PackOrder) -> npt.NDArray[np.int64]:
         starts = self._arrangement.tables[order.corpus_index].chunk_starts[order.refs.chunk_ids]
-        sequences: npt.NDArray[np.int64] = starts[order.refs.chunk_indices] + order.refs.indices_in_chunk
+        sequences: _Indices = starts[order.refs.chunk_indices] + order.refs.indices_in_chunk
         return sequences
 
-    def _samples(
-        self, order: PackOrder, sequences: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _samples(self, order: PackOrder, sequences: _Indices) -> tuple[_Indices, _Indices]:
         """Return the first sample and the number of samples of each of the sequences of an order of the first corpus.
 
         Samples are as the minibatch size counts them.
@@ -444,8 +421,7 @@ class SourcePlan(Displayed):
         if order.parts is not None:
             return order.parts.first_sample, order.parts.num_samples
         if order.samples is not None:
-            first_samples, num_samples = order.samples
-            return first_samples.astype(np.int64), num_samples.astype(np.int64)
+            return order.samples[0].astype(np.int64), order.samples[1].astype(np.int64)
         partners = self._arrangement.partners
         if partners is not None:  # the partners in the first table ascend
             sequences = np.searchsorted(partners[0], sequences)
@@ -468,7 +444,7 @@ def sweeps_of(plans: Sequence[SourcePlan]) -> list[PlannedSweep]:
     return sweeps
 
 
-def _sums(order: PackOrder, lengths: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
+def _sums(order: PackOrder, lengths: _Indices) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
     """Return the sequences, the samples and the padded area of each minibatch of an order."""
     bounds = np.array(order.bounds)
     num_sequences = np.diff(bounds)
@@ -480,10 +456,9 @@ def _sums(order: PackOrder, lengths: npt.NDArray[np.int64]) -> tuple[npt.NDArray
 
 
 def _texts(origin: PlannedOrigin) -> list[str]:
-    """Return the places of sequences as text, or only the name of the corpus if its files can no longer be read."""
     try:
         return origin.places.texts()
-    except (OSError, FormatError):
+    except (OSError, FormatError):  # the files can no longer be read
         return [origin.name] * len(origin.sequences)
 
 
@@ -497,7 +472,7 @@ def _position_at(timeline: AnyTimeline, bookmark: Any) -> int:
     return next(iter(timeline.checkpoint(bookmark).values()))
 
 
-def _indices_of(keys: npt.NDArray[Any], key: str) -> npt.NDArray[np.int64]:
+def _indices_of(keys: npt.NDArray[Any], key: str) -> _Indices:
     if keys.dtype.kind not in "ui":
         return np.flatnonzero(keys == (key.encode() if keys.dtype.kind == "S" else key))
     return np.flatnonzero(keys == int(key)) if key.isdecimal() and int(key) < 2**64 else np.zeros(0, np.int64)

@@ -75,17 +75,15 @@ class SourceOptions:
     @functools.cached_property
     def described(self) -> list[Deserializer]:
         """The deserializers, one for each corpus."""
-        listed: Sequence[Any] = (
-            self.deserializers if isinstance(self.deserializers, list | tuple) else [self.deserializers]
-        )
+        given: Any = self.deserializers
+        listed = given if isinstance(given, list | tuple) else [given]
         return [part for deserializer in listed for part in as_deserializer(deserializer).parts()]
 
     @functools.cached_property
     def window(self) -> Window | None:
         """The distance over which sequences are shuffled; None: they come in order."""
-        return python_window(
-            self.randomization_window_in_chunks, self.randomization_window_in_samples, randomize=self.randomize
-        )
+        in_chunks, in_samples = self.randomization_window_in_chunks, self.randomization_window_in_samples
+        return python_window(in_chunks, in_samples, randomize=self.randomize)
 
     @property
     def is_infinite(self) -> bool:
@@ -95,16 +93,14 @@ class SourceOptions:
     @property
     def ahead(self) -> Ahead:
         """Data to parse while indexing. In order: the first chunks. Shuffled: all data, if one window spans them."""
-        window = self.window
-        num_bytes, num_chunks = 0, None
-        if len(self.described) == 1 and window is None:
-            num_bytes = self.read_ahead_in_bytes
-        elif len(self.described) == 1 and window is not None and window.unit == "chunks" and self.read_ahead_in_bytes:
-            # With at most half a window of chunks, every window spans all data, so all chunks are needed at once.
-            num_bytes, num_chunks = _MOST_PARSED_AHEAD, window.size // 2
-        in_chunks = 1 if window is None or window.unit == "samples" else window.size
-        in_samples = window.size if window is not None and window.unit == "samples" else 0
-        return Ahead(num_bytes, num_chunks, True, in_chunks, in_samples, window is not None)
+        window, num_bytes = self.window, self.read_ahead_in_bytes if len(self.described) == 1 else 0
+        if window is None:
+            return Ahead(num_bytes)
+        if window.unit == "samples":
+            return Ahead(0, window_in_samples=window.size, is_shuffled=True)
+        # With at most half a window of chunks, every window spans all data, so all chunks are needed at once.
+        num_bytes, num_chunks = (_MOST_PARSED_AHEAD, window.size // 2) if num_bytes else (0, None)
+        return Ahead(num_bytes, num_chunks, window_in_chunks=window.size, is_shuffled=True)
 
     @property
     def for_timeline(self) -> dict[str, Any]:
@@ -127,15 +123,12 @@ class SourceOptions:
         Raises:
             ConfigError: An option that this timeline does not have is set.
         """
+        refused = "right_splice nor crosses_sweeps=False nor local_timeline=False"
         for name, default in (("right_splice", 0), ("crosses_sweeps", True), ("local_timeline", True)):
             if getattr(self, name) != default:
-                raise ConfigError(
-                    "user-defined deserializers take neither right_splice nor crosses_sweeps=False nor "
-                    "local_timeline=False",
-                    key=name,
-                )
+                raise ConfigError(f"user-defined deserializers take neither {refused}", key=name)
         own = ("window", "seed", "max_samples", "max_sweeps", "truncation_length")
-        return {name: value for name, value in self.for_timeline.items() if name in own}
+        return {name: self.for_timeline[name] for name in own}
 
     @property
     def for_checkpoint(self) -> dict[str, Any]:
@@ -185,10 +178,8 @@ def without_flags(saved: Mapping[str, Any], current: Mapping[str, Any]) -> dict[
 
     Earlier versions took True and False as the numbers 1 and 0, and saved them as they were.
     """
-    return {
-        name: int(value) if isinstance(value, bool) and is_whole(current.get(name)) else value
-        for name, value in saved.items()
-    }
+    flags = {name for name, value in saved.items() if isinstance(value, bool) and is_whole(current.get(name))}
+    return {name: int(value) if name in flags else value for name, value in saved.items()}
 
 
 class Recipe:
@@ -235,7 +226,6 @@ class Recipe:
         return Timeline(arrangement.lengths, arrangement.chunk_starts, **options.for_timeline, loads_parts=loads_parts)
 
     def for_checkpoint(self, options: SourceOptions) -> dict[str, Any]:
-        """Return the settings that a checkpoint compares."""
         return options.for_checkpoint
 
     def arguments(self, options: SourceOptions) -> dict[str, Any]:
@@ -251,8 +241,7 @@ class Recipe:
     def check_truncation(self, options: SourceOptions, truncation_length: int | None) -> None:
         """Refuse a truncation length for the next epochs that does not fit the source; None: the length stays as it is.
 
-        Raises:
-            ConfigError: The length is above 0 for a source of whole sequences, or 0 for a source that truncates.
+        A length above 0 does not fit a source of whole sequences, nor 0 a source that truncates.
         """
         # The streams of a truncating source are dense, and cannot change after the source was opened.
         if truncation_length is not None and (not truncation_length) != (not options.truncation_length):

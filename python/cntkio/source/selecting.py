@@ -34,28 +34,17 @@ from cntkio.timeline import Bookmark, ChunkRefs, Partition, Plan, Reads, Selecti
 
 
 class Chunks(Protocol):
-    """The chunks that a selector takes into use; see `cntkio.source.chunks.ChunkStore`."""
+    """The chunks that a selector takes into use; `cntkio.source.chunks.ChunkStore` documents the methods."""
 
     planned: int | None
     """Version of the timeline's plan."""
 
-    def plan(self, needed: Plan, used: Sequence[int], ahead: Iterator[int]) -> None:
-        """Have chunks loaded ahead."""
-
-    def stand(self, needed: Plan) -> None:
-        """Note which chunks are needed before the next minibatches, after the source went back."""
-
-    def take(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
-        """Take chunks into use."""
-
-    def pieces(self, corpus_index: int) -> PiecesOfCorpus | None:
-        """Return the pieces that are loaded in place of the chunks of a joined corpus; None: chunks are loaded."""
-
-    def begin_in_child(self) -> None:
-        """Begin in a fork of the process."""
-
-    def close(self) -> None:
-        """End the threads."""
+    def plan(self, needed: Plan, used: Sequence[int], ahead: Iterator[int]) -> None: ...
+    def stand(self, needed: Plan) -> None: ...
+    def take(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken: ...
+    def pieces(self, corpus_index: int) -> PiecesOfCorpus | None: ...
+    def begin_in_child(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class Selector:
@@ -78,14 +67,12 @@ class Selector:
         max_errors: int,
         is_literal: bool,
     ) -> None:
-        self._timeline = timeline
-        self._corpora = corpora
-        self._arrangement = arrangement
-        self._chunks = chunks
-        self._max_errors = max_errors
+        self._timeline, self._corpora, self._arrangement, self._chunks = timeline, corpora, arrangement, chunks
+        self._max_errors, self._is_literal = max_errors, is_literal
+        # Whether a minibatch depends on which of its utterances are valid.
+        self._is_judged = arrangement.flags is not None or is_literal
         # Messages come later and from other threads, which have another caller or none.
         self._wording = caller().words
-        self._is_literal = is_literal
         self._num_invalid = 0
         self._last_invalid = 0
         self._went_back = False  # since the last read
@@ -109,7 +96,6 @@ class Selector:
         self._num_invalid = standing.num_invalid
 
     def close(self) -> None:
-        """End the threads that load chunks."""
         self._chunks.close()
 
     def select(self, request: Request, most: int, hold: Bookmark) -> HandOver:
@@ -134,11 +120,6 @@ class Selector:
                 self.go_back(prepared[-1].standing if prepared else hand_over.before)
                 prepared.append(Prepared(None, None, self._num_invalid, error))
         return hand_over
-
-    @property
-    def _is_judged(self) -> bool:
-        """True if a minibatch depends on which of its utterances are valid."""
-        return self._arrangement.flags is not None or self._is_literal
 
     def jump(self, request: Request, most: int, until: int) -> int:
         """Move the timeline over at most `most` minibatches that end at position `until` or before, in one step.
@@ -238,10 +219,8 @@ class Selector:
         if self._num_invalid > self._max_errors and (is_sound.any() or not self._is_literal):
             item = "frame" if located.frames is not None else "utterance"
             last = self._complaint(self._last_invalid, INVALID)
-            raise CorpusError(
-                f"{counted(self._num_invalid, f'invalid {item}')} so far, and "
-                f"{self._wording.option('max_errors')} is {self._max_errors}; the last was {last}"
-            )
+            so_far, option = counted(self._num_invalid, f"invalid {item}"), self._wording.option("max_errors")
+            raise CorpusError(f"{so_far} so far, and {option} is {self._max_errors}; the last was {last}")
         if is_sound.all():
             return selection, located
         if parts is None and not is_sound.any() and not self._is_literal and not is_balanced:
@@ -277,17 +256,8 @@ class Selector:
         parts = selection.parts
         for corpus_index, chunks in enumerate(taken.chunks if minibatches else ()):
             samples = None if parts is not None else self._samples_of(corpus_index, located)
-            order = PackOrder(
-                corpus_index=corpus_index,
-                first=len(hand_over.prepared),
-                minibatches=minibatches,
-                ends_of_sweep=ends_of_sweep,
-                chunks=chunks,
-                refs=refs[corpus_index],
-                samples=samples,
-                bounds=bounds,
-                parts=parts,
-            )
+            first, own_refs = len(hand_over.prepared), refs[corpus_index]
+            order = PackOrder(corpus_index, first, minibatches, ends_of_sweep, chunks, own_refs, samples, bounds, parts)
             hand_over.orders.append(order)
         each = zip(minibatches, reads.bookmarks, repeat(self._num_invalid), repeat(None), ends_of_sweep)
         # As `Prepared._make`, without a step of Python for each.

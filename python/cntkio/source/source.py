@@ -17,7 +17,7 @@ import dataclasses
 import enum
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -27,15 +27,15 @@ from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Deserializer, Opening
 from cntkio.minibatch import Minibatch, MinibatchData, check_input_map
-from cntkio.source.arrangement import Arrangement, arrange
-from cntkio.source.checkpoint import Checkpoint, SourceProgress
+from cntkio.source.arrangement import arrange
+from cntkio.source.checkpoint import SourceProgress
 from cntkio.source.chunks import ChunkStore
-from cntkio.source.packing import Packer, StreamLayout
+from cntkio.source.packing import Packer
 from cntkio.source.pipeline import DeliveredCounts, Pipeline, Request
-from cntkio.source.plan import NoChunks, SourcePlan
+from cntkio.source.plan import SourcePlan
 from cntkio.source.recipe import NUMBERS, Recipe, SourceOptions, without_flags
-from cntkio.source.selecting import Selector
-from cntkio.streams import StreamInformation, StreamsByName, packed_columns
+from cntkio.source.selecting import Chunks, Selector
+from cntkio.streams import StorageFormat, StreamInformation, StreamsByName
 from cntkio.timeline import (
     DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,
     FULL_DATA_SWEEP,
@@ -61,157 +61,112 @@ class TraceLevel(enum.IntEnum):
     Info = 2
 
 
-# --------------------------------------------------------------------------------------------------------------
-# The deserializers of a source, opened: their corpora, and the streams.
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Opened:
-    """The opened deserializers of a source.
+class Assembly:
+    """The opened deserializers of one source, and the stages that work on them. After an error, nothing stays open.
 
     Attributes:
         streams: The streams of all corpora, numbered consecutively.
-        layouts: For each corpus its streams, and how they are packed.
-    """
-
-    corpora: list[Corpus]
-    streams: list[StreamInformation]
-    layouts: list[StreamLayout]
-
-    @property
-    def is_literal(self) -> bool:
-        """True if a corpus asks for CNTK's own treatment of errors and empty minibatches."""
-        return any(
-            corpus.index.utterances is not None and corpus.index.utterances.is_literal for corpus in self.corpora
-        )
-
-    def close(self) -> None:
-        """Close the corpora."""
-        for corpus in self.corpora:
-            corpus.close()
-
-
-def open_all(options: SourceOptions, recipe: Recipe) -> Opened:
-    """Open the deserializers of a source. If one of them has words as keys, all read their keys as words.
+        timeline: The sequences of each read. While the pipeline runs, only the pipeline uses the timeline.
 
     Raises:
-        ConfigError: Two streams have one name.
-        FormatError: The indexing pass finds an error in the format of a file.
+        CntkIoError: The deserializers cannot be opened or joined, or an option is not possible with them.
         OSError: A file cannot be read.
     """
-    opened = Opened([], [], [])
-    # If one deserializer has words as keys, all read keys as words.
-    text_keys = any(deserializer.has_text_keys for deserializer in options.described)
-    opening = Opening(text_keys, options.ahead, options.trace_level)
-    try:
-        for deserializer in options.described:
-            corpus = recipe.open(deserializer, opening)
-            opened.corpora.append(corpus)
-            layout = _layout(corpus, opened.streams, is_truncated=options.truncation_length > 0)
-            opened.layouts.append(layout)
-            opened.streams.extend(layout.streams)
-    except BaseException:
-        opened.close()
-        raise
-    return opened
 
-
-def _layout(corpus: Corpus, earlier: list[StreamInformation], *, is_truncated: bool) -> StreamLayout:
-    streams: list[StreamInformation] = []
-    names = {info.name for info in earlier}
-    for info in corpus.streams:
-        if info.name in names:
-            raise ConfigError(f"two streams have the name {info.name!r}; rename one of them", key=info.name)
-        names.add(info.name)
-        form = "dense" if is_truncated else info.storage_format
-        stream_id = len(earlier) + len(streams)
-        streams.append(StreamInformation(info.name, stream_id, form, info.dtype, info.shape, info.defines_mb_size))
-    return StreamLayout(streams, packed_columns(corpus.streams))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Assembly:
-    """The stages of one source.
-
-    Attributes:
-        timeline: The sequences of each read. While the pipeline runs, only the pipeline uses the timeline.
-    """
-
-    opened: Opened
-    arrangement: Arrangement
-    timeline: AnyTimeline
-    pipeline: Pipeline
-
-    @classmethod
-    def of(cls, options: SourceOptions, recipe: Recipe) -> Assembly:
-        """Open the deserializers, and put the stages together. After an error, nothing stays open.
-
-        Raises:
-            CntkIoError: The deserializers cannot be opened or joined, or an option is not possible with them.
-            OSError: A file cannot be read.
-        """
-        opened = open_all(options, recipe)
-        corpora = opened.corpora
+    def __init__(self, options: SourceOptions, recipe: Recipe) -> None:
+        self._options, self._recipe = options, recipe
+        self.corpora: list[Corpus] = []
+        self.streams: list[StreamInformation] = []
         try:
-            arrangement = arrange(
-                corpora,
+            layouts = self._open()
+            self.arrangement = arrange(
+                self.corpora,
                 frame_mode=options.frame_mode,
                 strict=options.strict,
                 skipping=recipe.skipping,
                 trace_level=options.trace_level,
             )
+            traits = [corpus.index.utterances for corpus in self.corpora]
+            # True if a corpus asks for CNTK's own treatment of errors and empty minibatches.
+            self._is_literal = any(of_corpus is not None and of_corpus.is_literal for of_corpus in traits)
             keeps_all = recipe.keeps_data_in_memory(options)
             chunks = ChunkStore(
-                corpora,
-                arrangement,
+                self.corpora,
+                self.arrangement,
                 window_stays_in_use=options.window is not None,
                 keeps_all=keeps_all,
-                loads_window=opened.is_literal,
+                loads_window=self._is_literal,
                 read_ahead_in_bytes=options.read_ahead_in_bytes,
             )
-            can_load_parts = any(corpus.index.loads_parts for corpus in corpora)
+            can_load_parts = any(corpus.index.loads_parts for corpus in self.corpora)
             # A part belongs to one sweep, so chunks that stay in memory for later sweeps are loaded as a whole.
-            loads_parts = arrangement.finder is None and can_load_parts and not keeps_all
-            timeline = recipe.timeline(options, corpora, arrangement, chunks.lengths_in_chunk, loads_parts=loads_parts)
+            loads_parts = self.arrangement.finder is None and can_load_parts and not keeps_all
+            self.timeline = self._new_timeline(chunks.lengths_in_chunk, loads_parts=loads_parts)
         except BaseException:
-            opened.close()
+            self.close_corpora()
             raise
-        selector = Selector(
-            timeline, corpora, arrangement, chunks, max_errors=options.max_errors, is_literal=opened.is_literal
-        )
-        packer = Packer(opened.layouts, frame_mode=options.frame_mode)
-        name = " and ".join(corpus.name for corpus in corpora)
-        return cls(opened, arrangement, timeline, Pipeline(selector, packer, name))
+        packer = Packer(layouts, frame_mode=options.frame_mode)
+        name = " and ".join(corpus.name for corpus in self.corpora)
+        self.pipeline = Pipeline(self._selector(self.timeline, chunks), packer, name)
+        self.progress = SourceProgress(options, recipe, self.corpora, self.arrangement, self.timeline, self.pipeline)
 
-    def plan(
-        self, options: SourceOptions, recipe: Recipe, progress: SourceProgress, request: Request, *, is_here: bool
-    ) -> SourcePlan:
+    def _open(self) -> list[list[StreamInformation]]:
+        """Open the deserializers, and return the streams of each as the source shows them."""
+        options, layouts, names = self._options, [], set[str]()
+        # If one deserializer has words as keys, all read keys as words.
+        text_keys = any(deserializer.has_text_keys for deserializer in options.described)
+        opening = Opening(text_keys, options.ahead, options.trace_level)
+        for deserializer in options.described:
+            corpus = self._recipe.open(deserializer, opening)
+            self.corpora.append(corpus)
+            first = len(self.streams)
+            for info in corpus.streams:
+                if info.name in names:
+                    raise ConfigError(f"two streams have the name {info.name!r}; rename one of them", key=info.name)
+                names.add(info.name)
+                form: StorageFormat = "dense" if options.truncation_length else info.storage_format
+                self.streams.append(dataclasses.replace(info, stream_id=len(self.streams), storage_format=form))
+            layouts.append(self.streams[first:])
+        return layouts
+
+    def _new_timeline(self, lengths_in_chunk: Callable[[int], Any], *, loads_parts: bool = False) -> AnyTimeline:
+        options, corpora = self._options, self.corpora
+        return self._recipe.timeline(options, corpora, self.arrangement, lengths_in_chunk, loads_parts=loads_parts)
+
+    def _selector(self, timeline: AnyTimeline, chunks: Chunks) -> Selector:
+        max_errors, is_literal = self._options.max_errors, self._is_literal
+        return Selector(timeline, self.corpora, self.arrangement, chunks, max_errors=max_errors, is_literal=is_literal)
+
+    def plan(self, request: Request, *, is_here: bool) -> SourcePlan:
         """Make a plan, with a timeline of its own.
 
         Raises:
             ConfigError: The order of the source is not known without its data.
         """
-        corpora, arrangement = self.opened.corpora, self.arrangement
-        if corpora[0].index.joins == "alone":
+        if self.corpora[0].index.joins == "alone":
             raise ConfigError(
-                f"{corpora[0].name} has a timeline of its own, whose order is not known until all chunks have been "
-                f"fetched; with timeline='global' it is known at once",
+                f"{self.corpora[0].name} has a timeline of its own, whose order is not known until all chunks have "
+                f"been fetched; with timeline='global' it is known at once",
                 key="timeline",
             )
-        lengths_in_chunk = arrangement.table.lengths.__getitem__  # never called: the table has all lengths
-        put = progress.start(is_here=is_here)
+        put = self.progress.start(is_here=is_here)
+        epoch = self.pipeline.epoch
 
         def begin() -> AnyTimeline:
-            timeline = recipe.timeline(options, corpora, arrangement, lengths_in_chunk)
+            # The function is never called: the table has all lengths.
+            timeline = self._new_timeline(self.arrangement.table.lengths.__getitem__)
             put(timeline)
             return timeline
 
-        def selector(timeline: AnyTimeline, chunks: NoChunks) -> Selector:
-            literal = self.opened.is_literal
-            return Selector(timeline, corpora, arrangement, chunks, max_errors=options.max_errors, is_literal=literal)
+        def take_state(timeline: Mapping[str, Any]) -> dict[str, Any]:
+            return self.progress.state_of(timeline, epoch)
 
-        epoch = self.pipeline.epoch
-        return SourcePlan(begin, selector, corpora, arrangement, request, lambda state: progress.state_of(state, epoch))
+        return SourcePlan(begin, self._selector, self.corpora, self.arrangement, request, take_state)
+
+    def close_corpora(self) -> None:
+        """Close the corpora."""
+        for corpus in self.corpora:
+            corpus.close()
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -298,17 +253,10 @@ class MinibatchSource(Displayed, StreamsByName):
         options = SourceOptions.of(locals())  # as the first statement, so that the arguments are the only names
         self._options = options
         self._recipe = recipe or Recipe()
-        assembly = Assembly.of(options, self._recipe)
-        self._opened = assembly.opened
-        self._assembly = assembly
-        self._timeline = assembly.timeline
-        self._pipeline = assembly.pipeline
-        keys_are_texts = assembly.arrangement.table.keys.dtype.kind not in "ui"
-        # A timeline of its own makes the keys itself: as texts, and the table has none.
-        self._has_text_keys = keys_are_texts or assembly.opened.corpora[0].index.joins == "alone"
-        checkpoint = Checkpoint(assembly.opened.corpora, assembly.arrangement)
-        self._progress = SourceProgress(options, self._recipe, assembly.timeline, assembly.pipeline, checkpoint)
-        self.left_out = list(assembly.arrangement.left_out)
+        self._assembly = Assembly(options, self._recipe)
+        self._timeline, self._pipeline = self._assembly.timeline, self._assembly.pipeline
+        self._corpora, self._progress = self._assembly.corpora, self._assembly.progress
+        self.left_out = list(self._assembly.arrangement.left_out)
 
     @classmethod
     def from_config(
@@ -337,7 +285,7 @@ class MinibatchSource(Displayed, StreamsByName):
 
     def stream_infos(self) -> list[StreamInformation]:
         """Return the streams."""
-        return list(self._opened.streams)
+        return list(self._assembly.streams)
 
     def _description(self) -> Description:
         try:
@@ -364,12 +312,14 @@ class MinibatchSource(Displayed, StreamsByName):
     @property
     def arguments(self) -> dict[str, Any]:
         """Keywords with which the constructor makes this source again."""
-        return self._recipe.arguments(self._progress.options)
+        return self._recipe.arguments(self._progress.options_in(self._pipeline.epoch))
 
     @property
     def has_text_keys(self) -> bool:
         """True if the keys of sequences are texts, not numbers."""
-        return self._has_text_keys
+        # A timeline of its own makes the keys itself: as texts, and the table has none.
+        is_alone = self._corpora[0].index.joins == "alone"
+        return is_alone or self._assembly.arrangement.table.keys.dtype.kind not in "ui"
 
     @property
     def is_randomized(self) -> bool:
@@ -379,7 +329,8 @@ class MinibatchSource(Displayed, StreamsByName):
     @property
     def span(self) -> tuple[int, int] | None:
         """Positions at which the data, or the epoch, begin and end; None: no end, or a timeline without positions."""
-        return self._progress.span
+        end = self._timeline.end
+        return None if self.is_infinite() or end is None else self._pipeline.epoch.span or (0, end)
 
     @property
     def num_samples(self) -> int:
@@ -399,14 +350,14 @@ class MinibatchSource(Displayed, StreamsByName):
     @property
     def error_counts(self) -> dict[str, int]:
         """Errors that were forgiven so far, by kind, over all deserializers."""
-        counts = sum((Counter(corpus.report.errors) for corpus in self._opened.corpora), Counter())
+        counts = sum((Counter(corpus.report.errors) for corpus in self._corpora), Counter())
         counts["invalid utterance"] += self._pipeline.delivered.num_invalid
         return dict(+counts)  # without counts of 0
 
     @property
     def warning_counts(self) -> dict[str, int]:
         """Warnings so far, by kind, over all deserializers."""
-        return dict(sum((Counter(corpus.report.warnings) for corpus in self._opened.corpora), Counter()))
+        return dict(sum((Counter(corpus.report.warnings) for corpus in self._corpora), Counter()))
 
     # ------------------------------------------------------------------------------------------------ reading
 
@@ -519,7 +470,7 @@ class MinibatchSource(Displayed, StreamsByName):
             ConfigError: The order of the source is not known without its data.
         """
         request = self._request(minibatch_size_in_samples, partition)
-        return self._assembly.plan(self._options, self._recipe, self._progress, request, is_here=from_here)
+        return self._assembly.plan(request, is_here=from_here)
 
     def skip(self, num_steps: int, minibatch_size_in_samples: Size, partition: Partition = _WHOLE) -> None:
         """Skip a number of reads, without reading data. It raises the same errors as `plan`."""
@@ -550,7 +501,7 @@ class MinibatchSource(Displayed, StreamsByName):
     @property
     def has_ended(self) -> bool:
         """True if the data, or the epoch, ended with the minibatch that was delivered last."""
-        return self._progress.has_ended
+        return self._timeline.ends_at(self._pipeline.delivered.bookmark)
 
     @property
     def delivered(self) -> DeliveredCounts:
@@ -565,7 +516,7 @@ class MinibatchSource(Displayed, StreamsByName):
         For a user-defined deserializer on its own timeline, the state has CNTK's keys for such a timeline.
         (docs/user-defined.md)
         """
-        return self._progress.cntk_state()
+        return self._timeline.checkpoint(self._pipeline.delivered.bookmark)
 
     def restore_from_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
         """Continue from a state of `get_checkpoint_state`, of CNTK 2.7, or of `state_dict`.
@@ -611,7 +562,7 @@ class MinibatchSource(Displayed, StreamsByName):
     def close(self) -> None:
         """Stop reading ahead and close the files. Call `state_dict` first: a closed source has no state."""
         self._pipeline.close()
-        self._opened.close()
+        self._assembly.close_corpora()
 
     def __enter__(self) -> MinibatchSource:
         self._pipeline.check_open()
