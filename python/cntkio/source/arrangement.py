@@ -24,7 +24,7 @@ from cntkio import _core
 from cntkio.arguments import caller
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.contract import Corpus
+from cntkio.formats.contract import Corpus, Utterances
 from cntkio.formats.report import NUM_IN_FULL, first_few, warn
 from cntkio.formats.table import NamedFiles, SequenceTable, key_text
 from cntkio.source.join import JoinedTable, join, kept_chunks
@@ -55,17 +55,10 @@ class Skipping(NamedTuple):
     longest: int
 
 
-def skip_unusable(
+def _skip_unusable(
     joined: JoinedTable, corpora: Sequence[Corpus], skipping: Skipping, *, frame_mode: bool, trace_level: int
 ) -> tuple[JoinedTable, dict[str, int]]:
-    """Leave out unusable utterances, and log them.
-
-    Returns:
-        The usable utterances, and the number of skipped utterances, by kind.
-
-    Raises:
-        CorpusError: More than half of the utterances would be skipped.
-    """
+    """Leave out unusable utterances, log them, and return the others and the number of skipped utterances by kind."""
     missing = joined.left_out[0]
     lengths = corpora[0].table.lengths[joined.partners[0]]
     is_unequal = np.zeros(len(lengths), np.bool_)
@@ -74,8 +67,8 @@ def skip_unusable(
         mask = _unequal(corpus, partners, lengths, frame_mode=frame_mode)
         if mask is not None:
             is_unequal |= mask
-            # The message gives the first example only.
-            for index in np.flatnonzero(mask)[: not example].tolist():
+            if mask.any() and not example:
+                index = int(mask.argmax())
                 example = (
                     f" (utterance {key_text(joined.keys[index])} has {lengths[index]} frames in {corpora[0].name}, and "
                     f"{corpus.table.lengths[partners[index]]} in {corpus.name})"
@@ -90,9 +83,8 @@ def skip_unusable(
     by_kind = {kind: (count, keys) for kind, (count, keys) in by_kind.items() if count}
     name, total = corpora[0].name, corpora[0].table.num_sequences
     for kind, (count, keys) in by_kind.items():
-        shown = example if kind == _UNEQUAL else ""
-        skipped_keys = first_few(keys, count)
-        warn(trace_level, "%s: %s skipped, %s: %s%s", name, counted(count, "utterance"), kind, skipped_keys, shown)
+        shown = first_few(keys, count) + example * (kind == _UNEQUAL)
+        warn(trace_level, "%s: %s skipped, %s: %s", name, counted(count, "utterance"), kind, shown)
     skipped = {kind: count for kind, (count, _) in by_kind.items()}
     num_skipped = sum(skipped.values())
     if 2 * num_skipped > total:
@@ -103,14 +95,10 @@ def skip_unusable(
     return _only(joined, ~(is_unequal | is_too_long)), skipped
 
 
-def judge_lengths(
+def _judge_lengths(
     joined: JoinedTable, corpora: Sequence[Corpus], *, frame_mode: bool, strict: bool, trace_level: int
 ) -> JoinedTable:
-    """Leave out utterances that are not as long in a later corpus as in the first, if the later corpus allows that.
-
-    Raises:
-        CorpusError: Lengths differ, and the later corpus treats that as an error, or `strict` is set.
-    """
+    """Leave out utterances that are not as long in a later corpus as in the first, if the later corpus allows that."""
     # A sequence of a text is not cut into frames, so its partners may have any length.
     if corpora[0].index.utterances is None:
         return joined
@@ -129,14 +117,8 @@ def judge_lengths(
             continue
         if rule == "drop":
             is_kept &= ~is_unequal
-            warn(
-                trace_level,
-                "%s: %s left out, not as long as in %s: %s",
-                corpus.name,
-                counted(count, "utterance"),
-                corpora[0].name,
-                first_few(keys, count),
-            )
+            shown = f"{corpora[0].name}: {first_few(keys, count)}"
+            warn(trace_level, "%s: %s left out, not as long as in %s", corpus.name, counted(count, "utterance"), shown)
         if rule != "drop" or strict:
             advised = caller().words.setting("unequal_lengths", "drop")
             raise CorpusError(
@@ -147,14 +129,10 @@ def judge_lengths(
     return _only(joined, is_kept)
 
 
-def flags_of(
+def _flags_of(
     corpora: Sequence[Corpus], table: SequenceTable, partners: _Partners | None
 ) -> npt.NDArray[np.uint8] | None:
-    """Return for each sequence 0, `INVALID` or `BROKEN`; None if all are sound.
-
-    Raises:
-        CntkIoError: An utterance is broken, and its corpus does not read exactly as CNTK 2.7 does.
-    """
+    """Return for each sequence 0, `INVALID` or `BROKEN`; None if all are sound."""
     flags = np.zeros(table.num_sequences, np.uint8)
     for corpus_index, corpus in enumerate(corpora):
         traits = corpus.index.utterances
@@ -179,11 +157,11 @@ def _unequal(
 
     Invalid and broken utterances have no length to compare.
     """
-    traits = corpus.index.utterances
-    if (traits is None and not frame_mode) or (traits is not None and traits.is_broadcast):
+    traits = corpus.index.utterances or Utterances()
+    if traits.is_broadcast or (corpus.index.utterances is None and not frame_mode):
         return None
     is_unequal: npt.NDArray[np.bool_] = corpus.table.lengths[partners] != lengths
-    for mask in (traits.invalid, traits.broken) if traits is not None else ():
+    for mask in (traits.invalid, traits.broken):
         if mask is not None:
             is_unequal &= ~mask[partners]
     return is_unequal
@@ -244,7 +222,7 @@ class Arrangement:
 
     table: SequenceTable
     tables: tuple[SequenceTable, ...]
-    partners: tuple[npt.NDArray[np.uint32], ...] | None
+    partners: _Partners | None
     left_out: tuple[int, ...]
     flags: npt.NDArray[np.uint8] | None
     finder: _core.FrameFinder | None
@@ -312,13 +290,13 @@ def arrange(
     """
     _check_joins(corpora)
     traits = [corpus.index.utterances for corpus in corpora]
-    for corpus in corpora if frame_mode else ():
-        if corpus.index.utterances is not None and corpus.index.utterances.refuses_frame_mode:
-            raise ConfigError(f"{corpus.name}: {corpus.index.utterances.refuses_frame_mode}", key="frame_mode")
+    for corpus, of_corpus in zip(corpora, traits, strict=True):
+        if frame_mode and of_corpus is not None and of_corpus.refuses_frame_mode:
+            raise ConfigError(f"{corpus.name}: {of_corpus.refuses_frame_mode}", key="frame_mode")
     defining = _defining(corpora)
     table = corpora[0].table
     tables = tuple(corpus.table for corpus in corpora)
-    partners: tuple[npt.NDArray[np.uint32], ...] | None = None
+    partners: _Partners | None = None
     left_out: tuple[int, ...] = (0,)
     skipped: dict[str, int] = {}
     # Skipping takes a joined table, even of a single corpus.
@@ -326,14 +304,14 @@ def arrange(
         patterns = [None if of_corpus is None else of_corpus.is_pattern for of_corpus in traits]
         joined = join(tables, defining=defining, patterns=patterns)
         if skipping is not None:
-            joined, skipped = skip_unusable(joined, corpora, skipping, frame_mode=frame_mode, trace_level=trace_level)
+            joined, skipped = _skip_unusable(joined, corpora, skipping, frame_mode=frame_mode, trace_level=trace_level)
         else:
             complaint = joined.complaint([corpus.name for corpus in corpora])
             if complaint is not None and strict:
                 raise CorpusError(complaint)
             if complaint is not None:
                 warn(trace_level, "%s", complaint)
-            joined = judge_lengths(joined, corpora, frame_mode=frame_mode, strict=strict, trace_level=trace_level)
+            joined = _judge_lengths(joined, corpora, frame_mode=frame_mode, strict=strict, trace_level=trace_level)
         table, partners = joined, joined.partners
         # A key that the first corpus repeats has the same partner each time.
         left_out = tuple(
@@ -346,27 +324,12 @@ def arrange(
         # A joined length may be that of another corpus, so take the frames of the first.
         num_frames = tables[0].lengths if partners is None else tables[0].lengths[partners[0]]
         frame_starts = np.append(0, np.cumsum(num_frames, dtype=np.int64))
-        finder = _core.FrameFinder(
-            frame_starts,
-            [
-                (None if partners is None else partners[corpus_index], own.chunk_starts)
-                for corpus_index, own in enumerate(tables)
-            ],
-        )
+        of_corpora = zip(partners or (None,), [own.chunk_starts for own in tables], strict=True)
+        finder = _core.FrameFinder(frame_starts, list(of_corpora))
         lengths, chunk_starts = np.ones(int(frame_starts[-1]), np.uint32), frame_starts[chunk_starts]
-    return Arrangement(
-        table=table,
-        tables=tables,
-        partners=partners,
-        left_out=left_out,
-        flags=flags_of(corpora, table, partners),
-        finder=finder,
-        lengths=lengths,
-        chunk_starts=chunk_starts,
-        repeats=tuple(of_corpus is not None and of_corpus.is_broadcast for of_corpus in traits),
-        skipped=skipped,
-        name=corpora[0].name,
-    )
+    flags, name = _flags_of(corpora, table, partners), corpora[0].name
+    repeats = tuple(of_corpus is not None and of_corpus.is_broadcast for of_corpus in traits)
+    return Arrangement(table, tables, partners, left_out, flags, finder, lengths, chunk_starts, repeats, skipped, name)
 
 
 def _check_joins(corpora: Sequence[Corpus]) -> None:
@@ -383,23 +346,15 @@ def _check_joins(corpora: Sequence[Corpus]) -> None:
                 f"timeline='global' to join it",
                 key="timeline",
             )
-    first = corpora[0]
-    if first.index.utterances is not None and not first.index.utterances.can_lead:
-        raise ConfigError(
-            f"{first.name}: labels and broadcast streams cannot be first; put features or text first",
-            key="deserializers",
-        )
+    traits = corpora[0].index.utterances
+    if traits is not None and not traits.can_lead:
+        message = f"{corpora[0].name}: labels and broadcast streams cannot be first; put features or text first"
+        raise ConfigError(message, key="deserializers")
 
 
 def _defining(corpora: Sequence[Corpus]) -> int | None:
     """Return the index of the corpus whose stream defines the minibatch size; None if there is none."""
-    defining = [
-        (corpus_index, info.name)
-        for corpus_index, corpus in enumerate(corpora)
-        for info in corpus.streams
-        if info.defines_mb_size
-    ]
-    # Two streams of one corpus were refused when it was opened.
-    if len({corpus_index for corpus_index, _ in defining}) > 1:
-        check_definers([name for _, name in defining])
-    return defining[0][0] if defining else None
+    streams = [(index, info) for index, corpus in enumerate(corpora) for info in corpus.streams]
+    defining = {index: info.name for index, info in streams if info.defines_mb_size}
+    check_definers(list(defining.values()))
+    return next(iter(defining), None)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,7 @@ from cntkio.formats.table import SequenceTable, key_text
 _LARGEST_SPAN_PER_KEY = 4
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """Sequences that a join left out of one table.
 
     Attributes:
@@ -68,19 +67,14 @@ class JoinedTable(SequenceTable):
         Args:
             names: The name of each table.
         """
-        named = list(zip(names, self.left_out, strict=True))
-        missing = [
-            f"{name} lacks {left_out.num_missing} of the keys of {names[0]} "
-            f"({first_few(left_out.first_missing, left_out.num_missing)})"
-            for name, left_out in named
-            if left_out.num_missing
-        ]
-        unused = [
-            f"left out: {counted(left_out.num_sequences, 'sequence')} of {name} "
-            f"({first_few(left_out.first_keys, left_out.num_sequences)})"
-            for name, left_out in named
-            if left_out.num_sequences
-        ]
+        missing, unused = [], []
+        for name, (num_unused, first_unused, num_missing, first_missing) in zip(names, self.left_out, strict=True):
+            if num_missing:
+                shown = first_few(first_missing, num_missing)
+                missing.append(f"{name} lacks {num_missing} of the keys of {names[0]} ({shown})")
+            if num_unused:
+                shown = first_few(first_unused, num_unused)
+                unused.append(f"left out: {counted(num_unused, 'sequence')} of {name} ({shown})")
         return "; ".join(missing + unused) or None
 
 
@@ -128,13 +122,10 @@ def join(
         is_kept &= partners >= 0
     kept = np.flatnonzero(is_kept).astype(np.uint32)
     if not len(kept):
-        raise CorpusError(
-            "no key is in all deserializers, so nothing is left to read. Their first keys: "
-            + " | ".join(
-                first_few(_first_keys(table, np.arange(min(3, table.num_sequences))), table.num_sequences)
-                for table in tables
-            )
-        )
+        sizes = [table.num_sequences for table in tables]
+        keys_of = [_first_keys(table, np.arange(min(3, size))) for table, size in zip(tables, sizes, strict=True)]
+        shown = " | ".join(map(first_few, keys_of, sizes))
+        raise CorpusError(f"no key is in all deserializers, so nothing is left to read. Their first keys: {shown}")
     # If no sequence is left out, the keys stay in their compact form.
     kept_keys = first.keys if len(kept) == first.num_sequences else first.keys[kept]
     all_partners = (kept, *(partners[is_kept].astype(np.uint32) for partners in found_partners))
@@ -177,9 +168,8 @@ def _first_keys(table: SequenceTable, sequences: npt.NDArray[np.int64]) -> tuple
 
 def _comparable(keys: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
     """Return the keys as numbers, or all of them as bytes of text."""
-    if all(array.dtype.kind in "ui" for array in keys):
-        return list(keys)
-    return [_as_bytes(array) for array in keys]
+    are_numbers = all(array.dtype.kind in "ui" for array in keys)
+    return [array if are_numbers else _as_bytes(array) for array in keys]
 
 
 def _as_bytes(keys: npt.NDArray[Any]) -> npt.NDArray[Any]:

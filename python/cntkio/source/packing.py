@@ -47,25 +47,20 @@ class Packer:
         """
         if any(order.parts is not None for order in hand_over.orders):
             return self._pack_truncated(hand_over)
-        packed = _core.pack(
-            [
-                _core.PackRequest(
-                    order.chunks, order.refs.chunk_indices, order.refs.indices_in_chunk,
-                    self._columns[order.corpus_index], order.bounds, order.samples,
-                )
-                for order in hand_over.orders
-            ],
-            num_threads(),
-        )  # fmt: skip
+        requests = []
+        for order in hand_over.orders:
+            columns = self._columns[order.corpus_index]
+            indices = order.refs.chunk_indices, order.refs.indices_in_chunk
+            requests.append(_core.PackRequest(order.chunks, *indices, columns, order.bounds, order.samples))
+        packed = _core.pack(requests, num_threads())
         num_sound = len(hand_over.prepared)
         error: BaseException | None = None
         all_packed = iter(packed)
         for order in hand_over.orders:
             streams = [(info.name, info, index) for index, info in enumerate(self._layouts[order.corpus_index])]
             of_order = list(itertools.islice(all_packed, len(order.minibatches)))
-            for minibatch, end_of_sweep, of_minibatch in zip(
-                order.minibatches, order.ends_of_sweep, of_order, strict=True
-            ):
+            each = zip(order.minibatches, order.ends_of_sweep, of_order, strict=True)
+            for minibatch, end_of_sweep, of_minibatch in each:
                 for name, info, index in streams:
                     minibatch[name] = MinibatchData.of(info, of_minibatch, index, end_of_sweep)
             if self._frame_mode:
