@@ -40,10 +40,8 @@ def truth(value: Any) -> bool:
     """
     # Numbers and Python's truth values become texts, of which CNTK accepts 1 and 0.
     text = str(int(value)) if isinstance(value, int | np.bool_) else value
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
     raise ValueError("expected a truth value: true, True, TRUE, t, T, 1 or false, False, FALSE, f, F, 0")
 
 
@@ -144,35 +142,21 @@ LABELS = (
 """Options of HTK labels in text files."""
 
 FEATURE_STREAM = {
-    "scpFile": "scp",
-    "dim": "dim",
-    "contextWindow": "context",
-    "expandToUtterance": "broadcast",
-    "prefixPathInSCP": "prefix",
-    "definesMBSize": "defines_mb_size",
-    "maxSequenceSize": "max_sequence_length",
+    "scpFile": "scp", "dim": "dim", "contextWindow": "context", "expandToUtterance": "broadcast",
+    "prefixPathInSCP": "prefix", "definesMBSize": "defines_mb_size", "maxSequenceSize": "max_sequence_length",
     "type": None,
-}
+}  # fmt: skip
 """Keys of the section of a stream of features, and what they set; None: nothing."""
 LABEL_STREAM = {
-    "mlfFile": "mlf",
-    "mlfFileList": "mlf_list",
-    "labelMappingFile": "label_mapping_file",
-    "dim": "dim",
-    "labelDim": "dim",
-    "phoneBoundaries": "phone_boundaries",
-    "definesMBSize": "defines_mb_size",
-    "labelToTargetMappingFile": "target_file",
-    "targetDim": "target_dim",
-    "cacheIndex": "cache_index",
-    "type": None,
+    "mlfFile": "mlf", "mlfFileList": "mlf_list", "labelMappingFile": "label_mapping_file", "dim": "dim",
+    "labelDim": "dim", "phoneBoundaries": "phone_boundaries", "definesMBSize": "defines_mb_size",
+    "labelToTargetMappingFile": "target_file", "targetDim": "target_dim", "cacheIndex": "cache_index", "type": None,
     "labelType": None,
-}
+}  # fmt: skip
 """Keys of the section of a stream of labels, and what they set; None: nothing."""
 
 
 def _without_secrets(value: Any) -> Any:
-    """Return a path, or a list of paths, without the passwords of URLs; another value as it is."""
     if isinstance(value, list):
         return [_without_secrets(part) for part in value]
     return shown_pattern(value) if isinstance(value, str) else value
@@ -194,10 +178,7 @@ def find_option(options: Iterable[Option], key: str) -> Option | None:
         'max_errors'
     """
     name = folded(key)
-    for option in options:
-        if name in (folded(option.key), folded(option.field or option.key)):
-            return option
-    return None
+    return next((each for each in options if name in (folded(each.key), folded(each.field or each.key))), None)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -248,21 +229,17 @@ class CntkOptions:
             if option.remark:
                 logger.warning("%s: option %r has no effect: %s", self.label, key, option.remark)
         else:
-            changes = {option.field: self._read(option, key, value), **option.implies}
+            assert option.read is not None
+            try:
+                # In CNTK's configurations, the word `default` means that the option is absent.
+                own = defaults_of(self)[option.field] if value == "default" else option.read(value)
+            except ValueError as error:
+                raise ConfigError(f"{self.label}: option {key!r} is {value!r}; {error}", key=key) from None
+            changes = {option.field: own, **option.implies}
             # Creating the copy checks the changes.
             changed = dataclasses.replace(self, **changes)
             for name in changes:
                 setattr(self, name, getattr(changed, name))
-
-    def _read(self, option: Option, key: str, value: Any) -> Any:
-        # In CNTK's configurations, the word `default` means that the option is absent.
-        if value == "default":
-            return defaults_of(self)[option.field or key]
-        assert option.read is not None
-        try:
-            return option.read(value)
-        except ValueError as error:
-            raise ConfigError(f"{self.label}: option {key!r} is {value!r}; {error}", key=key) from None
 
     def __getitem__(self, key: str) -> Any:
         """Return an option by CNTK's name or by ours; also ``"file"``, ``"input"`` and ``"type"``.

@@ -20,7 +20,7 @@ import hashlib
 import inspect
 import os
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import PurePath
@@ -63,150 +63,15 @@ from cntkio.formats.table import (
     span_at,
 )
 from cntkio.formats.text_input import changed_in_use
-from cntkio.streams import StreamInformation
 
 KEYS_OF_A_FILE = 10**12
 """With keys per file, the keys of each file begin at a multiple of this number."""
 _NUM_SHOWN = 3
-PlaceOf = Callable[[int, npt.NDArray[np.int64]], PlacesInFiles]
 
 
 def check_keys_of(keys: KeysOf) -> None:
     """Refuse an impossible value of the option `keys` with a `ConfigError`."""
     check_word("keys", keys, *get_args(KeysOf))
-
-
-def refuse_other_streams(index: Index, first: Index) -> None:
-    """Refuse a file with other streams than the first file.
-
-    Raises:
-        ConfigError: The streams differ.
-    """
-
-    def text(streams: Sequence[StreamInformation]) -> str:
-        return ", ".join(f"{info.name!r} ({info.storage_format}, {info.dim} wide, {info.dtype})" for info in streams)
-
-    if index.streams != first.streams:
-        raise ConfigError(
-            f"{index.name}: its streams are {text(index.streams)}, but the streams of {first.name} are "
-            f"{text(first.streams)}; expected the same",
-            key="streams",
-        )
-
-
-def index_of_files(name: str, indexes: Sequence[Index], keys: KeysOf, place_of: PlaceOf) -> Index:
-    """Return the index of the corpus that has the sequences of several files, one file after the other.
-
-    Args:
-        name: Name of the corpus in messages.
-        indexes: At least two.
-        keys: Whether ids must be unique, or keys are file and id.
-        place_of: Returns the places of sequences of a file, for messages.
-
-    Raises:
-        FormatError: Two files have the same id.
-        CorpusError: Some files have ids, and others have none.
-    """
-    tables = [index.table for index in indexes]
-    first_sequences = np.cumsum([0, *(table.num_sequences for table in tables)])
-    # The first start of a file is the last start of the file before, so it is left out.
-    chunk_starts = [first + table.chunk_starts[1:] for first, table in zip(first_sequences, tables, strict=False)]
-    names = [index.name for index in indexes]
-    table = SequenceTable(
-        _joined_keys(indexes, keys, place_of),
-        joined_lengths([table.lengths for table in tables]),
-        np.concatenate([np.zeros(1, np.int64), *chunk_starts]),
-        options=tables[0].options if keys == "unique" else {**tables[0].options, "keys": keys},
-        files=FileSpans(names, first_sequences),
-    )
-    return indexes[0]._replace(
-        name=name, table=table, fingerprint=fingerprint_of_files(names, [index.fingerprint for index in indexes])
-    )
-
-
-# ---------------------------------------------------------------------------------------------------------------- keys
-
-
-def _joined_keys(indexes: Sequence[Index], keys: KeysOf, place_of: PlaceOf) -> Keys:
-    _refuse_mixed_keys(indexes)
-    columns = [index.table.keys for index in indexes]
-    if keys == "per_file":
-        return joined_keys([_keys_of_a_file(number, indexes, place_of) for number in range(len(indexes))])
-    if indexes[0].num_lines is not None:
-        before = np.cumsum([0, *(index.num_lines or 0 for index in indexes)]).tolist()
-        return joined_keys([moved_keys(column, first) for first, column in zip(before, columns, strict=False)])
-    joined = joined_keys(columns)
-    # Keys that count up through all files cannot repeat.
-    if not isinstance(joined, CountedKeys):
-        _refuse_common_ids(indexes, place_of)
-    return joined
-
-
-def _refuse_mixed_keys(indexes: Sequence[Index]) -> None:
-    counts = [index.num_lines is not None for index in indexes]
-    if len(set(counts)) > 1:
-        first, other = indexes[0].name, indexes[counts.index(not counts[0])].name
-        with_ids, without = (other, first) if counts[0] else (first, other)
-        raise CorpusError(
-            f"the lines of {without} have no ids, but the lines of {with_ids} have ids; expected ids in all "
-            f"files or in none, or {caller().words.setting('skip_sequence_ids', True)}"
-        )
-
-
-def _keys_of_a_file(number: int, indexes: Sequence[Index], place_of: PlaceOf) -> Keys:
-    keys = indexes[number].table.keys
-    # Ids are words if another deserializer of the source has words; then the key is the text `file/id`.
-    if isinstance(keys, np.ndarray) and keys.dtype.kind == "S":
-        return np.strings.add(f"{number}/".encode(), keys)
-    is_large = np.asarray(keys) >= KEYS_OF_A_FILE
-    if is_large.any():
-        what = f"with {caller().words.setting('keys', 'per_file')}, ids are below {KEYS_OF_A_FILE:,}"
-        raise _error_at(number, int(np.argmax(is_large)), what, indexes, place_of)
-    return moved_keys(keys, number * KEYS_OF_A_FILE)
-
-
-def _error_at(number: int, sequence_index: int, what: str, indexes: Sequence[Index], place_of: PlaceOf) -> FormatError:
-    places = place_of(number, np.array([sequence_index]))
-    byte, line = (None if column is None else int(column[0]) for column in (places.bytes, places.lines))
-    return FormatError(
-        what,
-        path=indexes[number].name,
-        byte=byte,
-        line=line,
-        column=None if line is None else 1,
-        sequence=key_value(indexes[number].table.keys[sequence_index]),
-    )
-
-
-def _refuse_common_ids(indexes: Sequence[Index], place_of: PlaceOf) -> None:
-    """Refuse an id that is in two files. Only files whose ranges of ids overlap are compared."""
-    keys = [index.table.keys for index in indexes]
-    # An empty file has no range of keys.
-    candidates = [number for number, of_file in enumerate(keys) if len(of_file)]
-    if keys[0].dtype == np.uint64:
-        candidates = _overlapping([range_of_keys(keys[number]) for number in candidates], candidates)
-    if not candidates:
-        return
-    ids = np.concatenate([np.asarray(keys[number]) for number in candidates])
-    file_of = np.repeat(np.array(candidates, np.uint32), [len(keys[number]) for number in candidates])
-    # Stable, so that of equal ids the file that comes first stays first, and the error names the later file.
-    order = np.argsort(ids, kind="stable")
-    # An id that repeats within its file is a matter of the format: the text format only warns of it.
-    is_again = (ids[order][1:] == ids[order][:-1]) & (file_of[order][1:] != file_of[order][:-1])
-    if not is_again.any():
-        return
-    again = order[1:][is_again]
-    sequence = int(again.min())
-    file = int(file_of[sequence])
-    earlier = order[:-1][is_again][int(np.argmin(again))]
-    raise _error_at(
-        file,
-        sequence - int(np.argmax(file_of == file)),
-        f"{indexes[int(file_of[earlier])].name} has this id, too (ids in several files: {len(again)}); "
-        f"expected ids that differ, or {caller().words.setting('keys', 'per_file')}",
-        indexes,
-        place_of,
-    )
 
 
 def _overlapping(ranges: Sequence[tuple[int, int]], indices: Sequence[int]) -> list[int]:
@@ -219,9 +84,6 @@ def _overlapping(ranges: Sequence[tuple[int, int]], indices: Sequence[int]) -> l
         if high > largest:
             largest, owner = high, index
     return sorted(found)
-
-
-# -------------------------------------------------------------------------------------------------------- fingerprints
 
 
 def fingerprint_of_files(paths: Sequence[str], fingerprints: Sequence[str]) -> str:
@@ -258,11 +120,11 @@ def differences_of_files(saved: str, current: str) -> str:
         "is new": [name for name in come if name not in gone],
         "is missing": [name for name in gone if name not in come],
     }
-    facts = [
-        f"{', '.join(names[:_NUM_SHOWN])}{' and others' * (len(names) > _NUM_SHOWN)} {what}"
-        for what, names in kinds.items()
-        if names
-    ]
+    facts = []
+    for what, names in kinds.items():
+        if names:
+            others = " and others" * (len(names) > _NUM_SHOWN)
+            facts.append(f"{', '.join(names[:_NUM_SHOWN])}{others} {what}")
     return ", ".join(facts) or "the same files in another order"
 
 
@@ -311,13 +173,10 @@ class FileCorpus(Corpus):
                 number = len(self._indexes)
                 self._files[number] = _OpenFile(file)
                 self._indexes.append(index)
-                if number:
-                    refuse_other_streams(index, self._indexes[0])
+                self._refuse_other_streams(index)
                 # Counted in the order of the files, so that the first error does not depend on which thread was faster.
                 form.account(file, index, None)
-                self._parsed.update(
-                    (num_chunks + id, Loaded(num_chunks + id, chunk)) for id, chunk in enumerate(chunks)
-                )
+                self._parsed |= {id: Loaded(id, chunk) for id, chunk in enumerate(chunks, num_chunks)}
                 num_chunks += index.table.num_chunks
                 self._close_others()
             if not any(index.table.num_sequences for index in self._indexes) and self._indexes[0].why_empty:
@@ -327,7 +186,7 @@ class FileCorpus(Corpus):
             self._first_sequences = np.cumsum([0, *(index.table.num_sequences for index in self._indexes)])
             self.index = self._indexes[0]
             if len(paths) > 1:
-                self.index = index_of_files(form.report.name, self._indexes, keys, self._place_of)
+                self.index = self._index_of_files(keys)
                 self._keep_one_copy()
             # A kept chunk serves all later reads, so it must have all its sequences.
             if keeps_data:
@@ -361,15 +220,110 @@ class FileCorpus(Corpus):
             file.close()
             raise
 
+    # -------------------------------------------------------------------------------------------------- several files
+
+    def _refuse_other_streams(self, index: Index) -> None:
+        first = self._indexes[0]
+        if index.streams != first.streams:
+            own, others = (
+                ", ".join(f"{info.name!r} ({info.storage_format}, {info.dim} wide, {info.dtype})" for info in streams)
+                for streams in (index.streams, first.streams)
+            )
+            raise ConfigError(
+                f"{index.name}: its streams are {own}, but the streams of {first.name} are {others}; expected the same",
+                key="streams",
+            )
+
+    def _index_of_files(self, keys: KeysOf) -> Index:
+        """Return the index of the corpus that has the sequences of the files, one file after the other."""
+        tables, names = [index.table for index in self._indexes], [index.name for index in self._indexes]
+        # The first start of a file is the last start of the file before, so it is left out.
+        starts = [first + table.chunk_starts[1:] for first, table in zip(self._first_sequences, tables, strict=False)]
+        table = SequenceTable(
+            self._joined_keys(keys),
+            joined_lengths([table.lengths for table in tables]),
+            np.concatenate([np.zeros(1, np.int64), *starts]),
+            options=tables[0].options if keys == "unique" else {**tables[0].options, "keys": keys},
+            files=FileSpans(names, self._first_sequences),
+        )
+        fingerprint = fingerprint_of_files(names, [index.fingerprint for index in self._indexes])
+        return self._indexes[0]._replace(name=self.report.name, table=table, fingerprint=fingerprint)
+
     def _keep_one_copy(self) -> None:
         """Let the files use slices of the corpus's arrays, and so name sequences by their keys in the corpus."""
-        bounds = self._first_sequences.tolist()
+        bounds, lengths = self._first_sequences.tolist(), self.table.lengths
         for number, index in enumerate(self._indexes):
             first, last = bounds[number : number + 2]
-            table = dataclasses.replace(
-                index.table, keys=part_of_keys(self.table.keys, first, last), lengths=self.table.lengths[first:last]
-            )
+            keys = part_of_keys(self.table.keys, first, last)
+            table = dataclasses.replace(index.table, keys=keys, lengths=lengths[first:last])
             self._indexes[number] = index._replace(table=table)
+
+    def _joined_keys(self, keys: KeysOf) -> Keys:
+        self._refuse_mixed_keys()
+        columns = [index.table.keys for index in self._indexes]
+        if keys == "per_file":
+            return joined_keys([self._keys_of_a_file(number) for number in range(len(columns))])
+        if self._indexes[0].num_lines is not None:
+            before = np.cumsum([0, *(index.num_lines or 0 for index in self._indexes)]).tolist()
+            return joined_keys([moved_keys(column, first) for first, column in zip(before, columns, strict=False)])
+        joined = joined_keys(columns)
+        # Keys that count up through all files cannot repeat.
+        if not isinstance(joined, CountedKeys):
+            self._refuse_common_ids()
+        return joined
+
+    def _refuse_mixed_keys(self) -> None:
+        counts = [index.num_lines is not None for index in self._indexes]
+        if len(set(counts)) > 1:
+            with_ids, without = self._indexes[counts.index(False)].name, self._indexes[counts.index(True)].name
+            raise CorpusError(
+                f"the lines of {without} have no ids, but the lines of {with_ids} have ids; expected ids in all "
+                f"files or in none, or {caller().words.setting('skip_sequence_ids', True)}"
+            )
+
+    def _keys_of_a_file(self, number: int) -> Keys:
+        keys = self._indexes[number].table.keys
+        # Ids are words if another deserializer of the source has words; then the key is the text `file/id`.
+        if isinstance(keys, np.ndarray) and keys.dtype.kind == "S":
+            return np.strings.add(f"{number}/".encode(), keys)
+        is_large = np.asarray(keys) >= KEYS_OF_A_FILE
+        if is_large.any():
+            what = f"with {caller().words.setting('keys', 'per_file')}, ids are below {KEYS_OF_A_FILE:,}"
+            raise self._error_at(number, int(np.argmax(is_large)), what)
+        return moved_keys(keys, number * KEYS_OF_A_FILE)
+
+    def _refuse_common_ids(self) -> None:
+        """Refuse an id that is in two files. Only files whose ranges of ids overlap are compared."""
+        keys = [index.table.keys for index in self._indexes]
+        # An empty file has no range of keys.
+        candidates = [number for number, of_file in enumerate(keys) if len(of_file)]
+        if keys[0].dtype == np.uint64:
+            candidates = _overlapping([range_of_keys(keys[number]) for number in candidates], candidates)
+        if not candidates:
+            return
+        ids = np.concatenate([np.asarray(keys[number]) for number in candidates])
+        file_of = np.repeat(np.array(candidates, np.uint32), [len(keys[number]) for number in candidates])
+        # Stable, so that of equal ids the file that comes first stays first, and the error names the later file.
+        order = np.argsort(ids, kind="stable")
+        # An id that repeats within its file is a matter of the format: the text format only warns of it.
+        is_again = (ids[order][1:] == ids[order][:-1]) & (file_of[order][1:] != file_of[order][:-1])
+        if not is_again.any():
+            return
+        again = order[1:][is_again]
+        sequence = int(again.min())
+        file = int(file_of[sequence])
+        earlier = self._indexes[int(file_of[order[:-1][is_again][int(np.argmin(again))]])].name
+        what = (
+            f"{earlier} has this id, too (ids in several files: {len(again)}); "
+            f"expected ids that differ, or {caller().words.setting('keys', 'per_file')}"
+        )
+        raise self._error_at(file, sequence - int(np.argmax(file_of == file)), what)
+
+    def _error_at(self, number: int, sequence_index: int, what: str) -> FormatError:
+        index, places = self._indexes[number], self._place_of(number, np.array([sequence_index]))
+        byte, line = (None if column is None else int(column[0]) for column in (places.bytes, places.lines))
+        column, key = None if line is None else 1, key_value(index.table.keys[sequence_index])
+        return FormatError(what, path=index.name, byte=byte, line=line, column=column, sequence=key)
 
     # ------------------------------------------------------------------------------------------------------------- data
 
@@ -427,8 +381,8 @@ class FileCorpus(Corpus):
     @property
     def index_caches(self) -> CacheFiles:
         """The index caches of all files."""
-        of_files = [index.caches for index in self._indexes]
-        return CacheFiles(*(tuple(chain.from_iterable(each)) for each in zip(*of_files, strict=True)))
+        of_files = zip(*(index.caches for index in self._indexes), strict=True)
+        return CacheFiles(*(tuple(chain.from_iterable(each)) for each in of_files))
 
     def publish_indexes(self) -> list[str | None]:
         """Write the index caches of files in a remote store next to them.
@@ -443,10 +397,8 @@ class FileCorpus(Corpus):
         for number, index in enumerate(self._indexes):
             with self._use(number) as file:
                 # The access points of a compressed text may have a cache although the index has none.
-                caches = [*index.caches.indexes, *index.caches.points]
-                published = [
-                    os.fspath(cache) if file.companions is None else publish(file.companions, cache) for cache in caches
-                ]
+                caches, store = [*index.caches.indexes, *index.caches.points], file.companions
+                published = [os.fspath(cache) if store is None else publish(store, cache) for cache in caches]
             names.append(published[0] if index.caches.indexes else None)
         return names
 
@@ -509,15 +461,13 @@ class FileCorpus(Corpus):
             self._kept.clear()
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class _OpenFile:
     """A file that is open or being opened, and the number of threads that use it."""
 
-    __slots__ = ("file", "lock", "num_users")
-
-    def __init__(self, file: Any = None) -> None:
-        self.file = file
-        self.lock = ForkLock()
-        self.num_users = 0
+    file: Any = None
+    lock: ForkLock = dataclasses.field(default_factory=ForkLock)
+    num_users: int = 0
 
 
 # -------------------------------------------------------------------------------------------------------- deserializers
@@ -551,10 +501,9 @@ def as_deserializer(described: Any) -> Deserializer:
         )
     # An object with only some of the methods, or with an `open` that takes less, gets the others from a wrapper.
     is_complete = hasattr(described, "parts") and hasattr(described, "has_text_keys")
-    if is_complete and "opening" in _keywords(described.open):
-        deserializer: Deserializer = described
-        return deserializer
-    return _ForeignDeserializer(described)
+    is_complete = is_complete and "opening" in inspect.signature(described.open).parameters
+    deserializer: Deserializer = described if is_complete else _ForeignDeserializer(described)
+    return deserializer
 
 
 def can_be_opened(described: Any) -> bool:
@@ -585,11 +534,7 @@ class _ForeignDeserializer:
 
     def open(self, opening: Opening = OPENING) -> Corpus:
         # A deserializer gets only the wishes that its parameters name.
-        known = _keywords(self._described.open)
+        known = inspect.signature(self._described.open).parameters
         options = {"opening": opening, "text_keys": opening.text_keys, "ahead": opening.ahead}
         corpus: Corpus = self._described.open(**{key: value for key, value in options.items() if key in known})
         return corpus
-
-
-def _keywords(method: Any) -> set[str]:
-    return set(inspect.signature(method).parameters)

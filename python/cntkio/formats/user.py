@@ -131,18 +131,14 @@ def _join_matrices(
 def chunk_of(
     where: str, data: Any, streams: Sequence[StreamInformation], defining: int | None
 ) -> tuple[_core.Chunk, npt.NDArray[np.uint32]]:
-    """Make a chunk from the result of `get_chunk`.
-
-    Returns:
-        The chunk, and the number of samples that each of its sequences counts for.
+    """Make a chunk from the result of `get_chunk`; see `joined_columns`.
 
     Raises:
         CorpusError: The data do not fit the streams.
     """
     if not isinstance(data, Mapping):
-        raise CorpusError(
-            f"{where}: get_chunk() returned {_kind_of(data)}; expected a dict with an entry for each stream"
-        )
+        found = _kind_of(data)
+        raise CorpusError(f"{where}: get_chunk() returned {found}; expected a dict with an entry for each stream")
     names = [info.name for info in streams]
     for name in names:
         if name not in data:
@@ -169,13 +165,11 @@ def joined_columns(
     Raises:
         CorpusError: The streams have different numbers of sequences.
     """
-    num_sequences = len(columns[0].sequence_offsets) - 1
-    for info, other in zip(streams, columns, strict=True):
-        if len(other.sequence_offsets) - 1 != num_sequences:
-            raise CorpusError(
-                f"{where}: stream {streams[0].name!r} has {num_sequences} sequences, but stream {info.name!r} has "
-                f"{len(other.sequence_offsets) - 1}"
-            )
+    num_sequences, *others = (len(column.sequence_offsets) - 1 for column in columns)
+    for info, other in zip(streams[1:], others, strict=True):
+        if other != num_sequences:
+            first = f"stream {streams[0].name!r} has {num_sequences} sequences"
+            raise CorpusError(f"{where}: {first}, but stream {info.name!r} has {other}")
     counted = columns if defining is None else [columns[defining]]
     # A sequence counts for at least 1 sample, even if it has none.
     lengths = np.ones(num_sequences, np.uint32)
@@ -280,23 +274,28 @@ class UserDeserializer:
         return (UserTimelineCorpus if self.timeline == "local" else MainTimelineCorpus)(self, opening)
 
 
-class _UserCorpus(Corpus):
-    """A user-defined deserializer whose chunks are fetched and checked."""
+class UserTimelineCorpus(Corpus):
+    """A user-defined deserializer in CNTK 2.7's order, in which a chunk's content is unknown until it is fetched.
+
+    Its table has chunks without sequences. In each chunk, indices of sequences begin at 0.
+    """
 
     def __init__(self, deserializer: UserDeserializer, opening: Opening) -> None:
         self._deserializer = deserializer
         name = type(deserializer).__name__
         self.report = opening.report(name)
-        # `get_chunk` returns whole chunks, so no part can be loaded alone.
-        self.index = Index(name, _checked_streams(deserializer), NO_SEQUENCES, "", loads_parts=False)
-        self._defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
-        num_chunks = deserializer.num_chunks()
-        if not is_whole(num_chunks) or not 0 < num_chunks < 2**32:
-            raise ConfigError(f"{self.name}: num_chunks() returned {num_chunks!r}; expected a whole number, at least 1")
-        self._num_chunks = int(num_chunks)
+        streams = _checked_streams(deserializer)
+        self._defining = next((info.stream_id for info in streams if info.defines_mb_size), None)
+        count = deserializer.num_chunks()
+        if not is_whole(count) or not 0 < count < 2**32:
+            raise ConfigError(f"{name}: num_chunks() returned {count!r}; expected a whole number, at least 1")
+        # Each chunk is fetched whole, so no part of a chunk can be loaded alone.
+        table = dataclasses.replace(NO_SEQUENCES, chunk_starts=np.zeros(int(count) + 1, np.int64))
+        self.index = Index(name, streams, table, "", joins="alone", loads_parts=False)
+        self.index = self.index._replace(fingerprint=f"user-defined, {int(count)} chunks, {self._digest()}")
         self._lock = ForkLock()
 
-    def _fetch(self, chunk_id: int) -> Loaded:
+    def load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
         """Fetch a chunk. Its findings are the lengths of its sequences, uint32."""
         with self._lock.inner:
             data = self._deserializer.get_chunk(chunk_id=chunk_id)
@@ -316,33 +315,18 @@ class _UserCorpus(Corpus):
     def close(self) -> None:
         """Do nothing: the user's object stays as it is."""
 
+    def _error(self, chunk_id: int, what: str) -> CorpusError:
+        return CorpusError(f"{self.name}, chunk {chunk_id}: {what}")
+
     def _digest(self, *arrays: npt.NDArray[Any]) -> str:
-        digest = hashlib.blake2b(repr((self.streams, self._num_chunks)).encode(), digest_size=16)
+        digest = hashlib.blake2b(repr((self.streams, self.table.num_chunks)).encode(), digest_size=16)
         for array in arrays:
             # With the types, because arrays of different types may have the same bytes.
             digest.update(array.dtype.str.encode() + np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
 
-class UserTimelineCorpus(_UserCorpus):
-    """A user-defined deserializer in CNTK 2.7's order, in which a chunk's content is unknown until it is fetched.
-
-    Its table has chunks without sequences. In each chunk, indices of sequences begin at 0.
-    """
-
-    def __init__(self, deserializer: UserDeserializer, opening: Opening) -> None:
-        super().__init__(deserializer, opening)
-        self.index = self.index._replace(
-            table=dataclasses.replace(NO_SEQUENCES, chunk_starts=np.zeros(self._num_chunks + 1, np.int64)),
-            fingerprint=f"user-defined, {self._num_chunks} chunks, {self._digest()}",
-            joins="alone",
-        )
-
-    def load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
-        return self._fetch(chunk_id)
-
-
-class MainTimelineCorpus(_UserCorpus):
+class MainTimelineCorpus(UserTimelineCorpus):
     """A user-defined deserializer in the order of all other formats. Chunks without a sequence are left out."""
 
     def __init__(self, deserializer: UserDeserializer, opening: Opening) -> None:
@@ -352,29 +336,24 @@ class MainTimelineCorpus(_UserCorpus):
         self._chunk_ids = np.flatnonzero(sizes)
         if not len(self._chunk_ids):
             raise CorpusError(f"{self.name}: no chunk contains a sequence, so there is nothing to read")
-        lengths = np.concatenate(all_lengths)
         chunk_starts = np.append(0, np.cumsum(sizes[self._chunk_ids]))
-        table = SequenceTable(self._keys(sizes), lengths, chunk_starts)
-        self.index = self.index._replace(
-            table=table,
-            fingerprint=f"user-defined, {self._num_chunks} chunks, {table.num_sequences} sequences, "
-            f"{self._digest(*table.content())}",
-        )
+        table = SequenceTable(self._keys(sizes), np.concatenate(all_lengths), chunk_starts)
+        counts = f"{len(sizes)} chunks, {table.num_sequences} sequences"
+        fingerprint = f"user-defined, {counts}, {self._digest(*table.content())}"
+        self.index = self.index._replace(table=table, fingerprint=fingerprint, joins="anywhere")
 
     def _lengths(self) -> Iterator[npt.NDArray[np.uint32]]:
-        for chunk_id in range(self._num_chunks):
+        for chunk_id in range(self.table.num_chunks):
             stated = self._deserializer.chunk_lengths(chunk_id)
             if stated is None:
-                yield self._fetch(chunk_id).findings
+                yield super().load(chunk_id).findings
                 continue
             lengths = _as_array(stated)
             # NumPy makes an empty list an array of doubles.
             are_whole = lengths.dtype.kind in "iu" or not len(lengths)
             if lengths.ndim != 1 or not are_whole or not ((lengths >= 1) & (lengths < 2**32)).all():
-                raise CorpusError(
-                    f"{self.name}, chunk {chunk_id}: chunk_lengths() returned {stated!r:.200}; expected whole "
-                    f"numbers, each at least 1"
-                )
+                what = f"chunk_lengths() returned {stated!r:.200}; expected whole numbers, each at least 1"
+                raise self._error(chunk_id, what)
             yield lengths.astype(np.uint32)
 
     def _keys(self, sizes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
@@ -387,38 +366,27 @@ class MainTimelineCorpus(_UserCorpus):
             stated = first if chunk_id == 0 else self._deserializer.get_keys(chunk_id)
             array = _as_array(() if stated is None else stated)
             if array.shape != (size,):
-                raise CorpusError(
-                    f"{self.name}, chunk {chunk_id}: {size} sequences, but get_keys() returned {stated!r:.200}; "
-                    f"expected a key for each"
-                )
+                what = f"{size} sequences, but get_keys() returned {stated!r:.200}; expected a key for each"
+                raise self._error(chunk_id, what)
             # The array of a chunk without sequences has no meaningful type.
             if not size:
                 continue
             if array.dtype.kind not in "iuU" or (array.dtype.kind == "i" and array.min() < 0):
-                raise CorpusError(
-                    f"{self.name}, chunk {chunk_id}: get_keys() returned {stated!r:.200}; expected whole numbers from "
-                    f"0, or texts"
-                )
+                what = f"get_keys() returned {stated!r:.200}; expected whole numbers from 0, or texts"
+                raise self._error(chunk_id, what)
             keys.append(array if array.dtype.kind == "U" else array.astype(np.uint64))
         if len({array.dtype.kind for array in keys}) > 1:
             raise CorpusError(f"{self.name}: get_keys() returned numbers for some chunks and texts for others")
         return np.concatenate(keys)
 
     def load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
-        """Fetch a chunk, and check that it fits the table.
-
-        Raises:
-            CorpusError: The chunk does not fit the streams, or has other sequences than before.
-        """
+        """Fetch a chunk, and check that it has the same sequences as before."""
         users_id = int(self._chunk_ids[chunk_id])
-        loaded = self._fetch(users_id)
-        begin, end = self.table.bounds_of(chunk_id)
-        expected, lengths = self.table.lengths[begin:end], loaded.findings
+        loaded = super().load(users_id)
+        expected, lengths = self.table.lengths[slice(*self.table.bounds_of(chunk_id))], loaded.findings
         if len(lengths) != len(expected):
-            raise CorpusError(
-                f"{self.name}, chunk {users_id}: {len(lengths)} sequences, but {len(expected)} were announced or "
-                f"returned before"
-            )
+            what = f"{len(lengths)} sequences, but {len(expected)} were announced or returned before"
+            raise self._error(users_id, what)
         different = np.flatnonzero(lengths != expected)
         if len(different):
             index = int(different[0])
@@ -434,11 +402,7 @@ def _as_array(items: Iterable[Any]) -> npt.NDArray[Any]:
 
 
 def _checked_streams(deserializer: UserDeserializer) -> tuple[StreamInformation, ...]:
-    """Return the streams that a deserializer names, with their indices.
-
-    Raises:
-        ConfigError: There are none, or a stream is not possible.
-    """
+    """Return the streams that a deserializer names, with their indices."""
     name = type(deserializer).__name__
     infos = list(deserializer.stream_infos())
     if not infos:
@@ -449,15 +413,12 @@ def _checked_streams(deserializer: UserDeserializer) -> tuple[StreamInformation,
             raise ConfigError(f"{name}: stream_infos() returned {info!r:.200}; expected StreamInformation objects")
         if any(info.name == other.name for other in streams):
             raise ConfigError(f"{name}: two streams have the name {info.name!r}", key=info.name)
+        where = f"{name}, stream {info.name!r}"
         if info.dtype not in NUMBER_TYPES:
-            raise ConfigError(
-                f"{name}, stream {info.name!r}: dtype {info.dtype}; expected {', '.join(map(str, NUMBER_TYPES))}",
-                key="dtype",
-            )
+            types = ", ".join(map(str, NUMBER_TYPES))
+            raise ConfigError(f"{where}: dtype {info.dtype}; expected {types}", key="dtype")
         if not 0 < info.dim <= LARGEST_DIM:
-            raise ConfigError(
-                f"{name}, stream {info.name!r}: shape {info.shape}; expected 1 to 2^31 - 1 values", key="shape"
-            )
+            raise ConfigError(f"{where}: shape {info.shape}; expected 1 to 2^31 - 1 values", key="shape")
         # The order of the list counts, whatever indices its objects have.
         streams.append(dataclasses.replace(info, stream_id=len(streams)))
     check_definers([info.name for info in streams if info.defines_mb_size], f"{name}: ")
