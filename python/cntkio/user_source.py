@@ -128,11 +128,9 @@ class MinibatchSourceFromData(Displayed, UserMinibatchSource):
             with pieces_of(data_streams) as pieces:
                 data_streams = joined(pieces)
         if not isinstance(data_streams, Mapping) or not data_streams:
-            raise ConfigError(
-                f"data_streams is {_brief(data_streams)}; expected a mapping such as {{'x': data}} with at least one "
-                "stream, or a data frame",
-                key="data_streams",
-            )
+            given = "empty" if isinstance(data_streams, Mapping) else f"a {type(data_streams).__name__}"
+            expected = "a mapping such as {'x': data} with at least one stream, or a data frame"
+            raise ConfigError(f"data_streams is {given}; expected {expected}", key="data_streams")
         max_samples = whole_number("max_samples", max_samples)
         if not 0 <= max_samples <= INFINITELY_REPEAT:
             raise ConfigError(f"max_samples is {max_samples}; expected 0 to 2^64 - 1", key="max_samples")
@@ -146,17 +144,15 @@ class MinibatchSourceFromData(Displayed, UserMinibatchSource):
         self._starts = [column.sequence_offsets.astype(np.int64) for column in columns]
         self._layout = packed_columns(self._streams)
         self._max_samples = max_samples
-        self._cursor = 0
-        self._total_num_samples = 0
+        self._cursor = self._total_num_samples = 0
 
     def stream_infos(self) -> list[StreamInformation]:
         """Return the streams in the order of the arguments."""
         return list(self._streams)
 
     def _description(self) -> Description:
-        counts = ", ".join(
-            f"{info.name} {int(starts[-1]):,}" for info, starts in zip(self._streams, self._starts, strict=True)
-        )
+        each = zip(self._streams, self._starts, strict=True)
+        counts = ", ".join(f"{info.name} {int(starts[-1]):,}" for info, starts in each)
         title = f"MinibatchSourceFromData: {counted(self._num_sequences, 'sequence')}; samples: {counts}"
         return Description(title, ("stream", "samples are"), [(info.name, info.form) for info in self._streams])
 
@@ -174,13 +170,7 @@ class MinibatchSourceFromData(Displayed, UserMinibatchSource):
     ) -> Minibatch:
         """Return the next minibatch, or an empty mapping when the data have ended.
 
-        `end_of_sweep` is true at the end of the data and at the limit.
-
-        Args:
-            num_samples: Samples of all workers together, at least 1.
-            number_of_workers: Number of readers that share the data.
-            worker_rank: Index of this reader.
-            device: Not used.
+        `end_of_sweep` is true at the end of the data and at the limit. Arguments as for `UserMinibatchSource`.
 
         Raises:
             ConfigError: The size is below 1, or the worker does not exist.
@@ -206,10 +196,8 @@ class MinibatchSourceFromData(Displayed, UserMinibatchSource):
         chunk_indices, bounds = np.zeros(len(sequences), np.uint32), [0, len(sequences)]
         request = _core.PackRequest([self._chunk], chunk_indices, sequences, self._layout, bounds)
         (packed,) = _core.pack([request], 1)
-        data = {
-            info.name: MinibatchData.of(info, packed, stream_index, end_of_sweep)
-            for stream_index, info in enumerate(self._streams)
-        }
+        infos = enumerate(self._streams)
+        data = {info.name: MinibatchData.of(info, packed, index, end_of_sweep) for index, info in infos}
         return Minibatch(data, lambda: sequences.astype(np.uint64))
 
     def get_checkpoint_state(self) -> dict[str, int]:
@@ -224,27 +212,17 @@ class MinibatchSourceFromData(Displayed, UserMinibatchSource):
         """
         if not isinstance(checkpoint, Mapping):
             raise CheckpointError(f"the checkpoint is {checkpoint!r}; expected a result of get_checkpoint_state()")
-        values = []
-        for key in ("cursor", "total_num_samples"):
-            value = checkpoint.get(key)
+        values = {key: checkpoint.get(key) for key in ("cursor", "total_num_samples")}
+        for key, value in values.items():
             if not is_whole(value) or value < 0:
-                raise CheckpointError(
-                    f"the checkpoint's {key!r} is {value!r}; expected a whole number, at least 0", saved=value
-                )
-            values.append(int(value))
-        cursor, total_num_samples = values
+                message = f"the checkpoint's {key!r} is {value!r}; expected a whole number, at least 0"
+                raise CheckpointError(message, saved=value)
+        cursor, total_num_samples = map(int, values.values())
         if cursor >= self._num_sequences:
-            raise CheckpointError(
-                f"the checkpoint is at sequence {cursor}; expected 0 to {self._num_sequences - 1}",
-                saved=cursor,
-                current=self._num_sequences,
-            )
+            message = f"the checkpoint is at sequence {cursor}; expected 0 to {self._num_sequences - 1}"
+            raise CheckpointError(message, saved=cursor, current=self._num_sequences)
         # After all checks, so that a refused checkpoint leaves the source where it was.
         self._cursor, self._total_num_samples = cursor, total_num_samples
-
-
-def _brief(data: Any) -> str:
-    return "empty" if isinstance(data, Mapping) else f"a {type(data).__name__}"
 
 
 def _is_matrix(value: Any) -> bool:
@@ -253,9 +231,8 @@ def _is_matrix(value: Any) -> bool:
 
 def _stream(name: str, stream_index: int, argument: Any) -> tuple[StreamInformation, Column]:
     if isinstance(argument, tuple) and len(argument) != 2:
-        raise ConfigError(
-            f"stream {name!r} is a tuple of {len(argument)}; expected data, or a pair of data and type", key=name
-        )
+        message = f"stream {name!r} is a tuple of {len(argument)}; expected data, or a pair of data and type"
+        raise ConfigError(message, key=name)
     where = f"data_streams, stream {name!r}"
     value, kind = argument if isinstance(argument, tuple) else (argument, None)
     # A number of NumPy looks like an array without axes.

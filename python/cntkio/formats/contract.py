@@ -266,20 +266,12 @@ class Format(Protocol):
     def open(self, path: str, index: Index | None) -> Any:
         """Open a file. By default, files are not kept open: the index needs all of a file, or each chunk opens its own.
 
-        Args:
-            path: The file.
-            index: The index of the file if it was open before. The result is an `OpenedFile`.
-
-        Raises:
-            OSError: The file cannot be read.
+        The result is an `OpenedFile`. `index` is the index of the file if it was open before.
         """
         return OpenedFile()
 
     def index(self, file: Any, ahead: Ahead) -> tuple[Index, list[Chunk]]:
-        """Make or load the index of a file.
-
-        Returns:
-            The index, and the first chunks of the file, if the same pass parsed them.
+        """Make or load the index of a file. Return it, and the first chunks of the file, if the same pass parsed them.
 
         Raises:
             OSError, FormatError, ConfigError: The file cannot be read, breaks the format, or does not fit the options.
@@ -301,12 +293,7 @@ class Format(Protocol):
         return
 
     def place(self, file: Any, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
-        """Return the places of sequences of the index. Counts the lines of a text up to the last of these sequences.
-
-        Raises:
-            OSError: A file cannot be read.
-            FormatError: The header of a file breaks its format.
-        """
+        """Return the places of sequences of the index; see `Corpus.places`."""
 
 
 class Corpus(Protocol):
@@ -419,11 +406,9 @@ class ReadingOptions(NamedTuple):
         self, *, max_errors: int = 0, chunk_size_in_bytes: int = CHUNK_SIZE, cache_index: bool = False
     ) -> ReadingOptions:
         """Return the options, with defaults in place of options that the caller does not set."""
-        return self._replace(
-            max_errors=max_errors if self.max_errors is None else self.max_errors,
-            chunk_size_in_bytes=self.chunk_size_in_bytes or chunk_size_in_bytes,
-            cache_index=cache_index,
-        )
+        errors = max_errors if self.max_errors is None else self.max_errors
+        size = self.chunk_size_in_bytes or chunk_size_in_bytes
+        return self._replace(max_errors=errors, chunk_size_in_bytes=size, cache_index=cache_index)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -43,11 +43,8 @@ class SlicedNumbers(Protocol):
     """Numbers that are read in slices."""
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of a number."""
-
+    def dtype(self) -> np.dtype[Any]: ...
     def __len__(self) -> int: ...
-
     def __getitem__(self, part: slice, /) -> npt.NDArray[Any]: ...
 
 
@@ -99,8 +96,7 @@ class CountedKeys(_Numbers):
         if np.ndim(index) == 0:
             return np.uint64(self.first + self._positions[index])
         positions = np.asarray(index)
-        if positions.dtype == np.bool_:
-            positions = np.flatnonzero(positions)
+        positions = np.flatnonzero(positions) if positions.dtype == np.bool_ else positions
         return positions.astype(np.uint64) + np.uint64(self.first)
 
     def stored(self) -> npt.NDArray[np.uint64]:
@@ -302,8 +298,7 @@ def key_text(key: Any) -> str:
 class FilesOfSequences(Protocol):
     """The files of a corpus that has several."""
 
-    def of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles:
-        """Return the files of some sequences."""
+    def of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles: ...
 
 
 class ListedFiles:
@@ -417,18 +412,16 @@ def in_precision(where: str, values: npt.NDArray[Any], dtype: npt.DTypeLike) -> 
     target = np.dtype(dtype)
     if target.kind == "i":
         if values.dtype.kind not in "iub":
-            raise CorpusError(
-                f"{where}: values of type {values.dtype}; expected whole numbers, as the stream's {target}"
-            )
+            found = f"values of type {values.dtype}"
+            raise CorpusError(f"{where}: {found}; expected whole numbers, as the stream's {target}")
         bounds = np.iinfo(target)
         # Values of a narrower type always fit, so they need no pass over the array.
         if not np.can_cast(values.dtype, target) and values.size:
             least, most = int(values.min()), int(values.max())
             if least < bounds.min or most > bounds.max:
                 wrong = least if least < bounds.min else most
-                raise CorpusError(
-                    f"{where}: the whole number {wrong} does not fit {target}; expected at most {bounds.max}"
-                )
+                found = f"the whole number {wrong} does not fit {target}"
+                raise CorpusError(f"{where}: {found}; expected at most {bounds.max}")
         return np.ascontiguousarray(values, target)
     if values.dtype.kind in "iu" and not _are_within(values, _BITS[target]):
         # Beyond the bound some numbers are exact, too: multiples of large powers of two.
@@ -448,11 +441,8 @@ def digest_of(columns: Iterable[npt.NDArray[Any]], start: bytes = b"") -> str:
 
 def rounded_text(value: int, dtype: np.dtype[Any]) -> str:
     """Return the message that a precision would round a whole number, with advice."""
-    advice = (
-        "write float64 instead"
-        if dtype == FLOAT32
-        else "no format keeps larger whole numbers; if they name classes, number the classes from 0"
-    )
+    advice = "no format keeps larger whole numbers; if they name classes, number the classes from 0"
+    advice = "write float64 instead" if dtype == FLOAT32 else advice
     return f"the whole number {value} is not exact in {dtype}; {advice}"
 
 
