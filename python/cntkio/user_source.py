@@ -212,7 +212,7 @@ class MinibatchSourceFromData(Displayed, UserMinibatchSource):
         """
         if not isinstance(checkpoint, Mapping):
             raise CheckpointError(f"the checkpoint is {checkpoint!r}; expected a result of get_checkpoint_state()")
-        values = {key: checkpoint.get(key) for key in ("cursor", "total_num_samples")}
+        values: dict[str, Any] = {key: checkpoint.get(key) for key in ("cursor", "total_num_samples")}
         for key, value in values.items():
             if not is_whole(value) or value < 0:
                 message = f"the checkpoint's {key!r} is {value!r}; expected a whole number, at least 0"

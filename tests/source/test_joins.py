@@ -32,14 +32,12 @@ def test_the_first_table_decides_order_and_chunks() -> None:
     assert joined.keys.tolist() == [7, 9, 5]
     assert chunks(joined) == [[3], [4], [1]]
     assert partners(joined) == [[0, 1], [3, 0], [4, 2]]
-    assert joined.first_chunks.tolist() == [0, 1, 2]
 
 
 def test_chunks_without_partners_are_dropped_and_later_chunks_move_up() -> None:
     joined = join([table([1, 2, 3, 4, 5, 6], sizes=[2, 2, 2]), table([1, 5, 6])])
     assert chunks(joined) == [[1], [1, 1]]
     assert joined.chunk_starts.tolist() == [0, 1, 3]
-    assert joined.first_chunks.tolist() == [0, 2]
 
 
 def test_the_largest_length_counts_unless_a_table_defines_it() -> None:

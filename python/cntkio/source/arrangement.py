@@ -26,8 +26,8 @@ from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Utterances
 from cntkio.formats.report import NUM_IN_FULL, first_few, warn
-from cntkio.formats.table import NamedFiles, SequenceTable, key_text
-from cntkio.source.join import JoinedTable, join, kept_chunks
+from cntkio.formats.table import NamedFiles, SequenceTable, key_text, span_at
+from cntkio.source.join import JoinedTable, join, kept_starts
 from cntkio.streams import check_definers
 from cntkio.timeline import ChunkRefs
 
@@ -178,15 +178,9 @@ def _only(joined: JoinedTable, is_kept: npt.NDArray[np.bool_]) -> JoinedTable:
         return joined
     if not is_kept.any():
         raise CorpusError("no utterance has the same length in all deserializers: nothing is left to read")
-    chunks, chunk_starts = kept_chunks(joined.chunk_starts, is_kept)
-    return dataclasses.replace(
-        joined,
-        keys=joined.keys[is_kept],
-        lengths=joined.lengths[is_kept],
-        chunk_starts=chunk_starts,
-        partners=tuple(partners[is_kept] for partners in joined.partners),
-        first_chunks=joined.first_chunks[chunks],
-    )
+    chunk_starts = kept_starts(joined.chunk_starts, is_kept)
+    partners = tuple(partners[is_kept] for partners in joined.partners)
+    return JoinedTable(joined.keys[is_kept], joined.lengths[is_kept], chunk_starts, partners, joined.left_out)
 
 
 class Located(NamedTuple):
@@ -255,10 +249,8 @@ class Arrangement:
         if self.partners is None:
             return [[table_chunk]]
         begin, end = self.table.bounds_of(table_chunk)
-        return [
-            np.unique(np.searchsorted(table.chunk_starts, partners[begin:end], side="right") - 1).tolist()
-            for table, partners in zip(self.tables, self.partners, strict=True)
-        ]
+        each = zip(self.tables, self.partners, strict=True)
+        return [np.unique(span_at(table.chunk_starts, partners[begin:end])).tolist() for table, partners in each]
 
     def refs_of(self, corpus_index: int, sequences: npt.NDArray[np.int64]) -> ChunkRefs:
         """Find sequences of the table in the chunks of a corpus."""
@@ -314,9 +306,8 @@ def arrange(
             joined = _judge_lengths(joined, corpora, frame_mode=frame_mode, strict=strict, trace_level=trace_level)
         table, partners = joined, joined.partners
         # A key that the first corpus repeats has the same partner each time.
-        left_out = tuple(
-            own.num_sequences - len(np.unique(own_partners)) for own, own_partners in zip(tables, partners, strict=True)
-        )
+        each = zip(tables, partners, strict=True)
+        left_out = tuple(own.num_sequences - len(np.unique(of_own)) for own, of_own in each)
     finder = None
     lengths, chunk_starts = table.lengths, table.chunk_starts
     # Frame mode does not cut the sequences of a text: the packer refuses sequences of several samples.

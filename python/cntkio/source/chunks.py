@@ -71,20 +71,13 @@ class PiecesOfCorpus:
 
     Args:
         parts: The parts of the table's chunks.
-        table_starts: First sequence of each chunk of the table.
-        partners: The corpus's sequence for each of the table.
-        chunk_starts: First sequence of each chunk of the corpus and, last, the number of sequences.
     """
 
-    def __init__(
-        self,
-        parts: PartsOfChunks,
-        table_starts: npt.NDArray[np.int64],
-        partners: npt.NDArray[np.uint32],
-        chunk_starts: npt.NDArray[np.int64],
-    ) -> None:
-        self._parts = parts
-        self._table_starts, self._partners, self._chunk_starts = table_starts, partners, chunk_starts
+    def __init__(self, parts: PartsOfChunks, arrangement: Arrangement, corpus_index: int) -> None:
+        assert arrangement.partners is not None
+        self._parts, self._table_starts = parts, arrangement.table.chunk_starts
+        self._partners = arrangement.partners[corpus_index]
+        self._chunk_starts = arrangement.tables[corpus_index].chunk_starts
         self._known: dict[int, _OfPart] = {}
 
     def ids(self, part_id: int) -> list[int]:
@@ -106,10 +99,8 @@ class PiecesOfCorpus:
         indices = refs.indices_in_chunk.astype(np.int64)
         # Otherwise the index in a part is the index in its pieces as well, as in corpora of one order.
         if any(pieces.places is not None for pieces in of_parts):
-            places = [
-                np.arange(len(pieces.indices), dtype=np.uint32) if pieces.places is None else pieces.places
-                for pieces in of_parts
-            ]
+            order = np.arange(max(len(own.indices) for own in of_parts), dtype=np.uint32)
+            places = [order[: len(own.indices)] if own.places is None else own.places for own in of_parts]
             starts = np.cumsum([0, *map(len, places)])
             indices = np.concatenate(places)[starts[refs.chunk_indices] + indices].astype(np.int64)
         ends = np.cumsum([0, *(pieces.bounds[-1] for pieces in of_parts)])
@@ -156,7 +147,6 @@ def pieces_of_corpora(
     a chunk of the table has sequences in many of their chunks, and loading a piece of each again and again would take
     longer.
     """
-    assert arrangement.partners is not None
     num_chunks = arrangement.table.num_chunks
     looked_at = np.unique(np.linspace(0, num_chunks - 1, _NUM_LOOKED_AT).astype(np.int64)).tolist()
     counts = [[len(chunk_ids) for chunk_ids in arrangement.chunks_of(chunk)] for chunk in looked_at]
@@ -164,12 +154,8 @@ def pieces_of_corpora(
     most = [2 * (1 + table.num_chunks / num_chunks) for table in arrangement.tables]
     have_few = np.mean(counts, axis=0) <= most
     return [
-        PiecesOfCorpus(parts, arrangement.table.chunk_starts, partners, table.chunk_starts)
-        if corpus.index.loads_parts and has_few
-        else None
-        for corpus, partners, table, has_few in zip(
-            corpora, arrangement.partners, arrangement.tables, have_few, strict=True
-        )
+        PiecesOfCorpus(parts, arrangement, corpus_index) if corpus.index.loads_parts and has_few else None
+        for corpus_index, (corpus, has_few) in enumerate(zip(corpora, have_few, strict=True))
     ]
 
 
@@ -364,7 +350,6 @@ class ChunkStore:
             self._workers = None
 
     def in_memory(self, corpus_index: int) -> list[int]:
-        """Return the chunks of a corpus that are in memory."""
         return list(self._chunks[corpus_index].in_memory)
 
     def lengths_in_chunk(self, chunk_id: int) -> npt.NDArray[np.uint32]:
@@ -381,10 +366,8 @@ class ChunkStore:
     def plan(self, needed: Plan, used: Sequence[int], ahead: Iterator[int]) -> None:
         """Drop the chunks that are no longer needed, and start to load the chunks that will be needed.
 
-        All arguments name chunks of the source's table.
-
         Args:
-            needed: Chunks from which the next sequences can come, in the order of need.
+            needed: Chunks of the source's table from which the next sequences can come, in the order of need.
             used: Chunks that the current selection uses.
             ahead: Chunks that are needed afterwards, in the order of need; read until the room is full.
         """
@@ -469,11 +452,8 @@ class ChunkStore:
     def _is_in_memory(self, table_chunk: int) -> bool:
         if self._arrangement.partners is None:
             return table_chunk in self._chunks[0].in_memory
-        return all(
-            chunk_id in chunks.in_memory
-            for chunks, chunk_ids in zip(self._chunks, self._chunks_of(table_chunk), strict=True)
-            for chunk_id in chunk_ids
-        )
+        each = zip(self._chunks, self._chunks_of(table_chunk), strict=True)
+        return all(chunk_id in chunks.in_memory for chunks, chunk_ids in each for chunk_id in chunk_ids)
 
     def _expected_bytes(self) -> int:
         """Return the expected bytes of memory for a chunk of the table, estimated from recent chunks."""
@@ -505,9 +485,9 @@ class ChunkStore:
             refs: For each corpus, the chunks of the sequences of all minibatches.
             bounds: First sequence of each minibatch and, last, the number of sequences.
         """
-        are_together = not self._loads_window and all(
-            chunks.stay_in_use(own_refs.chunk_ids) for chunks, own_refs in zip(self._chunks, refs, strict=True)
-        )
+        each = zip(self._chunks, refs, strict=True)
+        stay_in_use = all(chunks.stay_in_use(own_refs.chunk_ids) for chunks, own_refs in each)
+        are_together = stay_in_use and not self._loads_window
         if len(bounds) > 2:
             for chunks in self._chunks:
                 chunks.release_passed()

@@ -53,12 +53,10 @@ class JoinedTable(SequenceTable):
 
     Attributes:
         partners: For each table, the index of its sequence for each joined sequence, uint32.
-        first_chunks: For each joined chunk, the chunk of the first table that it comes from, int64.
         left_out: For each table, the sequences that are not delivered.
     """
 
     partners: tuple[npt.NDArray[np.uint32], ...]
-    first_chunks: npt.NDArray[np.int64]
     left_out: tuple[LeftOut, ...]
 
     def complaint(self, names: Sequence[str]) -> str | None:
@@ -135,22 +133,19 @@ def join(
         lengths = first.lengths[kept].astype(np.uint32)
         for table, others in zip(tables[1:], all_partners[1:], strict=True):
             np.maximum(lengths, table.lengths[others], out=lengths)
-    first_chunks, chunk_starts = kept_chunks(first.chunk_starts, is_kept)
+    chunk_starts = kept_starts(first.chunk_starts, is_kept)
     is_missing = [np.zeros(0, np.bool_), *(partners < 0 for partners in found_partners)]
     left_out = tuple(
         _left_out(table, partners, first, np.flatnonzero(mask))
         for table, partners, mask in zip(tables, all_partners, is_missing, strict=True)
     )
-    return JoinedTable(kept_keys, lengths, chunk_starts, all_partners, first_chunks, left_out)
+    return JoinedTable(kept_keys, lengths, chunk_starts, all_partners, left_out)
 
 
-def kept_chunks(
-    chunk_starts: npt.NDArray[np.int64], is_kept: npt.NDArray[np.bool_]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the chunks that keep a sequence; and the first kept sequence of each and, last, the number of these."""
+def kept_starts(chunk_starts: npt.NDArray[np.int64], is_kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return the starts of the chunks that keep a sequence, counted in kept sequences, and their number."""
     num_kept = np.diff(np.append(0, np.cumsum(is_kept))[chunk_starts])
-    chunks = np.flatnonzero(num_kept)
-    return chunks, np.append(0, np.cumsum(num_kept[chunks]))
+    return np.append(0, np.cumsum(num_kept[num_kept > 0]))
 
 
 def _left_out(

@@ -277,7 +277,7 @@ class SourcePlan(Displayed):
             raise ConfigError(f"step is {step} and position is {position}; expected exactly one of the two", key="step")
         orders = [order for order in hand_over.orders if order.first <= index < order.first + len(order.minibatches)]
         # A selector adds the order of the first corpus first.
-        order_of_first = orders[0]
+        order_of_first, prepared = orders[0], hand_over.prepared[index]
         index_in_order = index - order_of_first.first
         first, last = order_of_first.bounds[index_in_order:][:2]
         origins = []
@@ -285,16 +285,11 @@ class SourcePlan(Displayed):
             corpus = self._corpora[order.corpus_index]
             chunks = np.array(order.refs.chunk_ids, np.int64)[order.refs.chunk_indices[first:last]]
             origins.append(PlannedOrigin(corpus.name, self._sequences(order)[first:last], chunks, corpus.places))
-        first_samples, num_samples = self._samples(order_of_first, self._sequences(order_of_first))
-        return ExplainedStep(
-            step,
-            _position(timeline, hand_over, index),
-            order_of_first.minibatches[index_in_order].keys_of_sequences,
-            first_samples[first:last],
-            num_samples[first:last],
-            origins,
-            order_of_first.ends_of_sweep[index_in_order],
-        )
+        samples = self._samples(order_of_first, self._sequences(order_of_first))
+        first_samples, num_samples = (own[first:last] for own in samples)
+        keys = order_of_first.minibatches[index_in_order].keys_of_sequences
+        position = _position_at(timeline, prepared.bookmark)
+        return ExplainedStep(step, position, keys, first_samples, num_samples, origins, prepared.ends_sweep)
 
     def where(self, key: int | str | bytes, num_steps: int | None = None) -> list[int]:
         """Return the steps that deliver a sequence.

@@ -40,6 +40,7 @@ from cntkio.timeline import (
     DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,
     FULL_DATA_SWEEP,
     INFINITELY_REPEAT,
+    WHOLE,
     AnyTimeline,
     Partition,
     Size,
@@ -49,8 +50,6 @@ from cntkio.timeline.budget import check_largest, checked_size
 
 Key = TypeVar("Key")
 """Type of the keys of an `input_map`."""
-
-_WHOLE = Partition()
 
 
 class TraceLevel(enum.IntEnum):
@@ -405,12 +404,10 @@ class MinibatchSource(Displayed, StreamsByName):
             FormatError: A chunk read for this minibatch breaks its format.
             CorpusError: A sequence does not fit frame mode or truncation, or a file has changed.
         """
-        partition = _WHOLE
+        partition = WHOLE
         if partition_index is not None or num_data_partitions is not None:
-            partition = Partition(
-                0 if partition_index is None else partition_index,
-                1 if num_data_partitions is None else num_data_partitions,
-            )
+            index = 0 if partition_index is None else partition_index
+            partition = Partition(index, 1 if num_data_partitions is None else num_data_partitions)
         minibatch = self.read(minibatch_size_in_samples, partition)
         if minibatch is None:
             dtype: type[Any] = object if self.has_text_keys else np.uint64
@@ -420,7 +417,7 @@ class MinibatchSource(Displayed, StreamsByName):
             return {key: minibatch[stream] for key, stream in input_map.items()}
         return minibatch
 
-    def read(self, minibatch_size_in_samples: Size, partition: Partition = _WHOLE) -> Minibatch | None:
+    def read(self, minibatch_size_in_samples: Size, partition: Partition = WHOLE) -> Minibatch | None:
         """Return the next minibatch of a partition, or None when the data have ended.
 
         It raises the same errors as `next_minibatch`.
@@ -448,14 +445,12 @@ class MinibatchSource(Displayed, StreamsByName):
         partition_index: int | None = None,
     ) -> Iterator[Minibatch]:
         """Iterate over minibatches until the data end. Arguments as for `next_minibatch`."""
-        while True:
-            minibatch = self.next_minibatch(minibatch_size_in_samples, None, None, num_data_partitions, partition_index)
-            if not minibatch:
-                return
+        request = minibatch_size_in_samples, None, None, num_data_partitions, partition_index
+        while minibatch := self.next_minibatch(*request):
             yield minibatch
 
     def plan(
-        self, minibatch_size_in_samples: Size, partition: Partition = _WHOLE, *, from_here: bool = False
+        self, minibatch_size_in_samples: Size, partition: Partition = WHOLE, *, from_here: bool = False
     ) -> SourcePlan:
         """Return a plan of the reads of one size, step by step, from the index alone. (docs/plan.md)
 
@@ -472,7 +467,7 @@ class MinibatchSource(Displayed, StreamsByName):
         request = self._request(minibatch_size_in_samples, partition)
         return self._assembly.plan(request, is_here=from_here)
 
-    def skip(self, num_steps: int, minibatch_size_in_samples: Size, partition: Partition = _WHOLE) -> None:
+    def skip(self, num_steps: int, minibatch_size_in_samples: Size, partition: Partition = WHOLE) -> None:
         """Skip a number of reads, without reading data. It raises the same errors as `plan`."""
         if whole_number("num_steps", num_steps):
             plan = self.plan(minibatch_size_in_samples, partition, from_here=True)
