@@ -142,8 +142,7 @@ class MinibatchSourceFromData(Displayed, UserMinibatchSource):
         if not self._num_sequences:
             raise CorpusError("data_streams: no sequences to read")
         self._starts = [column.sequence_offsets.astype(np.int64) for column in columns]
-        self._layout = packed_columns(self._streams)
-        self._max_samples = max_samples
+        self._layout, self._max_samples = packed_columns(self._streams), max_samples
         self._cursor = self._total_num_samples = 0
 
     def stream_infos(self) -> list[StreamInformation]:

@@ -183,12 +183,7 @@ def find_option(options: Iterable[Option], key: str) -> Option | None:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class CntkOptions:
-    """Base of the deserializers: options that can also be set and looked up by CNTK's names, as items.
-
-    Attributes:
-        cntk_type: CNTK's name of the deserializer.
-        cntk_options: The options.
-    """
+    """Base of the deserializers: options that can also be set and looked up by CNTK's names, as items."""
 
     cntk_type: ClassVar[str]
     cntk_options: ClassVar[tuple[Option, ...]]

@@ -16,6 +16,7 @@ A format keeps no file and no state of reading: those belong to the corpus.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -119,11 +120,8 @@ class Ahead:
         if not self.num_bytes or not all(sizes) or (self.num_chunks is not None and num_chunks > self.num_chunks):
             return [nothing] * len(sizes)
         # The files are read in this order, so the first files get all that they can use.
-        shares, left = [], self.num_bytes
-        for size in sizes:
-            shares.append(dataclasses.replace(self, num_bytes=left) if left > 0 else nothing)
-            left -= size
-        return shares
+        left = [self.num_bytes - before for before in itertools.accumulate(sizes, initial=0)][:-1]
+        return [dataclasses.replace(self, num_bytes=num_bytes) if num_bytes > 0 else nothing for num_bytes in left]
 
 
 NOTHING_AHEAD: Ahead = Ahead(0, is_packed=False)
@@ -255,11 +253,7 @@ class OpenedFile:
 
 
 class Format(Protocol):
-    """Reads files of one kind with one set of options. Any thread may call its functions.
-
-    Attributes:
-        report: Errors and warnings of all files.
-    """
+    """Reads files of one kind with one set of options. Any thread may call its functions. All files have one report."""
 
     report: Report
 
@@ -287,8 +281,7 @@ class Format(Protocol):
     def account(self, file: Any, index: Index, loaded: Loaded | None) -> None:
         """Count the errors and warnings of a chunk that has findings; None: the warnings of the index. By default none.
 
-        Raises:
-            FormatError: The errors exceed the budget.
+        It raises a `FormatError` if the errors exceed the budget.
         """
         return
 

@@ -387,11 +387,7 @@ class FileCorpus(Corpus):
     def publish_indexes(self) -> list[str | None]:
         """Write the index caches of files in a remote store next to them.
 
-        Returns:
-            For each file the name of its index cache; None: it has none.
-
-        Raises:
-            OSError: The store does not accept a cache.
+        Return for each file the name of its index cache; None: it has none. If the store does not accept it: `OSError`.
         """
         names: list[str | None] = []
         for number, index in enumerate(self._indexes):

@@ -105,11 +105,7 @@ class CountedKeys(_Numbers):
 
 
 class NumberKeys(_Numbers):
-    """Keys that are numbers, kept in 32 bits if all fit. They are read on first use.
-
-    Args:
-        column: The keys, of 32 or 64 bits.
-    """
+    """Keys that are numbers, kept in 32 bits if all fit: a column of 32 or 64 bits, which is read on first use."""
 
     def __init__(self, column: SlicedNumbers) -> None:
         self._column = column
@@ -133,11 +129,9 @@ Keys: TypeAlias = npt.NDArray[Any] | CountedKeys | NumberKeys
 
 
 def compact_keys(keys: npt.NDArray[np.uint64], *, are_ascending: bool) -> Keys:
-    """Return keys in as few bytes as possible.
+    """Return keys that are numbers, at least one, in as few bytes as possible.
 
-    Args:
-        keys: Keys that are numbers; at least one.
-        are_ascending: Whether each key is larger than the key before it.
+    If `are_ascending`, each key is larger than the key before it.
     """
     if are_ascending and int(keys[-1]) - int(keys[0]) == len(keys) - 1:
         return CountedKeys(int(keys[0]), len(keys))
@@ -181,11 +175,7 @@ def part_of_keys(keys: Keys, first: int, last: int) -> Keys:
 
 
 def moved_keys(keys: Keys, first: int) -> Keys:
-    """Return keys that are numbers, with `first` added to each.
-
-    Raises:
-        ValueError: A key does not fit 64 bits.
-    """
+    """Return keys that are numbers, with `first` added to each. If one does not fit 64 bits, raise `ValueError`."""
     if isinstance(keys, CountedKeys):
         return CountedKeys(first + keys.first, len(keys))
     # The addition below would wrap.

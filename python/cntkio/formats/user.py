@@ -131,11 +131,7 @@ def _join_matrices(
 def chunk_of(
     where: str, data: Any, streams: Sequence[StreamInformation], defining: int | None
 ) -> tuple[_core.Chunk, npt.NDArray[np.uint32]]:
-    """Make a chunk from the result of `get_chunk`; see `joined_columns`.
-
-    Raises:
-        CorpusError: The data do not fit the streams.
-    """
+    """Make a chunk from the result of `get_chunk`; see `joined_columns`."""
     if not isinstance(data, Mapping):
         found = _kind_of(data)
         raise CorpusError(f"{where}: get_chunk() returned {found}; expected a dict with an entry for each stream")
@@ -153,14 +149,11 @@ def chunk_of(
 def joined_columns(
     where: str, columns: Sequence[Column], streams: Sequence[StreamInformation], defining: int | None
 ) -> tuple[_core.Chunk, npt.NDArray[np.uint32]]:
-    """Make a chunk from columns.
+    """Make a chunk from columns. Return it, and the number of samples that each of its sequences counts for.
 
     Args:
         where: Beginning of a message.
         defining: Index of the stream that defines the minibatch size; None: the stream with the most samples counts.
-
-    Returns:
-        The chunk, and the number of samples that each of its sequences counts for.
 
     Raises:
         CorpusError: The streams have different numbers of sequences.

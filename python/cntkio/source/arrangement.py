@@ -46,10 +46,8 @@ _Partners = tuple[npt.NDArray[np.uint32], ...]
 class Skipping(NamedTuple):
     """Skip unusable utterances instead of raising, as CNTK's old reader did.
 
-    An utterance is unusable if another corpus lacks it or has it with a different length, or if it is too long.
-
-    Attributes:
-        longest: Frames of the longest utterance that is not skipped.
+    An utterance is unusable if another corpus lacks it or has it with a different length, or if it is too long: it has
+    more than `longest` frames.
     """
 
     longest: int
@@ -277,8 +275,7 @@ def arrange(
 
     Raises:
         ConfigError: A corpus cannot be joined, cannot be the first, or cannot be cut into frames.
-        CorpusError: No key is in all corpora; or the lengths of an utterance differ; or an utterance is broken; or more
-            than half of the utterances would be skipped.
+        CorpusError: No key is in all corpora, or the utterances do not fit each other.
     """
     _check_joins(corpora)
     traits = [corpus.index.utterances for corpus in corpora]

@@ -25,6 +25,7 @@ from cntkio.arguments import whole_number
 from cntkio.errors import CheckpointError
 from cntkio.formats.contract import Corpus
 from cntkio.formats.corpus import differences_of_files
+from cntkio.formats.table import SequenceTable
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.pipeline import Epoch, Pipeline
 from cntkio.source.recipe import Recipe, SourceOptions, without_flags
@@ -86,12 +87,11 @@ def _is_same(saved: Any, current: Any) -> bool:
 
 
 def _is_order(value: Any) -> TypeGuard[Mapping[str, Any]]:
-    descriptions = value.get("deserializers") if isinstance(value, Mapping) else None
-    return (
-        isinstance(value, Mapping)
-        and isinstance(value.get("digest"), str)
-        and isinstance(descriptions, list)
-        and all(isinstance(of_one, Mapping) and isinstance(of_one.get("options"), Mapping) for of_one in descriptions)
+    if not isinstance(value, Mapping) or not isinstance(value.get("digest"), str):
+        return False
+    all_described = value.get("deserializers")
+    return isinstance(all_described, list) and all(
+        isinstance(of_one, Mapping) and isinstance(of_one.get("options"), Mapping) for of_one in all_described
     )
 
 
@@ -119,6 +119,10 @@ def _different_data(
 def _counts(described: Mapping[str, Any]) -> str:
     num_sequences, num_chunks = described.get("num_sequences"), described.get("num_chunks")
     return f"{num_sequences} sequence{'s' * (num_sequences != 1)} in {num_chunks} chunk{'s' * (num_chunks != 1)}"
+
+
+def _sizes(table: SequenceTable) -> dict[str, int]:
+    return {"num_sequences": table.num_sequences, "num_chunks": table.num_chunks}
 
 
 def _digest(arrangement: Arrangement) -> str:
@@ -179,11 +183,9 @@ class SourceProgress:
         span = int(begin), int(end)
 
         def move() -> Epoch:
-            epoch = self._pipeline.epoch._replace(span=span)
-            if number is not None:
-                epoch = epoch._replace(number=number)
-            if truncation_length is not None:
-                epoch = epoch._replace(truncation_length=truncation_length)
+            now = self._pipeline.epoch
+            steps = now.truncation_length if truncation_length is None else truncation_length
+            epoch = Epoch(span, now.number if number is None else number, steps)
             self._timeline.begin_epoch(*span, truncation_length, self._recipe.num_rows(epoch.number))
             return epoch
 
@@ -192,11 +194,7 @@ class SourceProgress:
     # -------------------------------------------------------------------------------------------- checkpoints
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go to a position of CNTK, or of a `state`.
-
-        Raises:
-            CheckpointError: The state has no position, or does not fit this source.
-        """
+        """Go to a position of CNTK, or of a `state`."""
         if "version" in _mapping(checkpoint):
             self.load_state(checkpoint)
             return
@@ -221,11 +219,7 @@ class SourceProgress:
         return {**state, **span, **self._recipe.epoch_state(epoch.number)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go to the position of a `state`.
-
-        Raises:
-            CheckpointError: The state was taken from other data or with other settings; all differences are named.
-        """
+        """Go to the position of a `state`, which `_check` may refuse."""
         _mapping(state)
 
         def move() -> Epoch:
@@ -311,20 +305,12 @@ class SourceProgress:
     def _fingerprints(self) -> dict[str, Any]:
         """Return the fields `data` and `order` of each state."""
         if self._made is None:
-            order = {
-                "digest": _digest(self._arrangement),
-                "num_sequences": self._arrangement.table.num_sequences,
-                "num_chunks": self._arrangement.table.num_chunks,
-                "deserializers": [
-                    {
-                        "name": corpus.name,
-                        "num_sequences": corpus.table.num_sequences,
-                        "num_chunks": corpus.table.num_chunks,
-                        "options": dict(corpus.table.options),
-                    }
-                    for corpus in self._corpora
-                ],
-            }
+            described = [
+                {"name": corpus.name, **_sizes(corpus.table), "options": dict(corpus.table.options)}
+                for corpus in self._corpora
+            ]
+            digest = _digest(self._arrangement)
+            order = {"digest": digest, **_sizes(self._arrangement.table), "deserializers": described}
             self._made = {"data": [corpus.index.fingerprint for corpus in self._corpora], "order": order}
         return self._made
 

@@ -67,11 +67,7 @@ class _OfPart(NamedTuple):
 
 
 class PiecesOfCorpus:
-    """The pieces of one corpus. Ids of pieces take the place of ids of chunks wherever the corpus's chunks are named.
-
-    Args:
-        parts: The parts of the table's chunks.
-    """
+    """The pieces of one corpus. Their ids take the place of ids of chunks wherever the corpus's chunks are named."""
 
     def __init__(self, parts: PartsOfChunks, arrangement: Arrangement, corpus_index: int) -> None:
         assert arrangement.partners is not None
@@ -143,9 +139,8 @@ def pieces_of_corpora(
 ) -> list[PiecesOfCorpus | None]:
     """Return the pieces of each joined corpus; None for a corpus whose chunks are loaded as a whole.
 
-    Whole chunks are loaded of corpora that cannot load parts of chunks, and of corpora in another order than the first:
-    a chunk of the table has sequences in many of their chunks, and loading a piece of each again and again would take
-    longer.
+    These are corpora that cannot load parts of chunks, and corpora in another order than the first: a chunk of the
+    table has sequences in many of their chunks, and loading a piece of each again and again would take longer.
     """
     num_chunks = arrangement.table.num_chunks
     looked_at = np.unique(np.linspace(0, num_chunks - 1, _NUM_LOOKED_AT).astype(np.int64)).tolist()

@@ -60,11 +60,7 @@ class JoinedTable(SequenceTable):
     left_out: tuple[LeftOut, ...]
 
     def complaint(self, names: Sequence[str]) -> str | None:
-        """Describe the sequences that were left out, for a warning or an error; None if there are none.
-
-        Args:
-            names: The name of each table.
-        """
+        """Describe the sequences that were left out, with the name of each table; None if there are none."""
         missing, unused = [], []
         for name, (num_unused, first_unused, num_missing, first_missing) in zip(names, self.left_out, strict=True):
             if num_missing:

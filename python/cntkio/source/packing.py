@@ -27,24 +27,14 @@ from cntkio.streams import NUMBER_TYPES, StreamInformation, packed_columns
 
 
 class Packer:
-    """Packs hand-overs.
-
-    Args:
-        layouts: The streams of each corpus, as the source shows them.
-        frame_mode: Whether sequences of more than one sample are refused.
-    """
+    """Packs hand-overs. The layouts are the streams of each corpus, as the source shows them."""
 
     def __init__(self, layouts: Sequence[Sequence[StreamInformation]], *, frame_mode: bool) -> None:
         self._layouts, self._columns = layouts, [*map(packed_columns, layouts)]
-        self._frame_mode = frame_mode
-        self._wording = caller().words
+        self._frame_mode, self._wording = frame_mode, caller().words
 
     def pack(self, hand_over: HandOver) -> Packed:
-        """Fill the minibatches of a hand-over, up to the first one that has an error.
-
-        Raises:
-            BaseException: The core cannot pack them at all.
-        """
+        """Fill the minibatches of a hand-over, up to the first one that has an error."""
         if any(order.parts is not None for order in hand_over.orders):
             return self._pack_truncated(hand_over)
         requests = []
@@ -79,10 +69,9 @@ class Packer:
             longest = packed.longest(index)
             if longest > 1:
                 key = minibatch.keys_of_sequences[int(minibatch[name].lengths.argmax())]
-                return CorpusError(
-                    f"sequence {key}, stream {name!r}: {longest} samples; frame mode takes "
-                    f"at most one ({self._wording.setting('frame_mode', False)} reads sequences)"
-                )
+                advice = f"{self._wording.setting('frame_mode', False)} reads sequences"
+                found = f"sequence {key}, stream {name!r}: {longest} samples"
+                return CorpusError(f"{found}; frame mode takes at most one ({advice})")
         return None
 
     # ------------------------------------------------------------------------------------ truncated minibatches
@@ -96,15 +85,9 @@ class Packer:
         return Packed(None, len(hand_over.prepared), None)
 
     def _spread(self, order: PackOrder) -> dict[str, Any]:
-        """Spread the parts of sequences over slots and steps.
-
-        Raises:
-            CorpusError: A stream does not have as many samples as the sequence counts for.
-        """
-        streams = self._layouts[order.corpus_index]
-        parts = order.parts
+        """Spread the parts of sequences over slots and steps."""
+        streams, parts = self._layouts[order.corpus_index], order.parts
         assert parts is not None
-        lengths = parts.lengths
         num_cells = parts.num_slots * parts.num_steps
         cells = parts.slot * parts.num_steps + parts.step
         columns = [(column, info.dim, NUMBER_TYPES.index(info.dtype)) for column, info in enumerate(streams)]
@@ -125,7 +108,7 @@ class Packer:
             row, stream_index, num_samples = misfit
             raise CorpusError(
                 f"sequence {order.minibatches[0].keys_of_sequences[row]}, stream {streams[stream_index].name!r}: "
-                f"{counted(num_samples, 'sample')}, but the sequence counts for {lengths[row]}; truncation needs "
+                f"{counted(num_samples, 'sample')}, but the sequence counts for {parts.lengths[row]}; truncation needs "
                 f"the same number in every stream"
             )
         # A request may ask for any number of slots: memory is used only up to the last slot with a sample.
@@ -137,11 +120,9 @@ class Packer:
         used[:] = np.cumsum(covered[:-1])
         used[cells[parts.first_sample == 0]] = 2
         begin = parts.step - parts.first_sample
-        spans = np.stack([parts.slot, begin, begin + lengths], axis=1)
-        return {
-            info.name: TruncatedMinibatchData(info, values, mask, spans, order.ends_of_sweep[0])
-            for info, values in zip(streams, spread, strict=True)
-        }
+        spans = np.stack([parts.slot, begin, begin + parts.lengths], axis=1)
+        (end,), each = order.ends_of_sweep, zip(streams, spread, strict=True)
+        return {info.name: TruncatedMinibatchData(info, values, mask, spans, end) for info, values in each}
 
 
 def _memory_in_bytes() -> int:

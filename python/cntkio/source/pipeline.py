@@ -149,13 +149,8 @@ class HandOver(NamedTuple):
     before: Standing
 
     @property
-    def is_last(self) -> bool:
-        """True at the end and for an error: nothing can be selected ahead after it."""
-        return self.prepared[-1].minibatch is None
-
-    @property
     def num_minibatches(self) -> int:
-        return len(self.prepared) - self.is_last
+        return len(self.prepared) - (self.prepared[-1].minibatch is None)
 
 
 class Packed(NamedTuple):
@@ -243,7 +238,11 @@ class Pipeline:
                 if self._process != os.getpid():
                     self._begin_in_child()
                 if request is not self.request:
-                    self._take_up(request)
+                    self.check_open()
+                    if request != self._prepared_for:
+                        self._discard()
+                        self._prepared_for, self._num_at_once = request, 1
+                    self.request = request
                 if not self._ready:
                     self._wait(request)
                 prepared = self._ready.popleft()
@@ -263,8 +262,7 @@ class Pipeline:
     def move(self, move: Callable[[], Epoch]) -> None:
         """Discard prepared minibatches, and move the source. An exception moves it back.
 
-        Args:
-            move: Moves the timeline, and returns the epoch that the source then delivers.
+        `move` moves the timeline, and returns the epoch that the source then delivers.
         """
         with self._lock.inner:
             self.check_open()
@@ -300,24 +298,12 @@ class Pipeline:
         self._begin()
 
     def check_open(self) -> None:
-        """Refuse reads after `close`.
-
-        Raises:
-            CorpusError: The pipeline is closed.
-        """
+        """Refuse reads after `close`."""
         if self._is_closed:
             raise CorpusError(
                 f"the source of {self._name} is closed; make a new source. To continue where this source stopped, call "
                 f"load_state_dict with the state that state_dict returned before close"
             )
-
-    def _take_up(self, request: Request) -> None:
-        self.check_open()
-        if request != self._prepared_for:
-            self._discard()
-            self._prepared_for = request
-            self._num_at_once = 1
-        self.request = request
 
     def _wait(self, request: Request) -> None:
         if self._preparing is None:
@@ -357,7 +343,8 @@ class Pipeline:
         if selecting is None:
             selecting = self._select_ahead(thread, request)
         hand_over = selecting.result()
-        if not hand_over.is_last:
+        # At the end and after an error, nothing can be selected ahead.
+        if hand_over.prepared[-1].minibatch is not None:
             self._selecting = self._select_ahead(thread, request)
         try:
             packed = self._packer.pack(hand_over)

@@ -30,12 +30,7 @@ _MOST_PARSED_AHEAD = 1 << 30
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SourceOptions:
-    """The arguments of `cntkio.source.MinibatchSource`, which documents them.
-
-    Raises:
-        ConfigError: An option is not possible, or two exclude each other.
-        TypeError: A number is not whole.
-    """
+    """The arguments of `cntkio.source.MinibatchSource`, which documents them and their errors."""
 
     deserializers: Deserializer | Sequence[Deserializer]
     max_samples: int
@@ -118,11 +113,7 @@ class SourceOptions:
 
     @property
     def for_user_timeline(self) -> dict[str, Any]:
-        """The options of the order, for the timeline of a user-defined deserializer, which has fewer.
-
-        Raises:
-            ConfigError: An option that this timeline does not have is set.
-        """
+        """The options of the order that the timeline of a user-defined deserializer has; other options are refused."""
         refused = "right_splice nor crosses_sweeps=False nor local_timeline=False"
         for name, default in (("right_splice", 0), ("crosses_sweeps", True), ("local_timeline", True)):
             if getattr(self, name) != default:
@@ -185,10 +176,7 @@ def without_flags(saved: Mapping[str, Any], current: Mapping[str, Any]) -> dict[
 class Recipe:
     """The decisions of a plain source. Another kind of source overrides the methods in which it differs.
 
-    A recipe serves a single source.
-
-    Attributes:
-        skipping: The rule for utterances to skip; None: each corpus decides.
+    A recipe serves a single source. Its `skipping` is the rule for utterances to skip; None: each corpus decides.
     """
 
     skipping: Skipping | None = None
@@ -212,14 +200,9 @@ class Recipe:
         *,
         loads_parts: bool = False,
     ) -> AnyTimeline:
-        """Make the timeline.
+        """Make the timeline. `loads_parts` says whether parts of chunks can be loaded.
 
-        Args:
-            lengths_in_chunk: Gives the lengths of a chunk's sequences, after it has loaded the chunk.
-            loads_parts: Whether parts of chunks can be loaded.
-
-        Raises:
-            ConfigError: An option is not possible with these corpora.
+        `lengths_in_chunk` gives the lengths of a chunk's sequences, after it has loaded the chunk.
         """
         if corpora[0].index.joins == "alone":
             return UserTimeline(corpora[0].table.num_chunks, lengths_in_chunk, **options.for_user_timeline)
@@ -262,9 +245,5 @@ class Recipe:
         return {}
 
     def epoch_number(self, state: Mapping[str, Any]) -> int:
-        """Read the number of the epoch from a state, which holds what `epoch_state` returned.
-
-        Raises:
-            CheckpointError: The state has no number of an epoch.
-        """
+        """Read the number of the epoch from a state, which holds what `epoch_state` returned."""
         return 0

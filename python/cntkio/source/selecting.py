@@ -99,13 +99,7 @@ class Selector:
         self._chunks.close()
 
     def select(self, request: Request, most: int, hold: Bookmark) -> HandOver:
-        """Select the next minibatches.
-
-        Args:
-            request: The arguments of the reads.
-            most: Largest number of minibatches to select, at least 1.
-            hold: A bookmark to which the selector may have to go back later.
-        """
+        """Select the next minibatches, 1 to `most`. The selector may later have to go back to the bookmark `hold`."""
         self._timeline.hold(hold)
         hand_over = HandOver([], [], self.standing)
         prepared = hand_over.prepared
@@ -124,8 +118,7 @@ class Selector:
     def jump(self, request: Request, most: int, until: int) -> int:
         """Move the timeline over at most `most` minibatches that end at position `until` or before, in one step.
 
-        Returns:
-            The number of minibatches; 0 if only `pass_over` or `select` can tell what follows.
+        Return their number; 0 if only `pass_over` or `select` can tell what follows.
         """
         if self._is_judged:
             return 0
@@ -140,8 +133,7 @@ class Selector:
     def pass_over(self, request: Request, most: int) -> Sequence[Bookmark]:
         """Move the timeline without selecting, if that is possible; arguments as for `select`.
 
-        Returns:
-            The bookmark after each minibatch; empty if only `select` can tell what follows.
+        Return the bookmark after each minibatch; none if only `select` can tell what follows.
         """
         if self._is_judged:
             return ()
@@ -197,12 +189,7 @@ class Selector:
     ) -> tuple[Selection, Located] | None:
         """Remove invalid utterances from a selection, and count them.
 
-        Returns:
-            What remains; None if nothing remains and the read is skipped. Balanced partitions skip no read.
-
-        Raises:
-            FormatError: An utterance is broken.
-            CorpusError: The invalid utterances exceed `max_errors`.
+        Return what remains; None if nothing remains and the read is skipped. Balanced partitions skip no read.
         """
         assert self._arrangement.flags is not None
         flags = self._arrangement.flags[located.sequences]
@@ -244,8 +231,7 @@ class Selector:
     def _add(self, reads: Reads, located: Located, hand_over: HandOver) -> None:
         """Add the minibatches of several reads to a hand-over, and the orders that fill them.
 
-        Raises:
-            BaseException: A chunk cannot be loaded or used. The minibatches before were added.
+        If a chunk cannot be loaded or used, add the minibatches before it, and raise the error.
         """
         selection = reads.selection
         refs = [self._refs_of(corpus_index, selection, located) for corpus_index in range(len(self._corpora))]

@@ -66,10 +66,6 @@ class Assembly:
     Attributes:
         streams: The streams of all corpora, numbered consecutively.
         timeline: The sequences of each read. While the pipeline runs, only the pipeline uses the timeline.
-
-    Raises:
-        CntkIoError: The deserializers cannot be opened or joined, or an option is not possible with them.
-        OSError: A file cannot be read.
     """
 
     def __init__(self, options: SourceOptions, recipe: Recipe) -> None:
@@ -137,11 +133,7 @@ class Assembly:
         return Selector(timeline, self.corpora, self.arrangement, chunks, max_errors=max_errors, is_literal=is_literal)
 
     def plan(self, request: Request, *, is_here: bool) -> SourcePlan:
-        """Make a plan, with a timeline of its own.
-
-        Raises:
-            ConfigError: The order of the source is not known without its data.
-        """
+        """Make a plan, with a timeline of its own."""
         if self.corpora[0].index.joins == "alone":
             raise ConfigError(
                 f"{self.corpora[0].name} has a timeline of its own, whose order is not known until all chunks have "
