@@ -75,22 +75,15 @@ def _as_it_is(value: Any) -> Any:
 
 
 class Option(NamedTuple):
-    """An option of a deserializer by CNTK's name.
-
-    Attributes:
-        field: Our name; None: the option has no effect.
-        read: Converts CNTK's value to ours, or raises ValueError; None: the option can be looked up, but not set.
-        show: Converts our value to CNTK's.
-        implies: Further fields that are set with it.
-        remark: The reason why it has no effect, if that is worth a warning.
-    """
+    """An option of a deserializer by CNTK's name."""
 
     key: str
-    field: str | None = None
+    field: str | None = None  # our name; None: the option has no effect
+    # Converts CNTK's value to ours, or raises ValueError; None: the option can be looked up, but not set.
     read: Callable[[Any], Any] | None = None
-    show: Callable[[Any], Any] = _as_it_is
-    implies: Mapping[str, Any] = {}
-    remark: str = ""
+    show: Callable[[Any], Any] = _as_it_is  # converts our value to CNTK's
+    implies: Mapping[str, Any] = {}  # further fields that are set with it
+    remark: str = ""  # the reason why it has no effect, if that is worth a warning
 
 
 def _without_effect(keys: str) -> tuple[Option, ...]:
@@ -119,20 +112,18 @@ BINARY = (
     *_without_effect("traceLevel verbosity randomize randomizationWindow chunkSizeInBytes frameMode cacheIndex"),
 )
 """Options of the binary format."""
-FEATURES = (
+_OF_FRAMES = (
     Option("input", "streams"),
     Option("definesMBSize", "defines_mb_size", truth),
-    Option("maxSequenceSize", "max_sequence_length", whole_value),
     Option("precision", "dtype", _precision, _shown_precision),
+)
+FEATURES = (
+    *_OF_FRAMES,
+    Option("maxSequenceSize", "max_sequence_length", whole_value),
     *_without_effect("chunkSizeInBytes frameMode cacheIndex type module"),
 )
 """Options of HTK features."""
-BINARY_LABELS = (
-    Option("input", "streams"),
-    Option("definesMBSize", "defines_mb_size", truth),
-    Option("precision", "dtype", _precision, _shown_precision),
-    *_without_effect("chunkSizeInBytes frameMode type module"),
-)
+BINARY_LABELS = (*_OF_FRAMES, *_without_effect("chunkSizeInBytes frameMode type module"))
 """Options of HTK labels in binary files."""
 LABELS = (
     *BINARY_LABELS,

@@ -190,42 +190,28 @@ class Utterances:
 
 
 class Index(NamedTuple):
-    """All that is known about a file, or about the files of a corpus, without the data.
+    """All that is known about a file, or about the files of a corpus, without the data."""
 
-    Attributes:
-        name: Name used in messages, usually the file.
-        streams: The streams, in the order of the chunks' columns.
-        table: The sequences and chunks. A corpus that joins alone knows the number of chunks, and no sequences.
-        fingerprint: Short text that differs from corpus to corpus, for checkpoints.
-        layout: The format's own facts, such as the places of sequences in the file.
-        stamp: `OpenedFile.stamp` when the index was made.
-        num_lines: Number of keys in the file, if keys are counted across files; None: keys are ids.
-        why_empty: The reason why the file has no sequence.
-        caches: The index caches of the file: of its sequences, and of its access points.
-        joins: The position that the corpus accepts among several: anywhere, first, or only alone. A corpus that joins
-            alone has an order of its own, and the findings of its chunks are the lengths of their sequences.
-        loads_parts: Whether some sequences of a chunk can be loaded without the others.
-        loads_at_once: Number of chunks to load at the same time: `LOADS_AT_ONCE`, or more if loading waits for a
-            network.
-        utterances: Facts about utterances; None if the sequences are not utterances.
-        first_indices: The number that the file writes for the index 0 of a sparse stream, where it is not 0.
-    """
-
-    name: str
-    streams: tuple[StreamInformation, ...]
+    name: str  # name used in messages, usually the file
+    streams: tuple[StreamInformation, ...]  # the streams, in the order of the chunks' columns
+    # The sequences and chunks. A corpus that joins alone knows the number of chunks, and no sequences.
     table: SequenceTable
-    fingerprint: str
-    layout: Any = None
-    stamp: object = None
+    fingerprint: str  # short text that differs from corpus to corpus, for checkpoints
+    layout: Any = None  # the format's own facts, such as the places of sequences in the file
+    stamp: object = None  # `OpenedFile.stamp` when the index was made
     num_bytes: int = 0
-    num_lines: int | None = None
-    why_empty: str = ""
-    caches: CacheFiles = CacheFiles()
+    num_lines: int | None = None  # number of keys in the file, if keys are counted across files; None: keys are ids
+    why_empty: str = ""  # the reason why the file has no sequence
+    caches: CacheFiles = CacheFiles()  # the index caches of the file: of its sequences, and of its access points
+    # The position that the corpus accepts among several: anywhere, first, or only alone. A corpus that joins
+    # alone has an order of its own, and the findings of its chunks are the lengths of their sequences.
     joins: Joins = "anywhere"
-    loads_parts: bool = True
+    loads_parts: bool = True  # whether some sequences of a chunk can be loaded without the others
+    # Number of chunks to load at the same time: `LOADS_AT_ONCE`, or more if loading waits for a network.
     loads_at_once: int = LOADS_AT_ONCE
-    utterances: Utterances | None = None
+    utterances: Utterances | None = None  # facts about utterances; None if the sequences are not utterances
     # No code changes this mapping, so all indexes can share it.
+    # The number that the file writes for the index 0 of a sparse stream, where it is not 0.
     first_indices: Mapping[str, int] = {}
 
 
@@ -365,35 +351,22 @@ CHUNK_SIZE = 32 << 20
 
 
 class ReadingOptions(NamedTuple):
-    """Options of reading files, as the caller gives them.
-
-    Attributes:
-        streams: Empty: as the files show them.
-        max_errors: Errors to forgive in a text; -1: all.
-        skip_sequence_ids: Whether each line of a text is a sequence.
-        strict: Whether warnings are errors.
-        prefix: Text to put before each path of a list of features.
-        mapping: For a label file: the file with the names of its labels.
-        labels: For a list of features: the label file that is joined with it.
-        dtype: Type of the values of a text; None: float32.
-        one_hot: For a table: columns of classes, and these classes.
-        key: For a table: the column of keys.
-    """
+    """Options of reading files, as the caller gives them."""
 
     # Read-only, because all options share this default.
-    streams: Mapping[str, Any] = MappingProxyType({})
-    max_errors: int | None = None
-    skip_sequence_ids: bool = False
-    strict: bool = False
+    streams: Mapping[str, Any] = MappingProxyType({})  # empty: as the files show them
+    max_errors: int | None = None  # errors to forgive in a text; -1: all
+    skip_sequence_ids: bool = False  # whether each line of a text is a sequence
+    strict: bool = False  # whether warnings are errors
     chunk_size_in_bytes: int | None = None
     keys: KeysOf | None = None
-    prefix: str | None = None
-    mapping: str | os.PathLike[str] | None = None
+    prefix: str | None = None  # text to put before each path of a list of features
+    mapping: str | os.PathLike[str] | None = None  # for a label file: the file with the names of its labels
     cache_index: bool = False
-    labels: FileNames | None = None
-    dtype: npt.DTypeLike | None = None
-    one_hot: Mapping[str, int | Sequence[str]] | None = None
-    key: str | None = None
+    labels: FileNames | None = None  # for a list of features: the label file that is joined with it
+    dtype: npt.DTypeLike | None = None  # type of the values of a text; None: float32
+    one_hot: Mapping[str, int | Sequence[str]] | None = None  # for a table: columns of classes, and these classes
+    key: str | None = None  # for a table: the column of keys
 
     def usually(
         self, *, max_errors: int = 0, chunk_size_in_bytes: int = CHUNK_SIZE, cache_index: bool = False
@@ -409,23 +382,14 @@ class CorpusInFiles:
     """Facts that the verbs need about a corpus in files.
 
     The row of a format in `cntkio.formats.detect.KINDS` names the function that returns it for files and options.
-
-    Attributes:
-        deserializers: The deserializers that read it; empty for a label file.
-        written: The deserializers that a written configuration describes.
-        chunk_sizes: Words about the size of chunks, which end the fact about chunks.
-        facts: Returns facts that only corpora of this kind have.
-        order: The streams in the order in which they are printed; empty: in the order of the source.
-        has_precisions: Whether the file gives the type of each stream's values.
-        forgives_errors: Whether errors are counted instead of ending the call.
-        open_table: Opens a table for the writers, which need not hold a whole row group. None: not a single table.
     """
 
-    deserializers: Sequence[Any] = ()
-    written: Sequence[Any] = ()
-    chunk_sizes: str = ""
-    facts: Callable[[], Mapping[str, Any]] = dict
-    order: Sequence[str] = ()
-    has_precisions: bool = False
-    forgives_errors: bool = False
+    deserializers: Sequence[Any] = ()  # the deserializers that read it; empty for a label file
+    written: Sequence[Any] = ()  # the deserializers that a written configuration describes
+    chunk_sizes: str = ""  # words about the size of chunks, which end the fact about chunks
+    facts: Callable[[], Mapping[str, Any]] = dict  # returns facts that only corpora of this kind have
+    order: Sequence[str] = ()  # the streams in the order in which they are printed; empty: in the order of the source
+    has_precisions: bool = False  # whether the file gives the type of each stream's values
+    forgives_errors: bool = False  # whether errors are counted instead of ending the call
+    # Opens a table for the writers, which need not hold a whole row group. None: not a single table.
     open_table: Callable[[], Any] | None = None

@@ -24,18 +24,13 @@ Lengths: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
 
 class Column(NamedTuple):
-    """The samples of one stream, sequence after sequence, as `Chunk.from_columns` takes them.
+    """The samples of one stream, sequence after sequence, as `Chunk.from_columns` takes them."""
 
-    Attributes:
-        sequence_offsets: Sample at which each sequence begins and, last, the number of samples.
-        dim: Values of a sample, or the bound of its indices.
-        sparse: The entry at which each sample begins and, last, the number of entries; and the index of each entry.
-            None: the stream is dense.
-    """
-
-    sequence_offsets: npt.NDArray[np.uint32]
+    sequence_offsets: npt.NDArray[np.uint32]  # sample at which each sequence begins and, last, the number of samples
     values: npt.NDArray[Any]
-    dim: int
+    dim: int  # values of a sample, or the bound of its indices
+    # The entry at which each sample begins and, last, the number of entries; and the index of each entry. None:
+    # the stream is dense.
     sparse: tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]] | None
 
 
@@ -323,21 +318,14 @@ class FileSpans:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SequenceTable:
-    """The sequences of a corpus in the order of its chunks.
+    """The sequences of a corpus in the order of its chunks."""
 
-    Attributes:
-        keys: Key of each sequence: uint64, or text.
-        lengths: Number of samples that each sequence counts for: uint32, or fewer bits if all lengths fit.
-        chunk_starts: First sequence of each chunk and, last, the number of sequences, int64.
-        options: The deserializer's options that the table depends on, for the messages of checkpoints; JSON-able.
-        files: The files, if there are several.
-    """
-
-    keys: Keys
-    lengths: Lengths
-    chunk_starts: npt.NDArray[np.int64]
+    keys: Keys  # key of each sequence: uint64, or text
+    lengths: Lengths  # number of samples that each sequence counts for: uint32, or fewer bits if all lengths fit
+    chunk_starts: npt.NDArray[np.int64]  # first sequence of each chunk and, last, the number of sequences, int64
+    # The deserializer's options that the table depends on, for the messages of checkpoints; JSON-able.
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict, kw_only=True)
-    files: FilesOfSequences | None = dataclasses.field(default=None, kw_only=True)
+    files: FilesOfSequences | None = dataclasses.field(default=None, kw_only=True)  # the files, if there are several
 
     @property
     def num_sequences(self) -> int:

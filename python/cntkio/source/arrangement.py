@@ -182,47 +182,33 @@ def _only(joined: JoinedTable, is_kept: npt.NDArray[np.bool_]) -> JoinedTable:
 
 
 class Located(NamedTuple):
-    """Items of the timeline as sequences of the table.
+    """Items of the timeline as sequences of the table."""
 
-    Attributes:
-        sequences: The sequence of each item.
-        frames: The frame of each item in its sequence; None if items are sequences.
-        refs: For each corpus, where the sequences are in its chunks; None: look them up in the table.
-    """
-
-    sequences: npt.NDArray[np.int64]
-    frames: npt.NDArray[np.uint32] | None = None
+    sequences: npt.NDArray[np.int64]  # the sequence of each item
+    frames: npt.NDArray[np.uint32] | None = None  # the frame of each item in its sequence; None if items are sequences
+    # For each corpus, where the sequences are in its chunks; None: look them up in the table.
     refs: list[ChunkRefs] | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Arrangement:
-    """The sequences of a source.
+    """The sequences of a source."""
 
-    Attributes:
-        table: The table of the only corpus, or the joined one.
-        partners: For each corpus, the index of its sequence for each sequence of the table; None for a single corpus.
-        left_out: For each corpus, the number of its sequences that are never delivered.
-        flags: For each sequence 0, `INVALID` or `BROKEN`; None if all are sound.
-        finder: In frame mode, finds the utterances of frames; None if items are sequences.
-        lengths: Samples that each item counts for.
-        chunk_starts: First item of each chunk and, last, the number of items.
-        repeats: For each corpus, whether it is broadcast to the lengths of the first.
-        skipped: Number of skipped utterances, by kind.
-        name: Name of the first corpus.
-    """
-
-    table: SequenceTable
+    table: SequenceTable  # the table of the only corpus, or the joined one
     tables: tuple[SequenceTable, ...]
+    # For each corpus, the index of its sequence for each sequence of the table; None for a single corpus.
     partners: _Partners | None
-    left_out: tuple[int, ...]
-    flags: npt.NDArray[np.uint8] | None
-    finder: _core.FrameFinder | None
-    lengths: npt.NDArray[np.uint32]
-    chunk_starts: npt.NDArray[np.int64]
-    repeats: tuple[bool, ...]
-    skipped: Mapping[str, int]
-    name: str
+    left_out: tuple[int, ...]  # for each corpus, the number of its sequences that are never delivered
+    flags: npt.NDArray[np.uint8] | None  # for each sequence 0, `INVALID` or `BROKEN`; None if all are sound
+    finder: _core.FrameFinder | None  # in frame mode, finds the utterances of frames; None if items are sequences
+    lengths: npt.NDArray[np.uint32]  # samples that each item counts for
+    chunk_starts: npt.NDArray[np.int64]  # first item of each chunk and, last, the number of items
+    repeats: tuple[bool, ...]  # for each corpus, whether it is broadcast to the lengths of the first
+    skipped: Mapping[str, int]  # number of skipped utterances, by kind
+    name: str  # name of the first corpus
+    # Whether a corpus asks for CNTK 2.7's own treatment of errors, and of minibatches whose utterances are all
+    # invalid: they are delivered empty.
+    is_literal: bool
 
     def locate(self, items: npt.NDArray[np.int64]) -> Located:
         """Return the sequences of items."""
@@ -278,9 +264,10 @@ def arrange(
         CorpusError: No key is in all corpora, or the utterances do not fit each other.
     """
     _check_joins(corpora)
-    traits = [corpus.index.utterances for corpus in corpora]
+    # A corpus without utterances has traits that refuse nothing.
+    traits = [corpus.index.utterances or Utterances() for corpus in corpora]
     for corpus, of_corpus in zip(corpora, traits, strict=True):
-        if frame_mode and of_corpus is not None and of_corpus.refuses_frame_mode:
+        if frame_mode and of_corpus.refuses_frame_mode:
             raise ConfigError(f"{corpus.name}: {of_corpus.refuses_frame_mode}", key="frame_mode")
     defining = _defining(corpora)
     table = corpora[0].table
@@ -290,8 +277,7 @@ def arrange(
     skipped: dict[str, int] = {}
     # Skipping takes a joined table, even of a single corpus.
     if skipping is not None or len(corpora) > 1:
-        patterns = [None if of_corpus is None else of_corpus.is_pattern for of_corpus in traits]
-        joined = join(tables, defining=defining, patterns=patterns)
+        joined = join(tables, defining=defining, patterns=[of_corpus.is_pattern for of_corpus in traits])
         if skipping is not None:
             joined, skipped = _skip_unusable(joined, corpora, skipping, frame_mode=frame_mode, trace_level=trace_level)
         else:
@@ -308,7 +294,7 @@ def arrange(
     finder = None
     lengths, chunk_starts = table.lengths, table.chunk_starts
     # Frame mode does not cut the sequences of a text: the packer refuses sequences of several samples.
-    if frame_mode and traits[0] is not None:
+    if frame_mode and corpora[0].index.utterances is not None:
         # A joined length may be that of another corpus, so take the frames of the first.
         num_frames = tables[0].lengths if partners is None else tables[0].lengths[partners[0]]
         frame_starts = np.append(0, np.cumsum(num_frames, dtype=np.int64))
@@ -316,8 +302,11 @@ def arrange(
         finder = _core.FrameFinder(frame_starts, list(of_corpora))
         lengths, chunk_starts = np.ones(int(frame_starts[-1]), np.uint32), frame_starts[chunk_starts]
     flags, name = _flags_of(corpora, table, partners), corpora[0].name
-    repeats = tuple(of_corpus is not None and of_corpus.is_broadcast for of_corpus in traits)
-    return Arrangement(table, tables, partners, left_out, flags, finder, lengths, chunk_starts, repeats, skipped, name)
+    repeats = tuple(of_corpus.is_broadcast for of_corpus in traits)
+    is_literal = any(of_corpus.is_literal for of_corpus in traits)
+    return Arrangement(
+        table, tables, partners, left_out, flags, finder, lengths, chunk_starts, repeats, skipped, name, is_literal
+    )
 
 
 def _check_joins(corpora: Sequence[Corpus]) -> None:
@@ -334,8 +323,7 @@ def _check_joins(corpora: Sequence[Corpus]) -> None:
                 f"timeline='global' to join it",
                 key="timeline",
             )
-    traits = corpora[0].index.utterances
-    if traits is not None and not traits.can_lead:
+    if not (corpora[0].index.utterances or Utterances()).can_lead:
         message = f"{corpora[0].name}: labels and broadcast streams cannot be first; put features or text first"
         raise ConfigError(message, key="deserializers")
 

@@ -21,7 +21,7 @@ import bisect
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,19 +50,15 @@ _NUM_LOOKED_AT = 8
 
 
 class _OfPart(NamedTuple):
-    """The pieces of a corpus that a part of the table needs.
+    """The pieces of a corpus that a part of the table needs."""
 
-    Attributes:
-        chunk_ids: The chunk of each piece, ascending.
-        bounds: First sequence of each piece and, last, the number of sequences of all pieces, int64.
-        indices: The sequences of all pieces: their indices in their chunks, which ascend within a piece, uint32.
-        places: For each sequence of the part the position of its partner in `indices`, uint32; None: all partners are
-            in the order of the part.
-    """
-
-    chunk_ids: list[int]
+    chunk_ids: list[int]  # the chunk of each piece, ascending
+    # First sequence of each piece and, last, the number of sequences of all pieces, int64.
     bounds: npt.NDArray[np.int64]
+    # The sequences of all pieces: their indices in their chunks, which ascend within a piece, uint32.
     indices: npt.NDArray[np.uint32]
+    # For each sequence of the part the position of its partner in `indices`, uint32; None: all partners are in
+    # the order of the part.
     places: npt.NDArray[np.uint32] | None
 
 
@@ -276,17 +272,11 @@ _NUM_RECENT = 4  # recent chunks predict the size of the next chunks
 
 
 class Taken(NamedTuple):
-    """Chunks taken into use for the minibatches of one hand-over.
+    """Chunks taken into use for the minibatches of one hand-over."""
 
-    Attributes:
-        chunks: For each corpus its chunks, in the order of first use; after an error, up to the last that was loaded.
-        num_sound: Number of minibatches that have all their chunks.
-        error: The error of a chunk of the next minibatch; None if all are sound.
-    """
-
-    chunks: list[list[_core.Chunk]]
-    num_sound: int
-    error: BaseException | None
+    chunks: list[list[_core.Chunk]]  # for each corpus the chunks of sound minibatches, in the order of first use
+    num_sound: int  # number of minibatches that have all their chunks
+    error: BaseException | None  # the error of a chunk of the next minibatch; None if all are sound
 
 
 class ChunkStore:
@@ -347,10 +337,9 @@ class ChunkStore:
     def in_memory(self, corpus_index: int) -> list[int]:
         return list(self._chunks[corpus_index].in_memory)
 
-    def lengths_in_chunk(self, chunk_id: int) -> npt.NDArray[np.uint32]:
+    def lengths_in_chunk(self, chunk_id: int) -> Any:
         """Return the lengths of a chunk's sequences, for a timeline that learns them from the only corpus's chunks."""
-        lengths: npt.NDArray[np.uint32] = self._chunks[0].get(chunk_id).findings
-        return lengths
+        return self._chunks[0].get(chunk_id).findings
 
     def pieces(self, corpus_index: int) -> PiecesOfCorpus | None:
         """Return the pieces that are loaded in place of the chunks of a joined corpus; None: chunks are loaded."""
@@ -486,12 +475,17 @@ class ChunkStore:
         if len(bounds) > 2:
             for chunks in self._chunks:
                 chunks.release_passed()
-        taken = self._take_together(refs, bounds) if are_together else self._take_in_turn(refs, bounds)
+        num_sound, error = (self._take_together if are_together else self._take_in_turn)(refs, bounds)
         for chunks in self._chunks:
             chunks.end_taking()
-        return taken
+        # After an error, later chunks were not loaded, and no request refers to them.
+        end = bounds[num_sound]
+        sound = [own_refs.chunk_ids[: bisect.bisect_left(own_refs.firsts, end)] for own_refs in refs]
+        pairs = zip(self._chunks, sound, strict=True)
+        taken = [[chunks.in_memory[chunk_id].chunk for chunk_id in chunk_ids] for chunks, chunk_ids in pairs]
+        return Taken(taken, num_sound, error)
 
-    def _take_together(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
+    def _take_together(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> tuple[int, BaseException | None]:
         """Take chunks that stay in use: only the few chunks that are not in use yet matter."""
         # In the order of `_take_in_turn`, so that the same error comes first.
         new = sorted(
@@ -507,42 +501,27 @@ class ChunkStore:
             except BaseException as raised:
                 num_sound, error = minibatch, raised
                 break
-        sound = [own_refs.chunk_ids for own_refs in refs]
-        if error is not None:
-            # Later chunks were not loaded, and no request refers to them.
-            end = bounds[num_sound]
-            sound = [own_refs.chunk_ids[: bisect.bisect_left(own_refs.firsts, end)] for own_refs in refs]
         # The window changes only after the last minibatch, whether it is taken or refused.
         if error is None or num_sound == len(bounds) - 2:
             for chunks, own in zip(self._chunks, refs, strict=True):
                 last = own.chunk_ids if len(bounds) == 2 else own.chunks_of_reads(bounds[-2:])[0]
                 chunks.release_others(last, is_last=True)
-        each = zip(self._chunks, sound, strict=True)
-        taken = [[chunks.in_memory[chunk_id].chunk for chunk_id in chunk_ids] for chunks, chunk_ids in each]
-        return Taken(taken, num_sound, error)
+        return num_sound, error
 
-    def _take_in_turn(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
+    def _take_in_turn(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> tuple[int, BaseException | None]:
         """Take the chunks minibatch by minibatch, and release the chunks that the next minibatch does not need."""
-        taken: list[dict[int, _core.Chunk]] = [{} for _ in refs]
         error: BaseException | None = None
-        num_sound = 0
-        for needed in zip(*(own_refs.chunks_of_reads(bounds) for own_refs in refs), strict=True):
-            is_last = num_sound == len(bounds) - 2
+        for number, needed in enumerate(zip(*(own_refs.chunks_of_reads(bounds) for own_refs in refs), strict=True)):
             try:
-                for chunks, chunk_ids, own_chunks in zip(self._chunks, needed, taken, strict=True):
+                for chunks, chunk_ids in zip(self._chunks, needed, strict=True):
                     for chunk_id in chunk_ids:
-                        own_chunks[chunk_id] = chunks.use(chunk_id).chunk
-                    if self._loads_window:
-                        for chunk_id in chunks.window:
-                            chunks.get(chunk_id)
+                        chunks.use(chunk_id)
+                    for chunk_id in chunks.window if self._loads_window else ():
+                        chunks.get(chunk_id)
             except BaseException as raised:
                 error = raised
             for chunks, chunk_ids in zip(self._chunks, needed, strict=True):
-                chunks.release_others(chunk_ids, is_last=is_last)
+                chunks.release_others(chunk_ids, is_last=number == len(bounds) - 2)
             if error is not None:
-                break
-            num_sound += 1
-        # After an error, later chunks were not loaded, and no request refers to them.
-        each = zip(taken, refs, strict=True)
-        sound = [[own[chunk_id] for chunk_id in own_refs.chunk_ids if chunk_id in own] for own, own_refs in each]
-        return Taken(sound, num_sound, error)
+                return number, error
+        return len(bounds) - 1, None

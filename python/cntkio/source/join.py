@@ -32,19 +32,12 @@ _LARGEST_SPAN_PER_KEY = 4
 
 
 class LeftOut(NamedTuple):
-    """Sequences that a join left out of one table.
+    """Sequences that a join left out of one table."""
 
-    Attributes:
-        num_sequences: Number of its sequences that are never delivered.
-        first_keys: The keys of the first ten of these sequences.
-        num_missing: Number of sequences of the first table that have no partner in this table.
-        first_missing: The keys of the first ten of these sequences.
-    """
-
-    num_sequences: int
-    first_keys: tuple[str, ...]
-    num_missing: int
-    first_missing: tuple[str, ...]
+    num_sequences: int  # number of its sequences that are never delivered
+    first_keys: tuple[str, ...]  # the keys of the first ten of these sequences
+    num_missing: int  # number of sequences of the first table that have no partner in this table
+    first_missing: tuple[str, ...]  # the keys of the first ten of these sequences
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

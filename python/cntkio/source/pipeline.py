@@ -66,17 +66,11 @@ class DeliveredCounts(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """The request of the last call of `begin_epoch`.
+    """The request of the last call of `begin_epoch`."""
 
-    Attributes:
-        span: Positions at which the epoch begins and ends; None: no epoch has begun.
-        number: Number of the epoch, from 0.
-        truncation_length: Steps of a truncated minibatch; None: as in the source's options.
-    """
-
-    span: tuple[int, int] | None = None
-    number: int = 0
-    truncation_length: int | None = None
+    span: tuple[int, int] | None = None  # positions at which the epoch begins and ends; None: no epoch has begun
+    number: int = 0  # number of the epoch, from 0
+    truncation_length: int | None = None  # steps of a truncated minibatch; None: as in the source's options
 
 
 class Request(NamedTuple):
@@ -88,20 +82,14 @@ class Request(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """The outcome of one read: a minibatch, the end of the data, or an error.
+    """The outcome of one read: a minibatch, the end of the data, or an error."""
 
-    Attributes:
-        minibatch: The minibatch; None at the end and for an error.
-        bookmark: Position of the timeline after it.
-        num_invalid: Number of invalid utterances up to there.
-        ends_sweep: Whether the minibatch reaches or crosses the end of a sweep. The minibatch would look into each of
-            its streams for the answer.
-    """
-
-    minibatch: Minibatch | None
-    bookmark: Bookmark
-    num_invalid: int
+    minibatch: Minibatch | None  # the minibatch; None at the end and for an error
+    bookmark: Bookmark  # position of the timeline after it
+    num_invalid: int  # number of invalid utterances up to there
     error: BaseException | None = None
+    # Whether the minibatch reaches or crosses the end of a sweep. The minibatch would look into each of its
+    # streams for the answer.
     ends_sweep: bool = False
 
     @property
@@ -110,43 +98,27 @@ class Prepared(NamedTuple):
 
 
 class PackOrder(NamedTuple):
-    """The data of one corpus for consecutive minibatches of a hand-over.
+    """The data of one corpus for consecutive minibatches of a hand-over."""
 
-    Attributes:
-        corpus_index: The corpus.
-        first: Index of the first of the minibatches in the hand-over.
-        minibatches: The minibatches, which packing fills.
-        ends_of_sweep: Whether each reaches or crosses the end of a sweep.
-        chunks: The chunks that hold the sequences.
-        refs: References to the sequences in the chunks.
-        samples: For each sequence its first sample to pack and the number of samples to pack; None: all samples.
-        bounds: First sequence of each minibatch and, last, the number of sequences.
-        parts: For the only minibatch, if it is truncated: which samples go to which cells.
-    """
-
-    corpus_index: int
-    first: int
-    minibatches: list[Minibatch]
-    ends_of_sweep: list[bool]
-    chunks: list[_core.Chunk]
-    refs: ChunkRefs
+    corpus_index: int  # the corpus
+    first: int  # index of the first of the minibatches in the hand-over
+    minibatches: list[Minibatch]  # the minibatches, which packing fills
+    ends_of_sweep: list[bool]  # whether each reaches or crosses the end of a sweep
+    chunks: list[_core.Chunk]  # the chunks that hold the sequences
+    refs: ChunkRefs  # references to the sequences in the chunks
+    # For each sequence its first sample to pack and the number of samples to pack; None: all samples.
     samples: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None
-    bounds: list[int]
-    parts: Parts | None = None
+    bounds: list[int]  # first sequence of each minibatch and, last, the number of sequences
+    parts: Parts | None = None  # for the only minibatch, if it is truncated: which samples go to which cells
 
 
 class HandOver(NamedTuple):
-    """Minibatches that were selected together and are packed together.
+    """Minibatches that were selected together and are packed together."""
 
-    Attributes:
-        prepared: Their outcomes, whose minibatches are still empty. Only the last one may be the end or an error.
-        orders: Orders for the packer to fill them.
-        before: Position of the source before them.
-    """
-
+    # Their outcomes, whose minibatches are still empty. Only the last one may be the end or an error.
     prepared: list[Prepared]
-    orders: list[PackOrder]
-    before: Standing
+    orders: list[PackOrder]  # orders for the packer to fill them
+    before: Standing  # position of the source before them
 
     @property
     def num_minibatches(self) -> int:
@@ -154,17 +126,11 @@ class HandOver(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """The outcome of packing a hand-over.
+    """The outcome of packing a hand-over."""
 
-    Attributes:
-        num_bytes: Bytes of the arrays; None if the minibatches are truncated.
-        num_sound: Number of complete minibatches.
-        error: The error of the next minibatch; None if all are complete.
-    """
-
-    num_bytes: int | None
-    num_sound: int
-    error: BaseException | None
+    num_bytes: int | None  # bytes of the arrays; None if the minibatches are truncated
+    num_sound: int  # number of complete minibatches
+    error: BaseException | None  # the error of the next minibatch; None if all are complete
 
 
 MOST_IN_HAND_OVER = 256

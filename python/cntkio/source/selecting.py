@@ -15,9 +15,9 @@ Only one thread may use a selector at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,8 @@ from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located
 from cntkio.source.chunks import PiecesOfCorpus, Taken
 from cntkio.source.pipeline import HandOver, PackOrder, Prepared, Request, Standing
 from cntkio.timeline import Bookmark, ChunkRefs, Partition, Plan, Reads, Selection, SequenceOrder
+
+_T = TypeVar("_T")
 
 
 class Chunks(Protocol):
@@ -54,7 +56,6 @@ class Selector:
         timeline: The items that each read delivers.
         arrangement: The sequences of items.
         max_errors: Number of utterances that may be invalid.
-        is_literal: Whether an empty minibatch is delivered when all its utterances are invalid, as in CNTK 2.7.
     """
 
     def __init__(
@@ -63,14 +64,12 @@ class Selector:
         corpora: Sequence[Corpus],
         arrangement: Arrangement,
         chunks: Chunks,
-        *,
         max_errors: int,
-        is_literal: bool,
     ) -> None:
         self._timeline, self._corpora, self._arrangement, self._chunks = timeline, corpora, arrangement, chunks
-        self._max_errors, self._is_literal = max_errors, is_literal
+        self._max_errors = max_errors
         # Whether a minibatch depends on which of its utterances are valid.
-        self._is_judged = arrangement.flags is not None or is_literal
+        self._is_judged = arrangement.flags is not None or arrangement.is_literal
         # Messages come later and from other threads, which have another caller or none.
         self._wording = caller().words
         self._num_invalid = 0
@@ -120,31 +119,28 @@ class Selector:
 
         Return their number; 0 if only `pass_over` or `select` can tell what follows.
         """
-        if self._is_judged:
-            return 0
-        before = self._timeline.bookmark()
-        try:
-            return self._timeline.pass_over(request.size, request.partition, most, until)
-        except CntkIoError:
-            # `select` meets the error again, in the step that has it.
-            self._timeline.go_back(before)
-            return 0
+        return self._moved(self._timeline.pass_over, request.size, request.partition, most, until) or 0
 
     def pass_over(self, request: Request, most: int) -> Sequence[Bookmark]:
         """Move the timeline without selecting, if that is possible; arguments as for `select`.
 
         Return the bookmark after each minibatch; none if only `select` can tell what follows.
         """
-        if self._is_judged:
-            return ()
-        before = self._timeline.bookmark()
-        self._timeline.hold(before)
-        try:
-            reads = self._timeline.read_several(request.size, request.partition, most)
-        except CntkIoError:
-            self._timeline.go_back(before)
-            return ()
+        self._timeline.hold(self._timeline.bookmark())
+        reads = self._moved(self._timeline.read_several, request.size, request.partition, most)
         return () if reads is None else reads.bookmarks
+
+    def _moved(self, move: Callable[..., _T], *arguments: Any) -> _T | None:
+        """Move the timeline, if its minibatches do not depend on their utterances."""
+        if self._is_judged:
+            return None
+        before = self._timeline.bookmark()
+        try:
+            return move(*arguments)
+        except CntkIoError:
+            # `select` meets the error again, in the step that has it.
+            self._timeline.go_back(before)
+            return None
 
     def _select_some(self, request: Request, most: int, hand_over: HandOver) -> None:
         """Add the reads of a single call of the timeline to a hand-over."""
@@ -203,14 +199,14 @@ class Selector:
             self._num_invalid += int(is_counted.sum())
             self._last_invalid = int(located.sequences[~is_sound][-1])
         # CNTK 2.7 compares the numbers only if something remains of the minibatch.
-        if self._num_invalid > self._max_errors and (is_sound.any() or not self._is_literal):
+        if self._num_invalid > self._max_errors and (is_sound.any() or not self._arrangement.is_literal):
             item = "frame" if located.frames is not None else "utterance"
             last = self._complaint(self._last_invalid, INVALID)
             so_far, option = counted(self._num_invalid, f"invalid {item}"), self._wording.option("max_errors")
             raise CorpusError(f"{so_far} so far, and {option} is {self._max_errors}; the last was {last}")
         if is_sound.all():
             return selection, located
-        if parts is None and not is_sound.any() and not self._is_literal and not is_balanced:
+        if parts is None and not is_sound.any() and not self._arrangement.is_literal and not is_balanced:
             return None
         frames = None if located.frames is None else located.frames[is_sound]
         return selection.where(is_sound), Located(located.sequences[is_sound], frames)

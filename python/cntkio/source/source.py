@@ -81,16 +81,13 @@ class Assembly:
                 skipping=recipe.skipping,
                 trace_level=options.trace_level,
             )
-            traits = [corpus.index.utterances for corpus in self.corpora]
-            # True if a corpus asks for CNTK's own treatment of errors and empty minibatches.
-            self._is_literal = any(of_corpus is not None and of_corpus.is_literal for of_corpus in traits)
             keeps_all = recipe.keeps_data_in_memory(options)
             chunks = ChunkStore(
                 self.corpora,
                 self.arrangement,
                 window_stays_in_use=options.window is not None,
                 keeps_all=keeps_all,
-                loads_window=self._is_literal,
+                loads_window=self.arrangement.is_literal,
                 read_ahead_in_bytes=options.read_ahead_in_bytes,
             )
             can_load_parts = any(corpus.index.loads_parts for corpus in self.corpora)
@@ -129,8 +126,7 @@ class Assembly:
         return self._recipe.timeline(options, corpora, self.arrangement, lengths_in_chunk, loads_parts=loads_parts)
 
     def _selector(self, timeline: AnyTimeline, chunks: Chunks) -> Selector:
-        max_errors, is_literal = self._options.max_errors, self._is_literal
-        return Selector(timeline, self.corpora, self.arrangement, chunks, max_errors=max_errors, is_literal=is_literal)
+        return Selector(timeline, self.corpora, self.arrangement, chunks, self._options.max_errors)
 
     def plan(self, request: Request, *, is_here: bool) -> SourcePlan:
         """Make a plan, with a timeline of its own."""
