@@ -125,11 +125,8 @@ FEATURES = (
 """Options of HTK features."""
 BINARY_LABELS = (*_OF_FRAMES, *_without_effect("chunkSizeInBytes frameMode type module"))
 """Options of HTK labels in binary files."""
-LABELS = (
-    *BINARY_LABELS,
-    Option("cacheIndex", "cache_index", truth),
-    Option("phoneBoundaries", "phoneBoundaries", truth),
-)
+_BOUNDARIES = Option("phoneBoundaries", "phoneBoundaries", truth)
+LABELS = (*BINARY_LABELS, Option("cacheIndex", "cache_index", truth), _BOUNDARIES)
 """Options of HTK labels in text files."""
 
 FEATURE_STREAM = {

@@ -92,13 +92,12 @@ def fingerprint_of_files(paths: Sequence[str], fingerprints: Sequence[str]) -> s
     Names leave out the endings of compressed files: compression does not change a text, so a state of the plain text
     continues with the compressed text.
     """
-    sums = (hashlib.blake2b(fingerprint.encode(), digest_size=6).hexdigest() for fingerprint in fingerprints)
-    names = []
-    for path in paths:
+    lines = []
+    for path, fingerprint in zip(paths, fingerprints, strict=True):
         name = PurePath(path).name
         stem, ending = os.path.splitext(name)  # noqa: PTH122 - a `Path` takes ten times as long
-        names.append(stem if ending.lower() in compressed.ENDINGS else name)
-    lines = [f"{name} {check_sum}" for name, check_sum in zip(names, sums, strict=True)]
+        check_sum = hashlib.blake2b(fingerprint.encode(), digest_size=6).hexdigest()
+        lines.append(f"{stem if ending.lower() in compressed.ENDINGS else name} {check_sum}")
     whole = hashlib.blake2b("\n".join(fingerprints).encode(), digest_size=16)
     return "\n".join([f"{len(lines)} files {whole.hexdigest()}", *lines])
 
@@ -229,10 +228,8 @@ class FileCorpus(Corpus):
                 ", ".join(f"{info.name!r} ({info.storage_format}, {info.dim} wide, {info.dtype})" for info in streams)
                 for streams in (index.streams, first.streams)
             )
-            raise ConfigError(
-                f"{index.name}: its streams are {own}, but the streams of {first.name} are {others}; expected the same",
-                key="streams",
-            )
+            found = f"its streams are {own}, but the streams of {first.name} are {others}"
+            raise ConfigError(f"{index.name}: {found}; expected the same", key="streams")
 
     def _index_of_files(self, keys: KeysOf) -> Index:
         """Return the index of the corpus that has the sequences of the files, one file after the other."""
@@ -276,10 +273,9 @@ class FileCorpus(Corpus):
         counts = [index.num_lines is not None for index in self._indexes]
         if len(set(counts)) > 1:
             with_ids, without = self._indexes[counts.index(False)].name, self._indexes[counts.index(True)].name
-            raise CorpusError(
-                f"the lines of {without} have no ids, but the lines of {with_ids} have ids; expected ids in all "
-                f"files or in none, or {caller().words.setting('skip_sequence_ids', True)}"
-            )
+            found = f"the lines of {without} have no ids, but the lines of {with_ids} have ids"
+            advice = caller().words.setting("skip_sequence_ids", True)
+            raise CorpusError(f"{found}; expected ids in all files or in none, or {advice}")
 
     def _keys_of_a_file(self, number: int) -> Keys:
         keys = self._indexes[number].table.keys
@@ -313,10 +309,8 @@ class FileCorpus(Corpus):
         sequence = int(again.min())
         file = int(file_of[sequence])
         earlier = self._indexes[int(file_of[order[:-1][is_again][int(np.argmin(again))]])].name
-        what = (
-            f"{earlier} has this id, too (ids in several files: {len(again)}); "
-            f"expected ids that differ, or {caller().words.setting('keys', 'per_file')}"
-        )
+        found = f"{earlier} has this id, too (ids in several files: {len(again)})"
+        what = f"{found}; expected ids that differ, or {caller().words.setting('keys', 'per_file')}"
         raise self._error_at(file, sequence - int(np.argmax(file_of == file)), what)
 
     def _error_at(self, number: int, sequence_index: int, what: str) -> FormatError:
@@ -491,10 +485,8 @@ def as_deserializer(described: Any) -> Deserializer:
     if not can_be_opened(described) or isinstance(described, type):
         text = repr(described)
         shown = text if len(text) <= 100 and "\n" not in text else f"an object of {type(described)}"
-        raise ConfigError(
-            f"{shown} is not a deserializer; expected one such as CTFDeserializer(path, StreamDefs(...))",
-            key="deserializers",
-        )
+        message = f"{shown} is not a deserializer; expected one such as CTFDeserializer(path, StreamDefs(...))"
+        raise ConfigError(message, key="deserializers")
     # An object with only some of the methods, or with an `open` that takes less, gets the others from a wrapper.
     is_complete = hasattr(described, "parts") and hasattr(described, "has_text_keys")
     is_complete = is_complete and "opening" in inspect.signature(described.open).parameters

@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -143,10 +144,9 @@ def joined_keys(columns: Sequence[Keys]) -> Keys:
     # An empty column may have any type, which must not decide the type of all keys.
     filled = [column for column in columns if len(column)]
     counted = [column for column in filled if isinstance(column, CountedKeys)]
-    if len(counted) == len(filled) and filled:
-        ends = [column.first + len(column) for column in counted]
-        if all(end == column.first for end, column in zip(ends, counted[1:], strict=False)):
-            return CountedKeys(counted[0].first, sum(map(len, counted)))
+    count_on = all(column.first + len(column) == following.first for column, following in pairwise(counted))
+    if filled and len(counted) == len(filled) and count_on:
+        return CountedKeys(counted[0].first, sum(map(len, counted)))
     if any(column.dtype != np.uint64 for column in filled):
         return np.concatenate([np.asarray(column) for column in filled])
     arrays = [column.stored() if isinstance(column, NumberKeys) else np.asarray(column) for column in filled]

@@ -163,10 +163,9 @@ def joined_columns(
         if other != num_sequences:
             first = f"stream {streams[0].name!r} has {num_sequences} sequences"
             raise CorpusError(f"{where}: {first}, but stream {info.name!r} has {other}")
-    counted = columns if defining is None else [columns[defining]]
     # A sequence counts for at least 1 sample, even if it has none.
     lengths = np.ones(num_sequences, np.uint32)
-    for counting in counted:
+    for counting in columns if defining is None else [columns[defining]]:
         np.maximum(lengths, np.diff(counting.sequence_offsets), out=lengths)
     return _core.Chunk.from_columns(num_sequences, list(columns)), lengths
 
@@ -383,10 +382,8 @@ class MainTimelineCorpus(UserTimelineCorpus):
         different = np.flatnonzero(lengths != expected)
         if len(different):
             index = int(different[0])
-            raise CorpusError(
-                f"{self.name}, chunk {users_id}, sequence {index}: it counts for "
-                f"{counted(lengths[index], 'sample')}, but {expected[index]} were announced or returned before"
-            )
+            what = f"{counted(lengths[index], 'sample')}, but {expected[index]} were announced or returned before"
+            raise CorpusError(f"{self.name}, chunk {users_id}, sequence {index}: it counts for {what}")
         return Loaded(chunk_id, loaded.chunk, lengths)
 
 

@@ -38,7 +38,7 @@ from cntkio.formats.htk import FeatureSettings, Frames, HTKFeatureDeserializer, 
 from cntkio.formats.text_input import system_number
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
-from cntkio.source.arrangement import Arrangement, Skipping
+from cntkio.source.arrangement import Arrangement
 from cntkio.source.pipeline import Request
 from cntkio.source.recipe import NUMBERS, Recipe, SourceOptions, without_flags
 from cntkio.timeline import (
@@ -342,8 +342,7 @@ class HTKMLFRecipe(Recipe):
         self._check()
         # As in CNTK's reader, `maxUtteranceLength` concerns only utterances that are delivered whole.
         is_limited = not self.frame_mode and not self.truncated
-        self._longest = min(longest, LONGEST_UTTERANCE) if is_limited else LONGEST_UTTERANCE
-        self.skipping = Skipping(self._longest)
+        self.longest_utterance = min(longest, LONGEST_UTTERANCE) if is_limited else LONGEST_UTTERANCE
         self.skipped: Mapping[str, int] = {}
         self._paged: list[PagedFeatures] = []
         self._num_bytes = 0
@@ -451,7 +450,7 @@ class HTKMLFRecipe(Recipe):
             "read_method": self.read_method,
             "only_full": self.only_full,
             "nbruttsineachrecurrentiter": list(self.counts),
-            "longest_utterance": self._longest,
+            "longest_utterance": self.longest_utterance,
         }
 
     def arguments(self, options: SourceOptions) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from cntkio.timeline import ChunkRefs
 # The utterances of joined corpora that fit: their lengths agree, and no corpus calls them invalid or broken.
 #
 # An utterance of the wrong length is an error or is left out, as its corpus says (`Utterances.unequal_lengths`), or it
-# is skipped, as in CNTK's old reader (`Skipping`). An invalid or broken utterance stays in the table with a flag.
+# is skipped, as in CNTK's old reader (`_skip_unusable`). An invalid or broken utterance stays in the table with a flag.
 
 # The larger flag counts where corpora disagree: a broken utterance cannot be delivered at all.
 INVALID, BROKEN = 1, 2
@@ -43,20 +43,13 @@ _UNEQUAL = "of another length in another stream"
 _Partners = tuple[npt.NDArray[np.uint32], ...]
 
 
-class Skipping(NamedTuple):
-    """Skip unusable utterances instead of raising, as CNTK's old reader did.
-
-    An utterance is unusable if another corpus lacks it or has it with a different length, or if it is too long: it has
-    more than `longest` frames.
-    """
-
-    longest: int
-
-
 def _skip_unusable(
-    joined: JoinedTable, corpora: Sequence[Corpus], skipping: Skipping, *, frame_mode: bool, trace_level: int
+    joined: JoinedTable, corpora: Sequence[Corpus], longest: int, *, frame_mode: bool, trace_level: int
 ) -> tuple[JoinedTable, dict[str, int]]:
-    """Leave out unusable utterances, log them, and return the others and the number of skipped utterances by kind."""
+    """Leave out unusable utterances, log them, and return the others and the number of skipped utterances by kind.
+
+    An utterance is unusable if another corpus lacks it or has it with a different length, or if it is too long.
+    """
     missing = joined.left_out[0]
     lengths = corpora[0].table.lengths[joined.partners[0]]
     is_unequal = np.zeros(len(lengths), np.bool_)
@@ -71,12 +64,12 @@ def _skip_unusable(
                     f" (utterance {key_text(joined.keys[index])} has {lengths[index]} frames in {corpora[0].name}, and "
                     f"{corpus.table.lengths[partners[index]]} in {corpus.name})"
                 )
-    is_too_long = lengths > skipping.longest
+    is_too_long = lengths > longest
     # Each utterance counts under a single kind, so that the sum below is their number.
     by_kind = {
         "missing in another stream": (missing.num_sequences, list(missing.first_keys)),
         _UNEQUAL: _count_and_keys(joined, is_unequal),
-        f"longer than {skipping.longest} frames": _count_and_keys(joined, is_too_long & ~is_unequal),
+        f"longer than {longest} frames": _count_and_keys(joined, is_too_long & ~is_unequal),
     }
     by_kind = {kind: (count, keys) for kind, (count, keys) in by_kind.items() if count}
     name, total = corpora[0].name, corpora[0].table.num_sequences
@@ -86,10 +79,9 @@ def _skip_unusable(
     skipped = {kind: count for kind, (count, _) in by_kind.items()}
     num_skipped = sum(skipped.values())
     if 2 * num_skipped > total:
-        raise CorpusError(
-            f"{name}: {num_skipped} of {total} utterances would be skipped, more than half of them: "
-            + ", ".join(f"{count} {kind} (first {keys[0]})" for kind, (count, keys) in by_kind.items())
-        )
+        shown = ", ".join(f"{count} {kind} (first {keys[0]})" for kind, (count, keys) in by_kind.items())
+        found = f"{num_skipped} of {total} utterances would be skipped, more than half of them"
+        raise CorpusError(f"{name}: {found}: {shown}")
     return _only(joined, ~(is_unequal | is_too_long)), skipped
 
 
@@ -119,11 +111,10 @@ def _judge_lengths(
             warn(trace_level, "%s: %s left out, not as long as in %s", corpus.name, counted(count, "utterance"), shown)
         if rule != "drop" or strict:
             advised = caller().words.setting("unequal_lengths", "drop")
-            raise CorpusError(
-                f"utterance {keys[0]}: {own_lengths[is_unequal][0]} frames in {corpus.name}, but "
-                f"{lengths[is_unequal][0]} in {corpora[0].name} ({counted(count, 'such utterance')}); {advised} leaves "
-                f"them out"
-            )
+            own, first = own_lengths[is_unequal][0], lengths[is_unequal][0]
+            found = f"{own} frames in {corpus.name}, but {first} in {corpora[0].name}"
+            such = counted(count, "such utterance")
+            raise CorpusError(f"utterance {keys[0]}: {found} ({such}); {advised} leaves them out")
     return _only(joined, is_kept)
 
 
@@ -247,7 +238,7 @@ def arrange(
     *,
     frame_mode: bool = False,
     strict: bool = False,
-    skipping: Skipping | None = None,
+    longest: int | None = None,
     trace_level: int = 1,
 ) -> Arrangement:
     """Arrange corpora: join them by key, and judge their utterances.
@@ -256,7 +247,8 @@ def arrange(
         corpora: The corpora. The first gives the order.
         frame_mode: Cut utterances into frames.
         strict: Raise an error for sequences that the join leaves out.
-        skipping: The rule for utterances to skip; None: each corpus decides.
+        longest: Frames of the longest utterance. Unusable utterances are skipped, not refused, as in CNTK's old reader;
+            None: each corpus decides.
         trace_level: Whether sequences that are left out are logged: not at level 0.
 
     Raises:
@@ -269,17 +261,17 @@ def arrange(
     for corpus, of_corpus in zip(corpora, traits, strict=True):
         if frame_mode and of_corpus.refuses_frame_mode:
             raise ConfigError(f"{corpus.name}: {of_corpus.refuses_frame_mode}", key="frame_mode")
-    defining = _defining(corpora)
     table = corpora[0].table
     tables = tuple(corpus.table for corpus in corpora)
     partners: _Partners | None = None
     left_out: tuple[int, ...] = (0,)
     skipped: dict[str, int] = {}
     # Skipping takes a joined table, even of a single corpus.
-    if skipping is not None or len(corpora) > 1:
-        joined = join(tables, defining=defining, patterns=[of_corpus.is_pattern for of_corpus in traits])
-        if skipping is not None:
-            joined, skipped = _skip_unusable(joined, corpora, skipping, frame_mode=frame_mode, trace_level=trace_level)
+    if longest is not None or len(corpora) > 1:
+        patterns = [of_corpus.is_pattern for of_corpus in traits]
+        joined = join(tables, defining=_defining(corpora), patterns=patterns)
+        if longest is not None:
+            joined, skipped = _skip_unusable(joined, corpora, longest, frame_mode=frame_mode, trace_level=trace_level)
         else:
             complaint = joined.complaint([corpus.name for corpus in corpora])
             if complaint is not None and strict:
@@ -312,17 +304,12 @@ def arrange(
 def _check_joins(corpora: Sequence[Corpus]) -> None:
     for corpus in corpora[1:]:
         if corpus.index.joins == "first":
-            raise ConfigError(
-                f"{corpus.name}: a binary corpus has no keys of its own, so it must be the first deserializer",
-                key="deserializers",
-            )
-    for corpus in corpora:
-        if corpus.index.joins == "alone" and len(corpora) > 1:
-            raise ConfigError(
-                f"{corpus.name} has a timeline of its own and cannot be joined with other deserializers; set "
-                f"timeline='global' to join it",
-                key="timeline",
-            )
+            message = f"{corpus.name}: a binary corpus has no keys of its own, so it must be the first deserializer"
+            raise ConfigError(message, key="deserializers")
+    for corpus in corpora if len(corpora) > 1 else ():
+        if corpus.index.joins == "alone":
+            found = f"{corpus.name} has a timeline of its own and cannot be joined with other deserializers"
+            raise ConfigError(f"{found}; set timeline='global' to join it", key="timeline")
     if not (corpora[0].index.utterances or Utterances()).can_lead:
         message = f"{corpora[0].name}: labels and broadcast streams cannot be first; put features or text first"
         raise ConfigError(message, key="deserializers")

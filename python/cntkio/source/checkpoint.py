@@ -49,9 +49,8 @@ def _epoch_of(state: Mapping[str, Any]) -> tuple[int, int]:
     # Not `isinstance`: JSON has true and false, which Python also takes as numbers.
     if isinstance(span, list | tuple) and len(span) == 2 and all(type(position) is int for position in span):
         return span[0], span[1]
-    raise CheckpointError(
-        f"the state's 'epoch' is {span!r:.200}; expected two positions, where the epoch begins and ends", saved=span
-    )
+    expected = "two positions, where the epoch begins and ends"
+    raise CheckpointError(f"the state's 'epoch' is {span!r:.200}; expected {expected}", saved=span)
 
 
 def difference(name: str, saved: object, current: object) -> str:
@@ -96,13 +95,9 @@ def _is_order(value: Any) -> TypeGuard[Mapping[str, Any]]:
 
 
 def _different_data(
-    saved: Sequence[Any],
-    current: Sequence[str],
-    saved_descriptions: Sequence[Mapping[str, Any]],
-    descriptions: Sequence[Mapping[str, Any]],
+    saved: Sequence[Any], current: Sequence[str], *descriptions: Sequence[Mapping[str, Any]]
 ) -> Iterator[_Difference]:
-    each = zip_longest(saved, current, saved_descriptions, descriptions)
-    for index, (before, now, *described) in enumerate(each):
+    for index, (before, now, *described) in enumerate(zip_longest(saved, current, *descriptions)):
         if _is_same(before, now):
             continue
         shown = None
@@ -150,32 +145,28 @@ def _content(array: npt.NDArray[Any]) -> bytes | memoryview:
 # Invariant: a call that fails, or is interrupted, leaves the source where it was. (`Pipeline.move`)
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class SourceProgress:
     """Position of a source, and the ways to move it.
 
     The fingerprints are computed when the first state is taken or checked, in about 0.1 s for ten million sequences.
     """
 
-    def __init__(
-        self,
-        options: SourceOptions,
-        recipe: Recipe,
-        corpora: Sequence[Corpus],
-        arrangement: Arrangement,
-        timeline: AnyTimeline,
-        pipeline: Pipeline,
-    ) -> None:
-        self._options, self._recipe = options, recipe
-        self._corpora, self._arrangement = corpora, arrangement
-        self._timeline, self._pipeline = timeline, pipeline
-        self._before_epochs = timeline.bookmark()
-        self._made: dict[str, Any] | None = None
+    _options: SourceOptions
+    _recipe: Recipe
+    _corpora: Sequence[Corpus]
+    _arrangement: Arrangement
+    _timeline: AnyTimeline
+    _pipeline: Pipeline
+    _made: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self._before_epochs = self._timeline.bookmark()
 
     def begin_epoch(self, begin: int, end: int, truncation_length: int | None, number: int | None) -> None:
         """Deliver an epoch; see `MinibatchSource.begin_epoch`."""
-        for name, value in (
-            ("begin", begin), ("end", end), ("truncation_length", truncation_length or 0), ("number", number or 0),
-        ):  # fmt: skip
+        given = {"begin": begin, "end": end, "truncation_length": truncation_length or 0, "number": number or 0}
+        for name, value in given.items():
             if whole_number(name, value) < 0:
                 raise CheckpointError(f"{name} is {value}; expected at least 0", saved=value)
         # All checks come before the move, which discards prepared minibatches.
@@ -245,9 +236,8 @@ class SourceProgress:
         """
         version = state.get("version")
         if not _is_same(version, _VERSION):
-            raise CheckpointError(
-                f"the state's version is {version!r:.200}; expected {_VERSION}", saved=version, current=_VERSION
-            )
+            message = f"the state's version is {version!r:.200}; expected {_VERSION}"
+            raise CheckpointError(message, saved=version, current=_VERSION)
         saved_settings, saved_data = state.get("settings"), state.get("data")
         has_timeline = isinstance(state.get("timeline"), Mapping)
         if not has_timeline or not isinstance(saved_settings, Mapping) or not isinstance(saved_data, list):
@@ -317,8 +307,6 @@ class SourceProgress:
 
 def _mapping(state: Any) -> Mapping[str, Any]:
     if not isinstance(state, Mapping):
-        raise CheckpointError(
-            f"the state is {state!r:.200}; expected the dict that state_dict() or get_checkpoint_state() returned",
-            saved=state,
-        )
+        expected = "the dict that state_dict() or get_checkpoint_state() returned"
+        raise CheckpointError(f"the state is {state!r:.200}; expected {expected}", saved=state)
     return state

@@ -106,13 +106,10 @@ class PiecesOfCorpus:
         self._known = {part_id: pieces for part_id, pieces in self._known.items() if part_id in part_ids}
 
     def _of(self, part_id: int) -> _OfPart:
-        pieces = self._known.get(part_id)
-        if pieces is None:
-            pieces = self._known[part_id] = self._divided(self._parts.part(part_id))
-        return pieces
-
-    def _divided(self, part: ChunkPart) -> _OfPart:
         """Divide the partners of a part's sequences among the chunks of the corpus."""
+        if part_id in self._known:
+            return self._known[part_id]
+        part = self._parts.part(part_id)
         partners = self._partners[self._table_starts[part.chunk_id] + part.sequences.astype(np.int64)]
         places = None
         # A key that the first corpus repeats has one partner, which is loaded once: equal partners do not ascend.
@@ -127,7 +124,9 @@ class PiecesOfCorpus:
         filled = np.flatnonzero(sizes)
         chunk_ids = first + filled
         indices = (partners - np.repeat(starts[chunk_ids], sizes[filled])).astype(np.uint32)
-        return _OfPart(chunk_ids.tolist(), np.append(0, np.cumsum(sizes[filled])), indices, places)
+        pieces = _OfPart(chunk_ids.tolist(), np.append(0, np.cumsum(sizes[filled])), indices, places)
+        self._known[part_id] = pieces
+        return pieces
 
 
 def pieces_of_corpora(
@@ -176,8 +175,7 @@ class ChunksOfCorpus:
         self.window: set[int] = set()
         self.num_waits = 0
         self._in_use: set[int] = set()
-        self._keeps_all = keeps_all
-        self._window_stays_in_use = window_stays_in_use
+        self._keeps_all, self._window_stays_in_use = keeps_all, window_stays_in_use
         self._needed: set[int] = set()  # the part of the window from which the next sequences can come
         self._needed_before: set[int] | None = None  # the same before the current minibatches, if it was different
         self._only_needed_in_use = False  # so that there is nothing to release
@@ -370,12 +368,8 @@ class ChunkStore:
             if pieces is not None:
                 pieces.keep_only(self._partners)
         # Each once: neighboring chunks of the table share partners.
-        wishes = dict.fromkeys(
-            (chunks, chunk_id)
-            for of_corpora in self._partners.values()
-            for chunks, chunk_ids in zip(self._chunks, of_corpora, strict=True)
-            for chunk_id in chunk_ids
-        )
+        pairs = [pair for own in self._partners.values() for pair in zip(self._chunks, own, strict=True)]
+        wishes = dict.fromkeys((chunks, chunk_id) for chunks, chunk_ids in pairs for chunk_id in chunk_ids)
         for corpus_index, chunks in enumerate(self._chunks):
             own = self._partners_in(corpus_index, window), self._partners_in(corpus_index, needed.chunks)
             chunks.set_window(*own, is_first=is_first)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from cntkio.formats.table import SequenceTable, key_text
 
 # A table over the span of the keys then takes at most 32 bytes for each key, and no sort.
 _LARGEST_SPAN_PER_KEY = 4
+_Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 class LeftOut(NamedTuple):
@@ -66,10 +67,7 @@ class JoinedTable(SequenceTable):
 
 
 def join(
-    tables: Sequence[SequenceTable],
-    *,
-    defining: int | None = None,
-    patterns: Sequence[npt.NDArray[np.bool_] | None] | None = None,
+    tables: Sequence[SequenceTable], *, defining: int | None = None, patterns: Sequence[_Mask | None] = ()
 ) -> JoinedTable:
     """Join tables by key.
 
@@ -101,7 +99,7 @@ def join(
     first = tables[0]
     keys = _comparable([np.asarray(table.keys) for table in tables])
     found_partners = [_partners(keys[0], other) for other in keys[1:]]
-    for partners, others, is_pattern in zip(found_partners, keys[1:], (patterns or [])[1:], strict=False):
+    for partners, others, is_pattern in zip(found_partners, keys[1:], patterns[1:], strict=False):
         if is_pattern is not None:
             _match_patterns(partners, keys[0], others, is_pattern)
     is_kept = np.ones(first.num_sequences, np.bool_)
@@ -124,14 +122,12 @@ def join(
             np.maximum(lengths, table.lengths[others], out=lengths)
     chunk_starts = kept_starts(first.chunk_starts, is_kept)
     is_missing = [np.zeros(0, np.bool_), *(partners < 0 for partners in found_partners)]
-    left_out = tuple(
-        _left_out(table, partners, first, np.flatnonzero(mask))
-        for table, partners, mask in zip(tables, all_partners, is_missing, strict=True)
-    )
+    each = zip(tables, all_partners, is_missing, strict=True)
+    left_out = tuple(_left_out(table, partners, first, np.flatnonzero(mask)) for table, partners, mask in each)
     return JoinedTable(kept_keys, lengths, chunk_starts, all_partners, left_out)
 
 
-def kept_starts(chunk_starts: npt.NDArray[np.int64], is_kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+def kept_starts(chunk_starts: npt.NDArray[np.int64], is_kept: _Mask) -> npt.NDArray[np.int64]:
     """Return the starts of the chunks that keep a sequence, counted in kept sequences, and their number."""
     num_kept = np.diff(np.append(0, np.cumsum(is_kept))[chunk_starts])
     return np.append(0, np.cumsum(num_kept[num_kept > 0]))

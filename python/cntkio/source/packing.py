@@ -106,11 +106,9 @@ class Packer:
             ) from None
         if misfit is not None:
             row, stream_index, num_samples = misfit
-            raise CorpusError(
-                f"sequence {order.minibatches[0].keys_of_sequences[row]}, stream {streams[stream_index].name!r}: "
-                f"{counted(num_samples, 'sample')}, but the sequence counts for {parts.lengths[row]}; truncation needs "
-                f"the same number in every stream"
-            )
+            where = f"sequence {order.minibatches[0].keys_of_sequences[row]}, stream {streams[stream_index].name!r}"
+            found = f"{counted(num_samples, 'sample')}, but the sequence counts for {parts.lengths[row]}"
+            raise CorpusError(f"{where}: {found}; truncation needs the same number in every stream")
         # A request may ask for any number of slots: memory is used only up to the last slot with a sample.
         used = mask[: int(parts.slot.max(initial=-1)) + 1].reshape(-1)
         # Parts that begin at or before a cell, less the parts that end there: 1 at a cell with a sample.
@@ -127,6 +125,4 @@ class Packer:
 
 def _memory_in_bytes() -> int:
     """Return the size of the machine's memory; on Windows, which promises no more than it has, no limit."""
-    if sys.platform == "win32":
-        return sys.maxsize
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return sys.maxsize if sys.platform == "win32" else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -167,8 +167,7 @@ class Pipeline:
 
     def __init__(self, selector: Selects, packer: Packs, name: str = "") -> None:
         self._selector, self._packer, self._name = selector, packer, name
-        self._is_closed = False
-        self._lock = ForkLock()
+        self._is_closed, self._lock = False, ForkLock()
         self._bookmark, self._num_invalid = selector.standing
         self.epoch = Epoch()
         self._num_minibatches = self._num_sweeps = 0

@@ -379,8 +379,7 @@ class SourcePlan(Displayed):
         """Return the hand-over with a step, and the index of the step in it."""
         whole_number("step", step, least=0)
         num_steps = self._pass(timeline, step, LARGEST_WORD)
-        most = step - num_steps + 1
-        for first, hand_over in self._hand_overs(timeline, NoChunks(), num_steps, most):
+        for first, hand_over in self._hand_overs(timeline, NoChunks(), num_steps, step - num_steps + 1):
             num_steps = first + hand_over.num_minibatches
             if step < num_steps:
                 return hand_over, step - first

@@ -19,7 +19,7 @@ from cntkio.arguments import flag, is_whole
 from cntkio.errors import ConfigError, OutOfRangeError
 from cntkio.formats.contract import Ahead, Corpus, Deserializer, Opening
 from cntkio.formats.corpus import as_deserializer
-from cntkio.source.arrangement import Arrangement, Skipping
+from cntkio.source.arrangement import Arrangement
 from cntkio.source.pipeline import Request
 from cntkio.timeline import INFINITELY_REPEAT, AnyTimeline, Partition, Size, Timeline, Window, python_window
 from cntkio.timeline.user_timeline import UserTimeline
@@ -52,19 +52,16 @@ class SourceOptions:
 
     def __post_init__(self) -> None:
         if not self.described:
-            raise ConfigError(
-                "no deserializers: the list is empty; expected a deserializer, or a list of at least one",
-                key="deserializers",
-            )
+            message = "no deserializers: the list is empty; expected a deserializer, or a list of at least one"
+            raise ConfigError(message, key="deserializers")
         for name, kind in _KINDS.items():
             if kind is int:
                 _check_whole(name, getattr(self, name))
             elif kind is bool:
                 flag(name, getattr(self, name))
         if self.frame_mode and self.truncation_length:
-            raise ConfigError(
-                f"frame_mode and truncation_length={self.truncation_length} exclude each other", key="truncation_length"
-            )
+            message = f"frame_mode and truncation_length={self.truncation_length} exclude each other"
+            raise ConfigError(message, key="truncation_length")
         self.window  # noqa: B018 - checks both windows
 
     @functools.cached_property
@@ -100,16 +97,9 @@ class SourceOptions:
     @property
     def for_timeline(self) -> dict[str, Any]:
         """The options of the order, by the names of `Timeline`."""
-        return {
-            "window": self.window,
-            "seed": self.randomization_seed,
-            "max_samples": self.max_samples,
-            "max_sweeps": self.max_sweeps,
-            "truncation_length": self.truncation_length,
-            "right_splice": self.right_splice,
-            "crosses_sweeps": self.crosses_sweeps,
-            "size_counts": "own" if self.local_timeline else "all",
-        }
+        names = ("window", "max_samples", "max_sweeps", "truncation_length", "right_splice", "crosses_sweeps")
+        others = {"seed": self.randomization_seed, "size_counts": "own" if self.local_timeline else "all"}
+        return {name: getattr(self, name) for name in names} | others
 
     @property
     def for_user_timeline(self) -> dict[str, Any]:
@@ -176,10 +166,11 @@ def without_flags(saved: Mapping[str, Any], current: Mapping[str, Any]) -> dict[
 class Recipe:
     """The decisions of a plain source. Another kind of source overrides the methods in which it differs.
 
-    A recipe serves a single source. Its `skipping` is the rule for utterances to skip; None: each corpus decides.
+    A recipe serves a single source.
     """
 
-    skipping: Skipping | None = None
+    longest_utterance: int | None = None
+    """Frames of the longest utterance, if a source skips unusable utterances, as CNTK's old reader did; else None."""
 
     # ---------------------------------------------------------------------------------------- when it is opened
 
@@ -231,10 +222,8 @@ class Recipe:
             reads, expected = "reads whole sequences", "None"
             if options.truncation_length:
                 reads, expected = f"truncates to {options.truncation_length}", "None or at least 1"
-            raise ConfigError(
-                f"truncation_length is {truncation_length}, but the source {reads}; expected {expected}",
-                key="truncation_length",
-            )
+            message = f"truncation_length is {truncation_length}, but the source {reads}; expected {expected}"
+            raise ConfigError(message, key="truncation_length")
 
     def num_rows(self, epoch_number: int) -> int | None:
         """Decide how many rows the truncated minibatches of an epoch have; None: as before."""

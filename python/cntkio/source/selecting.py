@@ -30,7 +30,7 @@ from cntkio.minibatch import Minibatch, Origin
 from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located
 from cntkio.source.chunks import PiecesOfCorpus, Taken
 from cntkio.source.pipeline import HandOver, PackOrder, Prepared, Request, Standing
-from cntkio.timeline import Bookmark, ChunkRefs, Partition, Plan, Reads, Selection, SequenceOrder
+from cntkio.timeline import Bookmark, ChunkRefs, Plan, Reads, Selection, SequenceOrder
 
 _T = TypeVar("_T")
 
@@ -72,8 +72,7 @@ class Selector:
         self._is_judged = arrangement.flags is not None or arrangement.is_literal
         # Messages come later and from other threads, which have another caller or none.
         self._wording = caller().words
-        self._num_invalid = 0
-        self._last_invalid = 0
+        self._num_invalid = self._last_invalid = 0
         self._went_back = False  # since the last read
         self._ones = np.ones(0, np.uint32)
 
@@ -155,24 +154,20 @@ class Selector:
                 self._tell_totals()
                 hand_over.prepared.append(Prepared(None, *self.standing))
                 return
-            self._plan(request.partition, reads.selection)
-            located = self._arrangement.locate(reads.selection.sequences)
+            selection, needed = reads.selection, self._timeline.needed_chunks(request.partition)
+            if needed.version != self._chunks.planned:
+                used = selection.chunks.tolist() if selection.refs is None else selection.refs.chunk_ids
+                self._chunks.plan(needed, used, self._timeline.chunks_ahead(request.partition))
+            located = self._arrangement.locate(selection.sequences)
             if self._arrangement.flags is None:
                 break
-            sound = self._without_invalid(reads.selection, located, request.partition.is_balanced)
+            sound = self._without_invalid(selection, located, request.partition.is_balanced)
             if sound is not None:
                 reads, located = Reads.of(sound[0], reads.bookmarks[-1]), sound[1]
                 break
         self._add(reads, located, hand_over)
         if reads.selection.end_of_sweep:
             self._tell_totals()
-
-    def _plan(self, partition: Partition, selection: Selection) -> None:
-        """Let the store load chunks ahead, if the needed chunks changed since the last read."""
-        needed = self._timeline.needed_chunks(partition)
-        if needed.version != self._chunks.planned:
-            used = selection.chunks.tolist() if selection.refs is None else selection.refs.chunk_ids
-            self._chunks.plan(needed, used, self._timeline.chunks_ahead(partition))
 
     def _tell_totals(self) -> None:
         for corpus in self._corpora:

@@ -78,7 +78,7 @@ class Assembly:
                 self.corpora,
                 frame_mode=options.frame_mode,
                 strict=options.strict,
-                skipping=recipe.skipping,
+                longest=recipe.longest_utterance,
                 trace_level=options.trace_level,
             )
             keeps_all = recipe.keeps_data_in_memory(options)
@@ -131,11 +131,9 @@ class Assembly:
     def plan(self, request: Request, *, is_here: bool) -> SourcePlan:
         """Make a plan, with a timeline of its own."""
         if self.corpora[0].index.joins == "alone":
-            raise ConfigError(
-                f"{self.corpora[0].name} has a timeline of its own, whose order is not known until all chunks have "
-                f"been fetched; with timeline='global' it is known at once",
-                key="timeline",
-            )
+            own = f"{self.corpora[0].name} has a timeline of its own"
+            until = "whose order is not known until all chunks have been fetched"
+            raise ConfigError(f"{own}, {until}; with timeline='global' it is known at once", key="timeline")
         put = self.progress.start(is_here=is_here)
         epoch = self.pipeline.epoch
 
@@ -151,7 +149,6 @@ class Assembly:
         return SourcePlan(begin, self._selector, self.corpora, self.arrangement, request, take_state)
 
     def close_corpora(self) -> None:
-        """Close the corpora."""
         for corpus in self.corpora:
             corpus.close()
 
@@ -238,8 +235,7 @@ class MinibatchSource(Displayed, StreamsByName):
         recipe: Recipe | None = None,
     ) -> None:
         options = SourceOptions.of(locals())  # as the first statement, so that the arguments are the only names
-        self._options = options
-        self._recipe = recipe or Recipe()
+        self._options, self._recipe = options, recipe or Recipe()
         self._assembly = Assembly(options, self._recipe)
         self._timeline, self._pipeline = self._assembly.timeline, self._assembly.pipeline
         self._corpora, self._progress = self._assembly.corpora, self._assembly.progress
@@ -276,20 +272,15 @@ class MinibatchSource(Displayed, StreamsByName):
 
     def _description(self) -> Description:
         try:
-            counts = (
-                f"{counted(self.num_sequences, 'sequence')} of {counted(self.num_samples, 'sample')} "
-                f"in {counted(self.num_chunks, 'chunk')}"
-            )
+            sequences, samples = counted(self.num_sequences, "sequence"), counted(self.num_samples, "sample")
+            counts = f"{sequences} of {samples} in {counted(self.num_chunks, 'chunk')}"
         except CorpusError:  # user-defined deserializers on their own timeline
             counts = "sequences of a user-defined deserializer"
         order = "randomized" if self.is_randomized else "in order"
-        if self.is_infinite():
-            end = "without end"
-        else:
-            end = "with an end" if self.span is None else "samples {:,} to {:,}".format(*self.span)
-        rows = [
-            (info.name, info.form, "defines the minibatch size" * info.defines_mb_size) for info in self.stream_infos()
-        ]
+        end = "with an end" if self.span is None else "samples {:,} to {:,}".format(*self.span)
+        end = "without end" if self.is_infinite() else end
+        infos = self.stream_infos()
+        rows = [(info.name, info.form, "defines the minibatch size" * info.defines_mb_size) for info in infos]
         return Description(f"{type(self).__name__}: {counts}; {order}, {end}", ("stream", "samples are", ""), rows)
 
     def is_infinite(self) -> bool:
@@ -416,9 +407,10 @@ class MinibatchSource(Displayed, StreamsByName):
                 between reads.
         """
         request = self._pipeline.request
-        if request is not None and request.partition is partition and request.asked == minibatch_size_in_samples:
-            return self._pipeline.next(request)  # the same as in the previous read, so it has been checked
-        return self._pipeline.next(self._request(minibatch_size_in_samples, partition))
+        # The same request as in the previous read has been checked.
+        if request is None or request.partition is not partition or request.asked != minibatch_size_in_samples:
+            request = self._request(minibatch_size_in_samples, partition)
+        return self._pipeline.next(request)
 
     def _request(self, minibatch_size_in_samples: Size, partition: Partition) -> Request:
         size, partition = checked_size(minibatch_size_in_samples), checked_partition(partition)
