@@ -169,7 +169,7 @@ class MinibatchSourceFromData(Displayed, UserMinibatchSource):
     ) -> Minibatch:
         """Return the next minibatch, or an empty mapping when the data have ended.
 
-        `end_of_sweep` is true at the end of the data and at the limit. Arguments as for `UserMinibatchSource`.
+        `end_of_sweep` is true at the end of the data and at the limit. Arguments as in the base class.
 
         Raises:
             ConfigError: The size is below 1, or the worker does not exist.

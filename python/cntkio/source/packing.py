@@ -27,7 +27,10 @@ from cntkio.streams import NUMBER_TYPES, StreamInformation, packed_columns
 
 
 class Packer:
-    """Packs hand-overs. The layouts are the streams of each corpus, as the source shows them."""
+    """Packs hand-overs. In frame mode, sequences of more than one sample are refused.
+
+    The layouts are the streams of each corpus, as the source shows them.
+    """
 
     def __init__(self, layouts: Sequence[Sequence[StreamInformation]], *, frame_mode: bool) -> None:
         self._layouts, self._columns = layouts, [*map(packed_columns, layouts)]

@@ -84,7 +84,7 @@ class Request(NamedTuple):
 class Prepared(NamedTuple):
     """The outcome of one read: a minibatch, the end of the data, or an error."""
 
-    minibatch: Minibatch | None  # the minibatch; None at the end and for an error
+    minibatch: Minibatch | None  # None at the end and for an error
     bookmark: Bookmark  # position of the timeline after it
     num_invalid: int  # number of invalid utterances up to there
     error: BaseException | None = None
@@ -100,12 +100,12 @@ class Prepared(NamedTuple):
 class PackOrder(NamedTuple):
     """The data of one corpus for consecutive minibatches of a hand-over."""
 
-    corpus_index: int  # the corpus
+    corpus_index: int
     first: int  # index of the first of the minibatches in the hand-over
-    minibatches: list[Minibatch]  # the minibatches, which packing fills
+    minibatches: list[Minibatch]  # packing fills them
     ends_of_sweep: list[bool]  # whether each reaches or crosses the end of a sweep
     chunks: list[_core.Chunk]  # the chunks that hold the sequences
-    refs: ChunkRefs  # references to the sequences in the chunks
+    refs: ChunkRefs  # the sequences in the chunks
     # For each sequence its first sample to pack and the number of samples to pack; None: all samples.
     samples: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None
     bounds: list[int]  # first sequence of each minibatch and, last, the number of sequences
@@ -117,7 +117,7 @@ class HandOver(NamedTuple):
 
     # Their outcomes, whose minibatches are still empty. Only the last one may be the end or an error.
     prepared: list[Prepared]
-    orders: list[PackOrder]  # orders for the packer to fill them
+    orders: list[PackOrder]  # tell the packer how to fill them
     before: Standing  # position of the source before them
 
     @property

@@ -36,7 +36,7 @@ _Indices: TypeAlias = npt.NDArray[np.int64]
 
 
 class NoChunks:
-    """A stand-in for a `ChunkStore` that loads nothing. A plan names whole chunks, so there are no pieces.
+    """A stand-in for a `ChunkStore` that loads nothing. A plan names whole chunks, so it has no pieces.
 
     Attributes:
         counts: For each call of `take`, the number of chunks in the window, and the number of chunks that would have
