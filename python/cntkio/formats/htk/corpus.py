@@ -28,7 +28,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.arguments import caller, float_type, suggests_keywords
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
+from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES
 from cntkio.formats.contract import (
     OPENING,
     Ahead,
@@ -36,7 +36,6 @@ from cntkio.formats.contract import (
     Format,
     Index,
     Loaded,
-    OpenedFile,
     Opening,
     PlacesInFiles,
     ReadingOptions,
@@ -44,32 +43,27 @@ from cntkio.formats.contract import (
 )
 from cntkio.formats.corpus import FileCorpus, fingerprint_of_files
 from cntkio.formats.file_lists import listed_files
-from cntkio.formats.htk.feature_files import (
-    HEADER_SIZE,
-    FeatureFiles,
-    HTKHeader,
-    OpenFile,
-)
+from cntkio.formats.htk.feature_files import HEADER_SIZE, FeatureFiles, HTKHeader, OpenFile
 from cntkio.formats.htk.lists import (
     Frames,
     GatheredFrames,
     Listed,
     Lists,
-    Ranges,
     decoded,
     first_header,
-    first_same,
     first_sound,
     join_lists,
+    read_list,
+    repeated,
     runs_of,
 )
 from cntkio.formats.htk.options import (
     FeatureSettings,
     UtteranceOptions,
+    entry_of,
     longest_of,
     merge_stream,
     paths_of,
-    read_entry,
     size_of,
     size_of_window,
     window_of,
@@ -137,20 +131,18 @@ class HTKFeatureDeserializer(UtteranceOptions):
     def _settings(self, name: str) -> FeatureSettings:
         stream = merge_stream(name, self.streams[name], self.stream_options, FEATURE_STREAM)
         if not stream.get("scp"):
-            raise ConfigError(
-                f"no scp files specified for HTKFeatureDeserializer: stream {name!r}; expected StreamDef(scp=...)",
-                key=name,
-            )
+            what = f"no scp files specified for HTKFeatureDeserializer: stream {name!r}; expected StreamDef(scp=...)"
+            raise ConfigError(what, key=name)
         limits = [self.max_sequence_length, longest_of(name, stream, compatible=self.compatible)]
         # CNTK ignores this field of a `StreamDef` of features.
-        defines = read_entry(name, stream, "defines_mb_size", truth, False) and not self.compatible
+        defines = entry_of(name, stream, "defines_mb_size") and not self.compatible
         return FeatureSettings(
             name=name,
             lists=paths_of(stream["scp"], "scp"),
             dim=size_of(name, stream.get("dim"), LARGEST_DIM, "values"),
             context=window_of(stream.get("context", (0, 0))),
             prefix=str(stream.get("prefix", self.prefix)),
-            is_broadcast=read_entry(name, stream, "broadcast", truth, False),
+            is_broadcast=entry_of(name, stream, "broadcast"),
             defines_mb_size=self.defines_mb_size or defines,
             max_sequence_length=min((limit for limit in limits if limit is not None), default=None),
             unequal_lengths=self.unequal_lengths or "keep",
@@ -202,10 +194,6 @@ class HTKLayout(NamedTuple):
     model: HTKHeader
     window: tuple[int, int]
 
-    @property
-    def num_files(self) -> int:
-        return len(np.unique(self.listed.files))
-
 
 class HTKFormat(Format):
     """Reads a stream of features; a `Format`.
@@ -220,31 +208,30 @@ class HTKFormat(Format):
         self._lists = Lists(listed_files(settings.lists, option="scp"), settings.prefix, settings.compatible)
         self.report = opening.report(shown_files(self._lists.paths))
 
-    def index(self, file: OpenedFile, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
+    def index(self, file: object, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         settings = self._settings
-        lists = self._lists.read(self.report.refuse if self.report.is_observed else None)
+        refuse = self.report.refuse if self.report.is_observed else None
+        lists = [
+            read_list(path, prefix=settings.prefix, compatible=settings.compatible, refuse=refuse)
+            for path in self._lists.paths
+        ]
         # Each list has its own paths, so the path of an utterance identifies its list.
         first_paths = np.cumsum([0, *(len(listed.paths) for listed in lists)])
         listed = self._without_unwanted(join_lists(lists), first_paths)
         keys, lengths = listed.keys, listed.lengths
-        with FeatureFiles(settings.compatible) as files:
+        with closing(FeatureFiles(settings.compatible)) as files:
             model = self._first_header(files, listed)
         self._require_room(listed, model)
         window = self._window(model)
         dim = size_of_window(model.dim, window)
         if settings.is_broadcast and (lengths != 1).any():
             longer = np.argmax(lengths != 1)
-            raise CorpusError(
-                f"{self.report.name}: utterance {decoded(keys[longer])} has {lengths[longer]} frames; "
-                f"an utterance of a broadcast stream has one"
-            )
+            what = f"utterance {decoded(keys[longer])} has {lengths[longer]} frames"
+            raise CorpusError(f"{self.report.name}: {what}; an utterance of a broadcast stream has one")
         # Files need not ascend within a list; it is enough that all files of a list come before the next list's.
-        first_of_list = np.searchsorted(listed.files, first_paths).tolist()
+        spans = [*itertools.pairwise(np.searchsorted(listed.files, first_paths).tolist())]
         # No chunk spans lists.
-        starts = [
-            first + _core.htk_chunk_starts(lengths[first:last], CHUNK_FRAMES)[1:]
-            for first, last in itertools.pairwise(first_of_list)
-        ]
+        starts = [first + _core.htk_chunk_starts(lengths[first:last], CHUNK_FRAMES)[1:] for first, last in spans]
         table = SequenceTable(
             keys,
             lengths,
@@ -254,8 +241,8 @@ class HTKFormat(Format):
         )
         # With a fingerprint for each list, the message about a checkpoint can name the lists that differ.
         of_lists = [
-            _fingerprint(listed.only(slice(*bounds)), first)
-            for bounds, first in zip(itertools.pairwise(first_of_list), first_paths.tolist(), strict=False)
+            _fingerprint(listed.only(slice(*span)), first)
+            for span, first in zip(spans, first_paths.tolist(), strict=False)
         ]
         index = Index(
             self.report.name,
@@ -281,13 +268,12 @@ class HTKFormat(Format):
             too_long = listed.lengths > longest
             self._warn("utterance too long", listed.keys[too_long], f"longer than {longest} frames, and left out")
             listed = listed.only(~too_long)
-        first = first_same(listed.keys)
-        is_again = first != np.arange(len(first))
-        if is_again.any():
+        first, again = repeated(listed.keys)
+        if len(again):
             if not self._settings.compatible:
                 self._refuse_common_keys(listed, first, first_paths)
-            self._warn("repeated utterance", listed.keys[is_again], "listed several times, and left out altogether")
-            listed = listed.only(~np.isin(first, first[is_again]))
+            self._warn("repeated utterance", listed.keys[again], "listed several times, and left out altogether")
+            listed = listed.only(~np.isin(first, first[again]))
         if not len(listed.keys):
             raise CorpusError(f"{self.report.name}: no utterance is left to read")
         return listed
@@ -300,10 +286,9 @@ class HTKFormat(Format):
         common = np.flatnonzero(list_of != list_of[first])
         if len(common):
             index = common[0]
-            other = self._lists.paths[list_of[first[index]]]
+            what = f"{self._lists.paths[list_of[first[index]]]} has this utterance, too (utterances in several lists: "
             raise FormatError(
-                f"{other} has this utterance, too (utterances in several lists: {len(common)}); expected keys that "
-                "differ",
+                f"{what}{len(common)}); expected keys that differ",
                 path=self._lists.paths[list_of[index]],
                 sequence=decoded(listed.keys[index]),
                 stream=self._settings.name,
@@ -337,16 +322,18 @@ class HTKFormat(Format):
         )
 
     def _error(
-        self, listed: Listed, what: str, sequence_index: int, byte: int | None = None, kind: str | None = None
+        self, listed: Listed, what: str, index: int, byte: int | None = None, kind: str | None = None
     ) -> FormatError:
-        path, key = listed.path_of(sequence_index), listed.keys[sequence_index]
-        what, stream = f"{what} ({self._lists.place(key, path)})", self._settings.name
-        return FormatError(what, path=os.fsdecode(path), byte=byte, sequence=decoded(key), stream=stream, kind=kind)
+        """Return the error about an utterance of a list."""
+        what, path = f"{what} ({self._lists.place(listed, index)})", os.fsdecode(listed.path_of(index))
+        key, stream = decoded(listed.keys[index]), self._settings.name
+        return FormatError(what, path=path, byte=byte, sequence=key, stream=stream, kind=kind)
 
-    def _check_range(self, listed: Listed, header: HTKHeader, utterances: npt.NDArray[np.int64]) -> None:
-        ends = listed.ends_of(utterances)
+    def _check_range(self, listed: Listed, header: HTKHeader, which: slice) -> None:
+        """Refuse utterances of a file, a slice of the list, that have frames beyond its end."""
+        ends = listed.ends_of(which)
         if ends.max() > header.num_frames:
-            index = int(utterances[ends.argmax()])
+            index = which.start + int(ends.argmax())
             what = f"{_frames(listed, index)} are wanted, but the file has {header.num_frames}"
             raise self._error(listed, what, index, kind="range beyond the file")
 
@@ -370,22 +357,22 @@ class HTKFormat(Format):
             if size < least[file]:
                 last = int(np.argmax((listed.files == file) & (ends_of_utterances == ends[file])))
                 # If the file cannot be read, this raises the error that names the list, the line and the utterance.
-                with FeatureFiles(self._settings.compatible) as files:
+                with closing(FeatureFiles(self._settings.compatible)) as files:
                     size = self._open(files, listed, last).size
                 what = f"frames up to {ends[file] - 1} are wanted, but the file has {size} bytes"
                 raise self._error(listed, what, last, 0)
 
-    def place(self, file: OpenedFile, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+    def place(self, file: object, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         listed: Listed = index.layout.listed
         files, first_of, path_indices = np.unique(listed.files[sequences], return_index=True, return_inverse=True)
-        with FeatureFiles(self._settings.compatible) as opened:
+        with closing(FeatureFiles(self._settings.compatible)) as opened:
             headers = [self._open(opened, listed, int(sequences[index])).header for index in first_of]
         bounds = [(header.frames_offset, header.frame_size) for header in headers]
         offsets, sizes = np.array(bounds, np.int64).reshape(-1, 2).T
         begins = offsets[path_indices] + sizes[path_indices] * listed.first[sequences].astype(np.int64)
         return PlacesInFiles([os.fsdecode(listed.paths[file]) for file in files], path_indices, begins)
 
-    def parse(self, file: OpenedFile, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
+    def parse(self, file: object, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         frames = self.read_frames(index, chunk_id, memory_map=self._settings.memory_map, sequences=sequences)
         return self.loaded(index, chunk_id, frames, sequences)
 
@@ -404,62 +391,43 @@ class HTKFormat(Format):
             OSError: A file cannot be read.
             FormatError: A file breaks the format, or differs too much from the first file.
         """
-        layout: HTKLayout = index.layout
-        utterances = _utterances(index, chunk_id, sequences)
-        part = layout.listed.only(utterances)
-        bounds, sizes = runs_of(part, layout.model.frame_size, memory_map=memory_map)
+        model: HTKHeader = index.layout.model
+        listed: Listed = index.layout.listed.only(_utterances(index, chunk_id, sequences))
+        begins, ends = listed.first.astype(np.int64), listed.ends_of(slice(None)).astype(np.int64)
+        bounds, sizes = runs_of(listed.files, begins, ends, model.frame_size, memory_map=memory_map)
         gathered = GatheredFrames(sizes, memory_map=memory_map)
         mixes = Counter[str]()
-        with FeatureFiles(self._settings.compatible) as files:
+        with closing(FeatureFiles(self._settings.compatible)) as files:
             for low, high in itertools.pairwise(bounds.tolist()):
-                mixes.update(self._gather(layout, gathered, files, utterances[low:high]))
-        return gathered.of_utterances(part.first, bounds, mixes)
+                file, run = self._open(files, listed, low), slice(low, high)
+                mixes.update(self._differences(model, listed, file.header, low))
+                self._check_range(listed, file.header, run)
+                num_read = gathered.add(file, begins[run], ends[run])
+                if num_read is not None:
+                    end = int(begins[low]) + num_read // file.header.frame_size
+                    # An utterance that ends with the file is complete.
+                    broken = low + int(np.searchsorted(ends[run], end, side="right"))
+                    what = f"the file ends within {_frames(listed, broken)}, which its header promises"
+                    byte = file.header.frames_offset + int(begins[low]) * file.header.frame_size + num_read
+                    raise self._error(listed, what, broken, byte)
+        return gathered.of_utterances(begins, bounds, mixes)
 
     def _first_header(self, files: FeatureFiles, listed: Listed) -> HTKHeader:
         """Return the header of the first file. Observers want to know about all files: they get the first sound one."""
 
-        def header(sequence_index: int) -> HTKHeader:
-            found = self._open(files, listed, sequence_index).header
-            self._check_range(listed, found, np.array([sequence_index]))
+        def header(index: int) -> HTKHeader:
+            found = self._open(files, listed, index).header
+            self._check_range(listed, found, slice(index, index + 1))
             return found
 
         return first_sound(header, listed.files if self.report.is_observed else listed.files[:1], self.report.refuse)
 
-    def _open(self, files: FeatureFiles, listed: Listed, sequence_index: int) -> OpenFile:
+    def _open(self, files: FeatureFiles, listed: Listed, index: int) -> OpenFile:
         """Open the file of an utterance. Errors name the utterance."""
-        key, path = listed.keys[sequence_index], listed.path_of(sequence_index)
         try:
-            return files.open(path)
+            return self._lists.open(files, listed, index)
         except FormatError as error:
-            raise self._error(listed, error.what, sequence_index, error.byte, error.kind) from None
-        except OSError as error:
-            raise self._lists.completed(error, key, self._lists.place(key, path)) from None
-
-    def _gather(
-        self, layout: HTKLayout, gathered: GatheredFrames, files: FeatureFiles, run: npt.NDArray[np.int64]
-    ) -> list[str]:
-        """Gather a run of utterances, and return the differences between its file and the first file."""
-        low, high = run[[0, -1]].tolist()
-        listed = layout.listed
-        file = self._open(files, listed, low)
-        header = file.header
-        differences = self._differences(layout, header, low)
-        self._check_range(listed, header, run)
-        first = int(listed.first[low])
-        # From the first frame of the run to its last: a mapped run may have other frames in between.
-        size = (int(listed.ends_of(high)) - first) * header.frame_size
-        begin = header.frames_offset + first * header.frame_size
-
-        # A function, because only mapped runs need the ranges.
-        def wanted() -> Ranges:
-            bounds = listed.first[run], listed.ends_of(run)
-            begins, ends = ((frames.astype(np.int64) - first) * header.frame_size for frames in bounds)
-            return begins, ends
-
-        num_read = gathered.add(file, begin, size, wanted)
-        if num_read < size:
-            raise self._truncated(listed, run, num_read // header.frame_size, begin + num_read)
-        return differences
+            raise self._error(listed, error.what, index, error.byte, error.kind) from None
 
     def loaded(
         self, index: Index, chunk_id: int, frames: Frames, sequences: npt.NDArray[np.uint32] | None = None
@@ -470,24 +438,16 @@ class HTKFormat(Format):
         chunk = _core.frames_chunk(frames, lengths, model.dim, context, self._settings.is_broadcast)
         return Loaded(chunk_id, chunk, frames.mixes or None, sequences)
 
-    def _truncated(self, listed: Listed, run: npt.NDArray[np.int64], num_frames: int, byte: int) -> FormatError:
-        """Return the error about a file that ends within a run. It names the first incomplete utterance."""
-        ends = listed.ends_of(run).astype(np.int64) - int(listed.first[run[0]])
-        # An utterance that ends with the file is complete.
-        index = int(run[np.searchsorted(ends, num_frames, side="right")])
-        what = f"the file ends within {_frames(listed, index)}, which its header promises"
-        return self._error(listed, what, index, byte)
-
-    def _differences(self, layout: HTKLayout, header: HTKHeader, sequence_index: int) -> list[str]:
-        """Return the differences between a file and the first file, and other peculiarities.
+    def _differences(self, model: HTKHeader, listed: Listed, header: HTKHeader, index: int) -> list[str]:
+        """Return the differences between the file of an utterance and the first file, and other peculiarities.
 
         Raises:
             FormatError: The difference is not possible within a stream, or warnings are errors.
         """
-        model, mixed, differences = layout.model, "mixed files: ", []
+        mixed, differences = "mixed files: ", []
         if header.dim != model.dim:
             what = f"frames of {header.dim} values, but the first file has frames of {model.dim}"
-            raise self._error(layout.listed, what, sequence_index, 0, "other dimension")
+            raise self._error(listed, what, index, 0, "other dimension")
         if header.other_kind:
             what = f"{header.other_kind}, which is not for float vectors, but the file has the size of float vectors"
             differences.append(f"{what}, and is read as such")
@@ -498,15 +458,15 @@ class HTKFormat(Format):
             differences.append(mixed + what)
         # CNTK requires one kind and one frame shift in all files of a stream.
         if differences and (self._settings.compatible or self._settings.strict):
-            raise self._error(layout.listed, differences[0].removeprefix(mixed), sequence_index, 0)
+            raise self._error(listed, differences[0].removeprefix(mixed), index, 0)
         return differences
 
-    def account(self, file: OpenedFile, index: Index, loaded: Loaded | None) -> None:
+    def account(self, file: object, index: Index, loaded: Loaded | None) -> None:
         """Count and log differences between files."""
-        mixes: Counter[str] = Counter() if loaded is None else loaded.findings
-        for kind, count in mixes.items():
-            self.report.count(kind, count)
-            self.report.log(kind, f"{self.report.name}: {kind}", most=1)
+        if loaded is not None:
+            for kind, count in loaded.findings.items():
+                self.report.count(kind, count)
+                self.report.log(kind, f"{self.report.name}: {kind}", most=1)
 
 
 def _utterances(index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> npt.NDArray[np.int64]:
@@ -554,7 +514,7 @@ def _facts(deserializer: HTKFeatureDeserializer, names: FileNames) -> dict[str, 
     """Return facts about the files of a list."""
     header = first_header(listed_files(names, option="FILE")[0], prefix=deserializer.prefix)
     with closing(deserializer.open()) as corpus:
-        num_files = corpus.index.layout.num_files
+        num_files = len(np.unique(corpus.index.layout.listed.files))
     order = "big-endian" if header.is_big_endian else "little-endian"
     return {
         "feature files": num_files,

@@ -93,10 +93,6 @@ class HTKHeader(NamedTuple):
         return "_".join([_KIND_NAMES.get(self.kind, str(self.kind)), *names])
 
 
-class BadHeaderError(Exception):
-    """The first bytes of a file are not the header of a feature file; the message says why."""
-
-
 def _fields(data: bytes, is_big_endian: bool) -> tuple[int, int, int, int]:
     """Return the number of frames, the period, the bytes of a frame, and the kind with its qualifiers."""
     fields: tuple[int, int, int, int] = struct.unpack_from(">iIHH" if is_big_endian else "<iIHH", data)
@@ -138,11 +134,11 @@ def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> HT
         compatible: Accept the headers that CNTK 2.7 accepts.
 
     Raises:
-        BadHeaderError: The bytes are not a header, or its kind does not hold float32 or compressed 16-bit values, and
+        ValueError: The bytes are not a header, or its kind does not hold float32 or compressed 16-bit values, and
             the size of the file does not fit such values either.
     """
     if len(data) < HEADER_SIZE:
-        raise BadHeaderError(f"{len(data)} bytes, but a header has {HEADER_SIZE}")
+        raise ValueError(f"{len(data)} bytes, but a header has {HEADER_SIZE}")
     is_big_endian = _is_big_endian(data, file_size, compatible)
     num_frames, period, size, parm_kind = _fields(data, is_big_endian)
     kind = parm_kind & BASE_KIND
@@ -152,14 +148,14 @@ def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> HT
     elif parm_kind & QUANTIZED:
         other = "qualifier _V (an index of a vector quantizer)"
     if other and (compatible or not _fits_float_vectors(num_frames, size, parm_kind, file_size)):
-        raise BadHeaderError(f"{other}; expected a kind of float vectors, such as MFCC or USER")
+        raise ValueError(f"{other}; expected a kind of float vectors, such as MFCC or USER")
     is_compressed = bool(parm_kind & COMPRESSED)
     width = 2 if is_compressed else 4
     if size == 0 or size % width:
-        raise BadHeaderError(f"frames of {size} bytes; expected a multiple of {width}")
+        raise ValueError(f"frames of {size} bytes; expected a multiple of {width}")
     if num_frames < 0:
         if not compatible:
-            raise BadHeaderError(f"{num_frames} frames; expected a number that is not negative")
+            raise ValueError(f"{num_frames} frames; expected a number that is not negative")
         # CNTK takes a negative number for a huge one.
         num_frames += 2**32
     num_frames -= 4 if is_compressed else 0  # HTK counts the scales as four frames
@@ -195,19 +191,13 @@ class OpenFile(NamedTuple):
 
 
 class FeatureFiles:
-    """Open feature files, a few at a time; a context manager that closes them."""
+    """Open feature files, a few at a time."""
 
     def __init__(self, compatible: bool) -> None:
         self._compatible = compatible
         self._open: dict[bytes, OpenFile] = {}
 
-    def __enter__(self) -> FeatureFiles:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def _close(self) -> None:
+    def close(self) -> None:
         for file in self._open.values():
             os.close(file.descriptor)
         self._open.clear()
@@ -219,25 +209,24 @@ class FeatureFiles:
             OSError: The file cannot be opened or read.
             FormatError: The header is wrong.
         """
-        file = self._open.get(path)
-        if file is not None:
-            return file
+        if path in self._open:
+            return self._open[path]
         if len(self._open) >= _MOST_OPEN_FILES:
-            self._close()
-        descriptor = open_to_read(os.fsdecode(path))
+            self.close()
+        name = os.fsdecode(path)
+        descriptor = open_to_read(name)
         try:
-            size = os.fstat(descriptor).st_size
-            number = system_number(descriptor)
+            size, number = os.fstat(descriptor).st_size, system_number(descriptor)
             data = _core.file_read(number, 0, _HEADER_AND_GUID_SIZE)
-            file = OpenFile(path, descriptor, number, size, parse_header(data, size, compatible=self._compatible))
-        except BaseException as error:
+            try:
+                header = parse_header(data, size, compatible=self._compatible)
+            except ValueError as error:
+                what = f"{error}{other_than('htk', name)}"
+                raise FormatError(what, path=name, byte=0, kind="bad header") from None
+        except BaseException:
             os.close(descriptor)
-            if not isinstance(error, BadHeaderError):
-                raise
-            name = os.fsdecode(path)
-            what = f"{error}{other_than('htk', name)}"
-            raise FormatError(what, path=name, byte=0, kind="bad header") from None
-        self._open[path] = file
+            raise
+        self._open[path] = file = OpenFile(path, descriptor, number, size, header)
         return file
 
 
@@ -290,9 +279,8 @@ def encode_features(
     """
     values = in_precision("frames", as_numbers("frames", frames), np.float32)
     if values.ndim != 2 or not values.size:
-        raise ConfigError(
-            f"frames of shape {values.shape}; expected [frames, values], at least one of each", key="frames"
-        )
+        what = f"frames of shape {values.shape}; expected [frames, values], at least one of each"
+        raise ConfigError(what, key="frames")
     order = ">" if big_endian else "<"
     num_frames, dim = values.shape
     code = parse_kind(kind)
@@ -302,11 +290,8 @@ def encode_features(
     size = dim * (2 if compressed else 4)
     count = num_frames + (4 if compressed else 0)  # HTK counts the scales as four frames
     if size > 65535 or count > MOST_FRAMES or not 0 <= period < 2**31:
-        raise ConfigError(
-            f"{num_frames} frames of {size} bytes, period {period}; the header has room for frames of 65535 bytes, and "
-            "for a number of frames and a period below 2^31",
-            key="frames",
-        )
+        what = f"{num_frames} frames of {size} bytes, period {period}; the header has room for frames of 65535 bytes, "
+        raise ConfigError(f"{what}and for a number of frames and a period below 2^31", key="frames")
     header = struct.pack(f"{order}iIHH", count, period, size, code | (COMPRESSED if compressed else 0))
     data = _compressed(values, order) if compressed else values.astype(f"{order}f4").tobytes()
     check = struct.pack(f"{order}H", check_sum(data, big_endian=big_endian)) if code & CHECKED else b""
@@ -316,10 +301,8 @@ def encode_features(
 def _compressed(values: npt.NDArray[np.float32], order: str) -> bytes:
     """Return two vectors of scales, and the values as 16-bit integers."""
     if not np.isfinite(values).all():
-        raise ConfigError(
-            "values that are not finite cannot be compressed; replace them, or write uncompressed (compressed=False)",
-            key="compressed",
-        )
+        what = "values that are not finite cannot be compressed; replace them, or write uncompressed (compressed=False)"
+        raise ConfigError(what, key="compressed")
     # In float32 the difference could overflow.
     least, most = values.min(axis=0).astype(np.float64), values.max(axis=0).astype(np.float64)
     span = most - least
@@ -395,39 +378,30 @@ def write_archive(
     ranges: list[tuple[str, int, int]] = []
     begin, dim = 0, None
     if parse_kind(kind) & (COMPRESSED | CHECKED):
-        raise ConfigError(
-            f"kind={kind!r}: archives have neither compression nor checksums; expected it without _C and _K",
-            key="kind",
-        )
+        what = f"kind={kind!r}: archives have neither compression nor checksums; expected it without _C and _K"
+        raise ConfigError(what, key="kind")
     Path(archive).parent.mkdir(parents=True, exist_ok=True)
     with written_whole(archive) as file:
         for key, frames in utterances:
             if not key or set(key) & set('=[]"\n\r') or key != key.strip():
-                raise ConfigError(
-                    f"the id {key!r} cannot be written in a list; expected none of '=[]\"', line ends and outer blanks",
-                    key="utterances",
-                )
+                what = f"the id {key!r} cannot be written in a list; expected none of '=[]\"', line ends "
+                raise ConfigError(f"{what}and outer blanks", key="utterances")
             if dim is not None and frames.shape[1:] != (dim,):
-                raise ConfigError(
-                    f"utterance {key}: frames {frames.shape}, expected {dim} values each", key="utterances"
-                )
-            data = encode_features(frames, kind=kind, period=period, big_endian=big_endian)
-            if begin + len(frames) > MOST_FRAMES:
-                raise ConfigError(
-                    f"utterance {key}: {begin + len(frames)} frames with those before it; the header of an archive has "
-                    f"room for {MOST_FRAMES}: write several archives",
-                    key="utterances",
-                )
+                what = f"utterance {key}: frames {frames.shape}, expected {dim} values each"
+                raise ConfigError(what, key="utterances")
+            data, end = encode_features(frames, kind=kind, period=period, big_endian=big_endian), begin + len(frames)
+            if end > MOST_FRAMES:
+                what = f"utterance {key}: {end} frames with those before it; the header of an archive has room for "
+                raise ConfigError(f"{what}{MOST_FRAMES}: write several archives", key="utterances")
             # The first utterance brings the header, which gets the number of all frames at the end.
             file.write(data[HEADER_SIZE:] if ranges else data)
             dim = frames.shape[1]
-            ranges.append((key, begin, begin + len(frames) - 1))
-            begin += len(frames)
+            ranges.append((key, begin, end - 1))
+            begin = end
         if not ranges:
             raise ConfigError("no utterances to write", key="utterances")
         file.seek(0)
         file.write(struct.pack(">i" if big_endian else "<i", begin))
     path = os.fspath(archive)
-    lines = (os.fsencode(f"{key}{extension}={path}[{first},{last}]\n") for key, first, last in ranges)
-    write_whole(Path(scp), lines)
+    write_whole(Path(scp), (os.fsencode(f"{key}{extension}={path}[{first},{last}]\n") for key, first, last in ranges))
     return ranges

@@ -16,7 +16,8 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,9 +36,10 @@ def text_rows(rows: tuple[npt.NDArray[np.uint8], int]) -> npt.NDArray[np.bytes_]
     return data.view(f"S{width}")
 
 
-def first_same(keys: npt.NDArray[np.bytes_]) -> npt.NDArray[np.uint32]:
-    """Return for each key the index of the first equal key."""
-    return _core.first_same(np.ascontiguousarray(keys).view(np.uint8), keys.dtype.itemsize)
+def repeated(keys: npt.NDArray[np.bytes_]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+    """Return for each key the index of the first equal key, and the indices of all keys that are not the first."""
+    first = _core.first_same(np.ascontiguousarray(keys).view(np.uint8), keys.dtype.itemsize)
+    return first, np.flatnonzero(first != np.arange(len(first)))
 
 
 def decoded(text: bytes) -> str:
@@ -88,9 +90,7 @@ class Listed(NamedTuple):
         return self.first[which] + self.lengths[which]
 
 
-def _scanned(
-    text: bytes, path: str | os.PathLike[str], prefix: str, compatible: bool
-) -> _core.HTKList | _core.HTKListError:
+def _scanned(text: bytes, path: str, prefix: str, compatible: bool) -> _core.HTKList | _core.HTKListError:
     if not compatible and text.startswith(codecs.BOM_UTF8):
         text = b"   " + text[3:]  # blanks, so that the bytes in errors stay true
     folder = _FOLDER.match(os.fsencode(path))
@@ -144,49 +144,45 @@ def read_list(
         advice = ", or quotes around a path that ends in a bracket" if kind == "bad range" and not compatible else ""
         what = f"{_FAULT_WORDS[kind]}{advice}: {line!r}{other_than('scp', path)}"
         raise FormatError(what, path=path, line=scanned.line, column=1, byte=scanned.byte, kind=kind)
-    paths, files, first, last = scanned.paths, scanned.files, scanned.first_frames, scanned.last_frames
-    if not len(files):
+    if not len(scanned.files):
         raise FormatError("no utterance; expected a line such as id=path[first,last]", path=path, byte=0)
+    first, last = scanned.first_frames, scanned.last_frames
     # For a whole file the sum exceeds 32 bits and becomes 0; its header replaces this length below.
-    keys, lengths = text_rows(scanned.keys), last - first + np.uint32(1)
+    lengths = last - first + np.uint32(1)
     is_whole = last == _WHOLE_FILE
-    listed = Listed(keys, paths, files, first, lengths)
+    listed = Listed(text_rows(scanned.keys), scanned.paths, scanned.files, first, lengths)
     if not is_whole.any():
         return listed
-    needed, firsts, index = np.unique(files[is_whole], return_index=True, return_inverse=True)
+    needed, firsts, index = np.unique(listed.files[is_whole], return_index=True, return_inverse=True)
     firsts = np.flatnonzero(is_whole)[firsts]
     counts = np.zeros(len(needed), np.uint32)
     errors: list[Exception] = []
-    lists, lines = Lists([name], prefix, compatible), _Lines(text)
+    lists, lines = Lists([name], prefix, compatible), _lines_of_utterances(text)
     # Opening a file takes most of the time that its length costs.
-    with FeatureFiles(compatible) as opened:
+    with closing(FeatureFiles(compatible)) as opened:
         # In the order of the lines, which is not that of the files: a range may name a file before the whole file.
         for number in np.argsort(firsts).tolist():
-            file, utterance = int(needed[number]), int(firsts[number])
+            utterance = int(firsts[number])
             try:
-                counts[number] = _num_frames(opened, paths[file])
+                counts[number] = _num_frames(opened, listed.path_of(utterance))
             except (FormatError, OSError) as error:
                 # In a text of another format, lines look like names of files that do not exist.
                 if isinstance(error, OSError) and (other := other_than("scp", path)):
                     raise FormatError(f"the list names a file that does not exist{other}", path=path) from error
                 if isinstance(error, OSError) and _KALDI_LINE.match(text):
-                    what = (
-                        "a line of a Kaldi list; expected id=path[first,last], and HTK features: Kaldi's "
-                        "copy-feats-to-htk writes them"
-                    )
-                    raise FormatError(what, path=path, line=1) from error
-                errors.append(lists.completed(error, keys[utterance], f"{name}, line {lines.of(utterance)}"))
+                    what = "a line of a Kaldi list; expected id=path[first,last], and HTK features: Kaldi's "
+                    raise FormatError(f"{what}copy-feats-to-htk writes them", path=path, line=1) from error
+                where = f"{name}, line {_line_of(utterance, lines)}"
+                errors.append(lists.completed(error, listed.keys[utterance], where))
                 if refuse is None:
                     raise errors[0] from None
     lengths[is_whole] = counts[index]
     is_sound = lengths > 0
-    if not is_sound.any():
-        # The first error is raised, so only the others are refused.
-        first_error, *errors = errors
-    for refused in errors:
+    # Without a sound utterance, the first error is raised, so only the others are refused.
+    for refused in errors if is_sound.any() else errors[1:]:
         refuse(refused)  # type: ignore[misc]  # without it, the first error was raised
     if not is_sound.any():
-        raise first_error
+        raise errors[0]
     return listed.only(is_sound) if errors else listed
 
 
@@ -196,54 +192,48 @@ def _num_frames(files: FeatureFiles, path: bytes) -> int:
     if not header.num_frames:
         raise FormatError("no frames", path=os.fsdecode(path), byte=0, kind="no frames")
     if header.frames_offset + header.num_frames * header.frame_size > file.size:
-        what = (
-            f"the header promises {header.num_frames} frames of {header.frame_size} bytes, but the file has "
-            f"{file.size} bytes; expected a complete file"
-        )
+        promised = f"the header promises {header.num_frames} frames of {header.frame_size} bytes"
+        what = f"{promised}, but the file has {file.size} bytes; expected a complete file"
         raise FormatError(what, path=os.fsdecode(path), byte=0, kind="incomplete file")
     return header.num_frames
 
 
-class _Lines:
-    """The lines of utterances in a list, whose blank lines have no utterance. Ask for utterances in ascending order."""
+def _lines_of_utterances(text: bytes) -> Iterator[tuple[int, int]]:
+    """Yield each utterance of a list, and its line: blank lines have no utterance."""
+    lines = enumerate(re.finditer(rb"([^\r\n]*)(?:\r\n?|\n|\Z)", text), 1)
+    # The core takes the same bytes for blanks.
+    yield from enumerate(number for number, line in lines if line[1].strip(b" \t\f"))
 
-    def __init__(self, text: bytes) -> None:
-        self._text, self._at, self._line = text, 0, 1
-        # The core takes the same bytes for blanks.
-        self._starts = enumerate(re.finditer(rb"[ \t\f]*[^ \t\f\r\n][^\r\n]*", text))
 
-    def of(self, utterance: int) -> int:
-        start = next(match.start() for number, match in self._starts if number == utterance)
-        passed = self._text[self._at : start]
-        self._line += passed.count(b"\n") + passed.count(b"\r") - passed.count(b"\r\n")
-        self._at = start
-        return self._line
+def _line_of(utterance: int, lines: Iterator[tuple[int, int]]) -> int:
+    return next(line for passed, line in lines if passed == utterance)
 
 
 class Lists(NamedTuple):
-    """Lists of utterances, and how they are read.
-
-    Attributes:
-        paths: The lists.
-    """
+    """Lists of utterances, and how they are read."""
 
     paths: Sequence[str]
-    prefix: str = ""
+    prefix: str
     compatible: bool = False
 
-    def read(self, refuse: Callable[[Exception], None] | None = None) -> list[Listed]:
-        return [read_list(path, prefix=self.prefix, compatible=self.compatible, refuse=refuse) for path in self.paths]
+    def open(self, files: FeatureFiles, listed: Listed, index: int) -> OpenFile:
+        """Open the file of an utterance. Errors of the system name the list, the line and the utterance."""
+        try:
+            return files.open(listed.path_of(index))
+        except OSError as error:
+            raise self.completed(error, listed.keys[index], self.place(listed, index)) from None
 
-    def place(self, key: bytes, path: bytes) -> str:
+    def place(self, listed: Listed, index: int) -> str:
         """Return the list and the line of an utterance, by its key and its file; empty if no list has it."""
         # Only errors need lines, so they are not kept: the lists are scanned again.
+        path = listed.path_of(index)
         for name in self.paths:
             scanned = _scanned(text := all_bytes(name), name, self.prefix, self.compatible)
             if isinstance(scanned, _core.HTKListError) or path not in scanned.paths:
                 continue
-            is_it = (text_rows(scanned.keys) == key) & (scanned.files == scanned.paths.index(path))
+            is_it = (text_rows(scanned.keys) == listed.keys[index]) & (scanned.files == scanned.paths.index(path))
             if is_it.any():
-                return f"{name}, line {_Lines(text).of(int(np.argmax(is_it)))}"
+                return f"{name}, line {_line_of(int(np.argmax(is_it)), _lines_of_utterances(text))}"
         return ""
 
     def completed(self, error: FormatError | OSError, key: bytes, where: str) -> FormatError | OSError:
@@ -257,24 +247,16 @@ class Lists(NamedTuple):
         return type(error)(error.errno, what, error.filename)
 
 
-def first_header(path: str | os.PathLike[str], *, prefix: str = "") -> HTKHeader:
+def first_header(path: str, *, prefix: str = "") -> HTKHeader:
     """Return the header of the first sound file of a list. For `prefix`, see `read_list`.
 
     Raises:
         OSError, FormatError: The list, or the file of the first utterance, cannot be read.
     """
     listed = read_list(path, prefix=prefix, refuse=lambda error: None)  # the corpus will find them again
-
-    def header(sequence_index: int) -> HTKHeader:
-        key, path_of = listed.keys[sequence_index], listed.path_of(sequence_index)
-        try:
-            return files.open(path_of).header
-        except OSError as error:
-            lists = Lists([os.fspath(path)], prefix)
-            raise lists.completed(error, key, lists.place(key, path_of)) from None
-
-    with FeatureFiles(compatible=False) as files:
-        return first_sound(header, listed.files)
+    lists = Lists([path], prefix)
+    with closing(FeatureFiles(compatible=False)) as files:
+        return first_sound(lambda index: lists.open(files, listed, index).header, listed.files)
 
 
 def first_sound(
@@ -309,21 +291,15 @@ def join_lists(lists: Sequence[Listed]) -> Listed:
         return lists[0]
     keys, paths, files, first, lengths = zip(*lists, strict=True)
     starts = np.cumsum([0, *map(len, paths)]).astype(np.uint32)
-    return Listed(
-        np.concatenate(keys),
-        [*itertools.chain(*paths)],
-        np.concatenate([part + start for part, start in zip(files, starts, strict=False)]),
-        np.concatenate(first),
-        np.concatenate(lengths),
-    )
+    files = [part + start for part, start in zip(files, starts, strict=False)]
+    keys, files, first, lengths = map(np.concatenate, (keys, files, first, lengths))
+    return Listed(keys, [*itertools.chain(*paths)], files, first, lengths)
 
 
 SMALLEST_MAP = 4 << 20  # bytes; shorter runs are copied, because every mapping adds work to each minibatch
 _LARGEST_RESERVATION = 1 << 28  # bytes of a chunk; a list may promise more frames than its files have
 Scales = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
-Encoding = tuple[bool, Scales | None]
-Ranges = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""The first byte of each range, and the byte after its last byte."""
+Int64s = npt.NDArray[np.int64]
 
 
 class Frames(NamedTuple):
@@ -340,53 +316,43 @@ class Frames(NamedTuple):
 
     bytes: _core.FileBytes
     block_of: npt.NDArray[np.uint32]
-    encodings: list[Encoding]
+    encodings: list[tuple[bool, Scales | None]]
     encoding_of: npt.NDArray[np.uint32]
     offsets: npt.NDArray[np.uint64]
     mixes: Counter[str]
 
 
 def runs_of(
-    listed: Listed, frame_size: int, *, memory_map: bool
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    files: npt.NDArray[np.uint32], begins: Int64s, ends: Int64s, frame_size: int, *, memory_map: bool
+) -> tuple[Int64s, Int64s]:
     """Divide utterances into runs, each of which is read or mapped in one piece.
 
     An utterance continues a run if its frames follow in the same file. If the run is long enough to be mapped, the
     file may have other frames in between, which are never touched.
 
     Args:
-        listed: The utterances.
+        files: The file of each utterance.
+        begins: First frame of each utterance in its file.
+        ends: The frame after the last frame of each utterance.
         frame_size: Bytes of a frame.
         memory_map: Whether long runs are mapped.
 
     Returns:
         The first utterance of each run and, last, the number of utterances; and the bytes of each run.
     """
-    first, ends = listed.first.astype(np.int64), listed.ends_of(slice(None)).astype(np.int64)
-    is_same_file = listed.files[1:] == listed.files[:-1]
-    follows = is_same_file & (first[1:] == ends[:-1])
+
+    def bounds_and_sizes(follows: npt.NDArray[np.bool_]) -> tuple[Int64s, Int64s]:
+        bounds = np.concatenate([[0], np.flatnonzero(~follows) + 1, [len(files)]])
+        return bounds, (ends[bounds[1:] - 1] - begins[bounds[:-1]]) * frame_size
+
+    is_same_file = files[1:] == files[:-1]
+    follows = is_same_file & (begins[1:] == ends[:-1])
     if memory_map:
-        ascends = is_same_file & (first[1:] >= ends[:-1])
-        bounds, sizes = _bounds_and_sizes(ascends, first, ends, frame_size)
+        ascends = is_same_file & (begins[1:] >= ends[:-1])
+        bounds, sizes = bounds_and_sizes(ascends)
         # A run that is mapped may have other frames in between, which cost nothing; a read would copy them.
         follows |= ascends & np.repeat(sizes >= SMALLEST_MAP, np.diff(bounds))[1:]
-    return _bounds_and_sizes(follows, first, ends, frame_size)
-
-
-def _bounds_and_sizes(
-    follows: npt.NDArray[np.bool_], first: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], frame_size: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    bounds = np.concatenate([[0], np.flatnonzero(~follows) + 1, [len(first)]])
-    return bounds, (ends[bounds[1:] - 1] - first[bounds[:-1]]) * frame_size
-
-
-class Run(NamedTuple):
-    """Successive frames of one file in a `Frames`: the frames of one or several utterances."""
-
-    block: int
-    offset: int
-    frame_size: int
-    encoding: int
+    return bounds_and_sizes(follows)
 
 
 class GatheredFrames:
@@ -397,36 +363,32 @@ class GatheredFrames:
         memory_map: Whether to map long runs.
     """
 
-    def __init__(self, sizes: npt.NDArray[np.int64], *, memory_map: bool) -> None:
+    def __init__(self, sizes: Int64s, *, memory_map: bool) -> None:
         to_read = sizes[sizes < SMALLEST_MAP] if memory_map else sizes
         self._bytes = _core.FileBytes(min(int(to_read.sum()), _LARGEST_RESERVATION))
         self._memory_map = memory_map
         self._num_read = 0
-        self._runs: list[Run] = []
-        self._encodings: list[Encoding] = []
+        self._runs: list[tuple[int, ...]] = []  # block, offset, bytes of a frame, encoding
+        self._encodings: list[tuple[bool, Scales | None]] = []
         self._encoding_ids: dict[tuple[bool, bytes | None], int] = {}
 
-    def add(self, file: OpenFile, begin: int, size: int, wanted: Callable[[], Ranges]) -> int:
-        """Read or map the frames of a run of utterances.
-
-        Args:
-            file: The file.
-            begin: First byte of the run.
-            size: Bytes of the run.
-            wanted: Returns the ranges of the run that will be used, counted from `begin`.
+    def add(self, file: OpenFile, begins: Int64s, ends: Int64s) -> int | None:
+        """Read or map the frames of a run of utterances. For `begins` and `ends` see `runs_of`.
 
         Returns:
-            Number of bytes found; if this is less than `size`, nothing was added.
+            None; if the file ends within the run, the number of bytes found, and nothing was added.
 
         Raises:
             OSError: The file cannot be read.
             FormatError: The file ends within the scales of its compressed values.
         """
-        header = file.header
+        header, first = file.header, int(begins[0])
+        # From the first frame of the run to its last: a mapped run may have other frames in between.
+        begin, size = header.frames_offset + first * header.frame_size, (int(ends[-1]) - first) * header.frame_size
         # Touching a map beyond the end of the file kills the process (SIGBUS); a read only finds fewer bytes.
         if self._memory_map and size >= SMALLEST_MAP and begin + size <= file.size:
-            begins, ends = wanted()
-            ranges = None if 2 * int((ends - begins).sum()) > size else (begins, ends)
+            is_dense = 2 * int((ends - begins).sum()) * header.frame_size > size
+            ranges = None if is_dense else ((begins - first) * header.frame_size, (ends - first) * header.frame_size)
             block, offset = self._bytes.show(file.number, in_utf8(file.path), begin, size, ranges), 0
         else:
             # The list may promise any number of frames, so ask for no more bytes than the file has.
@@ -440,38 +402,23 @@ class GatheredFrames:
         if key not in self._encoding_ids:
             self._encoding_ids[key] = len(self._encodings)
             self._encodings.append((header.is_big_endian, _read_scales(file) if header.is_compressed else None))
-        self._runs.append(Run(block, offset, header.frame_size, self._encoding_ids[key]))
-        return size
+        self._runs.append((block, offset, header.frame_size, self._encoding_ids[key]))
+        return None
 
-    def of_utterances(
-        self, first: npt.NDArray[np.uint32], bounds: npt.NDArray[np.int64], mixes: Counter[str]
-    ) -> Frames:
-        """Return the frames of the utterances.
-
-        Args:
-            first: First frame of each utterance in its file.
-            bounds: First utterance of each run and, last, the number of utterances.
-            mixes: Differences between the files and the first file.
-        """
+    def of_utterances(self, begins: Int64s, bounds: Int64s, mixes: Counter[str]) -> Frames:
+        """Return the frames of the utterances. For `begins` and `bounds` see `runs_of`, for `mixes` see `Frames`."""
         counts = np.diff(bounds)
         blocks, offsets, frame_sizes, encoding_of = np.repeat(np.array(self._runs, np.int64), counts, axis=0).T
-        offsets = offsets + (first - np.repeat(first[bounds[:-1]], counts)) * frame_sizes
-        return Frames(
-            self._bytes,
-            blocks.astype(np.uint32),
-            self._encodings,
-            encoding_of.astype(np.uint32),
-            offsets.astype(np.uint64),
-            mixes,
-        )
+        offsets = offsets + (begins - np.repeat(begins[bounds[:-1]], counts)) * frame_sizes
+        block_of, encoding_of = blocks.astype(np.uint32), encoding_of.astype(np.uint32)
+        return Frames(self._bytes, block_of, self._encodings, encoding_of, offsets.astype(np.uint64), mixes)
 
 
 def _read_scales(file: OpenFile) -> Scales:
     header = file.header
     data = _core.file_read(file.number, header.data_offset, 8 * header.dim)
     if len(data) < 8 * header.dim:
-        raise FormatError(
-            "the file ends within the scales of its compressed values", path=os.fsdecode(file.path), byte=len(data)
-        )
+        what = "the file ends within the scales of its compressed values"
+        raise FormatError(what, path=os.fsdecode(file.path), byte=len(data))
     both = np.frombuffer(data, ">f4" if header.is_big_endian else "<f4").astype(np.float32)
     return both[: header.dim], both[header.dim :]

@@ -10,18 +10,15 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio.arguments import check_fields, check_word, float_type, folded, is_whole, path_texts
 from cntkio.errors import ConfigError
-from cntkio.formats.cntk_options import CntkOptions, whole_value
+from cntkio.formats.cntk_options import CntkOptions, truth, whole_value
 from cntkio.streams import DEFAULT_MAX_SEQUENCE_LENGTH, LARGEST_DIM, StreamDefs, num_values
-
-_T = TypeVar("_T")
-_D = TypeVar("_D")
 
 Unequal = Literal["error", "drop", "keep"]
 
@@ -55,11 +52,8 @@ class UtteranceOptions(CntkOptions):
         checked = StreamDefs(streams)
         for name, stream in checked.items():
             if stream.stream_alias:  # HTK's files have no names of streams
-                raise ConfigError(
-                    f"{self.label} does not support stream names: stream {name!r} has a field; expected "
-                    "StreamDef(scp=...) for features and StreamDef(mlf=...) for labels",
-                    key=name,
-                )
+                what = f"{self.label} does not support stream names: stream {name!r} has a field; expected "
+                raise ConfigError(f"{what}StreamDef(scp=...) for features and StreamDef(mlf=...) for labels", key=name)
         if self.unequal_lengths is not None:
             check_word("unequal_lengths", self.unequal_lengths, *get_args(Unequal))
         return checked
@@ -72,10 +66,7 @@ class UtteranceOptions(CntkOptions):
 
 
 def merge_stream(
-    name: str,
-    stream: Mapping[str, Any],
-    options: Mapping[str, Mapping[str, Any]],
-    keys: Mapping[str, str | None],
+    name: str, stream: Mapping[str, Any], options: Mapping[str, Mapping[str, Any]], keys: Mapping[str, str | None]
 ) -> dict[str, Any]:
     """Return a stream's record, into which its options by CNTK's keys are merged.
 
@@ -100,17 +91,17 @@ def merge_stream(
     return {entry: value for entry, value in merged.items() if entry is not None and value is not None}
 
 
-def read_entry(name: str, stream: Mapping[str, Any], entry: str, read: Callable[[Any], _T], default: _D) -> _T | _D:
+def entry_of(
+    name: str, stream: Mapping[str, Any], entry: str, read: Callable[[Any], Any] = truth, default: Any = False
+) -> Any:
     """Return an entry of a stream's record, read as CNTK reads it, or a default if it is missing or None.
 
     Raises:
         ConfigError: The value is not possible.
     """
     value = stream.get(entry)
-    if value is None:
-        return default
     try:
-        return read(value)
+        return default if value is None else read(value)
     except ValueError as error:
         raise ConfigError(f"stream {name!r}: {entry} is {value!r}; {error}", key=name) from None
 
@@ -121,7 +112,7 @@ def longest_of(name: str, stream: Mapping[str, Any], *, compatible: bool) -> int
     Raises:
         ConfigError: The limit is not possible.
     """
-    longest = read_entry(name, stream, "max_sequence_length", whole_value, None)
+    longest: int | None = entry_of(name, stream, "max_sequence_length", whole_value, None)
     # CNTK ignores the limit of a `StreamDef`, so the default must not become a limit.
     return None if compatible or longest == DEFAULT_MAX_SEQUENCE_LENGTH else longest
 
@@ -170,9 +161,8 @@ def window_of(context: Any) -> tuple[int, int]:
         counts = [counts[0] // 2] * 2
     if len(counts) == 2 and min(counts) >= 0:
         return counts[0], counts[1]
-    raise ConfigError(
-        f"context is {context!r}; expected (left, right), or one odd total number of frames", key="context"
-    )
+    what = f"context is {context!r}; expected (left, right), or one odd total number of frames"
+    raise ConfigError(what, key="context")
 
 
 def size_of_window(frame_dim: int, context: tuple[int, int]) -> int:

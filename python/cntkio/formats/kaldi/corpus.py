@@ -27,7 +27,6 @@ from cntkio.formats.contract import (
     Format,
     Index,
     Loaded,
-    OpenedFile,
     Opening,
     PlacesInFiles,
     ReadingOptions,
@@ -36,7 +35,7 @@ from cntkio.formats.contract import (
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.file_lists import listed_files
 from cntkio.formats.htk import window_of
-from cntkio.formats.htk.lists import Frames, decoded, first_same
+from cntkio.formats.htk.lists import Frames, decoded, repeated
 from cntkio.formats.htk.options import Unequal, size_of_window
 from cntkio.formats.kaldi.objects import (
     CLASSES,
@@ -184,7 +183,7 @@ class _KaldiFormat(Format):
         self._files = FilesOfObjects(options.remote)
         self.report = opening.report(shown_files(self._paths))
 
-    def index(self, file: OpenedFile, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
+    def index(self, file: object, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         options = self._options
         # An observer gets all unreadable utterances of a list; otherwise the first of them is raised.
         refuse = self.report.refuse if self.report.is_observed else None
@@ -296,8 +295,7 @@ class _KaldiFormat(Format):
         return objects.only(~is_long)
 
     def _refuse_repeated(self, objects: Objects, content: Content) -> None:
-        first = first_same(objects.keys)
-        again = np.flatnonzero(first != np.arange(len(first)))
+        first, again = repeated(objects.keys)
         if len(again):
             other = objects.paths[int(objects.files[first[again[0]]])]
             what = f"a second object of this utterance ({len(again)} in all), the first is in {other}; expected one"
@@ -358,7 +356,7 @@ class _KaldiFormat(Format):
 
     # ----------------------------------------------------------------------------------------------------------- data
 
-    def parse(self, file: OpenedFile, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
+    def parse(self, file: object, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         layout: _Layout = index.layout
         begin, end = index.table.bounds_of(chunk_id)
         # 64 bits, because the sum of the first sequence and an index may exceed 32 bits.
@@ -465,7 +463,7 @@ class _KaldiFormat(Format):
         starts = (places - np.repeat(begins, np.diff(offsets))).astype(np.uint32)
         return _core.runs_chunk(lengths, offsets, starts, classes[places].astype(np.uint32), dim, False)
 
-    def place(self, file: OpenedFile, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+    def place(self, file: object, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         objects: Objects = index.layout.objects
         files, which = np.unique(objects.files[sequences], return_inverse=True)
         return PlacesInFiles(

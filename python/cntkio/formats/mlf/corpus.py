@@ -15,49 +15,32 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.arguments import float_type, is_whole, suggests_keywords
+from cntkio.arguments import float_type, suggests_keywords
 from cntkio.errors import ConfigError, FormatError
-from cntkio.formats.cntk_options import BINARY_LABELS, LABEL_STREAM, LABELS, truth
-from cntkio.formats.contract import (
-    OPENING,
-    Ahead,
-    Format,
-    Index,
-    Loaded,
-    OpenedFile,
-    Opening,
-    PlacesInFiles,
-    Utterances,
-)
+from cntkio.formats.cntk_options import BINARY_LABELS, LABEL_STREAM, LABELS
+from cntkio.formats.contract import OPENING, Ahead, Format, Index, Loaded, Opening, PlacesInFiles, Utterances
 from cntkio.formats.corpus import FileCorpus, fingerprint_of_files
 from cntkio.formats.file_lists import listed_files
-from cntkio.formats.htk.lists import decoded, first_same
-from cntkio.formats.htk.options import (
-    Unequal,
-    UtteranceOptions,
-    longest_of,
-    merge_stream,
-    paths_of,
-    read_entry,
-    size_of,
-)
+from cntkio.formats.htk.lists import decoded, repeated
+from cntkio.formats.htk.options import UtteranceOptions, entry_of, longest_of, merge_stream, paths_of, size_of
 from cntkio.formats.mlf.entries import (
     FAULT_WORDS,
     FRAME_PERIOD,
     LAST_INVALID,
     REMARKS_ON_LABELS,
-    TIMES,
     CompactIntegers,
     Entries,
+    LabelSettings,
+    Names,
     Targets,
     Times,
     read_entries,
@@ -74,66 +57,6 @@ from cntkio.streams import LARGEST_DIM, StorageFormat, StreamDefs, StreamInforma
 _LARGEST_DIM_OF_CNTK = 65535
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LabelSettings:
-    """Settings of one stream of labels.
-
-    Attributes:
-        dim: Number of classes.
-        is_text: Whether the files are text, or else binary.
-        mapping_file: File with the names of the classes; None: the fourth column is the class.
-        target_file: File with the vector that is delivered for each class; None: one-hot vectors, or class ids.
-        target_dim: Values of these vectors; None: as many as on the file's first line.
-        as_class_ids: Whether to deliver the class of each frame instead of a vector.
-        marks_starts: Whether the first frame of each row has the value 2 instead of 1.
-        times: Unit of the first two columns.
-        frame_period: Duration of a frame in units of 100 ns.
-        unequal_lengths: Treatment of an utterance that is not as long as its features.
-        cache_index: Whether to keep the entries in an index cache.
-        dtype: Type of the delivered values, except for class ids.
-    """
-
-    name: str
-    paths: tuple[str, ...]
-    dim: int
-    is_text: bool = False
-    mapping_file: str | os.PathLike[str] | None
-    target_file: str | os.PathLike[str] | None
-    target_dim: int | None
-    as_class_ids: bool
-    marks_starts: bool
-    defines_mb_size: bool
-    times: Times = "auto"
-    frame_period: float = FRAME_PERIOD
-    unequal_lengths: Unequal
-    cache_index: bool
-    compatible: bool
-    strict: bool
-    dtype: np.dtype[Any]
-
-    def __post_init__(self) -> None:
-        if self.times not in TIMES:
-            raise ConfigError(f"times is {self.times!r}; expected '100ns', 'frames' or 'auto'", key="times")
-        if not self.frame_period > 0:  # refuses NaN, too
-            raise ConfigError(f"frame_period is {self.frame_period}; expected more than 0", key="frame_period")
-        if self.target_dim is not None and not self.target_file:
-            raise ConfigError(
-                f"targetDim={self.target_dim} is possible only with a labelToTargetMappingFile", key="targetDim"
-            )
-        dim: Any = self.target_dim
-        if dim is not None and not (is_whole(dim) and 1 <= dim <= LARGEST_DIM):
-            raise ConfigError(f"targetDim is {dim!r}; expected 1 to {LARGEST_DIM} values", key="targetDim")
-        are_set = {
-            "as_class_ids": self.as_class_ids,
-            "phoneBoundaries": self.marks_starts,
-            "labelToTargetMappingFile": self.target_file,
-        }
-        chosen = [name for name, is_set in are_set.items() if is_set]
-        if len(chosen) > 1:
-            key = "labelToTargetMappingFile" if self.target_file else "as_class_ids"
-            raise ConfigError(f"{chosen[0]} and {chosen[1]} exclude each other", key=key)
-
-
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class LabelOptions(UtteranceOptions):
     """Options that the deserializers of text and of binary label files have in common, besides their `streams`.
@@ -143,6 +66,9 @@ class LabelOptions(UtteranceOptions):
     """
 
     as_class_ids: bool = False
+
+    def parts(self) -> Sequence[Self]:
+        return (self,)
 
     def _label_settings(self, streams: StreamDefs, *, cache_index: bool = False, **more: Any) -> LabelSettings:
         """Return the settings of the only stream.
@@ -177,9 +103,9 @@ class LabelOptions(UtteranceOptions):
             target_file=merged.get("target_file"),
             target_dim=merged.get("target_dim"),
             as_class_ids=self.as_class_ids,
-            marks_starts=read_entry(name, merged, "phone_boundaries", truth, False),
-            defines_mb_size=self.defines_mb_size or read_entry(name, merged, "defines_mb_size", truth, False),
-            cache_index=cache_index or read_entry(name, merged, "cache_index", truth, False),
+            marks_starts=entry_of(name, merged, "phone_boundaries"),
+            defines_mb_size=self.defines_mb_size or entry_of(name, merged, "defines_mb_size"),
+            cache_index=cache_index or entry_of(name, merged, "cache_index"),
             unequal_lengths=self.unequal_lengths or ("keep" if compatible else "error"),
             compatible=compatible,
             strict=self.strict,
@@ -249,28 +175,17 @@ class HTKMLFDeserializer(LabelOptions):
 
     def __post_init__(self) -> None:
         if isinstance(self.label_mapping_file, Mapping):
-            raise ConfigError(
-                f"label_mapping_file is {self.label_mapping_file!r}; expected the mapping file first, then the streams",
-                key="label_mapping_file",
-            )
+            what = f"label_mapping_file is {self.label_mapping_file!r}; expected the mapping file first, then the "
+            raise ConfigError(f"{what}streams", key="label_mapping_file")
         self.streams = self.check_common(self.streams)
         self._settings()  # raises the errors of options now, and not when the corpus is opened
 
     def _settings(self) -> LabelSettings:
         return self._label_settings(
-            self.streams,
-            label_mapping_file=self.label_mapping_file,
-            phone_boundaries=self.phoneBoundaries,
-            target_file=self.labelToTargetMappingFile,
-            target_dim=self.targetDim,
-            cache_index=self.cache_index,
-            is_text=True,
-            times=self.times,
-            frame_period=self.frame_period,
-        )
-
-    def parts(self) -> Sequence[HTKMLFDeserializer]:
-        return (self,)
+            self.streams, label_mapping_file=self.label_mapping_file, phone_boundaries=self.phoneBoundaries,
+            target_file=self.labelToTargetMappingFile, target_dim=self.targetDim, cache_index=self.cache_index,
+            is_text=True, times=self.times, frame_period=self.frame_period,
+        )  # fmt: skip
 
     def open(self, opening: Opening = OPENING) -> FileCorpus:
         """Read the files, or their index caches.
@@ -282,7 +197,7 @@ class HTKMLFDeserializer(LabelOptions):
         mapping = self._settings().mapping_file
         return self.open_with(read_mapping(mapping) if mapping else None, opening)
 
-    def open_with(self, names: list[bytes] | None, opening: Opening = OPENING) -> FileCorpus:
+    def open_with(self, names: Names, opening: Opening = OPENING) -> FileCorpus:
         """Read the files with these names of classes instead of a mapping file; None: the fourth column is the class.
 
         Raises:
@@ -294,16 +209,7 @@ class HTKMLFDeserializer(LabelOptions):
             # The mapping file may have more names than the stream has classes.
             known = None if names is None else names[: settings.dim]
             targets = read_targets(settings.target_file, settings.dim, known, settings.target_dim)
-        read = functools.partial(
-            read_entries,
-            names=names,
-            dim=settings.dim,
-            compatible=settings.compatible,
-            times=settings.times,
-            frame_period=settings.frame_period,
-            cache_index=settings.cache_index,
-        )
-        return FileCorpus(MLFFormat(settings, read, opening, targets))
+        return FileCorpus(MLFFormat(settings, opening, names, targets))
 
 
 @suggests_keywords
@@ -340,9 +246,6 @@ class HTKMLFBinaryDeserializer(LabelOptions):
         self.streams = self.check_common(self.streams)
         self._label_settings(self.streams)
 
-    def parts(self) -> Sequence[HTKMLFBinaryDeserializer]:
-        return (self,)
-
     def open(self, opening: Opening = OPENING) -> FileCorpus:
         """Read the files.
 
@@ -350,8 +253,7 @@ class HTKMLFBinaryDeserializer(LabelOptions):
             OSError: A file cannot be read.
             FormatError: A file breaks the format.
         """
-        settings = self._label_settings(self.streams)
-        return FileCorpus(MLFFormat(settings, functools.partial(scan_binary, dim=settings.dim), opening))
+        return FileCorpus(MLFFormat(self._label_settings(self.streams), opening))
 
 
 class MLFLayout(NamedTuple):
@@ -417,15 +319,11 @@ class MLFLayout(NamedTuple):
         return self.files[file_index], sequence_index - self.first_of_file[file_index]
 
     def error(self, sequence_index: int, byte: int, what: str, kind: str | None = None) -> FormatError:
-        path = self.entry(sequence_index)[0].path
-        details: dict[str, Any] = {
-            "sequence": decoded(self.keys[sequence_index]),
-            "stream": self.settings.name,
-            "kind": kind,
-        }
-        if not self.settings.is_text:
-            return FormatError(what, path=path, byte=byte, **details)
-        return _located(path, byte, what, **details)
+        path, key = self.entry(sequence_index)[0].path, decoded(self.keys[sequence_index])
+        details: dict[str, Any] = {"sequence": key, "stream": self.settings.name, "kind": kind}
+        if self.settings.is_text:
+            return _located(path, byte, what, **details)
+        return FormatError(what, path=path, byte=byte, **details)
 
     def complaint(self, sequence_index: int) -> FormatError:
         """Return the error about an invalid or broken entry."""
@@ -454,25 +352,24 @@ class MLFFormat(Format):
 
     Args:
         settings: The options of the stream.
-        read: Returns the entries of a file.
         opening: What the caller wants from the corpus.
+        names: Names of the classes of text files; None: the fourth column is the class.
         targets: The vector of each class; None: labels are classes.
     """
 
     def __init__(
-        self,
-        settings: LabelSettings,
-        read: Callable[[str], Entries],
-        opening: Opening,
-        targets: Targets | None = None,
+        self, settings: LabelSettings, opening: Opening, names: Names = None, targets: Targets | None = None
     ) -> None:
-        self._settings, self._read, self._targets = settings, read, targets
+        self._settings, self._names, self._targets = settings, names, targets
         self._paths = listed_files(settings.paths, option="mlf")
         self.report = opening.report(shown_files(self._paths))
 
-    def index(self, file: OpenedFile, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
+    def index(self, file: object, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         settings, targets = self._settings, self._targets
-        files = [self._read(path) for path in self._paths]
+        files = [
+            read_entries(path, self._names, settings) if settings.is_text else scan_binary(path, settings.dim)
+            for path in self._paths
+        ]
         self._warn_of_remarks(files)
         layout = MLFLayout.of(settings, files)
         self._refuse_repeated(layout)
@@ -483,6 +380,7 @@ class MLFFormat(Format):
         is_broken = layout.faults > LAST_INVALID
         is_invalid = (layout.faults > 0) & ~is_broken
         is_pattern = np.concatenate([file.is_pattern for file in files])
+        refusal = "phoneBoundaries and frame mode exclude each other" if settings.marks_starts else None
         table = SequenceTable(
             layout.keys,
             layout.lengths,
@@ -499,9 +397,7 @@ class MLFFormat(Format):
             utterances=Utterances(
                 can_lead=False,  # as in CNTK
                 unequal_lengths=settings.unequal_lengths,
-                refuses_frame_mode="phoneBoundaries and frame mode exclude each other"
-                if settings.marks_starts
-                else None,
+                refuses_frame_mode=refusal,
                 invalid=is_invalid if is_invalid.any() else None,
                 broken=is_broken if is_broken.any() else None,
                 is_literal=settings.compatible,
@@ -512,8 +408,7 @@ class MLFFormat(Format):
         return index, []
 
     def _refuse_repeated(self, layout: MLFLayout) -> None:
-        first = first_same(layout.keys)
-        again = np.flatnonzero(first != np.arange(len(first)))
+        _, again = repeated(layout.keys)
         if len(again):
             file, index = layout.entry(again[0])
             what = f"a second entry for this utterance ({len(again)} in all)"
@@ -548,7 +443,7 @@ class MLFFormat(Format):
         rows = b"" if self._targets is None else self._targets.rows
         return digest_of([*columns, np.frombuffer(rows, np.uint8)])
 
-    def parse(self, file: OpenedFile, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
+    def parse(self, file: object, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         layout: MLFLayout = index.layout
         begin, end = index.table.bounds_of(chunk_id)
         # The runs of a whole chunk are neighbours, so a slice selects them.
@@ -569,7 +464,7 @@ class MLFFormat(Format):
         )  # fmt: skip
         return Loaded(chunk_id, chunk, sequences=sequences)
 
-    def place(self, file: OpenedFile, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+    def place(self, file: object, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         layout: MLFLayout = index.layout
         path_indices = span_at(layout.first_of_file, sequences)
         begins = np.empty(len(sequences), np.int64)

@@ -14,24 +14,28 @@ fault, which is an error only if the entry is needed.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import itertools
 import os
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads
+from cntkio.arguments import check_word, is_whole
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import other_than
 from cntkio.formats.htk.lists import decoded, text_rows
+from cntkio.formats.htk.options import Unequal
 from cntkio.formats.index_cache import IndexCache
 from cntkio.formats.output_file import write_whole
 from cntkio.formats.text_input import InputFile, Locator, all_bytes, explained
@@ -40,7 +44,8 @@ from cntkio.streams import LARGEST_DIM
 FRAME_PERIOD = 100_000
 """A frame's duration in units of 100 ns: 10 ms."""
 Times = Literal["auto", "100ns", "frames"]
-TIMES = get_args(Times)
+Names: TypeAlias = list[bytes] | None
+"""Names of the classes; None: the fourth column is the class."""
 
 # The words for the core's faults of entries, by name.
 FAULT_WORDS = {
@@ -77,6 +82,59 @@ _STOP_WORDS = {
     "version": "a binary label file of an unknown version; expected 1 or 2",
     "truncated": "the file ends within an entry",
 }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelSettings:
+    """Settings of one stream of labels.
+
+    Attributes:
+        dim: Number of classes.
+        is_text: Whether the files are text, or else binary.
+        mapping_file: File with the names of the classes; None: the fourth column is the class.
+        target_file: File with the vector that is delivered for each class; None: one-hot vectors, or class ids.
+        target_dim: Values of these vectors; None: as many as on the file's first line.
+        as_class_ids: Whether to deliver the class of each frame instead of a vector.
+        marks_starts: Whether the first frame of each row has the value 2 instead of 1.
+        times: Unit of the first two columns.
+        frame_period: Duration of a frame in units of 100 ns.
+        unequal_lengths: Treatment of an utterance that is not as long as its features.
+        cache_index: Whether to keep the entries in an index cache.
+        dtype: Type of the delivered values, except for class ids.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    dim: int
+    is_text: bool = False
+    mapping_file: str | os.PathLike[str] | None
+    target_file: str | os.PathLike[str] | None
+    target_dim: int | None
+    as_class_ids: bool
+    marks_starts: bool
+    defines_mb_size: bool
+    times: Times = "auto"
+    frame_period: float = FRAME_PERIOD
+    unequal_lengths: Unequal
+    cache_index: bool
+    compatible: bool
+    strict: bool
+    dtype: np.dtype[Any]
+
+    def __post_init__(self) -> None:
+        check_word("times", self.times, "100ns", "frames", "auto")
+        if not self.frame_period > 0:  # refuses NaN, too
+            raise ConfigError(f"frame_period is {self.frame_period}; expected more than 0", key="frame_period")
+        dim: Any = self.target_dim
+        if dim is not None and not self.target_file:
+            raise ConfigError(f"targetDim={dim} is possible only with a labelToTargetMappingFile", key="targetDim")
+        if dim is not None and not (is_whole(dim) and 1 <= dim <= LARGEST_DIM):
+            raise ConfigError(f"targetDim is {dim!r}; expected 1 to {LARGEST_DIM} values", key="targetDim")
+        forms = "as_class_ids", "phoneBoundaries", "labelToTargetMappingFile"
+        chosen = [*itertools.compress(forms, (self.as_class_ids, self.marks_starts, self.target_file))]
+        if len(chosen) > 1:
+            key = "labelToTargetMappingFile" if self.target_file else "as_class_ids"
+            raise ConfigError(f"{chosen[0]} and {chosen[1]} exclude each other", key=key)
 
 
 class CompactIntegers(NamedTuple):
@@ -173,24 +231,8 @@ class Entries(NamedTuple):
         return cls(path, keys, is_pattern, at, frames, faults, fault_at, ends, starts, classes, remarks)
 
 
-def read_entries(
-    path: str,
-    names: list[bytes] | None,
-    dim: int,
-    *,
-    compatible: bool,
-    times: Times,
-    frame_period: float,
-    cache_index: bool,
-) -> Entries:
+def read_entries(path: str, names: Names, settings: LabelSettings) -> Entries:
     """Read the entries of a text label file, or load them from its index cache.
-
-    Args:
-        names: Names of the classes; None: the fourth column is the class.
-        dim: Number of classes.
-        times: Unit of the first two columns.
-        frame_period: Duration of a frame in units of 100 ns.
-        cache_index: Use a cache, and write it if it is missing.
 
     Raises:
         OSError: The file cannot be read.
@@ -198,31 +240,28 @@ def read_entries(
     """
     # A cache keeps classes, so it depends on the names; its header has only their checksum.
     digest = None if names is None else hashlib.blake2b(b"\n".join(names), digest_size=16).hexdigest()
-    settings = {
+    facts = {
         # 100000 and 100000.0 are the same period, but JSON writes them differently.
-        "format": "mlf", "compatible": compatible, "times": times, "frame_period": float(frame_period), "dim": dim,
-        "names": digest,
+        "format": "mlf", "compatible": settings.compatible, "times": settings.times, "dim": settings.dim,
+        "frame_period": float(settings.frame_period), "names": digest,
     }  # fmt: skip
     with closing(InputFile(path)) as text:
-        cache = IndexCache(text, settings) if cache_index else None
-        entries = None
-        if cache is not None:
-            entries = cache.read(lambda arrays: Entries.from_cache(path, arrays.facts, arrays.read_all()))
+        if not settings.cache_index:
+            return scan_text(text, names, settings)
+        cache = IndexCache(text, facts)
+        entries = cache.read(lambda arrays: Entries.from_cache(path, arrays.facts, arrays.read_all()))
         if entries is None:
-            entries = scan_text(text, names, dim, compatible=compatible, times=times, frame_period=frame_period)
-            if cache is not None:
-                cache.write(*entries.to_cache())
+            entries = scan_text(text, names, settings)
+            cache.write(*entries.to_cache())
         return entries
 
 
-def scan_text(
-    text: InputFile, names: list[bytes] | None, dim: int, *, compatible: bool, times: Times, frame_period: float
-) -> Entries:
-    """Scan an opened text label file. For the other arguments and the errors see `read_entries`."""
-    path = text.path
+def scan_text(text: InputFile, names: Names, settings: LabelSettings) -> Entries:
+    """Scan an opened text label file. For the arguments and the errors see `read_entries`."""
+    path, units = text.path, {"auto": None, "100ns": True, "frames": False}
     with explained(text):  # a file that was truncated while it was read ends too early
-        own_times = {"auto": None, "100ns": True, "frames": False}[times], float(frame_period)
-        scanned = _core.mlf_scan(text.handle, compatible, own_times, names, dim, num_threads())
+        times = units[settings.times], float(settings.frame_period)
+        scanned = _core.mlf_scan(text.handle, settings.compatible, times, names, settings.dim, num_threads())
         if scanned.stop is not None:
             kind, what, byte = _stopped(scanned.stop, "mlf", path)
             raise Locator(text).error(min(byte, text.size), what, kind=kind)
@@ -252,18 +291,10 @@ def _stopped(stop: tuple[int, int], form: str, path: str) -> tuple[str, str, int
 
 def _entries_of(path: str, scanned: _core.MLFLabels) -> Entries:
     return Entries(
-        path,
-        text_rows(scanned.keys),
-        scanned.is_pattern,
-        scanned.offsets,
-        scanned.frames,
-        scanned.faults,
-        scanned.fault_offsets,
-        scanned.run_ends,
-        CompactIntegers(*scanned.starts),
-        CompactIntegers(*scanned.classes),
+        path, text_rows(scanned.keys), scanned.is_pattern, scanned.offsets, scanned.frames, scanned.faults,
+        scanned.fault_offsets, scanned.run_ends, CompactIntegers(*scanned.starts), CompactIntegers(*scanned.classes),
         scanned.remarks,
-    )
+    )  # fmt: skip
 
 
 _BITS = bytes.maketrans(b"01", b"\0\1")
@@ -287,9 +318,8 @@ def read_mapping(path: str | os.PathLike[str]) -> list[bytes]:
     """
     data = all_bytes(path)
     if b"\0" in data:
-        raise FormatError(
-            other_than("mapping", path, before="") or "a zero byte; expected a name on each line", path=path
-        )
+        what = other_than("mapping", path, before="") or "a zero byte; expected a name on each line"
+        raise FormatError(what, path=path)
     line_of: dict[bytes, int] = {}
     for line, name in enumerate(_LINE_END.split(data), 1):
         # Empty lines are not names, and do not count.
@@ -343,9 +373,8 @@ def read_targets(
             continue
         dim = len(bits) if dim is None else dim
         if not name or bits.strip(b"01"):
-            raise FormatError(
-                f"{decoded(text)!r}; expected a name, a blank, and a text of 0s and 1s", path=path, line=line
-            )
+            what = f"{decoded(text)!r}; expected a name, a blank, and a text of 0s and 1s"
+            raise FormatError(what, path=path, line=line)
         if len(bits) != dim:
             raise FormatError(f"{counted(len(bits), 'value')}; expected {dim}", path=path, line=line)
         if names is not None and len(rows) < expected and name.strip() != names[len(rows)]:
@@ -388,10 +417,8 @@ def _runs_of(key: str, classes: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64]
     """Return the first frame of each run of equal classes and, last, the number of frames; and each run's class."""
     ids = np.asarray(classes)
     if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu" or not 0 <= ids.min() <= ids.max() <= LARGEST_DIM:
-        raise ConfigError(
-            f"utterance {key}: expected the class of each frame, whole numbers from 0 to {LARGEST_DIM}",
-            key="utterances",
-        )
+        what = f"utterance {key}: expected the class of each frame, whole numbers from 0 to {LARGEST_DIM}"
+        raise ConfigError(what, key="utterances")
     starts = np.concatenate([[0], np.flatnonzero(ids[1:] != ids[:-1]) + 1])
     return np.append(starts, len(ids)), ids[starts].astype(np.int64)
 
@@ -428,25 +455,20 @@ def write_mlf(
     """
     for name in names:
         if not name or set(name) & set(" \t\r\n\"'") or name == ".":
-            raise ConfigError(
-                f"the name {name!r} cannot be written in a label file; expected neither blanks nor quotes", key="names"
-            )
+            what = f"the name {name!r} cannot be written in a label file; expected neither blanks nor quotes"
+            raise ConfigError(what, key="names")
 
     def pieces() -> Iterator[bytes]:
         yield b"#!MLF!#\n"
         for key, classes in utterances:
             if not key or set(key) & set('"*?\r\n'):
-                raise ConfigError(
-                    f"the id {key!r} cannot be written in a label file; expected none of '\"*?' and line ends",
-                    key="utterances",
-                )
+                what = f"the id {key!r} cannot be written in a label file; expected none of '\"*?' and line ends"
+                raise ConfigError(what, key="utterances")
             bounds, ids = _runs_of(key, classes)
             if ids.max() >= len(names):
-                raise ConfigError(
-                    f"utterance {key}: class {ids.max()} has no name; expected at least "
-                    f"{ids.max() + 1} names, not {len(names)}",
-                    key="utterances",
-                )
+                expected = f"at least {ids.max() + 1} names, not {len(names)}"
+                what = f"utterance {key}: class {ids.max()} has no name; expected {expected}"
+                raise ConfigError(what, key="utterances")
             times = (bounds * FRAME_PERIOD).tolist()
             rows = (f"{a} {b} {names[c]}\n" for a, b, c in zip(times, times[1:], ids.tolist(), strict=False))
             yield f'"{key}{extension}"\n{"".join(rows)}.\n'.encode()
@@ -483,11 +505,9 @@ def write_binary_mlf(path: str | os.PathLike[str], utterances: Iterable[tuple[st
             counts[np.cumsum(num_splits) - 1] = np.diff(bounds) - (num_splits - 1) * _LARGEST_WORD
             name = key.encode()
             if ids.max() > _LARGEST_WORD or len(name) > _LONGEST_ID or len(counts) > _LARGEST_WORD:
-                raise ConfigError(
-                    f"utterance {key}: class {ids.max()}, {len(counts)} runs; expected classes and runs below 65536, "
-                    f"and an id of at most {_LONGEST_ID} bytes",
-                    key="utterances",
-                )
+                expected = f"classes and runs below 65536, and an id of at most {_LONGEST_ID} bytes"
+                what = f"utterance {key}: class {ids.max()}, {len(counts)} runs; expected {expected}"
+                raise ConfigError(what, key="utterances")
             runs = np.stack([np.repeat(ids, num_splits), counts], axis=1).astype("<u2")
             yield struct.pack("<H", len(name)) + name + struct.pack("<IH", int(bounds[-1]), len(runs)) + runs.tobytes()
 
