@@ -60,7 +60,12 @@ from cntkio.minibatch import Minibatch
 from cntkio.pieces import Files, Progress, key_texts, pieces_of, read_corpus, write_several
 from cntkio.streams import LARGEST_DIM, StorageFormat, StreamInformation
 
+_EXPECTED = {"frames": "matrices", "vectors": "vectors", "classes": "whole numbers", "map": "lines of a map"}
 _LARGEST_GAP = 1 << 20  # bytes between two objects that are not requested from a store or decompressed
+
+
+_ReadObjects = Callable[[Any, Objects], Any]
+"""Reads objects from a source: returns their numbers, and the fault that ends the pass."""
 
 
 @suggests_keywords
@@ -185,48 +190,43 @@ class _KaldiFormat(Format):
 
     def index(self, file: object, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         options = self._options
-        # An observer gets all unreadable utterances of a list; otherwise the first of them is raised.
-        refuse = self.report.refuse if self.report.is_observed else None
-        found = [found_in(self._files, path, options.content, self._stream, refuse) for path in self._paths]
+        found = [found_in(self._files, path, options.content, self._stream, self.report) for path in self._paths]
         objects = joined(found)
         content = self._content(objects)
         if content == "frames":
             is_vector = np.isin(objects.kinds, VECTORS)
             if is_vector.any():  # a vector is a row in its file
-                rows, cols = objects.rows, objects.cols
-                lengths, dims = (
-                    np.where(is_vector, one, other) for one, other in ((cols, objects.lengths), (rows, objects.dims))
+                objects = objects._replace(
+                    rows=np.where(is_vector, objects.cols, objects.rows),
+                    cols=np.where(is_vector, objects.rows, objects.cols),
+                    lengths=np.where(is_vector, objects.dims, objects.lengths),
+                    dims=np.where(is_vector, objects.lengths, objects.dims),
                 )
-                rows, cols = np.where(is_vector, cols, rows), np.where(is_vector, rows, cols)
-                objects = objects._replace(rows=rows, cols=cols, lengths=lengths, dims=dims)
-        self._require_frames(objects, content)
-        objects = self._without_long(objects)
-        self._refuse_repeated(objects, content)
+        objects = self._wanted(objects)
         is_class = content in ("classes", "map")
         if content == "map":
             classes, dim = self._classes_of_map(objects)
             objects = objects._replace(classes=classes)
         else:
-            dim = self._num_classes(objects) if is_class else self._frame_dim(objects, content)
+            dim = self._num_classes(objects) if is_class else self._frame_dim(objects)
         left, right = options.context
         if is_class and (left or right or options.broadcast):
             raise ConfigError("context and broadcast are for frames and vectors", key="context")
         if not is_class and options.as_class_ids:
             raise ConfigError("as_class_ids is for classes and maps", key="as_class_ids")
         if options.broadcast and (objects.lengths != 1).any():
-            index_of_longer = int(np.argmax(objects.lengths != 1))
-            what = f"{objects.lengths[index_of_longer]} frames; an utterance of a broadcast stream has one"
-            raise objects.error(index_of_longer, what, stream=self._stream(content))
+            longer = int(np.argmax(objects.lengths != 1))
+            what = f"{objects.lengths[longer]} frames; an utterance of a broadcast stream has one"
+            raise self._error(objects, longer, what)
         form: StorageFormat = "sparse" if is_class and not options.as_class_ids else "dense"
         dtype = np.int32 if options.as_class_ids else options.dtype
         shape = () if options.as_class_ids else dim if is_class else size_of_window(dim, options.context)
         # A frame of classes takes at most one run, which is two numbers of 32 bits.
         size = 8 if is_class else dim * np.dtype(options.dtype).itemsize
-        lengths = np.ascontiguousarray(objects.lengths)
         table = SequenceTable(
             objects.keys,
-            lengths,
-            self._chunk_starts(lengths, size),
+            objects.lengths,
+            self._chunk_starts(objects, size),
             options={"content": content, "max_sequence_length": options.max_sequence_length},
             files=ListedFiles(objects.paths, objects.files),
         )
@@ -249,6 +249,12 @@ class _KaldiFormat(Format):
     def _stream(self, content: Content) -> str:
         return self._options.stream or ("labels" if content in ("classes", "map") else "features")
 
+    def _error(
+        self, objects: Objects, index: int, what: str, kind: str | None = None, byte: int | None = None
+    ) -> FormatError:
+        # All objects have the content of the first, or opening has refused them.
+        return objects.error(index, what, self._stream(shown_content(objects.kinds)), kind, byte)
+
     def _content(self, objects: Objects) -> Content:
         """Return what the objects are, and refuse objects that are something else."""
         is_class, is_vector, is_map = (np.isin(objects.kinds, kinds) for kinds in (CLASSES, VECTORS, [MAP]))
@@ -263,77 +269,61 @@ class _KaldiFormat(Format):
             index = int(np.argmin(fits))
             code = int(objects.kinds[index])
             kind = "a line of a map" if code == MAP else f"a {_core.KALDI_KINDS[code]}"
-            expected = {"map": "lines of a map", "classes": "whole numbers", "vectors": "vectors"}.get(
-                wanted, "matrices"
-            )
             because = "" if self._options.content else ", as the first object"
-            what = f"{kind}; expected {expected}{because} (content={wanted!r})"
-            raise objects.error(index, what, stream=self._stream(wanted), kind="other content")
+            what = f"{kind}; expected {_EXPECTED[wanted]}{because} (content={wanted!r})"
+            raise objects.error(index, what, self._stream(wanted), "other content")
         return wanted
 
-    def _require_frames(self, objects: Objects, content: Content) -> None:
+    def _wanted(self, objects: Objects) -> Objects:
+        """Leave out utterances that are too long; refuse utterances without frames, and repeated utterances."""
         is_empty = (objects.lengths == 0) | (objects.dims == 0)
         if is_empty.any():
             what = f"no frames ({int(is_empty.sum())} such utterances); expected at least one"
-            raise objects.error(int(np.argmax(is_empty)), what, stream=self._stream(content), kind="no frames")
-
-    def _without_long(self, objects: Objects) -> Objects:
-        longest = self._options.max_sequence_length
-        if longest is None:
-            return objects
-        is_long = objects.lengths > longest
-        if is_long.any():
+            raise self._error(objects, int(np.argmax(is_empty)), what, "no frames")
+        name, longest = self.report.name, self._options.max_sequence_length
+        if longest is not None:
+            is_long = objects.lengths > longest
             keys = objects.keys[is_long]
-            named = first_few(map(decoded, keys), len(keys))
-            self.report.log_together(
-                "utterance too long",
-                len(keys),
-                f"{self.report.name}: {len(keys)} utterances are longer than {longest} frames, and left out: {named}",
-            )
-        if is_long.all():
-            raise CorpusError(f"{self.report.name}: no utterance is left to read")
-        return objects.only(~is_long)
-
-    def _refuse_repeated(self, objects: Objects, content: Content) -> None:
+            if len(keys):
+                what = f"{name}: {len(keys)} utterances are longer than {longest} frames, and left out: "
+                message = what + first_few(map(decoded, keys), len(keys))
+                self.report.log_together("utterance too long", len(keys), message)
+            if is_long.all():
+                raise CorpusError(f"{name}: no utterance is left to read")
+            objects = objects.only(~is_long)
         first, again = repeated(objects.keys)
         if len(again):
             other = objects.paths[int(objects.files[first[again[0]]])]
             what = f"a second object of this utterance ({len(again)} in all), the first is in {other}; expected one"
-            raise objects.error(int(again[0]), what, stream=self._stream(content), kind="repeated utterance")
+            raise self._error(objects, int(again[0]), what, "repeated utterance")
+        return objects
 
-    def _frame_dim(self, objects: Objects, content: Content) -> int:
+    def _frame_dim(self, objects: Objects) -> int:
         dim = int(objects.dims[0])
         if (objects.dims != dim).any():
             index = int(np.argmax(objects.dims != dim))
             what = f"frames of {objects.dims[index]} values, but the first utterance has frames of {dim}"
-            raise objects.error(index, what, stream=self._stream(content), kind="other dimension")
+            raise self._error(objects, index, what, "other dimension")
         if dim > LARGEST_DIM:
-            what = f"frames of {dim} values; expected at most {LARGEST_DIM}"
-            raise objects.error(0, what, stream=self._stream(content))
+            raise self._error(objects, 0, f"frames of {dim} values; expected at most {LARGEST_DIM}")
         if self._options.shape not in (None, dim):
-            raise ConfigError(
-                f"shape is {self._options.shape}, but the frames of {self.report.name} have {dim} values; expected "
-                f"shape={dim}",
-                key="shape",
-            )
+            what = f"shape is {self._options.shape}, but the frames of {self.report.name} have {dim} values"
+            raise ConfigError(f"{what}; expected shape={dim}", key="shape")
         return dim
 
-    def _chunk_starts(self, lengths: npt.NDArray[np.uint32], frame_size: int) -> npt.NDArray[np.int64]:
+    def _chunk_starts(self, objects: Objects, frame_size: int) -> npt.NDArray[np.int64]:
         """Return the first utterance of each chunk and, last, the number of utterances."""
         # The core takes the frames of a chunk as an unsigned number of 64 bits; no corpus has more.
         num_frames = min(self._options.chunk_size_in_bytes // frame_size, 2**64 - 1)
-        return _core.htk_chunk_starts(lengths, max(1, num_frames))
+        return _core.htk_chunk_starts(objects.lengths, max(1, num_frames))
 
     def _num_classes(self, objects: Objects) -> int:
         """Return the number of classes; without `shape`, read all alignments for the largest."""
-        options = self._options
-        if options.shape is not None:
-            return options.shape
-        largest = 0
-        starts = self._chunk_starts(np.ascontiguousarray(objects.lengths), 8).tolist()
-        for begin, end in itertools.pairwise(starts):
-            largest = max(largest, int(self._integers(objects.only(slice(begin, end)), LARGEST_DIM).max(initial=0)))
-        return largest + 1
+        if self._options.shape is not None:
+            return self._options.shape
+        chunks = itertools.pairwise(self._chunk_starts(objects, 8).tolist())
+        integers = (self._integers(objects.only(slice(begin, end)), LARGEST_DIM) for begin, end in chunks)
+        return 1 + max(int(numbers.max(initial=0)) for numbers in integers)
 
     def _classes_of_map(self, objects: Objects) -> tuple[npt.NDArray[np.uint32], int]:
         """Return the class of each line of a map, and the number of classes."""
@@ -351,7 +341,7 @@ class _KaldiFormat(Format):
             name = decoded(objects.names[objects.classes[index]])
             where = "shape" if options.mapping is None else str(options.mapping)
             what = f"{name!r} is not among the {known} classes of {where}"
-            raise objects.error(index, what, stream=self._stream("map"), kind="unknown label")
+            raise self._error(objects, index, what, "unknown label")
         return classes, known
 
     # ----------------------------------------------------------------------------------------------------------- data
@@ -373,45 +363,28 @@ class _KaldiFormat(Format):
         return Loaded(chunk_id, chunk, sequences=sequences)
 
     def _frames(self, objects: Objects, dim: int) -> _core.Chunk:
-        count = len(objects.keys)
         order, starts = _in_files(objects)
         # Decoded values look like one feature file of HTK that was read, so contexts and broadcasts are HTK's code.
         block = _core.FileBytes(0)
-        self._read(objects, order, functools.partial(self._read_rows, dim=dim, block=block))
-        offsets = np.empty(count, np.uint64)
+        self._read(objects, order, functools.partial(_read_rows, dim=dim, block=block))
+        offsets = np.empty(len(order), np.uint64)
         offsets[order] = (starts[:-1] * (4 * dim)).astype(np.uint64)
-        zeros = np.zeros(count, np.uint32)
+        zeros = np.zeros(len(order), np.uint32)
         frames = Frames(block, zeros, [(False, None)], zeros, offsets, Counter())
-        lengths = np.ascontiguousarray(objects.lengths)
-        return _core.frames_chunk(frames, lengths, dim, self._options.context, self._options.broadcast)
+        return _core.frames_chunk(frames, objects.lengths, dim, self._options.context, self._options.broadcast)
 
     def _doubles(self, objects: Objects, dim: int) -> _core.Chunk:
-        order, starts = _in_files(objects)
-        parts = self._read(objects, order, functools.partial(self._read_rows, dim=dim, block=None))
-        values = _in_order(np.concatenate(parts).reshape(-1, dim), objects, order, starts).ravel()
-        lengths, (left, right) = np.ascontiguousarray(objects.lengths), self._options.context
+        values = self._numbers(objects, functools.partial(_read_rows, dim=dim, block=None), dim)
+        lengths, (left, right) = objects.lengths, self._options.context
         if left or right:
             values = _core.kaldi_windows(values, lengths, dim, left, right)
         # Chunks of frames have only float32 values, so float64 values become an ordinary column of whole windows.
         offsets = np.append(0, np.cumsum(lengths, dtype=np.uint64)).astype(np.uint32)
         return _core.Chunk.from_columns(len(lengths), [Column(offsets, values, dim * (1 + left + right), None)])
 
-    def _read_rows(
-        self, text: TextInput, source: Any, part: Objects, *, dim: int, block: _core.FileBytes | None
-    ) -> tuple[npt.NDArray[Any], tuple[int, int, int] | None]:
-        first_rows, lengths, first_cols = map(np.ascontiguousarray, (part.first_rows, part.lengths, part.first_cols))
-        parts = (first_rows, lengths, first_cols)
-        return _core.kaldi_read(source, part.columns(), parts, dim, block, num_threads())
-
     def _integers(self, objects: Objects, num_classes: int) -> npt.NDArray[np.int32]:
         """Return the whole numbers of vectors, one vector after the other; refuse numbers that are not classes."""
-        order, starts = _in_files(objects)
-
-        def read(text: TextInput, source: Any, part: Objects) -> Any:
-            return _core.kaldi_integers(source, part.columns())
-
-        parts = self._read(objects, order, read)
-        values = _in_order(np.concatenate(parts).reshape(-1, 1), objects, order, starts).ravel()
+        values = self._numbers(objects, lambda source, part: _core.kaldi_integers(source, part.columns()), 1)
         is_wrong = (values < 0) | (values >= num_classes)
         if is_wrong.any():
             place = int(np.argmax(is_wrong))
@@ -419,12 +392,24 @@ class _KaldiFormat(Format):
             index = int(np.searchsorted(ends, place, side="right"))
             frame = place - int(ends[index] - objects.lengths[index])
             what = f"class {values[place]} of frame {frame}; expected 0 to {num_classes - 1}, or a larger shape"
-            raise objects.error(index, what, stream=self._stream("classes"), kind="large class")
+            raise self._error(objects, index, what, "large class")
         return values
 
-    def _read(
-        self, objects: Objects, order: npt.NDArray[np.int64], read: Callable[[TextInput, Any, Objects], Any]
-    ) -> list[npt.NDArray[Any]]:
+    def _numbers(self, objects: Objects, read: _ReadObjects, width: int) -> npt.NDArray[Any]:
+        """Read objects, and return the numbers in their rows of this width, one utterance after the other."""
+        order, starts = _in_files(objects)
+        values = np.concatenate(self._read(objects, order, read))
+        # Archives, and lists in the order of their archives, need no copy.
+        if (order[1:] > order[:-1]).all():
+            return values
+        first = np.empty(len(order), np.int64)
+        first[order] = starts[:-1]
+        lengths = objects.lengths.astype(np.int64)
+        begins = np.cumsum(lengths) - lengths
+        rows = np.repeat(first - begins, lengths) + np.arange(starts[-1])
+        return values.reshape(-1, width)[rows].ravel()
+
+    def _read(self, objects: Objects, order: npt.NDArray[np.int64], read: _ReadObjects) -> list[npt.NDArray[Any]]:
         """Read objects of numbers, file by file, in the order of their offsets."""
         results: list[npt.NDArray[Any]] = []
         files = objects.files[order]
@@ -437,13 +422,11 @@ class _KaldiFormat(Format):
                 for which in _together(text, objects, order[begin:end]):
                     part = objects.only(which)
                     first, last = int(part.begins.min()), int(part.ends.max())
-                    values, fault = read(text, text.source(first, last), part)
+                    values, fault = read(text.source(first, last), part)
                     if fault is not None:
                         index, byte, code = fault
                         kind, words = fault_words(code)
-                        # All objects have the content of the first, or opening would have refused them.
-                        stream = self._stream(shown_content(part.kinds))
-                        raise part.error(index, words, byte=byte, stream=stream, kind=kind)
+                        raise self._error(part, index, words, kind, byte)
                     results.append(values)
                 # The stamp was compared at the opening; this finds a change during the reads.
                 text.require_unchanged()
@@ -451,7 +434,7 @@ class _KaldiFormat(Format):
 
     def _runs(self, objects: Objects, classes: npt.NDArray[Any], dim: int) -> _core.Chunk:
         """Return a chunk of the classes of all frames, in runs of one class."""
-        lengths = np.ascontiguousarray(objects.lengths)
+        lengths = objects.lengths
         ends = np.cumsum(lengths, dtype=np.int64)
         begins = ends - lengths
         is_start = np.ones(len(classes), np.bool_)
@@ -477,18 +460,9 @@ def _in_files(objects: Objects) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.i
     return order, np.append(0, np.cumsum(objects.lengths[order], dtype=np.int64))
 
 
-def _in_order(
-    values: npt.NDArray[Any], objects: Objects, order: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
-) -> npt.NDArray[Any]:
-    """Bring rows from the order of the files into the order of the utterances."""
-    # Archives, and lists in the order of their archives, need no copy.
-    if (order[1:] > order[:-1]).all():
-        return values
-    first = np.empty(len(order), np.int64)
-    first[order] = starts[:-1]
-    lengths = objects.lengths.astype(np.int64)
-    begins = np.cumsum(lengths) - lengths
-    return values[np.repeat(first - begins, lengths) + np.arange(len(values))]
+def _read_rows(source: Any, part: Objects, *, dim: int, block: _core.FileBytes | None) -> Any:
+    rows = part.first_rows, part.lengths, part.first_cols
+    return _core.kaldi_read(source, part.columns(), rows, dim, block, num_threads())
 
 
 def _together(text: TextInput, objects: Objects, which: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:

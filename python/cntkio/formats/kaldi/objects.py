@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import codecs
 import functools
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +28,7 @@ from cntkio.formats.detect import other_in
 from cntkio.formats.htk.lists import decoded, text_rows
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote
-from cntkio.formats.report import announced, passed
+from cntkio.formats.report import Report, announced, passed
 from cntkio.formats.text_input import WINDOW, Locator, TextInput, changed_in_use, content_sum, explained
 
 Content = Literal["frames", "vectors", "classes", "map"]
@@ -85,7 +86,6 @@ class Objects(NamedTuple):
         ends: Byte after the values.
         first_rows: First row of the utterance.
         first_cols: First column of the utterance.
-        lines: First byte of the line of a list or of a map; -1: it is in no list.
         classes: Index of a map's value in `names`.
     """
 
@@ -105,7 +105,6 @@ class Objects(NamedTuple):
     lengths: npt.NDArray[np.uint32]
     first_cols: npt.NDArray[np.uint32]
     dims: npt.NDArray[np.uint32]
-    lines: npt.NDArray[np.int64]
     classes: npt.NDArray[np.uint32]
 
     def only(self, which: Any) -> Objects:
@@ -114,16 +113,13 @@ class Objects(NamedTuple):
 
     def columns(self) -> _core.KaldiObjects:
         """Return the columns that describe objects for the core."""
-        columns = self.kinds, self.rows, self.cols, self.begins, self.ends
-        return _core.KaldiObjects(*map(np.ascontiguousarray, columns))
+        return _core.KaldiObjects(self.kinds, self.rows, self.cols, self.begins, self.ends)
 
-    def error(
-        self, index: int, what: str, *, byte: int | None = None, stream: str, kind: str | None = None
-    ) -> FormatError:
+    def error(self, index: int, what: str, stream: str, kind: str | None, byte: int | None = None) -> FormatError:
         """Return the error about an utterance, or about a byte of it."""
-        path = self.paths[int(self.files[index])]
-        at = int(self.offsets[index]) if byte is None else byte
-        return FormatError(what, path=path, byte=at, sequence=decoded(self.keys[index]), stream=stream, kind=kind)
+        path, key = self.paths[int(self.files[index])], decoded(self.keys[index])
+        byte = int(self.offsets[index]) if byte is None else byte
+        return FormatError(what, path=path, byte=byte, sequence=key, stream=stream, kind=kind)
 
 
 def _columns(objects: _core.KaldiObjects) -> tuple[npt.NDArray[Any], ...]:
@@ -141,10 +137,9 @@ def joined(parts: Sequence[Objects]) -> Objects:
         # Archives have no names, but their classes, all 0, are looked up, too: [0] is for them.
         classes = np.array([numbers.setdefault(name, len(numbers)) for name in part.names] or [0], np.uint32)
         moved.append(part._replace(files=part.files + before, classes=classes[part.classes]))
-    every: list[Any] = [[item for part in parts for item in part[number]] for number in range(3)]
-    columns = (np.concatenate([part[number] for part in moved]) for number in range(4, len(moved[0])))
-    every += [[*numbers], *columns]
-    return Objects(*every)
+    columns: list[Any] = [*zip(*moved, strict=True)]
+    paths, stamps, sums = ([*itertools.chain(*column)] for column in columns[:3])
+    return Objects(paths, stamps, sums, [*numbers], *map(np.concatenate, columns[4:]))
 
 
 class FilesOfObjects:
@@ -162,13 +157,10 @@ class FilesOfObjects:
             CorpusError: The file has changed.
         """
         text = open_input(path, self._remote, guide=self._guides.get(path))
-        try:
-            self._guides[path] = text.storage.guide
-            if stamp is not None and text.storage.stamp != stamp:
-                raise changed_in_use(path, text.size, text.size)
-        except BaseException:
+        self._guides[path] = text.storage.guide
+        if stamp is not None and text.storage.stamp != stamp:
             text.close()
-            raise
+            raise changed_in_use(path, text.size, text.size)
         return text
 
 
@@ -178,26 +170,21 @@ def shown_content(kinds: npt.NDArray[np.uint8]) -> Content:
     return "map" if first == MAP else "classes" if first in CLASSES else "vectors" if first in VECTORS else "frames"
 
 
-Refuse = Callable[[Exception], None]
 _NameOf = Callable[[npt.NDArray[np.uint8]], str]
 """Returns the name of the stream for messages, by the kinds of the objects that were found so far."""
 _NO_KINDS = np.empty(0, np.uint8)
 
 
 def found_in(
-    files: FilesOfObjects,
-    path: str,
-    content: Content | None,
-    stream: Callable[[Content], str],
-    refuse: Refuse | None = None,
+    files: FilesOfObjects, path: str, content: Content | None, stream: Callable[[Content], str], report: Report
 ) -> Objects:
     """Return the utterances of an archive, of a list or of a map.
 
     Args:
         content: What it contains; None: what its first bytes show.
         stream: Returns the name used in messages, by the content.
-        refuse: Called with the error of each utterance of a list whose object cannot be read; the others are returned,
-            if there are any. None: the first error is raised.
+        report: Its observer gets the error of each utterance of a list whose object cannot be read; the others are
+            returned, if there are any. Without an observer, the first error is raised.
 
     Raises:
         OSError: The file, or an archive that it names, cannot be read.
@@ -229,7 +216,7 @@ def found_in(
         text.require_unchanged()
         if form == "map":
             return _map(text, listed)
-    return _in_archives(files, path, listed, name_of, refuse)
+    return _in_archives(files, path, listed, name_of, report)
 
 
 def _form_of(text: TextInput, path: str, content: Content | None) -> Literal["ark", "scp", "map"]:
@@ -257,43 +244,41 @@ def _form_of(text: TextInput, path: str, content: Content | None) -> Literal["ar
 
 def _archive(text: TextInput, name_of: _NameOf) -> Objects:
     """Scan an archive, in windows that a remote or a compressed file needs."""
-    keys: list[npt.NDArray[np.bytes_]] = []
     parts: list[tuple[npt.NDArray[Any], ...]] = []
     at, window = 0, WINDOW
     with announced("indexing", text.size):
         while at < text.size:
             end = _end(text, at, window)
             scan = _core.kaldi_scan(text.source(at, end), at, text.size)
-            then, fault = scan.next, scan.fault
-            keys.append(text_rows(scan.keys))
-            parts.append((scan.offsets, *_columns(scan.objects)))
-            if fault is not None:
-                kind = _core.KALDI_FAULTS[fault[1]]
+            then = scan.next
+            parts.append((text_rows(scan.keys), scan.offsets, *_columns(scan.objects)))
+            if scan.fault is not None:
+                kind, what = fault_words(scan.fault[1])
                 # After a complete object the file is an archive, whatever follows.
-                what = _FAULT_WORDS[kind] + (other_in("kaldi", text) if not any(map(len, keys)) else "")
-                key, stream = _key_at(text, then), name_of(np.concatenate([part[1] for part in parts]))
-                raise FormatError(what, path=text.path, byte=fault[0], sequence=key, stream=stream, kind=kind)
-            if then == at and end < text.size:
-                window *= 2  # an object of text is longer than the window
-            elif then == at:
+                what += "" if any(len(part[0]) for part in parts) else other_in("kaldi", text)
+                # The key of the object that begins here, unless nothing is left but blanks.
+                fields = text.read(then, 200).split(maxsplit=1)
+                key = decoded(fields[0][:100]) if fields else None
+                stream = name_of(np.concatenate([part[2] for part in parts]))
+                raise FormatError(what, path=text.path, byte=scan.fault[0], sequence=key, stream=stream, kind=kind)
+            if then == at and end == text.size:
                 break
-            else:
-                window = WINDOW
+            window = 2 * window if then == at else WINDOW  # an object of text may be longer than the window
             passed(then - at)
             at = then
     text.require_unchanged()
-    columns_of_all = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    if not columns_of_all or not len(columns_of_all[0]):
+    keys, offsets, kinds, rows, cols, begins, ends = map(np.concatenate, zip(*parts, strict=True))
+    if not len(keys):
         raise FormatError("no object; expected a key, a blank and an object", path=text.path, byte=0)
-    offsets, kinds, rows_of, cols, begins, ends = columns_of_all
-    count = len(offsets)
-    zeros = np.zeros(count, np.uint32)
-    width = max(column.dtype.itemsize for column in keys)
+    zeros = np.zeros(len(keys), np.uint32)
     return Objects(
-        [text.path], [text.storage.stamp], [f"{text.size}:{content_sum(text)}"], [],
-        np.concatenate([column.astype(f"S{width}", copy=False) for column in keys]), zeros, offsets, kinds, rows_of,
-        cols, begins, ends, zeros, rows_of, zeros, cols, np.full(count, -1, np.int64), zeros,
-    )  # fmt: skip
+        *_file(text), [], keys, zeros, offsets, kinds, rows, cols, begins, ends, zeros, rows, zeros, cols, zeros
+    )
+
+
+def _file(text: TextInput) -> tuple[list[str], list[object], list[str]]:
+    """Return the path of a file, its stamp and its checksum, each as the only item of a list."""
+    return [text.path], [text.storage.stamp], [f"{text.size}:{content_sum(text)}"]
 
 
 def _end(text: TextInput, begin: int, window: int) -> int:
@@ -301,27 +286,20 @@ def _end(text: TextInput, begin: int, window: int) -> int:
     return text.size if text.reach > text.size else min(begin + window, text.size)
 
 
-def _key_at(text: TextInput, byte: int) -> str | None:
-    """Return the key of the object that begins here; None: nothing is left but blanks."""
-    fields = text.read(byte, 200).split(maxsplit=1)
-    return decoded(fields[0][:100]) if fields else None
-
-
 def _map(text: TextInput, listed: _core.KaldiList) -> Objects:
-    count = len(listed.lines)
-    zeros, ones = np.zeros(count, np.uint32), np.ones(count, np.uint32)
+    lines = listed.lines
+    zeros, ones = np.zeros(len(lines), np.uint32), np.ones(len(lines), np.uint32)
     return Objects(
-        [text.path], [text.storage.stamp], [f"{text.size}:{content_sum(text)}"], listed.names, text_rows(listed.keys),
-        zeros, listed.lines, np.full(count, MAP, np.uint8), ones, ones, listed.lines, listed.lines, zeros, ones,
-        zeros, ones, listed.lines.astype(np.int64), listed.name_of,
+        *_file(text), listed.names, text_rows(listed.keys), zeros, lines, np.full(len(lines), MAP, np.uint8),
+        ones, ones, lines, lines, zeros, ones, zeros, ones, listed.name_of,
     )  # fmt: skip
 
 
 class _Failures:
     """The utterances of a list that cannot be read."""
 
-    def __init__(self, files: FilesOfObjects, path: str, lines: npt.NDArray[Any], refuse: Refuse | None) -> None:
-        self._files, self._path, self._lines, self._refuse = files, path, lines, refuse
+    def __init__(self, files: FilesOfObjects, path: str, lines: npt.NDArray[Any], report: Report) -> None:
+        self._files, self._path, self._lines, self._report = files, path, lines, report
         self._errors: dict[int, Callable[[str], Exception]] = {}
         self.is_sound = np.ones(len(lines), np.bool_)
 
@@ -330,48 +308,39 @@ class _Failures:
         self.is_sound[utterances] = False
         # A missing archive is one error, however many utterances are in it.
         self._errors[int(utterances.min())] = error
-        if self._refuse is None:
-            self.report()
+        if not self._report.is_observed:
+            self.refuse()
 
-    def report(self) -> None:
-        """Refuse the utterances; raise an error if no other utterance is left.
-
-        Raises:
-            Exception: The first error.
-        """
+    def refuse(self) -> None:
+        """Give all errors to the observer; without an observer, or if no utterance is left, raise the first error."""
         if not self._errors:
             return
         utterances = sorted(self._errors)
         with closing(self._files.open(self._path)) as text:
             lines = Locator(text).lines_of(self._lines[utterances].astype(np.int64)).tolist()
         errors = [self._errors[one](f"{self._path}, line {line}") for one, line in zip(utterances, lines, strict=True)]
-        if self._refuse is None:
-            raise errors[0] from None
         # If no utterance is left, the first error is raised below, so it is not reported here, too.
         for error in errors if self.is_sound.any() else errors[1:]:
-            self._refuse(error)
+            self._report.refuse(error)
         if not self.is_sound.any():
             raise errors[0] from None
 
 
 def _in_archives(
-    files: FilesOfObjects, path: str, listed: _core.KaldiList, name_of: _NameOf, refuse: Refuse | None
+    files: FilesOfObjects, path: str, listed: _core.KaldiList, name_of: _NameOf, report: Report
 ) -> Objects:
     """Read the headers of the objects of a list: file by file, in the order of their offsets."""
     keys, file_of, offsets = text_rows(listed.keys), listed.name_of, listed.offsets
     names = [os.fsdecode(name) for name in listed.names]
-    count = len(offsets)
-    columns: list[npt.NDArray[Any]] = [
-        np.zeros(count, dtype) for dtype in (np.uint8, np.uint32, np.uint32, np.uint64, np.uint64)
-    ]
+    columns: list[npt.NDArray[Any]] = [np.zeros(len(keys), dtype) for dtype in ("u1", "u4", "u4", "u8", "u8")]
     stamps: list[object] = [None] * len(names)
     sums = [""] * len(names)
     first_kind = _NO_KINDS  # of the first object whose header could be read
-    failures = _Failures(files, path, listed.lines, refuse)
+    failures = _Failures(files, path, listed.lines, report)
     # So each archive is opened once, and its headers are read in one direction.
     order = np.lexsort((offsets, file_of))
     bounds = np.searchsorted(file_of[order], np.arange(len(names) + 1))
-    with announced("indexing", count):
+    with announced("indexing", len(keys)):
         for number, name in enumerate(names):
             mine = order[bounds[number] : bounds[number + 1]]
             try:
@@ -385,22 +354,19 @@ def _in_archives(
                         column[mine[part]] = values
                     first_kind = first_kind if len(first_kind) else objects.kinds[:1]
                     if fault is not None:
-                        stream = name_of(first_kind)
                         one = mine[part.stop : part.stop + 1]
-                        other, key, offset = other_in("kaldi", text), decoded(keys[int(one[0])]), int(offsets[one[0]])
-                        failed = functools.partial(_broken, name, fault, other, key, stream)
-                        if not _may_begin(text, offset):
-                            failed = functools.partial(_not_an_object, name, offset, key, stream)
-                        failures.add(one, failed)
+                        key, stream = decoded(keys[int(one[0])]), name_of(first_kind)
+                        failures.add(one, _failure(name, text, fault, int(offsets[one[0]]), key, stream))
                 stamps[number], sums[number] = text.storage.stamp, str(text.size)
             passed(len(mine))
     kinds, rows, cols, begins, ends = columns
+    first_rows, last_rows, first_cols, last_cols = listed.ranges
     found = Objects(
-        names, stamps, sums, [], keys, file_of, offsets, kinds, rows, cols, begins, ends, listed.ranges[0], rows,
-        listed.ranges[2], cols, listed.lines.astype(np.int64), np.zeros(count, np.uint32),
+        names, stamps, sums, [], keys, file_of, offsets, kinds, rows, cols, begins, ends, first_rows, rows, first_cols,
+        cols, np.zeros(len(keys), np.uint32),
     )  # fmt: skip
-    found = _cut(found, listed.ranges[1], listed.ranges[3], name_of(first_kind), failures)
-    failures.report()
+    found = _cut(found, last_rows, last_cols, name_of(first_kind), failures)
+    failures.refuse()
     return found if failures.is_sound.all() else found.only(failures.is_sound)
 
 
@@ -408,22 +374,24 @@ def _not_opened(error: OSError, key: str, where: str) -> OSError:
     return type(error)(error.errno, f"{error.strerror} (utterance {key} of {where})", error.filename)
 
 
-def _broken(path: str, fault: tuple[int, int], other: str, key: str, stream: str, where: str) -> FormatError:
-    kind = _core.KALDI_FAULTS[fault[1]]
-    what = f"{_FAULT_WORDS[kind]} ({where}){other}"
-    return FormatError(what, path=path, byte=fault[0], sequence=key, stream=stream, kind=kind)
+def _failure(
+    path: str, text: TextInput, fault: tuple[int, int], offset: int, key: str, stream: str
+) -> Callable[[str], FormatError]:
+    """Return a function that makes the error about an object that cannot be read, from its place in the list."""
+    other, before = other_in("kaldi", text), text.read(offset - 1, 1) if offset else b" "
+    # In an archive, a key and a blank precede an object.
+    may_begin = before.isspace() and _BEGIN.match(text.read(offset, 80)) is not None
 
+    def error(where: str) -> FormatError:
+        if may_begin:
+            kind, words = fault_words(fault[1])
+            what = f"{words} ({where}){other}"
+            return FormatError(what, path=path, byte=fault[0], sequence=key, stream=stream, kind=kind)
+        list_path, _, line = where.rpartition(", line ")
+        what = f"no object of {path} begins at byte {offset}; expected the byte after a key and a blank"
+        return FormatError(what, path=list_path, line=int(line), sequence=key, stream=stream, kind="wrong offset")
 
-def _may_begin(text: TextInput, offset: int) -> bool:
-    """Return whether an object may begin at an offset: in an archive, a key and a blank precede it."""
-    before = text.read(offset - 1, 1) if offset else b" "
-    return before.isspace() and _BEGIN.match(text.read(offset, 80)) is not None
-
-
-def _not_an_object(path: str, offset: int, key: str, stream: str, where: str) -> FormatError:
-    list_path, _, line = where.rpartition(", line ")
-    what = f"no object of {path} begins at byte {offset}; expected the byte after a key and a blank"
-    return FormatError(what, path=list_path, line=int(line), sequence=key, stream=stream, kind="wrong offset")
+    return error
 
 
 def _headers(
@@ -452,29 +420,27 @@ def _cut(
 ) -> Objects:
     """Apply the ranges of a list."""
     has_rows, has_cols = last_rows != _WHOLE, last_cols != _WHOLE
-    if not (has_rows | has_cols).any():
+    has_range = has_rows | has_cols
+    if not has_range.any():
         return found
     # The last row or column of an empty matrix wraps to 2^32 - 1 here, and its length back to 0 below.
-    last = [np.where(has, bound, size - np.uint32(1)).astype(np.int64) for has, bound, size in (
-        (has_rows, last_rows, found.rows), (has_cols, last_cols, found.cols))]  # fmt: skip
-    beyond = (found.first_rows >= found.rows) | (last[0] >= found.rows.astype(np.int64) + _ROWS_BEYOND)
-    beyond |= (found.first_cols >= found.cols) | (last[1] >= found.cols)
+    row = np.where(has_rows, last_rows, found.rows - np.uint32(1)).astype(np.int64)
+    col = np.where(has_cols, last_cols, found.cols - np.uint32(1)).astype(np.int64)
+    beyond = (found.first_rows >= found.rows) | (row >= found.rows.astype(np.int64) + _ROWS_BEYOND)
+    beyond |= (found.first_cols >= found.cols) | (col >= found.cols)
     for wrong, words in (
-        ((has_rows | has_cols) & np.isin(found.kinds, [*VECTORS, *CLASSES]), "a range of a vector; expected a matrix"),
-        ((has_rows | has_cols) & beyond, "a range beyond the matrix of {rows} rows and {cols} columns"),
+        (np.isin(found.kinds, [*VECTORS, *CLASSES]), "a range of a vector; expected a matrix"),
+        (beyond, "a range beyond the matrix of {rows} rows and {cols} columns"),
     ):
-        for index in np.flatnonzero(wrong & failures.is_sound).tolist():
+        for index in np.flatnonzero(has_range & wrong & failures.is_sound).tolist():
             what = words.format(rows=found.rows[index], cols=found.cols[index])
             failures.add(np.array([index]), functools.partial(_beyond, found, index, what, stream))
-    ends = np.minimum(last[0], found.rows.astype(np.int64) - 1)
-    return found._replace(
-        lengths=(ends - found.first_rows + 1).astype(np.uint32),
-        dims=(last[1] - found.first_cols + 1).astype(np.uint32),
-    )
+    lengths = np.minimum(row, found.rows.astype(np.int64) - 1) - found.first_rows + 1
+    return found._replace(lengths=lengths.astype(np.uint32), dims=(col - found.first_cols + 1).astype(np.uint32))
 
 
 def _beyond(found: Objects, index: int, what: str, stream: str, where: str) -> FormatError:
-    return found.error(index, f"{what} ({where})", stream=stream, kind="range beyond the matrix")
+    return found.error(index, f"{what} ({where})", stream, "range beyond the matrix")
 
 
 def fault_words(fault: int) -> tuple[str, str]:
