@@ -35,6 +35,7 @@ from cntkio.errors import CheckpointError, ConfigError
 from cntkio.formats.contract import Corpus, Deserializer, Index, Loaded, Opening
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.htk import FeatureSettings, Frames, HTKFeatureDeserializer, HTKFormat
+from cntkio.formats.table import span_at
 from cntkio.formats.text_input import system_number
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
@@ -57,12 +58,9 @@ from cntkio.timeline.budget import whole_size
 
 ReadMethod = Literal["blockRandomize", "rollingWindow", "none"]
 READ_METHODS: tuple[ReadMethod, ...] = get_args(ReadMethod)
-_ALL_OR_NONE: tuple[Literal["auto", "none"], ...] = ("auto", "none")
 LONGEST_UTTERANCE = 65535
 """Frames of the longest utterance that the reader accepts."""
 DEFAULT_MAX_UTTERANCE_LENGTH = 10_000
-# Reading may go back across the end of a sweep, so the order of the sweep before is kept as well.
-_MOST_ORDERS = 2
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -121,12 +119,13 @@ class RollingTimeline(Timeline):
         self._rolling_window, self._seed = rolling_window, seed
         self._starts = chunk_starts
         self._orders: dict[int, npt.NDArray[np.uint32]] = {}
-        self._around: tuple[int, int, int] | None = None
+        self._around: list[int] = []  # the sweep, and the first and the last chunk
         self._chunks_around = Plan([], 0)
 
     def _order(self, sweep: int) -> npt.NDArray[np.uint32]:
         if sweep not in self._orders:
-            for other in sorted(self._orders)[: len(self._orders) - _MOST_ORDERS + 1]:
+            # Reading may go back across the end of a sweep, so the order of the sweep before is kept as well.
+            for other in sorted(self._orders)[:-1]:
                 del self._orders[other]
             self._orders[sweep] = rolling_order(self.num_samples, self._rolling_window, self._seed + sweep)
         return self._orders[sweep]
@@ -141,30 +140,23 @@ class RollingTimeline(Timeline):
         sweep = (reads.selection.position - 1) // self.num_samples
         frames = self._order(sweep)[reads.selection.sequences].astype(np.int64)
         # The references of the base class are to the frames in order, so they do not hold here.
-        selection = dataclasses.replace(reads.selection, sequences=frames, chunks=self._chunks_of(frames), refs=None)
+        chunks = span_at(self._starts, frames)
+        selection = dataclasses.replace(reads.selection, sequences=frames, chunks=chunks, refs=None)
         return reads._replace(selection=selection)
-
-    def _chunks_of(self, frames: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return np.searchsorted(self._starts, frames, side="right") - 1
 
     def needed_chunks(self, partition: Partition = WHOLE) -> Plan:
         """Return the chunks around the position of the reader, up to the distance that a frame can move."""
-        around = self._chunk_bounds()
+        around: list[int] = []
+        if self.position < self.end:
+            sweep, offset = divmod(self.position, self.num_samples)
+            half = self._rolling_window // 2
+            bounds = np.array([max(offset - half, 0), min(offset + half, self.num_samples - 1)])
+            around = [sweep, *span_at(self._starts, bounds).tolist()]
         # A new version makes the store plan its chunks again, so it must not change in every read.
         if around != self._around:
-            chunks = [] if around is None else list(range(around[1], around[2] + 1))
+            chunks = [*range(around[1], around[2] + 1)] if around else []
             self._around, self._chunks_around = around, Plan(chunks, self._chunks_around.version + 1)
         return self._chunks_around
-
-    def _chunk_bounds(self) -> tuple[int, int, int] | None:
-        """Return the sweep, and the first and the last chunk around the position; None after the end."""
-        if self.position >= self.end:
-            return None
-        sweep, offset = divmod(self.position, self.num_samples)
-        half = self._rolling_window // 2
-        bounds = np.array([max(offset - half, 0), min(offset + half, self.num_samples - 1)])
-        first, last = self._chunks_of(bounds).tolist()
-        return sweep, first, last
 
     def chunks_ahead(self, partition: Partition = WHOLE) -> Iterator[int]:
         """Yield the chunks after the needed chunks, to the end of the next sweep or of the data."""
@@ -305,9 +297,8 @@ def _whole_number(name: str, value: object, least: int) -> int:
 def _randomize(value: object) -> int | Literal["auto", "none"]:
     if isinstance(value, bool):
         return "auto" if value else "none"
-    if isinstance(value, str):
-        return _word("randomize", value, _ALL_OR_NONE)
-    return _whole_number("randomize", value, 0)
+    words: tuple[Literal["auto", "none"], ...] = ("auto", "none")
+    return _word("randomize", value, words) if isinstance(value, str) else _whole_number("randomize", value, 0)
 
 
 class HTKMLFRecipe(Recipe):
@@ -331,10 +322,8 @@ class HTKMLFRecipe(Recipe):
         self.frame_mode = flag("frameMode", given["frameMode"])
         self.truncated = flag("truncated", given["truncated"])
         self.truncation_length = _whole_number("truncationLength", given["truncationLength"], 0)
-        self.counts = tuple(
-            _whole_number("nbruttsineachrecurrentiter", count, 1)
-            for count in (counts if isinstance(counts, Sequence) else [counts])
-        )
+        counts = counts if isinstance(counts, Sequence) else [counts]
+        self.counts = tuple(_whole_number("nbruttsineachrecurrentiter", count, 1) for count in counts)
         longest = _whole_number("maxUtteranceLength", given["maxUtteranceLength"], 1)
         self.page_folder = None if given["pageFilePath"] is None else os.fspath(given["pageFilePath"])
         self.page_limit_in_bytes = _whole_number("page_limit_in_bytes", given["page_limit_in_bytes"], 0)
@@ -350,42 +339,27 @@ class HTKMLFRecipe(Recipe):
     def _check(self) -> None:
         """Refuse parameters that exclude each other."""
         if self.truncated and self.frame_mode:
-            raise ConfigError(
-                "truncated and frameMode exclude each other; frameMode is true by default", key="truncated"
-            )
+            what = "truncated and frameMode exclude each other; frameMode is true by default"
+            raise ConfigError(what, key="truncated")
         if self.truncation_length and not self.truncated:
-            raise ConfigError(
-                f"truncationLength={self.truncation_length} needs truncated=True as well", key="truncationLength"
-            )
+            what = f"truncationLength={self.truncation_length} needs truncated=True as well"
+            raise ConfigError(what, key="truncationLength")
+        counts = "nbruttsineachrecurrentiter"
         if not self.counts:
-            raise ConfigError(
-                "nbruttsineachrecurrentiter is empty; expected a number", key="nbruttsineachrecurrentiter"
-            )
+            raise ConfigError(f"{counts} is empty; expected a number", key=counts)
         if self.frame_mode and max(self.counts) > 1:
-            raise ConfigError(
-                f"nbruttsineachrecurrentiter={max(self.counts)} and frameMode exclude each other; frameMode is true by "
-                f"default",
-                key="nbruttsineachrecurrentiter",
-            )
+            what = f"{counts}={max(self.counts)} and frameMode exclude each other; frameMode is true by default"
+            raise ConfigError(what, key=counts)
         if self.read_method == "rollingWindow" and not self.frame_mode and self.window is not None:
-            raise ConfigError(
-                "readMethod='rollingWindow' shuffles frames, and frameMode is false; whole utterances are shuffled by "
-                "readMethod='blockRandomize'",
-                key="readMethod",
-            )
-        if self.page_folder is None:
-            return
-        if self.read_method != "rollingWindow":
-            raise ConfigError(
-                f"pageFilePath={self.page_folder!r} needs readMethod='rollingWindow', but readMethod is "
-                f"{self.read_method!r}",
-                key="pageFilePath",
-            )
-        if not Path(self.page_folder).is_dir():
-            raise ConfigError(
-                f"pageFilePath is {self.page_folder!r}, which is not a folder; expected a folder that exists",
-                key="pageFilePath",
-            )
+            what = "readMethod='rollingWindow' shuffles frames, and frameMode is false; whole utterances are shuffled "
+            raise ConfigError(f"{what}by readMethod='blockRandomize'", key="readMethod")
+        folder = self.page_folder
+        if folder is not None and self.read_method != "rollingWindow":
+            what = f"pageFilePath={folder!r} needs readMethod='rollingWindow', but readMethod is {self.read_method!r}"
+            raise ConfigError(what, key="pageFilePath")
+        if folder is not None and not Path(folder).is_dir():
+            what = f"pageFilePath is {folder!r}, which is not a folder; expected a folder that exists"
+            raise ConfigError(what, key="pageFilePath")
 
     @property
     def window(self) -> Window | None:
@@ -454,11 +428,8 @@ class HTKMLFRecipe(Recipe):
         }
 
     def arguments(self, options: SourceOptions) -> dict[str, Any]:
-        shared = (
-            "deserializers", "randomization_seed", "max_samples", "max_sweeps", "max_errors", "read_ahead_in_bytes",
-            "trace_level",
-        )  # fmt: skip
-        return {**self._given, **{name: getattr(options, name) for name in shared}}
+        shared = "deserializers randomization_seed max_samples max_sweeps max_errors read_ahead_in_bytes trace_level"
+        return {**self._given, **{name: getattr(options, name) for name in shared.split()}}
 
     def request(self, size: Size, partition: Partition, epoch_number: int) -> Request:
         """Count the size as the timeline does: in frames, utterances, or cells of all rows."""
@@ -472,11 +443,8 @@ class HTKMLFRecipe(Recipe):
 
     def check_truncation(self, options: SourceOptions, truncation_length: int | None) -> None:
         if truncation_length is not None:
-            raise ConfigError(
-                "an HTKMLFReader takes no truncation_length for an epoch; its truncationLength or the minibatch size "
-                "gives the steps",
-                key="truncation_length",
-            )
+            what = "an HTKMLFReader takes no truncation_length for an epoch; its truncationLength or the minibatch "
+            raise ConfigError(f"{what}size gives the steps", key="truncation_length")
 
     def num_rows(self, epoch_number: int) -> int | None:
         """Return the parallel utterances of an epoch if the minibatch size gives the steps."""
@@ -577,10 +545,9 @@ class HTKMLFReader(MinibatchSource):
     ) -> None:
         listed = list(deserializers) if isinstance(deserializers, Sequence) else [deserializers]
         if listed and not isinstance(listed[0], HTKFeatureDeserializer):
-            raise ConfigError(
-                f"the first deserializer is of the type {type(listed[0]).__name__}; expected an HTKFeatureDeserializer",
-                key="deserializers",
-            )
+            found = type(listed[0]).__name__
+            what = f"the first deserializer is of the type {found}; expected an HTKFeatureDeserializer"
+            raise ConfigError(what, key="deserializers")
         recipe = HTKMLFRecipe(
             readMethod=readMethod, randomize=randomize, minibatchMode=minibatchMode, frameMode=frameMode,
             truncated=truncated, truncationLength=truncationLength,
@@ -589,24 +556,15 @@ class HTKMLFReader(MinibatchSource):
         )  # fmt: skip
         window = recipe.window
         super().__init__(
-            listed,
-            max_samples=max_samples,
-            max_sweeps=max_sweeps,
-            randomization_window_in_chunks=0,
+            listed, max_samples=max_samples, max_sweeps=max_sweeps, randomization_window_in_chunks=0,
             randomization_window_in_samples=0 if window is None else window.size,
-            randomization_seed=randomization_seed,
-            frame_mode=recipe.frame_mode,
+            randomization_seed=randomization_seed, randomize=window is not None, frame_mode=recipe.frame_mode,
             # Without a length, the minibatch size gives the steps (`num_rows`); 1 only says that the source truncates.
             truncation_length=(recipe.truncation_length or 1) if recipe.truncated else 0,
-            randomize=window is not None,
-            max_errors=max_errors,
-            read_ahead_in_bytes=read_ahead_in_bytes,
-            trace_level=trace_level,
-            crosses_sweeps=False,
+            max_errors=max_errors, read_ahead_in_bytes=read_ahead_in_bytes, trace_level=trace_level,
             # A size in frames counts all partitions; parallel utterances are divided among the partitions.
-            local_timeline=not recipe.frame_mode,
-            recipe=recipe,
-        )
+            crosses_sweeps=False, local_timeline=not recipe.frame_mode, recipe=recipe,
+        )  # fmt: skip
         self.skipped = dict(recipe.skipped)
 
     def epoch(
