@@ -179,10 +179,7 @@ class RollingTimeline(Timeline):
 class PageFile:
     """A temporary file without a name that keeps chunks as they were read.
 
-    Any thread may use it. A fork of the process has an empty file of its own.
-
-    Args:
-        folder: The folder of the file; None: the system's folder for temporary files.
+    Any thread may use it. A fork of the process has an empty file of its own. Without a folder, it is in the system's.
     """
 
     size = 0
@@ -206,11 +203,7 @@ class PageFile:
         self._process = os.getpid()
 
     def write(self, chunk_id: int, frames: Frames) -> None:
-        """Keep the frames of a chunk.
-
-        Raises:
-            OSError: The file cannot be created, or has no room for them.
-        """
+        """Keep the frames of a chunk."""
         data = frames.bytes.copy()
         try:
             with self._lock.inner:
@@ -258,11 +251,7 @@ class PagedFeatures(HTKFormat):
         return PageFile(self._folder)
 
     def parse(self, file: Any, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
-        """Read the frames of a chunk, from the page file if they are there.
-
-        Raises:
-            OSError: The page file cannot be created or written; see `HTKFormat.read_frames` for the rest.
-        """
+        """Read the frames of a chunk, from the page file if they are there."""
         pages: PageFile = file
         # The page file keeps whole chunks; some of a chunk's sequences are read from the feature files.
         if not self.is_paged or sequences is not None:
@@ -304,14 +293,8 @@ def _randomize(value: object) -> int | Literal["auto", "none"]:
 class HTKMLFRecipe(Recipe):
     """The parameters that `HTKMLFReader` has and other sources do not, and the decisions that follow from them.
 
-    Args:
-        given: The parameters by the names that the reader has. Words may be in upper or lower case.
-
     Attributes:
         skipped: Number of skipped utterances, by kind.
-
-    Raises:
-        ConfigError: A parameter is invalid, or two exclude each other.
     """
 
     def __init__(self, **given: Any) -> None:

@@ -19,7 +19,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -219,8 +219,8 @@ class HTKFormat(Format):
         first_paths = np.cumsum([0, *(len(listed.paths) for listed in lists)])
         listed = self._without_unwanted(join_lists(lists), first_paths)
         keys, lengths = listed.keys, listed.lengths
-        with closing(FeatureFiles(settings.compatible)) as files:
-            model = self._first_header(files, listed)
+        with closing(FeatureFiles(settings.compatible)) as opened:
+            model = self._first_header(opened, listed)
         self._require_room(listed, model)
         window = self._window(model)
         dim = size_of_window(model.dim, window)
@@ -230,35 +230,28 @@ class HTKFormat(Format):
             raise CorpusError(f"{self.report.name}: {what}; an utterance of a broadcast stream has one")
         # Files need not ascend within a list; it is enough that all files of a list come before the next list's.
         spans = [*itertools.pairwise(np.searchsorted(listed.files, first_paths).tolist())]
-        # No chunk spans lists.
-        starts = [first + _core.htk_chunk_starts(lengths[first:last], CHUNK_FRAMES)[1:] for first, last in spans]
-        table = SequenceTable(
-            keys,
-            lengths,
-            np.concatenate([[0], *starts]),
-            options={"max_sequence_length": settings.max_sequence_length},
-            files=ListedFiles(listed.paths, listed.files),
+        starts, sums = [np.zeros(1, np.int64)], list[str]()
+        for (first, last), first_path in zip(spans, first_paths.tolist(), strict=False):
+            # No chunk spans lists.
+            starts.append(first + _core.htk_chunk_starts(lengths[first:last], CHUNK_FRAMES)[1:])
+            # With a fingerprint for each list, which does not depend on the other lists, the message about a checkpoint
+            # can name the lists that differ.
+            part = listed.only(slice(first, last))
+            columns = part.keys, part.first, part.lengths, part.files - np.uint32(first_path)
+            sums.append(f"{last - first}:{digest_of(columns)}")
+        options, files = {"max_sequence_length": settings.max_sequence_length}, ListedFiles(listed.paths, listed.files)
+        table = SequenceTable(keys, lengths, np.concatenate(starts), options=options, files=files)
+        utterances = Utterances(
+            can_lead=not settings.is_broadcast,
+            is_broadcast=settings.is_broadcast,
+            unequal_lengths=settings.unequal_lengths,
+            is_literal=settings.compatible,
         )
-        # With a fingerprint for each list, the message about a checkpoint can name the lists that differ.
-        of_lists = [
-            _fingerprint(listed.only(slice(*span)), first)
-            for span, first in zip(spans, first_paths.tolist(), strict=False)
-        ]
-        index = Index(
-            self.report.name,
-            (StreamInformation(settings.name, 0, "dense", settings.dtype, dim, settings.defines_mb_size),),
-            table,
-            of_lists[0] if len(of_lists) == 1 else fingerprint_of_files(self._lists.paths, of_lists),
-            HTKLayout(listed, model, window),
-            num_bytes=int(lengths.sum(dtype=np.int64)) * model.frame_size,
-            utterances=Utterances(
-                can_lead=not settings.is_broadcast,
-                is_broadcast=settings.is_broadcast,
-                unequal_lengths=settings.unequal_lengths,
-                is_literal=settings.compatible,
-            ),
-        )
-        return index, []
+        stream = StreamInformation(settings.name, 0, "dense", settings.dtype, dim, settings.defines_mb_size)
+        name, layout = self.report.name, HTKLayout(listed, model, window)
+        fingerprint = sums[0] if len(sums) == 1 else fingerprint_of_files(self._lists.paths, sums)
+        num_bytes = int(lengths.sum(dtype=np.int64)) * model.frame_size
+        return Index(name, (stream,), table, fingerprint, layout, num_bytes=num_bytes, utterances=utterances), []
 
     def _without_unwanted(self, listed: Listed, first_paths: npt.NDArray[np.int64]) -> Listed:
         """Leave out utterances that are too long, and all utterances whose key is listed several times."""
@@ -285,15 +278,11 @@ class HTKFormat(Format):
         list_of = span_at(first_paths, listed.files)
         common = np.flatnonzero(list_of != list_of[first])
         if len(common):
-            index = common[0]
-            what = f"{self._lists.paths[list_of[first[index]]]} has this utterance, too (utterances in several lists: "
-            raise FormatError(
-                f"{what}{len(common)}); expected keys that differ",
-                path=self._lists.paths[list_of[index]],
-                sequence=decoded(listed.keys[index]),
-                stream=self._settings.name,
-                kind="repeated utterance",
-            )
+            index, count = common[0], len(common)
+            path, other = (self._lists.paths[list_of[one]] for one in (index, first[index]))
+            what = f"{other} has this utterance, too (utterances in several lists: {count}); expected keys that differ"
+            key, stream = decoded(listed.keys[index]), self._settings.name
+            raise FormatError(what, path=path, sequence=key, stream=stream, kind="repeated utterance")
 
     def _warn(self, kind: str, keys: npt.NDArray[np.bytes_], what: str) -> None:
         if not len(keys):
@@ -315,11 +304,9 @@ class HTKFormat(Format):
             advice = ", or an odd multiple for a window"
         else:
             return context if any(context) else (num_frames // 2, num_frames // 2)
-        raise ConfigError(
-            f"stream {name!r}: {words.option('shape')} is {dim}, but the files' frames have {frame_dim} "
-            f"value{'s' * (frame_dim != 1)}; expected {words.setting('shape', frame_dim)}{advice}",
-            key=name,
-        )
+        values = f"{frame_dim} value{'s' * (frame_dim != 1)}"
+        what = f"{words.option('shape')} is {dim}, but the files' frames have {values}"
+        raise ConfigError(f"stream {name!r}: {what}; expected {words.setting('shape', frame_dim)}{advice}", key=name)
 
     def _error(
         self, listed: Listed, what: str, index: int, byte: int | None = None, kind: str | None = None
@@ -350,10 +337,9 @@ class HTKFormat(Format):
         # Any file may be compressed, so each value takes at least 2 bytes.
         least = np.where(ends > most, model.dim * 2 * ends + HEADER_SIZE, 0)
         for file in np.flatnonzero(least).tolist():
-            try:
+            size = 0
+            with suppress(OSError):
                 size = os.stat(listed.paths[file]).st_size  # noqa: PTH116 - any bytes
-            except OSError:
-                size = 0
             if size < least[file]:
                 last = int(np.argmax((listed.files == file) & (ends_of_utterances == ends[file])))
                 # If the file cannot be read, this raises the error that names the list, the line and the utterance.
@@ -379,17 +365,9 @@ class HTKFormat(Format):
     def read_frames(
         self, index: Index, chunk_id: int, *, memory_map: bool, sequences: npt.NDArray[np.uint32] | None = None
     ) -> Frames:
-        """Return a chunk's frames as they are in the files: copied, or mapped if runs are long.
+        """Return the frames of a chunk, or of some of its utterances, as they are in the files.
 
-        Args:
-            index: The index.
-            chunk_id: The chunk.
-            memory_map: Whether to map long runs.
-            sequences: Read only these utterances: their indices in the chunk, ascending.
-
-        Raises:
-            OSError: A file cannot be read.
-            FormatError: A file breaks the format, or differs too much from the first file.
+        Frames are copied, or with `memory_map` mapped if runs are long.
         """
         model: HTKHeader = index.layout.model
         listed: Listed = index.layout.listed.only(_utterances(index, chunk_id, sequences))
@@ -439,11 +417,7 @@ class HTKFormat(Format):
         return Loaded(chunk_id, chunk, frames.mixes or None, sequences)
 
     def _differences(self, model: HTKHeader, listed: Listed, header: HTKHeader, index: int) -> list[str]:
-        """Return the differences between the file of an utterance and the first file, and other peculiarities.
-
-        Raises:
-            FormatError: The difference is not possible within a stream, or warnings are errors.
-        """
+        """Return the differences between the file of an utterance and the first file, and other peculiarities."""
         mixed, differences = "mixed files: ", []
         if header.dim != model.dim:
             what = f"frames of {header.dim} values, but the first file has frames of {model.dim}"
@@ -478,20 +452,8 @@ def _frames(listed: Listed, sequence_index: int) -> str:
     return f"frames {listed.first[sequence_index]} to {listed.ends_of(sequence_index) - 1}"
 
 
-def _fingerprint(listed: Listed, first_path: int) -> str:
-    """Return the fingerprint of the utterances of a list, which does not depend on the other lists."""
-    files = listed.files - np.uint32(first_path)
-    return f"{len(files)}:{digest_of((listed.keys, listed.first, listed.lengths, files))}"
-
-
 def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
-    """Return lists as the verbs read them (see `cntkio.formats.contract`).
-
-    Raises:
-        OSError: The list, or its first file, cannot be read.
-        FormatError: The first file breaks its format.
-        ConfigError: More than one stream was requested.
-    """
+    """Return lists as the verbs read them (see `cntkio.formats.contract`)."""
     prefix = options.prefix or ""
     # All files need frames of the same size, so the first one shows the shape.
     streams = StreamDefs(options.streams) or StreamDefs(

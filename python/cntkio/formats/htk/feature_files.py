@@ -47,9 +47,6 @@ _MOST_OPEN_FILES = 32
 def parse_kind(text: str) -> int:
     """Return the code of a kind in HTK's notation.
 
-    Raises:
-        ConfigError: The kind, or one of its qualifiers, is unknown.
-
     Example:
         >>> parse_kind("MFCC_E_D_A")
         838
@@ -126,16 +123,11 @@ def _is_big_endian(data: bytes, file_size: int, compatible: bool) -> bool:
 
 
 def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> HTKHeader:
-    """Parse a header.
-
-    Args:
-        data: First 28 bytes of the file, or the whole file if it is shorter.
-        file_size: Size of the file, which helps to detect the byte order.
-        compatible: Accept the headers that CNTK 2.7 accepts.
+    """Parse a header: the first 28 bytes of a file, or fewer if the file is shorter. Its size shows the byte order.
 
     Raises:
-        ValueError: The bytes are not a header, or its kind does not hold float32 or compressed 16-bit values, and
-            the size of the file does not fit such values either.
+        ValueError: The bytes are not a header (with `compatible`, for CNTK 2.7), or its kind does not hold float32 or
+            compressed 16-bit values, and the size of the file does not fit such values either.
     """
     if len(data) < HEADER_SIZE:
         raise ValueError(f"{len(data)} bytes, but a header has {HEADER_SIZE}")
@@ -161,27 +153,15 @@ def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> HT
     num_frames -= 4 if is_compressed else 0  # HTK counts the scales as four frames
     # As in CNTK, a file of this kind has a GUID only without qualifiers.
     guid = data[HEADER_SIZE:_HEADER_AND_GUID_SIZE] if parm_kind == _ANON else b""
-    return HTKHeader(
-        is_big_endian,
-        max(num_frames, 0),
-        period,
-        KINDS["USER"] if kind == _ANON else kind,
-        parm_kind & ~(BASE_KIND | COMPRESSED | CHECKED),  # compression may differ between the files of a stream
-        guid,
-        size // width,
-        is_compressed,
-        _HEADER_AND_GUID_SIZE if guid else HEADER_SIZE,
-        other,
-    )
+    kind = KINDS["USER"] if kind == _ANON else kind
+    # Compression may differ between the files of a stream.
+    qualifiers = parm_kind & ~(BASE_KIND | COMPRESSED | CHECKED)
+    frames, offset, dim = max(num_frames, 0), _HEADER_AND_GUID_SIZE if guid else HEADER_SIZE, size // width
+    return HTKHeader(is_big_endian, frames, period, kind, qualifiers, guid, dim, is_compressed, offset, other)
 
 
 class OpenFile(NamedTuple):
-    """A feature file that is open.
-
-    Attributes:
-        number: The number by which the compiled core knows it.
-        size: Its size in bytes.
-    """
+    """A feature file that is open; `number` is the number by which the compiled core knows it."""
 
     path: bytes
     descriptor: int
@@ -203,12 +183,7 @@ class FeatureFiles:
         self._open.clear()
 
     def open(self, path: bytes) -> OpenFile:
-        """Open a file, or return it if it is open, and read its header.
-
-        Raises:
-            OSError: The file cannot be opened or read.
-            FormatError: The header is wrong.
-        """
+        """Open a file and read its header, or return the file if it is open."""
         if path in self._open:
             return self._open[path]
         if len(self._open) >= _MOST_OPEN_FILES:

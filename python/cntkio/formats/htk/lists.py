@@ -115,13 +115,6 @@ def read_list(
         refuse: Called with the error of each whole file that cannot be read; its utterances are left out, unless no
             utterance is left. None: the first error is raised.
 
-    Returns:
-        The utterances in the order of the list.
-
-    Raises:
-        OSError: The list, or a file whose length is needed, cannot be read.
-        FormatError: A line breaks the format, or a whole file has no frames.
-
     Example:
         >>> import tempfile
         >>> from pathlib import Path
@@ -248,11 +241,7 @@ class Lists(NamedTuple):
 
 
 def first_header(path: str, *, prefix: str = "") -> HTKHeader:
-    """Return the header of the first sound file of a list. For `prefix`, see `read_list`.
-
-    Raises:
-        OSError, FormatError: The list, or the file of the first utterance, cannot be read.
-    """
+    """Return the header of the first sound file of a list. For `prefix`, see `read_list`."""
     listed = read_list(path, prefix=prefix, refuse=lambda error: None)  # the corpus will find them again
     lists = Lists([path], prefix)
     with closing(FeatureFiles(compatible=False)) as files:
@@ -291,9 +280,9 @@ def join_lists(lists: Sequence[Listed]) -> Listed:
         return lists[0]
     keys, paths, files, first, lengths = zip(*lists, strict=True)
     starts = np.cumsum([0, *map(len, paths)]).astype(np.uint32)
-    files = [part + start for part, start in zip(files, starts, strict=False)]
-    keys, files, first, lengths = map(np.concatenate, (keys, files, first, lengths))
-    return Listed(keys, [*itertools.chain(*paths)], files, first, lengths)
+    moved = [part + start for part, start in zip(files, starts, strict=False)]
+    join = np.concatenate
+    return Listed(join(keys), [*itertools.chain(*paths)], join(moved), join(first), join(lengths))
 
 
 SMALLEST_MAP = 4 << 20  # bytes; shorter runs are copied, because every mapping adds work to each minibatch
@@ -335,7 +324,6 @@ def runs_of(
         begins: First frame of each utterance in its file.
         ends: The frame after the last frame of each utterance.
         frame_size: Bytes of a frame.
-        memory_map: Whether long runs are mapped.
 
     Returns:
         The first utterance of each run and, last, the number of utterances; and the bytes of each run.
@@ -356,12 +344,7 @@ def runs_of(
 
 
 class GatheredFrames:
-    """Runs of frames that are collected for one chunk.
-
-    Args:
-        sizes: Expected bytes of each run.
-        memory_map: Whether to map long runs.
-    """
+    """Runs of frames that are collected for one chunk; `sizes` has the expected bytes of each run."""
 
     def __init__(self, sizes: Int64s, *, memory_map: bool) -> None:
         to_read = sizes[sizes < SMALLEST_MAP] if memory_map else sizes
@@ -377,10 +360,6 @@ class GatheredFrames:
 
         Returns:
             None; if the file ends within the run, the number of bytes found, and nothing was added.
-
-        Raises:
-            OSError: The file cannot be read.
-            FormatError: The file ends within the scales of its compressed values.
         """
         header, first = file.header, int(begins[0])
         # From the first frame of the run to its last: a mapped run may have other frames in between.

@@ -42,11 +42,7 @@ class UtteranceOptions(CntkOptions):
     has_text_keys = True
 
     def check_common(self, streams: StreamDefs) -> StreamDefs:
-        """Check the types of all fields and the values of the common options; return the streams as a record.
-
-        Raises:
-            ConfigError: A stream has a field (a name in the file), or an option is not possible.
-        """
+        """Check the types of all fields and the values of the common options; return the streams as a record."""
         check_fields(self)
         self.dtype = float_type("dtype", self.dtype)
         checked = StreamDefs(streams)
@@ -68,16 +64,11 @@ class UtteranceOptions(CntkOptions):
 def merge_stream(
     name: str, stream: Mapping[str, Any], options: Mapping[str, Mapping[str, Any]], keys: Mapping[str, str | None]
 ) -> dict[str, Any]:
-    """Return a stream's record, into which its options by CNTK's keys are merged.
+    """Return a stream's record, a `StreamDef`, into which its options by CNTK's keys are merged.
 
     Args:
-        name: The stream.
-        stream: Its definition, a `StreamDef`.
         options: Options of each stream by CNTK's keys; the value None removes an entry of the record.
         keys: CNTK's keys, and the entries that they set; None: the key has no effect.
-
-    Raises:
-        ConfigError: A key is unknown.
     """
     entries = {folded(key): entry for key, entry in keys.items()}
     merged: dict[Any, Any] = dict(stream)
@@ -94,11 +85,7 @@ def merge_stream(
 def entry_of(
     name: str, stream: Mapping[str, Any], entry: str, read: Callable[[Any], Any] = truth, default: Any = False
 ) -> Any:
-    """Return an entry of a stream's record, read as CNTK reads it, or a default if it is missing or None.
-
-    Raises:
-        ConfigError: The value is not possible.
-    """
+    """Return an entry of a stream's record, read as CNTK reads it, or a default if it is missing or None."""
     value = stream.get(entry)
     try:
         return default if value is None else read(value)
@@ -107,22 +94,14 @@ def entry_of(
 
 
 def longest_of(name: str, stream: Mapping[str, Any], *, compatible: bool) -> int | None:
-    """Return a stream's own limit for the length of utterances; None: it has none, or CNTK 2.7 ignores it.
-
-    Raises:
-        ConfigError: The limit is not possible.
-    """
+    """Return a stream's own limit for the length of utterances; None: it has none, or CNTK 2.7 ignores it."""
     longest: int | None = entry_of(name, stream, "max_sequence_length", whole_value, None)
     # CNTK ignores the limit of a `StreamDef`, so the default must not become a limit.
     return None if compatible or longest == DEFAULT_MAX_SEQUENCE_LENGTH else longest
 
 
 def size_of(name: str, shape: Any, largest: int, what: str) -> int:
-    """Return the number of values of a shape.
-
-    Raises:
-        ConfigError: The shape has no values, or too many.
-    """
+    """Return the number of values of a shape; a shape without values, or with too many, is a `ConfigError`."""
     if shape is None:
         raise ConfigError(f"stream {name!r} has no shape; expected shape=NUMBER, the number of {what}", key=name)
     # The product of an empty shape would be 1.
@@ -141,9 +120,6 @@ def paths_of(paths: Any, name: str = "path") -> tuple[str, ...]:
 
 def window_of(context: Any) -> tuple[int, int]:
     """Return the numbers of frames to the left and to the right, from a pair, an odd total, or a text with either.
-
-    Raises:
-        ConfigError: The context has the wrong form.
 
     Example:
         >>> window_of((1, 2)), window_of(5), window_of("1:2")

@@ -163,12 +163,7 @@ class KaldiDeserializer:
 
 
 class _Layout(NamedTuple):
-    """The format's own facts.
-
-    Attributes:
-        content: The content of the files: that asked for, or that found.
-        dim: Values of a frame, or number of classes.
-    """
+    """The format's own facts; `dim` has the values of a frame, or the number of classes."""
 
     objects: Objects
     content: Content
@@ -223,28 +218,23 @@ class _KaldiFormat(Format):
         shape = () if options.as_class_ids else dim if is_class else size_of_window(dim, options.context)
         # A frame of classes takes at most one run, which is two numbers of 32 bits.
         size = 8 if is_class else dim * np.dtype(options.dtype).itemsize
-        table = SequenceTable(
-            objects.keys,
-            objects.lengths,
-            self._chunk_starts(objects, size),
-            options={"content": content, "max_sequence_length": options.max_sequence_length},
-            files=ListedFiles(objects.paths, objects.files),
+        stream = StreamInformation(self._stream(content), 0, form, dtype, shape, options.defines_mb_size)
+        settings = {"content": content, "max_sequence_length": options.max_sequence_length}
+        files, starts = ListedFiles(objects.paths, objects.files), self._chunk_starts(objects, size)
+        table = SequenceTable(objects.keys, objects.lengths, starts, options=settings, files=files)
+        utterances = Utterances(
+            can_lead=not options.broadcast,
+            is_broadcast=options.broadcast,
+            unequal_lengths=options.unequal_lengths or ("error" if content == "classes" else "keep"),
+            refuses_frame_mode="a map has one sample for each utterance" if content == "map" else None,
         )
-        index = Index(
-            self.report.name,
-            (StreamInformation(self._stream(content), 0, form, dtype, shape, options.defines_mb_size),),
-            table,
-            _fingerprint(objects),
-            _Layout(objects, content, dim),
-            num_bytes=int((objects.ends - objects.begins).sum(dtype=np.uint64)),
-            utterances=Utterances(
-                can_lead=not options.broadcast,
-                is_broadcast=options.broadcast,
-                unequal_lengths=options.unequal_lengths or ("error" if content == "classes" else "keep"),
-                refuses_frame_mode="a map has one sample for each utterance" if content == "map" else None,
-            ),
-        )
-        return index, []
+        # Without the paths, because a corpus may move to another folder or store.
+        columns = objects.keys, objects.files, objects.offsets, objects.first_rows, objects.lengths, objects.first_cols
+        sums = "\n".join(objects.sums).encode()
+        fingerprint = f"{len(objects.keys)}:{digest_of(columns, sums)}"
+        layout, num_bytes = _Layout(objects, content, dim), int((objects.ends - objects.begins).sum(dtype=np.uint64))
+        name = self.report.name
+        return Index(name, (stream,), table, fingerprint, layout, num_bytes=num_bytes, utterances=utterances), []
 
     def _stream(self, content: Content) -> str:
         return self._options.stream or ("labels" if content in ("classes", "map") else "features")
@@ -398,7 +388,7 @@ class _KaldiFormat(Format):
     def _numbers(self, objects: Objects, read: _ReadObjects, width: int) -> npt.NDArray[Any]:
         """Read objects, and return the numbers in their rows of this width, one utterance after the other."""
         order, starts = _in_files(objects)
-        values = np.concatenate(self._read(objects, order, read))
+        values: npt.NDArray[Any] = np.concatenate(self._read(objects, order, read))
         # Archives, and lists in the order of their archives, need no copy.
         if (order[1:] > order[:-1]).all():
             return values
@@ -406,8 +396,8 @@ class _KaldiFormat(Format):
         first[order] = starts[:-1]
         lengths = objects.lengths.astype(np.int64)
         begins = np.cumsum(lengths) - lengths
-        rows = np.repeat(first - begins, lengths) + np.arange(starts[-1])
-        return values.reshape(-1, width)[rows].ravel()
+        values = values.reshape(-1, width)[np.repeat(first - begins, lengths) + np.arange(starts[-1])].ravel()
+        return values
 
     def _read(self, objects: Objects, order: npt.NDArray[np.int64], read: _ReadObjects) -> list[npt.NDArray[Any]]:
         """Read objects of numbers, file by file, in the order of their offsets."""
@@ -475,13 +465,6 @@ def _together(text: TextInput, objects: Objects, which: npt.NDArray[np.int64]) -
     reached = np.maximum.accumulate(objects.ends[which])
     gaps = objects.begins[which][1:] > reached[:-1] + np.uint64(_LARGEST_GAP)
     yield from np.split(which, np.flatnonzero(gaps) + 1)
-
-
-def _fingerprint(objects: Objects) -> str:
-    # Without the paths, because a corpus may move to another folder or store.
-    columns = (objects.keys, objects.files, objects.offsets, objects.first_rows, objects.lengths, objects.first_cols)
-    sums = "\n".join(objects.sums).encode()
-    return f"{len(objects.keys)}:{digest_of(columns, sums)}"
 
 
 def in_files(names: FileNames, options: ReadingOptions, content: Content | None = None) -> CorpusInFiles:

@@ -150,12 +150,7 @@ class FilesOfObjects:
         self._guides: dict[str, object] = {}
 
     def open(self, path: str, stamp: object = None) -> TextInput:
-        """Open a file; refuse it if it has changed since it had this stamp.
-
-        Raises:
-            OSError: The file cannot be read.
-            CorpusError: The file has changed.
-        """
+        """Open a file; refuse it if it has changed since it had this stamp."""
         text = open_input(path, self._remote, guide=self._guides.get(path))
         self._guides[path] = text.storage.guide
         if stamp is not None and text.storage.stamp != stamp:
@@ -185,10 +180,6 @@ def found_in(
         stream: Returns the name used in messages, by the content.
         report: Its observer gets the error of each utterance of a list whose object cannot be read; the others are
             returned, if there are any. Without an observer, the first error is raised.
-
-    Raises:
-        OSError: The file, or an archive that it names, cannot be read.
-        FormatError: A file breaks its format.
     """
 
     def name_of(kinds: npt.NDArray[np.uint8]) -> str:

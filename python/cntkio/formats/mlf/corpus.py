@@ -77,10 +77,6 @@ class LabelOptions(UtteranceOptions):
             streams: The stream.
             cache_index: Whether to keep the entries in an index cache; `stream_options` may ask for it, too.
             more: Entries of the stream that `stream_options` may replace, and settings of text files.
-
-        Raises:
-            ConfigError: An option is not possible, or contradicts another.
-            OSError: A list of label files cannot be read.
         """
         compatible = self.compatible
         if len(streams) != 1:
@@ -175,8 +171,10 @@ class HTKMLFDeserializer(LabelOptions):
 
     def __post_init__(self) -> None:
         if isinstance(self.label_mapping_file, Mapping):
-            what = f"label_mapping_file is {self.label_mapping_file!r}; expected the mapping file first, then the "
-            raise ConfigError(f"{what}streams", key="label_mapping_file")
+            raise ConfigError(
+                f"label_mapping_file is {self.label_mapping_file!r}; expected the mapping file first, then the streams",
+                key="label_mapping_file",
+            )
         self.streams = self.check_common(self.streams)
         self._settings()  # raises the errors of options now, and not when the corpus is opened
 
@@ -348,13 +346,7 @@ class MLFLayout(NamedTuple):
 class MLFFormat(Format):
     """Reads labels; a `Format`. The index contains all labels, so no file stays open.
 
-    All label files are one file of the corpus: their chunks may span files.
-
-    Args:
-        settings: The options of the stream.
-        opening: What the caller wants from the corpus.
-        names: Names of the classes of text files; None: the fourth column is the class.
-        targets: The vector of each class; None: labels are classes.
+    All label files are one file of the corpus: their chunks may span files. Without `targets`, labels are classes.
     """
 
     def __init__(
@@ -376,36 +368,27 @@ class MLFFormat(Format):
         form: StorageFormat = "sparse" if targets is None and not settings.as_class_ids else "dense"
         dtype = np.int32 if settings.as_class_ids else settings.dtype
         shape = () if settings.as_class_ids else settings.dim if targets is None else targets.dim
+        stream = StreamInformation(settings.name, 0, form, dtype, shape, settings.defines_mb_size)
+        chunk_starts = _core.htk_chunk_starts(layout.lengths, _CHUNK_FRAMES)
+        files_of = FileSpans(self._paths, layout.first_of_file)
+        table = SequenceTable(layout.keys, layout.lengths, chunk_starts, files=files_of)
         # The core's faults are in the order: sound, invalid, broken.
         is_broken = layout.faults > LAST_INVALID
         is_invalid = (layout.faults > 0) & ~is_broken
         is_pattern = np.concatenate([file.is_pattern for file in files])
-        refusal = "phoneBoundaries and frame mode exclude each other" if settings.marks_starts else None
-        table = SequenceTable(
-            layout.keys,
-            layout.lengths,
-            _core.htk_chunk_starts(layout.lengths, _CHUNK_FRAMES),
-            files=FileSpans(self._paths, layout.first_of_file),
+        utterances = Utterances(
+            can_lead=False,  # as in CNTK
+            unequal_lengths=settings.unequal_lengths,
+            refuses_frame_mode="phoneBoundaries and frame mode exclude each other" if settings.marks_starts else None,
+            invalid=is_invalid if is_invalid.any() else None,
+            broken=is_broken if is_broken.any() else None,
+            is_literal=settings.compatible,
+            is_pattern=is_pattern if is_pattern.any() else None,
+            complaint=layout.complaint,
         )
-        index = Index(
-            self.report.name,
-            (StreamInformation(settings.name, 0, form, dtype, shape, settings.defines_mb_size),),
-            table,
-            self._fingerprint(layout),
-            layout,
-            why_empty=f"{self.report.name}: no entry is left to read",
-            utterances=Utterances(
-                can_lead=False,  # as in CNTK
-                unequal_lengths=settings.unequal_lengths,
-                refuses_frame_mode=refusal,
-                invalid=is_invalid if is_invalid.any() else None,
-                broken=is_broken if is_broken.any() else None,
-                is_literal=settings.compatible,
-                is_pattern=is_pattern if is_pattern.any() else None,
-                complaint=layout.complaint,
-            ),
-        )
-        return index, []
+        name, why = self.report.name, f"{self.report.name}: no entry is left to read"
+        fingerprint = self._fingerprint(layout)
+        return Index(name, (stream,), table, fingerprint, layout, why_empty=why, utterances=utterances), []
 
     def _refuse_repeated(self, layout: MLFLayout) -> None:
         _, again = repeated(layout.keys)

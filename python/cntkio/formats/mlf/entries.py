@@ -232,12 +232,7 @@ class Entries(NamedTuple):
 
 
 def read_entries(path: str, names: Names, settings: LabelSettings) -> Entries:
-    """Read the entries of a text label file, or load them from its index cache.
-
-    Raises:
-        OSError: The file cannot be read.
-        FormatError: The file breaks the format in a way that affects more than one entry.
-    """
+    """Read the entries of a text label file, or load them from its index cache."""
     # A cache keeps classes, so it depends on the names; its header has only their checksum.
     digest = None if names is None else hashlib.blake2b(b"\n".join(names), digest_size=16).hexdigest()
     facts = {
@@ -257,7 +252,7 @@ def read_entries(path: str, names: Names, settings: LabelSettings) -> Entries:
 
 
 def scan_text(text: InputFile, names: Names, settings: LabelSettings) -> Entries:
-    """Scan an opened text label file. For the arguments and the errors see `read_entries`."""
+    """Scan an opened text label file. Faults that affect more than one entry are errors."""
     path, units = text.path, {"auto": None, "100ns": True, "frames": False}
     with explained(text):  # a file that was truncated while it was read ends too early
         times = units[settings.times], float(settings.frame_period)
@@ -270,12 +265,7 @@ def scan_text(text: InputFile, names: Names, settings: LabelSettings) -> Entries
 
 
 def scan_binary(path: str, dim: int) -> Entries:
-    """Scan a binary label file.
-
-    Raises:
-        OSError: The file cannot be read.
-        FormatError: The file breaks the format.
-    """
+    """Scan a binary label file."""
     scanned = _core.mlf_scan_binary(all_bytes(path), dim)
     if scanned.stop is not None:
         kind, what, byte = _stopped(scanned.stop, "binary mlf", path)
@@ -303,10 +293,6 @@ _LINE_END = re.compile(rb"\r\n?|\n")
 
 def read_mapping(path: str | os.PathLike[str]) -> list[bytes]:
     """Read a label mapping file: a name on each line, in the order of the classes; empty lines are skipped.
-
-    Raises:
-        OSError: The file cannot be read.
-        FormatError: Two lines have the same name.
 
     Example:
         >>> import tempfile
@@ -352,10 +338,6 @@ def read_targets(
         names: Names of the classes; None: accept any names, and require a line for every class.
         dim: Number of 0s and 1s on a line; None: as many as on the first line.
 
-    Raises:
-        OSError: The file cannot be read.
-        FormatError: A line has the wrong form, name or length, or there are too few or too many lines.
-
     Example:
         >>> import tempfile
         >>> from pathlib import Path
@@ -389,9 +371,6 @@ def read_targets(
 
 def infer_labels(path: str | os.PathLike[str]) -> list[bytes]:
     """Return the labels in a label file, sorted by their bytes: class names for use without a mapping file.
-
-    Raises:
-        OSError: The file cannot be read.
 
     Example:
         >>> import tempfile
