@@ -7,7 +7,7 @@ import functools
 import itertools
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, NamedTuple, Unpack
 
@@ -353,10 +353,9 @@ class _KaldiFormat(Format):
         return Loaded(chunk_id, chunk, sequences=sequences)
 
     def _frames(self, objects: Objects, dim: int) -> _core.Chunk:
-        order, starts = _in_files(objects)
         # Decoded values look like one feature file of HTK that was read, so contexts and broadcasts are HTK's code.
         block = _core.FileBytes(0)
-        self._read(objects, order, functools.partial(_read_rows, dim=dim, block=block))
+        _, order, starts = self._read(objects, functools.partial(_read_rows, dim=dim, block=block))
         offsets = np.empty(len(order), np.uint64)
         offsets[order] = (starts[:-1] * (4 * dim)).astype(np.uint64)
         zeros = np.zeros(len(order), np.uint32)
@@ -387,8 +386,7 @@ class _KaldiFormat(Format):
 
     def _numbers(self, objects: Objects, read: _ReadObjects, width: int) -> npt.NDArray[Any]:
         """Read objects, and return the numbers in their rows of this width, one utterance after the other."""
-        order, starts = _in_files(objects)
-        values: npt.NDArray[Any] = np.concatenate(self._read(objects, order, read))
+        values, order, starts = self._read(objects, read)
         # Archives, and lists in the order of their archives, need no copy.
         if (order[1:] > order[:-1]).all():
             return values
@@ -396,12 +394,19 @@ class _KaldiFormat(Format):
         first[order] = starts[:-1]
         lengths = objects.lengths.astype(np.int64)
         begins = np.cumsum(lengths) - lengths
-        values = values.reshape(-1, width)[np.repeat(first - begins, lengths) + np.arange(starts[-1])].ravel()
-        return values
+        rows: npt.NDArray[Any] = values.reshape(-1, width)
+        return rows[np.repeat(first - begins, lengths) + np.arange(len(rows))].reshape(-1)
 
-    def _read(self, objects: Objects, order: npt.NDArray[np.int64], read: _ReadObjects) -> list[npt.NDArray[Any]]:
-        """Read objects of numbers, file by file, in the order of their offsets."""
+    def _read(
+        self, objects: Objects, read: _ReadObjects
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Read objects of numbers, file by file, in the order of their offsets.
+
+        Returns:
+            The numbers; the order of the objects; and in that order their first rows and, last, the number of rows.
+        """
         results: list[npt.NDArray[Any]] = []
+        order = np.lexsort((objects.begins, objects.files))
         files = objects.files[order]
         # Each file is opened once for all its objects, and read from its beginning to its end.
         bounds = [0, *(np.flatnonzero(files[1:] != files[:-1]) + 1).tolist(), len(order)]
@@ -420,7 +425,7 @@ class _KaldiFormat(Format):
                     results.append(values)
                 # The stamp was compared at the opening; this finds a change during the reads.
                 text.require_unchanged()
-        return results
+        return np.concatenate(results), order, np.append(0, np.cumsum(objects.lengths[order], dtype=np.int64))
 
     def _runs(self, objects: Objects, classes: npt.NDArray[Any], dim: int) -> _core.Chunk:
         """Return a chunk of the classes of all frames, in runs of one class."""
@@ -444,27 +449,20 @@ class _KaldiFormat(Format):
         )
 
 
-def _in_files(objects: Objects) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the order of objects in their files; and in that order their first rows and, last, the number of rows."""
-    order = np.lexsort((objects.begins, objects.files))
-    return order, np.append(0, np.cumsum(objects.lengths[order], dtype=np.int64))
-
-
 def _read_rows(source: Any, part: Objects, *, dim: int, block: _core.FileBytes | None) -> Any:
     rows = part.first_rows, part.lengths, part.first_cols
     return _core.kaldi_read(source, part.columns(), rows, dim, block, num_threads())
 
 
-def _together(text: TextInput, objects: Objects, which: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+def _together(text: TextInput, objects: Objects, which: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
     """Divide objects of a file into parts without large gaps, each of which a store is asked for in one piece."""
     # The core reads each object of a local file by itself, and a small file is read in one piece.
     if text.reach > text.size:
-        yield which
-        return
+        return [which]
     # A list may name parts of an object several times, so an earlier object may end later.
     reached = np.maximum.accumulate(objects.ends[which])
     gaps = objects.begins[which][1:] > reached[:-1] + np.uint64(_LARGEST_GAP)
-    yield from np.split(which, np.flatnonzero(gaps) + 1)
+    return np.split(which, np.flatnonzero(gaps) + 1)
 
 
 def in_files(names: FileNames, options: ReadingOptions, content: Content | None = None) -> CorpusInFiles:
