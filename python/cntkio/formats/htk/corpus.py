@@ -211,10 +211,9 @@ class HTKFormat(Format):
     def index(self, file: object, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         settings = self._settings
         refuse = self.report.refuse if self.report.is_observed else None
-        lists = [
-            read_list(path, prefix=settings.prefix, compatible=settings.compatible, refuse=refuse)
-            for path in self._lists.paths
-        ]
+        prefix, compatible = settings.prefix, settings.compatible
+        paths = self._lists.paths
+        lists = [read_list(path, prefix=prefix, compatible=compatible, refuse=refuse) for path in paths]
         # Each list has its own paths, so the path of an utterance identifies its list.
         first_paths = np.cumsum([0, *(len(listed.paths) for listed in lists)])
         listed = self._without_unwanted(join_lists(lists), first_paths)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import other_than
-from cntkio.formats.output_file import write_whole, written_whole
+from cntkio.formats.output_file import AnyPath, write_whole, written_whole
 from cntkio.formats.table import as_numbers, in_precision
 from cntkio.formats.text_input import open_to_read, system_number
 
@@ -122,7 +122,7 @@ def _is_big_endian(data: bytes, file_size: int, compatible: bool) -> bool:
     return periods[0] < periods[1]
 
 
-def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> HTKHeader:
+def parse_header(data: bytes, file_size: int, *, compatible: bool) -> HTKHeader:
     """Parse a header: the first 28 bytes of a file, or fewer if the file is shorter. Its size shows the byte order.
 
     Raises:
@@ -291,7 +291,7 @@ def _compressed(values: npt.NDArray[np.float32], order: str) -> bytes:
     return b"".join([a.astype(f"{order}f4").tobytes(), b.astype(f"{order}f4").tobytes(), whole.tobytes()])
 
 
-def write_features(path: str | os.PathLike[str], frames: npt.NDArray[Any], **options: Any) -> None:
+def write_features(path: AnyPath, frames: npt.NDArray[Any], **options: Any) -> None:
     """Write a feature file. Missing folders are created, and the file appears when it is complete.
 
     A corpus has many such files, so this function does not wait for the disk: call `os.sync()` after the last file.
@@ -316,8 +316,8 @@ def write_features(path: str | os.PathLike[str], frames: npt.NDArray[Any], **opt
 
 
 def write_archive(
-    archive: str | os.PathLike[str],
-    scp: str | os.PathLike[str],
+    archive: AnyPath,
+    scp: AnyPath,
     utterances: Iterable[tuple[str, npt.NDArray[Any]]],
     *,
     kind: str = "USER",

@@ -27,6 +27,7 @@ from cntkio import _core
 from cntkio.errors import FormatError
 from cntkio.formats.detect import other_than
 from cntkio.formats.htk.feature_files import FeatureFiles, HTKHeader, OpenFile
+from cntkio.formats.output_file import AnyPath
 from cntkio.formats.text_input import all_bytes, in_utf8
 
 
@@ -100,11 +101,7 @@ def _scanned(text: bytes, path: str, prefix: str, compatible: bool) -> _core.HTK
 
 
 def read_list(
-    path: str | os.PathLike[str],
-    *,
-    prefix: str = "",
-    compatible: bool = False,
-    refuse: Callable[[Exception], None] | None = None,
+    path: AnyPath, *, prefix: str = "", compatible: bool = False, refuse: Callable[[Exception], None] | None = None
 ) -> Listed:
     """Read a list of utterances (scp). The lengths of whole files come from their headers.
 
@@ -317,13 +314,8 @@ def runs_of(
     """Divide utterances into runs, each of which is read or mapped in one piece.
 
     An utterance continues a run if its frames follow in the same file. If the run is long enough to be mapped, the
-    file may have other frames in between, which are never touched.
-
-    Args:
-        files: The file of each utterance.
-        begins: First frame of each utterance in its file.
-        ends: The frame after the last frame of each utterance.
-        frame_size: Bytes of a frame.
+    file may have other frames in between, which are never touched. `begins` and `ends` have the first frame of each
+    utterance in its file, and the frame after its last frame.
 
     Returns:
         The first utterance of each run and, last, the number of utterances; and the bytes of each run.

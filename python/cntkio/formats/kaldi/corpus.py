@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -132,13 +132,13 @@ class KaldiDeserializer:
         check_fields(self)
         self.dtype = float_type("dtype", self.dtype)
         if self.content is not None:
-            check_word("content", self.content, "frames", "vectors", "classes", "map")
+            check_word("content", self.content, *get_args(Content))
         self.context = window_of(self.context)
         if self.shape is not None and not 1 <= self.shape <= LARGEST_DIM:
             raise ConfigError(f"shape is {self.shape}; expected 1 to {LARGEST_DIM}", key="shape")
         whole_number("chunk_size_in_bytes", self.chunk_size_in_bytes, least=1)
         if self.unequal_lengths is not None:
-            check_word("unequal_lengths", self.unequal_lengths, "error", "drop", "keep")
+            check_word("unequal_lengths", self.unequal_lengths, *get_args(Unequal))
         if self.broadcast and (any(self.context) or self.dtype == np.float64):
             raise ConfigError("broadcast excludes a context, and float64", key="broadcast")
 
@@ -218,7 +218,7 @@ class _KaldiFormat(Format):
         shape = () if options.as_class_ids else dim if is_class else size_of_window(dim, options.context)
         # A frame of classes takes at most one run, which is two numbers of 32 bits.
         size = 8 if is_class else dim * np.dtype(options.dtype).itemsize
-        stream = StreamInformation(self._stream(content), 0, form, dtype, shape, options.defines_mb_size)
+        stream = StreamInformation(self._stream(objects.kinds), 0, form, dtype, shape, options.defines_mb_size)
         settings = {"content": content, "max_sequence_length": options.max_sequence_length}
         files, starts = ListedFiles(objects.paths, objects.files), self._chunk_starts(objects, size)
         table = SequenceTable(objects.keys, objects.lengths, starts, options=settings, files=files)
@@ -236,14 +236,15 @@ class _KaldiFormat(Format):
         name = self.report.name
         return Index(name, (stream,), table, fingerprint, layout, num_bytes=num_bytes, utterances=utterances), []
 
-    def _stream(self, content: Content) -> str:
+    def _stream(self, kinds: npt.NDArray[np.uint8]) -> str:
+        """Return the name of the stream, by the kinds of the objects: the first object decides for all."""
+        content = self._options.content or shown_content(kinds)
         return self._options.stream or ("labels" if content in ("classes", "map") else "features")
 
     def _error(
         self, objects: Objects, index: int, what: str, kind: str | None = None, byte: int | None = None
     ) -> FormatError:
-        # All objects have the content of the first, or opening has refused them.
-        return objects.error(index, what, self._stream(shown_content(objects.kinds)), kind, byte)
+        return objects.error(index, what, self._stream(objects.kinds), kind, byte)
 
     def _content(self, objects: Objects) -> Content:
         """Return what the objects are, and refuse objects that are something else."""
@@ -261,7 +262,7 @@ class _KaldiFormat(Format):
             kind = "a line of a map" if code == MAP else f"a {_core.KALDI_KINDS[code]}"
             because = "" if self._options.content else ", as the first object"
             what = f"{kind}; expected {_EXPECTED[wanted]}{because} (content={wanted!r})"
-            raise objects.error(index, what, self._stream(wanted), "other content")
+            raise self._error(objects, index, what, "other content")
         return wanted
 
     def _wanted(self, objects: Objects) -> Objects:
@@ -444,9 +445,8 @@ class _KaldiFormat(Format):
     def place(self, file: object, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         objects: Objects = index.layout.objects
         files, which = np.unique(objects.files[sequences], return_inverse=True)
-        return PlacesInFiles(
-            [objects.paths[file] for file in files.tolist()], which, objects.offsets[sequences].astype(np.int64)
-        )
+        paths = [objects.paths[file] for file in files.tolist()]
+        return PlacesInFiles(paths, which, objects.offsets[sequences].astype(np.int64))
 
 
 def _read_rows(source: Any, part: Objects, *, dim: int, block: _core.FileBytes | None) -> Any:

@@ -170,21 +170,14 @@ _NameOf = Callable[[npt.NDArray[np.uint8]], str]
 _NO_KINDS = np.empty(0, np.uint8)
 
 
-def found_in(
-    files: FilesOfObjects, path: str, content: Content | None, stream: Callable[[Content], str], report: Report
-) -> Objects:
+def found_in(files: FilesOfObjects, path: str, content: Content | None, name_of: _NameOf, report: Report) -> Objects:
     """Return the utterances of an archive, of a list or of a map.
 
     Args:
         content: What it contains; None: what its first bytes show.
-        stream: Returns the name used in messages, by the content.
         report: Its observer gets the error of each utterance of a list whose object cannot be read; the others are
             returned, if there are any. Without an observer, the first error is raised.
     """
-
-    def name_of(kinds: npt.NDArray[np.uint8]) -> str:
-        return stream(content or shown_content(kinds))
-
     with closing(files.open(path)) as text, explained(text):
         form = _form_of(text, path, content)
         if form == "ark":
@@ -200,8 +193,8 @@ def found_in(
             line = decoded(content_of[listed.byte :].split(b"\n", 1)[0][:100]).strip()
             other = other_in("kaldi map" if form == "map" else "kaldi", text)
             what = f"{_LINE_FAULT_WORDS[kind].format(name=path)}: {line!r}{other}"
-            name = name_of(_NO_KINDS)
-            raise FormatError(what, path=path, line=listed.line, column=1, byte=listed.byte, stream=name, kind=kind)
+            stream = name_of(_NO_KINDS)
+            raise FormatError(what, path=path, line=listed.line, column=1, byte=listed.byte, stream=stream, kind=kind)
         if not len(listed.lines):
             raise FormatError("no line; expected a key, a blank and a value on each line", path=path, byte=0)
         text.require_unchanged()
@@ -351,12 +344,12 @@ def _in_archives(
                 stamps[number], sums[number] = text.storage.stamp, str(text.size)
             passed(len(mine))
     kinds, rows, cols, begins, ends = columns
-    first_rows, last_rows, first_cols, last_cols = listed.ranges
+    first_rows, _, first_cols, _ = listed.ranges
     found = Objects(
         names, stamps, sums, [], keys, file_of, offsets, kinds, rows, cols, begins, ends, first_rows, rows, first_cols,
         cols, np.zeros(len(keys), np.uint32),
     )  # fmt: skip
-    found = _cut(found, last_rows, last_cols, name_of(first_kind), failures)
+    found = _cut(found, listed.ranges, name_of(first_kind), failures)
     failures.refuse()
     return found if failures.is_sound.all() else found.only(failures.is_sound)
 
@@ -402,14 +395,9 @@ def _headers(
         done = part.stop + (fault is not None)
 
 
-def _cut(
-    found: Objects,
-    last_rows: npt.NDArray[np.uint32],
-    last_cols: npt.NDArray[np.uint32],
-    stream: str,
-    failures: _Failures,
-) -> Objects:
+def _cut(found: Objects, ranges: list[npt.NDArray[np.uint32]], stream: str, failures: _Failures) -> Objects:
     """Apply the ranges of a list."""
+    _, last_rows, _, last_cols = ranges
     has_rows, has_cols = last_rows != _WHOLE, last_cols != _WHOLE
     has_range = has_rows | has_cols
     if not has_range.any():

@@ -37,7 +37,7 @@ from cntkio.formats.detect import other_than
 from cntkio.formats.htk.lists import decoded, text_rows
 from cntkio.formats.htk.options import Unequal
 from cntkio.formats.index_cache import IndexCache
-from cntkio.formats.output_file import write_whole
+from cntkio.formats.output_file import AnyPath, write_whole
 from cntkio.formats.text_input import InputFile, Locator, all_bytes, explained
 from cntkio.streams import LARGEST_DIM
 
@@ -107,8 +107,8 @@ class LabelSettings:
     paths: tuple[str, ...]
     dim: int
     is_text: bool = False
-    mapping_file: str | os.PathLike[str] | None
-    target_file: str | os.PathLike[str] | None
+    mapping_file: AnyPath | None
+    target_file: AnyPath | None
     target_dim: int | None
     as_class_ids: bool
     marks_starts: bool
@@ -291,7 +291,7 @@ _BITS = bytes.maketrans(b"01", b"\0\1")
 _LINE_END = re.compile(rb"\r\n?|\n")
 
 
-def read_mapping(path: str | os.PathLike[str]) -> list[bytes]:
+def read_mapping(path: AnyPath) -> list[bytes]:
     """Read a label mapping file: a name on each line, in the order of the classes; empty lines are skipped.
 
     Example:
@@ -328,7 +328,7 @@ class Targets(NamedTuple):
 
 
 def read_targets(
-    path: str | os.PathLike[str], num_classes: int, names: Sequence[bytes] | None = None, dim: int | None = None
+    path: AnyPath, num_classes: int, names: Sequence[bytes] | None = None, dim: int | None = None
 ) -> Targets:
     """Read a file of vectors that replace one-hot vectors: on each line a name, a blank, and 0s and 1s.
 
@@ -369,7 +369,7 @@ def read_targets(
     return Targets(dim or 0, (b"".join(rows) + missing).translate(_BITS))
 
 
-def infer_labels(path: str | os.PathLike[str]) -> list[bytes]:
+def infer_labels(path: AnyPath) -> list[bytes]:
     """Return the labels in a label file, sorted by their bytes: class names for use without a mapping file.
 
     Example:
@@ -403,11 +403,7 @@ def _runs_of(key: str, classes: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64]
 
 
 def write_mlf(
-    path: str | os.PathLike[str],
-    utterances: Iterable[tuple[str, npt.NDArray[Any]]],
-    names: Sequence[str],
-    *,
-    extension: str = ".lab",
+    path: AnyPath, utterances: Iterable[tuple[str, npt.NDArray[Any]]], names: Sequence[str], *, extension: str = ".lab"
 ) -> None:
     """Write a label file: runs of equal classes as rows, times in units of 100 ns, 10 ms per frame.
 
@@ -455,7 +451,7 @@ def write_mlf(
     write_whole(Path(path), pieces())
 
 
-def write_binary_mlf(path: str | os.PathLike[str], utterances: Iterable[tuple[str, npt.NDArray[Any]]]) -> None:
+def write_binary_mlf(path: AnyPath, utterances: Iterable[tuple[str, npt.NDArray[Any]]]) -> None:
     """Write a binary label file, version 2.
 
     Args:
@@ -493,7 +489,7 @@ def write_binary_mlf(path: str | os.PathLike[str], utterances: Iterable[tuple[st
     write_whole(Path(path), pieces())
 
 
-def write_mapping(path: str | os.PathLike[str], names: Sequence[str]) -> None:
+def write_mapping(path: AnyPath, names: Sequence[str]) -> None:
     """Write a label mapping file.
 
     Args:
