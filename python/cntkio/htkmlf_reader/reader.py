@@ -58,8 +58,7 @@ from cntkio.timeline.budget import whole_size
 
 ReadMethod = Literal["blockRandomize", "rollingWindow", "none"]
 READ_METHODS: tuple[ReadMethod, ...] = get_args(ReadMethod)
-LONGEST_UTTERANCE = 65535
-"""Frames of the longest utterance that the reader accepts."""
+LONGEST_UTTERANCE = 65535  # frames
 DEFAULT_MAX_UTTERANCE_LENGTH = 10_000
 
 
@@ -70,7 +69,7 @@ DEFAULT_MAX_UTTERANCE_LENGTH = 10_000
 def rolling_order(
     num_frames: int, randomize: int | Literal["auto", "none"] = "auto", seed: int = 0
 ) -> npt.NDArray[np.uint32]:
-    """Return the order of a sweep: which frame comes at each position.
+    """Return the order of a sweep: the frame at each position, a permutation of ``0 .. num_frames - 1``, uint32.
 
     The order is a pure function of the arguments. A frame moves by at most half of the window.
 
@@ -78,12 +77,6 @@ def rolling_order(
         num_frames: Frames of a sweep, in the order of the list.
         randomize: The window in frames; ``"auto"``: all of them; ``"none"``, 0 and 1: in order.
         seed: Sweep k of a reader uses ``seed + k``.
-
-    Returns:
-        A permutation of ``0 .. num_frames - 1``, uint32.
-
-    Raises:
-        ConfigError: The window or the number of frames is invalid.
 
     Example:
         >>> rolling_order(8, randomize="none").tolist()
@@ -172,14 +165,13 @@ class RollingTimeline(Timeline):
 
 # --------------------------------------------------------------------------------------------------------------
 # Features that wait in a temporary file, so that each chunk of the feature files is read only once.
-#
-# A page file has no name, or loses it immediately: it disappears with the reader, however the process ends.
 
 
 class PageFile:
-    """A temporary file without a name that keeps chunks as they were read.
+    """A temporary file that keeps chunks as they were read, in this folder, or else in the system's.
 
-    Any thread may use it. A fork of the process has an empty file of its own. Without a folder, it is in the system's.
+    It has no name, or loses it immediately, so it disappears with the reader, however the process ends. Any thread may
+    use it. A fork of the process has an empty file of its own.
     """
 
     size = 0

@@ -24,21 +24,15 @@ from cntkio.formats.text_input import open_to_read, system_number
 
 _BASE_KINDS = "WAVEFORM LPC LPREFC LPCEPSTRA LPDELCEP IREFC MFCC FBANK MELSPEC USER DISCRETE PLP"
 KINDS = {name: code for code, name in enumerate(_BASE_KINDS.split())}
-"""Codes of HTK's base kinds."""
-QUALIFIERS = {letter: 0o100 << index for index, letter in enumerate("ENDACZK0VT")}
-"""Bits of HTK's qualifiers: they follow the bits of the base kind in this order."""
+QUALIFIERS = {letter: 0o100 << index for index, letter in enumerate("ENDACZK0VT")}  # bits after those of the base kind
 COMPRESSED, CHECKED, QUANTIZED = QUALIFIERS["C"], QUALIFIERS["K"], QUALIFIERS["V"]
-BASE_KIND = 0o77
-"""Bits of a kind that hold the base kind."""
-KINDS_OF_16_BITS = {KINDS["WAVEFORM"], KINDS["IREFC"], KINDS["DISCRETE"]}
-"""Base kinds whose values are integers of 16 bits, which are not features."""
+BASE_KIND = 0o77  # bits of a kind that hold the base kind
+KINDS_OF_16_BITS = {KINDS["WAVEFORM"], KINDS["IREFC"], KINDS["DISCRETE"]}  # their values are integers, not features
 _KIND_NAMES = dict(enumerate(KINDS))
 _ANON = 12  # a kind that only CNTK has: USER with a GUID after the header
 _KINDS_OF_CNTK = {KINDS["MFCC"], KINDS["FBANK"], KINDS["USER"], KINDS["PLP"], _ANON}
-HEADER_SIZE = 12
-"""Bytes of a header."""
-MOST_FRAMES = 2**31 - 1
-"""Largest number of frames that a header can hold."""
+HEADER_SIZE = 12  # bytes
+MOST_FRAMES = 2**31 - 1  # the largest number that a header can hold
 _CHECK_SIZE = 2
 _HEADER_AND_GUID_SIZE = 28
 _MOST_OPEN_FILES = 32

@@ -2,8 +2,6 @@
 
 from cntkio.formats.mlf.corpus import HTKMLFBinaryDeserializer, HTKMLFDeserializer
 from cntkio.formats.mlf.entries import (
-    FRAME_PERIOD,
-    Targets,
     infer_labels,
     read_mapping,
     read_targets,
@@ -13,6 +11,6 @@ from cntkio.formats.mlf.entries import (
 )
 
 __all__ = [
-    "FRAME_PERIOD", "HTKMLFBinaryDeserializer", "HTKMLFDeserializer", "Targets", "infer_labels", "read_mapping",
-    "read_targets", "write_binary_mlf", "write_mapping", "write_mlf",
+    "HTKMLFBinaryDeserializer", "HTKMLFDeserializer", "infer_labels", "read_mapping", "read_targets",
+    "write_binary_mlf", "write_mapping", "write_mlf",
 ]  # fmt: skip
