@@ -319,12 +319,12 @@ class HTKMLFRecipe(Recipe):
         if self.truncation_length and not self.truncated:
             what = f"truncationLength={self.truncation_length} needs truncated=True as well"
             raise ConfigError(what, key="truncationLength")
-        counts = "nbruttsineachrecurrentiter"
+        key = "nbruttsineachrecurrentiter"
         if not self.counts:
-            raise ConfigError(f"{counts} is empty; expected a number", key=counts)
+            raise ConfigError(f"{key} is empty; expected a number", key=key)
         if self.frame_mode and max(self.counts) > 1:
-            what = f"{counts}={max(self.counts)} and frameMode exclude each other; frameMode is true by default"
-            raise ConfigError(what, key=counts)
+            what = f"{key}={max(self.counts)} and frameMode exclude each other; frameMode is true by default"
+            raise ConfigError(what, key=key)
         if self.read_method == "rollingWindow" and not self.frame_mode and self.window is not None:
             what = "readMethod='rollingWindow' shuffles frames, and frameMode is false; whole utterances are shuffled "
             raise ConfigError(f"{what}by readMethod='blockRandomize'", key="readMethod")

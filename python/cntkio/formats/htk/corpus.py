@@ -52,8 +52,6 @@ from cntkio.formats.htk.lists import (
     decoded,
     first_header,
     first_sound,
-    join_lists,
-    read_list,
     repeated,
     runs_of,
 )
@@ -210,13 +208,9 @@ class HTKFormat(Format):
 
     def index(self, file: object, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         settings = self._settings
-        refuse = self.report.refuse if self.report.is_observed else None
-        prefix, compatible = settings.prefix, settings.compatible
-        paths = self._lists.paths
-        lists = [read_list(path, prefix=prefix, compatible=compatible, refuse=refuse) for path in paths]
+        listed, first_paths = self._lists.read(self.report.refuse if self.report.is_observed else None)
         # Each list has its own paths, so the path of an utterance identifies its list.
-        first_paths = np.cumsum([0, *(len(listed.paths) for listed in lists)])
-        listed = self._without_unwanted(join_lists(lists), first_paths)
+        listed = self._without_unwanted(listed, first_paths)
         keys, lengths = listed.keys, listed.lengths
         with closing(FeatureFiles(settings.compatible)) as opened:
             model = self._first_header(opened, listed)

@@ -100,9 +100,10 @@ def _scanned(text: bytes, path: str, prefix: str, compatible: bool) -> _core.HTK
     return _core.htk_scan_list(text, compatible, folder and folder[1], before, sys.platform != "win32")
 
 
-def read_list(
-    path: AnyPath, *, prefix: str = "", compatible: bool = False, refuse: Callable[[Exception], None] | None = None
-) -> Listed:
+Refuse = Callable[[Exception], None]
+
+
+def read_list(path: AnyPath, *, prefix: str = "", compatible: bool = False, refuse: Refuse | None = None) -> Listed:
     """Read a list of utterances (scp). The lengths of whole files come from their headers.
 
     Args:
@@ -206,6 +207,17 @@ class Lists(NamedTuple):
     prefix: str
     compatible: bool = False
 
+    def read(self, refuse: Refuse | None) -> tuple[Listed, npt.NDArray[np.int64]]:
+        """Read all lists; return their utterances, and the first path of each list and, last, the number of paths."""
+        lists = [read_list(path, prefix=self.prefix, compatible=self.compatible, refuse=refuse) for path in self.paths]
+        keys, paths, files, first, lengths = zip(*lists, strict=True)
+        first_paths = np.cumsum([0, *map(len, paths)])
+        if len(lists) == 1:
+            return lists[0], first_paths
+        moved = [part + np.uint32(start) for part, start in zip(files, first_paths, strict=False)]
+        join = np.concatenate
+        return Listed(join(keys), [*itertools.chain(*paths)], join(moved), join(first), join(lengths)), first_paths
+
     def open(self, files: FeatureFiles, listed: Listed, index: int) -> OpenFile:
         """Open the file of an utterance. Errors of the system name the list, the line and the utterance."""
         try:
@@ -246,9 +258,7 @@ def first_header(path: str, *, prefix: str = "") -> HTKHeader:
 
 
 def first_sound(
-    header: Callable[[int], HTKHeader],
-    files: npt.NDArray[np.uint32],
-    refuse: Callable[[Exception], None] = lambda error: None,
+    header: Callable[[int], HTKHeader], files: npt.NDArray[np.uint32], refuse: Refuse = lambda error: None
 ) -> HTKHeader:
     """Return the first header that can be read; if none of the files that are tried is sound, raise the first error.
 
@@ -269,17 +279,6 @@ def first_sound(
     for other in errors[1:]:
         refuse(other)
     raise errors[0]
-
-
-def join_lists(lists: Sequence[Listed]) -> Listed:
-    """Join several lists into one, in their order."""
-    if len(lists) == 1:
-        return lists[0]
-    keys, paths, files, first, lengths = zip(*lists, strict=True)
-    starts = np.cumsum([0, *map(len, paths)]).astype(np.uint32)
-    moved = [part + start for part, start in zip(files, starts, strict=False)]
-    join = np.concatenate
-    return Listed(join(keys), [*itertools.chain(*paths)], join(moved), join(first), join(lengths))
 
 
 SMALLEST_MAP = 4 << 20  # bytes; shorter runs are copied, because every mapping adds work to each minibatch

@@ -413,18 +413,14 @@ class MLFFormat(Format):
                     self.report.log(kind, error, stands_for=left if byte == offsets[-1] else 1)
 
     def _fingerprint(self, layout: MLFLayout) -> str:
-        files = layout.files
-        # With a fingerprint for each file, the message about a checkpoint can name the files that differ.
-        if len(files) > 1:
-            parts = [self._digest(file.keys, file.frames, *file.classes, *file.starts) for file in files]
-            return fingerprint_of_files(self._paths, parts)
-        digest = self._digest(layout.keys, layout.lengths, *layout.classes, *layout.starts)
-        return f"{len(layout.keys)}:{digest}"
-
-    def _digest(self, *columns: npt.NDArray[Any]) -> str:
         # Targets change the delivered values, but not the labels.
-        rows = b"" if self._targets is None else self._targets.rows
-        return digest_of([*columns, np.frombuffer(rows, np.uint8)])
+        rows = np.frombuffer(b"" if self._targets is None else self._targets.rows, np.uint8)
+        # With a fingerprint for each file, the message about a checkpoint can name the files that differ.
+        if len(layout.files) > 1:
+            sums = [digest_of([file.keys, file.frames, *file.classes, *file.starts, rows]) for file in layout.files]
+            return fingerprint_of_files(self._paths, sums)
+        digest = digest_of([layout.keys, layout.lengths, *layout.classes, *layout.starts, rows])
+        return f"{len(layout.keys)}:{digest}"
 
     def parse(self, file: object, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         layout: MLFLayout = index.layout
