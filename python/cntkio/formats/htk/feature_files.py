@@ -24,7 +24,7 @@ from cntkio.formats.text_input import open_to_read, system_number
 
 _BASE_KINDS = "WAVEFORM LPC LPREFC LPCEPSTRA LPDELCEP IREFC MFCC FBANK MELSPEC USER DISCRETE PLP"
 KINDS = {name: code for code, name in enumerate(_BASE_KINDS.split())}
-QUALIFIERS = {letter: 0o100 << index for index, letter in enumerate("ENDACZK0VT")}  # bits after those of the base kind
+QUALIFIERS = {letter: 0o100 << index for index, letter in enumerate("ENDACZK0VT")}  # bits after the base kind
 COMPRESSED, CHECKED, QUANTIZED = QUALIFIERS["C"], QUALIFIERS["K"], QUALIFIERS["V"]
 BASE_KIND = 0o77  # bits of a kind that hold the base kind
 KINDS_OF_16_BITS = {KINDS["WAVEFORM"], KINDS["IREFC"], KINDS["DISCRETE"]}  # their values are integers, not features

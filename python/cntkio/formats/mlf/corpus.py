@@ -71,11 +71,9 @@ class LabelOptions(UtteranceOptions):
         return (self,)
 
     def _label_settings(self, streams: StreamDefs, *, cache_index: bool = False, **more: Any) -> LabelSettings:
-        """Return the settings of the only stream.
+        """Return the settings of the only stream; `stream_options` may ask for an index cache, too.
 
         Args:
-            streams: The stream.
-            cache_index: Whether to keep the entries in an index cache; `stream_options` may ask for it, too.
             more: Entries of the stream that `stream_options` may replace, and settings of text files.
         """
         compatible = self.compatible
