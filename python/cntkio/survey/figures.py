@@ -99,10 +99,9 @@ def blocks(corpus: Corpus, mend: Mend | None = None, progress: Progress | None =
             keys: npt.NDArray[Any] = sequences.astype(np.uint64)
         else:
             first, last = corpus.table.bounds_of(loaded.chunk_id)
-            sequences = (
-                np.arange(first, last) if loaded.sequences is None else first + loaded.sequences.astype(np.int64)
-            )
-            keys = corpus.table.keys[sequences] if loaded.sequences is not None else corpus.table.keys[first:last]
+            sequences, keys = np.arange(first, last), corpus.table.keys[first:last]
+            if loaded.sequences is not None:
+                sequences, keys = sequences[loaded.sequences], keys[loaded.sequences]
         num_done += len(sequences)
         block = Block(corpus.streams, sequences, keys, loaded)
         del loaded  # the caller decides how long the chunk is in memory
@@ -113,13 +112,7 @@ def blocks(corpus: Corpus, mend: Mend | None = None, progress: Progress | None =
 
 
 class Histogram(NamedTuple):
-    """Counts of values in bins of the same width.
-
-    Attributes:
-        lowest: Left end of the first bin.
-        highest: Right end of the last bin.
-        counts: Values in each bin.
-    """
+    """Counts of values in bins of the same width, from the lowest value to the highest."""
 
     lowest: float
     highest: float
@@ -180,13 +173,7 @@ class StreamFigures(NamedTuple):
 
 
 class Padding(NamedTuple):
-    """Padding of minibatches of a size.
-
-    Attributes:
-        size: Sequences in a minibatch.
-        in_order: Share of the padded array that is padding, in the order of the file.
-        shuffled: The same in a random order.
-    """
+    """Share of padding in minibatches of `size` sequences, in the order of the file and in a random order."""
 
     size: int
     in_order: float
@@ -213,8 +200,7 @@ class Figures(NamedTuple):
     """Figures of a corpus.
 
     Attributes:
-        num_samples: Samples that they count for.
-        lengths: Histogram of the lengths of the sequences.
+        num_samples: Samples that the sequences count for.
         length_quantiles: Of `QUANTILES`; empty without sequences.
         streams: Figures of each stream.
         padding: Padding of minibatches of several sizes; empty if all sequences have the same length.
@@ -252,20 +238,13 @@ def figures(corpus: Corpus, surveyed: Iterable[Block]) -> Figures:
             sums[name].add(data)
     # Areas are products of lengths, which may need more than 32 bits.
     lengths = np.asarray(corpus.table.lengths[:]).astype(np.int64)
-    return Figures(
-        len(lengths),
-        int(lengths.sum()),
-        Histogram.of(lengths),
-        _quantiles(lengths),
-        [found.figures() for found in sums.values()],
-        list(_padding(lengths)),
-        _buckets(lengths),
-    )
+    streams, histogram = [found.figures() for found in sums.values()], Histogram.of(lengths)
+    about_lengths = (len(lengths), int(lengths.sum()), histogram, _quantiles(lengths))
+    return Figures(*about_lengths, streams, _padding(lengths), _buckets(lengths))
 
 
 def _quantiles(values: npt.NDArray[Any]) -> list[float]:
-    """Return the `QUANTILES` of values; an empty list if there are none."""
-    return [float(value) for value in np.quantile(values, QUANTILES)] if len(values) else []
+    return np.quantile(values, QUANTILES).tolist() if len(values) else []
 
 
 def _buckets(lengths: npt.NDArray[np.int64]) -> Buckets | None:
@@ -282,14 +261,13 @@ def _buckets(lengths: npt.NDArray[np.int64]) -> Buckets | None:
     return Buckets(_BUCKETED_SIZE, longest.tolist(), padding, without)
 
 
-def _padding(lengths: npt.NDArray[np.int64]) -> Iterable[Padding]:
+def _padding(lengths: npt.NDArray[np.int64]) -> list[Padding]:
     # A format that is written in Python may have no sequences.
     if not len(lengths) or lengths.min() == lengths.max():
-        return
+        return []
     shuffled = np.random.default_rng(0).permutation(lengths)
-    for size in _PADDED_SIZES:
-        if size <= len(lengths):
-            yield Padding(size, _padded_share(lengths, size), _padded_share(shuffled, size))
+    sizes = [size for size in _PADDED_SIZES if size <= len(lengths)]
+    return [Padding(size, _padded_share(lengths, size), _padded_share(shuffled, size)) for size in sizes]
 
 
 def _padded_share(lengths: npt.NDArray[np.int64], size: int) -> float:
@@ -309,11 +287,10 @@ class _Sums:
         self._sampled: list[npt.NDArray[Any]] = []
         self._step = 1
         self._generator = np.random.default_rng(0)
-        self._frequencies: npt.NDArray[np.int64] | None = None
+        has_classes = info.dim <= _MOST_CLASSES and info.shape != ()
+        self._frequencies = np.zeros(info.dim, np.int64) if has_classes else None
         self._rows: list[npt.NDArray[Any]] = []
         self._has_components = 1 < info.dim <= _MOST_COMPONENTS and not info.is_sparse
-        if info.dim <= _MOST_CLASSES and info.shape != ():
-            self._frequencies = np.zeros(info.dim, np.int64)
 
     def add(self, data: MinibatchData) -> None:
         self._num_samples += data.num_samples
@@ -337,7 +314,12 @@ class _Sums:
         self._lowest = min(self._lowest, float(values.min()))
         self._highest = max(self._highest, float(values.max()))
         # In float64, because sums of many values in float32 lose digits.
-        self._merge(len(values), float(values.mean(dtype=np.float64)), float(values.var(dtype=np.float64)))
+        count, mean, variance = len(values), float(values.mean(dtype=np.float64)), float(values.var(dtype=np.float64))
+        # Chan's formula merges the mean and the squared deviations of all values.
+        total, difference = self._num_values + count, mean - self._mean
+        self._squares += variance * count + difference**2 * self._num_values * count / total
+        self._mean += difference * count / total
+        self._num_values = total
         # A step that shares a factor with the dimension would take the same components of all samples.
         step = next(step for step in range(self._step, 2 * self._step + 64) if math.gcd(step, self._info.dim) == 1)
         self._sampled.append(values[::step].copy())
@@ -347,54 +329,33 @@ class _Sums:
             self._sampled = [together[self._generator.random(len(together)) < 0.5]]
             self._step *= 2
 
-    def _merge(self, count: int, mean: float, variance: float) -> None:
-        """Merge the mean and the variance of further values (Chan's formula)."""
-        total = self._num_values + count
-        difference = mean - self._mean
-        self._squares += variance * count + difference**2 * self._num_values * count / total
-        self._mean += difference * count / total
-        self._num_values = total
-
     def _add_frequencies(self, data: MinibatchData) -> None:
         if self._frequencies is None or not data.num_samples:
             return
-        if data.indices is not None:
-            self._frequencies += np.bincount(data.indices, minlength=len(self._frequencies))
-            return
-        rows = data.values.reshape(data.num_samples, -1)
-        # The first rows show for most streams that they are not one-hot, which saves a pass over the block.
-        if self._info.dim > 1 and _are_one_hot(rows[:_NUM_TRIED]) and _are_one_hot(rows):
-            self._frequencies += np.bincount(rows.argmax(axis=1), minlength=len(self._frequencies))
-        else:
-            self._frequencies = None
+        classes = data.indices
+        if classes is None:
+            rows = data.values.reshape(data.num_samples, -1)
+            # The first rows show for most streams that they are not one-hot, which saves a pass over the block.
+            if self._info.dim == 1 or not (_are_one_hot(rows[:_NUM_TRIED]) and _are_one_hot(rows)):
+                self._frequencies = None
+                return
+            classes = rows.argmax(axis=1)
+        self._frequencies += np.bincount(classes, minlength=len(self._frequencies))
 
     def figures(self) -> StreamFigures:
         sampled = np.concatenate(self._sampled) if self._sampled else np.empty(0)
-        possible = self._num_samples * self._info.dim
+        num_possible, num_values = self._num_samples * self._info.dim, self._num_values + self._num_strange
+        density = self._num_not_zero / num_possible if num_possible else 0.0
         about_values = (math.nan,) * 4
         if self._num_values:
             deviation = math.sqrt(self._squares / self._num_values)
             about_values = (self._lowest, self._highest, self._mean, deviation)
+        columns = np.concatenate(self._rows).T if self._rows and self._frequencies is None else ()
+        components = (Histogram.of(column[np.isfinite(column)]) for column in columns)
         return StreamFigures(
-            self._info,
-            self._num_samples,
-            self._longest,
-            self._num_values + self._num_strange,
-            self._num_not_zero / possible if possible else 0.0,
-            *about_values,
-            self._num_strange,
-            _quantiles(sampled),
-            Histogram.of(sampled),
-            self._frequencies,
-            self._components(),
-        )
-
-    def _components(self) -> list[Histogram]:
-        if not self._rows or self._frequencies is not None:
-            return []
-        columns = np.concatenate(self._rows).T
-        found = [Histogram.of(column[np.isfinite(column)]) for column in columns]
-        return [histogram for histogram in found if histogram is not None]
+            self._info, self._num_samples, self._longest, num_values, density, *about_values, self._num_strange,
+            _quantiles(sampled), Histogram.of(sampled), self._frequencies, [*filter(None, components)],
+        )  # fmt: skip
 
 
 def _are_one_hot(rows: npt.NDArray[Any]) -> bool:
@@ -436,10 +397,7 @@ class OrderFigures(NamedTuple):
 
 
 def order_figures(ranks: Sequence[PlannedSweep], num_sequences: int) -> OrderFigures:
-    """Return the figures of a sweep.
-
-    Args:
-        ranks: The sweep of each rank.
+    """Return the figures of a sweep, which consists of the sweeps of the ranks.
 
     Example:
         >>> from cntkio import CTFDeserializer, MinibatchSource, infer_streams
@@ -451,29 +409,19 @@ def order_figures(ranks: Sequence[PlannedSweep], num_sequences: int) -> OrderFig
     """
     steps = [rank.steps for rank in ranks]
     num_samples = np.concatenate([one.num_samples for one in steps])
-    areas = np.concatenate([one.padded_areas for one in steps])
     sequences = np.concatenate([one.num_sequences for one in steps])
-    num_steps = max(map(len, steps))
+    means = [float(counts.mean()) if len(counts) else 0.0 for counts in (sequences, num_samples)]
+    areas = np.zeros((len(steps), max(map(len, steps))), np.int64)
+    for row, one in zip(areas, steps, strict=True):
+        row[: len(one)] = one.padded_areas
+    area, longest = int(areas.sum()), int(areas.max(axis=0, initial=0).sum())
+    waiting = 1 - area / (longest * len(steps)) if longest else 0.0
+    most_chunks = max(int(one.num_chunks.max(initial=0)) for one in steps)
     return OrderFigures(
-        num_steps,
-        float(sequences.mean()) if len(sequences) else 0.0,
-        float(num_samples.mean()) if len(num_samples) else 0.0,
-        1 - int(num_samples.sum()) / max(int(areas.sum()), 1),
-        _waiting([one.padded_areas for one in steps], num_steps),
-        max(int(one.num_chunks.max(initial=0)) for one in steps),
-        sum(rank.num_loads for rank in ranks),
-        _shuffling(ranks, num_sequences),
-        Histogram.of(num_samples),
+        areas.shape[1], *means, 1 - int(num_samples.sum()) / max(area, 1), waiting, most_chunks,
+        sum(rank.num_loads for rank in ranks), _shuffling(ranks, num_sequences), Histogram.of(num_samples),
         _map(ranks[0].sequences, num_sequences),
-    )
-
-
-def _waiting(areas: Sequence[npt.NDArray[np.int64]], num_steps: int) -> float:
-    table = np.zeros((len(areas), num_steps), np.int64)
-    for row, of_rank in zip(table, areas, strict=True):
-        row[: len(of_rank)] = of_rank
-    longest = int(table.max(axis=0, initial=0).sum())
-    return 1 - int(table.sum()) / (longest * len(areas)) if longest else 0.0
+    )  # fmt: skip
 
 
 def _shuffling(ranks: Sequence[PlannedSweep], num_sequences: int) -> float:

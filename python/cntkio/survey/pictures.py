@@ -15,15 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import printable
-from cntkio.survey.figures import (
-    QUANTILES,
-    Buckets,
-    Figures,
-    Histogram,
-    OrderFigures,
-    Padding,
-    StreamFigures,
-)
+from cntkio.survey.figures import QUANTILES, Buckets, Figures, Histogram, OrderFigures, StreamFigures
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _WIDTH, _HEIGHT = 480, 120
@@ -140,18 +132,18 @@ def page(
     """
     shown = ["<h2>First sequences</h2>"] if samples else []
     for sample in samples:
-        lines = [(name, text, ' class="samples"') for name, text in sample.lines]
+        # The text of samples comes from the corpus, and stays as it is.
+        lines = [(name, _text(text), ' class="samples"') for name, text in sample.lines]
         shown.append(f"<h3>sequence {_text(sample.key)}</h3>{_table_of(lines)}")
     return _page(title, [_table(facts), *shown, *(part for found in corpora for part in _corpus(found, names))])
 
 
 def _page(title: str, body: Iterable[str]) -> str:
+    shown = "\n".join([f"<h1>{_text(title)}</h1>", *body])
     return (
         '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_text(title)}</title>\n<style>{_STYLE}</style></head>\n<body>\n"
-        + "\n".join([f"<h1>{_text(title)}</h1>", *body])
-        + "\n</body>\n</html>\n"
+        f"<title>{_text(title)}</title>\n<style>{_STYLE}</style></head>\n<body>\n{shown}\n</body>\n</html>\n"
     )
 
 
@@ -161,18 +153,14 @@ def order_page(corpora: Iterable[tuple[str, Sequence[tuple[str, OrderFigures]]]]
     for name, settings in corpora:
         body.append(f"<h2>{_text(name)}</h2>")
         for setting, found in settings:
-            facts = [
-                ("setting", setting),
-                ("steps", f"{found.num_steps:,}"),
-                ("padding", f"{100 * found.padding:.1f} %"),
-                ("ranks wait", f"{100 * found.waiting:.1f} % of the time"),
-                ("chunks in memory", f"{found.most_chunks:,}"),
-                ("shuffling", f"{100 * found.shuffling:.1f} % of a full shuffle"),
-            ]
+            facts = {"setting": setting, "steps": f"{found.num_steps:,}", "padding": f"{100 * found.padding:.1f} %"}
+            facts["ranks wait"] = f"{100 * found.waiting:.1f} % of the time"
+            facts["chunks in memory"] = f"{found.most_chunks:,}"
+            facts["shuffling"] = f"{100 * found.shuffling:.1f} % of a full shuffle"
             drawings = _figure(order_drawing(found.map), "position in the data (down) by position in the sweep (right)")
             if found.sizes is not None and found.sizes.lowest != found.sizes.highest:
                 drawings += _figure(_histogram(found.sizes), "samples of a step")
-            body.append(f'<div class="side">{_table(facts)}{drawings}</div>')
+            body.append(f'<div class="side">{_table(facts.items())}{drawings}</div>')
     return _page("Plan", body)
 
 
@@ -193,21 +181,17 @@ def order_drawing(cells: npt.NDArray[np.int64]) -> str:
 
 def _corpus(found: Figures, names: Mapping[str, Mapping[int, str]]) -> Iterable[str]:
     yield "<h2>Sequences</h2>"
-    yield _table(
-        [
-            ("sequences", f"{found.num_sequences:,}"),
-            ("samples", f"{found.num_samples:,}"),
-            ("lengths", quantiles(found.length_quantiles)),
-            ("buckets", "" if found.buckets is None else advice(found.buckets)),
-        ]
-    )
+    facts = {"sequences": f"{found.num_sequences:,}", "samples": f"{found.num_samples:,}"}
+    facts["lengths"] = quantiles(found.length_quantiles)
+    facts["buckets"] = "" if found.buckets is None else advice(found.buckets)
+    yield _table(facts.items())
     if found.lengths is not None:
         yield _figure(_histogram(found.lengths), "lengths of the sequences, in samples")
     if found.padding:
-        yield _figure(
-            _padding(found.padding),
-            "share of padding by sequences in a minibatch: in order (blue), and shuffled (orange)",
-        )
+        in_order = [round(100 * one.in_order) for one in found.padding]
+        shuffled = [round(100 * one.shuffled) for one in found.padding]
+        drawing = _columns(in_order, [f"{one.size:,}" for one in found.padding], shuffled, unit=" %")
+        yield _figure(drawing, "share of padding by sequences in a minibatch: in order (blue), and shuffled (orange)")
     for stream in found.streams:
         yield from _stream(stream, names.get(stream.info.name, {}))
 
@@ -215,20 +199,17 @@ def _corpus(found: Figures, names: Mapping[str, Mapping[int, str]]) -> Iterable[
 def _stream(stream: StreamFigures, names: Mapping[int, str]) -> Iterable[str]:
     info = stream.info
     yield f"<h2>Stream {_text(info.name)}</h2>"
-    yield _table(
-        [
-            ("form", f"{info.storage_format}, dimension {info.dim:,}, {info.dtype}"),
-            ("samples", f"{stream.num_samples:,}, at most {stream.longest:,} in a sequence"),
-            ("values", f"{stream.num_values:,}; {100 * stream.density:.3g} % of all possible values are not zero"),
-            ("range", f"{number(stream.lowest)} to {number(stream.highest)}" if stream.quantiles else "no values"),
-            (
-                "mean",
-                f"{number(stream.mean)}, deviation {number(stream.deviation)}" if stream.quantiles else "no values",
-            ),
-            ("quantiles", quantiles(stream.quantiles)),
-            *([("NaN or infinite", f"{stream.num_strange:,}")] if stream.num_strange else []),
-        ]
-    )
+    extent, mean = f"{number(stream.lowest)} to {number(stream.highest)}", number(stream.mean)
+    facts = {
+        "form": f"{info.storage_format}, dimension {info.dim:,}, {info.dtype}",
+        "samples": f"{stream.num_samples:,}, at most {stream.longest:,} in a sequence",
+        "values": f"{stream.num_values:,}; {100 * stream.density:.3g} % of all possible values are not zero",
+        "range": extent if stream.quantiles else "no values",
+        "mean": f"{mean}, deviation {number(stream.deviation)}" if stream.quantiles else "no values",
+        "quantiles": quantiles(stream.quantiles),
+        "NaN or infinite": f"{stream.num_strange:,}" if stream.num_strange else "",
+    }
+    yield _table(facts.items())
     if stream.values is not None and stream.lowest != stream.highest:
         yield _figure(_histogram(stream.values), "values")
     if stream.frequencies is not None and stream.frequencies.any():
@@ -244,18 +225,13 @@ def _text(text: str) -> str:
     return html.escape(printable(text))
 
 
-def _table(rows: Iterable[tuple[str, str]]) -> str:
-    return _table_of((name, fact, "") for name, fact in rows if fact)
+def _table(facts: Iterable[tuple[str, str]]) -> str:
+    return _table_of((name, _SPACE_OF_A_NUMBER.sub("&#160;", _text(fact)), "") for name, fact in facts if fact)
 
 
 def _table_of(rows: Iterable[tuple[str, str, str]]) -> str:
-    """Return a table of names and facts, each with the attributes of its cell."""
-
-    def cell(fact: str, kind: str) -> str:
-        # Only cells of samples have a class. Their text comes from the corpus, and stays as it is.
-        return _text(fact) if kind else _SPACE_OF_A_NUMBER.sub("&#160;", _text(fact))
-
-    cells = [f"<tr><th>{_text(name)}</th><td{kind}>{cell(fact, kind)}</td></tr>" for name, fact, kind in rows]
+    """Return a table of names and cells, each cell with its attributes."""
+    cells = [f"<tr><th>{_text(name)}</th><td{attributes}>{cell}</td></tr>" for name, cell, attributes in rows]
     return f"<table>{''.join(cells)}</table>"
 
 
@@ -297,15 +273,13 @@ def _columns(counts: Sequence[int], labels: Sequence[str], second: Sequence[int]
         shift = step / 2 - (0 if kind else width) if second else (step - width) / 2
         for index, count in enumerate(series):
             height = (_HEIGHT - _HEADROOM) * count / most
-            parts.append(
-                f'<rect{kind} x="{index * step + shift:.1f}" y="{_HEIGHT - height:.1f}" width="{width:.1f}" '
-                f'height="{height:.1f}"><title>{_text(labels[index])} {count:,}{unit}</title></rect>'
-            )
+            sides = f'x="{index * step + shift:.1f}" y="{_HEIGHT - height:.1f}" width="{width:.1f}"'
+            title = f"<title>{_text(labels[index])} {count:,}{unit}</title>"
+            parts.append(f'<rect{kind} {sides} height="{height:.1f}">{title}</rect>')
             if len(counts) <= _MOST_WITH_COUNTS and count:
                 x = index * step + shift + width / 2
-                parts.append(
-                    f'<text x="{x:.1f}" y="{_HEIGHT - height - 3:.1f}" text-anchor="middle">{count:,}{unit}</text>'
-                )
+                y = _HEIGHT - height - 3
+                parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{count:,}{unit}</text>')
     # Narrow columns have labels at both ends only, which must not stand out.
     ends = {0: ("start", 0.0), len(labels) - 1: ("end", _WIDTH)} if len(labels) > _MOST_LABELS else {}
     for index, label in enumerate(labels):
@@ -320,12 +294,6 @@ def _columns(counts: Sequence[int], labels: Sequence[str], second: Sequence[int]
 def _drawing(parts: Iterable[str], height: int, attributes: str = "") -> str:
     size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
     return f'<svg {attributes}{size} role="img">{"".join(parts)}</svg>'
-
-
-def _padding(padding: Sequence[Padding]) -> str:
-    in_order = [round(100 * one.in_order) for one in padding]
-    shuffled = [round(100 * one.shuffled) for one in padding]
-    return _columns(in_order, [f"{one.size:,}" for one in padding], shuffled, unit=" %")
 
 
 def _merged(counts: Sequence[int], most: int) -> list[int]:
