@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import itertools
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import cached_property, partial
@@ -31,7 +33,7 @@ from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import Corpus, Deserializer, KeysOf, Loaded, Opening, ReadingOptions
 from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams
-from cntkio.formats.detect import FileKind, old_line_ends
+from cntkio.formats.detect import old_line_ends
 from cntkio.formats.names import FileNames
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote
@@ -124,10 +126,7 @@ def check(
     named = [corpus for corpus in corpora if isinstance(corpus, str | os.PathLike | Sequence)]
     given: list[Any] = [corpus for corpus in corpora if not isinstance(corpus, str | os.PathLike | Sequence)]
     broken: list[tuple[str, Exception]] = []
-    with (
-        calling(remote=remote),
-        inputs(named, refuse=lambda *refused: broken.append(refused)) as files,
-    ):
+    with calling(remote=remote), inputs(named, refuse=lambda *refused: broken.append(refused)) as files:
         if files:
             require_takers(reading, files)
         elif reading != ReadingOptions():
@@ -159,9 +158,9 @@ def check_all(
         call = _Call(usual, findings, stack, progress, joins and any(has_words))
         found = [source for file in files for source in _check_input(call, file)]
         found += [_check_given(call, one) for one in deserializers]
-        found = [source for source in found if source]
         if joins:
             found = [[checked for source in found for checked in source]]
+        found = [source for source in found if source]
         all_sequences = [_check_source(call, source) for source in found]
         for index, (source, sequences) in enumerate(zip(found, all_sequences, strict=True)):
             for other, earlier in zip(found[:index], all_sequences[:index], strict=True):
@@ -179,14 +178,12 @@ class _Text:
     """Places of samples in a text, which is opened when the first place is requested.
 
     Args:
-        path: The text.
-        bounds_of: Returns the first byte of a sequence, and the byte after it.
+        index: The index of the text.
         aliases: The name in the text of each stream.
     """
 
-    def __init__(self, path: str, bounds_of: Callable[[int], tuple[int, int]], aliases: Mapping[str, str]) -> None:
-        self._path = path
-        self._bounds_of = bounds_of
+    def __init__(self, path: str, index: Any, aliases: Mapping[str, str]) -> None:
+        self._path, self._index = path, index
         self._patterns = {
             # A name ends at a blank, a control character, a pipe or a byte above 0x7F.
             name: re.compile(rb"\|" + re.escape(alias.encode()) + rb"(?![^\x00-\x20|\x80-\xff])")
@@ -203,13 +200,12 @@ class _Text:
 
     def close(self) -> None:
         """Close the file. The next request opens it again."""
-        if "_file" in vars(self):
-            self._file.close()
-            del self._file
+        if (file := vars(self).pop("_file", None)) is not None:
+            file.close()
             vars(self).pop("_locator", None)
 
     def place(self, sequence_index: int, stream: str | None, sample: int | None) -> dict[str, Any]:
-        offset, end = self._bounds_of(sequence_index)
+        offset, end = bounds_of(self._index, sequence_index)
         if stream is not None:
             text = self._file.read(offset, end - offset)
             found = [match.start() for match in self._patterns[stream].finditer(text)]
@@ -240,12 +236,7 @@ class _Text:
 
 
 class _Opened(NamedTuple):
-    """An opened corpus that is checked.
-
-    Attributes:
-        text: Places in it; None: it is not a text with samples.
-        is_table: Whether it is a table, whose rows are the sequences.
-    """
+    """An opened corpus that is checked: a text with samples, a table whose rows are the sequences, or any other."""
 
     path: str
     corpus: Any
@@ -253,21 +244,18 @@ class _Opened(NamedTuple):
     is_table: bool = False
 
     def first_index(self, stream: str) -> int:
-        """Return the number that the file writes for the index 0 of a sparse stream."""
         return int(self.corpus.index.first_indices.get(stream, 0))
 
     def place(self, sequence_index: int, stream: str | None = None, sample: int | None = None) -> dict[str, Any]:
-        """Return where a sequence begins, or in a text a sample of a stream in it, as the fields of a finding."""
         if self.text is not None:
             return self.text.place(sequence_index, stream, sample)
         if self.is_table:
             return {"path": self.path, "row": sequence_index}
-        try:
-            places = self.corpus.places(np.array([sequence_index], np.int64))
+        places = None
         # A check must not end because a place is unknown: the finding still names the file.
-        except (CntkIoError, OSError):
-            return {"path": self.path}
-        if not places.paths:
+        with suppress(CntkIoError, OSError):
+            places = self.corpus.places(np.array([sequence_index], np.int64))
+        if places is None or not places.paths:
             return {"path": self.path}
         byte = None if places.bytes is None else int(places.bytes[0])
         line = None if places.lines is None else int(places.lines[0])
@@ -302,14 +290,13 @@ class _Events:
         for finding in _folded(noted):
             self._findings.add(finding)
 
-    def mend(self, corpus: Corpus, chunk_id: int, error: Exception) -> Iterator[Loaded]:
-        """Yield the parts of a chunk that can be loaded, and note the errors of the others."""
-        first, last = corpus.table.bounds_of(chunk_id)
-        yield from self._divided(corpus, chunk_id, np.arange(last - first, dtype=np.uint32), error)
-
-    def _divided(
-        self, corpus: Corpus, chunk_id: int, sequences: npt.NDArray[np.uint32], error: Exception
+    def mend(
+        self, corpus: Corpus, chunk_id: int, error: Exception, sequences: npt.NDArray[np.uint32] | None = None
     ) -> Iterator[Loaded]:
+        """Yield the parts of a chunk, or of some of its sequences, that can be loaded; note the other errors."""
+        if sequences is None:
+            first, last = corpus.table.bounds_of(chunk_id)
+            sequences = np.arange(last - first, dtype=np.uint32)
         self._left -= 1
         if len(sequences) < 2 or not corpus.index.loads_parts or self._left < 0:
             self.note(None, error)
@@ -327,7 +314,7 @@ class _Events:
             self.note(None, error)  # the chunk itself is broken
             return
         for half, other in failed:
-            yield from self._divided(corpus, chunk_id, half, other)
+            yield from self.mend(corpus, chunk_id, other, half)
 
 
 def _folded(noted: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
@@ -345,20 +332,17 @@ def _folded(noted: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
     ended_lines = {sequence for sequence, _ in ended}
     for kind, found in noted:
         sequence = found.sequence
+        sample = (sequence, found.stream)
         # A byte above 0x7F ends the values of a sample: the values after it are missing, and the rest is junk.
-        if (kind == "junk" and sequence in ended_lines) or (
-            kind == "short dense sample" and (sequence, found.stream) in ended
-        ):
+        if (kind == "junk" and sequence in ended_lines) or (kind == "short dense sample" and sample in ended):
             continue
         # A misspelled name is the cause of a missing sample, and the missing sample is the finding.
         if kind == UNKNOWN_NAME and sequence in incomplete:
             continue
         if kind in _GAPS and sequence is not None:
             # An error drops its sample or its line, so a sample that is missing there is not a second error.
-            is_explained = sequence in lines or (
-                (sequence, found.stream) in samples if kind == "stream without a sample" else sequence in sequences
-            )
-            if is_explained or (kind != "line without a sample" and sequence in bare):
+            is_dropped = sample in samples if kind == "stream without a sample" else sequence in sequences
+            if sequence in lines or is_dropped or (kind != "line without a sample" and sequence in bare):
                 continue
         # These two errors have the same cause: `too many samples` stays, at the place of the other error.
         if kind == "stream twice on a line" and sequence in too_many:
@@ -366,9 +350,8 @@ def _folded(noted: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
         if kind == "too many samples" and sequence in twice:
             found = found.moved_to(twice[sequence])._replace(stream=twice[sequence].stream)
         if kind == "stream without a sample" and sequence in unknown:
-            found = found.moved_to(unknown[sequence])._replace(
-                message=f"{found.message}; is its name misspelled here?", advice=f"correct the name to {found.stream}"
-            )
+            message, advice = f"{found.message}; is its name misspelled here?", f"correct the name to {found.stream}"
+            found = found.moved_to(unknown[sequence])._replace(message=message, advice=advice)
         yield found
 
 
@@ -406,9 +389,6 @@ class _Checked(NamedTuple):
     num_noted: int
 
 
-_Open = Callable[[Opening], Corpus]
-
-
 def _check_input(call: _Call, file: Input) -> list[list[_Checked]]:
     """Check a file, or several; a text that has errors and lines as on old Macs has no other finding."""
     if file.files or "max_errors" not in file.kind.options:
@@ -434,16 +414,13 @@ def _check_kind(call: _Call, file: Input) -> list[list[_Checked]]:
     text is searched for streams, and checked again.
     """
     call.findings.corpus = file.name
+    is_text, asked = file.kind.form == "ctf", call.reading.streams
     try:
-        guess = guessed_streams(file.names) if file.kind.form == "ctf" and not call.reading.streams else StreamDefs()
+        guess = guessed_streams(file.names) if is_text and not asked else StreamDefs()
         if not guess:
             num_before = call.findings.num_sequences
             found = _check_as_asked(call, file)
-            if (
-                call.reading.streams
-                and file.kind.form == "ctf"
-                and any(one.num_noted for each in found for one in each)
-            ):
+            if is_text and asked and any(checked.num_noted for source in found for checked in source):
                 _explain_streams(call, file, call.findings.num_sequences - num_before)
             return found
         # Findings of a guess are kept apart, because they are dropped if the guess is wrong.
@@ -452,7 +429,7 @@ def _check_kind(call: _Call, file: Input) -> list[list[_Checked]]:
         reading = call.reading._replace(streams=guess)
         with ExitStack() as stack:
             found = _check_as_asked(call._replace(findings=findings, stack=stack, reading=reading, is_guess=True), file)
-            if not any(checked.num_noted for source in found for checked in source) and found:
+            if found and not any(checked.num_noted for source in found for checked in source):
                 call.findings.add_all(findings)
                 # The guess is right, so its corpora stay open until the end of the check.
                 call.stack.push(stack.pop_all())
@@ -462,9 +439,8 @@ def _check_kind(call: _Call, file: Input) -> list[list[_Checked]]:
         usual = infer_usual_streams(file.names, max(least, 2) if num_sequences >= _ENOUGH_FOR_A_NAME else least)
         return _check_as_asked(call._replace(reading=call.reading._replace(streams=usual), is_guess=True), file)
     except (FormatError, CorpusError, OSError) as error:
-        if (
-            file.kind.form == "scp" and not call.reading.streams
-        ):  # no feature file has a header, so the dimension is unknown; the corpus reports each file
+        # No feature file has a header, so the dimension is unknown; the corpus reports each file.
+        if file.kind.form == "scp" and not asked:
             streams = StreamDefs(features=StreamDef(shape=1))
             return _check_kind(call._replace(reading=call.reading._replace(streams=streams)), file)
         if _is_wrong_call(error) or (isinstance(error, OSError) and not file.kind.has_text_keys):
@@ -542,50 +518,32 @@ def _check_as_asked(call: _Call, file: Input) -> list[list[_Checked]]:
 
 
 def _check_described(call: _Call, one: Described, contents: Contents | None = None) -> list[_Checked]:
-    path = str(one.input.path)
-    if one.open_labels is not None:
-        return [_check_part(call, path, part, contents) for part in one.parts()]
-    aliases: Mapping[str, str] | None = None
-    if one.input.kind.form == "ctf":
+    path, kind, aliases = str(one.input.path), one.input.kind, None
+    if kind.form == "ctf":
         aliases = {name: stream.stream_alias for name, stream in one.deserializers[0].streams.items()}
-    opening = call._replace(has_words=call.has_words or any(each.has_text_keys for each in one.deserializers))
-    return [
-        _check_part(opening, path, part.open, contents, aliases, kind=one.input.kind)
-        for deserializer in one.deserializers
-        for part in deserializer.parts()
-    ]
+    call = call._replace(has_words=call.has_words or any(each.has_text_keys for each in one.deserializers))
+    return [_check_part(call, path, part, contents, aliases, is_table=kind.is_table) for part in one.parts()]
 
 
 def _check_given(call: _Call, deserializer: Any) -> list[_Checked]:
     name = type(deserializer).__name__
     call.findings.corpus = name
-    return [_check_part(call, name, part.open, None) for part in deserializer.parts()]
+    return [_check_part(call, name, part.open) for part in deserializer.parts()]
 
 
 def _check_part(
-    call: _Call,
-    path: str,
-    open_part: _Open,
-    shared: Contents | None,
-    aliases: Mapping[str, str] | None = None,
-    *,
-    kind: FileKind | None = None,
-) -> _Checked:
+    call: _Call, path: str, open_part: Callable[[Opening], Corpus], shared: Contents | None = None,
+    aliases: Mapping[str, str] | None = None, *, is_table: bool = False,
+) -> _Checked:  # fmt: skip
     """Check a corpus; `shared` are the contents of the files that belong together, which the caller reports."""
-    events = _Events(path, call.findings)
-    contents = Contents() if shared is None else shared
-    opened = None
+    events, contents, opened = _Events(path, call.findings), shared or Contents(), None
     try:
         # If the call names the streams, other names in the text are left out on purpose.
         asked = (UNKNOWN_NAME,) if call.is_guess else ()
         opening = dataclasses.replace(IN_ORDER, text_keys=call.has_words, observer=events.note, asked=asked)
         corpus: Any = call.stack.enter_context(closing(open_part(opening)))
-        text = (
-            None
-            if aliases is None
-            else call.stack.enter_context(closing(_Text(path, partial(bounds_of, corpus.index), aliases)))
-        )
-        opened = _Opened(path, corpus, text, kind is not None and kind.is_table)
+        text = None if aliases is None else call.stack.enter_context(closing(_Text(path, corpus.index, aliases)))
+        opened = _Opened(path, corpus, text, is_table)
         contents.begin(corpus.streams, opened)
         num_seen = 0
         for block in blocks(corpus, partial(events.mend, corpus), call.progress):
@@ -617,12 +575,10 @@ def _check_part(
 
 def _note_utterances(corpus: Corpus, events: _Events) -> None:
     """Note the utterances that are invalid or broken, in their order."""
-    if corpus.index.utterances is None:
-        return
-    utterances = corpus.index.utterances
-    masks = [mask for mask in (utterances.invalid, utterances.broken) if mask is not None]
-    for index in sorted({int(index) for mask in masks for index in np.flatnonzero(mask)}):
-        events.note(None, utterances.complaint(index))
+    if (utterances := corpus.index.utterances) is not None:
+        masks = [mask for mask in (utterances.invalid, utterances.broken) if mask is not None]
+        for index in sorted({int(index) for mask in masks for index in np.flatnonzero(mask)}):
+            events.note(None, utterances.complaint(index))
 
 
 # ---------------------------------------------------------------------------------------------------- sources
@@ -632,69 +588,55 @@ def _check_source(call: _Call, source: Sequence[_Checked]) -> Sequences:
     """Check what a source of these corpora leaves out or refuses; return the contents of its sequences."""
     findings, opened = call.findings, [checked.opened for checked in source if checked.opened is not None]
     findings.corpus = ", ".join(checked.name for checked in source)
-    sequences = source[0].contents.sequences() if source else Contents().sequences()
-    if not source or len(opened) < len(source):
+    sequences = source[0].contents.sequences()
+    if len(opened) < len(source):
         return sequences
-    num_before = sum(findings.counts.values())
-    if len(opened) > 1 and all(one.corpus.index.joins != "alone" for one in opened):
-        for other, checked in zip(opened[1:], source[1:], strict=True):
+    (first, *others), num_before = opened, sum(findings.counts.values())
+    if others and all(one.corpus.index.joins != "alone" for one in opened):
+        for other, checked in zip(others, source[1:], strict=True):
             try:
-                partners = _compare(opened[0], other, findings)
+                partners = _compare(first, other, findings)
             except CorpusError as error:
-                findings.add(Finding("cannot-join", str(error), opened[0].path))
+                findings.add(Finding("cannot-join", str(error), first.path))
                 return sequences
             sequences = sequences.joined(partners[0], checked.contents.sequences(), partners[1])
     sequences.report(findings)
     # A part of a join, and a file with repeated ids, has other findings about its ids.
-    (first, *others) = opened
-    if (
-        not others
-        and first.text is not None
-        and not findings.of("repeated-id", "")
-        and first.corpus.index.num_lines is None
-    ):
+    has_ids = not others and first.text is not None and first.corpus.index.num_lines is None
+    if has_ids and not findings.of("repeated-id", ""):
         report_ids(first.corpus.table.keys[:], first, findings)
     has_findings = sum(findings.counts.values()) > num_before or any(checked.num_noted for checked in source)
-    traits = opened[0].corpus.index.utterances
+    traits = first.corpus.index.utterances
+    # Labels may be checked without the features that a source needs.
+    is_source = len(opened) > 1 or traits is None or traits.can_lead
     # After other findings, a source may fail for the same reason, so it is not asked.
-    if not has_findings and (
-        len(opened) > 1 or traits is None or traits.can_lead
-    ):  # labels are checked without features
+    if is_source and not has_findings:
         try:
             arrange([one.corpus for one in opened], trace_level=0)
-            _require_names(opened)
+            names = Counter(info.name for one in opened for info in one.corpus.streams)
+            for name in sorted(name for name, count in names.items() if count > 1):
+                raise ConfigError(f"two streams have the name {name!r}; rename one of them", key=name)
         except CntkIoError as error:
-            findings.add(Finding("cannot-join", str(error), opened[0].path))
+            findings.add(Finding("cannot-join", str(error), first.path))
     return sequences
 
 
-def _require_names(opened: Sequence[_Opened]) -> None:
-    names = [info.name for one in opened for info in one.corpus.streams]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise ConfigError(f"two streams have the name {repeated[0]!r}; rename one of them", key=repeated[0])
-
-
-_Partners = tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]
-
-
-def _compare(first: _Opened, other: _Opened, findings: Findings) -> _Partners:
+def _compare(first: _Opened, other: _Opened, findings: Findings) -> Sequence[npt.NDArray[np.uint32]]:
     """Compare the keys and lengths of two corpora that are joined; return the indices of the joined sequences.
 
     Raises:
         CorpusError: No key is in both.
     """
-    pair = (first, other)
-    patterns = [None if one.corpus.index.utterances is None else one.corpus.index.utterances.is_pattern for one in pair]
+    pair, traits = (first, other), [one.corpus.index.utterances for one in (first, other)]
+    patterns = [None if trait is None else trait.is_pattern for trait in traits]
     joined = join([one.corpus.table for one in pair], patterns=patterns)
     for one, another, partners in zip(pair, reversed(pair), joined.partners, strict=True):
         is_missing = np.ones(one.corpus.table.num_sequences, np.bool_)
         is_missing[partners] = False
         missing = Finding("missing-key", f"{another.path} has no sequence with this key", "")
-        _add_all(findings, one, np.flatnonzero(is_missing), lambda index, found=missing: found)  # type: ignore[misc]
+        _add_all(findings, one, np.flatnonzero(is_missing), itertools.repeat(missing))
     lengths = [one.corpus.table.lengths[partners] for one, partners in zip(pair, joined.partners, strict=True)]
     is_unequal = lengths[0] != lengths[1]
-    traits = [one.corpus.index.utterances for one in pair]
     for trait, partners in zip(traits, joined.partners, strict=True):
         # Utterances that are invalid or broken have findings of their own.
         for mask in (None, None) if trait is None else (trait.invalid, trait.broken):
@@ -704,23 +646,17 @@ def _compare(first: _Opened, other: _Opened, findings: Findings) -> _Partners:
     unequal = np.flatnonzero(is_unequal)
     # Utterances must have equal lengths. In other corpora lengths may differ, so only a few exceptions are suspicious.
     if not is_broadcast and (None not in traits or are_few(len(unequal), len(is_unequal))):
-
-        def finding(index: int) -> Finding:
-            own, theirs = (int(length[unequal[index]]) for length in reversed(lengths))
-            return Finding("unequal-lengths", f"{own} samples here, but {theirs} in {first.path}", "")
-
-        _add_all(findings, other, joined.partners[1][unequal], finding)
-    return joined.partners[0], joined.partners[1]
+        pairs = zip(lengths[0][unequal], lengths[1][unequal], strict=True)
+        messages = (f"{own} samples here, but {theirs} in {first.path}" for theirs, own in pairs)
+        found = (Finding("unequal-lengths", message, "") for message in messages)
+        _add_all(findings, other, joined.partners[1][unequal], found)
+    return joined.partners
 
 
-def _add_all(
-    findings: Findings, opened: _Opened, sequences: npt.NDArray[Any], finding: Callable[[int], Finding]
-) -> None:
-    """Add a finding for each of some sequences of a corpus, made of its number among them."""
-
-    def case(index: int) -> Finding:
-        sequence = int(sequences[index])
-        key = key_value(opened.corpus.table.keys[sequence])
-        return finding(index)._replace(**{"sequence": key, **opened.place(sequence)})
-
-    findings.add_cases(map(case, range(len(sequences))), len(sequences))
+def _add_all(findings: Findings, opened: _Opened, sequences: npt.NDArray[Any], found: Iterable[Finding]) -> None:
+    """Add a finding for each of some sequences of a corpus, with its key and its place."""
+    cases = (
+        one._replace(sequence=key_value(opened.corpus.table.keys[index]), **opened.place(index))
+        for one, index in zip(found, map(int, sequences), strict=False)
+    )
+    findings.add_cases(cases, len(sequences))

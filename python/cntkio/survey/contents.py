@@ -72,24 +72,12 @@ def in_words(numbers: Sequence[int], noun: str) -> str:
     return f"{noun if len(numbers) == 1 else plural} {', '.join(map(str, numbers))}"
 
 
-class _Case(NamedTuple):
-    corpus: Placed
-    sequence: int
-    sample: int | None
-    key: int | str
-
-    def finding(self, code: str, message: str, stream: str | None) -> Finding:
-        place = self.corpus.place(self.sequence, stream, self.sample)
-        return Finding(code, message, **{"sequence": self.key, "stream": stream, "sample": self.sample, **place})
-
-
 class _Exceptions:
     """Samples or sequences that break an apparent rule: their number, and the first of them."""
 
     def __init__(self) -> None:
-        self.num_seen = 0
-        self.num_broken = 0
-        self._first: list[_Case] = []
+        self.num_seen = self.num_broken = 0
+        self._first: list[tuple[Placed, int, int | None, int | str]] = []  # corpus, sequence, sample, key
 
     def add(
         self, num_seen: int, sequences: npt.NDArray[Any], samples: npt.NDArray[Any] | None, block: Block, corpus: Placed
@@ -98,14 +86,18 @@ class _Exceptions:
         self.num_broken += len(sequences)
         for index in range(min(len(sequences), _NUM_PLACES - len(self._first))):
             sequence, sample = int(sequences[index]), None if samples is None else int(samples[index])
-            self._first.append(_Case(corpus, int(block.sequences[sequence]), sample, key_value(block.keys[sequence])))
+            self._first.append((corpus, int(block.sequences[sequence]), sample, key_value(block.keys[sequence])))
 
     @property
     def are_few(self) -> bool:
         return are_few(self.num_broken, self.num_seen)
 
     def report(self, findings: Findings, code: str, message: str, stream: str | None) -> None:
-        findings.add_cases((case.finding(code, message, stream) for case in self._first), self.num_broken)
+        cases = (
+            Finding(code, message, sequence=key, stream=stream, sample=sample, **corpus.place(sequence, stream, sample))
+            for corpus, sequence, sample, key in self._first
+        )
+        findings.add_cases(cases, self.num_broken)
 
 
 class Wanted(NamedTuple):
@@ -151,7 +143,6 @@ class _StreamCheck:
         self._counts = np.zeros(0, np.int64)
 
     def wanted(self, stream_index: int) -> Wanted:
-        """Return what the core has to find out about the next block."""
         constant = None if self._first_row is None else (self._first_row, self._constant)
         # Without an index 0, indices may count from 1; a class may be missing if samples are one-hot.
         has_classes = self._last_index < _MOST_CLASSES and (self._first_index > 0 or self._may_be_one_hot)
@@ -163,11 +154,9 @@ class _StreamCheck:
 
     @property
     def _is_outlier(self) -> bool:
-        """True if the highest index so far is far above all others."""
         return self._last_index >= max(_LEAST_OUTLIER, _OUTLIER * (self._second_last + 1))
 
     def add(self, block: Block, stream_index: int, found: StreamFigures, corpus: Placed) -> None:
-        """Examine a block."""
         if not found.num_samples:
             return
         lowest, highest = (found.lowest, found.highest) if found.num_values else (0.0, 0.0)
@@ -179,12 +168,18 @@ class _StreamCheck:
             finite = data.values[np.isfinite(data.values)]
             lowest, highest = (float(finite.min()), float(finite.max())) if finite.size else (np.inf, -np.inf)
         self._lowest, self._highest = min(self._lowest, lowest), max(self._highest, highest)
-        if not self._info.is_sparse:
-            self._add_columns(found)
-        else:
+        if self._info.is_sparse:
             self._forms.update(map(tuple, found.forms))
             if found.num_values:
                 self._add_indices(block, found, corpus)
+        else:
+            self._are_whole = self._are_whole and found.are_whole
+            if self._first_row is None or len(self._constant):
+                self._num_tried += found.num_tried
+                self._num_zeros += found.num_zeros
+            if self._first_row is None:
+                self._first_row = found.first_row
+            self._constant = found.constant
         if self._may_be_one_hot:
             self._add_one_hot(block, stream_index, found, lowest, corpus)
 
@@ -196,15 +191,6 @@ class _StreamCheck:
             else:
                 samples = np.unique(np.searchsorted(data.indptr, np.flatnonzero(flags), "right") - 1)
             exceptions.add(data.num_samples, *_in_sequences(data.offsets, samples), block, corpus)
-
-    def _add_columns(self, found: StreamFigures) -> None:
-        self._are_whole = self._are_whole and found.are_whole
-        if self._first_row is None or len(self._constant):
-            self._num_tried += found.num_tried
-            self._num_zeros += found.num_zeros
-        if self._first_row is None:
-            self._first_row = found.first_row
-        self._constant = found.constant
 
     def _add_indices(self, block: Block, found: StreamFigures, corpus: Placed) -> None:
         self._num_entries += found.num_values
@@ -238,11 +224,10 @@ class _StreamCheck:
             return
         if not self._info.is_sparse:
             self._add_counts(found.counts)
-        if len(others) > _CLEARLY_NOT * num_samples and num_samples >= _ENOUGH:
-            self._may_be_one_hot = False
-            return
-        offsets = np.append(0, np.cumsum(block.lengths[stream_index], dtype=np.int64)) if len(others) else others
-        self._not_one_hot.add(num_samples, *_in_sequences(offsets, others), block, corpus)
+        self._may_be_one_hot = len(others) <= _CLEARLY_NOT * num_samples or num_samples < _ENOUGH
+        if self._may_be_one_hot:
+            offsets = np.append(0, np.cumsum(block.lengths[stream_index], dtype=np.int64)) if len(others) else others
+            self._not_one_hot.add(num_samples, *_in_sequences(offsets, others), block, corpus)
 
     @property
     def bits(self) -> tuple[float, float]:
@@ -260,12 +245,10 @@ class _StreamCheck:
 
     @property
     def is_one_hot(self) -> bool:
-        """True if almost all samples have a single 1."""
         broken = self._not_one_hot
         return self._may_be_one_hot and broken.num_seen > 0 and (not broken.num_broken or broken.are_few)
 
     def report(self, corpus: Placed, findings: Findings) -> None:
-        """Report the findings in all blocks of a file, or of several."""
         name = self._info.name
         self._nan.report(findings, "not-finite", "the sample has a value that is NaN", name)
         self._infinite.report(findings, "not-finite", "the sample has an infinite value", name)
@@ -278,22 +261,20 @@ class _StreamCheck:
         is_short = findings.of("too-few-values", name)  # the missing values are zeros
         found = None if is_short else self._constant_values() or self._of_indices(findings)
         if found is not None:
-            code, message = found
             # The finding is about the whole stream, so its place is the first sample.
-            findings.add(Finding(code, message, stream=name, **corpus.place(0, name, 0)))
-        if self._last.num_broken and self._last_index >= _OUTLIER * (self._second_last + 1) and self._second_last >= 0:
+            findings.add(Finding(*found, stream=name, **corpus.place(0, name, 0)))
+        is_far = self._second_last >= 0 and self._last_index >= _OUTLIER * (self._second_last + 1)
+        if is_far and are_few(self._last.num_broken, self._num_entries):
             first = corpus.first_index(name)
             message = f"index {self._last_index + first:,}, but the next smaller one is {self._second_last + first:,}"
-            if are_few(self._last.num_broken, self._num_entries):
-                self._last.report(findings, "index-outlier", message, name)
+            self._last.report(findings, "index-outlier", message, name)
 
     def _constant_values(self) -> tuple[str, str] | None:
         what = f"all {self._num_samples:,} samples"
-        if self._lowest == self._highest and len(self._forms) < 2:
-            same = "all values are zero" if self._lowest == 0 else "the samples are the same"
-            return "constant-values", f"{same} in {what}" if self._lowest == 0 else f"{what} are the same"
         if self._lowest == self._highest == 0:
             return "constant-values", f"all values are zero in {what}"
+        if self._lowest == self._highest and len(self._forms) < 2:
+            return "constant-values", f"{what} are the same"
         if self._first_row is None or not len(self._constant) or self.is_one_hot or self._info.dim < 2:
             return None
         # Zeros are normal where other columns often have them, such as pixels at the border of a picture.
@@ -307,7 +288,7 @@ class _StreamCheck:
         return "constant-values", f"{in_words(columns, 'column')} (from 0) of the stream: the same in {what}{values}"
 
     def _of_indices(self, findings: Findings) -> tuple[str, str] | None:
-        """Return a finding about the classes that occur."""
+        """Return the code and the message of a finding about the classes that occur; None: nothing is wrong."""
         counts = self._counts
         if not len(counts) or self._last_index >= _MOST_CLASSES:
             return None
@@ -329,10 +310,11 @@ class _StreamCheck:
         missing = [index for index in missing if index >= num_reserved]
         used = counts[counts > 0]
         are_missing = 0 < len(missing) <= max(1, num_classes // _LEAST_OF_A_CLASS)
-        if are_missing and len(used) > 1 and used.min() >= _LEAST_OF_A_CLASS:
-            message = f"{in_words(missing, 'class')} of {num_classes:,} never occurs in {self._num_samples:,} samples"
-            return "unused-class", message.replace("occurs", "occur" if len(missing) > 1 else "occurs")
-        return None
+        if not are_missing or len(used) < 2 or used.min() < _LEAST_OF_A_CLASS:
+            return None
+        occur = "occurs" if len(missing) == 1 else "occur"
+        classes = f"{in_words(missing, 'class')} of {num_classes:,}"
+        return "unused-class", f"{classes} never {occur} in {self._num_samples:,} samples"
 
 
 def _in_sequences(offsets: npt.NDArray[Any], samples: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -343,40 +325,12 @@ def _in_sequences(offsets: npt.NDArray[Any], samples: npt.NDArray[Any]) -> tuple
     return sequences, samples - offsets[sequences]
 
 
-class _LengthCheck:
-    """Sequences in which a stream has fewer samples than the longest stream."""
-
-    def __init__(self, streams: Sequence[StreamInformation]) -> None:
-        self._unequal = {info.name: _Exceptions() for info in streams}
-
-    def add(self, block: Block, corpus: Placed, unsound: Set[int | str | None]) -> None:
-        """Examine a block, except for the sequences with these keys: their errors may explain missing samples."""
-        if len(self._unequal) < 2:
-            return
-        all_lengths, longest = block.lengths, block.longest
-        # An incomplete sequence is an error of its format.
-        is_long = (longest > 1) & (reduce(np.minimum, all_lengths) > 0)
-        num_long = int(is_long.sum())
-        for lengths, exceptions in zip(all_lengths, self._unequal.values(), strict=True):
-            sequences = np.flatnonzero(is_long & (lengths != longest))
-            if unsound and len(sequences):
-                sequences = sequences[[key_value(key) not in unsound for key in block.keys[sequences]]]
-            exceptions.add(num_long, sequences, None, block, corpus)
-
-    def report(self, findings: Findings) -> None:
-        """Report the findings in all blocks."""
-        for name, exceptions in self._unequal.items():
-            if exceptions.are_few:
-                message = f"{name!r} has fewer samples here than the longest stream of the sequence"
-                exceptions.report(findings, "unequal-lengths", message, None)
-
-
 class Contents:
     """The check of the contents of corpora that belong together, such as the files of a pattern."""
 
     def __init__(self) -> None:
         self._streams: dict[str, _StreamCheck] = {}
-        self._lengths = _LengthCheck(())
+        self._unequal: dict[str, _Exceptions] = {}  # sequences in which a stream is shorter than the longest stream
         self._num_sequences = 0
         self._corpora: list[tuple[int, Placed]] = []
         self._hashed: list[tuple[npt.NDArray[np.int64], _U64, npt.NDArray[np.uint32]]] = []
@@ -385,7 +339,7 @@ class Contents:
         """Begin to check a corpus. Corpora that belong together have the same streams."""
         if not self._streams:
             self._streams = {info.name: _StreamCheck(info) for info in streams}
-            self._lengths = _LengthCheck(streams)
+            self._unequal = {info.name: _Exceptions() for info in streams}
         self._corpora.append((self._num_sequences, corpus))
 
     def end(self, num_sequences: int) -> None:
@@ -402,13 +356,28 @@ class Contents:
         for (index, check), found in zip(checks, figures, strict=True):
             check.add(block, index, found, corpus)
         self._hashed.append((first + block.sequences, hashes, block.longest))
-        self._lengths.add(block, corpus, unsound)
+        if len(self._unequal) > 1:
+            self._add_lengths(block, corpus, unsound)
+
+    def _add_lengths(self, block: Block, corpus: Placed, unsound: Set[int | str | None]) -> None:
+        # An incomplete sequence is an error of its format.
+        is_long = (block.longest > 1) & (reduce(np.minimum, block.lengths) > 0)
+        num_long = int(is_long.sum())
+        for lengths, exceptions in zip(block.lengths, self._unequal.values(), strict=True):
+            sequences = np.flatnonzero(is_long & (lengths != block.longest))
+            # The errors of other sequences may explain missing samples.
+            if unsound and len(sequences):
+                sequences = sequences[[key_value(key) not in unsound for key in block.keys[sequences]]]
+            exceptions.add(num_long, sequences, None, block, corpus)
 
     def report(self, findings: Findings) -> None:
         """Report the findings in all blocks."""
         for stream in self._streams.values():
             stream.report(self._corpora[0][1], findings)
-        self._lengths.report(findings)
+        for name, exceptions in self._unequal.items():
+            if exceptions.are_few:
+                message = f"{name!r} has fewer samples here than the longest stream of the sequence"
+                exceptions.report(findings, "unequal-lengths", message, None)
 
     def sequences(self) -> Sequences:
         """Return the contents of all sequences."""
@@ -483,10 +452,9 @@ class Sequences(NamedTuple):
         num_different = len(np.unique(self.hashes[shared]))
         if self.streams == other.streams and num_different >= max(_ENOUGH, len(self.hashes) / 2, _MOSTLY * len(shared)):
             common = shared
-        message = f"{counted(len(common), 'sequence')} of {len(self.hashes):,} in {name}, too"
-        self._report(
-            "overlap", message.replace(" in ", " are in " if len(common) > 1 else " is in ", 1), common, findings
-        )
+        are = "are" if len(common) > 1 else "is"
+        message = f"{counted(len(common), 'sequence')} of {len(self.hashes):,} {are} in {name}, too"
+        self._report("overlap", message, common, findings)
 
     def _report(self, code: str, message: str, sequences: npt.NDArray[Any], findings: Findings) -> None:
         cases = (self._case(int(index))._replace(code=code, message=message) for index in sequences)
@@ -506,6 +474,6 @@ def report_ids(keys: npt.NDArray[Any], corpus: Placed, findings: Findings) -> No
     def case(index: int) -> Finding:
         before, after = int(keys[index]), int(keys[index + 1])
         message = f"id {after} follows {before}; expected {before + 1}"
-        return Finding("ids-not-consecutive", message, **{**corpus.place(index + 1), "sequence": after})
+        return Finding("ids-not-consecutive", message, sequence=after, **corpus.place(index + 1))
 
     findings.add_cases(map(case, odd.tolist()), len(odd))

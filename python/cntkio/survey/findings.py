@@ -6,7 +6,7 @@ import codecs
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import cache
 from itertools import islice
 from typing import NamedTuple
@@ -37,8 +37,7 @@ class Excerpt(NamedTuple):
     """A line of a text, or the part of a long line that is near the place of a finding.
 
     Attributes:
-        text: The characters.
-        caret: Position of the place in them.
+        caret: Position of the place in the text.
         width: Number of characters of the word at the place, at least 1.
     """
 
@@ -175,58 +174,57 @@ class Finding(NamedTuple):
         after = re.split(r"[\r\n]", text.read(self.byte, _AROUND).decode(errors="replace"), maxsplit=1)[0]
         # A tab becomes a single blank, so that the caret stays below its place.
         before = before[-_AROUND:].expandtabs(1)
-        words = [word for word in _TOKEN.finditer(before + after) if word.end() > len(before)]
+        word = next((word for word in _TOKEN.finditer(before + after) if word.end() > len(before)), None)
         excerpt = Excerpt((before + after).expandtabs(1), len(before))
-        if words and words[0].start() <= len(before):
-            excerpt = excerpt._replace(caret=words[0].start(), width=words[0].end() - words[0].start())
+        if word is not None and word.start() <= len(before):
+            excerpt = excerpt._replace(caret=word.start(), width=len(word[0]))
         found = self._replace(column=column, excerpt=excerpt)
-        return found._replace(advice=self.advice or _advice(found))
+        return found._replace(advice=self.advice or _advice(found, excerpt))
 
 
-def _advice(finding: Finding) -> str:
+def _advice(finding: Finding, excerpt: Excerpt) -> str:
     """Return the change of a word that mends the text; empty if the word does not show it."""
-    assert finding.excerpt is not None
-    if finding.code == "bad-times" and finding.excerpt.word.startswith('"'):
+    code, text, word, is_ctf = finding.code, excerpt.text, excerpt.word, "|" in excerpt.text
+    is_first, of_label = finding.line == 1, finding.stream == "label"
+    if code == "bad-times" and word.startswith('"'):
         return "write a dot on a line before this name, to end the entry above it"
-    if finding.code == "broken-file" and "#!MLF!#" in finding.message:
+    if code == "broken-file" and "#!MLF!#" in finding.message:
         return "write #!MLF!# on a line above this line"
-    if finding.code == "empty-utterance" and re.fullmatch(r"\d*\.\d+", finding.excerpt.word):
+    if code == "empty-utterance" and re.fullmatch(r"\d*\.\d+", word):
         return "write times in units of 100 ns, such as 2000000 for 0.2 s"
-    word, is_ctf = finding.excerpt.word, "|" in finding.excerpt.text
-    if finding.code == "broken-file" and finding.line == 1 and word.startswith("#"):
+    if code == "broken-file" and is_first and word.startswith("#"):
         return "write |# for #, because a comment begins with a pipe"
-    if finding.code == "broken-file" and finding.line == 1 and is_ctf:
+    if code == "broken-file" and is_first and is_ctf:
         return "remove the line if it is a header; otherwise, begin it with a number as its id, or with a pipe"
-    is_svmlight = not is_ctf and (finding.stream == "label" or re.search(r"(^|\s)\d+:\S", finding.excerpt.text))
-    if is_svmlight and finding.line == 1 and re.match(r"\s*[A-Za-z_]", finding.excerpt.text):
+    is_svmlight = not is_ctf and (of_label or re.search(r"(^|\s)\d+:\S", text))
+    if is_svmlight and is_first and re.match(r"\s*[A-Za-z_]", text):
         return "remove the line if it is a header; otherwise, begin it with a number, the label"
-    if is_svmlight and finding.stream == "label" and re.match(r"\d+:", word):
+    if is_svmlight and of_label and re.match(r"\d+:", word):
         return f"write the label before {word}"
+    if code in ("bad-number", "bad-index") and word.startswith("#"):
+        return f"write |{word} if a comment begins here"
+    if code == "bad-index" and re.fullmatch(r"\d+=[+-]?\d\S*", word):
+        return f"write {word.replace('=', ':')} for {word}"
+    if code == "bad-index" and (negative := re.match(r"-\d+", word)):
+        return f"write an index for {negative[0]}; indices count from {'0 or 1' if is_svmlight else '0'}"
+    if code not in ("bad-number", "stray-text"):
+        return ""
     sparse = _OF_SPARSE.match(word) if is_svmlight else None
     index_of_word, value_of_word = (sparse[1] or "", sparse[2]) if sparse else ("", word)
     number = _EXPONENT.sub("e", value_of_word.rstrip(";").translate(_CORRECTIONS))
     number = re.sub(r"^([+-]?)\.", r"\g<1>0.", number)
-    if finding.code in ("bad-number", "bad-index") and word.startswith("#"):
-        return f"write |{word} if a comment begins here"
-    if finding.code == "bad-index" and re.fullmatch(r"\d+=[+-]?\d\S*", word):
-        return f"write {word.replace('=', ':')} for {word}"
-    if finding.code == "bad-index" and (negative := re.match(r"-\d+", word)):
-        return f"write an index for {negative[0]}; indices count from {'0 or 1' if is_svmlight else '0'}"
-    if finding.code not in ("bad-number", "stray-text"):
-        return ""
     if number != value_of_word and _NUMBER.fullmatch(number):
         return f"write {index_of_word}{number} for {word}"
     if re.fullmatch(r"[\d.]+(,[\d.]+){2,}", word):
         return f"write {word.replace(',', ' ')} for {word}"
-    index = re.search(r"\d+:\s*$", finding.excerpt.text[: finding.excerpt.caret + 1])
-    value = re.match(r"\s+([^\s|]+)", finding.excerpt.text[finding.excerpt.caret :])
+    index, value = re.search(r"\d+:\s*$", text[: excerpt.caret + 1]), re.match(r"\s+([^\s|]+)", text[excerpt.caret :])
     if (is_ctf or is_svmlight) and index and value:
         return f"write {index[0].rstrip()}{value[1]} for {index[0].rstrip()}{value[0]}"
-    if is_ctf and finding.code == "bad-number" and re.fullmatch(r"\d+:\S+", word):
+    if is_ctf and code == "bad-number" and re.fullmatch(r"\d+:\S+", word):
         return "write the values without indices, or define the stream as sparse (--stream NAME:DIM:sparse)"
     if word.lower().lstrip("+-") in ("nan", "inf", "null", "na", "none"):
         return f"write a number for {word}, or remove the sample"
-    if is_ctf and finding.code == "bad-number" and re.fullmatch(r"[A-Za-z_]\w*", word):
+    if is_ctf and code == "bad-number" and re.fullmatch(r"[A-Za-z_]\w*", word):
         return f"write |{word} if a stream begins here, or else a number"
     return ""
 
@@ -251,10 +249,8 @@ class Findings(Displayed):
         self._most = most
         self._ignored = frozenset(ignored)
         for code in sorted(self._ignored - RULES.keys()):
-            raise ConfigError(
-                f"{caller().words.flag('ignore')} {code}: no rule has this code{did_you_mean(code, RULES)}",
-                key="ignore",
-            )
+            what = f"no rule has this code{did_you_mean(code, RULES)}"
+            raise ConfigError(f"{caller().words.flag('ignore')} {code}: {what}", key="ignore")
         self._found: dict[tuple[str, ...], Finding] = {}
         self.counts: Counter[str] = Counter()
         self.num_sequences = 0
@@ -268,10 +264,9 @@ class Findings(Displayed):
 
     def __iter__(self) -> Iterator[Finding]:
         # Files keep the order in which they were checked; within a file, findings without a byte come last.
-        paths = {path: index for index, path in enumerate(dict.fromkeys(found.path for found in self._found.values()))}
-        yield from sorted(
-            self._found.values(), key=lambda found: (paths[found.path], found.byte is None, found.byte or 0)
-        )
+        found = self._found.values()
+        paths = {path: index for index, path in enumerate(dict.fromkeys(one.path for one in found))}
+        yield from sorted(found, key=lambda one: (paths[one.path], one.byte is None, one.byte or 0))
 
     def __getitem__(self, index: int) -> Finding:
         return list(self)[index]
@@ -327,27 +322,21 @@ class Findings(Displayed):
         return [found for key, found in self._found.items() if key[:3] == (self.corpus, code, stream)]
 
     def finish(self, names: Mapping[str, str]) -> None:
-        """Add excerpts while all files can be read, and replace the names of files by names for people.
-
-        Args:
-            names: The name for people of each file that has one.
-        """
+        """Add excerpts while all files can be read, and replace the names of files that have a name for people."""
         with ExitStack() as stack:
 
             @cache
             def opened(path: str) -> TextInput | None:
-                try:
+                # The file may be gone by now; its findings have no excerpts then.
+                with suppress(OSError, CntkIoError):
                     return stack.enter_context(closing(open_input(path)))
-                except (OSError, CntkIoError):
-                    # The file may be gone by now; its findings have no excerpts then.
-                    return None
+                return None
 
             def finished(finding: Finding) -> Finding:
                 text = None if finding.line is None else opened(finding.path)
                 found = finding if text is None else finding.with_excerpt(text)
-                return found._replace(
-                    path=names.get(finding.path, finding.path), others=tuple(map(finished, finding.others))
-                )
+                path, others = names.get(finding.path, finding.path), tuple(map(finished, finding.others))
+                return found._replace(path=path, others=others)
 
             self._found = {key: finished(finding) for key, finding in self._found.items()}
 
