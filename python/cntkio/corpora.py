@@ -34,12 +34,7 @@ from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.detect import KINDS, FileKind, detect, function_named
 from cntkio.formats.file_lists import in_one_text, listed_files, sizes_of
-from cntkio.formats.mlf import (
-    HTKMLFBinaryDeserializer,
-    HTKMLFDeserializer,
-    infer_labels,
-    read_mapping,
-)
+from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer, infer_labels, read_mapping
 from cntkio.formats.names import FileNames, as_url, is_remote, one_file, shown_files
 from cntkio.formats.names import shown as shown_url
 from cntkio.formats.open_input import content_of, open_stored
@@ -155,17 +150,11 @@ def _input(names: FileNames, target: Path) -> Input:
 def _several(shown: str, files: tuple[str, ...]) -> Input:
     # The first file decides for all: a corpus has files of one format.
     kind = detect(files[0])
-    if kind.form in PACKINGS:
-        raise ConfigError(
-            f"{files[0]} is {kind.noun}; {kind.use(files[0])}: among several files, only texts may be compressed",
-            key="file",
-        )
-    if not kind.are_joined:
-        raise ConfigError(
-            f"{files[0]} is {kind.noun}; several files are one corpus only in the formats of CNTK and "
-            "Kaldi, as svmlight texts and as tables",
-            key="file",
-        )
+    if kind.form in PACKINGS or not kind.are_joined:
+        what = "several files are one corpus only in the formats of CNTK and Kaldi, as svmlight texts and as tables"
+        if kind.form in PACKINGS:
+            what = f"{kind.use(files[0])}: among several files, only texts may be compressed"
+        raise ConfigError(f"{files[0]} is {kind.noun}; {what}", key="file")
     return Input(shown, Path(files[0]), kind, sum(_sizes_of(files)), files)
 
 
@@ -209,10 +198,8 @@ def require_takers(options: ReadingOptions, files: Sequence[Input]) -> None:
         if value not in (None, False, {}) and name not in taken:
             takers = [kind.form for kind in KINDS.values() if kind.deserializer and name in kind.options]
             formats = ", ".join(form for form in takers if form not in ("binary mlf", "arrow stream"))
-            raise ConfigError(
-                f"{caller().words.flag(name)} applies only to {formats} files; {files[0].name} is {files[0].kind.noun}",
-                key=name,
-            )
+            what = f"{caller().words.flag(name)} applies only to {formats} files"
+            raise ConfigError(f"{what}; {files[0].name} is {files[0].kind.noun}", key=name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -253,28 +240,19 @@ class Described(CorpusInFiles):
         if self.open_table is not None:
             return self.open_table()
         if not self.deserializers:
-            raise ConfigError(
-                f"{self.input.name} is {self.input.kind.noun}; expected a text, a binary corpus, a list of features, "
-                "Parquet, Arrow or a configuration",
-                key="source",
-            )
+            what = "expected a text, a binary corpus, a list of features, Parquet, Arrow or a configuration"
+            raise ConfigError(f"{self.input.name} is {self.input.kind.noun}; {what}", key="source")
         return self.deserializers[0] if len(self.deserializers) == 1 else self.open()
 
     def parts(self) -> list[Callable[[Opening], Corpus]]:
         """Return a function that opens each corpus: one for each deserializer, and for each list of features."""
-        open_labels = self.open_labels
-        if open_labels is not None:
+        if (open_labels := self.open_labels) is not None:
             return [lambda opening: open_labels(opening).corpus]
         return [part.open for deserializer in self.deserializers for part in deserializer.parts()]
 
     @contextmanager
     def opened(self, opening: Opening = IN_ORDER) -> Iterator[list[Corpus]]:
-        """Open all corpora.
-
-        Raises:
-            CntkIoError: The data are bad.
-            OSError: A file cannot be read.
-        """
+        """Open all corpora."""
         with self.located(), ExitStack() as stack:
             # The stack closes the corpora that are open if a later one cannot be opened.
             yield [stack.enter_context(closing(open_part(opening))) for open_part in self.parts()]
@@ -353,28 +331,10 @@ class Labels(NamedTuple):
     def entries(self, indices: Iterable[int]) -> Iterator[tuple[str, list[tuple[str, int]]]]:
         """Yield utterances: key, and for each row its label and number of frames."""
         for index in indices:
-            frames, classes = self.corpus.index.layout.rows(index)
-            rows = [
-                (self._name(label), length) for label, length in zip(classes.tolist(), frames.tolist(), strict=True)
-            ]
-            yield bytes(self.corpus.table.keys[index]).decode(errors="replace"), rows
-
-    def _name(self, label: int) -> str:
-        return self.names[label].decode(errors="replace") if self.names else str(label)
-
-
-def open_labels(path: FileNames, mapping: str | os.PathLike[str] | None, opening: Opening) -> Labels:
-    """Open a label file; without a mapping file the labels in the file are the names.
-
-    Raises:
-        OSError: A file cannot be read.
-        FormatError: A file breaks its format.
-        CorpusError: The file has no labels.
-    """
-    if _is_binary(path):
-        return Labels(_binary_labels(path).open(opening), [] if mapping is None else read_mapping(mapping))
-    names = read_mapping(mapping) if mapping is not None else _labels_in(path)
-    return Labels(_text_labels(None, path, names).open_with(names, opening), names)
+            lengths, classes = (column.tolist() for column in self.corpus.index.layout.rows(index))
+            labels = [self.names[label].decode(errors="replace") if self.names else str(label) for label in classes]
+            key = bytes(self.corpus.table.keys[index]).decode(errors="replace")
+            yield key, list(zip(labels, lengths, strict=True))
 
 
 class _NamedLabels(NamedTuple):
@@ -391,41 +351,38 @@ class _NamedLabels(NamedTuple):
         return self.deserializer.open_with(self.names, opening)
 
 
-def labels_of(path: FileNames, mapping: str | os.PathLike[str] | None) -> tuple[Deserializer, list[bytes]]:
+def labels_of(
+    path: FileNames, mapping: str | os.PathLike[str] | None, *, knows_mapping: bool = True
+) -> tuple[HTKMLFBinaryDeserializer | HTKMLFDeserializer | _NamedLabels, list[bytes]]:
     """Return the deserializer of a label file, and the names of its classes: by default the labels in the file.
 
-    Raises:
-        OSError, FormatError, CorpusError: See `open_labels`.
-    """
-    names = read_mapping(mapping) if mapping is not None else []
-    if _is_binary(path):
-        return _binary_labels(path), names
-    if mapping is not None:
-        return _text_labels(mapping, path, names), names
-    names = _labels_in(path)
-    return _NamedLabels(_text_labels(None, path, names), names), names
-
-
-def _labels_in(paths: FileNames) -> list[bytes]:
-    """Return the labels in label files, in the order of their bytes.
+    Args:
+        knows_mapping: Whether the deserializer of a text reads the mapping file itself, and its errors name that file.
 
     Raises:
-        CorpusError: There are none.
+        OSError: A file cannot be read.
+        FormatError: A file breaks its format.
+        CorpusError: The file has no labels.
     """
-    names = sorted(set().union(*(infer_labels(path) for path in listed_files(paths, option="FILE"))))
-    if not names:
-        raise CorpusError(f"{shown_files(paths)}: no row has a label")
-    return names
-
-
-def _is_binary(paths: FileNames) -> bool:
-    return detect(listed_files(paths, option="FILE")[0]).form == "binary mlf"
-
-
-def _binary_labels(path: FileNames) -> HTKMLFBinaryDeserializer:
-    return HTKMLFBinaryDeserializer(StreamDefs(labels=StreamDef(mlf=path, shape=_LARGEST_CLASS)))
-
-
-def _text_labels(mapping: str | os.PathLike[str] | None, path: FileNames, names: list[bytes]) -> HTKMLFDeserializer:
+    names = [] if mapping is None else read_mapping(mapping)
+    files = listed_files(path, option="FILE")
+    if detect(files[0]).form == "binary mlf":
+        return HTKMLFBinaryDeserializer(StreamDefs(labels=StreamDef(mlf=path, shape=_LARGEST_CLASS))), names
+    if mapping is None:
+        names = sorted(set().union(*map(infer_labels, files)))
+        if not names:
+            raise CorpusError(f"{shown_files(path)}: no row has a label")
     streams = StreamDefs(labels=StreamDef(mlf=path, shape=max(1, len(names))))
-    return HTKMLFDeserializer(None if mapping is None else os.fspath(mapping), streams)
+    if mapping is not None and knows_mapping:
+        return HTKMLFDeserializer(os.fspath(mapping), streams), names
+    return _NamedLabels(HTKMLFDeserializer(None, streams), names), names
+
+
+def open_labels(path: FileNames, mapping: str | os.PathLike[str] | None, opening: Opening) -> Labels:
+    """Open a label file; without a mapping file the labels in the file are the names.
+
+    Raises:
+        OSError, FormatError, CorpusError: See `labels_of`.
+    """
+    deserializer, names = labels_of(path, mapping, knows_mapping=False)
+    return Labels(deserializer.open(opening), names)

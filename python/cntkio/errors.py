@@ -138,26 +138,18 @@ class FormatError(CntkIoError, ValueError):
         stream: str | None = None,
         kind: str | None = None,
     ) -> None:
-        self.path = None if path is None else os.fspath(path)
-        self.what = what
-        self.kind = kind
-        self.byte = byte
-        self.line = line
-        self.column = column
-        self.sequence = sequence
-        self.stream = stream
-        location = [] if self.path is None else [self.path]
-        if line is not None:
-            location.append(f"line {line}")
-        if column is not None:
-            location.append(f"column {column} (byte {byte})")
-        elif byte is not None:
-            location.append(f"byte {byte}")
-        if sequence is not None:
-            location.append(f"sequence {sequence}")
-        if stream is not None:
-            location.append(f"stream {stream!r}")
-        super().__init__(", ".join(location) + ": " + what if location else what)
+        self.path, self.what, self.kind = None if path is None else os.fspath(path), what, kind
+        self.byte, self.line, self.column, self.sequence, self.stream = byte, line, column, sequence, stream
+        place = None if byte is None else f"byte {byte}"
+        location = (
+            self.path,
+            None if line is None else f"line {line}",
+            place if column is None else f"column {column} (byte {byte})",
+            None if sequence is None else f"sequence {sequence}",
+            None if stream is None else f"stream {stream!r}",
+        )
+        known = [part for part in location if part is not None]
+        super().__init__(f"{', '.join(known)}: {what}" if known else what)
 
 
 class CorpusError(CntkIoError):

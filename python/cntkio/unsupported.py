@@ -55,37 +55,34 @@ def LatticeDeserializer(lattice_index_file: str, streams: Mapping[str, Any]) -> 
 
 # The names in CNTK 2.7's package `cntk`, grouped by what replaces them.
 _MODEL = """
-Axis BlockFunction Constant Evaluator Function Parameter Variable abs acos alias argmax argmin as_block
-as_composite asin asinh assign atan atanh axis batch_normalization bilinear binary_cross_entropy cast ceil
-classification_error clip combine constant convolution convolution_transpose cos cosh cosine_distance
-crop_automatic crop_manual cross_entropy_with_softmax default_options default_options_for depth_to_space
-dropout edit_distance_error element_max element_min element_select element_times elu equal eval evaluator exp
-expand_dims eye_like flatten floor fmeasure forward_backward functions gather glorot_normal glorot_uniform
-greater greater_equal hard_sigmoid hardmax he_normal he_uniform image_scaler initializer input input_variable
-labels_to_graph lambda_rank lattice_sequence_with_softmax layers leaky_relu less less_equal load_model
-local_response_normalization log log_add_exp log_softmax losses mean metrics minus native_user_function
-ndcg_at_1 negate normal not_equal one_hot ones_like ops optimized_rnnstack output_variable pad param_relu
-parameter placeholder plus pooling pow random_sample reciprocal reduce_l1 reduce_l2 reduce_log_sum_exp
-reduce_max reduce_mean reduce_min reduce_prod reduce_sum reduce_sum_square relu reshape roipooling round selu
-sequence sigmoid sin sinh slice softmax softplus softsign space_to_depth splice sqrt square squared_error
-squeeze stop_gradient sum swapaxes tan tanh times times_transpose to_batch to_sequence to_sequence_like top_k
-transpose truncated_normal uniform unpack_batch unpooling user_function variables
-weighted_binary_cross_entropy xavier zeros_like
+Axis BlockFunction Constant Evaluator Function Parameter Variable abs acos alias argmax argmin as_block as_composite
+asin asinh assign atan atanh axis batch_normalization bilinear binary_cross_entropy cast ceil classification_error clip
+combine constant convolution convolution_transpose cos cosh cosine_distance crop_automatic crop_manual
+cross_entropy_with_softmax default_options default_options_for depth_to_space dropout edit_distance_error element_max
+element_min element_select element_times elu equal eval evaluator exp expand_dims eye_like flatten floor fmeasure
+forward_backward functions gather glorot_normal glorot_uniform greater greater_equal hard_sigmoid hardmax he_normal
+he_uniform image_scaler initializer input input_variable labels_to_graph lambda_rank lattice_sequence_with_softmax
+layers leaky_relu less less_equal load_model local_response_normalization log log_add_exp log_softmax losses mean
+metrics minus native_user_function ndcg_at_1 negate normal not_equal one_hot ones_like ops optimized_rnnstack
+output_variable pad param_relu parameter placeholder plus pooling pow random_sample reciprocal reduce_l1 reduce_l2
+reduce_log_sum_exp reduce_max reduce_mean reduce_min reduce_prod reduce_sum reduce_sum_square relu reshape roipooling
+round selu sequence sigmoid sin sinh slice softmax softplus softsign space_to_depth splice sqrt square squared_error
+squeeze stop_gradient sum swapaxes tan tanh times times_transpose to_batch to_sequence to_sequence_like top_k transpose
+truncated_normal uniform unpack_batch unpooling user_function variables weighted_binary_cross_entropy xavier zeros_like
 """
 _TRAINING = """
-CheckpointConfig CrossValidationConfig Learner TestConfig Trainer TrainingSession UserLearner adadelta adagrad
-adam debugging fsadagrad learners learning_parameter_schedule learning_parameter_schedule_per_sample
-learning_rate_schedule minibatch_size_schedule momentum_as_time_constant_schedule momentum_schedule
-momentum_schedule_per_sample momentum_sgd nesterov rmsprop sgd train trainer training_parameter_schedule
-training_session universal
+CheckpointConfig CrossValidationConfig Learner TestConfig Trainer TrainingSession UserLearner adadelta adagrad adam
+debugging fsadagrad learners learning_parameter_schedule learning_parameter_schedule_per_sample learning_rate_schedule
+minibatch_size_schedule momentum_as_time_constant_schedule momentum_schedule momentum_schedule_per_sample momentum_sgd
+nesterov rmsprop sgd train trainer training_parameter_schedule training_session universal
 """
 _DEVICES = """
-DeviceDescriptor DeviceKind all_devices cpu device get_gpu_properties gpu set_excluded_devices
-try_set_default_device use_default_device
+DeviceDescriptor DeviceKind all_devices cpu device get_gpu_properties gpu set_excluded_devices try_set_default_device
+use_default_device
 """
 _RANKS = """
-Communicator DistributedLearner WorkerDescriptor block_momentum_distributed_learner
-data_parallel_distributed_learner distributed mpi_communicator
+Communicator DistributedLearner WorkerDescriptor block_momentum_distributed_learner data_parallel_distributed_learner
+distributed mpi_communicator
 """
 _WHERE = {
     _MODEL: "build the model with PyTorch or JAX, from the minibatches of cntkio.torch and cntkio.jax",

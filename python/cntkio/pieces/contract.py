@@ -256,10 +256,7 @@ class ArrayLike(Protocol):
     def __array__(self) -> Any: ...
 
 
-_ADVICE = {
-    "LazyFrame": "call its method collect()",
-    "DatasetDict": "choose a part, such as data['train']",
-}
+_ADVICE = {"LazyFrame": "call its method collect()", "DatasetDict": "choose a part, such as data['train']"}
 
 
 def refuse_parts(data: object) -> None:
