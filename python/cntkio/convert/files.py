@@ -29,7 +29,7 @@ from cntkio.formats.output_file import AnyPath
 from cntkio.formats.remote import Remote
 from cntkio.formats.text_input import all_bytes
 from cntkio.pieces.array_streams import pieces_of
-from cntkio.pieces.contract import Classes, Files, Piece, Pieces, Progress, files_of
+from cntkio.pieces.contract import Classes, Files, Piece, Pieces, Progress, files_of, some_of
 from cntkio.pieces.files import COMPRESSED, Compression
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation
@@ -76,9 +76,7 @@ class Selected:
         first = 0
         for piece in pieces:
             last = first + piece.chunk.num_sequences
-            which = np.flatnonzero(keep[first:last]).astype(np.uint32)
-            keys, lengths = (None if column is None else column[which] for column in (piece.keys, piece.lengths))
-            yield Piece(piece.chunk.only(which), keys, lengths)
+            yield some_of(piece, np.flatnonzero(keep[first:last]).astype(np.uint32))
             first = last
 
 

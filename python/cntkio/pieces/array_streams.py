@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -65,17 +65,15 @@ class ArrayStream:
 
     def __init__(self, name: str, data: Any, dtype: npt.DTypeLike | None, classes: Classes | None = None) -> None:
         if classes is None or isinstance(classes, int):
-            samples, self.is_wide = _samples_of(name, data)
+            samples = _samples_of(name, data)
             if classes is not None:
                 samples = _ClassSamples(name, samples, classes)
         else:
-            samples, self.is_wide = _in_table(name, data, {name: classes})
+            samples = _in_table(name, data, {name: classes})
         if samples.dtype.kind not in "fiub":
             raise ConfigError(f"stream {name!r} has the dtype {samples.dtype}; expected real numbers", key=name)
-        self.name = name
-        self.num_sequences = samples.num_sequences
-        self.num_bytes = samples.num_bytes
-        self._samples = samples
+        self.name, self._samples = name, samples
+        self.num_sequences, self.num_bytes, self.is_wide = samples.num_sequences, samples.num_bytes, samples.is_wide
         self._dtype = samples.precision() if dtype is None or samples.are_class_ids else np.dtype(dtype)
         self._dim = self.info(0).dim
 
@@ -132,41 +130,43 @@ class _Cut(NamedTuple):
 
 
 class _Samples(Protocol):
-    """The samples of a stream, in one of the forms below."""
+    """The samples of a stream, in one of the forms below.
+
+    Attributes:
+        is_wide: Whether they are doubles that came from whole numbers that float32 would round.
+    """
 
     num_sequences: int
     num_bytes: int
-    is_sparse: bool
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    are_class_ids: bool
+    is_sparse: bool = False
+    are_class_ids: bool = False
+    is_wide: bool = False
 
     def precision(self) -> np.dtype[Any]: ...
 
     def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut: ...
 
 
-def _samples_of(name: str, data: Any) -> tuple[_Samples, bool]:
-    """Return samples, and whether they are doubles that came from whole numbers that float32 would round."""
+def _samples_of(name: str, data: Any) -> _Samples:
     if isinstance(data, MinibatchData):
-        return _FlatSamples.of(data), False
+        return _FlatSamples.of(data)
     if isinstance(data, _Matrix):
         rows = data.tocsr()
-        return _FlatSamples(np.arange(rows.shape[0] + 1), rows.data, rows.shape[1:], rows.indptr, rows.indices), False
-    if isinstance(data, np.ndarray) and data.dtype != object:
-        return _array_samples(data), False
+        return _FlatSamples(np.arange(rows.shape[0] + 1), rows.data, rows.shape[1:], rows.indptr, rows.indices)
     if isinstance(data, ArrowStream | ArrowArray):
         return _in_table(name, data, {})
     try:
         if isinstance(data, ArrayLike):
             data = np.asarray(data)
-            return (_array_samples(data) if data.dtype != object else _ArrayListSamples(name, list(data))), False
+            return _array_samples(data) if data.dtype != object else _ArrayListSamples(name, list(data))
         if isinstance(data, list | tuple) and len(data):
             if isinstance(data[0], _Matrix):
-                return _MatrixListSamples(name, data), False
+                return _MatrixListSamples(name, data)
             if isinstance(data[0], int | float | np.number | np.bool_):
-                return _array_samples(as_numbers(f"stream {name!r}", data)), False
-            return _ArrayListSamples(name, data), False
+                return _array_samples(as_numbers(f"stream {name!r}", data))
+            return _ArrayListSamples(name, data)
     # Our exceptions already say what is wrong, and they are instances of the types below.
     except CntkIoError:
         raise
@@ -184,14 +184,16 @@ def _array_samples(array: npt.NDArray[Any]) -> _Samples:
     return _FlatSamples(np.arange(num_sequences + 1), array, array.shape[1:] or (1,))
 
 
-def _in_table(name: str, data: Any, one_hot: Mapping[str, Classes]) -> tuple[_Samples, bool]:
+def _in_table(name: str, data: Any, one_hot: Mapping[str, Classes]) -> _Samples:
     from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 
     with arrow.read({name: data}, one_hot=one_hot).pieces() as pieces:
-        return _FlatSamples.of(joined(pieces)[name]), name in pieces.wide
+        samples = _FlatSamples.of(joined(pieces)[name])
+        samples.is_wide = name in pieces.wide
+    return samples
 
 
-class _FlatSamples:
+class _FlatSamples(_Samples):
     """The samples of all sequences, one after the other, in one array."""
 
     def __init__(
@@ -229,15 +231,8 @@ class _FlatSamples:
         return _Cut(offsets, values[entries], indptr, indices[entries])
 
 
-class _ListSamples:
-    """The samples of each sequence in an object of its own.
-
-    Args:
-        sequences: An object with a shape for each sequence.
-        numbers: The values of each sequence.
-    """
-
-    are_class_ids = False
+class _ListSamples(_Samples):
+    """The samples of each sequence in an object of its own, which has a shape; `numbers` are their values."""
 
     def __init__(self, name: str, sequences: Sequence[Any], numbers: Sequence[npt.NDArray[Any]]) -> None:
         expected: tuple[int, ...] = sequences[0].shape[1:]
@@ -281,16 +276,12 @@ class _MatrixListSamples(_ListSamples):
         matrices = self._matrices[first:last]
         rows = sparse.vstack(matrices, format="csr")
         values = self._joined(first, last, dtype)
-        return _Cut(_offsets([matrix.shape[0] for matrix in matrices]), values, rows.indptr, rows.indices)
+        return _Cut(_offsets(matrix.shape[0] for matrix in matrices), values, rows.indptr, rows.indices)
 
 
 class _ArrayListSamples(_ListSamples):
-    is_sparse = False
-
     def __init__(self, name: str, sequences: Sequence[Any]) -> None:
-        arrays = [
-            as_numbers(f"stream {name!r}, sequence {index}", sequence) for index, sequence in enumerate(sequences)
-        ]
+        arrays = [as_numbers(f"stream {name!r}, sequence {index}", each) for index, each in enumerate(sequences)]
         for index, array in enumerate(arrays):
             if array.ndim == 0:
                 kind = type(sequences[index]).__name__
@@ -300,14 +291,13 @@ class _ArrayListSamples(_ListSamples):
         self.shape = self.shape or (1,)
 
     def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
-        return _Cut(_offsets(list(map(len, self._numbers[first:last]))), self._joined(first, last, dtype))
+        return _Cut(_offsets(map(len, self._numbers[first:last])), self._joined(first, last, dtype))
 
 
-class _ClassSamples:
+class _ClassSamples(_Samples):
     """Class ids, as samples of a one-hot stream."""
 
     is_sparse = True
-    are_class_ids = False
 
     def __init__(self, name: str, classes: _Samples, num_classes: int) -> None:
         steps = classes.shape[0] if classes.shape else 1  # an array [sequences, samples]
@@ -316,9 +306,8 @@ class _ClassSamples:
             cast = "; write .astype(int) if they are whole" if classes.dtype.kind == "f" else ""
             what = f"{what}; expected class ids, whole numbers{cast}"
             raise ConfigError(f"one_hot: stream {name!r} has {what}", key="one_hot")
-        self._classes, self._steps = classes, steps
+        self._classes, self._steps, self.shape, self.is_wide = classes, steps, (num_classes,), classes.is_wide
         self.num_sequences, self.num_bytes, self.dtype = classes.num_sequences, 4 * classes.num_bytes, classes.dtype
-        self.shape: tuple[int, ...] = (num_classes,)
 
     def precision(self) -> np.dtype[Any]:
         return np.dtype(np.float32)
@@ -330,12 +319,12 @@ class _ClassSamples:
         return _Cut(cut.offsets * self._steps, np.ones(len(classes), dtype), np.arange(len(classes) + 1), classes)
 
 
-def _offsets(lengths: list[int]) -> npt.NDArray[np.int64]:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(lengths, np.int64))])
+def _offsets(lengths: Iterable[int]) -> npt.NDArray[np.int64]:
+    return np.cumsum([0, *lengths], dtype=np.int64)
 
 
 # --------------------------------------------------------------------------------------------------------------
-# A `Writable` from any argument of a writer: a deserializer, a source, a mapping of arrays, record batches.
+# Pieces of any argument of a writer: a deserializer, a source, a mapping of arrays, record batches.
 
 
 def pieces_of(
@@ -358,118 +347,87 @@ def pieces_of(
     """
     if one_hot is not None and not isinstance(one_hot, Mapping):
         raise ConfigError(f"one_hot is {one_hot!r}; expected the number of classes by name: {{'y': 10}}", key="one_hot")
-    return _writable(data, dtype, one_hot or {}).pieces()
-
-
-def _writable(data: Any, dtype: npt.DTypeLike | None, one_hot: Mapping[str, Classes]) -> Writable:
+    one_hot = one_hot or {}
     refuse_parts(data)
     if isinstance(data, Mapping):
-        return _WritableArrays(data, dtype, one_hot)
+        return contextlib.nullcontext(_pieces_of_arrays(data, dtype, one_hot))
     if is_table(data):
         from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 
-        return arrow.read(data, one_hot=one_hot)
+        return arrow.read(data, one_hot=one_hot).pieces()
     if one_hot:
-        raise ConfigError(
-            f"one_hot is for arrays, minibatches and tables, not for a {type(data).__name__}, which knows its streams",
-            key="one_hot",
-        )
+        what = f"not for a {type(data).__name__}, which knows its streams"
+        raise ConfigError(f"one_hot is for arrays, minibatches and tables, {what}", key="one_hot")
     if isinstance(data, Writable):
-        return data
+        return data.pieces()
     if isinstance(data, MinibatchSource):
-        return _WritableSource(data)
+        return contextlib.nullcontext(_pieces_of_source(data))
     if isinstance(data, str | os.PathLike) or can_be_opened(data):
-        return _WritableCorpus(as_deserializer(data))
+        return _pieces_of_corpus(as_deserializer(data))
     raise ConfigError(
         f"cannot write data of the type {type(data).__name__}; expected a deserializer, a MinibatchSource with an end, "
         "a data frame, the result of cntkio.arrow.read, or a mapping of names to arrays, such as {'x': data}"
     )
 
 
-class _WritableCorpus:
-    """The `Writable` of a deserializer, which it opens."""
-
-    def __init__(self, deserializer: Deserializer) -> None:
-        self._deserializer = deserializer
-
-    @contextlib.contextmanager
-    def pieces(self) -> Iterator[Pieces]:
-        with contextlib.closing(self._deserializer.open()) as corpus:
-            refuse_unknown_sequences(corpus)
-            num_chunks = corpus.table.num_chunks
-            pieces = pieces_of_chunks(corpus, range(num_chunks))
-            num_sequences = corpus.table.num_sequences
-            streams = list(corpus.streams)
-            yield Pieces(corpus.name, streams, pieces, num_chunks, has_text_keys(corpus), num_sequences=num_sequences)
+@contextlib.contextmanager
+def _pieces_of_corpus(deserializer: Deserializer) -> Iterator[Pieces]:
+    with contextlib.closing(deserializer.open()) as corpus:
+        refuse_unknown_sequences(corpus)
+        num_chunks, count = corpus.table.num_chunks, corpus.table.num_sequences
+        pieces = pieces_of_chunks(corpus, range(num_chunks))
+        yield Pieces(corpus.name, list(corpus.streams), pieces, num_chunks, has_text_keys(corpus), num_sequences=count)
 
 
-class _WritableSource:
-    """The `Writable` of a source, which it reads to the end."""
+def _pieces_of_source(source: MinibatchSource) -> Pieces:
+    if source.is_infinite():
+        what = "a source without an end cannot be written; expected max_sweeps or max_samples"
+        raise ConfigError(what, key="max_sweeps")
+    streams = source.stream_infos()
 
-    def __init__(self, source: MinibatchSource) -> None:
-        if source.is_infinite():
-            raise ConfigError(
-                "a source without an end cannot be written; expected max_sweeps or max_samples", key="max_sweeps"
-            )
-        self._source = source
+    def pieces() -> Iterator[Piece]:
+        for minibatch in source.minibatches(SAMPLES_AT_ONCE):
+            columns, keys = [_column(minibatch[info]) for info in streams], minibatch.keys_of_sequences
+            yield Piece(Chunk.from_columns(minibatch.num_sequences, columns), keys if keys.ndim == 1 else None)
 
-    @contextlib.contextmanager
-    def pieces(self) -> Iterator[Pieces]:
-        source, streams = self._source, self._source.stream_infos()
-        # A source may deliver several sweeps, so its keys cannot tell sequences apart in a file.
-        yield Pieces("source", streams, self._each(streams), 0, source.has_text_keys, repeats_keys=True)
-
-    def _each(self, streams: list[StreamInformation]) -> Iterator[Piece]:
-        for minibatch in self._source.minibatches(SAMPLES_AT_ONCE):
-            columns = [_column(minibatch[info]) for info in streams]
-            keys = minibatch.keys_of_sequences
-            chunk = Chunk.from_columns(minibatch.num_sequences, list(columns))
-            yield Piece(chunk, keys if keys.ndim == 1 else None)
+    # A source may deliver several sweeps, so its keys cannot tell sequences apart in a file.
+    return Pieces("source", streams, pieces(), 0, source.has_text_keys, repeats_keys=True)
 
 
 def _column(data: Any) -> Column:
     if not isinstance(data, MinibatchData):
-        raise ConfigError(
-            "truncated minibatches cannot be written; expected whole sequences, read without truncation_length",
-            key="truncation_length",
-        )
+        what = "truncated minibatches cannot be written; expected whole sequences, read without truncation_length"
+        raise ConfigError(what, key="truncation_length")
     offsets = data.offsets.astype(np.uint32)
     if data.indptr is None or data.indices is None:
         return Column(offsets, np.ascontiguousarray(data.values).reshape(-1), data.stream.dim, None)
     return Column(offsets, data.values, data.stream.dim, (data.indptr.astype(np.uint32), data.indices))
 
 
-class _WritableArrays:
-    """The `Writable` of a minibatch, or of a mapping of names to arrays."""
+def _pieces_of_arrays(data: Mapping[Any, Any], dtype: npt.DTypeLike | None, one_hot: Mapping[str, Classes]) -> Pieces:
+    """Return the pieces of a minibatch, or of a mapping of names to arrays."""
+    named = {key.name if isinstance(key, StreamInformation) else str(key): value for key, value in data.items()}
+    if not named:
+        raise ConfigError("no stream to write; expected at least one", key="streams")
+    for name in one_hot:
+        if name not in named:
+            raise ConfigError(f"one_hot: no stream {name!r}{there_are(name, named)}", key="one_hot")
+    streams = [ArrayStream(name, value, dtype, one_hot.get(name)) for name, value in named.items()]
+    counts = {stream.name: stream.num_sequences for stream in streams}
+    if len(set(counts.values())) > 1:
+        raise CorpusError(f"streams with different numbers of sequences: {counts}; expected the same")
+    num_sequences, num_bytes = streams[0].num_sequences, sum(stream.num_bytes for stream in streams)
+    # Small data are one piece, and a sequence that is larger than a piece is a piece of its own.
+    step = max(num_sequences * PIECE_BYTES // max(num_bytes, PIECE_BYTES), 1)
+    keys = data.keys_of_sequences if isinstance(data, Minibatch) else None
+    keys = None if keys is None or keys.ndim != 1 else keys
 
-    def __init__(self, data: Mapping[Any, Any], dtype: npt.DTypeLike | None, one_hot: Mapping[str, Classes]) -> None:
-        named = {key.name if isinstance(key, StreamInformation) else str(key): value for key, value in data.items()}
-        if not named:
-            raise ConfigError("no stream to write; expected at least one", key="streams")
-        for name in one_hot:
-            if name not in named:
-                raise ConfigError(f"one_hot: no stream {name!r}{there_are(name, named)}", key="one_hot")
-        self._streams = [ArrayStream(name, value, dtype, one_hot.get(name)) for name, value in named.items()]
-        counts = {stream.name: stream.num_sequences for stream in self._streams}
-        if len(set(counts.values())) > 1:
-            raise CorpusError(f"streams with different numbers of sequences: {counts}; expected the same")
-        self._num_sequences = self._streams[0].num_sequences
-        keys = data.keys_of_sequences if isinstance(data, Minibatch) else None
-        self._keys = keys if keys is not None and keys.ndim == 1 else None
+    def pieces() -> Iterator[Piece]:
+        for first in range(0, num_sequences, step):
+            last = min(first + step, num_sequences)
+            chunk = Chunk.from_columns(last - first, [stream.column(first, last) for stream in streams])
+            yield Piece(chunk, None if keys is None else keys[first:last])
 
-    @contextlib.contextmanager
-    def pieces(self) -> Iterator[Pieces]:
-        streams = [stream.info(index) for index, stream in enumerate(self._streams)]
-        num_bytes = sum(stream.num_bytes for stream in self._streams)
-        # Small data are one piece, and a sequence that is larger than a piece is a piece of its own.
-        step = max(self._num_sequences * PIECE_BYTES // max(num_bytes, PIECE_BYTES), 1)
-        has_text_keys = self._keys is not None and self._keys.dtype.kind not in "ui"
-        total, wide = -(-self._num_sequences // step), [stream.name for stream in self._streams if stream.is_wide]
-        count = self._num_sequences
-        yield Pieces("arrays", streams, self._each(step), total, has_text_keys, wide=wide, num_sequences=count)
-
-    def _each(self, step: int) -> Iterator[Piece]:
-        for first in range(0, self._num_sequences, step):
-            last = min(first + step, self._num_sequences)
-            chunk = Chunk.from_columns(last - first, [stream.column(first, last) for stream in self._streams])
-            yield Piece(chunk, None if self._keys is None else self._keys[first:last])
+    infos, total = [stream.info(index) for index, stream in enumerate(streams)], -(-num_sequences // step)
+    has_words, wide = keys is not None and keys.dtype.kind not in "ui", [one.name for one in streams if one.is_wide]
+    return Pieces("arrays", infos, pieces(), total, has_words, wide=wide, num_sequences=num_sequences)

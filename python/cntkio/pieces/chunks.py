@@ -108,14 +108,8 @@ class CorpusChunks:
     @contextlib.contextmanager
     def pieces(self) -> Iterator[Pieces]:
         """The sequences, a piece for each chunk. The corpus is opened for the first piece."""
-        yield Pieces(
-            self.name,
-            list(self.streams),
-            self._each(),
-            len(self),
-            self.has_text_keys,
-            num_sequences=sum(self.num_sequences),
-        )
+        count, streams = sum(self.num_sequences), list(self.streams)
+        yield Pieces(self.name, streams, self._each(), len(self), self.has_text_keys, num_sequences=count)
 
     def _each(self) -> Iterator[Piece]:
         try:
@@ -157,15 +151,9 @@ def corpus_chunks(deserializer: Deserializer) -> CorpusChunks:
     deserializer = as_deserializer(deserializer)
     with contextlib.closing(deserializer.open()) as corpus:
         refuse_unknown_sequences(corpus)
-        return CorpusChunks(
-            deserializer,
-            range(corpus.table.num_chunks),
-            tuple(np.diff(corpus.table.chunk_starts).tolist()),
-            corpus.name,
-            tuple(corpus.streams),
-            has_text_keys(corpus),
-            corpus.index.fingerprint,
-        )
+        chunk_ids, counts = range(corpus.table.num_chunks), tuple(np.diff(corpus.table.chunk_starts).tolist())
+        about = (corpus.name, tuple(corpus.streams), has_text_keys(corpus), corpus.index.fingerprint)
+        return CorpusChunks(deserializer, chunk_ids, counts, *about)
 
 
 def has_text_keys(corpus: Corpus) -> bool:
@@ -174,17 +162,11 @@ def has_text_keys(corpus: Corpus) -> bool:
 
 
 def refuse_unknown_sequences(corpus: Corpus) -> None:
-    """Refuse a corpus with an order of its own, whose sequences are not known before they are read.
-
-    Raises:
-        ConfigError: The corpus has an order of its own.
-    """
+    """Refuse a corpus with an order of its own, whose sequences are not known before they are read."""
     if corpus.index.joins == "alone":
-        raise ConfigError(
-            f"{corpus.name} has its own order, and its sequences are not known before they are read; to write it as "
-            "files, pass MinibatchSource(deserializer, max_sweeps=1) to write_ctf or write_cbf",
-            key="data",
-        )
+        what = "to write it as files, pass MinibatchSource(deserializer, max_sweeps=1) to write_ctf or write_cbf"
+        unknown = "has its own order, and its sequences are not known before they are read"
+        raise ConfigError(f"{corpus.name} {unknown}; {what}", key="data")
 
 
 def pieces_of_chunks(corpus: Corpus, chunk_ids: range) -> Iterator[Piece]:

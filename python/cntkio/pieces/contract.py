@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol, TypedDict, TypeGuard, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypedDict, TypeGuard, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,12 @@ class Piece(NamedTuple):
     chunk: Chunk
     keys: npt.NDArray[Any] | None = None
     lengths: npt.NDArray[np.uint32] | None = None
+
+
+def some_of(piece: Piece, indices: npt.NDArray[np.uint32]) -> Piece:
+    """Return some of the sequences of a piece."""
+    keys, lengths = (None if column is None else column[indices] for column in (piece.keys, piece.lengths))
+    return Piece(piece.chunk.only(indices), keys, lengths)
 
 
 class Pieces(NamedTuple):
@@ -310,9 +316,5 @@ class Files(TypedDict, total=False):
 
 def files_of(num_files: int | None, max_file_size: int | None) -> Files:
     """Return the keywords that are given."""
-    files: Files = {}
-    if num_files is not None:
-        files["num_files"] = num_files
-    if max_file_size is not None:
-        files["max_file_size"] = max_file_size
-    return files
+    given = {"num_files": num_files, "max_file_size": max_file_size}
+    return cast(Files, {name: value for name, value in given.items() if value is not None})

@@ -16,6 +16,8 @@ import itertools
 import os
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, Protocol, get_args
 
@@ -29,7 +31,7 @@ from cntkio.formats.file_lists import lister_of
 from cntkio.formats.names import as_url, is_remote, shown_pattern
 from cntkio.formats.output_file import AnyPath
 from cntkio.formats.remote import Remote
-from cntkio.pieces.contract import Files, Piece, Pieces, Progress
+from cntkio.pieces.contract import Files, Piece, Pieces, Progress, some_of
 
 Compression = Literal["none", "gzip", "zstd"]
 FRAME = 4 << 20
@@ -48,7 +50,7 @@ _LEVEL_OF_GZIP, _LEVEL_OF_ZSTD = 6, 3
 def write_several(
     write: Callable[..., None],
     path: AnyPath,
-    data: contextlib.AbstractContextManager[Pieces],
+    data: AbstractContextManager[Pieces],
     files: Files,
     progress: Progress | None = None,
     remote: Remote | None = None,
@@ -94,11 +96,11 @@ def write_several(
     try:
         with data as corpus:
             numbered = _numbered(corpus, option, amount, progress)
-            for number, of_file in itertools.groupby(numbered, lambda one: one.file):
+            for number, of_file in itertools.groupby(numbered, itemgetter(0)):
                 # The number of the first sequence is needed before the file is begun.
-                first = next(of_file)
-                pieces = (one.piece for one in itertools.chain([first], of_file))
-                part = corpus._replace(pieces=pieces, total=0, first=first.first, num_sequences=None)
+                begin = next(of_file)
+                pieces = (piece for _, _, piece in itertools.chain([begin], of_file))
+                part = corpus._replace(pieces=pieces, total=0, first=begin[1], num_sequences=None)
                 # Noted before it is written, so that no interrupt leaves a file that is not noted.
                 written.append(name.replace("*", f"{number:05}"))
                 others = {key: text.replace("*", f"{number:05}") for key, text in names.items()}
@@ -111,34 +113,22 @@ def write_several(
         raise
 
 
-class _Part:
+class _Part(NamedTuple):
     """The `Writable` of the sequences of one file."""
 
-    def __init__(self, pieces: Pieces) -> None:
-        self._pieces = pieces
+    sequences: Pieces
 
-    @contextlib.contextmanager
-    def pieces(self) -> Iterator[Pieces]:
-        yield self._pieces
+    def pieces(self) -> AbstractContextManager[Pieces]:
+        return contextlib.nullcontext(self.sequences)
 
 
-class _Numbered(NamedTuple):
-    """Sequences of a file, with the numbers of the file and of the first sequence."""
-
-    file: int
-    first: int
-    piece: Piece
-
-
-def _numbered(corpus: Pieces, option: str, amount: int, progress: Progress | None) -> Iterator[_Numbered]:
-    """Yield all sequences, file by file."""
+def _numbered(corpus: Pieces, option: str, amount: int, progress: Progress | None) -> Iterator[tuple[int, int, Piece]]:
+    """Yield all sequences, file by file: the number of the file, the number of the first sequence, and the piece."""
     num_sequences = corpus.num_sequences or 0
     if option == "num_files":
         if corpus.num_sequences is None:
-            raise ConfigError(
-                f"{corpus.name}: the number of sequences is known only after they were read; use max_file_size",
-                key=option,
-            )
+            what = "the number of sequences is known only after they were read; use max_file_size"
+            raise ConfigError(f"{corpus.name}: {what}", key=option)
         amount = min(amount, num_sequences)  # since no file is empty
     first = number = num_bytes = 0
     for piece in corpus.reported(progress):
@@ -159,7 +149,8 @@ def _numbered(corpus: Pieces, option: str, amount: int, progress: Progress | Non
                 # A sequence larger than a file is written all the same, alone.
                 until = max(until, at + 1)
                 num_bytes, before = num_bytes + int(ends[until - 1]) - before, int(ends[until - 1])
-            yield _Numbered(number, first + at, _between(piece, at, until))
+            is_whole = (at, until) == (0, count)
+            yield number, first + at, piece if is_whole else some_of(piece, np.arange(at, until, dtype=np.uint32))
             at = until
         first += count
 
@@ -172,13 +163,6 @@ def _sizes(piece: Piece, num_streams: int) -> npt.NDArray[np.int64]:
     return -(-piece.chunk.num_bytes * num_samples // max(int(num_samples.sum()), 1))
 
 
-def _between(piece: Piece, begin: int, end: int) -> Piece:
-    if (begin, end) == (0, piece.chunk.num_sequences):
-        return piece
-    keys, lengths = (None if of is None else of[begin:end] for of in (piece.keys, piece.lengths))
-    return Piece(piece.chunk.only(np.arange(begin, end, dtype=np.uint32)), keys, lengths)
-
-
 # --------------------------------------------------------------------------------------------------------------
 # Compressed text.
 
@@ -186,8 +170,7 @@ def _between(piece: Piece, begin: int, end: int) -> Piece:
 class Sink(Protocol):
     """An object that accepts bytes."""
 
-    def write(self, data: memoryview, /) -> object:
-        """Write some bytes."""
+    def write(self, data: memoryview, /) -> object: ...
 
 
 def compression_of(path: AnyPath, compress: Compression | None) -> Compression:
@@ -225,8 +208,7 @@ def compressed(file: BinaryIO, compression: Compression) -> Iterator[Sink]:
 
 class _Frames:
     def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._text = bytearray()
+        self._file, self._text = file, bytearray()
         self._sizes: list[tuple[int, int]] = []
 
     def write(self, data: memoryview, /) -> None:

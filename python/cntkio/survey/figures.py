@@ -418,7 +418,7 @@ def order_figures(ranks: Sequence[PlannedSweep], num_sequences: int) -> OrderFig
     waiting = 1 - area / (longest * len(steps)) if longest else 0.0
     most_chunks = max(int(one.num_chunks.max(initial=0)) for one in steps)
     return OrderFigures(
-        areas.shape[1], *means, 1 - int(num_samples.sum()) / max(area, 1), waiting, most_chunks,
+        areas.shape[1], means[0], means[1], 1 - int(num_samples.sum()) / max(area, 1), waiting, most_chunks,
         sum(rank.num_loads for rank in ranks), _shuffling(ranks, num_sequences), Histogram.of(num_samples),
         _map(ranks[0].sequences, num_sequences),
     )  # fmt: skip
