@@ -46,24 +46,14 @@ class CommentedMinibatch(Minibatch):
 
 @overload
 def read_ctf(
-    path: FileNames,
-    streams: StreamDefs | Mapping[str, Any] | None = None,
-    *,
-    ids: Collection[str] = (),
-    chunks: slice | None = None,
-    comments: Literal[False] = False,
-    **options: Any,
-) -> Minibatch: ...
+    path: FileNames, streams: StreamDefs | Mapping[str, Any] | None = None, *, ids: Collection[str] = (),
+    chunks: slice | None = None, comments: Literal[False] = False, **options: Any,
+) -> Minibatch: ...  # fmt: skip
 @overload
 def read_ctf(
-    path: FileNames,
-    streams: StreamDefs | Mapping[str, Any] | None = None,
-    *,
-    ids: Collection[str] = (),
-    chunks: slice | None = None,
-    comments: Literal[True],
-    **options: Any,
-) -> CommentedMinibatch: ...
+    path: FileNames, streams: StreamDefs | Mapping[str, Any] | None = None, *, ids: Collection[str] = (),
+    chunks: slice | None = None, comments: Literal[True], **options: Any,
+) -> CommentedMinibatch: ...  # fmt: skip
 def read_ctf(
     path: FileNames,
     streams: StreamDefs | Mapping[str, Any] | None = None,
@@ -105,10 +95,9 @@ def read_ctf(
         (array([7, 9], dtype=uint64), array([0, 2, 3]), array([3, 5, 3], dtype=int32))
     """
     remote = options.get("remote")
-    definitions = infer_streams(path, remote=remote) if streams is None else StreamDefs(streams)
+    defined = infer_streams(path, remote=remote) if streams is None else StreamDefs(streams)
     # Sequences may lack the streams to read if the text has others. An option of the caller wins.
-    options = {"subset": has_other_streams(path, definitions, remote), **options}
-    deserializer = CTFDeserializer(path, definitions, **options)
+    deserializer = CTFDeserializer(path, defined, **{"subset": has_other_streams(path, defined, remote), **options})
     if chunks is not None:
         minibatch = corpus_chunks(deserializer)[chunks].read()
     else:
@@ -124,12 +113,7 @@ def read_ctf(
 
 
 def as_class_ids(minibatch: Minibatch, ids: Collection[str]) -> Minibatch:
-    """Return a minibatch with class ids for some streams, whose samples are one-hot vectors.
-
-    Raises:
-        ConfigError: No stream has one of the names.
-        CorpusError: A sample is not a single entry of 1.
-    """
+    """Return a minibatch with class ids for some streams, whose samples are one-hot vectors."""
     data, keys = dict(minibatch), minibatch.keys_of_sequences
     for name in ids:
         if name not in data:

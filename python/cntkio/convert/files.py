@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, NamedTuple, TypedDict, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ from cntkio.pieces.array_streams import pieces_of
 from cntkio.pieces.contract import Classes, Files, Piece, Pieces, Progress, files_of, some_of
 from cntkio.pieces.files import COMPRESSED, Compression
 from cntkio.source import MinibatchSource
-from cntkio.streams import StreamDef, StreamDefs, StreamInformation
+from cntkio.streams import StreamDef, StreamDefs
 
 
 class Selected:
@@ -51,36 +51,35 @@ class Selected:
 
     def __init__(self, data: Any, keep: npt.NDArray[np.bool_] | None = None) -> None:
         self._data, self._keep = data, keep
-        self._source = data if isinstance(data, MinibatchSource) else None
-        self._state = None if self._source is None else self._source.state_dict()
+        self._state = data.state_dict() if isinstance(data, MinibatchSource) else None
 
     def close(self) -> None:
         """Close the source, if the data are one."""
-        if self._source is not None:
-            self._source.close()
+        if self._state is not None:
+            self._data.close()
 
     @contextlib.contextmanager
     def pieces(self) -> Iterator[Pieces]:
-        if self._source is not None and self._state is not None:
-            self._source.load_state_dict(self._state)  # a source continues where the last call ended
+        if self._state is not None:
+            self._data.load_state_dict(self._state)  # a source continues where the last call ended
         with pieces_of(self._data) as pieces:
             # The source has at most one sweep, so each key comes once.
-            repeats_keys = pieces.repeats_keys and self._source is None
-            each, count = pieces.pieces, pieces.num_sequences
+            pieces = pieces._replace(repeats_keys=pieces.repeats_keys and self._state is None)
             if self._keep is not None:
-                each, count = self._kept(each, self._keep), int(np.count_nonzero(self._keep))
-            yield pieces._replace(pieces=each, repeats_keys=repeats_keys, num_sequences=count)
-
-    @staticmethod
-    def _kept(pieces: Iterable[Piece], keep: npt.NDArray[np.bool_]) -> Iterator[Piece]:
-        first = 0
-        for piece in pieces:
-            last = first + piece.chunk.num_sequences
-            yield some_of(piece, np.flatnonzero(keep[first:last]).astype(np.uint32))
-            first = last
+                kept = _kept(pieces.pieces, self._keep)
+                pieces = pieces._replace(pieces=kept, num_sequences=int(np.count_nonzero(self._keep)))
+            yield pieces
 
 
-class Merged:
+def _kept(pieces: Iterable[Piece], keep: npt.NDArray[np.bool_]) -> Iterator[Piece]:
+    first = 0
+    for piece in pieces:
+        last = first + piece.chunk.num_sequences
+        yield some_of(piece, np.flatnonzero(keep[first:last]).astype(np.uint32))
+        first = last
+
+
+class Merged(NamedTuple):
     """The `Writable` of several corpora with the same streams, one after the other. Their keys are not kept.
 
     Example:
@@ -90,38 +89,28 @@ class Merged:
         [[1.0], [2.0], [3.0]]
     """
 
-    def __init__(self, corpora: Sequence[Any]) -> None:
-        self._corpora = corpora
+    corpora: Sequence[Any]
 
     @contextlib.contextmanager
     def pieces(self) -> Iterator[Pieces]:
         with ExitStack() as stack:
-            opened = [stack.enter_context(pieces_of(corpus)) for corpus in self._corpora]
+            opened = [stack.enter_context(pieces_of(corpus)) for corpus in self.corpora]
+            first, own = opened[0], _forms(opened[0])
             for other in opened[1:]:
-                _require_same(opened[0], other)
+                if (theirs := _forms(other)) != own:
+                    what = f"{other.name} has the streams {', '.join(theirs)}, but {first.name} has {', '.join(own)}"
+                    expected = "the same streams in the same order: name them for all files"
+                    raise CorpusError(f"{what}; expected {expected}")
             counts = [each.num_sequences for each in opened if each.num_sequences is not None]
+            count = sum(counts) if len(counts) == len(opened) else None
             # Without keys, because several corpora may have the same keys.
             pieces = (Piece(piece.chunk, None, piece.lengths) for each in opened for piece in each.pieces)
-            yield opened[0]._replace(
-                pieces=pieces,
-                total=sum(each.total for each in opened),
-                has_text_keys=False,
-                repeats_keys=True,
-                num_sequences=sum(counts) if len(counts) == len(opened) else None,
-            )
+            merged = first._replace(pieces=pieces, total=sum(each.total for each in opened), num_sequences=count)
+            yield merged._replace(has_text_keys=False, repeats_keys=True)
 
 
-def _require_same(first: Pieces, other: Pieces) -> None:
-    forms = [[_form(info) for info in pieces.streams] for pieces in (first, other)]
-    if forms[0] != forms[1]:
-        raise CorpusError(
-            f"{other.name} has the streams {', '.join(forms[1])}, but {first.name} has {', '.join(forms[0])}; expected "
-            "the same streams in the same order: name them for all files"
-        )
-
-
-def _form(info: StreamInformation) -> str:
-    return f"{info.name} ({info.storage_format}, dimension {info.dim}, {info.dtype})"
+def _forms(pieces: Pieces) -> list[str]:
+    return [f"{info.name} ({info.storage_format}, dimension {info.dim}, {info.dtype})" for info in pieces.streams]
 
 
 def divided(num_sequences: int, shares: Sequence[float | int], seed: int) -> list[npt.NDArray[np.bool_]]:
@@ -222,11 +211,9 @@ def format_of_name(path: AnyPath) -> FileFormat:
     extension = (target.with_suffix("") if target.suffix.lower() in COMPRESSED else target).suffix.lower()
     forms = {extension: kind.form for kind in KINDS.values() if kind.writer for extension in kind.extensions}
     if extension not in forms:
-        raise ConfigError(
-            f"{os.fspath(path)}: no format to write has the extension {extension!r}; expected one of "
-            f"{', '.join(forms)}, or the format: {', '.join(dict.fromkeys(forms.values()))}",
-            key="to",
-        )
+        expected = f"one of {', '.join(forms)}, or the format: {', '.join(dict.fromkeys(forms.values()))}"
+        what = f"no format to write has the extension {extension!r}; expected {expected}"
+        raise ConfigError(f"{os.fspath(path)}: {what}", key="to")
     return cast(FileFormat, forms[extension])
 
 
@@ -424,17 +411,12 @@ def ctf_to_cbf(
         >>> CBFDeserializer(folder / "a.cbf").open().table.lengths
         array([2, 1], dtype=uint32)
     """
-    definitions = infer_streams(source) if streams is None else StreamDefs(streams)
+    path, defined = os.fspath(source), infer_streams(source) if streams is None else StreamDefs(streams)
     corpus = CTFDeserializer(
-        os.fspath(source),
-        definitions,
-        skip_sequence_ids=skip_sequence_ids,
-        max_errors=max_errors,
-        dtype=dtype,
-        strict=strict,
+        path, defined, skip_sequence_ids=skip_sequence_ids, max_errors=max_errors, dtype=dtype, strict=strict
     )
     # The file has the streams in the order of the definitions, as the header file of `ctf2bin.py` orders them.
-    order = list(definitions)
+    order = list(defined)
     write_cbf(target, corpus, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout, order=order, progress=progress)
 
 
@@ -497,19 +479,15 @@ def read_header_file(path: AnyPath) -> StreamDefs:
         line_number = content.count(b"\n", 0, error.start) + 1
         raise FormatError("bytes that are not UTF-8", path=path, line=line_number, byte=error.start) from None
     by_alias: dict[str, tuple[str, Any]] = {}
-    for index, line in enumerate(lines):
+    for number, line in enumerate(lines, 1):
         fields = line.split()
         is_whole = len(fields) == 4 and fields[2].lower() in ("dense", "sparse") and fields[3].isdecimal()
         if not is_whole or int(fields[3]) < 1:
-            raise FormatError(
-                f"{line!r}; expected 'name alias dense dimension' or 'name alias sparse dimension'",
-                path=path,
-                line=index + 1,
-            )
+            what = f"{line!r}; expected 'name alias dense dimension' or 'name alias sparse dimension'"
+            raise FormatError(what, path=path, line=number)
         name, alias, form, dim = fields
-        stream = StreamDef(field=alias, shape=int(dim), is_sparse=form.lower() == "sparse")
         # A repeated alias replaces the earlier line, as in `ctf2bin.py`.
-        by_alias[alias] = (name, stream)
+        by_alias[alias] = (name, StreamDef(field=alias, shape=int(dim), is_sparse=form.lower() == "sparse"))
     streams = dict(by_alias.values())
     if len(streams) < len(by_alias) or not streams:
         what = "two lines have the same name" if streams else "no stream; expected a line for each stream"

@@ -34,16 +34,8 @@ LONGEST_LINE = 256 << 20
 def _inputs(
     sources: AnyPath | Sequence[AnyPath] | BinaryIO, progress: Progress | None
 ) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Yield each file: its name for messages, and its blocks of whole lines.
-
-    Args:
-        sources: Files, unpacked if they are compressed; or an open file of bytes.
-
-    Raises:
-        FormatError: When blocks are read: a line is longer than `LONGEST_LINE`, or a packed file is damaged.
-        OSError: A file cannot be read.
-    """
-    done = 0
+    """Yield each file, unpacked if it is compressed: its name for messages, and its blocks of whole lines."""
+    done = total = 0
 
     def counted(blocks: Iterator[bytes]) -> Iterator[bytes]:
         nonlocal done
@@ -54,15 +46,15 @@ def _inputs(
             if progress is not None:
                 progress(done, total)
 
-    if isinstance(sources, str | os.PathLike | Sequence):
-        names = [as_url(os.fspath(path)) for path in ([sources] if isinstance(sources, str | os.PathLike) else sources)]
-        total = 0 if progress is None else sum(map(_known_size, names))
-        for name in names:
-            with contextlib.closing(content_of(name, size=BLOCK)) as pieces:
-                yield name, counted(_whole_lines(name, pieces))
-    else:
-        name, total = "standard input", 0
+    if not isinstance(sources, str | os.PathLike | Sequence):
+        name = "standard input"
         yield name, counted(_whole_lines(name, iter(partial(sources.read, BLOCK), b"")))
+        return
+    names = [as_url(os.fspath(path)) for path in ([sources] if isinstance(sources, str | os.PathLike) else sources)]
+    total = 0 if progress is None else sum(map(_known_size, names))
+    for name in names:
+        with contextlib.closing(content_of(name, size=BLOCK)) as pieces:
+            yield name, counted(_whole_lines(name, pieces))
 
 
 def _whole_lines(name: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -77,9 +69,8 @@ def _whole_lines(name: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
         rest.append(block[end:])
         size += len(rest[-1])
         if size > LONGEST_LINE:
-            raise FormatError(
-                f"a line of more than {LONGEST_LINE:,} bytes, which is the limit; is this a text?", path=name
-            )
+            what = f"a line of more than {LONGEST_LINE:,} bytes, which is the limit; is this a text?"
+            raise FormatError(what, path=name)
     if size:
         yield b"".join(rest)
 
@@ -93,20 +84,13 @@ def _known_size(path: str) -> int:
 
 @contextlib.contextmanager
 def output(target: AnyPath | BinaryIO, compress: Compression | None) -> Iterator[Sink]:
-    """Open a file that appears under its name when it is complete, or flush an open file at the end.
-
-    Args:
-        compress: As for `write_ctf`; None for an open file: it is not compressed.
-
-    Raises:
-        ConfigError: There is no such compression.
-        OSError: The file cannot be written.
-    """
+    """Open a file that appears under its name when it is complete, or flush an open file at the end."""
     if isinstance(target, str | os.PathLike):
         compression = compression_of(target, compress)
         with written_whole(target) as file, compressed(file, compression) as sink:
             yield sink
     else:
+        # The name of an open file asks for no compression.
         with compressed(target, compression_of("", compress)) as sink:
             yield sink
         # The file belongs to the caller, so it is not closed.
@@ -114,12 +98,7 @@ def output(target: AnyPath | BinaryIO, compress: Compression | None) -> Iterator
 
 
 def read_dictionary(path: AnyPath) -> Dictionary:
-    """Read a file with one token per line.
-
-    Raises:
-        FormatError: The file is not UTF-8.
-        OSError: The file cannot be read.
-    """
+    """Read a file in UTF-8 with one token per line."""
     try:
         return Dictionary(b"".join(content_of(as_url(os.fspath(path)))).decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -182,13 +161,13 @@ def txt_to_ctf(
     tokens = [read_dictionary(path) for path in dictionaries]
     num_sequences = num_empty = 0
     first_empty: FormatError | None = None  # the first column without a token
+    expected = f"{len(tokens)}, one for each dictionary"
     with output(target, compress) as out:
         for path, blocks in _inputs(sources, progress):
             num_lines = 0
             for block in blocks:
                 made = _core.text_tokens(block, num_sequences, tokens, stream_names, unknown, annotated)
                 if made.fault is not None:
-                    expected = f"{len(tokens)}, one for each dictionary"
                     raise _line_error(path, num_lines, made.fault, expected, "is not in the column's dictionary")
                 num_empty += made.num_empty
                 # Only the first is kept: one warning at the end names it, and their number.
@@ -211,9 +190,8 @@ def _stream_names(names: Sequence[str] | None, num_columns: int) -> list[bytes]:
         raise ConfigError("no dictionary; expected one for each column", key="dictionaries")
     checked = [f"S{column}" for column in range(num_columns)] if names is None else list(names)
     if len(checked) != num_columns:
-        raise ConfigError(
-            f"{len(checked)} names, but {num_columns} dictionaries; expected a name for each", key="names"
-        )
+        what = f"{len(checked)} names, but {num_columns} dictionaries; expected a name for each"
+        raise ConfigError(what, key="names")
     in_bytes = [text_name(name) for name in checked]
     if len(set(checked)) < len(checked):
         raise ConfigError(f"two columns have the same name: {checked}", key="names")
@@ -301,9 +279,8 @@ def uci_to_ctf(
                 rows = block.partition(b"\n")[2] if skip_header and not number else block
                 text, lines, fault = _core.text_numbers(rows, features, labels, separator)
                 if fault is not None:
-                    unknown = _NOT_A_NUMBER
-                    if label_type == "Category" and fault[2] and fault[2][0] == labels_start:
-                        unknown = "is not a category"
+                    is_label = label_type == "Category" and fault[2] and fault[2][0] == labels_start
+                    unknown = "is not a category" if is_label else _NOT_A_NUMBER
                     # Only the first line of the file can be a header.
                     if not (num_lines or fault[0] or skip_header):
                         unknown += f"; if the first line is a header, set {caller().words.setting('skip_header', True)}"
@@ -322,9 +299,8 @@ _NOT_A_NUMBER = "is not a number of the text format, such as -0.5 or 1e-3"
 
 def _label_columns(label_type: LabelType, start: int | None, dim: int) -> tuple[int, int]:
     if start is None or start < 0:
-        raise ConfigError(
-            f"label_type is {label_type!r}, and labels_start is {start}; expected a column", key="labels_start"
-        )
+        what = f"label_type is {label_type!r}, and labels_start is {start}; expected a column"
+        raise ConfigError(what, key="labels_start")
     if dim < 1 or (label_type == "Category" and dim != 1):
         raise ConfigError(f"label_type is {label_type!r}, and labels_dim is {dim}; expected 1", key="labels_dim")
     return start, dim
@@ -332,20 +308,16 @@ def _label_columns(label_type: LabelType, start: int | None, dim: int) -> tuple[
 
 def _categories(
     label_type: LabelType, dim: int, num_labels: int | None, mapping_file: AnyPath | None, is_sparse: bool
-) -> tuple[_core.Dictionary, int, bool] | None:
+) -> tuple[Dictionary, int, bool] | None:
     """Return the names of categories, the dimension of their vector, and whether it is written as index:1."""
     if label_type == "Regression":
         if num_labels is not None and num_labels > dim:
             raise ConfigError(f"num_labels={num_labels} is more than labels_dim={dim}", key="num_labels")
         return None
     if num_labels is None or not 1 <= num_labels < 2**31:
-        raise ConfigError(
-            f"label_type is 'Category', and num_labels is {num_labels}; expected at least 1", key="num_labels"
-        )
-    if mapping_file is None:
-        names = _core.Dictionary("\n".join(map(str, range(num_labels))))
-    else:
-        names = read_dictionary(mapping_file)
+        what = f"label_type is 'Category', and num_labels is {num_labels}; expected at least 1"
+        raise ConfigError(what, key="num_labels")
+    names = read_dictionary(mapping_file) if mapping_file else Dictionary("\n".join(map(str, range(num_labels))))
     return names, max(num_labels, len(names)), is_sparse
 
 
@@ -353,10 +325,7 @@ def _line_error(
     path: str, first_line: int, fault: tuple[int, int | None, tuple[int, str] | None], columns: str, unknown: str
 ) -> FormatError:
     line, num_columns, token = fault
+    what = "bytes that are not UTF-8" if token is None else f"column {token[0]}: {token[1]!r} {unknown}"
     if num_columns is not None:
         what = f"{num_columns} column{'s' * (num_columns != 1)}; expected {columns}"
-    elif token is not None:
-        what = f"column {token[0]}: {token[1]!r} {unknown}"
-    else:
-        what = "bytes that are not UTF-8"
     return FormatError(what, path=path, line=first_line + line + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Unpack
@@ -19,21 +20,9 @@ from cntkio.formats.names import located_file
 from cntkio.formats.output_file import AnyPath, written_whole
 from cntkio.formats.remote import Remote
 from cntkio.formats.table import in_precision
-from cntkio.pieces import (
-    SEQUENCES_PER_CORE,
-    Classes,
-    Compression,
-    Files,
-    Piece,
-    Pieces,
-    Progress,
-    compressed,
-    compression_of,
-    in_arrays,
-    key_texts,
-    pieces_of,
-    write_several,
-)
+from cntkio.pieces.array_streams import pieces_of
+from cntkio.pieces.contract import SEQUENCES_PER_CORE, Classes, Files, Piece, Pieces, Progress, in_arrays, key_texts
+from cntkio.pieces.files import Compression, compressed, compression_of, write_several
 from cntkio.streams import StreamInformation
 
 
@@ -54,8 +43,8 @@ def _with_keys(
         count = piece.chunk.num_sequences
         if listed is not None:
             if piece.keys is None:
-                option = caller().words.flag("keys_file")
-                raise CorpusError(f"{corpus.name}: the sequences have no keys to list in {option}")
+                what = f"the sequences have no keys to list in {caller().words.flag('keys_file')}"
+                raise CorpusError(f"{corpus.name}: {what}")
             listed.write(b"".join(key + b"\n" for key in key_texts(piece.keys).tolist()))
         # A source repeats its keys in each sweep, and `keys_file` needs lines that count from 0.
         if piece.keys is None or renumber or corpus.repeats_keys or listed is not None:
@@ -64,10 +53,9 @@ def _with_keys(
         keys = _numbers(corpus, piece.keys)
         # A text joins neighbouring lines with the same key, also where two pieces meet.
         if (count and keys[0] == last) or bool(np.any(keys[1:] == keys[:-1])):
-            raise CorpusError(
-                f"{corpus.name}: two neighbouring sequences have the same key, so the text would join them; expected "
-                f"different keys, or {caller().words.setting('renumber', True)} to number the sequences"
-            )
+            what = "two neighbouring sequences have the same key, so the text would join them; expected different keys"
+            renumbered = caller().words.setting("renumber", True)
+            raise CorpusError(f"{corpus.name}: {what}, or {renumbered} to number the sequences")
         # A selection may leave pieces without a sequence.
         last = int(keys[-1]) if count else last
         yield piece, keys
@@ -78,11 +66,10 @@ def _numbers(corpus: Pieces, keys: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     wrong = keys[keys < 0] if keys.dtype.kind == "i" else keys[: 0 if keys.dtype.kind == "u" else 1]
     if len(wrong):
         key = wrong.tolist()[0] if wrong.dtype.kind != "S" else wrong[0].decode("utf-8", "backslashreplace")
+        what = f"the key {key!r} is not a whole number from 0, as a line of text needs"
         listed, renumbered = caller().words.setting("keys_file", "FILE"), caller().words.setting("renumber", True)
-        raise CorpusError(
-            f"{corpus.name}: the key {key!r} is not a whole number from 0, as a line of text needs; expected {listed} "
-            f"to number the sequences and list their keys, or {renumbered}"
-        )
+        advice = f"expected {listed} to number the sequences and list their keys, or {renumbered}"
+        raise CorpusError(f"{corpus.name}: {what}; {advice}")
     return keys.astype(np.uint64)
 
 
@@ -165,19 +152,19 @@ def _require_exact(corpus: Pieces, piece: Piece, infos: Sequence[StreamInformati
 
 def _in_precision(corpus: Pieces, info: StreamInformation, dtype: npt.DTypeLike | None) -> StreamInformation:
     # A binary corpus has only floats, and float32 would round whole numbers beyond 2^24.
-    if dtype is None and info.dtype.kind == "i" and not info.are_class_ids:
+    if dtype is None and info.dtype.kind == "i":
         dtype = np.float64
     if dtype is None or info.are_class_ids:
         return info
     if info.name in corpus.wide and np.dtype(dtype) == np.float32:
-        raise CorpusError(
-            f"{corpus.name}, stream {info.name!r}: whole numbers that are not exact in float32; write float64 instead"
-        )
+        what = "whole numbers that are not exact in float32; write float64 instead"
+        raise CorpusError(f"{corpus.name}, stream {info.name!r}: {what}")
     return StreamInformation(info.name, info.stream_id, info.storage_format, dtype, info.shape)
 
 
 # Printable ASCII without the pipe, which comes between `{` and `}`.
 _TEXT_NAME = re.compile(r"[!-{}~][!-{}~]*")
+_INEXPRESSIBLE = ", which the text format cannot express"
 
 
 @suggests_keywords
@@ -204,9 +191,7 @@ def write_ctf(
         path: The file.
         data: As for `write_cbf`.
         order: The streams to write, in this order; None: all.
-        one_hot: Streams of class ids or texts in arrays, minibatches and tables, to write as one-hot streams, and their
-            numbers of classes, or the names of the classes in order. An array ``[sequences, samples]`` has sequences of
-            equal length.
+        one_hot: As for `write_cbf`.
         renumber: Begin lines with the index of the sequence from 0, whatever the keys are.
         keys_file: Renumber, and write the keys to this file, in the same store: line n, from 0, is the key of sequence
             n.
@@ -250,23 +235,12 @@ def write_ctf(
         for piece, keys in _with_keys(corpus, renumber, listed, progress):
             texts, unwritable = _core.text_write(piece.chunk, 0, keys, streams, num_threads(), SEQUENCES_PER_CORE)
             if unwritable is not None:
-                raise _unwritable_error(corpus, streams, keys, unwritable)
+                sequence_index, value = unwritable
+                what = "the sequence has no sample" if value is None else f"the value {value[1]}"
+                place = (int(keys[sequence_index]), None if value is None else infos[value[0]][1].name)
+                raise FormatError(f"{what}{_INEXPRESSIBLE}", path=corpus.name, sequence=place[0], stream=place[1])
             for text in texts:
                 file.write(text.data)
-
-
-def _unwritable_error(
-    corpus: Pieces,
-    streams: list[tuple[int, bytes, bool]],
-    keys: npt.NDArray[np.uint64],
-    unwritable: tuple[int, tuple[int, float] | None],
-) -> FormatError:
-    sequence_index, value = unwritable
-    location: dict[str, Any] = {"path": corpus.name, "sequence": int(keys[sequence_index])}
-    if value is None:
-        return FormatError("the sequence has no sample, which the text format cannot express", **location)
-    stream = corpus.streams[streams[value[0]][0]].name
-    return FormatError(f"the value {value[1]}, which the text format cannot express", **location, stream=stream)
 
 
 def text_name(name: str) -> bytes:
@@ -276,11 +250,9 @@ def text_name(name: str) -> bytes:
         ConfigError: The text format cannot express the name.
     """
     if not _TEXT_NAME.fullmatch(name) or name.startswith("#"):
-        raise ConfigError(
-            f"stream {name!r}: the text format cannot express this name; expected printable ASCII without spaces and "
-            "pipes, not beginning with '#'; rename the column or stream",
-            key=name,
-        )
+        expected = "printable ASCII without spaces and pipes, not beginning with '#'; rename the column or stream"
+        what = f"the text format cannot express this name; expected {expected}"
+        raise ConfigError(f"stream {name!r}: {what}", key=name)
     return name.encode("ascii")
 
 
@@ -317,27 +289,26 @@ def sequence_to_cntk_text_format(seq_idx: int, alias_tensor_map: Mapping[str, An
         else:
             what = f"expected an array, lists of numbers or a list of dictionaries, not a {type(samples).__name__}"
             raise ConfigError(f"input {name!r}: {what}", key=name)
-    lines = []
-    for sample in range(max(map(len, columns.values()))):
-        # Inputs may have different numbers of samples.
-        parts = [f"|{name} {texts[sample]}" for name, texts in columns.items() if sample < len(texts)]
-        lines.append(f"{seq_idx}\t{' '.join(parts)}")
-    return "\n".join(lines)
+    named = [[f"|{name} {text}" for text in texts] for name, texts in columns.items()]
+    # Inputs may have different numbers of samples.
+    return "\n".join(f"{seq_idx}\t{' '.join(filter(None, parts))}" for parts in itertools.zip_longest(*named))
 
 
 def _dense_texts(name: str, values: npt.NDArray[Any]) -> list[str]:
     if values.size and (values.ndim == 0 or values.dtype.kind not in "fiub"):
-        raise ConfigError(
-            f"input {name!r}: an array of {values.dtype} of shape {values.shape}; expected numbers", key=name
-        )
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise ConfigError(f"input {name!r}: a value is not finite, which the text format cannot express", key=name)
+        what = f"an array of {values.dtype} of shape {values.shape}; expected numbers"
+        raise ConfigError(f"input {name!r}: {what}", key=name)
+    _require_finite(name, values)
     rows = values.reshape(len(values), -1) if values.size else values
     # NumPy's text of the numbers, such as 1.0 and 1e-08, is what CNTK's function writes.
     return [" ".join(row.astype(str)) for row in rows]
 
 
 def _sparse_text(name: str, sample: Mapping[int, Any]) -> str:
-    if not np.isfinite(np.fromiter(sample.values(), np.float64, len(sample))).all():
-        raise ConfigError(f"input {name!r}: a value is not finite, which the text format cannot express", key=name)
+    _require_finite(name, np.fromiter(sample.values(), np.float64, len(sample)))
     return " ".join(f"{index}:{value!s}" for index, value in sorted(sample.items()))
+
+
+def _require_finite(name: str, values: npt.NDArray[Any]) -> None:
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise ConfigError(f"input {name!r}: a value is not finite{_INEXPRESSIBLE}", key=name)
