@@ -317,7 +317,9 @@ def _categories(
     if num_labels is None or not 1 <= num_labels < 2**31:
         what = f"label_type is 'Category', and num_labels is {num_labels}; expected at least 1"
         raise ConfigError(what, key="num_labels")
-    names = read_dictionary(mapping_file) if mapping_file else Dictionary("\n".join(map(str, range(num_labels))))
+    names = (
+        Dictionary("\n".join(map(str, range(num_labels)))) if mapping_file is None else read_dictionary(mapping_file)
+    )
     return names, max(num_labels, len(names)), is_sparse
 
 

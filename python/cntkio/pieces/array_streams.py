@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -160,13 +160,13 @@ def _samples_of(name: str, data: Any) -> _Samples:
     try:
         if isinstance(data, ArrayLike):
             data = np.asarray(data)
-            return _array_samples(data) if data.dtype != object else _ArrayListSamples(name, list(data))
+            return _array_samples(data) if data.dtype != object else _ListSamples(name, _as_arrays(name, list(data)))
         if isinstance(data, list | tuple) and len(data):
             if isinstance(data[0], _Matrix):
-                return _MatrixListSamples(name, data)
+                return _ListSamples(name, _as_matrices(name, data))
             if isinstance(data[0], int | float | np.number | np.bool_):
                 return _array_samples(as_numbers(f"stream {name!r}", data))
-            return _ArrayListSamples(name, data)
+            return _ListSamples(name, _as_arrays(name, data))
     # Our exceptions already say what is wrong, and they are instances of the types below.
     except CntkIoError:
         raise
@@ -231,67 +231,59 @@ class _FlatSamples(_Samples):
         return _Cut(offsets, values[entries], indptr, indices[entries])
 
 
-class _ListSamples(_Samples):
-    """The samples of each sequence in an object of its own, which has a shape; `numbers` are their values."""
+def _as_matrices(name: str, sequences: Sequence[Any]) -> list[Any]:
+    for index, matrix in enumerate(sequences):
+        if not isinstance(matrix, _Matrix):
+            what = f"of the type {type(matrix).__name__}, but sequence 0 is a matrix"
+            raise ConfigError(f"stream {name!r}, sequence {index}: {what}; expected a matrix for each", key=name)
+    return [matrix.tocsr() for matrix in sequences]
 
-    def __init__(self, name: str, sequences: Sequence[Any], numbers: Sequence[npt.NDArray[Any]]) -> None:
+
+def _as_arrays(name: str, sequences: Sequence[Any]) -> list[npt.NDArray[Any]]:
+    arrays = [as_numbers(f"stream {name!r}, sequence {index}", each) for index, each in enumerate(sequences)]
+    for index, array in enumerate(arrays):
+        if array.ndim == 0:
+            kind = type(sequences[index]).__name__
+            what = f"a {kind}" if array.dtype == object else "a number" if array.dtype.kind in "fiub" else "a text"
+            raise ConfigError(f"stream {name!r}, sequence {index}: {what}; expected an array of samples", key=name)
+    return arrays
+
+
+class _ListSamples(_Samples):
+    """The samples of each sequence in an array or a matrix of its own."""
+
+    def __init__(self, name: str, sequences: Sequence[Any]) -> None:
         expected: tuple[int, ...] = sequences[0].shape[1:]
         for index, sequence in enumerate(sequences):
             if sequence.shape[1:] != expected:
                 what = f"samples of shape {sequence.shape[1:]}, but the samples of sequence 0 have the shape {expected}"
                 raise ConfigError(f"stream {name!r}, sequence {index}: {what}", key=name)
-        dtypes = {array.dtype for array in numbers}
-        self._name, self._numbers = name, numbers
-        # Arrays of one type can be joined first and converted once (`_joined`).
+        self.is_sparse = isinstance(sequences[0], _Matrix)
+        self._name, self._sequences = name, sequences
+        self._numbers = [matrix.data for matrix in sequences] if self.is_sparse else sequences
+        dtypes = {array.dtype for array in self._numbers}
+        # Arrays of one type can be joined first and converted once.
         self._have_one_type = len(dtypes) == 1
-        self.num_sequences, self.shape, self.dtype = len(numbers), expected, np.result_type(*dtypes)
-        self.num_bytes = 8 * (sum(array.size for array in numbers) + len(numbers))
+        self.num_sequences, self.shape, self.dtype = len(sequences), expected or (1,), np.result_type(*dtypes)
+        self.num_bytes = 8 * (sum(array.size for array in self._numbers) + len(sequences))
 
     def precision(self) -> np.dtype[Any]:
         return least_precision(self._numbers)
 
-    def _joined(self, first: int, last: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """Return the numbers of sequences. NumPy would round whole numbers of several types when it joins them."""
-        arrays = self._numbers[first:last]
+    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
+        sequences, arrays = self._sequences[first:last], self._numbers[first:last]
+        offsets = np.cumsum([0, *(sequence.shape[0] for sequence in sequences)], dtype=np.int64)
+        # NumPy would round whole numbers of several types when it joins them.
         if not self._have_one_type:
             where = f"stream {self._name!r}, sequence"
             arrays = [in_precision(f"{where} {first + index}", array, dtype) for index, array in enumerate(arrays)]
-        return np.concatenate([array.reshape(-1) for array in arrays])
-
-
-class _MatrixListSamples(_ListSamples):
-    is_sparse = True
-
-    def __init__(self, name: str, matrices: Sequence[Any]) -> None:
-        for index, matrix in enumerate(matrices):
-            if not isinstance(matrix, _Matrix):
-                what = f"of the type {type(matrix).__name__}, but sequence 0 is a matrix"
-                raise ConfigError(f"stream {name!r}, sequence {index}: {what}; expected a matrix for each", key=name)
-        self._matrices = [matrix.tocsr() for matrix in matrices]
-        super().__init__(name, matrices, [matrix.data for matrix in self._matrices])
-
-    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
+        values = np.concatenate([array.reshape(-1) for array in arrays])
+        if not self.is_sparse:
+            return _Cut(offsets, values)
         from scipy import sparse  # late: SciPy need not be installed, but a caller with matrices has it
 
-        matrices = self._matrices[first:last]
-        rows = sparse.vstack(matrices, format="csr")
-        values = self._joined(first, last, dtype)
-        return _Cut(_offsets(matrix.shape[0] for matrix in matrices), values, rows.indptr, rows.indices)
-
-
-class _ArrayListSamples(_ListSamples):
-    def __init__(self, name: str, sequences: Sequence[Any]) -> None:
-        arrays = [as_numbers(f"stream {name!r}, sequence {index}", each) for index, each in enumerate(sequences)]
-        for index, array in enumerate(arrays):
-            if array.ndim == 0:
-                kind = type(sequences[index]).__name__
-                what = f"a {kind}" if array.dtype == object else "a number" if array.dtype.kind in "fiub" else "a text"
-                raise ConfigError(f"stream {name!r}, sequence {index}: {what}; expected an array of samples", key=name)
-        super().__init__(name, arrays, arrays)
-        self.shape = self.shape or (1,)
-
-    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
-        return _Cut(_offsets(map(len, self._numbers[first:last])), self._joined(first, last, dtype))
+        rows = sparse.vstack(sequences, format="csr")
+        return _Cut(offsets, values, rows.indptr, rows.indices)
 
 
 class _ClassSamples(_Samples):
@@ -317,10 +309,6 @@ class _ClassSamples(_Samples):
         cut = self._classes.cut(first, last, np.dtype(np.float64))
         classes = cut.values.reshape(-1).astype(np.int64)
         return _Cut(cut.offsets * self._steps, np.ones(len(classes), dtype), np.arange(len(classes) + 1), classes)
-
-
-def _offsets(lengths: Iterable[int]) -> npt.NDArray[np.int64]:
-    return np.cumsum([0, *lengths], dtype=np.int64)
 
 
 # --------------------------------------------------------------------------------------------------------------
