@@ -74,12 +74,7 @@ class Input(NamedTuple):
 
 
 def input_of(names: FileNames) -> Input:
-    """Detect the kind of a file, or of several files, which are read in place.
-
-    Raises:
-        ConfigError: Several files are not one corpus.
-        OSError: A file cannot be read.
-    """
+    """Detect the kind of a file, or of several files that are one corpus, which are read in place."""
     files = listed_files(names, option="source")
     if len(files) > 1:
         return _several(as_url(shown_files(names)), files)
@@ -96,11 +91,6 @@ def inputs(
         names: For each corpus its file, pattern or list of files; - for standard input.
         refuse: Called with the name and the error of each damaged file; the other files follow. None: the error is
             raised.
-
-    Raises:
-        ConfigError: Several files are not one corpus.
-        FormatError: A compressed file is damaged, and `refuse` is None.
-        OSError: A file cannot be read, or the temporary folder is full.
     """
     with tempfile.TemporaryDirectory(prefix="cntkio-") as folder:
         found = []
@@ -186,11 +176,7 @@ IN_ORDER = Opening(ahead=Ahead(64 << 20))
 
 
 def require_takers(options: ReadingOptions, files: Sequence[Input]) -> None:
-    """Refuse an option that none of the files takes.
-
-    Raises:
-        ConfigError: No file takes one of the options.
-    """
+    """Refuse an option that none of the files takes."""
     taken = {"key"} if options.labels is None else {"key", "mapping"}  # the key is a column that is read or written
     taken = taken.union(*(file.kind.options for file in files))
     for name, value in options._asdict().items():
@@ -207,7 +193,6 @@ class Described(CorpusInFiles):
     """A corpus in files, with what the call adds to it.
 
     Attributes:
-        input: Its files.
         open_labels: Opens the label file, once: without features, a source cannot read it. None: not a label file.
         section: The section of the configuration that describes it; empty: no configuration does.
         located: Completes errors about missing files by the configuration that names them.
@@ -231,12 +216,7 @@ class Described(CorpusInFiles):
             return MinibatchSource(list(self.deserializers), **{"max_sweeps": 1, "randomize": False, **options})
 
     def writable(self) -> Any:
-        """Return the corpus as an argument of the writers: several deserializers as a source that joins them.
-
-        Raises:
-            ConfigError: The file contains only labels.
-            CntkIoError, OSError: Corpora that are joined cannot be opened.
-        """
+        """Return the corpus as an argument of the writers: several deserializers as a source that joins them."""
         if self.open_table is not None:
             return self.open_table()
         if not self.deserializers:
@@ -263,11 +243,6 @@ def described(file: Input, options: ReadingOptions) -> list[Described]:
 
     Args:
         options: The options, complete (`ReadingOptions.usually`).
-
-    Raises:
-        ConfigError: No deserializer reads the file.
-        FormatError: The file breaks its format.
-        OSError: A file cannot be read.
     """
     if file.kind.form == "configuration":
         forgives_errors = options.max_errors == -1
@@ -358,11 +333,6 @@ def labels_of(
 
     Args:
         knows_mapping: Whether the deserializer of a text reads the mapping file itself, and its errors name that file.
-
-    Raises:
-        OSError: A file cannot be read.
-        FormatError: A file breaks its format.
-        CorpusError: The file has no labels.
     """
     names = [] if mapping is None else read_mapping(mapping)
     files = listed_files(path, option="FILE")
@@ -379,10 +349,6 @@ def labels_of(
 
 
 def open_labels(path: FileNames, mapping: str | os.PathLike[str] | None, opening: Opening) -> Labels:
-    """Open a label file; without a mapping file the labels in the file are the names.
-
-    Raises:
-        OSError, FormatError, CorpusError: See `labels_of`.
-    """
+    """Open a label file; without a mapping file the labels in the file are the names."""
     deserializer, names = labels_of(path, mapping, knows_mapping=False)
     return Labels(deserializer.open(opening), names)

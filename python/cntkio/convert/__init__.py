@@ -32,20 +32,10 @@ from cntkio.formats.detect import FileFormat
 from cntkio.formats.kaldi import read_kaldi, write_kaldi
 from cntkio.formats.output_file import AnyPath
 from cntkio.formats.svmlight import read_svmlight, write_svmlight
-from cntkio.pieces import (
-    ArrayStream,
-    CorpusChunks,
-    Files,
-    Piece,
-    Pieces,
-    Progress,
-    Writable,
-    corpus_chunks,
-    is_table,
-    joined,
-    pieces_of,
-    write_several,
-)
+from cntkio.pieces.array_streams import ArrayStream, pieces_of
+from cntkio.pieces.chunks import CorpusChunks, corpus_chunks
+from cntkio.pieces.contract import Files, Piece, Pieces, Progress, Writable, is_table, joined
+from cntkio.pieces.files import write_several
 
 __all__ = [
     "AnyPath", "ArrayStream", "CommentedMinibatch", "CorpusChunks", "FileFormat", "Files", "LabelType", "Piece",

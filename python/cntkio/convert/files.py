@@ -124,9 +124,6 @@ def divided(num_sequences: int, shares: Sequence[float | int], seed: int) -> lis
     Returns:
         For each part, and each sequence, whether the sequence is in the part.
 
-    Raises:
-        ConfigError: There are not enough sequences.
-
     Example:
         >>> [int(part.sum()) for part in divided(10, [0.7, 0.3], 0)]
         [7, 3]

@@ -33,10 +33,6 @@ def _with_keys(
 
     Args:
         listed: A file for the keys that the sequences had, one on each line; None: none.
-
-    Raises:
-        CorpusError: The sequences have no keys to list, a key is not a whole number from 0, or two neighbouring
-            sequences have the same key.
     """
     last: int | None = None
     for first, piece in corpus.written(progress):
@@ -244,11 +240,7 @@ def write_ctf(
 
 
 def text_name(name: str) -> bytes:
-    """Return the name of a stream as bytes.
-
-    Raises:
-        ConfigError: The text format cannot express the name.
-    """
+    """Return the name of a stream as bytes. Refuse a name that the text format cannot express."""
     if not _TEXT_NAME.fullmatch(name) or name.startswith("#"):
         expected = "printable ASCII without spaces and pipes, not beginning with '#'; rename the column or stream"
         what = f"the text format cannot express this name; expected {expected}"

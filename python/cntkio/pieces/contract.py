@@ -266,10 +266,7 @@ _ADVICE = {"LazyFrame": "call its method collect()", "DatasetDict": "choose a pa
 
 
 def refuse_parts(data: object) -> None:
-    """Refuse objects of which a method or a part is a table.
-
-    Raises:
-        ConfigError: The data are a `LazyFrame` of polars or a `DatasetDict` of Hugging Face.
+    """Refuse objects of which a method or a part is a table: a `LazyFrame` of polars, a `DatasetDict` of Hugging Face.
 
     Example:
         >>> refuse_parts({"x": [1, 2]})

@@ -175,12 +175,7 @@ def check_all(
 
 
 class _Text:
-    """Places of samples in a text, which is opened when the first place is requested.
-
-    Args:
-        index: The index of the text.
-        aliases: The name in the text of each stream.
-    """
+    """Places of samples in a text, which is opened when the first place is requested. Aliases are names in the text."""
 
     def __init__(self, path: str, index: Any, aliases: Mapping[str, str]) -> None:
         self._path, self._index = path, index
@@ -362,7 +357,6 @@ class _Call(NamedTuple):
     """Arguments that all parts of a check need.
 
     Attributes:
-        stack: Closes what is opened.
         has_words: Whether keys are words in all corpora that are joined.
         is_guess: Whether the streams of a text are a guess.
     """
@@ -376,12 +370,7 @@ class _Call(NamedTuple):
 
 
 class _Checked(NamedTuple):
-    """A corpus that was checked, from one file or from several.
-
-    Attributes:
-        opened: The corpus; None: it could not be opened.
-        num_noted: Number of errors and warnings of the format.
-    """
+    """A corpus that was checked, from one file or from several; `opened` is None if it could not be opened."""
 
     name: str
     opened: _Opened | None
@@ -622,11 +611,7 @@ def _check_source(call: _Call, source: Sequence[_Checked]) -> Sequences:
 
 
 def _compare(first: _Opened, other: _Opened, findings: Findings) -> Sequence[npt.NDArray[np.uint32]]:
-    """Compare the keys and lengths of two corpora that are joined; return the indices of the joined sequences.
-
-    Raises:
-        CorpusError: No key is in both.
-    """
+    """Compare the keys and lengths of two corpora that are joined; return the indices of the joined sequences."""
     pair, traits = (first, other), [one.corpus.index.utterances for one in (first, other)]
     patterns = [None if trait is None else trait.is_pattern for trait in traits]
     joined = join([one.corpus.table for one in pair], patterns=patterns)

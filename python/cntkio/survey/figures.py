@@ -219,10 +219,6 @@ class Figures(NamedTuple):
 def figures(corpus: Corpus, surveyed: Iterable[Block]) -> Figures:
     """Return the figures of an opened corpus.
 
-    Raises:
-        FormatError: A chunk breaks the format.
-        OSError: The file cannot be read.
-
     Example:
         >>> from cntkio import CTFDeserializer, infer_streams
         >>> from cntkio.survey import blocks

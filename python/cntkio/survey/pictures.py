@@ -102,11 +102,7 @@ def advice(found: Buckets) -> str:
 
 
 class Sample(NamedTuple):
-    """A sequence to show on a page.
-
-    Attributes:
-        lines: For each stream its name and its samples.
-    """
+    """A sequence to show on a page: its key, and for each stream its name and its samples."""
 
     key: str
     lines: list[tuple[str, str]]
@@ -123,13 +119,7 @@ def page(
     samples: Sequence[Sample] = (),
     names: Mapping[str, Mapping[int, str]] = _NO_NAMES,
 ) -> str:
-    """Return a page of HTML about corpora.
-
-    Args:
-        title: Its title, such as the name of the file.
-        facts: Names and facts about the file.
-        names: For some streams the names of their classes.
-    """
+    """Return a page of HTML about corpora, with facts about their file; `names` are the names of classes by stream."""
     shown = ["<h2>First sequences</h2>"] if samples else []
     for sample in samples:
         # The text of samples comes from the corpus, and stays as it is.
