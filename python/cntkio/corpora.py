@@ -53,7 +53,6 @@ class Input(NamedTuple):
     Attributes:
         name: Its name for people.
         path: Path of its bytes; for several files, the path of the first.
-        size: Number of its bytes.
         files: The files, if they are several.
     """
 
@@ -288,11 +287,7 @@ _LARGEST_CLASS = 65536  # of a binary file
 
 
 class Labels(NamedTuple):
-    """An opened label file.
-
-    Attributes:
-        names: The names of its classes; empty if they have none.
-    """
+    """An opened label file, and the names of its classes; empty if they have none."""
 
     corpus: FileCorpus
     names: list[bytes]

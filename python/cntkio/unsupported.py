@@ -118,11 +118,7 @@ class NamesOfCntk:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """Refuse the import of a name of CNTK.
-
-        Raises:
-            ImportError: CNTK has the name. A `ModuleNotFoundError` would be replaced by Python's own.
-        """
+        """Refuse the import of a name of CNTK. Python would replace a `ModuleNotFoundError` by its own error."""
         package, _, own = name.partition(".")
         # Every import that Python cannot resolve comes here, also imports of other packages.
         advice = outside_io(own) if package == "cntkio" else None

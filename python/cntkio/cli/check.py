@@ -31,14 +31,12 @@ def check(options: Namespace) -> int:
     """Check corpora, and print what is wrong."""
     ignore = [code for codes in options.ignore or () for code in codes.split(",")]
     findings = Findings(options.max_findings, ignore)
-    broken: list[tuple[str, Exception]] = []
     with (
         # A damaged file becomes a finding, and the other files are still checked.
-        inputs_of(options, refuse=lambda *refused: broken.append(refused)) as files,
+        inputs_of(options, refuse=findings.add_damaged) as files,
         progress_bar(options, "sequences") as progress,
     ):
-        reading = reading_of(options)
-        check_all(files, [], reading, findings, broken=broken, joins=options.join, progress=progress)
+        check_all(files, [], reading_of(options), findings, joins=options.join, progress=progress)
     print_report(options, findings)
     return BAD_DATA if findings and not options.exit_zero else FINE
 

@@ -55,14 +55,9 @@ def read_ctf(
     chunks: slice | None = None, comments: Literal[True], **options: Any,
 ) -> CommentedMinibatch: ...  # fmt: skip
 def read_ctf(
-    path: FileNames,
-    streams: StreamDefs | Mapping[str, Any] | None = None,
-    *,
-    ids: Collection[str] = (),
-    chunks: slice | None = None,
-    comments: bool = False,
-    **options: Any,
-) -> Minibatch:
+    path: FileNames, streams: StreamDefs | Mapping[str, Any] | None = None, *, ids: Collection[str] = (),
+    chunks: slice | None = None, comments: bool = False, **options: Any,
+) -> Minibatch:  # fmt: skip
     """Read a text in the CNTK text format into arrays, in its order.
 
     Args:

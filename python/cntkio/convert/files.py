@@ -216,22 +216,12 @@ def format_of_name(path: AnyPath) -> FileFormat:
 
 @suggests_keywords
 def convert_file(
-    source: FileNames,
-    target: AnyPath,
-    *,
-    to: FileFormat | None = None,
-    streams: StreamDefs | Mapping[str, Any] | None = None,
-    flat: Collection[str] | bool = False,
-    ids: Collection[str] = (),
-    renumber: bool = False,
-    keys_file: AnyPath | None = None,
-    compress: Compression | None = None,
-    num_files: int | None = None,
-    max_file_size: int | None = None,
-    progress: Progress | None = None,
-    remote: Remote | None = None,
-    **reading: Unpack[Reading],
-) -> None:
+    source: FileNames, target: AnyPath, *, to: FileFormat | None = None,
+    streams: StreamDefs | Mapping[str, Any] | None = None, flat: Collection[str] | bool = False,
+    ids: Collection[str] = (), renumber: bool = False, keys_file: AnyPath | None = None,
+    compress: Compression | None = None, num_files: int | None = None, max_file_size: int | None = None,
+    progress: Progress | None = None, remote: Remote | None = None, **reading: Unpack[Reading],
+) -> None:  # fmt: skip
     """Convert a file of any format to text (CTF), a binary corpus (CBF), svmlight, Kaldi, Parquet or Arrow.
 
     Args:
@@ -278,23 +268,12 @@ def convert_file(
 
 
 def write_file(
-    target: AnyPath,
-    data: Any,
-    *,
-    to: FileFormat | None = None,
-    flat: Collection[str] | bool = False,
-    ids: Collection[str] = (),
-    key: str | None = None,
-    renumber: bool = False,
-    keys_file: AnyPath | None = None,
-    compress: Compression | None = None,
-    layout: LayoutName = "2.x",
-    chunk_size_in_bytes: int = CHUNK_SIZE,
-    order: Sequence[str] | None = None,
-    progress: Progress | None = None,
-    remote: Remote | None = None,
+    target: AnyPath, data: Any, *, to: FileFormat | None = None, flat: Collection[str] | bool = False,
+    ids: Collection[str] = (), key: str | None = None, renumber: bool = False, keys_file: AnyPath | None = None,
+    compress: Compression | None = None, layout: LayoutName = "2.x", chunk_size_in_bytes: int = CHUNK_SIZE,
+    order: Sequence[str] | None = None, progress: Progress | None = None, remote: Remote | None = None,
     **files: Unpack[Files],
-) -> None:
+) -> None:  # fmt: skip
     """Write a corpus in the format that the name of the file implies.
 
     Args:
@@ -364,18 +343,10 @@ def corpus_of(path: FileNames, streams: StreamDefs, **reading: Unpack[Reading]) 
 
 
 def ctf_to_cbf(
-    source: AnyPath,
-    target: AnyPath,
-    streams: StreamDefs | Mapping[str, Any] | None = None,
-    *,
-    chunk_size_in_bytes: int = 32 << 20,
-    layout: LayoutName = "2.x",
-    dtype: npt.DTypeLike = np.float32,
-    skip_sequence_ids: bool = False,
-    max_errors: int = 0,
-    strict: bool = False,
-    progress: Progress | None = None,
-) -> None:
+    source: AnyPath, target: AnyPath, streams: StreamDefs | Mapping[str, Any] | None = None, *,
+    chunk_size_in_bytes: int = 32 << 20, layout: LayoutName = "2.x", dtype: npt.DTypeLike = np.float32,
+    skip_sequence_ids: bool = False, max_errors: int = 0, strict: bool = False, progress: Progress | None = None,
+) -> None:  # fmt: skip
     """Convert a text corpus to a binary corpus.
 
     Keys are lost: the keys of a binary corpus are the indices of its sequences.

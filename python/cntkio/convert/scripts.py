@@ -111,17 +111,10 @@ LabelType = Literal["Category", "Regression", "None"]
 
 
 def txt_to_ctf(
-    sources: AnyPath | Sequence[AnyPath] | BinaryIO,
-    target: AnyPath | BinaryIO,
-    dictionaries: Sequence[AnyPath],
-    *,
-    names: Sequence[str] | None = None,
-    unknown: str | None = None,
-    annotated: bool = False,
-    strict: bool = False,
-    compress: Compression | None = None,
-    progress: Progress | None = None,
-) -> int:
+    sources: AnyPath | Sequence[AnyPath] | BinaryIO, target: AnyPath | BinaryIO, dictionaries: Sequence[AnyPath], *,
+    names: Sequence[str] | None = None, unknown: str | None = None, annotated: bool = False, strict: bool = False,
+    compress: Compression | None = None, progress: Progress | None = None,
+) -> int:  # fmt: skip
     """Convert token files to a text corpus, as CNTK's script `txt2ctf.py` does: lines to sequences, columns to streams.
 
     Tabs separate columns, and blanks the tokens of a column. A token becomes the index of its line in the column's
@@ -199,22 +192,12 @@ def _stream_names(names: Sequence[str] | None, num_columns: int) -> list[bytes]:
 
 
 def uci_to_ctf(
-    source: AnyPath | BinaryIO,
-    target: AnyPath | BinaryIO,
-    *,
-    features_start: int,
-    features_dim: int,
-    label_type: LabelType = "Category",
-    labels_start: int | None = None,
-    labels_dim: int = 1,
-    num_labels: int | None = None,
-    mapping_file: AnyPath | None = None,
-    sparse_labels: bool = False,
-    delimiter: str | None = None,
-    skip_header: bool = False,
-    compress: Compression | None = None,
+    source: AnyPath | BinaryIO, target: AnyPath | BinaryIO, *, features_start: int, features_dim: int,
+    label_type: LabelType = "Category", labels_start: int | None = None, labels_dim: int = 1,
+    num_labels: int | None = None, mapping_file: AnyPath | None = None, sparse_labels: bool = False,
+    delimiter: str | None = None, skip_header: bool = False, compress: Compression | None = None,
     progress: Progress | None = None,
-) -> int:
+) -> int:  # fmt: skip
     """Convert columns of numbers to ``|labels …`` and ``|features …`` in text, as CNTK's script `uci2ctf.py` does.
 
     Args:
@@ -317,9 +300,8 @@ def _categories(
     if num_labels is None or not 1 <= num_labels < 2**31:
         what = f"label_type is 'Category', and num_labels is {num_labels}; expected at least 1"
         raise ConfigError(what, key="num_labels")
-    names = (
-        Dictionary("\n".join(map(str, range(num_labels)))) if mapping_file is None else read_dictionary(mapping_file)
-    )
+    numbers = map(str, range(num_labels))
+    names = Dictionary("\n".join(numbers)) if mapping_file is None else read_dictionary(mapping_file)
     return names, max(num_labels, len(names)), is_sparse
 
 

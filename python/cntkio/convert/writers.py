@@ -71,18 +71,11 @@ def _numbers(corpus: Pieces, keys: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
 
 @suggests_keywords
 def write_cbf(
-    path: AnyPath,
-    data: Any,
-    *,
-    chunk_size_in_bytes: int = 32 << 20,
-    layout: LayoutName = "2.x",
-    dtype: npt.DTypeLike | None = None,
-    order: Sequence[str] | None = None,
-    one_hot: Mapping[str, Classes] | None = None,
-    progress: Progress | None = None,
-    remote: Remote | None = None,
+    path: AnyPath, data: Any, *, chunk_size_in_bytes: int = 32 << 20, layout: LayoutName = "2.x",
+    dtype: npt.DTypeLike | None = None, order: Sequence[str] | None = None,
+    one_hot: Mapping[str, Classes] | None = None, progress: Progress | None = None, remote: Remote | None = None,
     **files: Unpack[Files],
-) -> None:
+) -> None:  # fmt: skip
     """Write a file in the CNTK binary format, with bounded memory. The file appears under its name when it is complete.
 
     Args:
@@ -165,18 +158,10 @@ _INEXPRESSIBLE = ", which the text format cannot express"
 
 @suggests_keywords
 def write_ctf(
-    path: AnyPath,
-    data: Any,
-    *,
-    order: Sequence[str] | None = None,
-    one_hot: Mapping[str, Classes] | None = None,
-    renumber: bool = False,
-    keys_file: AnyPath | None = None,
-    compress: Compression | None = None,
-    progress: Progress | None = None,
-    remote: Remote | None = None,
-    **files: Unpack[Files],
-) -> None:
+    path: AnyPath, data: Any, *, order: Sequence[str] | None = None, one_hot: Mapping[str, Classes] | None = None,
+    renumber: bool = False, keys_file: AnyPath | None = None, compress: Compression | None = None,
+    progress: Progress | None = None, remote: Remote | None = None, **files: Unpack[Files],
+) -> None:  # fmt: skip
     """Write a file in the CNTK text format, with bounded memory. The file appears under its name when it is complete.
 
     Every line begins with the key of its sequence, or with its index from 0 if the sequences have no keys (as in

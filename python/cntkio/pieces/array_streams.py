@@ -74,7 +74,7 @@ class ArrayStream:
             raise ConfigError(f"stream {name!r} has the dtype {samples.dtype}; expected real numbers", key=name)
         self.name, self._samples = name, samples
         self.num_sequences, self.num_bytes, self.is_wide = samples.num_sequences, samples.num_bytes, samples.is_wide
-        self._dtype = samples.precision() if dtype is None or samples.are_class_ids else np.dtype(dtype)
+        self._dtype = samples.precision(dtype)
         self._dim = self.info(0).dim
 
     def info(self, stream_id: int) -> StreamInformation:
@@ -141,10 +141,9 @@ class _Samples(Protocol):
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     is_sparse: bool = False
-    are_class_ids: bool = False
     is_wide: bool = False
 
-    def precision(self) -> np.dtype[Any]: ...
+    def precision(self, asked: npt.DTypeLike | None) -> np.dtype[Any]: ...
 
     def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut: ...
 
@@ -154,7 +153,7 @@ def _samples_of(name: str, data: Any) -> _Samples:
         return _FlatSamples.of(data)
     if isinstance(data, _Matrix):
         rows = data.tocsr()
-        return _FlatSamples(np.arange(rows.shape[0] + 1), rows.data, rows.shape[1:], rows.indptr, rows.indices)
+        return _FlatSamples(_Cut(np.arange(rows.shape[0] + 1), rows.data, rows.indptr, rows.indices), rows.shape[1:])
     if isinstance(data, ArrowStream | ArrowArray):
         return _in_table(name, data, {})
     try:
@@ -181,7 +180,7 @@ def _samples_of(name: str, data: Any) -> _Samples:
 
 def _array_samples(array: npt.NDArray[Any]) -> _Samples:
     num_sequences = len(array) if array.ndim else 0
-    return _FlatSamples(np.arange(num_sequences + 1), array, array.shape[1:] or (1,))
+    return _FlatSamples(_Cut(np.arange(num_sequences + 1), array), array.shape[1:] or (1,))
 
 
 def _in_table(name: str, data: Any, one_hot: Mapping[str, Classes]) -> _Samples:
@@ -196,29 +195,21 @@ def _in_table(name: str, data: Any, one_hot: Mapping[str, Classes]) -> _Samples:
 class _FlatSamples(_Samples):
     """The samples of all sequences, one after the other, in one array."""
 
-    def __init__(
-        self,
-        offsets: npt.NDArray[Any],
-        values: npt.NDArray[Any],
-        shape: tuple[int, ...],
-        indptr: npt.NDArray[Any] | None = None,
-        indices: npt.NDArray[Any] | None = None,
-        stream: StreamInformation | None = None,
-    ) -> None:
-        self._all = _Cut(offsets, values, indptr, indices)
-        self.num_sequences, self.shape, self.dtype = len(offsets) - 1, shape, values.dtype
-        self.is_sparse = indices is not None
-        self.are_class_ids = stream is not None and stream.are_class_ids
-        self._whole = stream.dtype if stream is not None and stream.dtype.kind == "i" else None
+    def __init__(self, samples: _Cut, shape: tuple[int, ...], stream: StreamInformation | None = None) -> None:
+        self._all, self._stream, self.shape, self.dtype = samples, stream, shape, samples.values.dtype
+        self.num_sequences, self.is_sparse = len(samples.offsets) - 1, samples.indices is not None
         # For pieces of about equal size; the indices of a sparse stream take about as much as its values.
-        self.num_bytes = values.nbytes * (2 if self.is_sparse else 1) + offsets.nbytes
+        self.num_bytes = samples.values.nbytes * (2 if self.is_sparse else 1) + samples.offsets.nbytes
 
     @classmethod
     def of(cls, data: MinibatchData) -> _FlatSamples:
-        return cls(data.offsets, data.values, data.stream.shape, data.indptr, data.indices, data.stream)
+        return cls(_Cut(data.offsets, data.values, data.indptr, data.indices), data.stream.shape, data.stream)
 
-    def precision(self) -> np.dtype[Any]:
-        return least_precision([self._all.values]) if self._whole is None else self._whole
+    def precision(self, asked: npt.DTypeLike | None) -> np.dtype[Any]:
+        stream = self._stream
+        if asked is not None and (stream is None or not stream.are_class_ids):
+            return np.dtype(asked)
+        return stream.dtype if stream is not None and stream.dtype.kind == "i" else least_precision([self._all.values])
 
     def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
         offsets, values, indptr, indices = self._all
@@ -267,8 +258,8 @@ class _ListSamples(_Samples):
         self.num_sequences, self.shape, self.dtype = len(sequences), expected or (1,), np.result_type(*dtypes)
         self.num_bytes = 8 * (sum(array.size for array in self._numbers) + len(sequences))
 
-    def precision(self) -> np.dtype[Any]:
-        return least_precision(self._numbers)
+    def precision(self, asked: npt.DTypeLike | None) -> np.dtype[Any]:
+        return least_precision(self._numbers) if asked is None else np.dtype(asked)
 
     def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
         sequences, arrays = self._sequences[first:last], self._numbers[first:last]
@@ -301,8 +292,8 @@ class _ClassSamples(_Samples):
         self._classes, self._steps, self.shape, self.is_wide = classes, steps, (num_classes,), classes.is_wide
         self.num_sequences, self.num_bytes, self.dtype = classes.num_sequences, 4 * classes.num_bytes, classes.dtype
 
-    def precision(self) -> np.dtype[Any]:
-        return np.dtype(np.float32)
+    def precision(self, asked: npt.DTypeLike | None) -> np.dtype[Any]:
+        return np.dtype(np.float32 if asked is None else asked)
 
     def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
         # float64, because float32 would not have all class ids if lists of several types are joined.

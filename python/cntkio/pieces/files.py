@@ -213,11 +213,10 @@ class _Frames:
 
     def write(self, data: memoryview, /) -> None:
         self._text += data
-        begin = 0
-        while len(self._text) - begin >= FRAME:
+        end = len(self._text) // FRAME * FRAME
+        for begin in range(0, end, FRAME):
             self._frame(bytes(self._text[begin : begin + FRAME]))
-            begin += FRAME
-        del self._text[:begin]
+        del self._text[:end]
 
     def _frame(self, text: bytes) -> None:
         packed = _core.zstd_frame(text, _LEVEL_OF_ZSTD)

@@ -62,21 +62,12 @@ _ENDS_VALUES = "byte above 0x7F"
 
 
 def check(
-    *corpora: FileNames | Deserializer,
-    join: bool = False,
-    streams: StreamDefs | Mapping[str, Any] | None = None,
-    skip_sequence_ids: bool = False,
-    strict: bool = False,
-    max_errors: int | None = None,
-    chunk_size_in_bytes: int | None = None,
-    keys: KeysOf | None = None,
-    prefix: str | None = None,
-    mapping: str | os.PathLike[str] | None = None,
-    remote: Remote | None = None,
-    ignore: Iterable[str] = (),
-    max_findings: int = 100,
-    progress: Progress | None = None,
-) -> Findings:
+    *corpora: FileNames | Deserializer, join: bool = False, streams: StreamDefs | Mapping[str, Any] | None = None,
+    skip_sequence_ids: bool = False, strict: bool = False, max_errors: int | None = None,
+    chunk_size_in_bytes: int | None = None, keys: KeysOf | None = None, prefix: str | None = None,
+    mapping: str | os.PathLike[str] | None = None, remote: Remote | None = None, ignore: Iterable[str] = (),
+    max_findings: int = 100, progress: Progress | None = None,
+) -> Findings:  # fmt: skip
     """Find errors and suspicious data in corpora. (docs/check.md) The command is `cntkio check`.
 
     Args:
@@ -119,38 +110,26 @@ def check(
     """
     if not corpora:
         raise ConfigError("check has no corpora; expected at least one file or deserializer")
+    defined, labels = StreamDefs(streams or {}), None if mapping is None else Path(mapping)
     reading = ReadingOptions(
-        StreamDefs(streams or {}), max_errors, skip_sequence_ids, strict, chunk_size_in_bytes, keys, prefix,
-        None if mapping is None else Path(mapping),
-    )  # fmt: skip
+        defined, max_errors, skip_sequence_ids, strict, chunk_size_in_bytes, keys, prefix, mapping=labels
+    )
     named = [corpus for corpus in corpora if isinstance(corpus, str | os.PathLike | Sequence)]
     given: list[Any] = [corpus for corpus in corpora if not isinstance(corpus, str | os.PathLike | Sequence)]
-    broken: list[tuple[str, Exception]] = []
-    with calling(remote=remote), inputs(named, refuse=lambda *refused: broken.append(refused)) as files:
+    findings = Findings(max_findings, [ignore] if isinstance(ignore, str) else ignore)
+    with calling(remote=remote), inputs(named, refuse=findings.add_damaged) as files:
         if files:
             require_takers(reading, files)
         elif reading != ReadingOptions():
             raise ConfigError("options of files are only for files; a deserializer has its own options")
-        findings = Findings(max_findings, [ignore] if isinstance(ignore, str) else ignore)
-        return check_all(files, given, reading, findings, broken=broken, joins=join, progress=progress)
+        return check_all(files, given, reading, findings, joins=join, progress=progress)
 
 
 def check_all(
-    files: Sequence[Input],
-    deserializers: Sequence[Deserializer],
-    reading: ReadingOptions,
-    findings: Findings,
-    *,
-    broken: Sequence[tuple[str, Exception]] = (),
-    joins: bool = False,
-    progress: Progress | None = None,
-) -> Findings:
-    """Check files and deserializers, and return the findings with those that are added.
-
-    See `check`; `broken` are files that could not be opened, each with the error.
-    """
-    for name, error in broken:
-        findings.add(Finding.of(None, error, name))
+    files: Sequence[Input], deserializers: Sequence[Deserializer], reading: ReadingOptions, findings: Findings, *,
+    joins: bool, progress: Progress | None,
+) -> Findings:  # fmt: skip
+    """Check files and deserializers, and return the findings with those that are added. See `check`."""
     usual = reading.usually(max_errors=_ANY_NUMBER_OF_ERRORS, chunk_size_in_bytes=SURVEYED_AT_ONCE)
     has_words = [file.kind.has_text_keys for file in files] + [one.has_text_keys for one in deserializers]
     with ExitStack() as stack:
@@ -186,33 +165,30 @@ class _Text:
         }
 
     @cached_property
-    def _file(self) -> TextInput:
-        return open_input(self._path)
-
-    @cached_property
-    def _locator(self) -> Locator:
-        return Locator(self._file)
+    def _opened(self) -> tuple[TextInput, Locator]:
+        file = open_input(self._path)
+        return file, Locator(file)
 
     def close(self) -> None:
         """Close the file. The next request opens it again."""
-        if (file := vars(self).pop("_file", None)) is not None:
-            file.close()
-            vars(self).pop("_locator", None)
+        if (opened := vars(self).pop("_opened", None)) is not None:
+            opened[0].close()
 
     def place(self, sequence_index: int, stream: str | None, sample: int | None) -> dict[str, Any]:
+        file, locator = self._opened
         offset, end = bounds_of(self._index, sequence_index)
         if stream is not None:
-            text = self._file.read(offset, end - offset)
+            text = file.read(offset, end - offset)
             found = [match.start() for match in self._patterns[stream].finditer(text)]
             offset += found[sample or 0] if (sample or 0) < len(found) else 0
-        return self._locator.locate(offset)
+        return locator.locate(offset)
 
     def line_ends(self) -> Finding | None:
         """Return a finding if some lines end with CR LF and others do not: the first line with the rarer end."""
-        counts = {"CR LF": 0, "LF": 0}
+        file, locator = self._opened
+        counts, offset = {"CR LF": 0, "LF": 0}, 0
         first: dict[str, int] = {}
-        offset = 0
-        while block := self._file.read(offset, _READ):
+        while block := file.read(offset, _READ):
             # Most texts have no CR, and a search for one byte is faster than a search for two.
             num_crlf = block.count(b"\r\n") if b"\r" in block else 0
             num_lf = block.count(b"\n") - num_crlf
@@ -227,7 +203,7 @@ class _Text:
             return None
         rare, usual = sorted(counts, key=lambda end: counts[end])
         message = f"{rare} ends {counted(counts[rare], 'line')}, but {usual} ends {counted(counts[usual], 'line')}"
-        return Finding("mixed-line-ends", message, num_cases=counts[rare], **self._locator.locate(first[rare]))
+        return Finding("mixed-line-ends", message, num_cases=counts[rare], **locator.locate(first[rare]))
 
 
 class _Opened(NamedTuple):
@@ -525,7 +501,7 @@ def _check_part(
     aliases: Mapping[str, str] | None = None, *, is_table: bool = False,
 ) -> _Checked:  # fmt: skip
     """Check a corpus; `shared` are the contents of the files that belong together, which the caller reports."""
-    events, contents, opened = _Events(path, call.findings), shared or Contents(), None
+    events, contents, opened, ends = _Events(path, call.findings), shared or Contents(), None, None
     try:
         # If the call names the streams, other names in the text are left out on purpose.
         asked = (UNKNOWN_NAME,) if call.is_guess else ()
@@ -552,10 +528,9 @@ def _check_part(
         if opened is None and _is_wrong_call(error):
             raise
         events.note(None, error)
-        events.fold()
-        return _Checked(path, None, contents, events.num_noted)
+        opened = None
     events.fold()
-    if shared is None:
+    if shared is None and opened is not None:
         contents.report(call.findings)
     if ends is not None:
         call.findings.add(ends)

@@ -48,7 +48,7 @@ class Placed(Protocol):
     """A corpus that knows the places of its samples."""
 
     def place(self, sequence_index: int, stream: str | None = None, sample: int | None = None) -> dict[str, Any]:
-        """Return where a sequence begins, or a sample of a stream in it, as the fields of a finding."""
+        """Return where a sequence begins, or in a text a sample of a stream in it, as the fields of a finding."""
 
     def first_index(self, stream: str) -> int:
         """Return the number that the file writes for the index 0 of a sparse stream."""
@@ -88,6 +88,13 @@ class _Exceptions:
             sequence, sample = int(sequences[index]), None if samples is None else int(samples[index])
             self._first.append((corpus, int(block.sequences[sequence]), sample, key_value(block.keys[sequence])))
 
+    def add_samples(
+        self, num_seen: int, offsets: npt.NDArray[Any], samples: npt.NDArray[Any], block: Block, corpus: Placed
+    ) -> None:
+        """Add samples of the block, whose sequences begin at these offsets."""
+        sequences = np.searchsorted(offsets, samples, "right") - 1
+        self.add(num_seen, sequences, samples - offsets[sequences], block, corpus)
+
     @property
     def are_few(self) -> bool:
         return are_few(self.num_broken, self.num_seen)
@@ -124,22 +131,18 @@ class _StreamCheck:
     """Values and indices of a stream, in one corpus or in several files that belong together."""
 
     def __init__(self, info: StreamInformation) -> None:
-        self._info = info
-        self._num_samples = 0
-        self._has_steps = False
+        self._info, self._num_samples, self._has_steps = info, 0, False
         self._lowest, self._highest = np.inf, -np.inf
         self._nan, self._infinite, self._not_one_hot = _Exceptions(), _Exceptions(), _Exceptions()
         self._may_be_one_hot = info.shape != () and (info.is_sparse or info.dim > 1)
         # A dense stream has a first sample, and columns in which all samples have its values.
         self._first_row: npt.NDArray[np.float64] | None = None if info.dim <= _MOST_COLUMNS else np.zeros(0)
         self._constant: npt.NDArray[np.uint32] = np.zeros(0, np.uint32)
-        self._num_tried, self._num_zeros = 0, 0
-        self._are_whole = True
+        self._num_tried, self._num_zeros, self._are_whole = 0, 0, True
         # A sparse stream has entries, samples of one form or of several, and indices.
         self._num_entries = 0
         self._forms: set[tuple[int, ...]] = set()
-        self._first_index, self._last_index, self._second_last, self._num_last = LARGEST_DIM, -1, -1, 0
-        self._last: _Exceptions = _Exceptions()
+        self._first_index, self._last_index, self._second_last, self._last = LARGEST_DIM, -1, -1, _Exceptions()
         self._counts = np.zeros(0, np.int64)
 
     def wanted(self, stream_index: int) -> Wanted:
@@ -147,10 +150,9 @@ class _StreamCheck:
         # Without an index 0, indices may count from 1; a class may be missing if samples are one-hot.
         has_classes = self._last_index < _MOST_CLASSES and (self._first_index > 0 or self._may_be_one_hot)
         most_classes = _MOST_CLASSES if has_classes else 0
-        wants_forms = len(self._forms) < 2
         # Whether a block with the same highest index has another that is nearly as high matters only for an outlier.
         beyond = self._last_index - self._is_outlier
-        return Wanted(stream_index, constant, self._may_be_one_hot, most_classes, beyond, wants_forms)
+        return Wanted(stream_index, constant, self._may_be_one_hot, most_classes, beyond, len(self._forms) < 2)
 
     @property
     def _is_outlier(self) -> bool:
@@ -190,7 +192,7 @@ class _StreamCheck:
                 samples = np.flatnonzero(flags.reshape(data.num_samples, -1).any(1))
             else:
                 samples = np.unique(np.searchsorted(data.indptr, np.flatnonzero(flags), "right") - 1)
-            exceptions.add(data.num_samples, *_in_sequences(data.offsets, samples), block, corpus)
+            exceptions.add_samples(data.num_samples, data.offsets, samples, block, corpus)
 
     def _add_indices(self, block: Block, found: StreamFigures, corpus: Placed) -> None:
         self._num_entries += found.num_values
@@ -206,7 +208,7 @@ class _StreamCheck:
             data = block.streams[self._info.name]
             assert data.indptr is not None and data.indices is not None
             samples = np.searchsorted(data.indptr, np.flatnonzero(data.indices == last), "right") - 1
-            self._last.add(found.num_values, *_in_sequences(data.offsets, samples), block, corpus)
+            self._last.add_samples(found.num_values, data.offsets, samples, block, corpus)
         if self._last_index < _MOST_CLASSES and (self._first_index or self._may_be_one_hot):
             self._add_counts(found.counts)
 
@@ -218,16 +220,17 @@ class _StreamCheck:
     def _add_one_hot(
         self, block: Block, stream_index: int, found: StreamFigures, lowest: float, corpus: Placed
     ) -> None:
-        others, num_samples = found.not_one_hot, found.num_samples
-        if others is None or (not self._info.is_sparse and lowest < 0):
+        others, num_samples, is_dense = found.not_one_hot, found.num_samples, not self._info.is_sparse
+        if others is None or (is_dense and lowest < 0):
             self._may_be_one_hot = False
             return
-        if not self._info.is_sparse:
+        if is_dense:
             self._add_counts(found.counts)
         self._may_be_one_hot = len(others) <= _CLEARLY_NOT * num_samples or num_samples < _ENOUGH
         if self._may_be_one_hot:
+            # Without samples to place, the offsets are not needed.
             offsets = np.append(0, np.cumsum(block.lengths[stream_index], dtype=np.int64)) if len(others) else others
-            self._not_one_hot.add(num_samples, *_in_sequences(offsets, others), block, corpus)
+            self._not_one_hot.add_samples(num_samples, offsets, others, block, corpus)
 
     @property
     def bits(self) -> tuple[float, float]:
@@ -315,14 +318,6 @@ class _StreamCheck:
         occur = "occurs" if len(missing) == 1 else "occur"
         classes = f"{in_words(missing, 'class')} of {num_classes:,}"
         return "unused-class", f"{classes} never {occur} in {self._num_samples:,} samples"
-
-
-def _in_sequences(offsets: npt.NDArray[Any], samples: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return the sequences of samples, and the samples counted from the beginning of their sequence."""
-    if not len(samples):
-        return samples, samples
-    sequences = np.searchsorted(offsets, samples, "right") - 1
-    return sequences, samples - offsets[sequences]
 
 
 class Contents:

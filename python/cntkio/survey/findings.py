@@ -300,6 +300,10 @@ class Findings(Displayed):
         elif len(self) < self._most:
             self._found[key] = finding
 
+    def add_damaged(self, name: str, error: Exception) -> None:
+        """Add the error of a file that cannot be opened."""
+        self.add(Finding.of(None, error, name))
+
     def add_cases(self, first: Iterable[Finding], num_cases: int) -> None:
         """Add a number of cases of a cause, of which the first are given."""
         for index, finding in enumerate(islice(first, _NUM_PLACES)):

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-Severity = Literal["error", "warning"]
-
 
 class Rule(NamedTuple):
-    """A kind of finding.
+    """A kind of finding, with a stable code.
 
     Attributes:
-        code: Its stable name.
         severity: ``"error"`` if a source refuses the data or leaves some of them out; ``"warning"`` if it reads them.
         meaning: Its description, in a sentence or more.
         help: What to change.
@@ -23,7 +20,7 @@ class Rule(NamedTuple):
     """
 
     code: str
-    severity: Severity
+    severity: Literal["error", "warning"]
     meaning: str
     help: str
     kinds: tuple[str, ...] = ()
