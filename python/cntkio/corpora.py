@@ -275,9 +275,7 @@ def _forgiving(call: Call) -> Call:
     return dataclasses.replace(call, keywords=tuple({**dict(call.keywords), "max_errors": -1}.items()))
 
 
-# --------------------------------------------------------------------------------------------------------------
-# Speech corpora: lists of HTK features (scp) and label files (MLF). (docs/cli.md)
-#
+# ---- Speech corpora: lists of HTK features (scp) and label files (MLF). (docs/cli.md)
 # Invariant: deserializers and facts come from the files alone; nothing is printed here.
 
 LABEL_FORMS = ("mlf", "binary mlf")

@@ -83,13 +83,9 @@ class ConfigError(CntkIoError, ValueError):
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        key: str | None = None,
-        path: str | os.PathLike[str] | None = None,
+        self, message: str, *, key: str | None = None, path: str | os.PathLike[str] | None = None,
         line: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(message)
         self.key = key
         self.path = None if path is None else os.fspath(path)
@@ -127,17 +123,10 @@ class FormatError(CntkIoError, ValueError):
     kind: str | None = None
 
     def __init__(
-        self,
-        what: str,
-        *,
-        path: str | os.PathLike[str] | None = None,
-        byte: int | None = None,
-        line: int | None = None,
-        column: int | None = None,
-        sequence: int | str | None = None,
-        stream: str | None = None,
-        kind: str | None = None,
-    ) -> None:
+        self, what: str, *, path: str | os.PathLike[str] | None = None, byte: int | None = None,
+        line: int | None = None, column: int | None = None, sequence: int | str | None = None,
+        stream: str | None = None, kind: str | None = None,
+    ) -> None:  # fmt: skip
         self.path, self.what, self.kind = None if path is None else os.fspath(path), what, kind
         self.byte, self.line, self.column, self.sequence, self.stream = byte, line, column, sequence, stream
         place = None if byte is None else f"byte {byte}"

@@ -5,10 +5,9 @@ The functions `ctf_to_cbf` and `cbf_to_ctf` convert as CNTK's scripts ctf2bin.py
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack, cast
@@ -58,7 +57,7 @@ class Selected:
         if self._state is not None:
             self._data.close()
 
-    @contextlib.contextmanager
+    @contextmanager
     def pieces(self) -> Iterator[Pieces]:
         if self._state is not None:
             self._data.load_state_dict(self._state)  # a source continues where the last call ended
@@ -91,7 +90,7 @@ class Merged(NamedTuple):
 
     corpora: Sequence[Any]
 
-    @contextlib.contextmanager
+    @contextmanager
     def pieces(self) -> Iterator[Pieces]:
         with ExitStack() as stack:
             opened = [stack.enter_context(pieces_of(corpus)) for corpus in self.corpora]
@@ -232,13 +231,10 @@ def convert_file(
             ``.libsvm``, ``.ark``, ``.parquet``, ``.pq``, ``.arrow``, ``.feather`` or ``.ipc``.
         streams: The streams to read from a text or a binary corpus; for Parquet and Arrow the dimensions of columns
             whose types do not imply them; None: as the file shows them.
-        flat: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
-        ids: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
-        renumber: As for `write_ctf`, to write text.
-        keys_file: As for `write_ctf`, to write text.
+        flat: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow. So is `ids`.
+        renumber: As for `write_ctf`, to write text. So is `keys_file`.
         compress: As for `write_ctf`, to write text or svmlight.
-        num_files: To write several files, as for `Files`.
-        max_file_size: To write several files, as for `Files`.
+        num_files: To write several files, as for `Files`. So is `max_file_size`.
         progress: As for `write_cbf`.
         remote: As for `write_cbf`; a source that is a URL is read with the same options.
         reading: How to read the source: the keywords of `Reading`.
@@ -279,18 +275,9 @@ def write_file(
     Args:
         target: The file.
         data: As for `write_cbf`.
-        to: The format, as for `convert_file`.
-        flat: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
-        ids: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
+        to: The format, as for `convert_file`. So are `flat`, `ids`, `renumber`, `keys_file` and `compress`.
         key: The column of keys, to write Parquet and Arrow; None: ``key``.
-        renumber: As for `write_ctf`, to write text.
-        keys_file: As for `write_ctf`, to write text.
-        compress: As for `write_ctf`, to write text.
-        layout: As for `write_cbf`.
-        chunk_size_in_bytes: As for `write_cbf`.
-        order: As for `write_cbf`.
-        progress: As for `write_cbf`.
-        remote: As for `write_cbf`.
+        layout: As for `write_cbf`. So are `chunk_size_in_bytes`, `order`, `progress` and `remote`.
         files: To write several files: the keywords of `Files`.
 
     Raises:
@@ -339,9 +326,6 @@ def corpus_of(path: FileNames, streams: StreamDefs, **reading: Unpack[Reading]) 
     return Selected(data) if isinstance(data, MinibatchSource) else data
 
 
-# ------------------------------------------------------------------------------------------- CNTK's scripts
-
-
 def ctf_to_cbf(
     source: AnyPath, target: AnyPath, streams: StreamDefs | Mapping[str, Any] | None = None, *,
     chunk_size_in_bytes: int = 32 << 20, layout: LayoutName = "2.x", dtype: npt.DTypeLike = np.float32,
@@ -356,13 +340,9 @@ def ctf_to_cbf(
         target: The binary file.
         streams: The streams to read, in the order in which to write them; None: all that `infer_streams` finds, which
             reads the text once more.
-        chunk_size_in_bytes: As for `write_cbf`.
-        layout: As for `write_cbf`.
+        chunk_size_in_bytes: As for `write_cbf`. So are `layout` and `progress`.
         dtype: float32 or float64, of the values in the file.
-        skip_sequence_ids: As for `CTFDeserializer`.
-        max_errors: As for `CTFDeserializer`.
-        strict: As for `CTFDeserializer`.
-        progress: As for `write_cbf`.
+        skip_sequence_ids: As for `CTFDeserializer`. So are `max_errors` and `strict`.
 
     Raises:
         ConfigError: An option is invalid.
@@ -389,12 +369,9 @@ def ctf_to_cbf(
 
 
 def cbf_to_ctf(
-    source: AnyPath,
-    target: AnyPath,
-    streams: StreamDefs | Mapping[str, Any] | None = None,
-    *,
+    source: AnyPath, target: AnyPath, streams: StreamDefs | Mapping[str, Any] | None = None, *,
     progress: Progress | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Convert a binary corpus, of either layout, to text. Each line begins with the index of its sequence.
 
     Args:

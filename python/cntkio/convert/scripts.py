@@ -201,8 +201,7 @@ def uci_to_ctf(
     """Convert columns of numbers to ``|labels …`` and ``|features …`` in text, as CNTK's script `uci2ctf.py` does.
 
     Args:
-        source: The file or its URL, unpacked if it is compressed with gzip, zstd, bzip2 or xz; or an open file of
-            bytes.
+        source: The file, its URL, or an open file of bytes, unpacked as for `txt_to_ctf`.
         target: The text; or an open file of bytes.
         features_start: The first column of features, from 0.
         features_dim: Number of columns of features.
@@ -216,8 +215,7 @@ def uci_to_ctf(
         sparse_labels: Write a category as ``index:1``.
         delimiter: Separator of columns; None: white space.
         skip_header: Skip the first line.
-        compress: Compression of the text: ``"gzip"``, ``"zstd"`` or ``"none"``; None: as the target's name says.
-        progress: Function that is called with the number of bytes done, and their total.
+        compress: As for `txt_to_ctf`. So is `progress`.
 
     Returns:
         The number of lines.

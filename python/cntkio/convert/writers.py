@@ -170,17 +170,12 @@ def write_ctf(
 
     Args:
         path: The file.
-        data: As for `write_cbf`.
-        order: The streams to write, in this order; None: all.
-        one_hot: As for `write_cbf`.
+        data: As for `write_cbf`. So are `order`, `one_hot`, `progress`, `remote` and `files`.
         renumber: Begin lines with the index of the sequence from 0, whatever the keys are.
         keys_file: Renumber, and write the keys to this file, in the same store: line n, from 0, is the key of sequence
             n.
         compress: ``"gzip"``, ``"zstd"`` (frames of 4 MB with a seek table) or ``"none"``; None: as the extension of
             the name says: ``.gz``, ``.zst`` or anything else.
-        progress: Function that is called with the number of pieces done, and their total.
-        remote: As for `write_cbf`.
-        files: To write several files: the keywords of `Files`.
 
     Raises:
         ConfigError: A name is invalid, or the arrays do not form a corpus.

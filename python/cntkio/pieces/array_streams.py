@@ -5,10 +5,9 @@ A stream is cut into columns of consecutive sequences, so that large arrays are 
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -130,11 +129,7 @@ class _Cut(NamedTuple):
 
 
 class _Samples(Protocol):
-    """The samples of a stream, in one of the forms below.
-
-    Attributes:
-        is_wide: Whether they are doubles that came from whole numbers that float32 would round.
-    """
+    """The samples of a stream, in one of the forms below; `is_wide` means the same as in `ArrayStream`."""
 
     num_sequences: int
     num_bytes: int
@@ -144,7 +139,6 @@ class _Samples(Protocol):
     is_wide: bool = False
 
     def precision(self, asked: npt.DTypeLike | None) -> np.dtype[Any]: ...
-
     def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut: ...
 
 
@@ -302,8 +296,7 @@ class _ClassSamples(_Samples):
         return _Cut(cut.offsets * self._steps, np.ones(len(classes), dtype), np.arange(len(classes) + 1), classes)
 
 
-# --------------------------------------------------------------------------------------------------------------
-# Pieces of any argument of a writer: a deserializer, a source, a mapping of arrays, record batches.
+# ---- Pieces of any argument of a writer: a deserializer, a source, a mapping of arrays, record batches.
 
 
 def pieces_of(
@@ -329,7 +322,7 @@ def pieces_of(
     one_hot = one_hot or {}
     refuse_parts(data)
     if isinstance(data, Mapping):
-        return contextlib.nullcontext(_pieces_of_arrays(data, dtype, one_hot))
+        return nullcontext(_pieces_of_arrays(data, dtype, one_hot))
     if is_table(data):
         from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 
@@ -340,7 +333,7 @@ def pieces_of(
     if isinstance(data, Writable):
         return data.pieces()
     if isinstance(data, MinibatchSource):
-        return contextlib.nullcontext(_pieces_of_source(data))
+        return nullcontext(_pieces_of_source(data))
     if isinstance(data, str | os.PathLike) or can_be_opened(data):
         return _pieces_of_corpus(as_deserializer(data))
     raise ConfigError(
@@ -349,9 +342,9 @@ def pieces_of(
     )
 
 
-@contextlib.contextmanager
+@contextmanager
 def _pieces_of_corpus(deserializer: Deserializer) -> Iterator[Pieces]:
-    with contextlib.closing(deserializer.open()) as corpus:
+    with closing(deserializer.open()) as corpus:
         refuse_unknown_sequences(corpus)
         num_chunks, count = corpus.table.num_chunks, corpus.table.num_sequences
         pieces = pieces_of_chunks(corpus, range(num_chunks))

@@ -116,20 +116,17 @@ class CorpusChunks:
             # The file is opened here and not in `pieces`, so that a caller gets the streams without opening it.
             opened = self.deserializer.open()
         except FileNotFoundError as error:
-            raise FileNotFoundError(error.errno, f"{error.strerror}{self._advice()}", error.filename) from error
+            here = _working_folder()
+            advice = "it existed when its chunks were listed: every machine that reads them needs it at this path"
+            if here != self.folder:
+                moved = f"its chunks were listed in the folder {self.folder!r}, but this process works in {here!r}"
+                advice = f"{moved}: use absolute paths, which every machine can read"
+            raise FileNotFoundError(error.errno, f"{error.strerror}; {advice}", error.filename) from error
         with contextlib.closing(opened) as corpus:
             # Another corpus could have other chunks under the same numbers.
             if corpus.index.fingerprint != self.fingerprint:
                 raise CorpusError(f"{self.name} has changed since its chunks were listed; list them again")
             yield from pieces_of_chunks(corpus, self.chunk_ids)
-
-    def _advice(self) -> str:
-        """Return what to do about a file that existed when the chunks were listed."""
-        here = _working_folder()
-        if here != self.folder:
-            moved = f"; its chunks were listed in the folder {self.folder!r}, but this process works in {here!r}"
-            return f"{moved}: use absolute paths, which every machine can read"
-        return "; it existed when its chunks were listed: every machine that reads them needs it at this path"
 
 
 def corpus_chunks(deserializer: Deserializer) -> CorpusChunks:

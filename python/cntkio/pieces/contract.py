@@ -162,8 +162,7 @@ def joined(pieces: Pieces) -> Minibatch:
     return Minibatch(data, lambda: all_keys)
 
 
-# --------------------------------------------------------------------------------------------------------------
-# All chunks of a corpus in order, loaded by threads ahead of need.
+# ---- All chunks of a corpus in order, loaded by threads ahead of need.
 
 
 Mend = Callable[[int, Exception], Iterable[Loaded]]
@@ -226,8 +225,7 @@ def read_corpus(corpus: Corpus) -> Minibatch:
     return Minibatch(data, lambda: np.asarray(keys))
 
 
-# --------------------------------------------------------------------------------------------------------------
-# Tables: objects that yield Arrow record batches. This module needs no library for it.
+# ---- Tables: objects that yield Arrow record batches. This module needs no library for it.
 
 
 @runtime_checkable
@@ -251,7 +249,6 @@ class DataSet(Protocol):
     features: Any
 
     def with_format(self, type: str) -> Any: ...
-
     def iter(self, batch_size: int) -> Iterator[Any]: ...
 
 

@@ -10,13 +10,12 @@ anywhere. Every tool that unpacks zstd unpacks the file.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import itertools
 import os
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, Protocol, get_args
@@ -43,19 +42,10 @@ _SKIPPABLE_FRAME, _SEEK_TABLE = 0x184D2A5E, 0x8F92EAB1
 _LEVEL_OF_GZIP, _LEVEL_OF_ZSTD = 6, 3
 
 
-# --------------------------------------------------------------------------------------------------------------
-# Several files.
-
-
 def write_several(
-    write: Callable[..., None],
-    path: AnyPath,
-    data: AbstractContextManager[Pieces],
-    files: Files,
-    progress: Progress | None = None,
-    remote: Remote | None = None,
-    **options: Any,
-) -> None:
+    write: Callable[..., None], path: AnyPath, data: AbstractContextManager[Pieces], files: Files,
+    progress: Progress | None = None, remote: Remote | None = None, **options: Any,
+) -> None:  # fmt: skip
     """Write sequences into several files.
 
     After an error, files that were already complete are removed, except for objects in remote stores.
@@ -119,7 +109,7 @@ class _Part(NamedTuple):
     sequences: Pieces
 
     def pieces(self) -> AbstractContextManager[Pieces]:
-        return contextlib.nullcontext(self.sequences)
+        return nullcontext(self.sequences)
 
 
 def _numbered(corpus: Pieces, option: str, amount: int, progress: Progress | None) -> Iterator[tuple[int, int, Piece]]:
@@ -163,8 +153,7 @@ def _sizes(piece: Piece, num_streams: int) -> npt.NDArray[np.int64]:
     return -(-piece.chunk.num_bytes * num_samples // max(int(num_samples.sum()), 1))
 
 
-# --------------------------------------------------------------------------------------------------------------
-# Compressed text.
+# ---- Compressed text.
 
 
 class Sink(Protocol):
@@ -190,7 +179,7 @@ def compression_of(path: AnyPath, compress: Compression | None) -> Compression:
     return compress
 
 
-@contextlib.contextmanager
+@contextmanager
 def compressed(file: BinaryIO, compression: Compression) -> Iterator[Sink]:
     """Return a sink that compresses bytes, and writes them to a file. The end is written if no exception occurs."""
     if compression == "gzip":

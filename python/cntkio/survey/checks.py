@@ -129,14 +129,16 @@ def check_all(
     files: Sequence[Input], deserializers: Sequence[Deserializer], reading: ReadingOptions, findings: Findings, *,
     joins: bool, progress: Progress | None,
 ) -> Findings:  # fmt: skip
-    """Check files and deserializers, and return the findings with those that are added. See `check`."""
+    """Check files and deserializers, add what is wrong to the findings, and return them. See `check`."""
     usual = reading.usually(max_errors=_ANY_NUMBER_OF_ERRORS, chunk_size_in_bytes=SURVEYED_AT_ONCE)
     has_words = [file.kind.has_text_keys for file in files] + [one.has_text_keys for one in deserializers]
     with ExitStack() as stack:
         # A join compares keys of one type, so if a corpus has words as keys, all of them must read keys as words.
         call = _Call(usual, findings, stack, progress, joins and any(has_words))
         found = [source for file in files for source in _check_input(call, file)]
-        found += [_check_given(call, one) for one in deserializers]
+        for one in deserializers:
+            findings.corpus = name = type(one).__name__
+            found.append([_check_part(call, name, part.open) for part in one.parts()])
         if joins:
             found = [[checked for source in found for checked in source]]
         found = [source for source in found if source]
@@ -346,7 +348,7 @@ class _Call(NamedTuple):
 
 
 class _Checked(NamedTuple):
-    """A corpus that was checked, from one file or from several; `opened` is None if it could not be opened."""
+    """A corpus that was checked, from one file or from several; without `opened`, it could not be opened."""
 
     name: str
     opened: _Opened | None
@@ -488,12 +490,6 @@ def _check_described(call: _Call, one: Described, contents: Contents | None = No
         aliases = {name: stream.stream_alias for name, stream in one.deserializers[0].streams.items()}
     call = call._replace(has_words=call.has_words or any(each.has_text_keys for each in one.deserializers))
     return [_check_part(call, path, part, contents, aliases, is_table=kind.is_table) for part in one.parts()]
-
-
-def _check_given(call: _Call, deserializer: Any) -> list[_Checked]:
-    name = type(deserializer).__name__
-    call.findings.corpus = name
-    return [_check_part(call, name, part.open) for part in deserializer.parts()]
 
 
 def _check_part(

@@ -141,10 +141,8 @@ class StreamFigures(NamedTuple):
         num_values: Values that the file has: all of a dense stream, the entries of a sparse one.
         density: Share of the values that are not zero, among all values that the dimension allows for.
         lowest: The smallest value; NaN if there is none.
-        deviation: The standard deviation.
-        num_strange: Values that are NaN or infinite; the range, the mean and the deviation leave them out.
+        num_strange: Values that are NaN or infinite; the range, the mean and the standard deviation leave them out.
         quantiles: Of `QUANTILES`; empty for a stream without values.
-        values: Histogram of the values.
         frequencies: Frequency of each index, or of each class of a dense one-hot stream; None: it has no classes.
         components: Histogram of each component of a dense stream with few components, in the same order.
     """
@@ -181,10 +179,9 @@ class Padding(NamedTuple):
 
 
 class Buckets(NamedTuple):
-    """Padding of minibatches whose sequences have similar lengths.
+    """Padding of minibatches of `size` sequences that have similar lengths.
 
     Attributes:
-        size: Sequences in a minibatch.
         longest: Length of the longest sequence of each bucket, ascending.
         padding: Share of the padded array that is padding, with sequences of one bucket in each minibatch.
         without: The same without buckets, in a random order.
@@ -202,7 +199,6 @@ class Figures(NamedTuple):
     Attributes:
         num_samples: Samples that the sequences count for.
         length_quantiles: Of `QUANTILES`; empty without sequences.
-        streams: Figures of each stream.
         padding: Padding of minibatches of several sizes; empty if all sequences have the same length.
         buckets: Padding with buckets; None: there are too few sequences, or all have the same length.
     """

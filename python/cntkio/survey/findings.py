@@ -34,12 +34,7 @@ _OF_SPARSE = re.compile(r"^(\d+:)?(.*)")
 
 
 class Excerpt(NamedTuple):
-    """A line of a text, or the part of a long line that is near the place of a finding.
-
-    Attributes:
-        caret: Position of the place in the text.
-        width: Number of characters of the word at the place, at least 1.
-    """
+    """A line of a text, or its part near a finding; `width` is that of the word at the caret, at least 1."""
 
     text: str
     caret: int

@@ -113,12 +113,9 @@ _NO_NAMES: Mapping[str, Mapping[int, str]] = MappingProxyType({})
 
 
 def page(
-    title: str,
-    facts: Iterable[tuple[str, str]],
-    corpora: Iterable[Figures],
-    samples: Sequence[Sample] = (),
+    title: str, facts: Iterable[tuple[str, str]], corpora: Iterable[Figures], samples: Sequence[Sample] = (),
     names: Mapping[str, Mapping[int, str]] = _NO_NAMES,
-) -> str:
+) -> str:  # fmt: skip
     """Return a page of HTML about corpora, with facts about their file; `names` are the names of classes by stream."""
     shown = ["<h2>First sequences</h2>"] if samples else []
     for sample in samples:
