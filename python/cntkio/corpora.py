@@ -139,7 +139,7 @@ def _input(names: FileNames, target: Path) -> Input:
 def _several(shown: str, files: tuple[str, ...]) -> Input:
     # The first file decides for all: a corpus has files of one format.
     kind = detect(files[0])
-    if kind.form in PACKINGS or not kind.are_joined:
+    if kind.form in PACKINGS or kind.deserializer is None:
         what = "several files are one corpus only in the formats of CNTK and Kaldi, as svmlight texts and as tables"
         if kind.form in PACKINGS:
             what = f"{kind.use(files[0])}: among several files, only texts may be compressed"

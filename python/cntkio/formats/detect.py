@@ -17,6 +17,7 @@ import re
 import shlex
 import struct
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -59,7 +60,6 @@ class FileKind(NamedTuple):
             counts.
         is_text: Whether a zero byte shows that a file is of another kind.
         is_read_packed: Whether files that are compressed with gzip or zstd are read where they are.
-        are_joined: Whether several files are one corpus.
         in_files: The function that reads such files, as module and name: from files and `ReadingOptions` to
             `CorpusInFiles` (`cntkio.formats.contract`); empty: none does, or they are label files.
         options: Fields of `ReadingOptions` that apply to it.
@@ -81,7 +81,6 @@ class FileKind(NamedTuple):
     first_line: re.Pattern[bytes] | None = None
     is_text: bool = False
     is_read_packed: bool = False
-    are_joined: bool = False
     in_files: str = ""
     options: tuple[str, ...] = ()
     writer: str = ""
@@ -132,22 +131,15 @@ def _packed(form: str, command: str) -> FileKind:
 
 def _table(form: str, title: str, magic: bytes, *extensions: str) -> FileKind:
     return FileKind(
-        form,
-        title,
-        "cntkio.arrow.ArrowDeserializer({path!r})",
-        magic=(magic,),
-        are_joined=True,
-        in_files="cntkio.arrow.deserializer:in_files",
-        options=("streams", "one_hot", "keys", "dtype"),
-        writer=f"cntkio.arrow:write_{form}" if extensions else "",
-        written_options=("key", "flat", "ids"),
-        extensions=extensions,
-        is_table=True,
-        cache="none; the footer, keys and lengths are read at each start",
-    )
+        form, title, "cntkio.arrow.ArrowDeserializer({path!r})", magic=(magic,),
+        in_files="cntkio.arrow.deserializer:in_files", options=("streams", "one_hot", "keys", "dtype"),
+        writer=f"cntkio.arrow:write_{form}" if extensions else "", written_options=("key", "flat", "ids"),
+        extensions=extensions, is_table=True, cache="none; the footer, keys and lengths are read at each start",
+    )  # fmt: skip
 
 
 _NUMBER = rb"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+_SVMLIGHT_LINE = re.compile(rb"%s(,%s)*\s+(qid:\d+\s+)?(\d+:%s\s*)+(#.*)?" % ((_NUMBER,) * 3))
 _ARRAY_ADVICE = "cntkio.write_ctf(path, {{name: array}}) writes its arrays as a corpus"
 # A place has a letter, `/` or `_`, and is not `qid:1`: so `1 3:0.5` and `1 qid:2` stay lines of svmlight.
 _KALDI_LINE = re.compile(
@@ -163,114 +155,60 @@ KINDS = {
     kind.form: kind
     for kind in (
         FileKind(
-            "kaldi",
-            "Kaldi archive or list",
-            "KaldiDeserializer({path!r})",
-            first_line=_KALDI_LINE,
-            is_read_packed=True,
-            are_joined=True,
-            in_files="cntkio.formats.kaldi:in_files",
-            options=("dtype", "chunk_size_in_bytes", "labels"),
-            writer="cntkio.formats.kaldi:write_kaldi",
-            extensions=(".ark",),
-            has_text_keys=True,
-            cache="none; the headers are read at each start",
+            "kaldi", "Kaldi archive or list", "KaldiDeserializer({path!r})", first_line=_KALDI_LINE,
+            is_read_packed=True, in_files="cntkio.formats.kaldi:in_files",
+            options=("dtype", "chunk_size_in_bytes", "labels"), writer="cntkio.formats.kaldi:write_kaldi",
+            extensions=(".ark",), has_text_keys=True, cache="none; the headers are read at each start",
         ),
         FileKind(
-            "kaldi map",
-            "Kaldi map (utt2spk)",
-            "KaldiDeserializer({path!r}, content='map')",
-            is_text=True,
-            is_read_packed=True,
-            are_joined=True,
-            in_files="cntkio.formats.kaldi:maps_in_files",
-            options=("chunk_size_in_bytes",),
+            "kaldi map", "Kaldi map (utt2spk)", "KaldiDeserializer({path!r}, content='map')", is_text=True,
+            is_read_packed=True, in_files="cntkio.formats.kaldi:maps_in_files", options=("chunk_size_in_bytes",),
             has_text_keys=True,
         ),
         FileKind(
-            "ctf",
-            "CNTK text format (CTF)",
-            "CTFDeserializer({path!r}, StreamDefs(...))",
-            first_line=re.compile(rb"[^|\0]*\|\s*[^\s|].*", re.DOTALL),
-            is_text=True,
-            is_read_packed=True,
-            are_joined=True,
+            "ctf", "CNTK text format (CTF)", "CTFDeserializer({path!r}, StreamDefs(...))",
+            first_line=re.compile(rb"[^|\0]*\|\s*[^\s|].*", re.DOTALL), is_text=True, is_read_packed=True,
             in_files="cntkio.formats.ctf:in_files",
             options=("streams", "max_errors", "skip_sequence_ids", "strict", "chunk_size_in_bytes", "keys", "dtype"),
-            writer="cntkio.convert:write_ctf",
-            written_options=("renumber", "keys_file", "compress"),
-            extensions=(".ctf", ".txt"),
-            cache="",
+            writer="cntkio.convert:write_ctf", written_options=("renumber", "keys_file", "compress"),
+            extensions=(".ctf", ".txt"), cache="",
         ),
         FileKind(
-            "svmlight",
-            "SVMlight text (libsvm)",
-            "SvmlightDeserializer({path!r})",
-            first_line=re.compile(rb"%s(,%s)*\s+(qid:\d+\s+)?(\d+:%s\s*)+(#.*)?" % ((_NUMBER,) * 3)),
-            is_text=True,
-            is_read_packed=True,
-            are_joined=True,
-            in_files="cntkio.formats.svmlight:in_files",
+            "svmlight", "SVMlight text (libsvm)", "SvmlightDeserializer({path!r})", first_line=_SVMLIGHT_LINE,
+            is_text=True, is_read_packed=True, in_files="cntkio.formats.svmlight:in_files",
             options=("max_errors", "strict", "dtype", "chunk_size_in_bytes", "keys"),
-            writer="cntkio.formats.svmlight:write_svmlight",
-            written_options=("compress",),
-            extensions=(".svm", ".svmlight", ".libsvm"),
-            shown_by=(".svm", ".svmlight", ".libsvm"),
-            cache="",
+            writer="cntkio.formats.svmlight:write_svmlight", written_options=("compress",),
+            extensions=(".svm", ".svmlight", ".libsvm"), shown_by=(".svm", ".svmlight", ".libsvm"), cache="",
         ),
         FileKind(
-            "cbf",
-            "CNTK binary format (CBF)",
-            "CBFDeserializer({path!r})",
-            magic=(CBF_MAGIC, CBF_DOCUMENTED),
-            are_joined=True,
-            in_files="cntkio.formats.cbf:in_files",
-            options=("streams", "strict"),
-            writer="cntkio.convert:write_cbf",
-            written_options=("layout", "chunk_size_in_bytes", "order"),
-            extensions=(".cbf", ".bin"),
-            shown_by=(".cbf",),
-            cache="none; the file has its own",
+            "cbf", "CNTK binary format (CBF)", "CBFDeserializer({path!r})", magic=(CBF_MAGIC, CBF_DOCUMENTED),
+            in_files="cntkio.formats.cbf:in_files", options=("streams", "strict"),
+            writer="cntkio.convert:write_cbf", written_options=("layout", "chunk_size_in_bytes", "order"),
+            extensions=(".cbf", ".bin"), shown_by=(".cbf",), cache="none; the file has its own",
         ),
         FileKind(
-            "scp",
-            "list of HTK features (scp)",
+            "scp", "list of HTK features (scp)",
             "HTKFeatureDeserializer(StreamDefs(features=StreamDef(scp={path!r}, shape=...)))",
-            first_line=re.compile(rb"\S.*\[\d+,\d+\]\s*"),
-            is_text=True,
-            are_joined=True,
-            in_files="cntkio.formats.htk:in_files",
-            options=("streams", "prefix", "strict", "labels"),
-            has_text_keys=True,
+            first_line=re.compile(rb"\S.*\[\d+,\d+\]\s*"), is_text=True, in_files="cntkio.formats.htk:in_files",
+            options=("streams", "prefix", "strict", "labels"), has_text_keys=True,
             cache="none; the list is read at each start",
         ),
         FileKind("htk", "HTK feature file", advice="name it in a list (scp), which HTKFeatureDeserializer reads"),
         FileKind(
-            "mlf",
-            "HTK label file (MLF)",
+            "mlf", "HTK label file (MLF)",
             "HTKMLFDeserializer(mapping, StreamDefs(labels=StreamDef(mlf={path!r}, shape=...)))",
-            is_text=True,
-            are_joined=True,
-            options=("mapping",),
-            has_text_keys=True,
+            is_text=True, options=("mapping",), has_text_keys=True,
             cache="none by this command; a program keeps one with StreamDef(..., cache_index=True)",
         ),
         FileKind(
-            "binary mlf",
-            "binary HTK label file (MLF)",
+            "binary mlf", "binary HTK label file (MLF)",
             "HTKMLFBinaryDeserializer(StreamDefs(labels=StreamDef(mlf={path!r}, shape=...)))",
-            magic=(b"MLF\1\0", b"MLF\2\0"),
-            are_joined=True,
-            options=("mapping",),
-            has_text_keys=True,
+            magic=(b"MLF\1\0", b"MLF\2\0"), options=("mapping",), has_text_keys=True,
             cache="none; the file is read at each start",
         ),
         FileKind(
-            "configuration",
-            "CNTK configuration",
-            advice="MinibatchSource.from_config opens its reader",
-            first_line=re.compile(rb"[A-Za-z_][\w.]*\s*(=|\[).*", re.DOTALL),
-            is_text=True,
+            "configuration", "CNTK configuration", advice="MinibatchSource.from_config opens its reader",
+            first_line=re.compile(rb"[A-Za-z_][\w.]*\s*(=|\[).*", re.DOTALL), is_text=True,
         ),
         _table("parquet", "Parquet file", b"PAR1", ".parquet", ".pq"),
         _table("arrow", "Arrow file", b"ARROW1", ".arrow", ".feather", ".ipc"),
@@ -282,34 +220,27 @@ KINDS = {
         FileKind("zip", "zip archive", advice="unpack it (unzip {path})", magic=(b"PK\3\4",)),
         FileKind("sound", "sound file (WAV)", advice="HCopy of HTK makes features of it", magic=(b"RIFF",)),
         FileKind(
-            "image",
-            "image",
-            advice="cntkio reads no images: torchvision.io.decode_image does",
+            "image", "image", advice="cntkio reads no images: torchvision.io.decode_image does",
             magic=(b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8"),
         ),
         FileKind("npy", "NumPy array", advice=_ARRAY_ADVICE, magic=(b"\x93NUMPY",)),
         FileKind("npz", "NumPy archive", advice=_ARRAY_ADVICE),
         FileKind("hdf5", "HDF5 file", advice=f"h5py reads it, and {_ARRAY_ADVICE}", magic=(b"\x89HDF\r\n\x1a\n",)),
         FileKind(
-            "utf-16",
-            "text in UTF-16",
+            "utf-16", "text in UTF-16", magic=(b"\xff\xfe", b"\xfe\xff"),
             advice="expected bytes of ASCII or UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {path}",
-            magic=(b"\xff\xfe", b"\xfe\xff"),
         ),
         FileKind(
-            "csv",
-            "table of columns (CSV)",
+            "csv", "table of columns (CSV)",
             advice="cntkio convert uci2ctf converts columns of numbers (--delimiter names their separator, "
             "--skip-header skips a line of names), and txt2ctf columns of tokens",
         ),
         FileKind(
-            "json",
-            "JSON text",
-            advice=f"json.load reads it, and {_ARRAY_ADVICE}",
+            "json", "JSON text", advice=f"json.load reads it, and {_ARRAY_ADVICE}",
             first_line=re.compile(rb"\{\s*([\"'}].*)?|\[\s*([\[{\"\d].*)?|\[\s*-\d.*"),
         ),
     )
-}
+}  # fmt: skip
 """The kinds, by form."""
 
 _MOST_ARROW_METADATA = 1 << 28
@@ -397,17 +328,13 @@ def _said(form: str, begin: Beginning, path: str, before: str) -> str:
     found = _form_of(begin, "", form)
     if found == form or (form, found) in _ALIKE:
         return ""
-    if found is None:
-        # After lines of the expected form, a zero byte is an error in the text, not a sign of another format.
-        lines = begin.head[: begin.head.find(b"\0")].rpartition(b"\n")[0]
-        is_text = b"\0" not in begin.head or (not _CONTROLS.search(lines) and _form_of_text(lines) == form)
-        return (
-            f"{before}this is not a text, for it has zero bytes"
-            if not is_text and form in KINDS and KINDS[form].is_text
-            else ""
-        )
-    kind = KINDS[found]
-    return f"{before}this is {kind.noun}: {kind.use(path)}"
+    if found is not None:
+        return f"{before}this is {KINDS[found].noun}: {KINDS[found].use(path)}"
+    # After lines of the expected form, a zero byte is an error in the text, not a sign of another format.
+    lines = begin.head[: begin.head.find(b"\0")].rpartition(b"\n")[0]
+    is_text = b"\0" not in begin.head or (not _CONTROLS.search(lines) and _form_of_text(lines) == form)
+    is_wrong = not is_text and form in KINDS and KINDS[form].is_text
+    return f"{before}this is not a text, for it has zero bytes" if is_wrong else ""
 
 
 # Pairs of an expected form and a form that looks like it: a list without ranges (`u1=a.mfc`) is like a configuration,
@@ -416,11 +343,8 @@ _ALIKE = {("scp", "configuration"), ("kaldi", "configuration")}
 
 
 def _beginning(path: str | os.PathLike[str]) -> Beginning:
-    file = open_stored(os.fspath(path))
-    try:
+    with closing(open_stored(os.fspath(path))) as file:
         return Beginning.of(file, _HEAD)
-    finally:
-        file.close()
 
 
 def _form_of(begin: Beginning, suffix: str, text: str) -> str | None:
@@ -441,7 +365,7 @@ def _form_of(begin: Beginning, suffix: str, text: str) -> str | None:
 
 
 def _form(head: bytes, size: int, suffix: str) -> str | None:
-    form = next((kind.form for kind in KINDS.values() if kind.magic and head.startswith(kind.magic)), None)
+    form = next((kind.form for kind in KINDS.values() if head.startswith(kind.magic)), None)
     if form == "arrow stream" and not 0 < int.from_bytes(head[4:8], "little") < _MOST_ARROW_METADATA:
         form = None  # after the mark, a message of Arrow has the size of its metadata
     # An archive of NumPy has the name of its first array in the first header.
@@ -492,8 +416,7 @@ def _form_of_text(text: bytes) -> str | None:
         if kind.first_line is not None and kind.first_line.fullmatch(lines[0]):
             return kind.form
     whole = lines[:-1] or lines  # the last line may be cut off
-    svmlight = KINDS["svmlight"].first_line
-    if svmlight is not None and any(map(svmlight.fullmatch, lines[1:3])):  # below a line of names
+    if any(map(_SVMLIGHT_LINE.fullmatch, lines[1:3])):  # below a line of names
         return "svmlight"
     for form, pattern in (("kaldi", _KALDI_CLASSES), ("kaldi map", _KALDI_MAP)):
         # A single line of this form may be anything.
@@ -513,14 +436,9 @@ def cbf_version(head: bytes) -> int | None:
     version, num_chunks, num_streams, name_size = _CBF_START.unpack_from(head)
     name = head[_CBF_START.size :][:name_size]
     # The layout has no magic number, so every field must have a plausible value.
-    is_layout = (
-        0 < version <= _LARGEST_VERSION
-        and 0 < num_chunks < 1 << 40
-        and 0 < num_streams <= _MOST_STREAMS
-        and 0 < name_size <= _LONGEST_NAME
-        and min(name, default=0) > ord(" ")
-    )
-    return version if is_layout else None
+    has_counts = 0 < num_chunks < 1 << 40 and 0 < num_streams <= _MOST_STREAMS
+    has_name = 0 < name_size <= _LONGEST_NAME and min(name, default=0) > ord(" ")
+    return version if 0 < version <= _LARGEST_VERSION and has_counts and has_name else None
 
 
 def _is_utf_16(head: bytes) -> bool:
@@ -535,7 +453,7 @@ def _is_htk(head: bytes, size: int) -> bool:
     # HTK's own order is big-endian; the reader takes either order.
     for order in "><":
         num_frames, period, frame_size, kind = struct.unpack_from(f"{order}iIHH", head)
-        is_kind = kind & _HTK_KIND_BITS <= _MOST_HTK_KIND and period > 0 and num_frames > 0 and frame_size > 0
+        is_kind = kind & _HTK_KIND_BITS <= _MOST_HTK_KIND and min(num_frames, period, frame_size) > 0
         # A checksum may follow the frames, in two bytes.
         if is_kind and size - 12 - num_frames * frame_size in (0, 2):
             return True
