@@ -6,7 +6,8 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.formats.cbf.corpus import ChunkInFile, ColumnSchema
+from cntkio.formats.cbf.corpus import ChunkInFile
+from cntkio.formats.cbf.header import StreamHeader
 from cntkio.formats.ctf.corpus import ParseRules
 from cntkio.formats.ctf.index import Area, ChunkPlaces, FirstPass, Notes, StreamSchema
 from cntkio.formats.htk.lists import Frames
@@ -752,7 +753,15 @@ class TimelineReader:
 
 @final
 class CBFFault:
-    """A fault in a chunk: the fields of `cntkio.formats.cbf.header.Fault`."""
+    """A fault in a chunk, or in sequences that cannot be written.
+
+    Attributes:
+        kind: Index of its name in `cntkio.formats.cbf.header.FAULTS`.
+        offset: Its byte, counted from the beginning of the chunk.
+        sequence: Its sequence, counted from the first of the chunk, if it has one.
+        found: A number that was found; its meaning depends on the kind.
+        limit: The number with which it was compared.
+    """
 
     @property
     def kind(self) -> int: ...
@@ -788,7 +797,7 @@ class BinaryFile:
     def read(
         self,
         chunk: ChunkInFile,
-        streams: Sequence[ColumnSchema],
+        streams: Sequence[StreamHeader],
         own: npt.NDArray[np.uint32] | None,
         spare: Spare,
         num_threads: int,

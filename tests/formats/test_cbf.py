@@ -265,7 +265,7 @@ def test_a_map_that_another_process_changes_gives_data_or_errors(
     rows = [scipy.sparse.csr_array(([1.0, 2.0], ([0, 0], [number % 7, 7])), shape=(1, 9)) for number in range(300)]
     write_cbf(path, {"x": np.ones((300, 1), np.float32), "y": rows}, layout=layout)
     with contextlib.closing(CBFDeserializer(path).open()) as corpus:
-        header = corpus.index.layout.header
+        header = corpus.index.layout
         begin, end = int(header.begins[0]), int(header.ends[0])
     words = [sys.executable, "-c", FLIPPER, str(path), str(begin), str(end)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as flipper:
@@ -382,7 +382,7 @@ def test_a_part_of_a_damaged_chunk_is_refused_as_the_chunk_is(tmp_path: Path, me
     write_cbf(path, {"y": rows})
     content = path.read_bytes()
     with contextlib.closing(CBFDeserializer(path).open()) as corpus:
-        begin, end = (int(places[0]) for places in (corpus.index.layout.header.begins, corpus.index.layout.header.ends))
+        begin, end = (int(places[0]) for places in (corpus.index.layout.begins, corpus.index.layout.ends))
 
     def refusal(corpus: FileCorpus, *part: Any) -> str | None:
         try:

@@ -11,7 +11,7 @@ import pytest
 from cntkio import _core, convert
 from cntkio.cli import main
 from cntkio.displays import columns_of
-from cntkio.formats.cbf.header import Fault
+from cntkio.formats.cbf.header import FAULTS
 from cntkio.formats.ctf.findings import REMARKS as TEXT_REMARKS
 from cntkio.formats.mlf.entries import REMARKS_ON_LABELS as LABEL_REMARKS
 from cntkio.survey.rules import RULES, code_of
@@ -270,12 +270,12 @@ def test_values_of_binary_corpora_and_features_are_checked(capsys: pytest.Captur
 def test_every_damaged_chunk_of_a_binary_corpus_is_found(capsys: pytest.CaptureFixture[str]) -> None:
     write([f"|x {number % 7}:1 |y {number % 5} {number}" for number in range(300)])
     convert.ctf_to_cbf("a.ctf", "a.cbf", chunk_size_in_bytes=2000)
-    starts = cntkio.CBFDeserializer("a.cbf").open().index.layout.header.begins.tolist()
+    starts = cntkio.CBFDeserializer("a.cbf").open().index.layout.begins.tolist()
     assert len(starts) > 4
     content = bytearray(Path("a.cbf").read_bytes())
     for chunk in (1, 3):
         # The first count of values of the sparse stream follows the lengths.
-        num_sequences = int(cntkio.CBFDeserializer("a.cbf").open().index.layout.header.num_sequences[chunk])
+        num_sequences = int(cntkio.CBFDeserializer("a.cbf").open().index.layout.num_sequences[chunk])
         offset = starts[chunk] + 4 * num_sequences
         content[offset : offset + 4] = (-1).to_bytes(4, "little", signed=True)
     Path("a.cbf").write_bytes(content)
@@ -433,7 +433,7 @@ def test_every_kind_of_error_and_warning_has_one_rule() -> None:
     kinds_of_rules = [kind.lower() for rule in RULES.values() for kind in rule.kinds]
     assert len(kinds_of_rules) == len(set(kinds_of_rules))
     kinds = {*_core.CTF_KINDS, *TEXT_REMARKS, *_core.MLF_FAULTS, *_core.MLF_STOPS, *_core.LIST_FAULTS} - {"none"}
-    kinds |= {name for name, _ in LABEL_REMARKS} | {Fault(kind, 0, None, None, 0, 0).name for kind in range(17)}
+    kinds |= {name for name, _ in LABEL_REMARKS} | set(FAULTS)
     assert {kind for kind in kinds if kind.lower() not in kinds_of_rules} == set()
     assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", code) for code in RULES)
 

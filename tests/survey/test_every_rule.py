@@ -62,7 +62,7 @@ def binary(layout: Any, text: str, edit: Callable[[int], tuple[int, Sequence[int
         Path("a.ctf").write_text(text)
         cntkio.convert.ctf_to_cbf("a.ctf", "a.cbf", layout=layout)
         assert not cntkio.check(CBFDeserializer("a.cbf")).counts
-        begin = int(CBFDeserializer("a.cbf").open().index.layout.header.begins[0])
+        begin = int(CBFDeserializer("a.cbf").open().index.layout.begins[0])
         at, numbers, place = edit(begin)
         patched("a.cbf", at, *numbers)
         return CBFDeserializer("a.cbf"), place

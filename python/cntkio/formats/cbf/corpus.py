@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from cntkio import _core
 from cntkio._threads import num_threads, piece_size
 from cntkio.arguments import caller, check_fields, did_you_mean, float_type, path_texts, suggests_keywords
 from cntkio.errors import ConfigError, FormatError
-from cntkio.formats.cbf.header import CBFHeader, Fault, StreamHeader, read_header
+from cntkio.formats.cbf.header import FAULTS, CBFHeader, StreamHeader, fault_text, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
 from cntkio.formats.contract import (
     OPENING,
@@ -35,7 +35,7 @@ from cntkio.formats.names import FileNames, shown_files
 from cntkio.formats.report import warn
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable, span_at
 from cntkio.formats.text_input import InputFile, file_fingerprint, in_utf8
-from cntkio.streams import StreamDef, StreamDefs, StreamInformation, named, num_values
+from cntkio.streams import StorageFormat, StreamDef, StreamDefs, StreamInformation, named, num_values
 
 # Least bytes of a chunk that a thread parses at a time.
 _PIECE = 1 << 20
@@ -44,21 +44,6 @@ _SPARE_CHUNKS = 4
 _MOST_SPARE = 256 << 20
 # In the documented layout, empty samples take no bytes, so refuse a file that claims more samples than this.
 _MOST_SAMPLES_PER_BYTE = 2
-
-
-class ColumnSchema(NamedTuple):
-    """A stream as the parser sees it.
-
-    Attributes:
-        dim: Values of a sample, or the bound of its indices.
-        is_double: Whether its values are float64 in the file.
-        becomes_double: Whether they are delivered as float64.
-    """
-
-    is_sparse: bool
-    dim: int
-    is_double: bool
-    becomes_double: bool
 
 
 @suggests_keywords
@@ -147,13 +132,6 @@ class ChunkInFile(NamedTuple):
     piece_size: int
 
 
-class CBFLayout(NamedTuple):
-    """The format's own facts about a file: its header, and its streams as the parser sees them."""
-
-    header: CBFHeader
-    schema: list[ColumnSchema]
-
-
 class _OpenFile(OpenedFile):
     def __init__(self, path: str, *, memory_map: bool) -> None:
         self.text = InputFile(path)
@@ -195,21 +173,21 @@ class CBFFormat(Format):
         text = file.text
         header = read_header(text)
         streams = self._streams(text.path, header)
-        schema = [
-            ColumnSchema(stream.is_sparse, stream.dim, stream.is_double, info.dtype == np.float64)
-            for stream, info in zip(header.streams, streams, strict=True)
-        ]
+        header = header._replace(
+            streams=[
+                stream._replace(becomes_double=info.dtype == np.float64)
+                for stream, info in zip(header.streams, streams, strict=True)
+            ]
+        )
         if not self._has_spare:  # the files share the memory for their chunks
             largest_chunk = int((header.ends - header.begins).max())
             self._spare = _core.Spare(_SPARE_CHUNKS * min(largest_chunk, _MOST_SPARE))
             self._has_spare = True
-        layout = CBFLayout(header, schema)
+        count = int(header.num_sequences.sum())
         # The keys are ordinal numbers, so, like CNTK, accept this corpus in the first place only.
-        index = Index(text.path, streams, NO_SEQUENCES, "", layout, text.storage.stamp, text.size, joins="first")
-        index = index._replace(table=self._table(file, index))
-        return index._replace(
-            fingerprint=file_fingerprint(text, index.table.num_sequences), num_lines=index.table.num_sequences
-        ), []
+        facts = file_fingerprint(text, count), header, text.storage.stamp, text.size, count
+        index = Index(text.path, streams, NO_SEQUENCES, *facts, joins="first")
+        return index._replace(table=self._table(file, index)), []
 
     # ---------------------------------------------------------------------------------------------------- streams
 
@@ -236,9 +214,8 @@ class CBFFormat(Format):
         for name, definition in named(self._options.streams):
             alias = definition.stream_alias or name
             if alias in renamed:
-                self._remark(
-                    path, f"streams {renamed[alias][0]!r} and {name!r} both rename {alias!r}; the last one is used"
-                )
+                both = f"streams {renamed[alias][0]!r} and {name!r} both rename {alias!r}"
+                self._remark(path, f"{both}; the last one is used")
             renamed[alias] = (name, definition)
         for alias, (name, definition) in list(renamed.items()):
             if alias in in_file:
@@ -254,36 +231,26 @@ class CBFFormat(Format):
 
     def _dtype_of(self, path: str, name: str, stream: StreamHeader) -> np.dtype[Any]:
         own = np.dtype(np.float64 if stream.is_double else np.float32)
-        if self._options.dtype is None:
-            return own
-        dtype = np.dtype(self._options.dtype)
+        dtype = own if self._options.dtype is None else np.dtype(self._options.dtype)
         if dtype != own and not self._options.convert:
-            raise ConfigError(
-                f"{path}: stream {name!r} is in {own}, not in the requested {dtype}; expected "
-                + self._wording.setting("dtype", str(own)),
-                key="precision",
-            )
+            expected = self._wording.setting("dtype", str(own))
+            what = f"{path}: stream {name!r} is in {own}, not in the requested {dtype}; expected {expected}"
+            raise ConfigError(what, key="precision")
         return dtype
 
     def _shape_of(self, path: str, name: str, stream: StreamHeader, definition: StreamDef) -> Any:
         """Return the shape of the definition; the file's shape if it has none, or one of another size."""
-        shape, is_sparse = definition.dim, definition.is_sparse
-        if shape is not None and num_values(shape) != stream.dim:
-            self._refuse(
-                path,
-                f"stream {name!r} has {stream.dim} values a sample, not the requested {num_values(shape)}; expected "
-                f"{self._wording.setting('shape', stream.dim)}, another shape of {stream.dim} values, or none",
-                name,
-            )
+        shape, is_sparse, dim = definition.dim, definition.is_sparse, stream.dim
+        if shape is not None and num_values(shape) != dim:
+            what = f"stream {name!r} has {dim} values a sample, not the requested {num_values(shape)}"
+            expected = f"{self._wording.setting('shape', dim)}, another shape of {dim} values, or none"
+            self._refuse(path, f"{what}; expected {expected}", name)
             shape = None
         # The dense form is the default of `StreamDef`, so without a shape it is not the user's choice.
         if is_sparse != stream.is_sparse and (is_sparse or definition.dim is not None):
-            self._remark(
-                path,
-                f"stream {name!r} is {_form(stream.is_sparse)}, not {_form(is_sparse)} as requested; "
-                "it is read as it is",
-            )
-        return stream.dim if shape is None else shape
+            what = f"stream {name!r} is {_form(stream.is_sparse)}, not {_form(is_sparse)} as requested"
+            self._remark(path, f"{what}; it is read as it is")
+        return dim if shape is None else shape
 
     def _refuse(self, path: str, what: str, name: str) -> None:
         """Raise an error about a definition, or only warn, as CNTK 2.7 does."""
@@ -294,7 +261,7 @@ class CBFFormat(Format):
     # ------------------------------------------------------------------------------------------------------ table
 
     def _table(self, file: _OpenFile, index: Index) -> SequenceTable:
-        header: CBFHeader = index.layout.header
+        header: CBFHeader = index.layout
         chunk_starts = np.concatenate([[0], np.cumsum(header.num_sequences)])
         # The check of the header has shown that the file has enough bytes for all these sequences.
         lengths = np.ones(chunk_starts[-1], "<u4")
@@ -310,25 +277,21 @@ class CBFFormat(Format):
             chunk_id = int(span_at(chunk_starts, sequence))
             raise FormatError(
                 "the length list says 0 samples; expected at least 1",
-                path=index.name,
-                byte=int(header.begins[chunk_id]) + 4 * (sequence - int(chunk_starts[chunk_id])),
+                path=index.name, byte=int(header.begins[chunk_id]) + 4 * (sequence - int(chunk_starts[chunk_id])),
                 sequence=sequence,
-            )
+            )  # fmt: skip
         keys = np.arange(len(lengths), dtype=np.uint64)
         return SequenceTable(keys, lengths.astype(np.uint32, copy=False), chunk_starts.astype(np.int64))
 
     # ------------------------------------------------------------------------------------------------------- data
 
     def place(self, file: _OpenFile, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
-        begins = index.layout.header.begins[span_at(index.table.chunk_starts, sequences)].astype(np.int64)
+        begins = index.layout.begins[span_at(index.table.chunk_starts, sequences)].astype(np.int64)
         return PlacesInFiles([index.name], np.zeros(len(begins), np.int64), begins)
 
     def parse(self, file: _OpenFile, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         """Load a chunk, or some of its sequences. Its findings are the number of unused bytes."""
-        chunk, lengths, num_unused = self._parse(file, index, chunk_id, sequences)
-        first, last = index.table.bounds_of(chunk_id)
-        if index.layout.header.layout == "documented" and not np.array_equal(lengths, index.table.lengths[first:last]):
-            raise _samples_error(index, chunk_id, lengths)
+        chunk, _, num_unused = self._parse(file, index, chunk_id, sequences)
         return Loaded(chunk_id, chunk, num_unused or None, sequences)
 
     def _parse(
@@ -342,7 +305,7 @@ class CBFFormat(Format):
             The sequences; in the documented layout, the lengths of all sequences of the chunk; and the number of unused
             bytes.
         """
-        header: CBFHeader = index.layout.header
+        header: CBFHeader = index.layout
         begin, num_samples = int(header.begins[chunk_id]), int(header.num_samples[chunk_id])
         is_documented = header.layout == "documented"
         size = int(header.ends[chunk_id]) - begin
@@ -352,17 +315,24 @@ class CBFFormat(Format):
             place = ChunkInFile(begin, size, num_sequences, most_samples, piece_size(size, _PIECE))
             # A matrix of the documented layout has all sequences, so all are decoded before some are selected.
             own = None if is_documented else sequences
-            read = file.binary.read(place, index.layout.schema, own, self._spare, num_threads())
+            read = file.binary.read(place, header.streams, own, self._spare, num_threads())
         finally:
             # If the file has changed, that explains more than any fault.
             file.text.require_unchanged()
         if read.fault is not None:
-            raise _error(index, chunk_id, Fault.of(read.fault))
+            raise _error(index, chunk_id, read.fault)
         chunk, lengths = read.chunk, read.lengths
         assert chunk is not None
-        # The table may count more samples: empty samples at the end of a sequence are lost in this layout.
-        if is_documented and lengths.sum(dtype=np.int64) > num_samples:
-            raise _samples_error(index, chunk_id, lengths)
+        if is_documented:
+            # The table may count more samples: empty samples at the end of a sequence are lost in this layout.
+            is_wrong = int(lengths.sum(dtype=np.int64)) > num_samples
+            if index.table.num_sequences:  # otherwise the file is being opened, and the lengths are for the table
+                first, last = index.table.bounds_of(chunk_id)
+                is_wrong = not np.array_equal(lengths, index.table.lengths[first:last])
+            if is_wrong:
+                found = f"chunk {chunk_id} has {lengths.sum(dtype=np.int64)} samples"
+                what = f"{found}, but the table of chunks says {num_samples}"
+                raise FormatError(what, path=index.name, byte=begin)
         if sequences is not None and is_documented:
             chunk = chunk.only(sequences)
         elif sequences is not None and not self._options.memory_map:
@@ -376,7 +346,7 @@ class CBFFormat(Format):
         error = FormatError(
             f"the last {num_unused} bytes of chunk {loaded.chunk_id} are not used by any stream",
             path=index.name,
-            byte=int(index.layout.header.ends[loaded.chunk_id]) - num_unused,
+            byte=int(index.layout.ends[loaded.chunk_id]) - num_unused,
         )
         if self._options.strict:
             raise error
@@ -402,34 +372,24 @@ def _read_lengths(
         )
 
 
-def _samples_error(index: Index, chunk_id: int, lengths: npt.NDArray[np.uint32]) -> FormatError:
-    header = index.layout.header
-    return FormatError(
-        f"chunk {chunk_id} has {lengths.sum(dtype=np.int64)} samples, but the table of chunks says "
-        f"{header.num_samples[chunk_id]}",
-        path=index.name,
-        byte=int(header.begins[chunk_id]),
-    )
-
-
-def _error(index: Index, chunk_id: int, fault: Fault) -> FormatError:
-    header, keys, sequence = index.layout.header, index.table.keys, None
+def _error(index: Index, chunk_id: int, fault: _core.CBFFault) -> FormatError:
+    header, keys, sequence = index.layout, index.table.keys, None
     if fault.sequence is not None:
         sequence = int(header.num_sequences[:chunk_id].sum()) + fault.sequence
         if len(keys):  # otherwise the file is being opened, and the sequence has only its number in the file
             sequence = int(keys[sequence])
     dim = 0 if fault.stream is None else header.streams[fault.stream].dim
     return FormatError(
-        fault.text(dim, int(header.num_sequences[chunk_id])),
+        fault_text(fault, dim, int(header.num_sequences[chunk_id])),
         path=index.name,
         byte=int(header.begins[chunk_id]) + fault.offset,
         sequence=sequence,
         stream=None if fault.stream is None else index.streams[fault.stream].name,
-        kind=fault.name,
+        kind=list(FAULTS)[fault.kind],
     )
 
 
-def _form(is_sparse: bool) -> Literal["dense", "sparse"]:
+def _form(is_sparse: bool) -> StorageFormat:
     return "sparse" if is_sparse else "dense"
 
 

@@ -26,8 +26,8 @@ _SMALLEST_FILE = 36
 _FIRST_READ = 1 << 16
 
 CHUNK_ROW = {
-    "2.x": np.dtype([("offset", "<i8"), ("sequences", "<u4"), ("samples", "<u4")]),
-    "documented": np.dtype([("offset", "<i8"), ("sequences", "<i4"), ("samples", "<i4")]),
+    layout: np.dtype([("offset", "<i8"), ("sequences", count), ("samples", count)])
+    for layout, count in (("2.x", "<u4"), ("documented", "<i4"))
 }
 """A row of the table of chunks."""
 _FIELD_OFFSETS = {"offset": 0, "sequences": 8, "samples": 12}
@@ -37,12 +37,13 @@ _ELEMENTS = {0: "float32", 1: "float64"}
 
 
 class StreamHeader(NamedTuple):
-    """A stream as the file describes it.
+    """A stream as the file describes it, and as the parser sees it.
 
     Attributes:
         dim: Values of a sample, or the bound of its indices.
-        is_double: Whether its values are float64.
+        is_double: Whether its values are float64 in the file.
         offset: Offset of its description in the file.
+        becomes_double: Whether its values are delivered as float64.
     """
 
     name: str
@@ -50,6 +51,7 @@ class StreamHeader(NamedTuple):
     dim: int
     is_double: bool
     offset: int
+    becomes_double: bool = False
 
 
 class CBFHeader(NamedTuple):
@@ -75,8 +77,7 @@ class _Fields:
 
     def __init__(self, path: str, content: bytes, begin: int) -> None:
         self._path, self._content, self._begin = path, content, begin
-        self._num_read = 0
-        self._last = begin
+        self._num_read, self._last = 0, begin
 
     @property
     def offset(self) -> int:
@@ -98,8 +99,7 @@ class _Fields:
         return self._content[self._num_read - size : self._num_read]
 
     def number(self, form: str, what: str) -> int:
-        value: int = struct.unpack("<" + form, self.bytes(struct.calcsize(form), what))[0]
-        return value
+        return int(struct.unpack("<" + form, self.bytes(struct.calcsize(form), what))[0])
 
     def one_of(self, form: str, what: str, names: Mapping[int, str]) -> int:
         value = self.number(form, what)
@@ -114,10 +114,9 @@ class _Fields:
         if value <= 0:
             raise self.error(f"{what} is {value}; expected at least 1")
         # Memory is never reserved for a count that the file cannot hold.
-        if value * item_size > self.num_left:
-            raise self.error(
-                f"{what} is {value}, at least {value * item_size} bytes, but {self.num_left} are left for the header"
-            )
+        size = value * item_size
+        if size > self.num_left:
+            raise self.error(f"{what} is {value}, at least {size} bytes, but {self.num_left} are left for the header")
         return value
 
     def name(self, form: str) -> str:
@@ -240,34 +239,22 @@ def _chunk_table(
     # A wrong offset may overflow here; the first of the checks refuses it.
     begins = offsets + origin
     ends = np.append(begins[1:], last_byte)
+    is_before = np.append(False, offsets[1:] < offsets[:-1])
+    # A sequence takes at least 4 bytes: its length, or one value.
+    are_many = (ends - begins) // 4 < sequences
     checks = (
         ((offsets < first) | (offsets > last), "offset", "be at byte {offset}; expected {first} to {last}"),
-        (
-            np.append(False, offsets[1:] < offsets[:-1]),
-            "offset",
-            "be at byte {offset}, before the chunk before it at {before}",
-        ),
+        (is_before, "offset", "be at byte {offset}, before the chunk before it at {before}"),
         (sequences < 0, "sequences", "have {sequences} sequences; expected 0 or more"),
         ((sequences == 0) & (samples != 0), "sequences", "have no sequence, but {samples} samples"),
         ((sequences > 0) & (samples <= 0), "samples", "have {sequences} sequences, but {samples} samples"),
-        # A sequence takes at least 4 bytes: its length, or one value.
-        (
-            (ends - begins) // 4 < sequences,
-            "sequences",
-            "have {sequences} sequences, more than its bytes can hold",
-        ),
+        (are_many, "sequences", "have {sequences} sequences, more than its bytes can hold"),
     )
     for is_bad, field, what in checks:
         if is_bad.any():
             chunk = int(np.argmax(is_bad))
-            words = what.format(
-                offset=offsets[chunk],
-                sequences=sequences[chunk],
-                samples=samples[chunk],
-                first=first,
-                last=last,
-                before=offsets[chunk - 1],
-            )
+            values = {column: rows[column][chunk] for column in _FIELD_OFFSETS}
+            words = what.format(first=first, last=last, before=offsets[chunk - 1], **values)
             raise fields.error(f"chunk {chunk} is said to {words}", 16 * chunk + _FIELD_OFFSETS[field])
     # Chunks without sequences are removed last, because their offsets end the chunks before them.
     is_kept = sequences > 0
@@ -276,63 +263,35 @@ def _chunk_table(
     return CBFHeader(layout, streams, begins[is_kept], ends[is_kept], sequences[is_kept], samples[is_kept])
 
 
-# The names and the messages, in the order of the core's `Kind`.
-_NAMES = (
-    "length list beyond the chunk", "count beyond the chunk", "dense samples beyond the chunk",
-    "sparse samples beyond the chunk", "negative count", "negative sample size", "wrong sum of values",
-    "index out of range", "columns begin late", "descending columns", "column beyond the values", "negative row",
-    "descending samples", "more samples than the table says", "several samples in a dense sequence", "row too large",
-    "too many values together",
-)  # fmt: skip
-_WORDS = (
-    "the length list of {sequences} sequences takes {found} bytes, but {limit} are left of the chunk",
-    "a count takes {found} bytes, but {limit} are left of the chunk",
-    "dense samples of {dim} values take {found} bytes, but {limit} are left of the chunk",
-    "values, indices and counts take {found} bytes, but {limit} are left of the chunk",
-    "{found} values; expected 0 or more",
-    "a sample of {found} values; expected 0 or more",
-    "the samples have {found} values together, but the sequence has {limit}",
-    "index {found}, but the dimension is {limit}; expected 0 to {last}",
-    "the first column starts at value {found}; expected 0",
-    "a column ends at value {found}, before it starts, at {limit}",
-    "a column ends at value {found}, but the chunk has {limit}",
-    "row {found}; expected 0 or more",
-    "a value of sample {found} after one of sample {limit}; expected ascending samples",
-    "at least {found} samples, but the table of chunks and the size of the file allow for {limit}",
-    "{found} samples; the documented layout has room for exactly 1 in a dense sequence",
-    "row {found} (sample number times dimension plus index); the documented layout ends at {limit}",
-    "{found} values together; the format has room for {limit}",
-)
+FAULTS = {
+    "length list beyond the chunk":
+        "the length list of {sequences} sequences takes {found} bytes, but {limit} are left of the chunk",
+    "count beyond the chunk": "a count takes {found} bytes, but {limit} are left of the chunk",
+    "dense samples beyond the chunk":
+        "dense samples of {dim} values take {found} bytes, but {limit} are left of the chunk",
+    "sparse samples beyond the chunk":
+        "values, indices and counts take {found} bytes, but {limit} are left of the chunk",
+    "negative count": "{found} values; expected 0 or more",
+    "negative sample size": "a sample of {found} values; expected 0 or more",
+    "wrong sum of values": "the samples have {found} values together, but the sequence has {limit}",
+    "index out of range": "index {found}, but the dimension is {limit}; expected 0 to {last}",
+    "columns begin late": "the first column starts at value {found}; expected 0",
+    "descending columns": "a column ends at value {found}, before it starts, at {limit}",
+    "column beyond the values": "a column ends at value {found}, but the chunk has {limit}",
+    "negative row": "row {found}; expected 0 or more",
+    "descending samples": "a value of sample {found} after one of sample {limit}; expected ascending samples",
+    "more samples than the table says":
+        "at least {found} samples, but the table of chunks and the size of the file allow for {limit}",
+    "several samples in a dense sequence":
+        "{found} samples; the documented layout has room for exactly 1 in a dense sequence",
+    "row too large":
+        "row {found} (sample number times dimension plus index); the documented layout ends at {limit}",
+    "too many values together": "{found} values together; the format has room for {limit}",
+}  # fmt: skip
+"""The names and the messages of faults in chunks, in the order of the core's `Kind`."""
 
 
-class Fault(NamedTuple):
-    """A fault that the core found in a chunk.
-
-    Attributes:
-        kind: Index of its words.
-        offset: Its byte, counted from the beginning of the chunk.
-        sequence: Its sequence, counted from the first of the chunk, if it has one.
-        found: A number that was found; its meaning depends on the kind.
-        limit: The number with which it was compared.
-    """
-
-    kind: int
-    offset: int
-    stream: int | None
-    sequence: int | None
-    found: int
-    limit: int
-
-    @classmethod
-    def of(cls, fault: _core.CBFFault) -> Fault:
-        return cls(fault.kind, fault.offset, fault.stream, fault.sequence, fault.found, fault.limit)
-
-    @property
-    def name(self) -> str:
-        return _NAMES[self.kind]
-
-    def text(self, dim: int = 0, num_sequences: int = 0) -> str:
-        """Return the message; `dim` is the stream's dimension, `num_sequences` the chunk's number of sequences."""
-        return _WORDS[self.kind].format(
-            found=self.found, limit=self.limit, last=self.limit - 1, dim=dim, sequences=num_sequences
-        )
+def fault_text(fault: _core.CBFFault, dim: int = 0, num_sequences: int = 0) -> str:
+    """Return the message; `dim` is the stream's dimension, `num_sequences` the chunk's number of sequences."""
+    words = list(FAULTS.values())[fault.kind]
+    return words.format(found=fault.found, limit=fault.limit, last=fault.limit - 1, dim=dim, sequences=num_sequences)

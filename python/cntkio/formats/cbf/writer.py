@@ -16,28 +16,13 @@ from cntkio import _core
 from cntkio._threads import Job, Workers
 from cntkio.arguments import check_word, whole_number
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.cbf.header import CHUNK_ROW, FIRST_CHUNK, VERSION, Fault, LayoutName
+from cntkio.formats.cbf.header import CHUNK_ROW, FIRST_CHUNK, VERSION, LayoutName, fault_text
 from cntkio.formats.detect import CBF_MAGIC
 from cntkio.formats.output_file import written_whole
 from cntkio.formats.remote import Remote
 from cntkio.streams import LARGEST_DIM, StreamInformation
 
 _LARGEST_COUNT = {"2.x": 2**32 - 1, "documented": 2**31 - 1}
-
-
-class _Pending:
-    """The sequences of the next chunk.
-
-    Attributes:
-        runs: Chunks, each with the bounds of the sequences that are written from it.
-        lengths: Lengths of these sequences.
-        size: Bytes that the chunk will have in the file.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.runs: list[tuple[_core.Chunk, int, int]] = []
-        self.lengths: list[npt.NDArray[np.uint32]] = []
-        self.size = size
 
 
 class CBFWriter:
@@ -83,13 +68,15 @@ class CBFWriter:
         whole_number("chunk_size_in_bytes", chunk_size_in_bytes, least=1)
         _check_writable(streams, layout)
         self._path, self._remote = os.fspath(path), remote
-        self._streams = list(streams)
-        self._chunk_size = chunk_size_in_bytes
-        self._layout = layout
-        self._is_documented = layout == "documented"
+        self._streams, self._chunk_size = list(streams), chunk_size_in_bytes
+        self._layout, self._is_documented = layout, layout == "documented"
         # Each matrix of the documented layout begins with a count and the start of the first column.
         self._least_size = 8 * sum(info.is_sparse for info in streams) if self._is_documented else 0
-        self._pending = _Pending(self._least_size)
+        # The next chunk of the file: chunks with the bounds of the sequences that are written from each, the lengths of
+        # these sequences, and the bytes that they will have in the file.
+        self._runs: list[tuple[_core.Chunk, int, int]] = []
+        self._lengths: list[npt.NDArray[np.uint32]] = []
+        self._size = self._least_size
         self._rows: list[tuple[int, int, int]] = []
         self._offset = 0 if self._is_documented else FIRST_CHUNK
         self._num_sequences = 0
@@ -120,7 +107,17 @@ class CBFWriter:
             self._exits.__exit__(kind, error, trace)
             return
         with self._exits:
-            self._finish()
+            self._flush()
+            self._wait()
+            if not self._rows:
+                raise CorpusError(f"{self._path}: no sequence to write; a binary file needs at least one")
+            table = np.array(self._rows, CHUNK_ROW[self._layout]).tobytes()
+            if self._is_documented:
+                self._file.write(_documented_header(self._streams, len(self._rows)) + table)
+                self._data.seek(0)
+                shutil.copyfileobj(self._data, self._file, 1 << 20)
+            else:
+                self._file.write(_2x_header(self._streams, len(self._rows)) + table + struct.pack("<q", self._offset))
 
     def add(
         self,
@@ -153,71 +150,48 @@ class CBFWriter:
         ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         first = 0
         while first < count:
-            full = int(ends[first]) + self._chunk_size - self._pending.size
+            full = int(ends[first]) + self._chunk_size - self._size
             last = min(int(np.searchsorted(ends[first + 1 :], full)) + first + 1, count)
-            self._pending.runs.append((chunk, first, last))
-            self._pending.lengths.append(counted[first:last])
-            self._pending.size += int(ends[last] - ends[first])
-            if self._pending.size >= self._chunk_size:
+            self._runs.append((chunk, first, last))
+            self._lengths.append(counted[first:last])
+            self._size += int(ends[last] - ends[first])
+            if self._size >= self._chunk_size:
                 self._flush()
             first = last
 
     def _flush(self) -> None:
         """Encode the pending sequences as a chunk, and begin to write it."""
-        pending = self._pending
-        if not pending.runs:
+        if not self._runs:
             return
-        lengths = np.concatenate(pending.lengths)
-        num_samples = int(lengths.sum(dtype=np.int64))
-        largest = _LARGEST_COUNT[self._layout]
+        lengths = np.concatenate(self._lengths)
+        num_samples, largest = int(lengths.sum(dtype=np.int64)), _LARGEST_COUNT[self._layout]
         if max(num_samples, len(lengths)) > largest:
             raise FormatError(
                 f"a chunk of {len(lengths)} sequences and {num_samples} samples; the format has room for {largest}: "
                 "expected a smaller chunk_size_in_bytes",
                 path=self._path,
             )
-        content = self._encoded(pending, lengths)
+        # The other buffer may still be in use by the write of the previous chunk.
+        self._buffers.reverse()
+        if len(self._buffers[0]) < self._size:
+            self._buffers[0] = np.empty(self._size, np.uint8)
+        content = self._buffers[0][: self._size]
+        fault = _core.cbf_write(self._runs, self._columns, lengths, self._is_documented, content)
+        if fault is not None:
+            sequence = None if fault.sequence is None else self._num_sequences + fault.sequence
+            stream = None if fault.stream is None else self._streams[fault.stream].name
+            raise FormatError(fault_text(fault), path=self._path, sequence=sequence, stream=stream)
         # At most one write is under way, so two buffers are enough. The error of a failed write is raised here.
         self._wait()
         self._write = self._worker.do(self._data.write, content.data)
         self._rows.append((self._offset, len(lengths), num_samples))
         self._offset += len(content)
         self._num_sequences += len(lengths)
-        self._pending = _Pending(self._least_size)
-
-    def _encoded(self, pending: _Pending, lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint8]:
-        # The other buffer may still be in use by the write of the previous chunk.
-        self._buffers.reverse()
-        if len(self._buffers[0]) < pending.size:
-            self._buffers[0] = np.empty(pending.size, np.uint8)
-        content = self._buffers[0][: pending.size]
-        result = _core.cbf_write(pending.runs, self._columns, lengths, self._is_documented, content)
-        if result is not None:
-            fault = Fault.of(result)
-            raise FormatError(
-                fault.text(),
-                path=self._path,
-                sequence=None if fault.sequence is None else self._num_sequences + fault.sequence,
-                stream=None if fault.stream is None else self._streams[fault.stream].name,
-            )
-        return content
+        self._runs, self._lengths, self._size = [], [], self._least_size
 
     def _wait(self) -> None:
         if self._write is not None:
             self._write.result()
-
-    def _finish(self) -> None:
-        self._flush()
-        self._wait()
-        if not self._rows:
-            raise CorpusError(f"{self._path}: no sequence to write; a binary file needs at least one")
-        table = np.array(self._rows, CHUNK_ROW[self._layout]).tobytes()
-        if self._is_documented:
-            self._file.write(_documented_header(self._streams, len(self._rows)) + table)
-            self._data.seek(0)
-            shutil.copyfileobj(self._data, self._file, 1 << 20)
-        else:
-            self._file.write(_2x_header(self._streams, len(self._rows)) + table + struct.pack("<q", self._offset))
 
 
 def _2x_header(streams: Sequence[StreamInformation], num_chunks: int) -> bytes:
@@ -243,20 +217,15 @@ def _check_writable(streams: Sequence[StreamInformation], layout: LayoutName) ->
     """Refuse streams that the format cannot express."""
     if not streams:
         raise ConfigError("no stream to write; expected at least one", key="streams")
-    for index, info in enumerate(streams):
-        if any(info.name == other.name for other in streams[:index]):
-            raise ConfigError(f"two streams have the name {info.name!r}", key=info.name)
-        if "\0" in info.name:
-            raise ConfigError(
-                f"stream {info.name!r}: the name has a zero byte, which would end it in the file", key=info.name
-            )
+    names = [info.name for info in streams]
+    for index, (name, info) in enumerate(zip(names, streams, strict=True)):
+        if name in names[:index]:
+            raise ConfigError(f"two streams have the name {name!r}", key=name)
+        if "\0" in name:
+            raise ConfigError(f"stream {name!r}: the name has a zero byte, which would end it in the file", key=name)
         largest = LARGEST_DIM if info.is_sparse or layout == "documented" else 2**32 - 1
         if not 1 <= info.dim <= largest:
-            raise ConfigError(
-                f"stream {info.name!r} has the dimension {info.dim}; expected 1 to {largest}", key=info.name
-            )
+            raise ConfigError(f"stream {name!r} has the dimension {info.dim}; expected 1 to {largest}", key=name)
         if info.dtype not in (np.float32, np.float64):
-            advice = f" as class ids: give one_hot={{{info.name!r}: number of classes}}" if info.are_class_ids else ""
-            raise ConfigError(
-                f"stream {info.name!r} is in {info.dtype}; expected float32 or float64{advice}", key=info.name
-            )
+            advice = f" as class ids: give one_hot={{{name!r}: number of classes}}" if info.are_class_ids else ""
+            raise ConfigError(f"stream {name!r} is in {info.dtype}; expected float32 or float64{advice}", key=name)
