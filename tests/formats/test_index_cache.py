@@ -26,7 +26,7 @@ import pytest
 from cntkio import CorpusError, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
 from cntkio.formats import index_cache, output_file
 from cntkio.formats.ctf import cache, index
-from cntkio.formats.ctf.index import PlacedBlock, Places
+from cntkio.formats.ctf.index import Places
 from cntkio.formats.index_cache import CacheWriter, IndexCache, Written
 from support.rounds import rounds, step
 
@@ -150,9 +150,9 @@ def test_verify_notices_a_change_that_samples_and_times_miss(tmp_path: Path, mon
         file.seek(7 * 1000)
         file.write(b"|x 1\n |")  # between the samples
     with contextlib.closing(cached.deserializer().open()) as corpus:
-        assert corpus.index.layout.cache is not None
+        assert corpus.index.caches.indexes
     with contextlib.closing(cached.deserializer(cache_index="verify").open()) as corpus:
-        assert corpus.index.layout.cache is None
+        assert not corpus.index.caches.indexes
 
 
 def test_the_cache_belongs_to_the_file_that_was_read(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,7 +389,7 @@ def test_the_index_of_a_read_only_folder_is_in_the_users_cache(
     assert list(cached.path.parent.iterdir()) == [cached.path]
     (path,) = user_folder.iterdir()
     with contextlib.closing(cached.deserializer().open()) as corpus:
-        assert corpus.index.layout.cache == path
+        assert corpus.index.caches.indexes == (path,)
 
 
 def test_without_a_home_folder_the_cache_is_next_to_the_corpus(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,7 +434,7 @@ def test_the_error_about_a_mismatched_index_names_its_cache(cached: Cached) -> N
     for _ in range(2):  # the second time the index comes from the cache
         corpus = cached.deserializer().open()
         corpus.index_caches.paths()
-        advice = "open it again" if corpus.index.layout.cache is None else f"delete the index cache '{cached.cache}'"
+        advice = f"delete the index cache '{cached.cache}'" if corpus.index.caches.indexes else "open it again"
         places = corpus.index.layout.places.of_chunk(0, 0, 5)
         corpus.index.layout.places.of_chunk = lambda *_, places=places: places._replace(end=1 << 40)  # type: ignore[method-assign]
         with pytest.raises(CorpusError) as caught:
@@ -504,7 +504,7 @@ def test_an_index_takes_few_bytes_for_each_sequence(tmp_path: Path, text: bytes,
 
 def test_chunks_of_4_gib_and_more_have_longer_starts() -> None:
     starts = [np.array(starts, np.uint32) for starts in ([0], [0, 7])]
-    blocks = [PlacedBlock(begin, of_block, None) for begin, of_block in zip((5, 1 << 32), starts, strict=True)]
+    blocks = [(begin, of_block, None) for begin, of_block in zip((5, 1 << 32), starts, strict=True)]
     places, chunk_starts = Places.of(blocks, [1 << 32, 1 << 34], 3 << 32)
     assert chunk_starts.tolist() == [0, 2, 3]
     first, second = places.of_chunk(0, 0, 2), places.of_chunk(1, 2, 3)
@@ -515,13 +515,14 @@ def test_chunks_of_4_gib_and_more_have_longer_starts() -> None:
 
 def test_a_chunk_with_4_gib_of_text_left_out_has_longer_starts() -> None:
     starts, sizes = np.array([0, 7], np.uint32), np.array([7, 9], np.uint32)
-    blocks = [PlacedBlock(begin, starts, sizes) for begin in (5, 5 << 30)]
+    blocks = [(begin, starts, sizes) for begin in (5, 5 << 30)]
     places, chunk_starts = Places.of(blocks, [30, (5 << 30) + 16], 30)
     # The text between the second and the third sequence does not count, unless another sequence follows.
     assert chunk_starts.tolist() == [0, 3, 4]
     chunk = places.of_chunk(0, 0, 3)
-    assert [chunk.sequence(number) for number in range(3)] == [(5, 12), (12, 21), (5 << 30, (5 << 30) + 7)]
-    assert places.of_chunk(1, 3, 4).sequence(0) == ((5 << 30) + 7, (5 << 30) + 16)
+    each = [chunk.only(np.array([number], np.uint32)) for number in range(3)]
+    assert [(one.begin, one.end) for one in each] == [(5, 12), (12, 21), (5 << 30, (5 << 30) + 7)]
+    assert places.of_chunk(1, 3, 4)[:2] == ((5 << 30) + 7, (5 << 30) + 16)
 
 
 if __name__ == "__main__":

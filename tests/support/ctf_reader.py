@@ -1,12 +1,12 @@
 """The fast reader of the CNTK text format, with the options and the results' form of the slow reader."""
 
-import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from cntkio import CTFDeserializer, StreamDef, StreamDefs, _core
 from cntkio.formats.corpus import FileCorpus
+from cntkio.formats.ctf import bounds_of
 
 from support.ctf_files import CtfFile
 
@@ -56,8 +56,4 @@ def samples_of(chunk: _core.Chunk, corpus: FileCorpus, file: CtfFile) -> list[di
 
 def places_of(corpus: FileCorpus) -> list[tuple[int, int]]:
     """Return the first byte of each sequence, and the byte after it."""
-    found = []
-    for chunk_id, (first, last) in enumerate(itertools.pairwise(corpus.table.chunk_starts.tolist())):
-        chunk = corpus.index.layout.places.of_chunk(chunk_id, first, last)
-        found += [chunk.sequence(number) for number in range(last - first)]
-    return found
+    return [bounds_of(corpus.index, number) for number in range(corpus.table.num_sequences)]

@@ -57,7 +57,7 @@ from cntkio.formats.ctf.index import ChunkPlaces, FirstPass, IndexSettings, Note
 from cntkio.formats.ctf.infer import advice_on_streams, infer_streams, streams_at_the_start, streams_between
 from cntkio.formats.detect import old_line_ends, other_in
 from cntkio.formats.file_lists import listed_files
-from cntkio.formats.index_cache import LEAST_CACHED, CacheFiles
+from cntkio.formats.index_cache import LEAST_CACHED
 from cntkio.formats.names import FileNames, is_remote, located, one_file, shown_files
 from cntkio.formats.open_input import loads_at_once, open_input, presumed_sizes
 from cntkio.formats.remote import Remote, default_remote
@@ -150,30 +150,12 @@ class CTFDeserializer(CntkOptions):
         whole_number("chunk_size_in_bytes", self.chunk_size_in_bytes, least=1)
         seen: dict[str, str] = {}
         for name, stream in self.streams.items():
-            self._check_stream(name, stream)
+            _check_stream(name, stream)
             other = seen.setdefault(stream.stream_alias, name)
             if other != name:
                 what = f"streams {other!r} and {name!r} have the same name {stream.stream_alias!r} in the file"
                 raise ConfigError(what, key=name)
         check_definers([name for name, stream in self.streams.items() if stream.defines_mb_size])
-
-    def _check_stream(self, name: str, stream: StreamDef) -> None:
-        alias = stream.stream_alias
-        if not alias:
-            raise ConfigError(
-                f"CTFDeserializer: stream name for key {name} must be specified (StreamDef(field=...))", key=name
-            )
-        if not _ALIAS.fullmatch(alias):
-            raise ConfigError(
-                f"stream {name!r}: no text has a stream named {alias!r}; expected a name without white space, pipes "
-                "and control characters, not beginning with '#' (StreamDef(field=...))",
-                key=name,
-            )
-        if stream.dim is None:
-            raise ConfigError(f"CTFDeserializer: stream {name!r} has no shape (StreamDef(shape=...))", key=name)
-        dim = num_values(stream.dim)
-        if not 1 <= dim <= LARGEST_DIM:
-            raise ConfigError(f"stream {name!r}: dimension {dim}; expected 1 to {LARGEST_DIM}", key=name)
 
     @property
     def label(self) -> str:
@@ -218,6 +200,23 @@ class CTFDeserializer(CntkOptions):
             return corpus.index_caches.paths()
 
 
+def _check_stream(name: str, stream: StreamDef) -> None:
+    alias, what = stream.stream_alias, None
+    if not alias:
+        what = f"CTFDeserializer: stream name for key {name} must be specified (StreamDef(field=...))"
+    elif not _ALIAS.fullmatch(alias):
+        what = (
+            f"stream {name!r}: no text has a stream named {alias!r}; expected a name without white space, pipes and "
+            "control characters, not beginning with '#' (StreamDef(field=...))"
+        )
+    elif stream.dim is None:
+        what = f"CTFDeserializer: stream {name!r} has no shape (StreamDef(shape=...))"
+    elif not 1 <= num_values(stream.dim) <= LARGEST_DIM:
+        what = f"stream {name!r}: dimension {num_values(stream.dim)}; expected 1 to {LARGEST_DIM}"
+    if what is not None:
+        raise ConfigError(what, key=name)
+
+
 def opened_texts(options: CTFDeserializer, make: Callable[[bool], CTFFormat], ahead: Ahead) -> FileCorpus:
     """Open the files of a text.
 
@@ -253,8 +252,7 @@ class OpenText(OpenedFile):
 
     def __init__(self, text: TextInput) -> None:
         super().__init__(text)
-        self.text = text
-        self.locator = Locator(text)
+        self.text, self.locator = text, Locator(text)
 
 
 class ParseRules(NamedTuple):
@@ -282,9 +280,7 @@ class CTFFormat(Format):
         are_several: Whether there are several files. If so, small uncompressed local files have no index cache.
 
     Attributes:
-        text_keys: Whether ids are words.
-        names: Names of the streams, by their names in the text.
-        defining: Index of the stream that defines the minibatch size; None: no stream defines it.
+        defining: Name in the text of the stream that defines the minibatch size; None: no stream defines it.
         spare: Memory of released chunks.
         wording: The form in which the caller writes options.
         num_error_kinds: Number of kinds of findings that are errors; they are the first kinds.
@@ -293,9 +289,7 @@ class CTFFormat(Format):
     form = "ctf"
 
     def __init__(self, options: CTFDeserializer, opening: Opening, are_several: bool) -> None:
-        self.options, self.opening = options, opening
-        self.text_keys = opening.text_keys
-        self._are_several = are_several
+        self.options, self.opening, self._are_several = options, opening, are_several
         self.report = opening.report(options.label, options.max_errors)
         # The core has room for this number, and no memory is larger.
         self.spare = _core.Spare(min(_SPARE_CHUNKS * options.chunk_size_in_bytes, sys.maxsize))
@@ -311,29 +305,25 @@ class CTFFormat(Format):
         self.streams = tuple(
             StreamInformation(
                 name,
-                stream_index,
+                number,
                 "sparse" if stream.is_sparse else "dense",
                 options.dtype,
                 stream.dim,
                 stream.defines_mb_size,
             )
-            for stream_index, (name, stream) in enumerate(streams)
+            for number, (name, stream) in enumerate(streams)
         )
+        number = NUMBER_TYPES.index(options.dtype)
         self.schema = [
-            StreamSchema(
-                stream.stream_alias.encode(),
-                stream.is_sparse,
-                num_values(stream.dim),
-                NUMBER_TYPES.index(options.dtype),
-            )
+            StreamSchema(stream.stream_alias.encode(), stream.is_sparse, num_values(stream.dim), number)
             for _, stream in streams
         ]
-        self.names = {stream.stream_alias.encode(): name for name, stream in streams}
-        self.defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
+        defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
+        self.defining = None if defining is None else self.schema[defining].alias
         self.core_schema = _core.CTFSchema(
             self.schema,
-            defining=self.defining,
-            has_words=self.text_keys,
+            defining=defining,
+            has_words=self.opening.text_keys,
             is_compact=self.opening.ahead.is_packed,
             is_subset=options.subset,
             notes=Notes(self.report.is_observed, self.report.asks_for(UNKNOWN_NAME)),
@@ -344,44 +334,39 @@ class CTFFormat(Format):
         return OpenText(open_input(path, options.remote, cache_index=options.cache_index, guide=guide))
 
     def index(self, file: OpenText, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
-        text = file.text
-        if ahead.is_shuffled and text.storage.only_in_order is not None:
-            raise CorpusError(
-                f"{text.path}: cannot be randomized: it has {text.storage.only_in_order}{self._ways_out(text)}"
-            )
-        names = self.report.asks_for(UNKNOWN_NAME)
+        text, storage = file.text, file.text.storage
+        if ahead.is_shuffled and storage.only_in_order is not None:
+            what = f"{text.path}: cannot be randomized: it has {storage.only_in_order}"
+            raise CorpusError(what + self._ways_out(text))
         # Several files share `ahead` by their sizes, which say nothing about compressed texts.
-        wanted = NOTHING_AHEAD if self._are_several and text.storage.compression is not None else ahead
+        wanted = NOTHING_AHEAD if self._are_several and storage.compression is not None else ahead
+        notes = Notes(unknown_names=self.report.asks_for(UNKNOWN_NAME))
+        schema = _core.CTFSchema(self.schema, is_compact=True, notes=notes)
         # Observers want to know whether lines end with CR LF, which the index does not count.
         excluded = ord("\r") if self.report.is_observed else None
-        made = self.make_index(text, FirstPass(wanted, self.schema, self.spare, names, excluded))
+        made = self.make_index(text, FirstPass(wanted, schema, self.spare, excluded))
+        table = dataclasses.replace(made.table, options=self.table_options())
+        caches, points = made.caches, storage.points_cache
         index = Index(
             text.path,
             self.streams,
-            made.table,
-            file_fingerprint(text, made.table.num_sequences, made.content),
+            table,
+            file_fingerprint(text, table.num_sequences, made.content),
             # The corpus has the table, and may replace it, so the layout must not keep its arrays.
-            made._replace(table=NO_SEQUENCES, parsed=(), writer=None, guide=text.storage.guide),
-            text.storage.stamp,
+            made._replace(table=NO_SEQUENCES, parsed=(), guide=storage.guide),
+            storage.stamp,
             text.size,
             made.num_lines,
-            "" if made.table.num_sequences else self.why_empty(text),
-            CacheFiles(
-                () if made.cache is None else (made.cache,),
-                () if text.storage.points_cache is None else (text.storage.points_cache,),
-                () if made.writer is None else (made.writer,),
-            ),
+            "" if table.num_sequences else self._why_empty(text),
+            caches if points is None else caches._replace(points=(points,)),
             loads_at_once=loads_at_once(text, self.options.chunk_size_in_bytes),
         )
         return index, list(made.parsed)
 
-    def why_empty(self, text: TextInput) -> str:
-        """Return the reason why no sequence is left."""
-        alias = "" if self.defining is None else self.schema[self.defining].alias.decode()
-        return (
-            f"{text.path}: no sequence contains {alias!r}, which defines the minibatch size; nothing is left"
-            + did_you_mean(alias, [name.decode() for name in streams_at_the_start(text)])
-        )
+    def _why_empty(self, text: TextInput) -> str:
+        alias = (self.defining or b"").decode()
+        hint = did_you_mean(alias, [name.decode() for name in streams_at_the_start(text)])
+        return f"{text.path}: no sequence contains {alias!r}, which defines the minibatch size; nothing is left{hint}"
 
     def _ways_out(self, file: TextInput) -> str:
         in_order, cache = (self.wording.setting(*option) for option in (("randomize", False), ("cache", "FOLDER")))
@@ -391,18 +376,21 @@ class CTFFormat(Format):
             f"({cache}); or write frames of 4 MB ({convert})"
         )
 
+    def table_options(self) -> dict[str, Any]:
+        """Return the options of the deserializer on which the table depends, for the messages of checkpoints."""
+        return {
+            "chunk_size_in_bytes": self.options.chunk_size_in_bytes,
+            "skip_sequence_ids": self.options.skip_sequence_ids,
+            "defines_mb_size": None if self.defining is None else self.defining.decode(),
+        }
+
     def make_index(self, file: TextInput, first_pass: FirstPass) -> TextIndex:
         """Make or load the index of a text, and parse the first chunks in the same pass."""
-        options = self.options
-        settings = IndexSettings(
-            options.skip_sequence_ids,
-            None if self.defining is None else self.schema[self.defining].alias,
-            options.chunk_size_in_bytes,
-            self.text_keys,
-        )
-        is_small = file.size < LEAST_CACHED and file.storage.local_path is not None and file.storage.compression is None
+        options, text_keys, storage = self.options, self.opening.text_keys, file.storage
+        settings = IndexSettings(options.skip_sequence_ids, self.defining, options.chunk_size_in_bytes, text_keys)
+        is_small = file.size < LEAST_CACHED and storage.local_path is not None and storage.compression is None
         # Opening the caches of many small files takes longer than making their indexes again.
-        if options.cache_index and not self.text_keys and not (is_small and self._are_several):
+        if options.cache_index and not text_keys and not (is_small and self._are_several):
             index = cached_index(file, settings, first_pass, verify=options.cache_index == "verify")
         else:
             index = make_index(file, settings, first_pass)
@@ -432,20 +420,18 @@ class CTFFormat(Format):
         places, lengths = index.layout.places.of_chunk(chunk_id, first, last), table.lengths[first:last]
         if sequences is not None:
             places, lengths = places.only(sequences), lengths[sequences]
-        num_bytes, least = places.num_bytes, PIECE
-        if sequences is not None:
-            # Equal pieces, each a little larger, so that no small remainder is left.
-            least = num_bytes // max(num_bytes // PIECE_OF_SOME, 1) + num_bytes // 64
+        num_bytes = places.num_bytes
+        # Equal pieces of some sequences, each a little larger, so that no small remainder is left.
+        least = PIECE if sequences is None else num_bytes // max(num_bytes // PIECE_OF_SOME, 1) + num_bytes // 64
+        rules = ParseRules(budget, self.options.strict, num_threads(), piece_size(num_bytes, least), GAP)
         source = _source(text, places, is_part=sequences is not None)
-        pieces = piece_size(num_bytes, least)
-        rules = ParseRules(budget, self.options.strict, num_threads(), pieces, GAP)
         with explained(text):
             try:
                 parsed = _core.ctf_parse(source, places, lengths, schema or self.core_schema, rules, self.spare)
             except ValueError as error:
                 # The core refuses places outside the text: of a damaged cache, or of a file that has become shorter.
-                cache = index.layout.cache
-                advice = "open it again" if cache is None else f"delete the index cache {str(cache)!r}"
+                caches = index.caches.indexes
+                advice = f"delete the index cache {str(caches[0])!r}" if caches else "open it again"
                 raise CorpusError(f"{index.name}: the index does not match the file; {advice}") from error
             text.require_unchanged()  # after the read, to find changes during the read, too
         findings = ParserFindings(parsed.counts, parsed.first, parsed.last_straw, places.begin, first, sequences)
@@ -458,12 +444,16 @@ class CTFFormat(Format):
         findings: ParserFindings = loaded.findings
         num_errors = sum(findings.counts[: self.num_error_kinds])
         if findings.last_straw is not None or not self.report.forgive(num_errors):
-            left = self.report.exhaust()
-            if left < self.report.budget:
+            left, budget = self.report.exhaust(), self.report.budget
+            if left < budget:
                 # The chunk was parsed with the whole budget. Parse it with the rest to find the first error beyond it.
                 _, findings = self._parse(file, index, loaded.chunk_id, left, loaded.sequences)
-            assert findings.last_straw is not None
-            raise self._last_error(file, index, findings, findings.last_straw)
+            straw = findings.last_straw
+            assert straw is not None
+            more = f" (error {budget + 1}, and {self.wording.option('max_errors')} is {budget})" if budget else ""
+            other = other_in(self.form, file.text) or old_line_ends(file.text)
+            more += other or self.advice(file, index, findings, straw)
+            raise self._error(file, index, findings, straw, more)
         for number, (kind, count) in enumerate(zip(KINDS_OF_FINDINGS, findings.counts, strict=True)):
             if count:
                 self.report.count(kind, count, is_error=number < self.num_error_kinds)
@@ -481,14 +471,6 @@ class CTFFormat(Format):
                 is_last = example is remark.examples[-1]
                 self.report.log(kind, error, stands_for=left if is_last else 1)
 
-    def _last_error(self, file: OpenText, index: Index, findings: ParserFindings, finding: CTFFinding) -> FormatError:
-        budget = self.report.budget
-        more = f" (error {budget + 1}, and {self.wording.option('max_errors')} is {budget})" if budget else ""
-        other = other_in(self.form, file.text) or old_line_ends(file.text)
-        return self._error(
-            file, index, findings, finding, more + (other or self.advice(file, index, findings, finding))
-        )
-
     def words(self, kind: str, stream: int | None) -> str:
         """Return the template of the message about a kind of finding, as in `WORDS`."""
         return WORDS[kind]
@@ -503,9 +485,9 @@ class CTFFormat(Format):
             return ""
         asked = self.schema if finding.stream is None else [self.schema[finding.stream]]
         fits = partial(self._fits, file, index)
-        return self._advice_on_gap(file, index, findings, finding) or advice_on_streams(
-            file.text, asked, fits, self.names, self.wording
-        )
+        names = {stream.alias: info.name for stream, info in zip(self.schema, self.streams, strict=True)}
+        gap = self._advice_on_gap(file, index, findings, finding)
+        return gap or advice_on_streams(file.text, asked, fits, names, self.wording)
 
     def _advice_on_gap(self, file: OpenText, index: Index, findings: ParserFindings, finding: CTFFinding) -> str:
         """Return advice about a line or a sequence that has only other streams."""
@@ -515,37 +497,36 @@ class CTFFormat(Format):
         begin = findings.first_byte + finding.offset
         end = bounds_of(index, findings.sequence_index(finding))[1]
         is_line = kind == "line without a sample"
-        asked = {schema.alias.decode() for schema in self.schema}
+        asked = [schema.alias.decode() for schema in self.schema]
         known = {name.decode() for name in streams_at_the_start(file.text)}
         there = streams_between(file.text, begin, end, is_line=is_line)
-        others = [name for name in there if name not in asked]
+        others = ", ".join(repr(name) for name in there if name not in asked)
         # A requested stream that the first lines lack may have a wrong name: `advice_on_streams` says so.
-        is_unknown = finding.stream is not None and self.schema[finding.stream].alias.decode() not in known
-        if not others or is_unknown or not asked & {*known, *there}:
+        is_unknown = finding.stream is not None and asked[finding.stream] not in known
+        if not others or is_unknown or known.union(there).isdisjoint(asked):
             return ""
         return (
-            f"; the {'line' if is_line else 'sequence'} has {', '.join(map(repr, others))}; "
+            f"; the {'line' if is_line else 'sequence'} has {others}; "
             f"ask for these streams, too, or forgive such errors ({self.wording.setting('subset', True)})"
         )
 
     def _fits(self, file: OpenText, index: Index, definition: StreamSchema) -> bool:
         """Return whether this definition can read all values of its stream."""
-        schema = _core.CTFSchema([definition], has_words=self.text_keys)
+        schema = _core.CTFSchema([definition], has_words=self.opening.text_keys)
         for chunk_id in range(index.table.num_chunks):
             # A smaller budget could end the parse before the values of this stream are all read.
             _, findings = self._parse(file, index, chunk_id, 2**64 - 1, schema=schema)
-            counts = zip(KINDS_OF_FINDINGS, findings.counts, strict=True)
-            if any(count for kind, count in counts if kind in KINDS_OF_VALUES):
+            if any(findings.counts[KINDS_OF_FINDINGS.index(kind)] for kind in KINDS_OF_VALUES):
                 return False
         return True
 
     def _error(
         self, file: OpenText, index: Index, findings: ParserFindings, finding: CTFFinding, more: str = ""
     ) -> FormatError:
-        sequence_index = findings.sequence_index(finding)
+        kind, sequence_index = KINDS_OF_FINDINGS[finding.kind], findings.sequence_index(finding)
         offset = findings.first_byte + finding.offset
         dim = 0 if finding.stream is None else self.schema[finding.stream].dim
-        what = self.words(KINDS_OF_FINDINGS[finding.kind], finding.stream).format(
+        what = self.words(kind, finding.stream).format(
             byte=byte_text(file.text.read(offset, 1)),
             found=finding.found,
             dim=dim,
@@ -556,10 +537,10 @@ class CTFFormat(Format):
         )
         return file.locator.error(
             offset,
-            what + self.advice_on_word(KINDS_OF_FINDINGS[finding.kind], file.text.read(offset, LONGEST_WORD)) + more,
+            what + self.advice_on_word(kind, file.text.read(offset, LONGEST_WORD)) + more,
             sequence=key_value(index.table.keys[sequence_index]),
             stream=None if finding.stream is None else self.streams[finding.stream].name,
-            kind=KINDS_OF_FINDINGS[finding.kind],
+            kind=kind,
         )
 
     def place(self, file: OpenText, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
@@ -572,20 +553,31 @@ def bounds_of(index: Index, sequence_index: int) -> tuple[int, int]:
     chunk_id = int(span_at(index.table.chunk_starts, sequence_index))
     first, last = index.table.bounds_of(chunk_id)
     layout: TextIndex = index.layout
-    return layout.places.of_chunk(chunk_id, first, last).sequence(sequence_index - first)
+    place = layout.places.of_chunk(chunk_id, first, last).only(np.array([sequence_index - first], np.uint32))
+    return place.begin, place.end
 
 
 def _source(text: TextInput, places: ChunkPlaces, *, is_part: bool) -> CoreText | PackedText:
     """Return the source from which the core reads sequences. Large gaps in a part are left as zeros, not read."""
-    size, least_gap = places.end - places.begin, text.storage.least_gap if is_part else None
-    ranges = [] if least_gap is None else places.ranges(least_gap)
-    # Without a gap that is worth it, all bytes are read at once.
-    if least_gap is None or sum(end - begin for begin, end in ranges) > size - least_gap:
-        return text.source_to_parse(places.begin, places.end)
-    wanted = np.zeros(size, np.uint8)
-    for begin, end in ranges:
-        text.read_into(wanted[begin:end], places.begin + begin)
-    return wanted, places.begin
+    least_gap = text.storage.least_gap
+    if is_part and least_gap is not None:
+        ranges, size = places.ranges(least_gap), places.end - places.begin
+        # Without a gap that is worth it, all bytes are read at once.
+        if sum(end - begin for begin, end in ranges) <= size - least_gap:
+            wanted = np.zeros(size, np.uint8)
+            for begin, end in ranges:
+                text.read_into(wanted[begin:end], places.begin + begin)
+            return wanted, places.begin
+    return text.source_to_parse(places.begin, places.end)
+
+
+def options_of_texts(options: ReadingOptions) -> dict[str, Any]:
+    """Return the arguments of a deserializer of texts."""
+    return {
+        "max_errors": options.max_errors or 0, "strict": options.strict, "dtype": options.dtype or "float32",
+        "chunk_size_in_bytes": options.chunk_size_in_bytes or CHUNK_SIZE, "keys": options.keys or "unique",
+        "cache_index": options.cache_index,
+    }  # fmt: skip
 
 
 def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
@@ -594,21 +586,13 @@ def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
     Raises:
         ConfigError, FormatError, OSError: See `infer_streams` and `CTFDeserializer`.
     """
-    max_errors = options.max_errors or 0
-    written = CTFDeserializer(
-        names,
-        StreamDefs(options.streams or infer_streams(names)),
-        max_errors=max(max_errors, 0),
-        skip_sequence_ids=options.skip_sequence_ids,
-        strict=options.strict,
-        chunk_size_in_bytes=options.chunk_size_in_bytes or CHUNK_SIZE,
-        keys=options.keys or "unique",
-        dtype=options.dtype or "float32",
-    )
+    streams, arguments = StreamDefs(options.streams or infer_streams(names)), options_of_texts(options)
+    read = CTFDeserializer(names, streams, skip_sequence_ids=options.skip_sequence_ids, **arguments)
+    written = dataclasses.replace(read, max_errors=max(read.max_errors, 0), cache_index=False)
     return CorpusInFiles(
-        deserializers=[dataclasses.replace(written, max_errors=max_errors, cache_index=options.cache_index)],
+        deserializers=[read],
         written=[written],
         chunk_sizes=f" of at most {written.chunk_size_in_bytes:,} bytes",
         order=list(written.streams),
-        forgives_errors=max_errors != 0,
+        forgives_errors=read.max_errors != 0,
     )

@@ -14,10 +14,10 @@ an index in a file.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +26,10 @@ from cntkio import _core
 from cntkio._threads import Workers, num_threads
 from cntkio.arguments import Add
 from cntkio.errors import FormatError
-from cntkio.formats.contract import NOTHING_AHEAD, Ahead
+from cntkio.formats.contract import Ahead
 from cntkio.formats.ctf.findings import advice_at, byte_text
 from cntkio.formats.detect import other_in
-from cntkio.formats.index_cache import CacheWriter
+from cntkio.formats.index_cache import CacheFiles
 from cntkio.formats.report import announced, passed
 from cntkio.formats.table import (
     CountedKeys,
@@ -204,6 +204,10 @@ def _find_line_feed(buffer: Bytes) -> int:
 # --------------------------------------------------------------------------------------------------------------
 # Places of sequences in a text, in as few bytes as they take.
 
+PlacedBlock: TypeAlias = tuple[int, npt.NDArray[np.uint32], npt.NDArray[np.uint32] | None]
+"""Some sequences of a text, one after the other: the offset from which their starts count, the start and the bytes of
+each; None: each ends where the next starts."""
+
 
 class ChunkPlaces(NamedTuple):
     """Places of a chunk's sequences.
@@ -219,14 +223,6 @@ class ChunkPlaces(NamedTuple):
     end: int
     starts: npt.NDArray[Any]
     sizes: npt.NDArray[np.uint32] | None
-
-    def sequence(self, number: int) -> tuple[int, int]:
-        """Return the first byte of a sequence of the chunk, and the byte after it."""
-        start = int(self.starts[number])
-        if self.sizes is not None:
-            return self.begin + start, self.begin + start + int(self.sizes[number])
-        is_last = number + 1 == len(self.starts)
-        return self.begin + start, self.end if is_last else self.begin + int(self.starts[number + 1])
 
     def only(self, sequences: npt.NDArray[np.uint32]) -> ChunkPlaces:
         """Return the places of some of the chunk's sequences: their indices in the chunk, ascending."""
@@ -265,55 +261,38 @@ class ChunkPlaces(NamedTuple):
         return max(self.end - self.begin, 0) if self.sizes is None else int(self.sizes.sum(dtype=np.int64))
 
 
-class PlacedBlock(NamedTuple):
-    """Some sequences of a text, one after the other.
-
-    Attributes:
-        begin: Offset from which `starts` count.
-        starts: First byte of each sequence.
-        sizes: Bytes of each sequence; None: each ends where the next starts. All blocks have sizes, or none.
-    """
-
-    begin: int
-    starts: npt.NDArray[np.uint32]
-    sizes: npt.NDArray[np.uint32] | None
-
-
+@dataclasses.dataclass(eq=False)
 class Places:
     """Places of all sequences. The columns may be arrays of an index cache, which are read chunk by chunk.
 
-    Args:
+    Attributes:
         begins: First byte of each chunk.
         ends: The byte after each chunk.
         starts: First byte of each sequence, counted from the beginning of its chunk.
         sizes: Bytes of each sequence; None: each ends where the next sequence of its chunk starts.
     """
 
-    def __init__(
-        self,
-        begins: npt.NDArray[np.uint64],
-        ends: npt.NDArray[np.uint64],
-        starts: SlicedNumbers,
-        sizes: SlicedNumbers | None,
-    ) -> None:
-        self._begins, self._ends, self._starts, self._sizes = begins, ends, starts, sizes
+    begins: npt.NDArray[np.uint64]
+    ends: npt.NDArray[np.uint64]
+    starts: SlicedNumbers
+    sizes: SlicedNumbers | None
 
     @classmethod
     def of(cls, blocks: list[PlacedBlock], ends: list[int], limit: int) -> tuple[Places, npt.NDArray[np.int64]]:
         """Group sequences into chunks of at most `limit` bytes, and make their places.
 
         Args:
-            blocks: The sequences, block by block. The list is emptied.
+            blocks: The sequences, block by block. The list is emptied. All blocks have sizes, or none.
             ends: The byte after the last sequence of each block.
             limit: Bytes of a chunk.
 
         Returns:
             The places; and the first sequence of each chunk and, last, the number of sequences.
         """
-        sizes = None if blocks[0].sizes is None else np.concatenate([block.sizes for block in blocks])
+        sizes = None if blocks[0][2] is None else np.concatenate([sizes_of_block for *_, sizes_of_block in blocks])
         # A chunk has at most `limit` bytes before a sequence is added, and the text that was left out right before that
         # sequence does not count. So the largest start in a chunk may be the sum of both.
-        left_out = 0 if sizes is None else ends[-1] - blocks[0].begin - int(sizes.sum(dtype=np.uint64))
+        left_out = 0 if sizes is None else ends[-1] - blocks[0][0] - int(sizes.sum(dtype=np.uint64))
         dtype = np.uint32 if min(limit + left_out, ends[-1]) < 2**32 else np.uint64
         starts: list[npt.NDArray[Any]] = []
         firsts: list[npt.NDArray[np.int64]] = []
@@ -323,31 +302,19 @@ class Places:
         # Blocks are taken from the end of the list, so that each block is freed before the next block is placed.
         blocks.reverse()
         for end in ends:
-            block = blocks.pop()
-            starts.append(block.starts.astype(dtype, copy=False))
+            begin, of_block, sizes_of_block = blocks.pop()
+            starts.append(of_block.astype(dtype, copy=False))
             # The core replaces the starts in the array: from now on they count from their chunk.
-            begun = _core.ctf_place(block.begin, starts[-1], block.sizes, end, limit, last)
+            begun = _core.ctf_place(begin, starts[-1], sizes_of_block, end, limit, last)
             last = begun.open
             firsts.append(begun.firsts + num_sequences)
             begins.append(begun.begins)
             chunk_ends.append(begun.ends)
-            num_sequences += len(block.starts)
+            num_sequences += len(of_block)
         firsts.append(np.array([num_sequences]))
         chunk_ends.append(np.array([] if last is None else [last[1]], np.uint64))
         places = cls(np.concatenate(begins), np.concatenate(chunk_ends), joined_and_freed(starts, dtype), sizes)
         return places, np.concatenate(firsts)
-
-    def stored(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays that an index cache keeps."""
-        arrays = {"begins": self._begins, "ends": self._ends, "starts": self._starts[:]}
-        return arrays if self._sizes is None else {**arrays, "sizes": self._sizes[:]}
-
-    def __len__(self) -> int:
-        return len(self._starts)
-
-    @property
-    def num_chunks(self) -> int:
-        return len(self._begins)
 
     def first_bytes(
         self, sequences: npt.NDArray[np.int64], chunk_starts: npt.NDArray[np.int64]
@@ -362,24 +329,24 @@ class Places:
         for begin, end in itertools.pairwise(bounds):
             mine = ascending[begin:end]
             # A column of an index cache is read in slices only, so the items are selected from a slice.
-            starts = self._starts[int(mine[0]) : int(mine[-1]) + 1][mine - mine[0]]
-            found[order[begin:end]] = int(self._begins[chunk_ids[begin]]) + starts.astype(np.int64)
+            starts = self.starts[int(mine[0]) : int(mine[-1]) + 1][mine - mine[0]]
+            found[order[begin:end]] = int(self.begins[chunk_ids[begin]]) + starts.astype(np.int64)
         return found
 
     def of_chunk(self, chunk_id: int, first: int, last: int) -> ChunkPlaces:
         """Return the places of a chunk, which has the sequences from `first` up to `last`."""
-        sizes = None if self._sizes is None else self._sizes[first:last]
-        return ChunkPlaces(int(self._begins[chunk_id]), int(self._ends[chunk_id]), self._starts[first:last], sizes)
+        sizes = None if self.sizes is None else self.sizes[first:last]
+        return ChunkPlaces(int(self.begins[chunk_id]), int(self.ends[chunk_id]), self.starts[first:last], sizes)
 
 
 # --------------------------------------------------------------------------------------------------------------
 # The index.
 
-LARGEST_CHUNK = 2**63
-"""Limit for the bytes of a chunk: the core's integers have room for it, and no text is larger."""
+# Limit for the bytes of a chunk: the core's integers have room for it, and no text is larger.
+_LARGEST_CHUNK = 2**63
 _PASS = "indexing"  # the name of the pass
 # Sequences of a remark that the index keeps in full. A corpus may have millions.
-MOST_EXAMPLES = 100
+_MOST_EXAMPLES = 100
 
 
 class StreamSchema(NamedTuple):
@@ -422,15 +389,6 @@ class IndexSettings(NamedTuple):
     chunk_size_in_bytes: int
     text_keys: bool
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options of the deserializer among them, for the messages of checkpoints."""
-        return {
-            "chunk_size_in_bytes": self.chunk_size_in_bytes,
-            "skip_sequence_ids": self.skip_sequence_ids,
-            "defines_mb_size": None if self.defining is None else self.defining.decode(errors="replace"),
-        }
-
 
 class FirstPass(NamedTuple):
     """Instructions to parse chunks in the same pass over the text.
@@ -438,24 +396,18 @@ class FirstPass(NamedTuple):
     Attributes:
         ahead: The chunks that are needed immediately.
         spare: Memory for their values.
-        notes_unknown_names: Whether a name that no stream has is worth a warning.
         excluded: A byte; text that contains it is not parsed in the same pass.
     """
 
     ahead: Ahead
-    schema: list[StreamSchema]
+    schema: _core.CTFSchema
     spare: _core.Spare
-    notes_unknown_names: bool = False
     excluded: int | None = None
 
     @property
     def part_size(self) -> int:
         """Bytes that a thread reads, indexes and parses at a time."""
         return PART
-
-
-NO_PASS = FirstPass(NOTHING_AHEAD, [], _core.Spare(0))
-"""Parse nothing."""
 
 
 class Example(NamedTuple):
@@ -481,8 +433,7 @@ class TextIndex(NamedTuple):
         content: Checksum of samples of the text.
         num_lines: Lines of the text, if keys count lines; None: keys are ids.
         numbers: Numbers that a format keeps with its index.
-        cache: The cache file that the index comes from; None: it comes from the text.
-        writer: Writes the cache; None: there is one, or none is wanted.
+        caches: The cache file that the index comes from, or the writer of the cache; none if no cache is wanted.
         guide: `Storage.guide`.
     """
 
@@ -493,8 +444,7 @@ class TextIndex(NamedTuple):
     content: str = ""
     num_lines: int | None = None
     numbers: tuple[int, ...] = ()
-    cache: Path | None = None
-    writer: CacheWriter | None = None
+    caches: CacheFiles = CacheFiles()
     guide: object = None
 
 
@@ -508,6 +458,8 @@ class Part(NamedTuple):
         starts: First byte of each sequence, counted from `begin`.
         lengths: Lines of each sequence, or samples of the stream that defines the minibatch size.
         hollow: Offsets of the sequences whose first line is blank or has only comments.
+        end: The byte after the last sequence, once the parts are joined.
+        sizes: Bytes of each sequence; None: each ends where the next starts. All parts have sizes, or none.
     """
 
     num_head_lines: int
@@ -516,6 +468,8 @@ class Part(NamedTuple):
     starts: npt.NDArray[np.uint32]
     lengths: Lengths
     hollow: npt.NDArray[np.uint64]
+    end: int = 0
+    sizes: npt.NDArray[np.uint32] | None = None
 
     @classmethod
     def of(cls, scan: _core.CTFScan) -> Part:
@@ -531,6 +485,7 @@ class Part(NamedTuple):
             keys=self.keys[sequences] if len(self.keys) else self.keys,
             starts=self.starts[sequences],
             lengths=self.lengths[sequences],
+            sizes=None if self.sizes is None else self.sizes[sequences],
         )
 
     def longer(self, more: int) -> Part:
@@ -543,17 +498,11 @@ class Part(NamedTuple):
         return self._replace(lengths=lengths)
 
 
-class _Ahead(NamedTuple):
-    """Result of indexing and parsing in one go: the parts, the chunks, sequences up to the end of each, and the end."""
-
-    parts: list[Part]
-    chunks: list[_core.Chunk]
-    num_sequences: list[int]
-    end: int
-
-
-def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) -> TextIndex:
+def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass | None) -> TextIndex:
     """Make the index in one pass over the text.
+
+    Args:
+        first_pass: None: no chunk is parsed.
 
     Raises:
         OSError: The file cannot be read.
@@ -563,33 +512,27 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) 
     """
     start = find_start(file)
     in_lines = _is_in_lines(file, start, settings)
-    limit = min(settings.chunk_size_in_bytes, LARGEST_CHUNK)
-    ahead = _Ahead([], [], [], start.offset)
+    parts: list[Part] = []
+    chunks: list[_core.Chunk] = []
+    end = start.offset
     with announced(_PASS, file.size - start.offset) as add:
-        # The core parses in the same pass only where all lines count and ids are numbers.
-        if settings.defining is None and not settings.text_keys:
-            ahead = _parse_ahead(file, first_pass, start.offset, limit, in_lines)
         if settings.text_keys:
-            rest = _word_parts(file, ahead.end, settings)
+            parts = _word_parts(file, end, settings)
         else:
-            passed(ahead.end - start.offset)
-            rest = _parts(file, ahead.end, settings, in_lines, add)
-    parts = ahead.parts
-    parts += rest
-    # `index_of_parts` frees the arrays while it joins them, so no other list may refer to them.
-    rest.clear()
+            # The core parses in the same pass only where all lines count.
+            if first_pass is not None and settings.defining is None:
+                chunks, end = _parse_ahead(file, first_pass, parts, end, settings.chunk_size_in_bytes, in_lines)
+            passed(end - start.offset)
+            parts += _parts(file, end, settings, in_lines, add)
     # Counted before lines are left out, because the keys of later lines and files count these lines, too.
     num_lines = start.num_lines + sum(len(part.starts) for part in parts) if in_lines else None
-    join_over_borders(parts)
-    ends = ends_of_parts(file, start, parts)
-    sizes, remarks = _leave_out(file, start, parts, ends, settings, in_lines)
-    first_key = start.num_lines if in_lines else None
-    index = index_of_parts(file, parts, ends, sizes, first_key, limit, settings.options)
+    join_over_borders(file, start, parts)
+    remarks = _leave_out(file, start, parts, settings, in_lines)
+    index = index_of_parts(file, parts, start.num_lines if in_lines else None, settings.chunk_size_in_bytes)
     # If the file has changed during the pass, drop the parsed chunks; loading will report the change.
-    fits = index.table.chunk_starts[1 : len(ahead.chunks) + 1].tolist() == ahead.num_sequences
-    parsed = ahead.chunks if fits else []
-    remarks |= index.remarks
-    return index._replace(remarks=remarks, parsed=parsed, num_lines=num_lines)
+    bounds = np.cumsum([chunk.num_sequences for chunk in chunks]).tolist()
+    parsed = chunks if index.table.chunk_starts[1 : len(chunks) + 1].tolist() == bounds else []
+    return index._replace(remarks=remarks | index.remarks, parsed=parsed, num_lines=num_lines)
 
 
 _WORDS_AS_IDS = "; ids that are words are read only in a join with others; otherwise, number the sequences"
@@ -600,19 +543,12 @@ def _is_in_lines(file: TextInput, start: TextStart, settings: IndexSettings) -> 
     head = file.read(start.offset, 1)
     in_lines = settings.skip_sequence_ids or head == b"|"
     if settings.text_keys and in_lines:
-        raise _error_at(
-            file,
-            start,
-            "the lines have no ids, but another deserializer has words as ids; expected one at the start of each line",
-        )
+        what = "the lines have no ids, but another deserializer has words as ids"
+        raise _error_at(file, start, f"{what}; expected one at the start of each line")
     if not in_lines and not settings.text_keys and not head.isdigit():
-        raise _error_at(
-            file,
-            start,
-            f"{byte_text(head)} where the first sequence id or a pipe should be; "
-            f"expected a number without sign, or '|'",
-            advice_at("junk", head) or (_WORDS_AS_IDS if head.isalpha() else ""),
-        )
+        what = f"{byte_text(head)} where the first sequence id or a pipe should be"
+        advice = advice_at("junk", head) or (_WORDS_AS_IDS if head.isalpha() else "")
+        raise _error_at(file, start, f"{what}; expected a number without sign, or '|'", advice)
     return in_lines
 
 
@@ -625,18 +561,16 @@ def _error_at(file: TextInput, start: TextStart, what: str, advice: str = "") ->
 
 
 def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool, add: Add | None) -> list[Part]:
-    """Find the sequences from an offset on, and add each window to the pass."""
-    parts: list[Part] = []
-    with explained(file):
-        for area in areas_of(file, first, add):
-            scans, (bad_id, long_line) = _core.ctf_index(area, in_lines, settings.defining, num_threads())
-            if long_line is not None:
-                raise long_line_error(file.path, long_line)
-            if bad_id is not None:
-                what = "a sequence id of 2^64 or more; expected at most 18446744073709551615"
-                raise Locator(file).error(bad_id, what)
-            parts += map(Part.of, scans)
-    return parts
+    """Find the sequences from an offset on."""
+
+    def scan(area: Area) -> tuple[list[_core.CTFScan], int | None]:
+        scans, (bad_id, long_line) = _core.ctf_index(area, in_lines, settings.defining, num_threads())
+        if bad_id is not None:
+            what = "a sequence id of 2^64 or more; expected at most 18446744073709551615"
+            raise Locator(file).error(bad_id, what)
+        return scans, long_line
+
+    return scanned_parts(file, first, scan, add)
 
 
 class Area(NamedTuple):
@@ -645,7 +579,7 @@ class Area(NamedTuple):
     Attributes:
         source: The text, or the part of it that has the area.
         first_line: Offset of a line that begins at the area or before it.
-        share: Bytes that a thread takes at a time.
+        share: Bytes that a thread takes at a time; no more than the area has, since fresh memory costs time.
     """
 
     source: CoreText
@@ -655,21 +589,30 @@ class Area(NamedTuple):
     share: int
 
 
-def areas_of(file: TextInput, first: int, add: Add | None) -> Iterator[Area]:
-    """Divide a text, from an offset on, for the pass that makes the index, and add each area to the pass.
+def scanned_parts(
+    file: TextInput, first: int, scan: Callable[[Area], tuple[list[_core.CTFScan], int | None]], add: Add | None
+) -> list[Part]:
+    """Find the sequences of a text, from an offset on, and add each area to the pass that makes the index.
 
     Args:
         file: The text.
         first: Offset of the first line.
+        scan: Returns the sequences of an area, and the offset of a line that is too long, if there is one.
         add: Adds bytes to the pass; None: no watcher displays the pass, so areas are large.
     """
-    for text, first_line, begin, end in windows_of(file, first):
-        source = text.source(begin, end)
-        step = end - begin if add is None else WATCHED
-        for at in range(begin, end, step):
-            last = min(at + step, end)
-            yield Area(source, first_line, at, last, min(BLOCK, last - at))  # fresh memory costs time
-            passed(last - at)
+    parts: list[Part] = []
+    with explained(file):
+        for text, first_line, begin, end in windows_of(file, first):
+            source = text.source(begin, end)
+            step = end - begin if add is None else WATCHED
+            for at in range(begin, end, step):
+                last = min(at + step, end)
+                scans, long_line = scan(Area(source, first_line, at, last, min(BLOCK, last - at)))
+                if long_line is not None:
+                    raise long_line_error(file.path, long_line)
+                parts += map(Part.of, scans)
+                passed(last - at)
+    return parts
 
 
 def _word_parts(file: TextInput, first: int, settings: IndexSettings) -> list[Part]:
@@ -693,45 +636,46 @@ def _word_parts(file: TextInput, first: int, settings: IndexSettings) -> list[Pa
     return parts
 
 
-def _parse_ahead(file: TextInput, first_pass: FirstPass, first: int, limit: int, in_lines: bool) -> _Ahead:
-    """Index and parse the first chunks in one go, as many as are needed immediately."""
-    ahead = first_pass.ahead
-    done = _Ahead([], [], [], first)
+def _parse_ahead(
+    file: TextInput, first_pass: FirstPass, parts: list[Part], first: int, chunk_size: int, in_lines: bool
+) -> tuple[list[_core.Chunk], int]:
+    """Index and parse the first chunks in one go, as many as are needed immediately, and append their parts.
+
+    Returns:
+        The chunks, and the offset of the text after them.
+    """
+    ahead, limit = first_pass.ahead, min(chunk_size, _LARGEST_CHUNK)
+    chunks: list[_core.Chunk] = []
     is_too_long = ahead.num_chunks is not None and file.size - first > ahead.num_chunks * limit
     # Below, the source of all of the text is requested at once, which `reach` limits.
     if ahead.num_bytes == 0 or is_too_long or file.size - first > file.reach:
-        return done
+        return chunks, first
     source = file.source(first, file.size)
     borders = _core.ctf_chunk_borders(source, first, limit, in_lines)
-    notes = Notes(unknown_names=first_pass.notes_unknown_names)
-    schema = _core.CTFSchema(first_pass.schema, is_compact=True, notes=notes)
-    num_bytes = num_sequences = 0
-    while len(done.chunks) < len(borders) - 1:
+    num_bytes = 0
+    while len(chunks) < len(borders) - 1:
         # Expect the next chunks to be as large as the chunks so far.
-        room = (ahead.num_bytes - num_bytes) * len(done.chunks) // num_bytes if num_bytes else 1
+        room = (ahead.num_bytes - num_bytes) * len(chunks) // num_bytes if num_bytes else 1
         if ahead.num_chunks is not None:
             # All chunks are wanted, because `is_too_long` has shown that they are few.
             room = len(borders)
         if room < 1:
             break
-        wanted = borders[len(done.chunks) : len(done.chunks) + room + 1]
-        indexed = _core.ctf_index_chunks(source, wanted, in_lines, schema, first_pass, num_threads())
-        for entry in indexed:
+        wanted = borders[len(chunks) : len(chunks) + room + 1]
+        for entry in _core.ctf_index_chunks(source, wanted, in_lines, first_pass.schema, first_pass, num_threads()):
             if entry is None:  # the text has errors: index it without parsing
-                return done._replace(end=borders[len(done.chunks)])
+                return chunks, borders[len(chunks)]
             scans, chunk = entry
-            done.parts.extend(map(Part.of, scans))
-            num_sequences += chunk.num_sequences
+            parts += map(Part.of, scans)
             num_bytes += chunk.num_bytes
-            done.chunks.append(chunk)
-            done.num_sequences.append(num_sequences)
-    return done._replace(end=borders[len(done.chunks)])
+            chunks.append(chunk)
+    return chunks, borders[len(chunks)]
 
 
 # -------------------------------------------------------------------------------------------------- joining and judging
 
 
-def join_over_borders(parts: list[Part]) -> None:
+def join_over_borders(file: TextInput, start: TextStart, parts: list[Part]) -> None:
     """Join the sequences that begin in one part and continue in later parts, and remove parts without a sequence."""
     joined: list[Part] = []
     for part in parts:
@@ -742,103 +686,81 @@ def join_over_borders(parts: list[Part]) -> None:
             part = part.only(slice(1, None))
         if len(part.starts):
             joined.append(part)
-    parts[:] = joined
-
-
-def ends_of_parts(file: TextInput, start: TextStart, parts: list[Part]) -> list[int]:
-    """Return for each part the byte after its last sequence."""
-    if not parts:
+    if not joined:
         raise _error_at(file, start, "the file holds nothing except a number")
     # The first start is not 0 if the first sequence of the part was joined with the part before.
-    begins = [part.begin + int(part.starts[0]) for part in parts]
-    ends = [*begins[1:], file.size]
+    begins = [part.begin + int(part.starts[0]) for part in joined]
     num_before = start.num_lines
-    for part, end in zip(parts, ends, strict=True):
+    for number, (part, end) in enumerate(zip(joined, [*begins[1:], file.size], strict=True)):
         num_before += len(part.starts)
         begin = part.begin + int(part.starts[-1])
         if end - begin >= 2**32:  # the other sequences end in less than 4 GiB, where another starts
-            raise FormatError(
-                f"a sequence of {end - begin} bytes; expected less than 4 GiB",
-                path=file.path,
-                byte=begin,
-                sequence=key_value(part.keys[-1]) if len(part.keys) else num_before - 1,
-            )
-    return ends
+            what = f"a sequence of {end - begin} bytes; expected less than 4 GiB"
+            key = key_value(part.keys[-1]) if len(part.keys) else num_before - 1
+            raise FormatError(what, path=file.path, byte=begin, sequence=key)
+        joined[number] = part._replace(end=end)
+    parts[:] = joined
 
 
-def index_of_parts(
-    file: TextInput,
-    parts: list[Part],
-    ends: list[int],
-    sizes: list[npt.NDArray[np.uint32] | None],
-    first_key: int | None,
-    limit: int,
-    options: Mapping[str, Any],
-) -> TextIndex:
+def index_of_parts(file: TextInput, parts: list[Part], first_key: int | None, chunk_size: int) -> TextIndex:
     """Make the index of a text from its parts.
 
     Args:
         file: The text.
         parts: The parts, joined over their borders. The list is emptied.
-        ends: The byte after each part.
-        sizes: For each part the bytes of its sequences, None: each ends where the next starts. The list is emptied.
         first_key: The first key, if keys are counted; None: keys are ids, which may repeat.
-        limit: Most bytes of a chunk, except for a chunk of a single sequence.
-        options: The options of the table.
+        chunk_size: Most bytes of a chunk, except for a chunk of a single sequence.
     """
-    blocks = [PlacedBlock(part.begin, part.starts, of_part) for part, of_part in zip(parts, sizes, strict=True)]
+    blocks: list[PlacedBlock] = [(part.begin, part.starts, part.sizes) for part in parts]
+    ends = [part.end for part in parts]
     lengths = compact_lengths(joined_lengths([part.lengths for part in parts]))
     columns = [part.keys for part in parts if len(part.keys)]
     parts.clear()  # so that each column is in memory once while its parts are joined
-    sizes.clear()
     keys = _keys_of_parts(columns) if columns else CountedKeys(first_key or 0, len(lengths))
-    places, chunk_starts = Places.of(blocks, ends, limit)
+    places, chunk_starts = Places.of(blocks, ends, min(chunk_size, _LARGEST_CHUNK))
     remarks = {}
     # Line numbers and keys that count up by one cannot repeat.
     if first_key is None and not isinstance(keys, CountedKeys):
         again = _repeated(stored_keys(keys))
         if len(again):
-            offsets = places.first_bytes(again[:MOST_EXAMPLES], chunk_starts)
-            remarks["repeated id"] = _remark(len(again), offsets, keys[again[:MOST_EXAMPLES]])
-    table = SequenceTable(keys, lengths, chunk_starts, options=options)
-    return TextIndex(table, places, remarks, content=content_sum(file))
+            offsets = places.first_bytes(again[:_MOST_EXAMPLES], chunk_starts)
+            remarks["repeated id"] = Remark(len(again), _examples(offsets, keys[again[:_MOST_EXAMPLES]]))
+    return TextIndex(SequenceTable(keys, lengths, chunk_starts), places, remarks, content=content_sum(file))
 
 
 def _leave_out(
-    file: TextInput, start: TextStart, parts: list[Part], ends: list[int], settings: IndexSettings, in_lines: bool
-) -> tuple[list[npt.NDArray[np.uint32] | None], dict[str, Remark]]:
+    file: TextInput, start: TextStart, parts: list[Part], settings: IndexSettings, in_lines: bool
+) -> dict[str, Remark]:
     """Leave out sequences whose lines are all blank or comments, or without a sample of the defining stream.
 
-    Returns:
-        For each part the sizes of its sequences, None: each ends where the next starts; and remarks.
+    If it leaves out any, all parts get the sizes of their sequences. Returns remarks.
     """
-    has_hollow = any(len(part.hollow) for part in parts)
-    if not has_hollow and (settings.defining is None or all(part.lengths.all() for part in parts)):
-        return [None] * len(parts), {}
-    sizes_of_parts: list[npt.NDArray[np.uint32] | None] = []
+    defining, has_hollow = settings.defining, any(len(part.hollow) for part in parts)
+    if not has_hollow and (defining is None or all(part.lengths.all() for part in parts)):
+        return {}
     total, examples, num_before = 0, list[Example](), start.num_lines
-    for number, (part, end) in enumerate(zip(parts, ends, strict=True)):
+    for number, part in enumerate(parts):
         # Taken before anything is left out: after that, a sequence may end before the next one starts.
-        sizes = np.append(np.diff(part.starts), np.uint32(end - part.begin - int(part.starts[-1])))
+        sizes = np.append(np.diff(part.starts), np.uint32(part.end - part.begin - int(part.starts[-1])))
+        part = part._replace(sizes=sizes)
         if in_lines:
             # Line numbers with gaps cannot be counted, so they become keys.
             part = part._replace(keys=np.arange(num_before, num_before + len(sizes), dtype=np.uint64))
             num_before += len(sizes)
-        is_kept = np.ones(len(sizes), np.bool_)
-        if settings.defining is None:
+        if defining is None:
+            is_kept = np.ones(len(sizes), np.bool_)
             is_kept[_hollow(file, part, sizes, in_lines)] = False
         else:
             is_kept = part.lengths != 0
             which = np.flatnonzero(~is_kept)
             total += len(which)
-            which = which[: MOST_EXAMPLES - len(examples)]
-            examples += _remark(0, part.begin + part.starts[which].astype(np.int64), part.keys[which]).examples
+            which = which[: _MOST_EXAMPLES - len(examples)]
+            examples += _examples(part.begin + part.starts[which].astype(np.int64), part.keys[which])
         parts[number] = part.only(is_kept)
-        sizes_of_parts.append(sizes[is_kept])
-    if settings.defining is None and not any(len(part.starts) for part in parts):
+    if defining is None and not any(len(part.starts) for part in parts):
         raise _error_at(file, start, "the file holds nothing except blank lines and comments")
     kind = "line left out" if in_lines else "sequence left out"
-    return sizes_of_parts, {kind: Remark(total, examples)} if total else {}
+    return {kind: Remark(total, examples)} if total else {}
 
 
 def _hollow(file: TextInput, part: Part, sizes: npt.NDArray[np.uint32], in_lines: bool) -> npt.NDArray[np.int64]:
@@ -872,10 +794,9 @@ def _keys_of_parts(columns: list[npt.NDArray[Any]]) -> Keys:
         return np.concatenate(columns)
     first, last, count = int(columns[0][0]), int(columns[-1][-1]), sum(map(len, columns))
     # The first comparison costs nothing; with ascending keys it means that they count up by one.
-    if last - first == count - 1 and all(map(_are_ascending, columns)):
-        borders = itertools.pairwise(columns)
-        if all(before[-1] < after[0] for before, after in borders):
-            return CountedKeys(first, count)
+    are_ascending = last - first == count - 1 and all(map(_are_ascending, columns))
+    if are_ascending and all(before[-1] < after[0] for before, after in itertools.pairwise(columns)):
+        return CountedKeys(first, count)
     is_small = all(column.dtype == np.uint32 or int(column.max()) < 2**32 for column in columns)
     return NumberKeys(joined_and_freed(columns, np.uint32 if is_small else np.uint64))
 
@@ -884,8 +805,8 @@ def _are_ascending(keys: npt.NDArray[Any]) -> bool:
     return bool(np.all(keys[1:] > keys[:-1]))
 
 
-def _remark(total: int, offsets: npt.NDArray[np.int64], keys: npt.NDArray[Any]) -> Remark:
-    return Remark(total, [Example(*example) for example in zip(offsets.tolist(), map(key_value, keys), strict=True)])
+def _examples(offsets: npt.NDArray[np.int64], keys: npt.NDArray[Any]) -> list[Example]:
+    return [Example(*example) for example in zip(offsets.tolist(), map(key_value, keys), strict=True)]
 
 
 def _repeated(keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -6,9 +6,9 @@ Chunks, errors, places and caches are made as in CNTK's text format; only the li
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Literal, NamedTuple, Unpack
 
 import numpy as np
@@ -19,32 +19,21 @@ from cntkio._core import CTFFinding
 from cntkio._threads import num_threads
 from cntkio.arguments import check_fields, float_type, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.contract import (
-    CHUNK_SIZE,
-    OPENING,
-    CorpusInFiles,
-    Deserializer,
-    Index,
-    KeysOf,
-    Opening,
-    ReadingOptions,
-)
+from cntkio.formats.contract import OPENING, CorpusInFiles, Deserializer, Index, KeysOf, Opening, ReadingOptions
 from cntkio.formats.corpus import FileCorpus, check_keys_of
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.ctf.cache import kept_index
-from cntkio.formats.ctf.corpus import CTFFormat, OpenText, opened_texts
+from cntkio.formats.ctf.corpus import CTFFormat, OpenText, opened_texts, options_of_texts
 from cntkio.formats.ctf.findings import WORDS, ParserFindings
 from cntkio.formats.ctf.index import (
-    LARGEST_CHUNK,
+    Area,
     FirstPass,
     Notes,
-    Part,
     TextIndex,
-    areas_of,
-    ends_of_parts,
     find_start,
     index_of_parts,
     join_over_borders,
+    scanned_parts,
 )
 from cntkio.formats.detect import other_in
 from cntkio.formats.file_lists import listed_files
@@ -53,7 +42,7 @@ from cntkio.formats.open_input import Beginning, open_stored
 from cntkio.formats.output_file import AnyPath, written_whole
 from cntkio.formats.remote import Remote
 from cntkio.formats.report import announced
-from cntkio.formats.text_input import Locator, TextInput, explained, long_line_error
+from cntkio.formats.text_input import Locator, TextInput
 from cntkio.minibatch import Minibatch
 from cntkio.pieces import (
     SEQUENCES_PER_CORE,
@@ -170,16 +159,10 @@ class SvmlightDeserializer:
             FormatError: A file has no sample, a line has no query with `by_query`, or two files have the same query.
         """
         text = CTFDeserializer(
-            self.filename,
             # The dimensions are placeholders: only the indexes of all files show them (`agreed`).
-            _streams(self, 1, 1),
-            max_errors=self.max_errors,
-            chunk_size_in_bytes=self.chunk_size_in_bytes,
-            cache_index=self.cache_index,
-            strict=self.strict,
-            keys=self.keys,
-            remote=self.remote,
-        )
+            self.filename, _streams(self, 1, 1), max_errors=self.max_errors, strict=self.strict, keys=self.keys,
+            chunk_size_in_bytes=self.chunk_size_in_bytes, cache_index=self.cache_index, remote=self.remote,
+        )  # fmt: skip
         opening = dataclasses.replace(opening, text_keys=False)
         return opened_texts(text, partial(_SvmlightFormat, self, text, opening), opening.ahead)
 
@@ -215,12 +198,10 @@ def svmlight_of(filename: FileNames, **options: Any) -> SvmlightDeserializer:
     whole = lines[:-1] or lines  # the last line may be cut off
     # A few lines without a label are mistakes.
     num_without = sum(b":" in fields[0] for fields in whole)
-    return dataclasses.replace(
-        deserializer,
-        multilabel=any(b"," in fields[0] for fields in whole) or 10 * num_without >= len(whole) > 0,
-        # A line without a label begins with its query.
-        query_id=bool(whole) and all(any(field.startswith(b"qid:") for field in fields[:2]) for fields in whole),
-    )
+    has_several = any(b"," in fields[0] for fields in whole) or 10 * num_without >= len(whole) > 0
+    # A line without a label begins with its query.
+    has_queries = bool(whole) and all(any(field.startswith(b"qid:") for field in fields[:2]) for fields in whole)
+    return dataclasses.replace(deserializer, multilabel=has_several, query_id=has_queries)
 
 
 class Facts(NamedTuple):
@@ -236,16 +217,9 @@ class Facts(NamedTuple):
     largest_index: int
     largest_label: int
 
-    @property
-    def has_features(self) -> bool:
-        return self.least_index != _NO_INDEX
-
-
-class ScanSettings(NamedTuple):
-    """Settings on which the index depends."""
-
-    by_query: bool
-    chunk_size_in_bytes: int
+    def with_more(self, other: Iterable[int]) -> Facts:
+        least, *largest = zip(self, other, strict=True)
+        return Facts(min(least), *map(max, largest))
 
 
 def base_of(zero_based: bool | str, facts: Sequence[Facts]) -> int:
@@ -258,53 +232,40 @@ def base_of(zero_based: bool | str, facts: Sequence[Facts]) -> int:
         (1, 0)
     """
     if zero_based == "auto":
-        return int(all(each.has_features and each.least_index > 0 for each in facts))
+        return int(all(0 < each.least_index < _NO_INDEX for each in facts))
     return int(not zero_based)
 
 
-def scanned(file: TextInput, settings: ScanSettings, *, cache_index: bool | str) -> TextIndex:
-    """Make or load the index of a text. Its `numbers` are `Facts`.
+def _scan(file: TextInput, by_query: bool, chunk_size: int) -> TextIndex:
+    """Make the index of a text. Its `numbers` are `Facts`.
 
     Raises:
         OSError: The file cannot be read.
         FormatError: The text is empty, or a line has 4 GiB or more, or no query where queries are sequences.
     """
-    if not cache_index:
-        return _scan(file, settings)
-    # Caches without "facts" have wrong facts if a line has words that are not indices.
-    kept = {"format": "svmlight", "facts": 2, **settings._asdict()}
-    return kept_index(
-        file, kept, settings._asdict(), lambda again: _scan(file, settings), verify=cache_index == "verify"
-    )
-
-
-def _scan(file: TextInput, settings: ScanSettings) -> TextIndex:
-    start = find_start(file)
-    parts: list[Part] = []
     facts = Facts(_NO_INDEX, 0, 0)
-    with announced("indexing", file.size - start.offset) as add, explained(file):
-        for area in areas_of(file, start.offset, add):
-            scans, found, (no_query, long_line) = _core.svmlight_index(area, settings.by_query, num_threads())
-            if long_line is not None:
-                raise long_line_error(file.path, long_line)
-            if no_query is not None:
-                what = "a line without a query; expected qid: and a number below 2^64, because queries are sequences"
-                raise Locator(file).error(no_query, what + other_in("svmlight", file))
-            parts += map(Part.of, scans)
-            facts = Facts(min(facts[0], found[0]), max(facts[1], found[1]), max(facts[2], found[2]))
-    join_over_borders(parts)
-    if not parts:
+
+    def scan(area: Area) -> tuple[list[_core.CTFScan], int | None]:
+        nonlocal facts
+        scans, found, (no_query, long_line) = _core.svmlight_index(area, by_query, num_threads())
+        if no_query is not None:
+            what = "a line without a query; expected qid: and a number below 2^64, because queries are sequences"
+            raise Locator(file).error(no_query, what + other_in("svmlight", file))
+        facts = facts.with_more(found)
+        return scans, long_line
+
+    start = find_start(file)
+    with announced("indexing", file.size - start.offset) as add:
+        parts = scanned_parts(file, start.offset, scan, add)
+    if not any(len(part.starts) for part in parts):
         what = "the file has only comments; expected lines such as '1 3:0.5 7:1'"
         raise FormatError(what, path=file.path, byte=start.offset)
-    ends = ends_of_parts(file, start, parts)
     # Skipped lines belong to the sequence before them, so each sequence ends where the next one starts.
-    sizes: list[npt.NDArray[np.uint32] | None] = [None] * len(parts)
-    first_key = None if settings.by_query else 0  # keys count sequences, not lines as in CNTK's text format
-    limit = min(settings.chunk_size_in_bytes, LARGEST_CHUNK)
-    index = index_of_parts(file, parts, ends, sizes, first_key, limit, settings._asdict())
+    join_over_borders(file, start, parts)
+    # Keys count sequences, not lines as in CNTK's text format.
+    index = index_of_parts(file, parts, None if by_query else 0, chunk_size)
     # The lines of several files count on, but queries stay as they are.
-    num_lines = None if settings.by_query else index.table.num_sequences
-    return index._replace(num_lines=num_lines, numbers=tuple(facts))
+    return index._replace(num_lines=None if by_query else index.table.num_sequences, numbers=tuple(facts))
 
 
 class _SvmlightFormat(CTFFormat):
@@ -318,10 +279,19 @@ class _SvmlightFormat(CTFFormat):
         self._own = options
         super().__init__(text, opening, are_several)
 
+    def table_options(self) -> dict[str, Any]:
+        return {"by_query": self._own.by_query, "chunk_size_in_bytes": self._own.chunk_size_in_bytes}
+
     def make_index(self, file: TextInput, first_pass: FirstPass) -> TextIndex:
         # Nothing is parsed in this pass: the first index and the dimensions are not known yet.
-        settings = ScanSettings(self._own.by_query, self._own.chunk_size_in_bytes)
-        made = scanned(file, settings, cache_index=self._own.cache_index)
+        own = self._own
+        make = partial(_scan, file, own.by_query, own.chunk_size_in_bytes)
+        if own.cache_index:
+            # Caches without "facts" have wrong facts if a line has words that are not indices.
+            kept = {"format": "svmlight", "facts": 2, **self.table_options()}
+            made = kept_index(file, kept, lambda again: make(), own.cache_index == "verify")
+        else:
+            made = make()
         file.require_unchanged()
         return made
 
@@ -329,9 +299,8 @@ class _SvmlightFormat(CTFFormat):
         """Set the streams, whose dimensions only all files show."""
         own, facts = self._own, [Facts(*index.layout.numbers) for index in indexes]
         self._base = base_of(own.zero_based, facts)
-        largest_index, largest_label = (max(each[number] for each in facts) for number in (1, 2))
-        has_features = any(each.has_features for each in facts)
-        num_features = own.num_features or (largest_index - self._base + 1 if has_features else 1)
+        least_index, largest_index, largest_label = reduce(Facts.with_more, facts)
+        num_features = own.num_features or (largest_index - self._base + 1 if least_index != _NO_INDEX else 1)
         # Larger indices are errors with a place.
         num_labels = min(own.num_labels or largest_label + 1, LARGEST_DIM)
         self.define(_streams(own, max(min(num_features, LARGEST_DIM), 1), num_labels))
@@ -354,17 +323,16 @@ class _SvmlightFormat(CTFFormat):
         return [index._replace(streams=self.streams, first_indices={_FEATURES: self._base}) for index in indexes]
 
     def words(self, kind: str, stream: int | None) -> str:
-        first = self._base if stream == 0 else 0
-        what = "index" if stream == 0 else "label"
-        dtype = self.streams[stream or 0].dtype
-        if kind in ("bad number", "bad label") and dtype.kind == "i" and (stream == 0 or not self.schema[1].is_sparse):
-            value = "value" if stream == 0 else "label"
-            return f"a {value} that is not in {dtype}; expected a whole number"
+        is_feature, has_several = stream == 0, self.schema[1].is_sparse
+        dtype, first = self.streams[stream or 0].dtype, self._base if is_feature else 0
+        if kind in ("bad number", "bad label") and dtype.kind == "i" and (is_feature or not has_several):
+            return f"a {'value' if is_feature else 'label'} that is not in {dtype}; expected a whole number"
+        what, last = "index" if is_feature else "label", self.schema[stream or 0].dim - 1 + first
+        of_class = " of a class, or several with commas between them" if has_several else ""
         return {
-            "index out of range": f"{what} {{found}}; expected {first} to {self.schema[stream or 0].dim - 1 + first}",
+            "index out of range": f"{what} {{found}}; expected {first} to {last}",
             "index not ascending": "index {found} is not above the index before it; expected ascending indices",
-            "bad label": "{byte} in a label; expected a number"
-            + (" of a class, or several with commas between them" if self.schema[1].is_sparse else ""),
+            "bad label": f"{{byte}} in a label; expected a number{of_class}",
             "bad query": "no query before the features; expected qid: and a whole number of int64",
         }.get(kind) or WORDS[kind]
 
@@ -372,24 +340,16 @@ class _SvmlightFormat(CTFFormat):
         return ""  # the advice of `CTFFormat` is about other rules for numbers
 
     def advice(self, file: OpenText, index: Index, findings: ParserFindings, finding: CTFFinding) -> str:
-        is_label = finding.stream == 1 and not self.schema[1].is_sparse
         if finding.found == _NO_INDEX:
             return " (2^64 - 1 stands for every larger number)"
+        is_label = finding.stream == 1 and not self.schema[1].is_sparse
         is_several = is_label and file.text.read(findings.first_byte + finding.offset, 1) == b","
         return "; SvmlightDeserializer(..., multilabel=True) reads several labels" if is_several else ""
 
 
 def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
     """Return texts as the verbs read them (see `cntkio.formats.contract`)."""
-    deserializer = svmlight_of(
-        names,
-        max_errors=options.max_errors or 0,
-        strict=options.strict,
-        dtype=options.dtype or "float32",
-        chunk_size_in_bytes=options.chunk_size_in_bytes or CHUNK_SIZE,
-        keys=options.keys or "unique",
-        cache_index=options.cache_index,
-    )
+    deserializer = svmlight_of(names, **options_of_texts(options))
     return CorpusInFiles(
         deserializers=[deserializer],
         chunk_sizes=f" of at most {deserializer.chunk_size_in_bytes:,} bytes",
@@ -478,31 +438,27 @@ def write_svmlight(
     """
     path, remote = located_file("path", path, remote)
     if files:
-        options = {"features": features, "label": label, "query": query, "by_query": by_query}
-        options |= {"zero_based": zero_based, "compress": compress}
+        options = {
+            "features": features, "label": label, "query": query, "by_query": by_query, "zero_based": zero_based,
+            "compress": compress,
+        }  # fmt: skip
         write_several(write_svmlight, path, pieces_of(data), files, progress, remote, **options)
         return
     compression = compression_of(path, compress)
-    with (
-        pieces_of(data) as corpus,
-        written_whole(path, remote=remote) as whole,
-        compressed(whole, compression) as file,
-    ):
+    with pieces_of(data) as corpus, written_whole(path, remote=remote) as whole, compressed(whole, compression) as file:
         has_queries = not by_query and any(info.name == query for info in corpus.streams)
         of_queries = corpus.column(str(query), "query") if has_queries else None
         columns = corpus.column(features, "features"), corpus.column(label, "label"), of_queries
-        names = [features, label, query]
+        base, keys = int(not zero_based), np.empty(0, np.uint64)
         for first, piece in corpus.written(progress):
-            keys = np.empty(0, np.uint64)
             if by_query:
                 if piece.keys is None or piece.keys.dtype.kind not in "ui":
                     raise CorpusError(f"{corpus.name}: the keys are not whole numbers; expected them for by_query=True")
                 keys = piece.keys.astype(np.uint64)
-            texts, unwritable = _core.svmlight_write(
-                piece.chunk, keys, columns, int(not zero_based), num_threads(), SEQUENCES_PER_CORE
-            )
+            written = _core.svmlight_write(piece.chunk, keys, columns, base, num_threads(), SEQUENCES_PER_CORE)
+            texts, unwritable = written
             if unwritable is not None:
-                raise _unwritable_line(corpus, names, first, unwritable)
+                raise _unwritable_line(corpus, (features, label, query), first, unwritable)
             for text in texts:
                 file.write(text.data)
 
