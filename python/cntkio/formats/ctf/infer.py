@@ -30,7 +30,7 @@ from cntkio.formats.names import FileNames, located, one_file, shown_files
 from cntkio.formats.open_input import open_input, presumed_sizes
 from cntkio.formats.remote import Remote
 from cntkio.formats.report import Report, announced, announced_together, passed
-from cntkio.formats.text_input import TextInput
+from cntkio.formats.text_input import Locator, TextInput
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
 
 _MOST_NAMES = 10_000
@@ -102,6 +102,11 @@ class _Seen(NamedTuple):
     def dim(self) -> int:
         return self.largest + 1 if self.is_sparse else self.most
 
+    @property
+    def possible_dim(self) -> int:
+        # A stream without a value has dimension 1. An index beyond the limit becomes an error when it is read.
+        return max(1, min(self.dim, LARGEST_DIM))
+
     def without_odd_sizes(self) -> _Seen:
         """Return the facts with the number of values that two thirds of the samples have, if any, as the largest."""
         usual, count = max(self.sizes, key=lambda pair: pair[1], default=(self.most, 0))
@@ -157,16 +162,11 @@ def infer_usual_streams(path: FileNames, least: int) -> StreamDefs:
 
 
 def guessed_streams(path: FileNames) -> StreamDefs:
-    """Guess the result of `infer_usual_streams` from the first lines. Sparse streams get the largest dimension.
+    """Guess the result of `infer_usual_streams` from the first lines of the first file that is a text.
 
-    If a reader with these streams finds no fault and no other name, `infer_streams` would return the same streams,
-    except for the dimensions of sparse streams.
-
-    Args:
-        path: A file in the CNTK text format; of several files, the first that is a text is read.
-
-    Returns:
-        The streams; none if the first lines are not a text.
+    Sparse streams get the largest dimension. If a reader with these streams finds no fault and no other name,
+    `infer_streams` would return the same streams, except for the dimensions of sparse streams. Returns no stream if the
+    first lines are not a text.
 
     Raises:
         OSError: The file cannot be read.
@@ -177,12 +177,9 @@ def guessed_streams(path: FileNames) -> StreamDefs:
             found = {} if other_in("ctf", file) else streams_at_the_start(file)
         if found:
             break
-    return _definitions(
-        {
-            name: seen._replace(largest=LARGEST_DIM) if seen.is_sparse else seen.without_odd_sizes()
-            for name, seen in found.items()
-        }
-    )
+    for alias, seen in found.items():
+        found[alias] = seen._replace(largest=LARGEST_DIM) if seen.is_sparse else seen.without_odd_sizes()
+    return _definitions(found)
 
 
 def _texts(path: FileNames, remote: Remote | None) -> tuple[Sequence[str], Remote | None]:
@@ -196,12 +193,13 @@ def _all_streams(path: FileNames, remote: Remote | None, *, forgives: bool = Fal
     """Return the streams of all files. If `forgives`, leave out files that are not texts, unless no file is a text."""
     total: dict[bytes, _Seen] = {}
     files, remote = _texts(path, remote)
-    refused, report = None, Report(shown_files(path))
+    refused, report = None, None if forgives else Report(shown_files(path))
     # A single file announces its own pass, so its size is not needed.
     with announced_together(_PASS, presumed_sizes(files, remote) if len(files) > 1 else [0]):
-        for file in files:
+        for name in files:
             try:
-                _add(total, _streams_of(file, remote, report=None if forgives else report))
+                with closing(open_input(name, remote)) as file:
+                    _add(total, _streams_of(file, report))
             except FormatError as error:
                 if not forgives:
                     raise
@@ -214,27 +212,24 @@ def _all_streams(path: FileNames, remote: Remote | None, *, forgives: bool = Fal
 def _definitions(total: Mapping[bytes, _Seen]) -> StreamDefs:
     streams = {}
     for alias, seen in total.items():
-        # A stream without a value has dimension 1. An index beyond the limit becomes an error when it is read.
-        name, shape = alias.decode(), max(1, min(seen.dim, LARGEST_DIM))
-        streams[name] = StreamDef(field=name, shape=shape, is_sparse=seen.is_sparse)
+        name = alias.decode()
+        streams[name] = StreamDef(field=name, shape=seen.possible_dim, is_sparse=seen.is_sparse)
     return StreamDefs(streams)
 
 
-def _streams_of(path: str, remote: Remote | None, report: Report | None) -> dict[bytes, _Seen]:
+def _streams_of(file: TextInput, report: Report | None) -> dict[bytes, _Seen]:
     """Return the streams of a file, by name, and report outliers among the indices."""
-    with closing(open_input(path, remote)) as file:
-        start = find_start(file)
-        other = other_in("ctf", file, before="")
-        if other:
-            raise FormatError(other, path=file.path, byte=0)
-        found = _streams_from(file, start.offset)
-        if report is not None:
-            for name, seen in found.items():
-                _log_outliers(file, name, seen, report)
+    start = find_start(file)
+    other = other_in("ctf", file, before="")
+    if other:
+        raise FormatError(other, path=file.path, byte=0)
+    found = _streams_from(file, start.offset)
     if not found:
-        raise FormatError(
-            "no sample, that is, no name after a pipe, in the whole file; expected |name values", path=file.path
-        )
+        what = "no sample, that is, no name after a pipe, in the whole file; expected |name values"
+        raise FormatError(what, path=file.path)
+    if report is not None:
+        for name, seen in found.items():
+            _log_outliers(file, name, seen, report)
     return found
 
 
@@ -247,9 +242,8 @@ def _streams_from(file: TextInput, offset: int) -> dict[bytes, _Seen]:
     total: dict[bytes, _Seen] = {}
     for first, block in map_lines(file, offset, _core.ctf_infer, _PASS):
         if block is None or len(total) > _MOST_NAMES:
-            raise FormatError(
-                f"more than {_MOST_NAMES} names after pipes; this is not the CNTK text format", path=file.path
-            )
+            what = f"more than {_MOST_NAMES} names after pipes; this is not the CNTK text format"
+            raise FormatError(what, path=file.path)
         _add(total, _by_name(block, first))
     return total
 
@@ -271,8 +265,7 @@ def _log_outliers(file: TextInput, name: bytes, seen: _Seen, report: Report) -> 
     num_outliers, bound = found
     byte, line = seen.largest_at, None
     if byte < CHECKED_BYTES:  # counting lines reads the text up to there again
-        parts = (file.read(at, min(_ADVICE_BYTES, byte - at)) for at in range(0, byte, _ADVICE_BYTES))
-        line = 1 + sum(part.count(b"\n") for part in parts)
+        line = Locator(file).locate(byte)["line"]
     what = (
         f"the index {seen.largest} makes the stream {seen.dim:,} wide, but {seen.num_indexed - num_outliers:,} of "
         f"{seen.num_indexed:,} indices are below {bound:,}; is this index wrong?"
@@ -341,7 +334,7 @@ def advice_on_streams(
     for asked in schema:
         seen = streams.get(asked.alias)
         if seen is not None and seen.misfits(asked):
-            dim = max(1, min(seen.dim, LARGEST_DIM))
+            dim = seen.possible_dim
             # A single longer sample is an error in the file: with its dimension, all others would be filled with zeros.
             is_usual = seen.is_sparse or seen.num_samples * dim == seen.num_values
             fitting = asked._replace(is_sparse=seen.is_sparse, dim=dim)
@@ -399,13 +392,12 @@ class Vocabulary(Displayed, Mapping[int, str]):
 
     def _description(self) -> Description:
         counts = f"{counted(self.num_samples, 'sample')}, {counted(self.num_contradictions, 'contradiction')}"
+        title = f"Vocabulary: {counted(len(self.words), 'word')}, {counts}"
         rows = [
             (str(index), word, ", ".join(f"{other} {count}" for other, count in self.others.get(index, {}).items()))
             for index, word in self.words.items()
         ]
-        return Description(
-            f"Vocabulary: {counted(len(self.words), 'word')}, {counts}", ("index", "word", "other words"), rows
-        )
+        return Description(title, ("index", "word", "other words"), rows)
 
 
 def read_vocabularies(path: FileNames, *, remote: Remote | None = None) -> dict[str, Vocabulary]:
@@ -430,7 +422,7 @@ def read_vocabularies(path: FileNames, *, remote: Remote | None = None) -> dict[
     texts, remote = _texts(path, remote)
     with announced_together(_COUNTING, presumed_sizes(texts, remote)):
         for text in texts:
-            with closing(open_input(text, remote)) as file:
+            with closing(open_input(text, remote)) as file, announced(_COUNTING, file.size):
                 _count_words(file, counts)
     return _vocabularies(counts)
 
@@ -456,24 +448,23 @@ def _vocabularies(counts: Counter[tuple[bytes, bytes, bytes]]) -> dict[str, Voca
 def _count_words(file: TextInput, counts: Counter[tuple[bytes, bytes, bytes]]) -> None:
     offset = 0
     rest: list[bytes] = []  # pieces of a line whose end has not been read yet
-    with announced(_COUNTING, file.size):
-        while block := file.read(offset, BLOCK_OF_WORDS):
-            offset += len(block)
-            lines, end, last = block.rpartition(b"\n")
-            if end:
-                counts.update(_ONE_HOT_WITH_WORD.findall(b"".join([*rest, lines])))
-                rest = []
-            rest.append(last)
-            passed(len(block))
+    while block := file.read(offset, BLOCK_OF_WORDS):
+        offset += len(block)
+        lines, end, last = block.rpartition(b"\n")
+        if end:
+            counts.update(_ONE_HOT_WITH_WORD.findall(b"".join([*rest, lines])))
+            rest = []
+        rest.append(last)
+        passed(len(block))
     counts.update(_ONE_HOT_WITH_WORD.findall(b"".join(rest)))
 
 
 def _vocabulary(indices: dict[int, Counter[str]]) -> Vocabulary:
-    words: dict[int, str] = {}
-    others: dict[int, dict[str, int]] = {}
-    for index, counts in sorted(indices.items()):
-        words[index] = max(counts, key=counts.__getitem__)
-        if len(counts) > 1:
-            others[index] = {word: count for word, count in counts.items() if word != words[index]}
+    words = {index: max(counts, key=counts.__getitem__) for index, counts in sorted(indices.items())}
+    several = {index: indices[index] for index in words if len(indices[index]) > 1}
+    others = {
+        index: {word: count for word, count in counts.items() if word != words[index]}
+        for index, counts in several.items()
+    }
     num_samples = sum(counts.total() for counts in indices.values())
     return Vocabulary(words, num_samples, sum(sum(counts.values()) for counts in others.values()), others)
