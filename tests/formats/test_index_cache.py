@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 from cntkio import CorpusError, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
 from cntkio.formats import index_cache, output_file
-from cntkio.formats.ctf import cache, index
+from cntkio.formats.ctf import index
 from cntkio.formats.ctf.index import Places
 from cntkio.formats.index_cache import CacheWriter, IndexCache, Written
 from support.rounds import rounds, step
@@ -94,7 +94,7 @@ def cached(tmp_path: Path) -> Cached:
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     count: list[int] = []
     make_index = index.make_index
-    monkeypatch.setattr(cache, "make_index", lambda *args: (count.append(1), make_index(*args))[1])
+    monkeypatch.setattr(index, "make_index", lambda *args: (count.append(1), make_index(*args))[1])
     return count
 
 

@@ -173,19 +173,16 @@ class CBFFormat(Format):
         text = file.text
         header = read_header(text)
         streams = self._streams(text.path, header)
-        header = header._replace(
-            streams=[
-                stream._replace(becomes_double=info.dtype == np.float64)
-                for stream, info in zip(header.streams, streams, strict=True)
-            ]
-        )
+        pairs = zip(header.streams, streams, strict=True)
+        schema = [stream._replace(becomes_double=info.dtype == np.float64) for stream, info in pairs]
         if not self._has_spare:  # the files share the memory for their chunks
             largest_chunk = int((header.ends - header.begins).max())
             self._spare = _core.Spare(_SPARE_CHUNKS * min(largest_chunk, _MOST_SPARE))
             self._has_spare = True
         count = int(header.num_sequences.sum())
         # The keys are ordinal numbers, so, like CNTK, accept this corpus in the first place only.
-        facts = file_fingerprint(text, count), header, text.storage.stamp, text.size, count
+        fingerprint, layout = file_fingerprint(text, count), header._replace(streams=schema)
+        facts = fingerprint, layout, text.storage.stamp, text.size, count
         index = Index(text.path, streams, NO_SEQUENCES, *facts, joins="first")
         return index._replace(table=self._table(file, index)), []
 
@@ -275,11 +272,9 @@ class CBFFormat(Format):
         if not lengths.all():
             sequence = int(np.argmin(lengths))
             chunk_id = int(span_at(chunk_starts, sequence))
-            raise FormatError(
-                "the length list says 0 samples; expected at least 1",
-                path=index.name, byte=int(header.begins[chunk_id]) + 4 * (sequence - int(chunk_starts[chunk_id])),
-                sequence=sequence,
-            )  # fmt: skip
+            byte = int(header.begins[chunk_id]) + 4 * (sequence - int(chunk_starts[chunk_id]))
+            what = "the length list says 0 samples; expected at least 1"
+            raise FormatError(what, path=index.name, byte=byte, sequence=sequence)
         keys = np.arange(len(lengths), dtype=np.uint64)
         return SequenceTable(keys, lengths.astype(np.uint32, copy=False), chunk_starts.astype(np.int64))
 
@@ -343,11 +338,9 @@ class CBFFormat(Format):
         if loaded is None:  # the header is checked when the file is opened
             return
         num_unused, kind = loaded.findings, "chunk with unused bytes"
-        error = FormatError(
-            f"the last {num_unused} bytes of chunk {loaded.chunk_id} are not used by any stream",
-            path=index.name,
-            byte=int(index.layout.ends[loaded.chunk_id]) - num_unused,
-        )
+        what = f"the last {num_unused} bytes of chunk {loaded.chunk_id} are not used by any stream"
+        byte = int(index.layout.ends[loaded.chunk_id]) - num_unused
+        error = FormatError(what, path=index.name, byte=byte)
         if self._options.strict:
             raise error
         self.report.count(kind)
@@ -364,12 +357,9 @@ def _read_lengths(
     wrong = np.flatnonzero(sums != header.num_samples)
     if len(wrong):
         chunk_id = int(wrong[0])
-        raise FormatError(
-            f"the lengths of chunk {chunk_id} sum up to {sums[chunk_id]}, but the table of chunks says "
-            f"{header.num_samples[chunk_id]} samples",
-            path=text.path,
-            byte=int(header.begins[chunk_id]),
-        )
+        said = f"the table of chunks says {header.num_samples[chunk_id]} samples"
+        what = f"the lengths of chunk {chunk_id} sum up to {sums[chunk_id]}, but {said}"
+        raise FormatError(what, path=text.path, byte=int(header.begins[chunk_id]))
 
 
 def _error(index: Index, chunk_id: int, fault: _core.CBFFault) -> FormatError:
@@ -378,15 +368,12 @@ def _error(index: Index, chunk_id: int, fault: _core.CBFFault) -> FormatError:
         sequence = int(header.num_sequences[:chunk_id].sum()) + fault.sequence
         if len(keys):  # otherwise the file is being opened, and the sequence has only its number in the file
             sequence = int(keys[sequence])
-    dim = 0 if fault.stream is None else header.streams[fault.stream].dim
-    return FormatError(
-        fault_text(fault, dim, int(header.num_sequences[chunk_id])),
-        path=index.name,
-        byte=int(header.begins[chunk_id]) + fault.offset,
-        sequence=sequence,
-        stream=None if fault.stream is None else index.streams[fault.stream].name,
-        kind=list(FAULTS)[fault.kind],
-    )
+    stream, name, dim = fault.stream, None, 0
+    if stream is not None:
+        name, dim = index.streams[stream].name, header.streams[stream].dim
+    what = fault_text(fault, dim, int(header.num_sequences[chunk_id]))
+    byte = int(header.begins[chunk_id]) + fault.offset
+    return FormatError(what, path=index.name, byte=byte, sequence=sequence, stream=name, kind=list(FAULTS)[fault.kind])
 
 
 def _form(is_sparse: bool) -> StorageFormat:

@@ -148,12 +148,9 @@ def read_header(file: InputFile) -> CBFHeader:
     if version is not None:
         raise FormatError(f"version {version}; expected 1", path=file.path, byte=0)
     begin = f"begins with {repr(head[:8])[1:]}" if head else "is empty"
-    raise FormatError(
-        f"this is not a file in the CNTK binary format: it {begin}; "
-        f"expected '{CBF_MAGIC.decode()}', or the number 1 in 8 bytes{other_than('cbf', file.path)}",
-        path=file.path,
-        byte=0,
-    )
+    expected = f"'{CBF_MAGIC.decode()}', or the number 1 in 8 bytes{other_than('cbf', file.path)}"
+    what = f"this is not a file in the CNTK binary format: it {begin}; expected {expected}"
+    raise FormatError(what, path=file.path, byte=0)
 
 
 def _read_2x_header(file: InputFile, head: bytes) -> CBFHeader:
@@ -168,19 +165,15 @@ def _read_2x_header(file: InputFile, head: bytes) -> CBFHeader:
     trailer = file.size - 8
     begin = int.from_bytes(file.read(trailer, 8), "little", signed=True)
     # The least header has 16 bytes, and 8 bytes follow it.
-    if not FIRST_CHUNK <= begin <= file.size - 24:
-        raise error(
-            f"the header is said to be at byte {begin}; expected {FIRST_CHUNK} to {file.size - 24}. "
-            "Was the file cut short, or were bytes appended?",
-            trailer,
-        )
+    last = file.size - 24
+    if not FIRST_CHUNK <= begin <= last:
+        what = f"the header is said to be at byte {begin}; expected {FIRST_CHUNK} to {last}"
+        raise error(f"{what}. Was the file cut short, or were bytes appended?", trailer)
     fields = _Fields(file.path, file.read(begin, trailer - begin), begin)
     magic = fields.bytes(8, "the magic number")
     if magic != CBF_MAGIC:
-        raise error(
-            f"the last 8 bytes of the file place the header here, but it begins with {magic!r}; expected {CBF_MAGIC!r}",
-            begin,
-        )
+        what = "the last 8 bytes of the file place the header here"
+        raise error(f"{what}, but it begins with {magic!r}; expected {CBF_MAGIC!r}", begin)
     # The last arguments are the sizes of a row of the table, and of the description of a stream without a name.
     num_chunks = fields.count("I", "the number of chunks", 16)
     num_streams = fields.count("I", "the number of streams", 10)

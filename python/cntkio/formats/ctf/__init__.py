@@ -2,8 +2,7 @@
 
 ::
 
-    index         lines, sequences and chunks, from a pass over the text
-    cache         the same from an index cache
+    index         lines, sequences and chunks, from a pass over the text, or from an index cache
     findings      errors and warnings of the parser, and the words for them
     infer         the streams that a text has, and the words in its comments
     corpus        options, the opened corpus, its errors

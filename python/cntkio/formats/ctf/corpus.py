@@ -40,7 +40,6 @@ from cntkio.formats.contract import (
     ReadingOptions,
 )
 from cntkio.formats.corpus import FileCorpus, check_keys_of
-from cntkio.formats.ctf.cache import cached_index
 from cntkio.formats.ctf.findings import (
     KINDS_OF_FINDINGS,
     KINDS_OF_GAPS,
@@ -53,7 +52,16 @@ from cntkio.formats.ctf.findings import (
     advice_at,
     byte_text,
 )
-from cntkio.formats.ctf.index import ChunkPlaces, FirstPass, IndexSettings, Notes, StreamSchema, TextIndex, make_index
+from cntkio.formats.ctf.index import (
+    ChunkPlaces,
+    FirstPass,
+    IndexSettings,
+    Notes,
+    StreamSchema,
+    TextIndex,
+    cached_index,
+    make_index,
+)
 from cntkio.formats.ctf.infer import advice_on_streams, infer_streams, streams_at_the_start, streams_between
 from cntkio.formats.detect import old_line_ends, other_in
 from cntkio.formats.file_lists import listed_files
@@ -67,6 +75,7 @@ from cntkio.formats.text_input import CoreText, Locator, PackedText, TextInput, 
 from cntkio.streams import (
     LARGEST_DIM,
     NUMBER_TYPES,
+    StorageFormat,
     StreamDef,
     StreamDefs,
     StreamInformation,
@@ -218,13 +227,7 @@ def _check_stream(name: str, stream: StreamDef) -> None:
 
 
 def opened_texts(options: CTFDeserializer, make: Callable[[bool], CTFFormat], ahead: Ahead) -> FileCorpus:
-    """Open the files of a text.
-
-    Args:
-        options: The deserializer.
-        make: Makes the format; called with whether there are several files.
-        ahead: The chunks that are needed immediately.
-    """
+    """Open the files of a text. `make` makes the format; it is called with whether there are several files."""
     # A single local file, the usual case, does not enter the modules about patterns and remote stores.
     remote, path = options.remote, one_file(options.filename, options.remote)
     if path is not None:
@@ -302,32 +305,20 @@ class CTFFormat(Format):
         """Set the streams, and the schema for the core."""
         # The order by name is also the order in which errors about a sequence count.
         options, streams = self.options, named(definitions)
-        self.streams = tuple(
-            StreamInformation(
-                name,
-                number,
-                "sparse" if stream.is_sparse else "dense",
-                options.dtype,
-                stream.dim,
-                stream.defines_mb_size,
-            )
-            for number, (name, stream) in enumerate(streams)
-        )
-        number = NUMBER_TYPES.index(options.dtype)
-        self.schema = [
-            StreamSchema(stream.stream_alias.encode(), stream.is_sparse, num_values(stream.dim), number)
-            for _, stream in streams
-        ]
-        defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
+        number, infos, self.schema = NUMBER_TYPES.index(options.dtype), [], list[StreamSchema]()
+        for stream_id, (name, stream) in enumerate(streams):
+            form: StorageFormat = "sparse" if stream.is_sparse else "dense"
+            infos.append(StreamInformation(name, stream_id, form, options.dtype, stream.dim, stream.defines_mb_size))
+            alias, dim = stream.stream_alias.encode(), num_values(stream.dim)
+            self.schema.append(StreamSchema(alias, stream.is_sparse, dim, number))
+        self.streams = tuple(infos)
+        defining = next((info.stream_id for info in infos if info.defines_mb_size), None)
         self.defining = None if defining is None else self.schema[defining].alias
+        opening, notes = self.opening, Notes(self.report.is_observed, self.report.asks_for(UNKNOWN_NAME))
         self.core_schema = _core.CTFSchema(
-            self.schema,
-            defining=defining,
-            has_words=self.opening.text_keys,
-            is_compact=self.opening.ahead.is_packed,
-            is_subset=options.subset,
-            notes=Notes(self.report.is_observed, self.report.asks_for(UNKNOWN_NAME)),
-        )
+            self.schema, defining=defining, has_words=opening.text_keys, is_compact=opening.ahead.is_packed,
+            is_subset=options.subset, notes=notes,
+        )  # fmt: skip
 
     def open(self, path: str, index: Index | None) -> OpenText:
         options, guide = self.options, None if index is None else index.layout.guide
@@ -346,21 +337,15 @@ class CTFFormat(Format):
         excluded = ord("\r") if self.report.is_observed else None
         made = self.make_index(text, FirstPass(wanted, schema, self.spare, excluded))
         table = dataclasses.replace(made.table, options=self.table_options())
-        caches, points = made.caches, storage.points_cache
+        fingerprint = file_fingerprint(text, table.num_sequences, made.content)
+        # The corpus has the table, and may replace it, so the layout must not keep its arrays.
+        layout = made._replace(table=NO_SEQUENCES, parsed=(), guide=storage.guide)
+        why_empty = "" if table.num_sequences else self._why_empty(text)
+        points = () if storage.points_cache is None else (storage.points_cache,)
         index = Index(
-            text.path,
-            self.streams,
-            table,
-            file_fingerprint(text, table.num_sequences, made.content),
-            # The corpus has the table, and may replace it, so the layout must not keep its arrays.
-            made._replace(table=NO_SEQUENCES, parsed=(), guide=storage.guide),
-            storage.stamp,
-            text.size,
-            made.num_lines,
-            "" if table.num_sequences else self._why_empty(text),
-            caches if points is None else caches._replace(points=(points,)),
-            loads_at_once=loads_at_once(text, self.options.chunk_size_in_bytes),
-        )
+            text.path, self.streams, table, fingerprint, layout, storage.stamp, text.size, made.num_lines, why_empty,
+            made.caches._replace(points=points), loads_at_once=loads_at_once(text, self.options.chunk_size_in_bytes),
+        )  # fmt: skip
         return index, list(made.parsed)
 
     def _why_empty(self, text: TextInput) -> str:
@@ -370,11 +355,9 @@ class CTFFormat(Format):
 
     def _ways_out(self, file: TextInput) -> str:
         in_order, cache = (self.wording.setting(*option) for option in (("randomize", False), ("cache", "FOLDER")))
+        keep = f"keep its text, {file.size:,} bytes, in a folder on a local disk ({cache})"
         convert = f"cntkio convert --compress zstd {shlex.quote(file.path)} NEW.ctf.zst"
-        return (
-            f". Read it in order ({in_order}); or keep its text, {file.size:,} bytes, in a folder on a local disk "
-            f"({cache}); or write frames of 4 MB ({convert})"
-        )
+        return f". Read it in order ({in_order}); or {keep}; or write frames of 4 MB ({convert})"
 
     def table_options(self) -> dict[str, Any]:
         """Return the options of the deserializer on which the table depends, for the messages of checkpoints."""
@@ -505,10 +488,8 @@ class CTFFormat(Format):
         is_unknown = finding.stream is not None and asked[finding.stream] not in known
         if not others or is_unknown or known.union(there).isdisjoint(asked):
             return ""
-        return (
-            f"; the {'line' if is_line else 'sequence'} has {others}; "
-            f"ask for these streams, too, or forgive such errors ({self.wording.setting('subset', True)})"
-        )
+        advice = f"ask for these streams, too, or forgive such errors ({self.wording.setting('subset', True)})"
+        return f"; the {'line' if is_line else 'sequence'} has {others}; {advice}"
 
     def _fits(self, file: OpenText, index: Index, definition: StreamSchema) -> bool:
         """Return whether this definition can read all values of its stream."""
@@ -527,21 +508,14 @@ class CTFFormat(Format):
         offset = findings.first_byte + finding.offset
         dim = 0 if finding.stream is None else self.schema[finding.stream].dim
         what = self.words(kind, finding.stream).format(
-            byte=byte_text(file.text.read(offset, 1)),
-            found=finding.found,
-            dim=dim,
-            last=dim - 1,
-            values=counted(finding.found, "value"),
-            samples=counted(finding.found, "sample"),
+            byte=byte_text(file.text.read(offset, 1)), found=finding.found, dim=dim, last=dim - 1,
+            values=counted(finding.found, "value"), samples=counted(finding.found, "sample"),
             lines=counted(int(index.table.lengths[sequence_index]), "line"),
-        )
-        return file.locator.error(
-            offset,
-            what + self.advice_on_word(kind, file.text.read(offset, LONGEST_WORD)) + more,
-            sequence=key_value(index.table.keys[sequence_index]),
-            stream=None if finding.stream is None else self.streams[finding.stream].name,
-            kind=kind,
-        )
+        )  # fmt: skip
+        what += self.advice_on_word(kind, file.text.read(offset, LONGEST_WORD)) + more
+        key = key_value(index.table.keys[sequence_index])
+        stream = None if finding.stream is None else self.streams[finding.stream].name
+        return file.locator.error(offset, what, sequence=key, stream=stream, kind=kind)
 
     def place(self, file: OpenText, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         begins = index.layout.places.first_bytes(sequences, index.table.chunk_starts)

@@ -8,15 +8,15 @@
                                   │
                                   judged: sequences to leave out, ids that repeat, the starts of chunks
 
-The same pass can parse the first chunks (`FirstPass`), which saves reading them twice. `cntkio.formats.ctf.cache` keeps
-an index in a file.
+The same pass can parse the first chunks (`FirstPass`), which saves reading them twice. An index cache
+(`cntkio.formats.index_cache`) keeps an index in a file.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -27,9 +27,18 @@ from cntkio._threads import Workers, num_threads
 from cntkio.arguments import Add
 from cntkio.errors import FormatError
 from cntkio.formats.contract import Ahead
-from cntkio.formats.ctf.findings import advice_at, byte_text
+from cntkio.formats.ctf.findings import REMARKS, advice_at, byte_text
 from cntkio.formats.detect import other_in
-from cntkio.formats.index_cache import CacheFiles
+from cntkio.formats.index_cache import (
+    CachedArrays,
+    CacheFiles,
+    CacheWriter,
+    DamagedCacheError,
+    IndexCache,
+    Remaking,
+    StoredArrays,
+    StoredColumn,
+)
 from cntkio.formats.report import announced, passed
 from cntkio.formats.table import (
     CountedKeys,
@@ -295,26 +304,23 @@ class Places:
         left_out = 0 if sizes is None else ends[-1] - blocks[0][0] - int(sizes.sum(dtype=np.uint64))
         dtype = np.uint32 if min(limit + left_out, ends[-1]) < 2**32 else np.uint64
         starts: list[npt.NDArray[Any]] = []
-        firsts: list[npt.NDArray[np.int64]] = []
-        begins: list[npt.NDArray[np.uint64]] = []
-        chunk_ends: list[npt.NDArray[np.uint64]] = []
-        num_sequences, last = 0, None
+        begun: list[_core.CTFBegun] = []
+        last = None
         # Blocks are taken from the end of the list, so that each block is freed before the next block is placed.
         blocks.reverse()
         for end in ends:
             begin, of_block, sizes_of_block = blocks.pop()
             starts.append(of_block.astype(dtype, copy=False))
             # The core replaces the starts in the array: from now on they count from their chunk.
-            begun = _core.ctf_place(begin, starts[-1], sizes_of_block, end, limit, last)
-            last = begun.open
-            firsts.append(begun.firsts + num_sequences)
-            begins.append(begun.begins)
-            chunk_ends.append(begun.ends)
-            num_sequences += len(of_block)
-        firsts.append(np.array([num_sequences]))
-        chunk_ends.append(np.array([] if last is None else [last[1]], np.uint64))
-        places = cls(np.concatenate(begins), np.concatenate(chunk_ends), joined_and_freed(starts, dtype), sizes)
-        return places, np.concatenate(firsts)
+            begun.append(_core.ctf_place(begin, starts[-1], sizes_of_block, end, limit, last))
+            last = begun[-1].open
+        before = np.cumsum([0, *map(len, starts)])
+        firsts = [each.firsts + num_before for each, num_before in zip(begun, before, strict=False)]
+        begins = np.concatenate([each.begins for each in begun])
+        last_end = np.array([] if last is None else [last[1]], np.uint64)
+        chunk_ends = np.concatenate([*(each.ends for each in begun), last_end])
+        places = cls(begins, chunk_ends, joined_and_freed(starts, dtype), sizes)
+        return places, np.concatenate([*firsts, before[-1:]])
 
     def first_bytes(
         self, sequences: npt.NDArray[np.int64], chunk_starts: npt.NDArray[np.int64]
@@ -817,3 +823,100 @@ def _repeated(keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     order = np.argsort(keys, kind="stable")
     is_again = keys[order][1:] == keys[order][:-1]
     return np.sort(order[1:][is_again])
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The index in an index cache.
+
+
+def cached_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass, *, verify: bool) -> TextIndex:
+    """Return the index from a cache, or else make it with `make_index`; see `kept_index`."""
+    # JSON has no bytes; latin-1 turns any bytes into text, and different bytes into different texts.
+    defining = None if settings.defining is None else settings.defining.decode("latin-1")
+    kept = {
+        "format": "ctf", "skip_sequence_ids": settings.skip_sequence_ids, "defining": defining,
+        "chunk_size_in_bytes": settings.chunk_size_in_bytes,
+    }  # fmt: skip
+    return kept_index(file, kept, lambda again: make_index(file, settings, None if again else first_pass), verify)
+
+
+def kept_index(file: TextInput, kept: Mapping[str, Any], make: Callable[[bool], TextIndex], verify: bool) -> TextIndex:
+    """Return the index from a cache that matches the file; else make it, and write the cache on another thread.
+
+    Args:
+        file: The text.
+        kept: The format and the settings on which the index depends; JSON-able.
+        make: Makes the index; called with True if the cache was damaged, so that the chunks are not needed.
+        verify: As for `IndexCache`.
+    """
+    cache = IndexCache(file, kept, verify=verify)
+
+    def make_again() -> CachedArrays:
+        file.require_unchanged()  # the table in use belongs to the file as it was opened
+        facts, arrays = _stored(make(True))
+        cache.write(facts, arrays)
+        return arrays
+
+    cached = cache.read(lambda arrays: _from_cache(file, arrays, Remaking(arrays.path, make_again)))
+    if cached is not None:
+        passed(file.size)  # the total of a pass over several files has these bytes, too
+        return cached
+    index = make(False)
+    facts, arrays = _stored(index)
+    return index._replace(caches=CacheFiles(writers=(CacheWriter(lambda: cache.write(facts, arrays)),)))
+
+
+def _stored(index: TextIndex) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    places, keys, lengths = index.places, index.table.keys, index.table.lengths
+    first_key = keys.first if isinstance(keys, CountedKeys) else None
+    length = int(lengths[0]) if are_all_the_same(lengths) else None
+    facts = {
+        "remarks": index.remarks, "first_key": first_key, "length": length, "content": index.content,
+        "num_lines": index.num_lines, "numbers": index.numbers,
+    }  # fmt: skip
+    arrays = {
+        "chunk_starts": index.table.chunk_starts, "begins": places.begins, "ends": places.ends,
+        "starts": places.starts[:],
+    }  # fmt: skip
+    if places.sizes is not None:
+        arrays["sizes"] = places.sizes[:]
+    if first_key is None:
+        arrays["keys"] = stored_keys(keys)
+    if length is None:
+        arrays["lengths"] = lengths
+    return facts, arrays
+
+
+def _from_cache(file: TextInput, arrays: StoredArrays, remake: Remaking) -> TextIndex:
+    facts, chunk_starts = arrays.facts, arrays.read("chunk_starts")
+    count = int(chunk_starts[-1])
+    first_key, length, num_lines = facts["first_key"], facts["length"], facts["num_lines"]
+    numbers = tuple(facts["numbers"])
+    # `isinstance` would accept true and false, too.
+    if any(type(fact) is not int for fact in (first_key, length, num_lines, *numbers) if fact is not None):
+        raise DamagedCacheError("a fact is not a whole number")
+    lengths = arrays.read("lengths") if length is None else same_lengths(length, count)
+    keys = NumberKeys(StoredColumn(arrays, "keys", remake)) if first_key is None else CountedKeys(first_key, count)
+    # Chunks are few, so their bounds are read now; starts and sizes are read when their chunk is loaded.
+    begins, ends, starts = arrays.read("begins"), arrays.read("ends"), StoredColumn(arrays, "starts", remake)
+    sizes = StoredColumn(arrays, "sizes", remake) if "sizes" in arrays else None
+    if (
+        {len(keys), len(lengths), len(starts), len(starts if sizes is None else sizes)} != {count}
+        or {len(begins), len(ends)} != {len(chunk_starts) - 1}
+        or chunk_starts[0] != 0
+        or np.any(chunk_starts[:-1] >= chunk_starts[1:])
+        # A single number stands for all equal lengths.
+        or not lengths[: 1 if length is not None else None].all()
+    ):
+        raise DamagedCacheError("its arrays do not belong together")
+    remarks = {
+        kind: Remark(int(total), [Example(int(offset), int(key)) for offset, key in examples])
+        for kind, (total, examples) in facts["remarks"].items()
+    }
+    offsets = [example.offset for remark in remarks.values() for example in remark.examples]
+    if not remarks.keys() <= REMARKS.keys() or not all(0 <= offset < file.size for offset in offsets):
+        raise DamagedCacheError("its remarks are of an unknown kind, or outside the file")
+    table, places = SequenceTable(keys, lengths, chunk_starts), Places(begins, ends, starts, sizes)
+    return TextIndex(
+        table, places, remarks, (), str(facts["content"]), num_lines, numbers, CacheFiles(indexes=(arrays.path,))
+    )

@@ -22,7 +22,6 @@ from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import OPENING, CorpusInFiles, Deserializer, Index, KeysOf, Opening, ReadingOptions
 from cntkio.formats.corpus import FileCorpus, check_keys_of
 from cntkio.formats.ctf import CTFDeserializer
-from cntkio.formats.ctf.cache import kept_index
 from cntkio.formats.ctf.corpus import CTFFormat, OpenText, opened_texts, options_of_texts
 from cntkio.formats.ctf.findings import WORDS, ParserFindings
 from cntkio.formats.ctf.index import (
@@ -33,6 +32,7 @@ from cntkio.formats.ctf.index import (
     find_start,
     index_of_parts,
     join_over_borders,
+    kept_index,
     scanned_parts,
 )
 from cntkio.formats.detect import other_in
