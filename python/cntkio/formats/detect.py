@@ -249,10 +249,7 @@ _CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f]")
 
 
 def function_named(text: str) -> Callable[..., Any]:
-    """Return the function that a row of `KINDS` names.
-
-    Args:
-        text: Module and name, with a colon between them.
+    """Return the function that a row of `KINDS` names: module and name, with a colon between them.
 
     Example:
         >>> function_named("cntkio.formats.detect:detect")("examples/iris/iris.ctf").form
@@ -348,14 +345,10 @@ def _beginning(path: str | os.PathLike[str]) -> Beginning:
 
 
 def _form_of(begin: Beginning, suffix: str, text: str) -> str | None:
-    """Return the form of a file, or None if nothing shows it.
+    """Return the form of a file with this extension, or None if nothing shows it.
 
-    For compressed content of a kind that is not read where it is, the result is the compression.
-
-    Args:
-        begin: The first bytes.
-        suffix: The extension of the file's name.
-        text: Form of compressed content of no known kind.
+    For compressed content of a kind that is not read where it is, the result is the compression. `text` is the form of
+    compressed content of no known kind.
     """
     if begin.compression is None:
         return _form(begin.head, begin.size, suffix)

@@ -294,11 +294,8 @@ class CBFFormat(Format):
     ) -> tuple[_core.Chunk, npt.NDArray[np.uint32], int]:
         """Parse a chunk, or some of its sequences: their indices in it.
 
-        The bytes of a mapped chunk stay where they are; a copied chunk keeps only these sequences.
-
-        Returns:
-            The sequences; in the documented layout, the lengths of all sequences of the chunk; and the number of unused
-            bytes.
+        The bytes of a mapped chunk stay where they are; a copied chunk keeps only these sequences. Returns also the
+        lengths of all sequences of the chunk (in the documented layout), and the number of unused bytes.
         """
         header: CBFHeader = index.layout
         begin, num_samples = int(header.begins[chunk_id]), int(header.num_samples[chunk_id])

@@ -275,12 +275,7 @@ class ParseRules(NamedTuple):
 
 
 class CTFFormat(Format):
-    """Reads texts; a `Format`.
-
-    Args:
-        options: The deserializer.
-        opening: What the caller wants from the corpus.
-        are_several: Whether there are several files. If so, small uncompressed local files have no index cache.
+    """Reads texts; a `Format`. If there are several files, small uncompressed local files have no index cache.
 
     Attributes:
         defining: Name in the text of the stream that defines the minibatch size; None: no stream defines it.
@@ -447,12 +442,12 @@ class CTFFormat(Format):
         for kind, remark in index.layout.remarks.items():
             self.report.count(kind, remark.total)
             # The index keeps the first examples only, so the last of them stands for all later cases, too.
-            for left, example in zip(range(remark.total, 0, -1), remark.examples, strict=False):
-                error = partial(file.locator.error, example.offset, REMARKS[kind], sequence=example.key)
+            last = len(remark.examples) - 1
+            for number, (offset, key) in enumerate(remark.examples):
+                error = partial(file.locator.error, offset, REMARKS[kind], sequence=key)
                 if self.options.strict:
                     raise error()
-                is_last = example is remark.examples[-1]
-                self.report.log(kind, error, stands_for=left if is_last else 1)
+                self.report.log(kind, error, stands_for=1 if number < last else remark.total - number)
 
     def words(self, kind: str, stream: int | None) -> str:
         """Return the template of the message about a kind of finding, as in `WORDS`."""

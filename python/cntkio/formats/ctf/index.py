@@ -130,7 +130,6 @@ def map_lines(file: TextInput, first: int, work: Callable[[Bytes], _T], doing: s
     """Apply a function to blocks of whole lines, on all cores.
 
     Args:
-        file: The text.
         first: Offset of the first line.
         work: Called with the bytes of each block: the lines that begin in the block's share of a window. The result
             must not refer to them, because their buffer is used again.
@@ -170,11 +169,7 @@ def map_lines(file: TextInput, first: int, work: Callable[[Bytes], _T], doing: s
 
 
 def _read_lines(file: ReadableText, begin: int, end: int, buffer: Bytes, *, is_first: bool) -> tuple[int, Bytes, Bytes]:
-    """Read the lines that begin in a share of the text.
-
-    Returns:
-        Their offset, their bytes, and the buffer that holds them.
-    """
+    """Read the lines that begin in a share of the text; return their offset, their bytes, and the buffer with them."""
     begin -= not is_first  # a line begins at `begin` if the byte before it is a line feed
     if len(buffer) < end - begin:
         buffer = np.empty(BLOCK + 1, np.uint8)  # the share, and the byte before it
@@ -288,12 +283,11 @@ class Places:
 
     @classmethod
     def of(cls, blocks: list[PlacedBlock], ends: list[int], limit: int) -> tuple[Places, npt.NDArray[np.int64]]:
-        """Group sequences into chunks of at most `limit` bytes, and make their places.
+        """Group sequences into chunks of at most `limit` bytes.
 
         Args:
             blocks: The sequences, block by block. The list is emptied. All blocks have sizes, or none.
             ends: The byte after the last sequence of each block.
-            limit: Bytes of a chunk.
 
         Returns:
             The places; and the first sequence of each chunk and, last, the number of sequences.
@@ -416,18 +410,11 @@ class FirstPass(NamedTuple):
         return PART
 
 
-class Example(NamedTuple):
-    """A sequence that is worth a warning: its offset and its key."""
-
-    offset: int
-    key: int | str
-
-
 class Remark(NamedTuple):
-    """Sequences that are worth the same warning: their number, and the first few of them."""
+    """Sequences that are worth the same warning: their number, and the offset and the key of the first few of them."""
 
     total: int
-    examples: list[Example]
+    examples: list[tuple[int, int | str]]
 
 
 class TextIndex(NamedTuple):
@@ -601,8 +588,6 @@ def scanned_parts(
     """Find the sequences of a text, from an offset on, and add each area to the pass that makes the index.
 
     Args:
-        file: The text.
-        first: Offset of the first line.
         scan: Returns the sequences of an area, and the offset of a line that is too long, if there is one.
         add: Adds bytes to the pass; None: no watcher displays the pass, so areas are large.
     """
@@ -647,8 +632,7 @@ def _parse_ahead(
 ) -> tuple[list[_core.Chunk], int]:
     """Index and parse the first chunks in one go, as many as are needed immediately, and append their parts.
 
-    Returns:
-        The chunks, and the offset of the text after them.
+    Returns the chunks, and the offset of the text after them.
     """
     ahead, limit = first_pass.ahead, min(chunk_size, _LARGEST_CHUNK)
     chunks: list[_core.Chunk] = []
@@ -712,7 +696,6 @@ def index_of_parts(file: TextInput, parts: list[Part], first_key: int | None, ch
     """Make the index of a text from its parts.
 
     Args:
-        file: The text.
         parts: The parts, joined over their borders. The list is emptied.
         first_key: The first key, if keys are counted; None: keys are ids, which may repeat.
         chunk_size: Most bytes of a chunk, except for a chunk of a single sequence.
@@ -744,7 +727,7 @@ def _leave_out(
     defining, has_hollow = settings.defining, any(len(part.hollow) for part in parts)
     if not has_hollow and (defining is None or all(part.lengths.all() for part in parts)):
         return {}
-    total, examples, num_before = 0, list[Example](), start.num_lines
+    total, examples, num_before = 0, list[tuple[int, int | str]](), start.num_lines
     for number, part in enumerate(parts):
         # Taken before anything is left out: after that, a sequence may end before the next one starts.
         sizes = np.append(np.diff(part.starts), np.uint32(part.end - part.begin - int(part.starts[-1])))
@@ -811,8 +794,8 @@ def _are_ascending(keys: npt.NDArray[Any]) -> bool:
     return bool(np.all(keys[1:] > keys[:-1]))
 
 
-def _examples(offsets: npt.NDArray[np.int64], keys: npt.NDArray[Any]) -> list[Example]:
-    return [Example(*example) for example in zip(offsets.tolist(), map(key_value, keys), strict=True)]
+def _examples(offsets: npt.NDArray[np.int64], keys: npt.NDArray[Any]) -> list[tuple[int, int | str]]:
+    return list(zip(offsets.tolist(), map(key_value, keys), strict=True))
 
 
 def _repeated(keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -844,7 +827,6 @@ def kept_index(file: TextInput, kept: Mapping[str, Any], make: Callable[[bool], 
     """Return the index from a cache that matches the file; else make it, and write the cache on another thread.
 
     Args:
-        file: The text.
         kept: The format and the settings on which the index depends; JSON-able.
         make: Makes the index; called with True if the cache was damaged, so that the chunks are not needed.
         verify: As for `IndexCache`.
@@ -910,10 +892,10 @@ def _from_cache(file: TextInput, arrays: StoredArrays, remake: Remaking) -> Text
     ):
         raise DamagedCacheError("its arrays do not belong together")
     remarks = {
-        kind: Remark(int(total), [Example(int(offset), int(key)) for offset, key in examples])
+        kind: Remark(int(total), [(int(offset), int(key)) for offset, key in examples])
         for kind, (total, examples) in facts["remarks"].items()
     }
-    offsets = [example.offset for remark in remarks.values() for example in remark.examples]
+    offsets = [offset for remark in remarks.values() for offset, _ in remark.examples]
     if not remarks.keys() <= REMARKS.keys() or not all(0 <= offset < file.size for offset in offsets):
         raise DamagedCacheError("its remarks are of an unknown kind, or outside the file")
     table, places = SequenceTable(keys, lengths, chunk_starts), Places(begins, ends, starts, sizes)

@@ -150,11 +150,7 @@ def infer_usual_streams(path: FileNames, least: int) -> StreamDefs:
     unless no file is a text.
 
     Args:
-        path: As for `infer_streams`.
         least: Smallest number of samples of a stream. If no stream has that many, all streams are returned.
-
-    Raises:
-        OSError, FormatError: See `infer_streams`.
     """
     total = _all_streams(path, None, forgives=True)
     usual = {name: seen for name, seen in total.items() if seen.num_samples >= least} or total
@@ -316,7 +312,6 @@ def advice_on_streams(
         schema: The requested streams.
         fits: Returns whether the whole file can be read if this definition replaces the definition of the same name.
         names: The names of the streams, by their names in the file.
-        words: The form in which the caller writes definitions.
     """
     streams = streams_at_the_start(file)
     missing = next((asked.alias.decode() for asked in schema if asked.alias not in streams), None)
@@ -345,14 +340,7 @@ def advice_on_streams(
 
 
 def streams_between(file: TextInput, begin: int, end: int, *, is_line: bool = False) -> list[str]:
-    """Return the names of the streams in a part of the text.
-
-    Args:
-        file: The text.
-        begin: The first byte.
-        end: The byte after the last byte.
-        is_line: Whether the part ends with its first line.
-    """
+    """Return the names of the streams in a part of the text; if `is_line`, the part ends with its first line."""
     text = file.read(begin, min(end - begin, _ADVICE_BYTES))
     text = text[: text.find(b"\n") + 1 or len(text)] if is_line else text
     return [name.decode(errors="replace") for name in _streams_in(text)]
