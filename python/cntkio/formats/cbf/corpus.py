@@ -158,11 +158,7 @@ class CBFFormat(Format):
         return _OpenFile(path, memory_map=self._options.memory_map)
 
     def _remark(self, path: str, what: str) -> None:
-        """Warn of a definition that does not fit a file, but only once for all files.
-
-        Raises:
-            ConfigError: Warnings are errors.
-        """
+        """Warn of a definition that does not fit a file, once for all files; raise it if warnings are errors."""
         if self._options.strict:
             raise ConfigError(f"{path}: {what}", key="streams")
         if what not in self._remarks:

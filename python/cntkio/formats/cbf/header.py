@@ -134,11 +134,7 @@ class _Fields:
 
 
 def read_header(file: InputFile) -> CBFHeader:
-    """Read and check the header of a file.
-
-    Raises:
-        FormatError: The file is not in this format, or its header is wrong.
-    """
+    """Read the header of a file; a `FormatError` says what is wrong with it, or that it is of another format."""
     head = file.read(0, FIRST_CHUNK)
     if head[:8] == CBF_MAGIC:
         return _read_2x_header(file, head)

@@ -120,10 +120,7 @@ class CBFWriter:
                 self._file.write(_2x_header(self._streams, len(self._rows)) + table + struct.pack("<q", self._offset))
 
     def add(
-        self,
-        chunk: _core.Chunk,
-        lengths: npt.NDArray[np.uint32] | None = None,
-        columns: Sequence[int] | None = None,
+        self, chunk: _core.Chunk, lengths: npt.NDArray[np.uint32] | None = None, columns: Sequence[int] | None = None
     ) -> None:
         """Write all sequences of a chunk.
 
@@ -166,11 +163,8 @@ class CBFWriter:
         lengths = np.concatenate(self._lengths)
         num_samples, largest = int(lengths.sum(dtype=np.int64)), _LARGEST_COUNT[self._layout]
         if max(num_samples, len(lengths)) > largest:
-            raise FormatError(
-                f"a chunk of {len(lengths)} sequences and {num_samples} samples; the format has room for {largest}: "
-                "expected a smaller chunk_size_in_bytes",
-                path=self._path,
-            )
+            what = f"a chunk of {len(lengths)} sequences and {num_samples} samples; the format has room for {largest}"
+            raise FormatError(f"{what}: expected a smaller chunk_size_in_bytes", path=self._path)
         # The other buffer may still be in use by the write of the previous chunk.
         self._buffers.reverse()
         if len(self._buffers[0]) < self._size:

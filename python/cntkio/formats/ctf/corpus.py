@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +84,10 @@ from cntkio.streams import (
     num_values,
 )
 
+# Indices of sequences in their chunk, ascending; None: all.
+_Sequences: TypeAlias = npt.NDArray[np.uint32] | None
+# For svmlight: the index of the first feature, whether queries are a stream, whether larger features are errors.
+_Svmlight: TypeAlias = tuple[int, bool, bool]
 # A stream's name in a text. Surrogates are excluded, because UTF-8 cannot encode them.
 _ALIAS = re.compile(r"(?!#)[!-{}-\ud7ff\ue000-\U0010ffff]+")
 # Sizes by which a chunk is divided among threads. They change only the time, never a result.
@@ -294,25 +298,27 @@ class CTFFormat(Format):
         # Errors are made later, when the caller's words may no longer be set.
         self.wording = caller().words
         self.num_error_kinds = _core.CTF_NUM_COSTLY_KINDS if options.strict else _core.CTF_NUM_ERROR_KINDS
-        self.define(options.streams)
+        self.define(options.streams, [options.dtype] * len(options.streams))
 
-    def define(self, definitions: Mapping[str, Any]) -> None:
-        """Set the streams, and the schema for the core."""
+    def define(
+        self, definitions: Mapping[str, Any], dtypes: Sequence[npt.DTypeLike], svmlight: _Svmlight | None = None
+    ) -> None:
+        """Set the streams, whose types are in the order by name, and the schema for the core."""
         # The order by name is also the order in which errors about a sequence count.
-        options, streams = self.options, named(definitions)
-        number, infos, self.schema = NUMBER_TYPES.index(options.dtype), [], list[StreamSchema]()
-        for stream_id, (name, stream) in enumerate(streams):
+        infos, self.schema = [], list[StreamSchema]()
+        for stream_id, ((name, stream), dtype) in enumerate(zip(named(definitions), dtypes, strict=True)):
             form: StorageFormat = "sparse" if stream.is_sparse else "dense"
-            infos.append(StreamInformation(name, stream_id, form, options.dtype, stream.dim, stream.defines_mb_size))
-            alias, dim = stream.stream_alias.encode(), num_values(stream.dim)
-            self.schema.append(StreamSchema(alias, stream.is_sparse, dim, number))
+            info = StreamInformation(name, stream_id, form, dtype, stream.dim, stream.defines_mb_size)
+            alias, number = stream.stream_alias.encode(), NUMBER_TYPES.index(info.dtype)
+            infos.append(info)
+            self.schema.append(StreamSchema(alias, info.is_sparse, num_values(stream.dim), number))
         self.streams = tuple(infos)
         defining = next((info.stream_id for info in infos if info.defines_mb_size), None)
         self.defining = None if defining is None else self.schema[defining].alias
         opening, notes = self.opening, Notes(self.report.is_observed, self.report.asks_for(UNKNOWN_NAME))
         self.core_schema = _core.CTFSchema(
             self.schema, defining=defining, has_words=opening.text_keys, is_compact=opening.ahead.is_packed,
-            is_subset=options.subset, notes=notes,
+            is_subset=self.options.subset, notes=notes, svmlight=svmlight,
         )  # fmt: skip
 
     def open(self, path: str, index: Index | None) -> OpenText:
@@ -379,20 +385,13 @@ class CTFFormat(Format):
 
     # ------------------------------------------------------------------------------------------------------------- data
 
-    def parse(self, file: OpenText, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
-        chunk, findings = self._parse(file, index, chunk_id, self.report.budget, sequences)
+    def parse(self, file: OpenText, index: Index, chunk_id: int, sequences: _Sequences) -> Loaded:
+        chunk, findings = self._parse(file, index, chunk_id, self.report.budget, sequences, self.core_schema)
         return Loaded(chunk_id, chunk, findings if any(findings.counts) else None, sequences)
 
     def _parse(
-        self,
-        file: OpenText,
-        index: Index,
-        chunk_id: int,
-        budget: int,
-        sequences: npt.NDArray[np.uint32] | None = None,
-        schema: _core.CTFSchema | None = None,
+        self, file: OpenText, index: Index, chunk_id: int, budget: int, sequences: _Sequences, schema: _core.CTFSchema
     ) -> tuple[_core.Chunk, ParserFindings]:
-        """Parse all sequences of a chunk, or some: their indices in it."""
         text, table = file.text, index.table
         first, last = table.bounds_of(chunk_id)
         places, lengths = index.layout.places.of_chunk(chunk_id, first, last), table.lengths[first:last]
@@ -405,7 +404,7 @@ class CTFFormat(Format):
         source = _source(text, places, is_part=sequences is not None)
         with explained(text):
             try:
-                parsed = _core.ctf_parse(source, places, lengths, schema or self.core_schema, rules, self.spare)
+                parsed = _core.ctf_parse(source, places, lengths, schema, rules, self.spare)
             except ValueError as error:
                 # The core refuses places outside the text: of a damaged cache, or of a file that has become shorter.
                 caches = index.caches.indexes
@@ -425,7 +424,7 @@ class CTFFormat(Format):
             left, budget = self.report.exhaust(), self.report.budget
             if left < budget:
                 # The chunk was parsed with the whole budget. Parse it with the rest to find the first error beyond it.
-                _, findings = self._parse(file, index, loaded.chunk_id, left, loaded.sequences)
+                _, findings = self._parse(file, index, loaded.chunk_id, left, loaded.sequences, self.core_schema)
             straw = findings.last_straw
             assert straw is not None
             more = f" (error {budget + 1}, and {self.wording.option('max_errors')} is {budget})" if budget else ""
@@ -461,11 +460,11 @@ class CTFFormat(Format):
         """Return advice about the last error, as the end of its message."""
         if KINDS_OF_FINDINGS[finding.kind] not in KINDS_OF_MISFITS:
             return ""
-        asked = self.schema if finding.stream is None else [self.schema[finding.stream]]
+        streams = zip(self.streams, self.schema, strict=True)
+        asked = {info.name: stream for info, stream in streams if finding.stream in (None, info.stream_id)}
         fits = partial(self._fits, file, index)
-        names = {stream.alias: info.name for stream, info in zip(self.schema, self.streams, strict=True)}
         gap = self._advice_on_gap(file, index, findings, finding)
-        return gap or advice_on_streams(file.text, asked, fits, names, self.wording)
+        return gap or advice_on_streams(file.text, asked, fits, self.wording)
 
     def _advice_on_gap(self, file: OpenText, index: Index, findings: ParserFindings, finding: CTFFinding) -> str:
         """Return advice about a line or a sequence that has only other streams."""
@@ -491,7 +490,7 @@ class CTFFormat(Format):
         schema = _core.CTFSchema([definition], has_words=self.opening.text_keys)
         for chunk_id in range(index.table.num_chunks):
             # A smaller budget could end the parse before the values of this stream are all read.
-            _, findings = self._parse(file, index, chunk_id, 2**64 - 1, schema=schema)
+            _, findings = self._parse(file, index, chunk_id, 2**64 - 1, None, schema)
             if any(findings.counts[KINDS_OF_FINDINGS.index(kind)] for kind in KINDS_OF_VALUES):
                 return False
         return True
@@ -550,11 +549,7 @@ def options_of_texts(options: ReadingOptions) -> dict[str, Any]:
 
 
 def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
-    """Return texts as the verbs read them (see `cntkio.formats.contract`).
-
-    Raises:
-        ConfigError, FormatError, OSError: See `infer_streams` and `CTFDeserializer`.
-    """
+    """Return texts as the verbs read them (see `cntkio.formats.contract`)."""
     streams, arguments = StreamDefs(options.streams or infer_streams(names)), options_of_texts(options)
     read = CTFDeserializer(names, streams, skip_sequence_ids=options.skip_sequence_ids, **arguments)
     written = dataclasses.replace(read, max_errors=max(read.max_errors, 0), cache_index=False)

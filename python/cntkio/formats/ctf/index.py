@@ -98,11 +98,7 @@ class TextStart(NamedTuple):
 
 
 def find_start(file: TextInput) -> TextStart:
-    """Skip a byte order mark, or a part of one, and white space.
-
-    Raises:
-        FormatError: The file is empty, contains nothing else, or is in UTF-16.
-    """
+    """Skip a byte order mark, or a part of one, and white space. A text of nothing else, or in UTF-16, is an error."""
     mark = file.read(0, len(_BYTE_ORDER_MARK))
     if mark[:2] == b"\xff\xfe":
         raise FormatError(other_in("ctf", file, before=""), path=file.path, byte=0)
@@ -474,12 +470,9 @@ class Part(NamedTuple):
 
     def only(self, sequences: slice | npt.NDArray[np.bool_]) -> Part:
         """Return the part with some of its sequences."""
-        return self._replace(
-            keys=self.keys[sequences] if len(self.keys) else self.keys,
-            starts=self.starts[sequences],
-            lengths=self.lengths[sequences],
-            sizes=None if self.sizes is None else self.sizes[sequences],
-        )
+        keys = self.keys[sequences] if len(self.keys) else self.keys
+        sizes = None if self.sizes is None else self.sizes[sequences]
+        return self._replace(keys=keys, starts=self.starts[sequences], lengths=self.lengths[sequences], sizes=sizes)
 
     def longer(self, more: int) -> Part:
         """Return the part with a number added to its last length."""
@@ -899,6 +892,5 @@ def _from_cache(file: TextInput, arrays: StoredArrays, remake: Remaking) -> Text
     if not remarks.keys() <= REMARKS.keys() or not all(0 <= offset < file.size for offset in offsets):
         raise DamagedCacheError("its remarks are of an unknown kind, or outside the file")
     table, places = SequenceTable(keys, lengths, chunk_starts), Places(begins, ends, starts, sizes)
-    return TextIndex(
-        table, places, remarks, (), str(facts["content"]), num_lines, numbers, CacheFiles(indexes=(arrays.path,))
-    )
+    caches = CacheFiles(indexes=(arrays.path,))
+    return TextIndex(table, places, remarks, (), str(facts["content"]), num_lines, numbers, caches)

@@ -64,16 +64,14 @@ class _Seen(NamedTuple):
     largest_at: int
 
     def with_more(self, other: _Seen) -> _Seen:
+        sizes = Counter(dict(self.sizes)) + Counter(dict(other.sizes))
+        magnitudes = [sum(pair) for pair in zip(self.magnitudes, other.magnitudes, strict=True)]
+        widest = max(self, other, key=lambda seen: seen.largest)  # of equal indices the first
         return _Seen(
-            self.num_samples + other.num_samples,
-            self.num_values + other.num_values,
-            self.num_indexed + other.num_indexed,
-            max(self.most, other.most),
-            max(self.largest, other.largest),
-            list((Counter(dict(self.sizes)) + Counter(dict(other.sizes))).items()),
-            [sum(pair) for pair in zip(self.magnitudes, other.magnitudes, strict=True)],
-            max(self, other, key=lambda seen: seen.largest).largest_at,  # of equal indices the first
-        )
+            self.num_samples + other.num_samples, self.num_values + other.num_values,
+            self.num_indexed + other.num_indexed, max(self.most, other.most), widest.largest, list(sizes.items()),
+            magnitudes, widest.largest_at,
+        )  # fmt: skip
 
     def outliers(self) -> tuple[int, int] | None:
         """Return how many indices are far above all others, and a number that is above all others; None: no index is.
@@ -163,9 +161,6 @@ def guessed_streams(path: FileNames) -> StreamDefs:
     Sparse streams get the largest dimension. If a reader with these streams finds no fault and no other name,
     `infer_streams` would return the same streams, except for the dimensions of sparse streams. Returns no stream if the
     first lines are not a text.
-
-    Raises:
-        OSError: The file cannot be read.
     """
     files, remote = _texts(path, None)
     for name in files:
@@ -215,11 +210,10 @@ def _definitions(total: Mapping[bytes, _Seen]) -> StreamDefs:
 
 def _streams_of(file: TextInput, report: Report | None) -> dict[bytes, _Seen]:
     """Return the streams of a file, by name, and report outliers among the indices."""
-    start = find_start(file)
-    other = other_in("ctf", file, before="")
+    offset, other = find_start(file).offset, other_in("ctf", file, before="")
     if other:
         raise FormatError(other, path=file.path, byte=0)
-    found = _streams_from(file, start.offset)
+    found = _streams_from(file, offset)
     if not found:
         what = "no sample, that is, no name after a pipe, in the whole file; expected |name values"
         raise FormatError(what, path=file.path)
@@ -288,11 +282,7 @@ def streams_at_the_start(file: TextInput) -> dict[bytes, _Seen]:
 
 
 def has_other_streams(path: FileNames, streams: StreamDefs, remote: Remote | None = None) -> bool:
-    """Return whether the first lines of a text have all these streams, and others. For `path` see `infer_streams`.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """Return whether the first lines of a text have all these streams, and others. For `path` see `infer_streams`."""
     files, remote = _texts(path, remote)
     with closing(open_input(files[0], remote)) as file:
         known = {name.decode(errors="replace") for name in streams_at_the_start(file)}
@@ -300,49 +290,43 @@ def has_other_streams(path: FileNames, streams: StreamDefs, remote: Remote | Non
 
 
 def advice_on_streams(
-    file: TextInput,
-    schema: Sequence[StreamSchema],
-    fits: Callable[[StreamSchema], bool],
-    names: Mapping[bytes, str],
-    words: Wording,
+    file: TextInput, asked: Mapping[str, StreamSchema], fits: Callable[[StreamSchema], bool], words: Wording
 ) -> str:
     """Return advice if the file's first lines lack a requested stream, or have it in another form.
 
     Args:
-        schema: The requested streams.
-        fits: Returns whether the whole file can be read if this definition replaces the definition of the same name.
-        names: The names of the streams, by their names in the file.
+        asked: The requested streams, by their names.
+        fits: Returns whether the whole file can be read if this definition replaces the definition of the same alias.
     """
     streams = streams_at_the_start(file)
-    missing = next((asked.alias.decode() for asked in schema if asked.alias not in streams), None)
+    missing = next((stream.alias.decode() for stream in asked.values() if stream.alias not in streams), None)
     if streams and missing is not None:
         in_file = [name.decode() for name in streams]
         hint = did_you_mean(missing, in_file) or f"; they have: {', '.join(map(repr, in_file))}"
         return f"; the file's first lines have no {missing!r}{hint}"
     if file.size > CHECKED_BYTES:
-        is_misfit = bool(streams) and any(streams[asked.alias].misfits(asked) for asked in schema)
+        is_misfit = bool(streams) and any(streams[stream.alias].misfits(stream) for stream in asked.values())
         return f"; {words.inference.format(path=file.path)} finds what fits the file" if is_misfit else ""
     try:
         streams = _streams_from(file, find_start(file).offset)
     except (FormatError, OSError):
         return ""
-    for asked in schema:
-        seen = streams.get(asked.alias)
-        if seen is not None and seen.misfits(asked):
-            dim = seen.possible_dim
+    for name, stream in asked.items():
+        seen = streams.get(stream.alias)
+        if seen is not None and seen.misfits(stream):
+            is_sparse, dim = seen.is_sparse, seen.possible_dim
             # A single longer sample is an error in the file: with its dimension, all others would be filled with zeros.
-            is_usual = seen.is_sparse or seen.num_samples * dim == seen.num_values
-            fitting = asked._replace(is_sparse=seen.is_sparse, dim=dim)
-            if is_usual and fits(fitting):
-                definition = words.stream(names[asked.alias], asked.alias.decode(), dim, is_sparse=seen.is_sparse)
-                return f"; the file would fit {definition}"
+            is_usual = is_sparse or seen.num_samples * dim == seen.num_values
+            if is_usual and fits(stream._replace(is_sparse=is_sparse, dim=dim)):
+                return f"; the file would fit {words.stream(name, stream.alias.decode(), dim, is_sparse=is_sparse)}"
     return ""
 
 
 def streams_between(file: TextInput, begin: int, end: int, *, is_line: bool = False) -> list[str]:
     """Return the names of the streams in a part of the text; if `is_line`, the part ends with its first line."""
     text = file.read(begin, min(end - begin, _ADVICE_BYTES))
-    text = text[: text.find(b"\n") + 1 or len(text)] if is_line else text
+    if is_line:
+        text = text[: text.find(b"\n") + 1 or len(text)]
     return [name.decode(errors="replace") for name in _streams_in(text)]
 
 

@@ -27,7 +27,6 @@ from cntkio.formats.ctf.findings import WORDS, ParserFindings
 from cntkio.formats.ctf.index import (
     Area,
     FirstPass,
-    Notes,
     TextIndex,
     find_start,
     index_of_parts,
@@ -56,7 +55,7 @@ from cntkio.pieces import (
     read_corpus,
     write_several,
 )
-from cntkio.streams import LARGEST_DIM, NUMBER_TYPES, StreamDef, StreamDefs, StreamInformation
+from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
 
 # The core's least index of a text without features, and every index that 64 bits cannot hold.
 _NO_INDEX = 2**64 - 1
@@ -180,9 +179,6 @@ def _streams(options: SvmlightDeserializer, num_features: int, num_labels: int) 
 def svmlight_of(filename: FileNames, **options: Any) -> SvmlightDeserializer:
     """Return the deserializer of a text with the options that its first lines show: several labels, queries.
 
-    Raises:
-        OSError: The first file cannot be read.
-
     Example:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "a.svm")
@@ -237,12 +233,7 @@ def base_of(zero_based: bool | str, facts: Sequence[Facts]) -> int:
 
 
 def _scan(file: TextInput, by_query: bool, chunk_size: int) -> TextIndex:
-    """Make the index of a text. Its `numbers` are `Facts`.
-
-    Raises:
-        OSError: The file cannot be read.
-        FormatError: The text is empty, or a line has 4 GiB or more, or no query where queries are sequences.
-    """
+    """Make the index of a text. Its `numbers` are `Facts`."""
     facts = Facts(_NO_INDEX, 0, 0)
 
     def scan(area: Area) -> tuple[list[_core.CTFScan], int | None]:
@@ -273,10 +264,8 @@ class _SvmlightFormat(CTFFormat):
 
     form = "svmlight"
 
-    def __init__(
-        self, options: SvmlightDeserializer, text: CTFDeserializer, opening: Opening, are_several: bool
-    ) -> None:
-        self._own = options
+    def __init__(self, own: SvmlightDeserializer, text: CTFDeserializer, opening: Opening, are_several: bool) -> None:
+        self._own = own
         super().__init__(text, opening, are_several)
 
     def table_options(self) -> dict[str, Any]:
@@ -303,23 +292,10 @@ class _SvmlightFormat(CTFFormat):
         num_features = own.num_features or (largest_index - self._base + 1 if least_index != _NO_INDEX else 1)
         # Larger indices are errors with a place.
         num_labels = min(own.num_labels or largest_label + 1, LARGEST_DIM)
-        self.define(_streams(own, max(min(num_features, LARGEST_DIM), 1), num_labels))
-        # `define` gives all streams one type. Its order is by name: features, label, qid.
-        dtypes = own.dtype, own.label_dtype or own.dtype, np.int64
-        self.streams = tuple(
-            StreamInformation(info.name, info.stream_id, info.storage_format, dtype, info.shape)
-            for info, dtype in zip(self.streams, dtypes, strict=False)
-        )
-        self.schema = [
-            stream._replace(number=NUMBER_TYPES.index(info.dtype))
-            for stream, info in zip(self.schema, self.streams, strict=True)
-        ]
-        self.core_schema = _core.CTFSchema(
-            self.schema,
-            is_compact=self.opening.ahead.is_packed,
-            notes=Notes(keeps_findings=self.report.is_observed),
-            svmlight=(self._base, own.query_id, own.num_features is not None),
-        )
+        definitions = _streams(own, max(min(num_features, LARGEST_DIM), 1), num_labels)
+        # The order is by name: features, label, qid.
+        dtypes = [own.dtype, own.label_dtype or own.dtype, np.int64][: len(definitions)]
+        self.define(definitions, dtypes, (self._base, own.query_id, own.num_features is not None))
         return [index._replace(streams=self.streams, first_indices={_FEATURES: self._base}) for index in indexes]
 
     def words(self, kind: str, stream: int | None) -> str:
