@@ -176,9 +176,9 @@ class CBFFormat(Format):
             self._spare = _core.Spare(_SPARE_CHUNKS * min(largest_chunk, _MOST_SPARE))
             self._has_spare = True
         count = int(header.num_sequences.sum())
-        # The keys are ordinal numbers, so, like CNTK, accept this corpus in the first place only.
         fingerprint, layout = file_fingerprint(text, count), header._replace(streams=schema)
         facts = fingerprint, layout, text.storage.stamp, text.size, count
+        # The keys are ordinal numbers, so, like CNTK, accept this corpus in the first place only.
         index = Index(text.path, streams, NO_SEQUENCES, *facts, joins="first")
         return index._replace(table=self._table(file, index)), []
 
