@@ -20,7 +20,7 @@ from cntkio.config.language import Section, folded_key
 from cntkio.config.reader_config import Call, ReaderConfig
 from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFDeserializer
-from cntkio.formats.cntk_options import CntkOptions, truth
+from cntkio.formats.cntk_options import truth
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer, window_of
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
@@ -97,14 +97,15 @@ def warn_of_no_effect(section: Section, rows: Iterable[keys.WithoutEffect], deci
         deciding: The section whose values count, if it is another section.
     """
     for row in rows:
+        is_own = not row.is_inherited
         with contextlib.suppress(ValueError, ConfigError):  # a variable that no entry needs may be missing
-            asked = _asked_for(section, row, is_own=not row.is_inherited)
+            asked = _asked_for(section, row, is_own)
             usual = None if deciding is None else _asked_for(deciding, row, is_own=False)
             if asked is not None and asked != (row.usual if usual is None else usual):
-                section.warn(row.key, f"{row.key} has no effect: {row.reason}", own=not row.is_inherited)
+                section.warn(row.key, f"{row.key} has no effect: {row.reason}", own=is_own)
 
 
-def _asked_for(section: Section, row: keys.WithoutEffect, *, is_own: bool) -> bool | str | None:
+def _asked_for(section: Section, row: keys.WithoutEffect, is_own: bool) -> bool | str | None:
     """Return the value of a key without effect as `row.usual` has it; None: the value is missing, empty or a default.
 
     Raises:
@@ -113,11 +114,11 @@ def _asked_for(section: Section, row: keys.WithoutEffect, *, is_own: bool) -> bo
     value = section.value(row.key, own=is_own)
     if value is None or value.string in ("", "default"):
         return None
+    word = value.string.lower()
     if isinstance(row.usual, bool):
         # `randomize = none` means false.
-        return False if value.string.lower() == "none" else truth(value.string)
-    same = row.usual is not None and value.string.lower() == row.usual.lower()
-    return row.usual if same else value.string.lower()
+        return word != "none" and truth(value.string)
+    return row.usual if row.usual and word == row.usual.lower() else word
 
 
 def chunk_size_of(section: Section) -> int:
@@ -128,30 +129,25 @@ def chunk_size_of(section: Section) -> int:
     return size
 
 
-def _dimension(stream: Section, key: str, *, own: bool = False, most: int = LARGEST_DIM) -> int:
-    dim = stream.size(key, own=own)
-    if not 1 <= dim <= most:
-        raise stream.error(key, f"{key} = {dim}; expected 1 to {most}", own=own)
+def _dimension(stream: Section, key: str) -> int:
+    dim = stream.size(key)
+    if not 1 <= dim <= LARGEST_DIM:
+        raise stream.error(key, f"{key} = {dim}; expected 1 to {LARGEST_DIM}")
     return dim
 
 
-def _keywords(section: Section, options: Iterable[keys.ConfigOption[Any]]) -> list[tuple[str, Any]]:
-    """Read keywords of a deserializer, without those at their default."""
+def _keywords(asked: Asked, section: Section, options: Iterable[keys.ConfigOption[Any]]) -> tuple[tuple[str, Any], ...]:
+    """Read keywords of a deserializer and its precision, without those at their default."""
     values = [(option, option.of(section)) for option in options]
-    return [(option.name, value) for option, value in values if value != option.default]
-
-
-def _precision(asked: Asked) -> list[tuple[str, Any]]:
-    return [("dtype", "float64")] if asked.precision == "double" else []
+    precision = (("dtype", "float64"),) if asked.precision == "double" else ()
+    return (*((option.name, value) for option, value in values if value != option.default), *precision)
 
 
 def _streams_of(section: Section) -> list[Section]:
     example = "input = [ x = [ dim = 2 ; format = dense ] ]"
     if not section.has("input", own=True):
-        hint = did_you_mean("input", section.keys)
-        raise section.error(
-            "input", f"there is no section 'input'{hint}; expected streams, such as {example}", own=True
-        )
+        hint = f"{did_you_mean('input', section.keys)}; expected streams, such as {example}"
+        raise section.error("input", f"there is no section 'input'{hint}", own=True)
     streams = section.section("input", own=True)
     if not streams.keys:
         raise section.error("input", f"'input' is empty; expected a section for each stream: {example}", own=True)
@@ -178,8 +174,8 @@ def text_deserializer(section: Section, asked: Asked, known: Mapping[str, str]) 
         streams[stream.name], names[alias], defining = described, stream.name, defining or defines
     # Only a check: the value is one of the keywords.
     chunk_size_of(section)
-    keywords = [*_keywords(section, keys.KEYWORDS[CTFDeserializer]), *_precision(asked)]
-    return Call(CTFDeserializer, (path, StreamDefs(streams)), tuple(keywords), asked.trace_level(section))
+    keywords = _keywords(asked, section, keys.KEYWORDS[CTFDeserializer])
+    return Call(CTFDeserializer, (path, StreamDefs(streams)), keywords, asked.trace_level(section))
 
 
 def _text_stream(stream: Section) -> StreamDef:
@@ -234,12 +230,10 @@ def feature_deserializer(stream: Section, asked: Asked) -> Call:
         except ConfigError:
             message = f"contextWindow = {counts}; expected one odd number, or left:right"
             raise stream.error("contextWindow", message) from None
-    if stream.boolean("expandToUtterance", False):
-        fields["broadcast"] = True
-    if stream.boolean("definesMBSize", False):
-        fields["defines_mb_size"] = True
-    keywords = [*_keywords(stream, keys.KEYWORDS[HTKFeatureDeserializer]), *_precision(asked)]
-    return Call(HTKFeatureDeserializer, (StreamDefs({stream.name: StreamDef(**fields)}),), tuple(keywords))
+    fields["broadcast"] = stream.boolean("expandToUtterance", False) or None
+    fields["defines_mb_size"] = stream.boolean("definesMBSize", False)
+    keywords = _keywords(asked, stream, keys.KEYWORDS[HTKFeatureDeserializer])
+    return Call(HTKFeatureDeserializer, (StreamDefs({stream.name: StreamDef(**fields)}),), keywords)
 
 
 def refuse_expanded(stream: Section) -> None:
@@ -251,8 +245,8 @@ def refuse_expanded(stream: Section) -> None:
 def label_deserializer(stream: Section, asked: Asked) -> Call:
     """Read the section of a stream of labels."""
     warn_of_unknown_keys(stream, keys.LABEL_STREAM_KEYS)
-    fields, listed = _label_files(stream)
-    fields["shape"] = _number_of_classes(stream)
+    files, listed = _label_files(stream)
+    described = StreamDef(mlf=files, shape=_number_of_classes(stream))
     mapping = stream.optional_file("labelMappingFile")
     takes_targets = asked.kind == "HTKMLFReader"
     if asked.frame_mode and keys.PHONE_BOUNDARIES.of(stream):
@@ -261,23 +255,22 @@ def label_deserializer(stream: Section, asked: Asked) -> Call:
         stream.warn("labelToTargetMappingFile", "labelToTargetMappingFile has an effect only in HTKMLFReader")
     has_targets = takes_targets and stream.text("labelToTargetMappingFile", "")
     options = [option for option in keys.KEYWORDS[HTKMLFDeserializer] if has_targets or option not in keys.TARGETS]
-    keywords = _keywords(stream, options)
-    keywords = [*listed, *keywords, *_precision(asked)]
-    return Call(HTKMLFDeserializer, (mapping, StreamDefs({stream.name: StreamDef(**fields)})), tuple(keywords))
+    keywords = (*listed, *_keywords(asked, stream, options))
+    return Call(HTKMLFDeserializer, (mapping, StreamDefs({stream.name: described})), keywords)
 
 
-def _label_files(stream: Section) -> tuple[dict[str, Any], tuple[tuple[str, Any], ...]]:
-    """Return the fields of a stream of labels that name files, and the keyword that names a list of files."""
+def _label_files(stream: Section) -> tuple[str | list[str] | None, tuple[tuple[str, Any], ...]]:
+    """Return the files of a stream of labels, or the keyword that names a list of files."""
     if stream.has("mlfFile", own=True):
-        return {"mlf": stream.files("mlfFile", own=True)}, ()
+        return stream.files("mlfFile", own=True), ()
     text = stream.file_name("mlfFileList", own=True)
     files = stream.texts("mlfFileList", own=True)
     # CNTK tells the two forms apart by the colon: without one, the value is a file that lists files.
     if ":" in text or len(files) > 1:
-        return {"mlf": [stream.in_directory(file, "mlfFileList", own=True) for file in files]}, ()
+        return [stream.in_directory(file, "mlfFileList", own=True) for file in files], ()
     listed = stream.in_directory(files[0] if files else text, "mlfFileList", own=True)
     # This module opens no data, so the deserializer reads the list.
-    return {}, (("stream_options", {stream.name: {"mlfFileList": listed}}),)
+    return None, (("stream_options", {stream.name: {"mlfFileList": listed}}),)
 
 
 def _number_of_classes(stream: Section) -> int:
@@ -287,9 +280,7 @@ def _number_of_classes(stream: Section) -> int:
 def stream_deserializers(asked: Asked) -> list[Call]:
     """Read the streams of an HTK reader: members of its section, told apart by their keys, whatever their names."""
     reader = asked.section
-    features: list[Section] = []
-    labels: list[Section] = []
-    names = []
+    features, labels, names = [], [], []
     for name in reader.keys:
         value = reader.value(name, own=True)
         if value is None or not value.is_section:
@@ -310,8 +301,8 @@ def stream_deserializers(asked: Asked) -> list[Call]:
         raise reader.error("scpFile", "no feature section: none of the sections has an scpFile")
     refuse_expanded(features[0])
     calls = []
+    # The types are checked here only, because CNTK's composite reader does not look at them.
     for stream in features:
-        # The types are checked here only, because CNTK's composite reader does not look at them.
         stream.word("type", "real", ("real",))
         calls.append(feature_deserializer(stream, asked))
     for stream in labels:
@@ -328,7 +319,7 @@ def composite_deserializers(asked: Asked) -> list[Call]:
     sections = asked.section.sections("deserializers")
     if not sections:
         raise asked.section.error("deserializers", "'deserializers' is empty; expected at least one section")
-    return [_deserializer(section, index, asked) for index, section in enumerate(sections)]
+    return [_deserializer(section, asked, is_first=not index) for index, section in enumerate(sections)]
 
 
 def keeps_data_in_memory(reader: Section) -> bool:
@@ -337,38 +328,34 @@ def keeps_data_in_memory(reader: Section) -> bool:
     return any(keys.KEEP_DATA.of(section) for section in sections)
 
 
-def _target(section: Section) -> type[CntkOptions]:
+def _deserializer(section: Section, asked: Asked, *, is_first: bool) -> Call:
     name = section.text("type")
-    known = keys.DESERIALIZERS.get(name)
-    if known is None:
+    target = keys.DESERIALIZERS.get(name)
+    if target is None:
         refuse_kind(section, "type", name, keys.DESERIALIZERS)
     # CNTK requires `module`, but `type` already says it; only a contradiction is an error.
-    if section.has("module") and section.text("module") != known.module:
-        raise section.error("module", f"module = {section.text('module')!r}; expected {known.module!r} for {name}")
-    return known.target
-
-
-def _deserializer(section: Section, index: int, asked: Asked) -> Call:
-    target = _target(section)
+    module = keys.MODULES[target]
+    if section.has("module") and section.text("module") != module:
+        raise section.error("module", f"module = {section.text('module')!r}; expected {module!r} for {name}")
     warn_of_no_effect(section, keys.DESERIALIZER_WITHOUT_EFFECT[target], asked.section)
     if target is CTFDeserializer:
         return text_deserializer(section, asked, keys.TEXT_DESERIALIZER)
     if target is CBFDeserializer:
-        if index:
+        if not is_first:
             raise asked.section.error("deserializers", "a binary deserializer must be the first")
         return binary_deserializer(section, asked, keys.BINARY_DESERIALIZER)
     if target is HTKFeatureDeserializer:
         stream = _only_stream(section, keys.FEATURE_DESERIALIZER)
-        if not index:
+        if is_first:
             refuse_expanded(stream)
         return feature_deserializer(stream, asked)
-    if not index:
+    if is_first:
         raise asked.section.error("deserializers", "an MLF deserializer cannot be the first")
     if target is HTKMLFDeserializer:
         return label_deserializer(_only_stream(section, keys.LABEL_DESERIALIZER), asked)
     stream = _streams_of(section)[0]
     described = StreamDef(mlf=stream.files("mlfFile", own=True), shape=_number_of_classes(stream))
-    return Call(HTKMLFBinaryDeserializer, (StreamDefs({stream.name: described}),), tuple(_precision(asked)))
+    return Call(HTKMLFBinaryDeserializer, (StreamDefs({stream.name: described}),), _keywords(asked, stream, ()))
 
 
 def _only_stream(section: Section, known: Mapping[str, str]) -> Section:

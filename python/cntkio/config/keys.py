@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
 from cntkio.config.language import Section, folded_key
@@ -31,57 +32,38 @@ _T = TypeVar("_T")
 
 Kind = Literal["CNTKTextFormatReader", "CNTKBinaryReader", "HTKMLFReader", "HTKDeserializers", "composite"]
 Precision = Literal["float", "double"]
+MinibatchMode = Literal["partial", "full"]
 PRECISIONS: tuple[Precision, ...] = ("float", "double")
 
 # ------------------------------------------------------------------------------------------------------ the readers
 
 # Later versions of CNTK added a second name for each reader. CNTK accepts both, and compares them exactly.
-READERS: dict[str, Kind] = {
-    "CNTKTextFormatReader": "CNTKTextFormatReader",
-    "Cntk.Deserializers.TextFormat": "CNTKTextFormatReader",
-    "CNTKBinaryReader": "CNTKBinaryReader",
-    "Cntk.Deserializers.Binary": "CNTKBinaryReader",
-    "HTKMLFReader": "HTKMLFReader",
-    "Cntk.Reader.HTKMLF": "HTKMLFReader",
-    "HTKDeserializers": "HTKDeserializers",
-    "Cntk.Deserializers.HTK": "HTKDeserializers",
-    "CompositeDataReader": "composite",
-    "Cntk.Composite": "composite",
+_NAMES: dict[Kind, str] = {
+    "CNTKTextFormatReader": "CNTKTextFormatReader Cntk.Deserializers.TextFormat",
+    "CNTKBinaryReader": "CNTKBinaryReader Cntk.Deserializers.Binary",
+    "HTKMLFReader": "HTKMLFReader Cntk.Reader.HTKMLF",
+    "HTKDeserializers": "HTKDeserializers Cntk.Deserializers.HTK",
+    "composite": "CompositeDataReader Cntk.Composite",
 }
+READERS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 """Values of ``readerType``."""
 
-
-class DeserializerType(NamedTuple):
-    """A deserializer of the composite reader.
-
-    Attributes:
-        target: The class that it becomes.
-        module: Its ``module``.
-    """
-
-    target: type[CntkOptions]
-    module: str
-
-    @property
-    def name(self) -> str:
-        """The ``type`` of the deserializer."""
-        return self.target.cntk_type
-
-    @property
-    def has_text_keys(self) -> bool:
-        """True if the keys of its sequences are words."""
-        return self.module == "HTKDeserializers"
+MODULES: dict[type[CntkOptions], str] = {
+    CTFDeserializer: "CNTKTextFormatReader",
+    CBFDeserializer: "CNTKBinaryReader",
+    HTKFeatureDeserializer: "HTKDeserializers",
+    HTKMLFDeserializer: "HTKDeserializers",
+    HTKMLFBinaryDeserializer: "HTKDeserializers",
+}
+"""The ``module`` of each deserializer of the composite reader."""
+DESERIALIZERS = {target.cntk_type: target for target in MODULES}
+"""The deserializer of each ``type``."""
 
 
-_TYPES = (
-    DeserializerType(CTFDeserializer, "CNTKTextFormatReader"),
-    DeserializerType(CBFDeserializer, "CNTKBinaryReader"),
-    DeserializerType(HTKFeatureDeserializer, "HTKDeserializers"),
-    DeserializerType(HTKMLFDeserializer, "HTKDeserializers"),
-    DeserializerType(HTKMLFBinaryDeserializer, "HTKDeserializers"),
-)
-DESERIALIZERS = {row.name: row for row in _TYPES}
-TYPE_OF: dict[type, DeserializerType] = {row.target: row for row in _TYPES}
+def has_text_keys(target: type[CntkOptions]) -> bool:
+    """Return whether the keys of the sequences of a deserializer are words."""
+    return MODULES[target] == "HTKDeserializers"
+
 
 _ADVICE = {
     "CTFDeserializer": "it is a class of Python; write CNTKTextFormatReader, or as the type of a deserializer "
@@ -110,7 +92,6 @@ class ConfigOption(Generic[_T]):
     """A key that sets an option here.
 
     Attributes:
-        key: CNTK's key.
         name: The keyword of the deserializer, or the attribute of `ReaderConfig`.
         read: A method of `Section` that reads values of its type.
         default: Its value without an entry.
@@ -127,11 +108,7 @@ class ConfigOption(Generic[_T]):
     default: _T
 
     def of(self, section: Section) -> _T:
-        """Return its value in a section.
-
-        Raises:
-            ConfigError: The value does not have its type.
-        """
+        """Return its value in a section, or raise `ConfigError` if the value does not have its type."""
         return self.read(section, self.key, self.default)
 
 
@@ -154,20 +131,15 @@ def _size_or_unlimited(section: Section, key: str, _: int | None) -> int | None:
     return section.size(key, 0) or None
 
 
-def _keys_of_files(section: Section, key: str, default: KeysOf) -> KeysOf:
-    return section.word(key, default, get_args(KeysOf))
-
-
 def _remote(section: Section, key: str, _: Remote | None) -> Remote | None:
     """Read the section of an extension: how remote stores are read."""
     if not section.has(key):
         return None
-    inner = section.section(key)
-    unknown = [name for name in inner.keys if folded_key(name) not in {folded_key(option.key) for option in REMOTE}]
-    # An error, not a warning as for CNTK's keys: this section is an extension, so no configuration of CNTK has it.
-    if unknown:
-        known = [option.key for option in REMOTE]
-        raise inner.error(unknown[0], f"unknown key {unknown[0]!r}; expected {', '.join(known)}", own=True)
+    inner, known = section.section(key), {folded_key(option.key): option.key for option in REMOTE}
+    for name in inner.keys:
+        # An error, not a warning as for CNTK's keys: this section is an extension, so no configuration of CNTK has it.
+        if folded_key(name) not in known:
+            raise inner.error(name, f"unknown key {name!r}; expected {', '.join(known.values())}", own=True)
     values = {option.name: option.of(inner) for option in REMOTE}
     try:
         return Remote(**values)
@@ -204,7 +176,7 @@ KEYWORDS: dict[type, tuple[ConfigOption[Any], ...]] = {
         _keyword(CTFDeserializer, "maxErrors", Section.integer),
         CHUNK_SIZE,
         _keyword(CTFDeserializer, "cacheIndex", Section.boolean),
-        _keyword(CTFDeserializer, "keys", _keys_of_files),
+        _keyword(CTFDeserializer, "keys", partial(Section.word, words=get_args(KeysOf))),
         _keyword(CTFDeserializer, "remote", _remote),
     ),
     CBFDeserializer: (),
@@ -227,33 +199,22 @@ TRUNCATION_LENGTH = ConfigOption("truncationLength", "truncation_length", Sectio
 RIGHT_SPLICE = ConfigOption("rightSplice", "right_splice", Section.size, 0)
 LOCAL_TIMELINE = ConfigOption("localTimeline", "local_timeline", Section.boolean, True)
 MAX_ERRORS = ConfigOption("maxErrors", "max_errors", Section.size, 0)
-COUNTS: ConfigOption[tuple[int, ...]] = ConfigOption(
-    "nbruttsineachrecurrentiter", "utterances_per_minibatch", Section.integers, (1,)
+COUNTS = ConfigOption[tuple[int, ...]]("nbruttsineachrecurrentiter", "utterances_per_minibatch", Section.integers, (1,))
+MAX_LENGTH = ConfigOption("maxUtteranceLength", "max_utterance_length", Section.integer, DEFAULT_MAX_UTTERANCE_LENGTH)
+MINIBATCH_MODE = ConfigOption[MinibatchMode](
+    "minibatchMode", "minibatch_mode", partial(Section.word, words=get_args(MinibatchMode)), "partial"
 )
-LONGEST_UTTERANCE = ConfigOption(
-    "maxUtteranceLength", "max_utterance_length", Section.integer, DEFAULT_MAX_UTTERANCE_LENGTH
-)
-# `cntkio.config.reading` reads these three itself, as words or a path; the rows are for writing.
+# `cntkio.config.reading` reads these two itself, as words or a path; the rows are for writing.
 READ_METHOD = ConfigOption("readMethod", "read_method", Section.text, "blockRandomize")
-MINIBATCH_MODE = ConfigOption("minibatchMode", "minibatch_mode", Section.text, "partial")
 PAGE_FILE_PATH = ConfigOption("pageFilePath", "page_file_path", Section.text, "")
 TRACE_LEVEL = ConfigOption("traceLevel", "trace_level", Section.integer, 1)
+_OF_HTK_READERS = (HTK_FRAME_MODE, TRUNCATED, TRUNCATION_LENGTH, COUNTS)
 # Attributes of a `ReaderConfig` that a reader's section sets, without window, precision and deserializers.
 ATTRIBUTES: dict[Kind, tuple[ConfigOption[Any], ...]] = {
     "CNTKTextFormatReader": (SEED, KEEP_DATA, FRAME_MODE),
     "CNTKBinaryReader": (SEED, KEEP_DATA),
-    "HTKDeserializers": (READ_METHOD, SEED, KEEP_DATA, HTK_FRAME_MODE, TRUNCATED, TRUNCATION_LENGTH, COUNTS),
-    "HTKMLFReader": (
-        READ_METHOD,
-        SEED,
-        MINIBATCH_MODE,
-        HTK_FRAME_MODE,
-        TRUNCATED,
-        TRUNCATION_LENGTH,
-        COUNTS,
-        LONGEST_UTTERANCE,
-        PAGE_FILE_PATH,
-    ),
+    "HTKDeserializers": (READ_METHOD, SEED, KEEP_DATA, *_OF_HTK_READERS),
+    "HTKMLFReader": (READ_METHOD, SEED, MINIBATCH_MODE, *_OF_HTK_READERS, MAX_LENGTH, PAGE_FILE_PATH),
     "composite": (SEED, KEEP_DATA, FRAME_MODE, TRUNCATED, TRUNCATION_LENGTH, RIGHT_SPLICE, LOCAL_TIMELINE, MAX_ERRORS),
 }
 
@@ -307,7 +268,6 @@ class WithoutEffect(NamedTuple):
     """A key that changes nothing here.
 
     Attributes:
-        key: The key.
         usual: The value that asks for what cntkio does anyway; any other value causes a warning. None: each value does.
         reason: The reason why it changes nothing.
         is_inherited: Whether it is also looked up in the outer sections.
@@ -324,18 +284,19 @@ def _rows(reason: str, *, is_inherited: bool = False, **usual: bool | str | None
     return tuple(WithoutEffect(key, value, reason, is_inherited) for key, value in usual.items())
 
 
+_inherited = partial(_rows, is_inherited=True)
 _OF_ALL_KEYS = (
-    *_rows("streams are always checked", checkData=True, is_inherited=True),
-    *_rows("keys are compared as they are", hashSequenceKeys=False, is_inherited=True),
+    *_inherited("streams are always checked", checkData=True),
+    *_inherited("keys are compared as they are", hashSequenceKeys=False),
 )
 TEXT_KEYS_WITHOUT_EFFECT = (
     *_OF_ALL_KEYS,
-    *_rows("keys are compared as text, numbers by their digits", useNumericSequenceKeys=False, is_inherited=True),
+    *_inherited("keys are compared as text, numbers by their digits", useNumericSequenceKeys=False),
 )
 """Options without effect for corpora whose keys are words, as in HTK's formats."""
 NUMERIC_KEYS_WITHOUT_EFFECT = (
     *_OF_ALL_KEYS,
-    *_rows("keys that are numbers are always compared as numbers", useNumericSequenceKeys=True, is_inherited=True),
+    *_inherited("keys that are numbers are always compared as numbers", useNumericSequenceKeys=True),
 )
 _VERBOSITY = _rows("traceLevel says what is logged", verbosity="0")
 _IN_BINARY_FILES = (
@@ -358,7 +319,6 @@ def _of_others(kind: Kind, *rows: WithoutEffect, known: str = "") -> tuple[Witho
     """Return rows for a reader, and rows for the keys that only the tables of other readers have.
 
     Args:
-        kind: The reader.
         rows: Rows with reasons of their own.
         known: Further keys that the reader has, for its deserializer.
     """
@@ -381,29 +341,23 @@ def _of_others(kind: Kind, *rows: WithoutEffect, known: str = "") -> tuple[Witho
     return (*rows, *others)
 
 
-_IN_DESERIALIZERS = "it belongs in the section of a deserializer"
+_IN_DESERIALIZERS = _rows(
+    "it belongs in the section of a deserializer", file=None, input=None, skipSequenceIds=False, cacheIndex=False
+)
 READER_WITHOUT_EFFECT: dict[Kind, tuple[WithoutEffect, ...]] = {
     "CNTKTextFormatReader": _of_others("CNTKTextFormatReader", *_VERBOSITY, known="maxErrors"),
     "CNTKBinaryReader": _of_others("CNTKBinaryReader", *_VERBOSITY, *_IN_BINARY_FILES),
     "HTKDeserializers": _of_others(
-        "HTKDeserializers", *_OF_HTK, *_rows("only HTKMLFReader has it", minibatchMode="partial", is_inherited=True)
+        "HTKDeserializers", *_OF_HTK, *_inherited("only HTKMLFReader has it", minibatchMode="partial")
     ),
     "HTKMLFReader": _of_others(
         "HTKMLFReader",
         *_OF_HTK,
-        *_rows(
-            "the random numbers are always drawn with the Mersenne twister",
-            useMersenneTwisterRand=True,
-            is_inherited=True,
-        ),
-        *_rows("sweep k is shuffled with k", randomizationSeed="0", is_inherited=True),
-        *_rows("the minibatch size is the truncation length", truncationLength="0", is_inherited=True),
+        *_inherited("the random numbers are always drawn with the Mersenne twister", useMersenneTwisterRand=True),
+        *_inherited("sweep k is shuffled with k", randomizationSeed="0"),
+        *_inherited("the minibatch size is the truncation length", truncationLength="0"),
     ),
-    "composite": _of_others(
-        "composite",
-        *_VERBOSITY,
-        *_rows(_IN_DESERIALIZERS, file=None, input=None, skipSequenceIds=False, cacheIndex=False),
-    ),
+    "composite": _of_others("composite", *_VERBOSITY, *_IN_DESERIALIZERS),
 }
 """For each reader, the keys that other readers have and this reader does not."""
 

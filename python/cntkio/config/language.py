@@ -2,11 +2,16 @@
 
 ::
 
+    Text      "a = [ b = 1:2 ]"            joined from lines of files, arguments, and values of variables
+    Value         [ b = 1:2 ]              a part of a text
+    tokens          b = 1:2                the entries of a section, or the elements of an array
+
     text ──tokens──> entries ──resolve──> values: texts, numbers, arrays, sections
                               variables and comments are replaced here, when a value is looked up
 
-Invariants: text that CNTK accepts has CNTK's meaning; a value is not examined before it is looked up; each error has a
-position. The result is a value or a `ConfigError` whatever the input is: depth, cycles and growth have limits.
+Invariants: text that CNTK accepts has CNTK's meaning; a value is not examined before it is looked up; every character
+knows its file, line and column, so each error has a position. The time to split a text is linear in its length. The
+result is a value or a `ConfigError` whatever the input is: depth, cycles and growth have limits.
 
 A reader "in BrainScript form" is a record in curly braces, which is this language with other brackets. Expressions
 never worked there; `_why_not_a_section` recognises them and says what to write instead.
@@ -33,20 +38,6 @@ from cntkio.formats.cntk_options import truth
 from cntkio.formats.file_lists import in_one_text
 from cntkio.formats.names import is_remote
 from cntkio.formats.report import warn
-
-# --------------------------------------------------------------------------------------------------------------
-# Text that keeps the origin of each character, and its division into entries. (docs/configuration.md)
-#
-# ::
-#
-#     Text      "a = [ b = 1:2 ]"            joined from lines of files, arguments, and values of variables
-#     Value         [ b = 1:2 ]              a part of a text
-#     tokens          b = 1:2                the entries of a section, or the elements of an array
-#
-# Invariant: every character of a `Text` knows its file, line and column, so each error message names them. The time to
-# split a text is linear in its length.
-#
-# This module does not know what a key means.
 
 logger = logging.getLogger("cntkio")
 
@@ -156,23 +147,17 @@ class Text:
             elif not open_brackets:
                 # CNTK reads it as text.
                 logger.warning("%s: %r closes no bracket, and counts as text", self.position(offset), character)
-            elif CLOSING[string[open_brackets[-1]]] != character:
-                raise self._unmatched(open_brackets[-1], offset)
+            elif (expected := CLOSING[string[open_brackets[-1]]]) != character:
+                opening = f"the {string[open_brackets[-1]]!r} of {self.position(open_brackets[-1])}"
+                raise self.position(offset).error(
+                    f"unmatched bracket: {character!r} here, but {expected!r} is expected for {opening}"
+                )
             else:
                 closing[open_brackets.pop()] = offset
         if open_brackets:
-            bracket = string[open_brackets[-1]]
-            raise self.position(open_brackets[-1]).error(
-                f"no closing {CLOSING[bracket]} found for the {bracket!r} that opens here"
-            )
+            bracket, position = string[open_brackets[-1]], self.position(open_brackets[-1])
+            raise position.error(f"no closing {CLOSING[bracket]} found for the {bracket!r} that opens here")
         return closing
-
-    def _unmatched(self, opening: int, closing: int) -> ConfigError:
-        bracket = self.string[opening]
-        return self.position(closing).error(
-            f"unmatched bracket: {self.string[closing]!r} here, but {CLOSING[bracket]!r} is expected for the "
-            f"{bracket!r} of {self.position(opening)}"
-        )
 
 
 class Value(NamedTuple):
@@ -214,9 +199,9 @@ class Value(NamedTuple):
 
 @functools.cache
 def _patterns(separator: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Compile the pattern of the gap between tokens, and the pattern that ends a word."""
+    """Compile the pattern of the first character of a token, and the pattern that ends a word."""
     characters = ",\r\n" + re.escape(separator)
-    return re.compile(f"[{characters}{BLANKS}]*"), re.compile(f'[{characters}\\[({{"]')
+    return re.compile(f"[^{characters}{BLANKS}]"), re.compile(f'[{characters}\\[({{"]')
 
 
 def tokens(value: Value, separator: str) -> Iterator[Value]:
@@ -231,57 +216,37 @@ def tokens(value: Value, separator: str) -> Iterator[Value]:
         >>> [token.string for token in tokens(Value(text, 0, len(text.string)), ";")]
         ['a = 1 ', 'b = (2)', 'c d', 'e;f', 'g']
     """
-    text, offset, end, _ = value.as_own_text() if value.was_quoted else value
-    string, closing = text.string, text.closing
-    between, word_end = _patterns(separator)
-    while (offset := _skip(between, string, offset, end)) < end:
-        if string[offset] not in OPENING_BRACKETS:
-            stop = _stop_of_word(word_end, text, offset, end)
-            yield Value(text, offset, stop)
-            offset = stop
-            continue
-        close = closing[offset]
-        if close > offset + 1:
-            yield from _tokens_inside(text, offset, close, separator)
-        offset = close + 1
-
-
-def _tokens_inside(text: Text, opening: int, close: int, separator: str) -> Iterator[Value]:
-    """Split the text between brackets or quotes. Deeper brackets stay as they are."""
-    offset, end = opening + 1, close
-    if text.string[opening] == '"':
-        # `closing` leaves out brackets in quotes; here the quotes are removed, so these brackets count.
-        text, offset, end, _ = Value(text, offset, end).as_own_text()
-    elif text.string[offset] in _SEPARATORS and not text.string.startswith(_RELATIVE, offset):
-        separator = text.string[offset]
-        offset += 1
-    string, closing = text.string, text.closing
-    between, word_end = _patterns(separator)
-    while (offset := _skip(between, string, offset, end)) < end:
-        character = string[offset]
-        if character == '"':
-            stop = closing[offset] + 1
-            yield Value(text, offset + 1, stop - 1, was_quoted=True)
+    text, begin, end, _ = value.as_own_text() if value.was_quoted else value
+    for part in _parts(text, begin, end, separator):
+        if text.string[part.begin] in OPENING_BRACKETS:
+            yield from _tokens_inside(part, separator)
         else:
-            stop = closing[offset] + 1 if character in OPENING_BRACKETS else _stop_of_word(word_end, text, offset, end)
-            yield Value(text, offset, stop)
-        offset = stop
+            yield part
 
 
-def _skip(between: re.Pattern[str], string: str, offset: int, end: int) -> int:
-    """Return the offset after separators and blanks."""
-    match = between.match(string, offset, end)
-    assert match is not None  # the pattern matches the empty text, too
-    return match.end()
+def _tokens_inside(part: Value, separator: str) -> Iterator[Value]:
+    """Split the text between brackets or quotes. Deeper brackets stay as they are."""
+    text, begin, end = part.text, part.begin + 1, part.end - 1
+    if text.string[part.begin] == '"':
+        # `closing` leaves out brackets in quotes; here the quotes are removed, so these brackets count.
+        text, begin, end, _ = Value(text, begin, end).as_own_text()
+    elif text.string[begin] in _SEPARATORS and not text.string.startswith(_RELATIVE, begin):
+        separator = text.string[begin]
+        begin += 1
+    for inner in _parts(text, begin, end, separator):
+        is_quoted = text.string[inner.begin] == '"'
+        yield Value(text, inner.begin + 1, inner.end - 1, was_quoted=True) if is_quoted else inner
 
 
-def _stop_of_word(word_end: re.Pattern[str], text: Text, offset: int, end: int) -> int:
-    """Return where a word ends: at the next separator, or after the brackets or quotes that it runs into."""
-    match = word_end.search(text.string, offset, end)
-    if match is None:
-        return end
-    stop = match.start()
-    return text.closing[stop] + 1 if text.string[stop] in OPENING_BRACKETS else stop
+def _parts(text: Text, begin: int, end: int, separator: str) -> Iterator[Value]:
+    """Yield words, each up to a separator or to the end of the brackets or quotes that it runs into or consists of."""
+    string, closing = text.string, text.closing
+    first_character, word_end = _patterns(separator)
+    while first := first_character.search(string, begin, end):
+        match = word_end.search(string, first.start(), end)
+        stop = match.start() if match else end
+        begin = closing[stop] + 1 if match and string[stop] in OPENING_BRACKETS else stop
+        yield Value(text, first.start(), begin)
 
 
 def elements(value: Value) -> list[Value]:
@@ -321,7 +286,8 @@ VARIABLE = re.compile(r"\$([A-Za-z_][^\s,/<>?;':\"\[\]{}\\|!@#%^&*()+=~`$]*)\$")
 
 # `$name` and `${name}` as in shells, which CNTK reads as text.
 _HALF_A_VARIABLE = re.compile(r"\$\{?[A-Za-z_]")
-_KEY_END = re.compile(r'[=\[({"]')
+# Between key and value. Before a bracket the '=' may be missing, as in `reader [ ... ]`.
+_KEY_END = re.compile(r'(=|(?=[\[({"]))[ \t]*')
 _COMMENT_OR_VARIABLE = re.compile(r"[#$]")
 _PLUGIN = re.compile(r"new\s+\w+\s*[\[{]")
 # What a required value counts as while variables without a value are collected; as a number, it is in every range.
@@ -356,6 +322,10 @@ def _integer(text: str) -> int:
     return int(text)
 
 
+def _integers(array: Value) -> tuple[int, ...]:
+    return tuple(_integer(element.string) for element in elements(array))
+
+
 def _size(text: str) -> int:
     """Read a whole number from 0 on, larger numbers as 2**64 - 1; raise ValueError for any other text."""
     # CNTK reads -1 as 2**64 - 1 without an error; here it is an error.
@@ -383,10 +353,14 @@ def without_comment(line: str) -> str:
 # ------------------------------------------------------------------------------------------------- missing variables
 
 
-class _MissingVariablesError(ConfigError):
-    """Variables have no value: for each name the first position, and the key and the section that need it."""
+# For each variable without a value: its first position, and the key and the section that need it.
+_Missing = dict[str, tuple[Position, str, str]]
 
-    def __init__(self, found: dict[str, tuple[Position, str, str]]) -> None:
+
+class _MissingVariablesError(ConfigError):
+    """Variables have no value."""
+
+    def __init__(self, found: _Missing) -> None:
         self.found = found
         (first, (position, key, path)), *others = found.items()
         names = ", ".join([first, *(f"{name} ({other})" for name, (other, _, _) in others)])
@@ -401,6 +375,7 @@ class _MissingVariablesError(ConfigError):
         super().__init__(f"{position}: {what}", key=key, path=position.path, line=line)
 
 
+@dataclasses.dataclass
 class Shared:
     """State that all sections of a configuration share while it is read.
 
@@ -408,27 +383,18 @@ class Shared:
         used: Positions of the entries of arguments that were looked up.
         places: The position of the entry that names each file, by path.
         trace_level: Warnings about sections are logged, unless this is 0.
-        missing: Variables without a value, to be reported together: where each is, its key and its section. None: the
-            first one is an error.
+        missing: Variables without a value, to be reported together. None: the first one is an error.
     """
 
-    def __init__(self) -> None:
-        self.used: set[Position] = set()
-        self.places: dict[str, Position] = {}
-        self.trace_level = 1
-        self.missing: dict[str, tuple[Position, str, str]] | None = None
+    used: set[Position] = dataclasses.field(default_factory=set)
+    places: dict[str, Position] = dataclasses.field(default_factory=dict)
+    trace_level: int = 1
+    missing: _Missing | None = None
 
     @contextlib.contextmanager
     def reading(self, trace_level: int) -> Iterator[None]:
-        """Let typed values that need missing variables count as defaults in the block; one error names all of them.
-
-        Args:
-            trace_level: Warnings about sections are logged in the block, unless this is 0.
-
-        Raises:
-            ConfigError: Variables have no value.
-        """
-        found: dict[str, tuple[Position, str, str]] = {}
+        """Let typed values that need missing variables count as defaults in the block; one error names all of them."""
+        found: _Missing = {}
         self.trace_level, self.missing = trace_level, found
         try:
             yield
@@ -453,12 +419,14 @@ class Entry:
 
     Attributes:
         key: The key, in the spelling of its first entry.
+        section: The section that has it.
         values: The values as they are written, variables not replaced.
         resolved: The value with variables replaced, after the first look-up.
         is_being_resolved: Whether its variables are being replaced right now, to detect a cycle.
     """
 
     key: str
+    section: Section
     position: Position
     values: list[Value]
     resolved: Value | None = None
@@ -521,14 +489,8 @@ class Section:
         if match is None:
             self._add(string[begin:end].strip(BLANKS), position, _FLAG)
             return
-        offset = match.start()
-        key = string[begin:offset].strip(BLANKS)
-        # Before a bracket the '=' may be missing, as in `reader [ ... ]`.
-        if string[offset] == "=":
-            offset += 1
-        while offset < end and string[offset] in BLANKS:
-            offset += 1
-        if offset >= end:
+        key, offset = string[begin : match.start()].strip(BLANKS), match.end()
+        if offset == end:
             raise position.error(
                 f"no value given for {key!r}{self._in_section()}; a bracket or value must begin on the same line, "
                 f'and an empty value is written ""',
@@ -538,14 +500,13 @@ class Section:
             self._add(key, position, Value(text, offset, end).trimmed())
             return
         close = text.closing[offset]
+        value = Value(text, offset, close + 1)
         if string[offset] == '"':
-            self._add(key, position, Value(text, offset + 1, close, was_quoted=True).trimmed())
-        else:
-            self._add(key, position, Value(text, offset, close + 1))
+            value = Value(text, offset + 1, close, was_quoted=True).trimmed()
+        self._add(key, position, value)
         # Only an entry in quotes has text after its bracket; like CNTK, read it as further entries.
-        if close + 1 < end:
-            for rest in tokens(Value(text, close + 1, end), ";"):
-                self._enter(rest)
+        for rest in tokens(Value(text, close + 1, end), ";"):
+            self._enter(rest)
 
     def _add(self, key: str, position: Position, value: Value) -> None:
         """Enter a value: sections in [ ] are merged with an earlier entry of that key; anything else replaces it."""
@@ -565,7 +526,7 @@ class Section:
             logger.warning(
                 "%s: this %r replaces the entry at %s; sections in [ ] are merged", position, key, earlier.position
             )
-        self._entries[name] = Entry(key if earlier is None else earlier.key, position, [value])
+        self._entries[name] = Entry(key if earlier is None else earlier.key, self, position, [value])
 
     # ------------------------------------------------------------------------------------------------- looking up
 
@@ -582,18 +543,6 @@ class Section:
 
     def _in_section(self) -> str:
         return f" (section {self.path})" if self.path else ""
-
-    def _find(self, key: str, own: bool) -> tuple[Entry, Section] | None:
-        """Find an entry, and the section that has it: this section or (unless `own`) the nearest around it."""
-        section: Section | None = self
-        name = folded_key(key)
-        while section is not None:
-            entry = section._entries.get(name)
-            if entry is not None:
-                section._use(entry)
-                return entry, section
-            section = None if own else section.parent
-        return None
 
     def _use(self, entry: Entry) -> None:
         # Only arguments are checked for entries that no reader uses (`warn_of_unused`), not files.
@@ -613,12 +562,18 @@ class Section:
 
     def entry(self, key: str, *, own: bool = False) -> Entry | None:
         """Return the entry of a key in this section or, unless `own`, in the nearest section around that has it."""
-        match = self._find(key, own)
-        return None if match is None else match[0]
+        section: Section | None = self
+        name = folded_key(key)
+        while section is not None:
+            if entry := section._entries.get(name):
+                self._use(entry)
+                return entry
+            section = None if own else section.parent
+        return None
 
     def has(self, key: str, *, own: bool = False) -> bool:
         """Return whether a key has an entry."""
-        return self._find(key, own) is not None
+        return self.entry(key, own=own) is not None
 
     def value(self, key: str, *, own: bool = False) -> Value | None:
         """Return the value of a key with variables replaced; None if the key has no entry.
@@ -626,8 +581,8 @@ class Section:
         Raises:
             ConfigError: A variable has no value, or needs itself.
         """
-        match = self._find(key, own)
-        return None if match is None else match[1]._resolve(match[0], ())
+        entry = self.entry(key, own=own)
+        return None if entry is None else entry.section._resolve(entry, ())
 
     def error(self, key: str, message: str, *, own: bool = False) -> ConfigError:
         """Return the error to raise about a key: at its entry, or at the section that lacks it."""
@@ -671,12 +626,10 @@ class Section:
 
     def _replace_variables(self, value: Value, entry: Entry, chain: tuple[str, ...]) -> Value:
         text, begin, end, _ = value
-        if text.string.find("#", begin, end) < 0 and text.string.find("$", begin, end) < 0:
-            return value
         pieces: list[tuple[str, Position]] = []
         room = _MOST_GROWTH
         # The loop continues after a missing variable, so that a single error names all of them.
-        missing: dict[str, tuple[Position, str, str]] = {}
+        missing: _Missing = {}
         copied = begin  # everything before this offset is in `pieces`
         for start, line in _lines_with_comment_or_variable(text.string, begin, end):
             kept = without_comment(line)
@@ -713,12 +666,12 @@ class Section:
         return Value(replaced, 0, len(replaced.string), value.was_quoted)
 
     def _variable(self, name: str, position: Position, entry: Entry, chain: tuple[str, ...]) -> str:
-        match = self._find(name, own=False)
-        if match is not None and match[0] is entry:  # such as deviceId = $DeviceId$, which an argument has to give
-            match = None if match[1].parent is None else match[1].parent._find(name, own=False)
-        if match is None:
+        found = self.entry(name)
+        if found is entry:  # such as deviceId = $DeviceId$, which an argument has to give
+            found = None if self.parent is None else self.parent.entry(name)
+        if found is None:
             raise _MissingVariablesError({name: (position, entry.key, self.path)})
-        replacement = match[1]._resolve(match[0], (*chain, entry.key)).string
+        replacement = found.section._resolve(found, (*chain, entry.key)).string
         # CNTK refuses this, too: a section can be a variable only if it stands on one line.
         if "\n" in replacement:
             raise position.error(f"the variable {name} has a value of several lines", entry.key)
@@ -799,8 +752,7 @@ class Section:
         if isinstance(in_one_text(whole), str):
             return whole
         names = in_one_text(self.file_name(key, own=own))
-        paths = [self.in_directory(name, key, own=own) for name in ([names] if isinstance(names, str) else names)]
-        return paths[0] if isinstance(names, str) else paths
+        return whole if isinstance(names, str) else [self.in_directory(name, key, own=own) for name in names]
 
     def optional_file(self, key: str) -> str | None:
         """Return a path as `file` does; None if the key is missing or its value is empty."""
@@ -824,19 +776,11 @@ class Section:
 
     def texts(self, key: str, default: tuple[str, ...] | None = None, *, own: bool = False) -> tuple[str, ...]:
         """Return an array of texts; a single value is an array of one."""
-        return self._read(
-            key, default, lambda value: tuple(element.string for element in elements(value)), "an array", own
-        )
+        return self._read(key, default, lambda value: tuple(each.string for each in elements(value)), "an array", own)
 
     def integers(self, key: str, default: tuple[int, ...] | None = None, *, own: bool = False) -> tuple[int, ...]:
         """Return an array of whole numbers of 32 bits."""
-        return self._read(
-            key,
-            default,
-            lambda value: tuple(_integer(element.string) for element in elements(value)),
-            "an array of integers",
-            own,
-        )
+        return self._read(key, default, _integers, "an array of integers", own)
 
     def section(self, key: str, *, own: bool = False) -> Section:
         """Return the section of a key. Its parent is this section.
@@ -844,13 +788,12 @@ class Section:
         Raises:
             ConfigError: The key is missing, its value is not a section, or the section's entries cannot be read.
         """
-        match = self._find(key, own)
-        value = self.value(key, own=own)
-        if value is None or match is None:
+        entry, value = self.entry(key, own=own), self.value(key, own=own)
+        if value is None or entry is None:
             raise self.error(key, f"there is no section {key!r}{did_you_mean(key, self.keys)}", own=own)
         if not value.is_section:
             raise self.error(key, f"{key!r} is not a section: {_why_not_a_section(value.string)}", own=own)
-        return Section(match[0].key, value, self, self._depth + 1)
+        return Section(entry.key, value, self, self._depth + 1)
 
     def sections(self, key: str) -> list[Section]:
         """Return an array of sections. They have no parent.

@@ -25,7 +25,7 @@ import numpy as np
 
 from cntkio.arguments import CONFIGURATION, calling
 from cntkio.config import keys
-from cntkio.config.keys import Kind, Precision
+from cntkio.config.keys import Kind, MinibatchMode, Precision
 from cntkio.htkmlf_reader import DEFAULT_MAX_UTTERANCE_LENGTH, HTKMLFReader, ReadMethod
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
@@ -69,7 +69,6 @@ def value_text(value: Any, indent: int | None) -> str:
 _T = TypeVar("_T")
 
 Packing = Literal["sequence", "frame", "truncated"]
-MinibatchMode = Literal["partial", "full"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Call:
         CTFDeserializer('a.ctf', max_errors=3)
     """
 
-    target: type
+    target: type[Any]
     arguments: tuple[Any, ...]
     keywords: tuple[tuple[str, Any], ...] = ()
     trace_level: int = 1

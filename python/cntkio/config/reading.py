@@ -35,7 +35,7 @@ from cntkio.config.deserializers import (
 from cntkio.config.files import configuration, warn_of_unused
 from cntkio.config.keys import Kind
 from cntkio.config.language import Section, folded_key
-from cntkio.config.reader_config import Call, MinibatchMode, Packing, ReaderConfig
+from cntkio.config.reader_config import Call, Packing, ReaderConfig
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
 from cntkio.formats.ctf import CTFDeserializer
@@ -106,17 +106,20 @@ def _opened(paths: Sequence[str], overrides: Sequence[str]) -> Iterator[Section]
     warn_of_unused(top, arguments)
 
 
-def read_section(top: Section, section: str | Sequence[str] | None = None) -> ReaderConfig:
+def read_section(top: Section, section: str | Sequence[str] | None = None, *, in_action: bool = False) -> ReaderConfig:
     """Return the meaning of a reader of a configuration.
 
     Args:
         top: The global section.
         section: As for `read_config`.
+        in_action: Whether a reader that the call names itself is read as the action around it reads it.
 
     Raises:
         ConfigError: The section is missing, or the reader refuses it.
     """
     reader, action = _find_reader(top, section)
+    if in_action and action is None:
+        action = _around(reader)
     return _read(reader, "" if action is None else _action_of(action))
 
 
@@ -129,17 +132,7 @@ class Attempt(NamedTuple):
 
     section: str
     config: ReaderConfig | None
-    error: ConfigError | None
-
-    def reader(self) -> ReaderConfig:
-        """Return the reader.
-
-        Raises:
-            ConfigError: It cannot be read.
-        """
-        if self.config is None:
-            raise self.error or ConfigError(self.section)
-        return self.config
+    error: ConfigError | None = None
 
 
 class Attempts(NamedTuple):
@@ -174,29 +167,25 @@ def attempts(path: str | os.PathLike[str], arguments: Sequence[str]) -> Attempts
     with _opened(_files(name), overrides) as top:
         asked = sections or readers_of(top) or (["reader"] if top.has("reader", own=True) else [])
         if not asked:
-            asked = with_readers(top)
-            why_all = _why_none(top)
-            if not asked:
-                expected = (
-                    "expected train = [ reader = [ file = ... ] ] or similar, perhaps in a file that includes this file"
-                )
-                raise ConfigError(f"{name}: no section has a reader; {expected}", path=name)
+            asked, actions = with_readers(top), ", ".join(map(repr, _actions_of(top)))
+            why_all = f"no section that 'command' names ({actions}) has a reader"
+            if not top.has("command"):
+                why_all = f"the file has no 'command', and no section {actions} with a reader"
+        if not asked:
+            raise ConfigError(
+                f"{name}: no section has a reader; expected train = [ reader = [ file = ... ] ] or similar, perhaps in "
+                "a file that includes this file",
+                path=name,
+            )
         return Attempts([_attempt(top, section) for section in asked], why_all)
 
 
 def _attempt(top: Section, section: str) -> Attempt:
     try:
-        return Attempt(section, _read_in_action(top, section), None)
+        return Attempt(section, read_section(top, section, in_action=True))
     except ConfigError as error:
         # A reader that is refused must not hide the others.
         return Attempt(section, None, error)
-
-
-def _why_none(top: Section) -> str:
-    names = ", ".join(map(repr, _actions_of(top)))
-    if not top.has("command"):
-        return f"the file has no 'command', and no section {names} with a reader"
-    return f"no section that 'command' names ({names}) has a reader"
 
 
 def readers_asked_for(path: str | os.PathLike[str], arguments: Sequence[str]) -> list[ReaderConfig]:
@@ -210,15 +199,10 @@ def readers_asked_for(path: str | os.PathLike[str], arguments: Sequence[str]) ->
     if found.why_all:
         sections = ", ".join(attempt.section for attempt in found.each)
         raise ConfigError(f"{os.fspath(path)}: {found.why_all}; name a section as an argument: {sections}")
-    return [attempt.reader() for attempt in found.each]
-
-
-def _read_in_action(top: Section, section: str) -> ReaderConfig:
-    reader, action = _find_reader(top, section)
-    # The global section, which has no parent, is not an action.
-    if action is None and reader.parent is not None and reader.parent.parent is not None:
-        action = reader.parent
-    return _read(reader, "" if action is None else _action_of(action))
+    for attempt in found.each:
+        if attempt.error is not None:
+            raise attempt.error
+    return [attempt.config for attempt in found.each if attempt.config is not None]
 
 
 def readers_of(top: Section) -> list[str]:
@@ -292,6 +276,11 @@ def _actions_of(top: Section) -> tuple[str, ...]:
     return top.texts("command", ("train",))
 
 
+def _around(reader: Section) -> Section | None:
+    """Return the section of the action around a reader. The global section, which has no parent, is not an action."""
+    return None if reader.parent is None or reader.parent.parent is None else reader.parent
+
+
 def _action_of(section: Section) -> str:
     """Return the kind of an action's section, such as ``"test"``."""
     actions = section.texts("action", ("train",))
@@ -311,15 +300,13 @@ def _read(section: Section, action: str) -> ReaderConfig:
 
 
 def _read_section(section: Section, action: str) -> ReaderConfig:
-    kind = _kind_of(section)
-    asked = Asked(section, kind, action, section.word("precision", "float", keys.PRECISIONS))
+    kind, around = _kind_of(section), _around(section)
+    precision = section.word("precision", "float", keys.PRECISIONS)
     warn_of_no_effect(section, keys.READER_WITHOUT_EFFECT[kind])
-    around = section.parent
     # HTKMLFReader depends on the action around it even if the call names the reader itself.
-    if kind == "HTKMLFReader" and not action and around is not None and around.parent is not None:
+    if kind == "HTKMLFReader" and not action and around is not None:
         action = _action_of(around)
-        asked = dataclasses.replace(asked, action=action)
-    config = _READ[kind](asked)
+    config = _READ[kind](Asked(section, kind, action, precision))
     if section.has(keys.TRACE_LEVEL.key):
         level = keys.TRACE_LEVEL.of(section)
     else:  # each deserializer may have a trace level of its own, but a source has a single one
@@ -327,20 +314,16 @@ def _read_section(section: Section, action: str) -> ReaderConfig:
     # Reading the section has filled `places`, so this comes after it.
     places = {path: str(position) for path, position in section.shared.places.items()}
     config = dataclasses.replace(config, trace_level=max(level, 0), places=places)
-    config = _with_sizes(config, section.parent, action)
+    if around is not None:
+        config = _with_sizes(config, around, action)
     for call in config.calls:
-        _check(call, section)
+        with contextlib.suppress(OSError), calling(words=CONFIGURATION):  # `ReaderConfig.open` reports files
+            try:
+                # Made only for its checks: while `section` is at hand, an error can name the key and its line.
+                call()
+            except ConfigError as error:
+                raise section.error(error.key or section.name, str(error)) from error
     return config
-
-
-def _check(call: Call, section: Section) -> None:
-    """Let the deserializer check its options, and raise its error at the key of the option."""
-    with contextlib.suppress(OSError), calling(words=CONFIGURATION):  # `ReaderConfig.open` reports files
-        try:
-            # Made only for its checks: while `section` is at hand, an error can name the key and its line.
-            call()
-        except ConfigError as error:
-            raise section.error(error.key or section.name, str(error)) from error
 
 
 def _kind_of(section: Section) -> Kind:
@@ -361,10 +344,8 @@ def _kind_of(section: Section) -> Kind:
     return kind
 
 
-def _with_sizes(config: ReaderConfig, around: Section | None, action: str) -> ReaderConfig:
+def _with_sizes(config: ReaderConfig, around: Section, action: str) -> ReaderConfig:
     """Take minibatch and epoch sizes from the section of the action around a reader."""
-    if around is None or around.parent is None:
-        return config
     # A reader that is read as it is written still has the sizes of the action around it.
     action = action or _action_of(around)
     max_epochs: int | None
@@ -448,23 +429,21 @@ def _classic_reader(
 
 # ---------------------------------------------------------------------------------------------------------------- HTK
 
-_METHODS: tuple[ReadMethod, ...] = ("blockRandomize", "none")
-_OLD_METHODS: tuple[ReadMethod, ...] = ("blockRandomize", "rollingWindow", "none")
-_MODES: tuple[MinibatchMode, ...] = ("partial", "full")
+_FRAME_MODE_HINT = "; frameMode is true by default here"
 
 
 def _htk_reader(asked: Asked) -> ReaderConfig:
     section = asked.section
-    method = section.word("readMethod", "blockRandomize", _METHODS)
+    method: ReadMethod = section.word("readMethod", "blockRandomize", ("blockRandomize", "none"))
     if asked.is_write() and method != "none":
         raise section.error("readMethod", f"readMethod = {method} with action = write; expected readMethod = none")
-    packing, calls, window, counts, _ = _of_htk(asked, method, is_old=False)
+    packing, calls, window, counts = _of_htk(asked, method, is_old=False)
+    keys.MINIBATCH_MODE.of(section)  # only a check
     length = keys.TRUNCATION_LENGTH.of(section) if packing == "truncated" else 0
     _warn_of_truncation(section, packing)
-    if keys.COUNTS.default != counts and not (packing == "truncated" and not length):
-        section.warn(
-            keys.COUNTS.key, f"{keys.COUNTS.key} has an effect only with truncated and without truncationLength"
-        )
+    if counts != keys.COUNTS.default and (length or packing != "truncated"):
+        message = f"{keys.COUNTS.key} has an effect only with truncated and without truncationLength"
+        section.warn(keys.COUNTS.key, message)
     return asked.config(
         calls,
         window,
@@ -478,28 +457,30 @@ def _htk_reader(asked: Asked) -> ReaderConfig:
 
 def _old_htk_reader(asked: Asked) -> ReaderConfig:
     section = asked.section
-    method = section.word("readMethod", "blockRandomize", _OLD_METHODS)
-    packing, calls, window, counts, mode = _of_htk(asked, method, is_old=True)
+    methods: tuple[ReadMethod, ...] = ("blockRandomize", "rollingWindow", "none")
+    method = section.word("readMethod", "blockRandomize", methods)
+    packing, calls, window, counts = _of_htk(asked, method, is_old=True)
+    mode = keys.MINIBATCH_MODE.of(section)
     # Without a window the reader reads in order, and its method does not matter.
     if method == "rollingWindow" and packing != "frame" and window is not None:
-        raise section.error(
-            "readMethod",
-            "readMethod = rollingWindow shuffles frames, but frameMode is false; whole utterances are shuffled "
-            "by blockRandomize",
-        )
+        advice = "whole utterances are shuffled by blockRandomize"
+        message = f"readMethod = rollingWindow shuffles frames, but frameMode is false; {advice}"
+        raise section.error("readMethod", message)
     if packing == "frame" and max(counts) > 1:
-        raise section.error(
-            keys.COUNTS.key,
-            f"{keys.COUNTS.key} = {max(counts)} and frameMode exclude each other; frameMode is true by default here",
-        )
+        message = f"{keys.COUNTS.key} = {max(counts)} and frameMode exclude each other{_FRAME_MODE_HINT}"
+        raise section.error(keys.COUNTS.key, message)
     if mode == "full" and packing != "frame":
         section.warn(keys.MINIBATCH_MODE.key, "minibatchMode = full has no effect without frameMode")
-    longest = keys.LONGEST_UTTERANCE.of(section)
-    if section.has(keys.LONGEST_UTTERANCE.key) and packing != "sequence":
-        section.warn(keys.LONGEST_UTTERANCE.key, "maxUtteranceLength has an effect only where utterances stay whole")
+    longest = keys.MAX_LENGTH.of(section)
+    if section.has(keys.MAX_LENGTH.key) and packing != "sequence":
+        section.warn(keys.MAX_LENGTH.key, "maxUtteranceLength has an effect only where utterances stay whole")
     if longest < 1:
-        raise section.error(keys.LONGEST_UTTERANCE.key, f"maxUtteranceLength = {longest}; expected at least 1")
-    folder = _page_folder(section, method)
+        raise section.error(keys.MAX_LENGTH.key, f"maxUtteranceLength = {longest}; expected at least 1")
+    folder = None
+    if method == "rollingWindow":
+        folder = section.optional_file("pageFilePath")
+    elif section.has("pageFilePath"):
+        section.warn("pageFilePath", "pageFilePath has no effect without readMethod = rollingWindow")
     unigram = section.entry("unigram")
     if unigram is not None and unigram.values[0].is_section:
         raise section.error("unigram", "unigram models, for sequence training, are not supported")
@@ -513,35 +494,22 @@ def _old_htk_reader(asked: Asked) -> ReaderConfig:
         read_method="rollingWindow" if is_rolling else "blockRandomize",
         minibatch_mode=mode,
         max_utterance_length=longest,
-        page_file_path=folder if is_rolling else "",
+        page_file_path=folder or "" if is_rolling else "",
     )
 
 
 def _of_htk(
     asked: Asked, method: ReadMethod, *, is_old: bool
-) -> tuple[Packing, list[Call], Window | None, tuple[int, ...], MinibatchMode]:
-    """Return what both readers of HTK have: packing, deserializers, window, parallel utterances, minibatch mode."""
+) -> tuple[Packing, list[Call], Window | None, tuple[int, ...]]:
+    """Return what both readers of HTK have: packing, deserializers, window, parallel utterances."""
     section, is_write = asked.section, is_old and asked.is_write()
-    packing = _packing(section, keys.HTK_FRAME_MODE, is_write=is_write, hint="; frameMode is true by default here")
+    packing = _packing(section, keys.HTK_FRAME_MODE, is_write=is_write, hint=_FRAME_MODE_HINT)
     calls = stream_deserializers(dataclasses.replace(asked, frame_mode=packing == "frame"))
     window = _htk_window(asked, method, is_old=is_old)
-    counts = _utterance_counts(section)
-    return packing, calls, window, counts, section.word("minibatchMode", "partial", _MODES)
-
-
-def _utterance_counts(section: Section) -> tuple[int, ...]:
     counts = keys.COUNTS.of(section) or keys.COUNTS.default
     if min(counts) < 1:
         raise section.error(keys.COUNTS.key, f"{keys.COUNTS.key} holds {min(counts)}; expected at least 1")
-    return counts
-
-
-def _page_folder(section: Section, method: ReadMethod) -> str:
-    key = keys.PAGE_FILE_PATH.key
-    if section.has(key) and method != "rollingWindow":
-        section.warn(key, f"{key} has no effect without readMethod = rollingWindow")
-        return ""
-    return section.optional_file(key) or ""
+    return packing, calls, window, counts
 
 
 def _htk_window(asked: Asked, method: ReadMethod, *, is_old: bool) -> Window | None:
@@ -565,10 +533,8 @@ def _htk_window(asked: Asked, method: ReadMethod, *, is_old: bool) -> Window | N
     if size:
         return classic_htk_window(size)
     if not is_old:
-        raise section.error(
-            "randomize",
-            f"randomize = {text!r} with readMethod = blockRandomize; to read in order write readMethod = none",
-        )
+        advice = "to read in order write readMethod = none"
+        raise section.error("randomize", f"randomize = {text!r} with readMethod = blockRandomize; {advice}")
     return None
 
 
@@ -586,13 +552,12 @@ def _composite_reader(asked: Asked) -> ReaderConfig:
         if not length:
             raise section.error("truncationLength", "truncationLength is required with truncated, and above 0")
         if splice >= length:
-            raise section.error(
-                "rightSplice", f"rightSplice = {splice}; expected less than truncationLength = {length}"
-            )
+            message = f"rightSplice = {splice}; expected less than truncationLength = {length}"
+            raise section.error("rightSplice", message)
     _warn_of_truncation(section, packing)
     calls = composite_deserializers(dataclasses.replace(asked, frame_mode=packing == "frame"))
     # In CNTK the default of `useNumericSequenceKeys` depends on whether a deserializer of HTK is in the list.
-    has_text_keys = any(keys.TYPE_OF[call.target].has_text_keys for call in calls)
+    has_text_keys = any(keys.has_text_keys(call.target) for call in calls)
     warn_of_no_effect(section, keys.TEXT_KEYS_WITHOUT_EFFECT if has_text_keys else keys.NUMERIC_KEYS_WITHOUT_EFFECT)
     window, is_randomized = None, _is_randomized(asked) and not is_write
     if is_randomized:

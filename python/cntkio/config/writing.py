@@ -229,9 +229,8 @@ def _htk_reader(config: ReaderConfig) -> list[str]:
 def _composite(config: ReaderConfig) -> list[str]:
     parts: list[str] = []
     for call in config.calls:
-        kind = keys.TYPE_OF[call.target]
-        content = _group("input", _stream(call)) if kind.has_text_keys else _file(call)
-        content = [_entry("type", kind.name), _entry("module", kind.module), *content]
+        content = _group("input", _stream(call)) if keys.has_text_keys(call.target) else _file(call)
+        content = [_entry("type", call.target.cntk_type), _entry("module", keys.MODULES[call.target]), *content]
         parts += ["[", *(f"    {line}" for line in content), "] :"]
     parts[-1] = "]"
     return [*_window(config), *_attributes(config), "deserializers = (", *(f"    {line}" for line in parts), ")"]
