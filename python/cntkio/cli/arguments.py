@@ -6,7 +6,6 @@ that several verbs have stand once, in the help of the command.
 
 from __future__ import annotations
 
-import argparse
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,7 +25,8 @@ from cntkio.formats.remote import REMOTE_NUMBERS
 from cntkio.streams import StreamDef
 from cntkio.survey.rules import RULES
 
-_Add = Callable[[Parser], None]
+_Option = Callable[..., Any]  # `Parser.add_argument`
+_Verb = Callable[..., _Option]  # `_verb`, with the verbs
 _SECTION = "SECTION | KEY=VALUE"
 _WORDS_OF_CONFIGURATION = f"FILE [{_SECTION} ...]"
 _STREAM = "NAME:DIM[:sparse][:ALIAS]"
@@ -47,14 +47,21 @@ def parser(arguments: Sequence[str] = ()) -> Parser:
         epilog=_help_of_common_options(),
     )
     whole.add_argument("--version", action="version", version=f"cntkio {__version__}")
-    # `completion` describes the whole parser, and gets it with its options.
-    whole.set_defaults(whole=whole)
+    # `completion` describes the whole parser, and gets it with its options. Only the scripts of CNTK set `script`.
+    whole.set_defaults(whole=whole, script=None)
     title = "verbs (cntkio VERB --help shows examples)"
     verbs = whole.add_subparsers(title=title, metavar="VERB", required=True, prog="cntkio")
+    verb = partial(_verb, verbs)
+    for add in (_add_inspect, _add_head, _add_check):
+        add(verb)
     # Both parsers have the name `convert`, so only one of them can be added.
-    runs_script = arguments[:1] == ["convert"] and not _SCRIPTS.isdisjoint(arguments[1:2])
-    for name, add_to in _VERBS.items():
-        (_add_scripts if runs_script and name == "convert" else add_to)(verbs)
+    if arguments[:1] == ["convert"] and not {"txt2ctf", "uci2ctf"}.isdisjoint(arguments[1:2]):
+        _add_scripts(verbs)
+    else:
+        _add_convert(verb)
+    others = (_add_plan, _add_explain, _add_config, _add_index, _add_bench, _add_rule, _add_vocab, _add_completion)
+    for add in (_add_diff, *others):
+        add(verb)
     return whole
 
 
@@ -67,11 +74,10 @@ def in_new_spelling(words: Sequence[str]) -> tuple[list[str], str]:
         >>> in_new_spelling(["convert", "ctf2bin", "--input", "a.ctf", "--output", "a.cbf"])[0]
         ['convert', '--to', 'cbf', '--input', 'a.ctf', '--output', 'a.cbf']
     """
-    old, new = list(words[:1]), list(_RENAMED.get(" ".join(words[:1]), words[:1]))
-    if " ".join(words[:2]) in _RENAMED:
-        old, new = list(words[:2]), list(_RENAMED[" ".join(words[:2])])
+    old = list(words[: 2 if " ".join(words[:2]) in _RENAMED else 1])
+    new = _RENAMED.get(" ".join(old), old)
     # Before `explain` was a verb, `plan` explained steps. An option may contain its value, as in --step=7.
-    elif old == ["plan"] and not _OPTIONS_OF_EXPLAIN.isdisjoint(word.partition("=")[0] for word in words):
+    if old == ["plan"] and not _OPTIONS_OF_EXPLAIN.isdisjoint(word.partition("=")[0] for word in words):
         new = ["explain"]
     hint = f"'cntkio {' '.join(old)}' is now 'cntkio {' '.join(new)}'" if old != new else ""
     return [*new, *words[len(old) :]], hint
@@ -91,106 +97,83 @@ _RENAMED = {
 # ------------------------------------------------------------------------------------------------------ verbs
 
 
-_VERBS: dict[str, Callable[[Any], None]] = {}
-"""A function for each verb, which adds its parser; in the order of the help, which is the order of this module."""
-
-
 def _verb(
-    run: Callable[[argparse.Namespace], int], summary: str, *examples: str, detail: str = "", words: str = "FILE ..."
-) -> Callable[[_Add], _Add]:
-    """Enter a verb; the function that is decorated adds the arguments that only this verb has.
+    verbs: Any, run: Callable[..., int], summary: str, *examples: str, detail: str = "", words: str = "FILE ..."
+) -> _Option:
+    """Add the parser of a verb, and return the method that adds an argument to it.
 
     Args:
         run: The function of the verb, which has its name.
         detail: Further sentences of its description.
         words: The words after its name.
     """
-    name = run.__name__
-
-    def enter(add: _Add) -> _Add:
-        def add_to(verbs: Any) -> None:
-            added: Parser = verbs.add_parser(
-                name,
-                usage=f"cntkio {name} [options] {words}",
-                help=summary,
-                description=f"{_sentence(summary)}{detail}",
-                epilog="\n".join(
-                    ["more options: cntkio --help", "", "examples:", *(f"  $ {each}" for each in examples)]
-                ),
-            )
-            # The main program calls the verb by this default, and needs no table of its own.
-            added.set_defaults(verb=run)
-            _add_output_options(partial(added.add_argument, is_common=True))
-            add(added)
-
-        _VERBS[name] = add_to
-        return add
-
-    return enter
-
-
-@_verb(
-    inspect,
-    "print the contents and the figures of a corpus",
-    "cntkio inspect examples/digits/train.ctf",
-    "cntkio inspect --quiet --html iris.html examples/iris/iris.ctf",
-)
-def _add_inspect(added: Parser) -> None:
-    _add_corpora(added)
-    option = added.add_argument
-    option("--html", type=Path, help="also write a page with samples, figures and pictures")
-    option(
-        "--write-config",
-        type=Path,
-        help="write a configuration that reads the corpus, and print the equivalent Python program",
+    added: Parser = verbs.add_parser(
+        run.__name__,
+        usage=f"cntkio {run.__name__} [options] {words}",
+        help=summary,
+        description=f"{_sentence(summary)}{detail}",
+        epilog="\n".join(["more options: cntkio --help", "", "examples:", *(f"  $ {each}" for each in examples)]),
     )
+    # The main program calls the verb by this default, and needs no table of its own.
+    added.set_defaults(verb=run)
+    _add_output_options(partial(added.add_argument, is_common=True))
+    return added.add_argument
 
 
-@_verb(
-    head,
-    "print the first sequences, or certain sequences, with their words",
-    "cntkio head -n 2 examples/alice/train.ctf",
-    "gzip -c examples/iris/iris.ctf | cntkio head -n 1 -",
-)
-def _add_head(added: Parser) -> None:
-    _add_corpora(added)
-    option = added.add_argument
+def _add_inspect(verb: _Verb) -> None:
+    option = verb(
+        inspect,
+        "print the contents and the figures of a corpus",
+        "cntkio inspect examples/digits/train.ctf",
+        "cntkio inspect --quiet --html iris.html examples/iris/iris.ctf",
+    )
+    _add_corpora(option)
+    option("--html", type=Path, help="also write a page with samples, figures and pictures")
+    meaning = "write a configuration that reads the corpus, and print the equivalent Python program"
+    option("--write-config", type=Path, help=meaning)
+
+
+def _add_head(verb: _Verb) -> None:
+    option = verb(
+        head,
+        "print the first sequences, or certain sequences, with their words",
+        "cntkio head -n 2 examples/alice/train.ctf",
+        "gzip -c examples/iris/iris.ctf | cntkio head -n 1 -",
+    )
+    _add_corpora(option)
     option("-n", "--sequences", type=_positive, default=5, help="number of sequences (5)")
     option("--at", type=_whole, help="begin with the sequence of this index, from 0")
     option("--key", metavar="KEY", help="print the sequences with this key")
 
 
-@_verb(
-    check,
-    "report what is wrong with a corpus",
-    "cntkio check examples/digits/train.ctf",
-    "cntkio check --output-format github --exit-zero examples/iris/iris.ctf",
-    detail=" Several files are several corpora; a pattern in quotes is one.",
-)
-def _add_check(added: Parser) -> None:
-    _add_corpora(added)
-    option = added.add_argument
+def _add_check(verb: _Verb) -> None:
+    option = verb(
+        check,
+        "report what is wrong with a corpus",
+        "cntkio check examples/digits/train.ctf",
+        "cntkio check --output-format github --exit-zero examples/iris/iris.ctf",
+        detail=" Several files are several corpora; a pattern in quotes is one.",
+    )
+    _add_corpora(option)
     option("--output-format", choices=OUTPUT_FORMATS, default="full", help="form of the report (full)")
     option("--statistics", action="store_true", help="print how many findings each rule has, not the findings")
     option("--max-findings", type=_positive, default=100, help="number of findings to print (100); all are counted")
     option("--ignore", metavar="CODE,...", action="append", suggested=RULES, help="rules to leave out; may be repeated")
     option("--exit-zero", action="store_true", help="exit with 0 even if there are findings")
-    option(
-        "--join", action="store_true", help="the corpora belong together: find what a source that joins them leaves out"
+    meaning = "the corpora belong together: find what a source that joins them leaves out"
+    option("--join", action="store_true", help=meaning)
+
+
+def _add_convert(verb: _Verb) -> None:
+    option = verb(
+        convert.convert,
+        "convert a corpus from one format to another, or select from it",
+        "cntkio convert examples/iris/iris.ctf iris.cbf",
+        "cntkio convert --split 0.9,0.1 examples/iris/iris.ctf train.ctf test.ctf",
+        detail=" The first bytes of IN decide its format, and --to or the extension of OUT the format to write. "
+        "txt2ctf and uci2ctf have the options of CNTK's scripts.",
+        words="IN OUT",
     )
-
-
-@_verb(
-    convert.convert,
-    "convert a corpus from one format to another, or select from it",
-    "cntkio convert examples/iris/iris.ctf iris.cbf",
-    "cntkio convert --split 0.9,0.1 examples/iris/iris.ctf train.ctf test.ctf",
-    detail=" The first bytes of IN decide its format, and --to or the extension of OUT the format to write. txt2ctf "
-    "and uci2ctf have the options of CNTK's scripts.",
-    words="IN OUT",
-)
-def _add_convert(added: Parser) -> None:
-    option = added.add_argument
     # Any number, because `--input` and `--output` may give one of the files or both; the verb counts them.
     option("files", metavar="IN OUT", type=Path, nargs="*", help="the files to read and to write")
     option("--to", choices=convert.FORMATS, metavar="FORMAT", help=f"to write: {', '.join(convert.FORMATS)}")
@@ -211,76 +194,61 @@ def _add_convert(added: Parser) -> None:
     option("--keys-file", type=Path, help="text: number the sequences, list their keys")
     option("--compress", metavar="FORM", choices=("none", "gzip", "zstd"), help="text: none, gzip or zstd")
     option("--num-files", type=_whole, help="write N files: OUT has a * for their numbers")
-    option(
-        "--max-file-size",
-        metavar="BYTES",
-        type=_whole,
-        help="write files of up to so many bytes of samples: OUT has a *",
-    )
+    meaning = "write files of up to so many bytes of samples: OUT has a *"
+    option("--max-file-size", metavar="BYTES", type=_whole, help=meaning)
     option("--header", type=Path, help="the streams, as for ctf2bin of CNTK")
-    option(
-        "--precision",
-        metavar="TYPE",
-        choices=("float", "double"),
-        help="values of texts, Kaldi and tables: float or double",
-    )
-    option(
-        "--layout", metavar="NAME", choices=("2.x", "documented"), default="2.x", help="cbf: 2.x or documented (2.x)"
-    )
-    _add_corpus_options(added, "--chunk_size")
-    # The verb is the same for CNTK's scripts, whose parsers set this to their function.
-    added.set_defaults(script=None)
+    meaning = "values of texts, Kaldi and tables: float or double"
+    option("--precision", metavar="TYPE", choices=("float", "double"), help=meaning)
+    layouts = ("2.x", "documented")
+    option("--layout", metavar="NAME", choices=layouts, default="2.x", help="cbf: 2.x or documented (2.x)")
+    _add_corpus_options(option, "--chunk_size")
 
 
-@_verb(
-    diff,
-    "compare two corpora: streams, keys, lengths, values",
-    "cntkio diff examples/iris/iris.ctf examples/iris/iris.ctf",
-    detail=" The exit status is 0 if they are equal, and 1 if they differ.",
-    words="FILE FILE",
-)
-def _add_diff(added: Parser) -> None:
-    added.add_argument("file", type=Path, nargs=2, help="the corpora; see cntkio --help")
-    _add_corpus_options(added)
-    option = added.add_argument
+def _add_diff(verb: _Verb) -> None:
+    option = verb(
+        diff,
+        "compare two corpora: streams, keys, lengths, values",
+        "cntkio diff examples/iris/iris.ctf examples/iris/iris.ctf",
+        detail=" The exit status is 0 if they are equal, and 1 if they differ.",
+        words="FILE FILE",
+    )
+    option("file", type=Path, nargs=2, help="the corpora; see cntkio --help")
+    _add_corpus_options(option)
     option("--by", choices=("key", "index"), help="what sequences are compared by (key, if they have some in common)")
     # 0 is allowed: then only the numbers of differences are printed.
     option("-n", "--differences", type=_whole, default=3, help="number of differences to print (3)")
 
 
-@_verb(
-    plan,
-    "print how a corpus will be batched and shuffled, without reading data",
-    "cntkio plan --minibatch-size 256 examples/alice/train.ctf",
-    "cntkio plan --compare minibatch-size=256 examples/alice/train.ctf",
-)
-def _add_plan(added: Parser) -> None:
-    _add_corpora(added)
-    _add_setting(added)
-    option = added.add_argument
+def _add_plan(verb: _Verb) -> None:
+    option = verb(
+        plan,
+        "print how a corpus will be batched and shuffled, without reading data",
+        "cntkio plan --minibatch-size 256 examples/alice/train.ctf",
+        "cntkio plan --compare minibatch-size=256 examples/alice/train.ctf",
+    )
+    _add_corpora(option)
+    _add_setting(option)
     option("--compare", metavar="NAME=VALUE,...", action="append", help="also plan with these changes; may be repeated")
     option("--html", type=Path, help="also write a page with pictures")
     option("--svg", type=Path, help="also write the picture of the order")
 
 
-@_verb(
-    explain,
-    "print which sequences a step delivers, or which steps deliver a sequence",
-    "cntkio explain --minibatch-size 256 --step 7 examples/alice/train.ctf",
-    "cntkio explain --minibatch-size 256 --key 239 examples/alice/train.ctf",
-)
-def _add_explain(added: Parser) -> None:
-    _add_corpora(added)
-    _add_setting(added)
-    option = added.add_argument
+def _add_explain(verb: _Verb) -> None:
+    option = verb(
+        explain,
+        "print which sequences a step delivers, or which steps deliver a sequence",
+        "cntkio explain --minibatch-size 256 --step 7 examples/alice/train.ctf",
+        "cntkio explain --minibatch-size 256 --key 239 examples/alice/train.ctf",
+    )
+    _add_corpora(option)
+    _add_setting(option)
     option("--rank", type=_whole, default=0, help="the rank to explain (0)")
     option("--step", type=_whole, help="print the sequences of this step, from 0, with file and line")
     option("--position", metavar="SAMPLES", type=_whole, help="print the step that passes this position")
     option("--key", metavar="KEY", help="print the steps of the first sweep that deliver this sequence")
 
 
-def _add_setting(added: Parser) -> None:
-    option = added.add_argument
+def _add_setting(option: _Option) -> None:
     option("--minibatch-size", metavar="SAMPLES", type=_positive, default=1024, help="of all ranks together (1024)")
     option("--window", metavar="CHUNKS", type=_whole, help="chunks to shuffle within; 0: in order (128)")
     option("--ranks", type=_positive, default=1, help="number of ranks (1)")
@@ -289,83 +257,74 @@ def _add_setting(added: Parser) -> None:
     option("--truncation-length", type=_whole, default=0, help="samples of a part of a sequence (0: whole)")
 
 
-@_verb(
-    config,
-    "print the meaning of a configuration",
-    "cntkio config examples/digits/digits.cntk",
-    "cntkio config --python examples/digits/digits.cntk Train",
-    words=_WORDS_OF_CONFIGURATION,
-)
-def _add_config(added: Parser) -> None:
-    option = added.add_argument
+def _add_config(verb: _Verb) -> None:
+    option = verb(
+        config,
+        "print the meaning of a configuration",
+        "cntkio config examples/digits/digits.cntk",
+        "cntkio config --python examples/digits/digits.cntk Train",
+        words=_WORDS_OF_CONFIGURATION,
+    )
     option("file", type=Path, help="a configuration of CNTK")
     option("arguments", metavar=_SECTION, nargs="*", help="the readers to print, and values to change")
     option("--python", action="store_true", help="print the equivalent Python program")
 
 
-@_verb(index, "write the index cache for a quick next start", "cntkio index examples/alice/train.ctf")
-def _add_index(added: Parser) -> None:
-    _add_corpora(added)
+def _add_index(verb: _Verb) -> None:
+    _add_corpora(verb(index, "write the index cache for a quick next start", "cntkio index examples/alice/train.ctf"))
 
 
-@_verb(
-    bench,
-    "read a corpus in minibatches and print the throughput",
-    "cntkio bench --minibatch-size 256 --sweeps 2 examples/digits/train.ctf",
-    words=_WORDS_OF_CONFIGURATION,
-)
-def _add_bench(added: Parser) -> None:
-    added.add_argument("file", type=Path, help=_CORPUS)
-    _add_corpus_options(added)
-    option = added.add_argument
+def _add_bench(verb: _Verb) -> None:
+    option = verb(
+        bench,
+        "read a corpus in minibatches and print the throughput",
+        "cntkio bench --minibatch-size 256 --sweeps 2 examples/digits/train.ctf",
+        words=_WORDS_OF_CONFIGURATION,
+    )
+    option("file", type=Path, help=_CORPUS)
+    _add_corpus_options(option)
     option("--minibatch-size", metavar="SAMPLES", type=_positive, default=1024, help="in samples (1024)")
     option("--sweeps", type=_positive, default=1, help="number of sweeps (1)")
     option("--randomize", action="store_true", help="use CNTK's randomized order, not the file's order")
-    option(
-        "arguments",
-        metavar=_SECTION,
-        nargs="*",
-        help="if FILE is a configuration (.cntk): the readers to run, by default all, and values to change; the "
-        "configuration then gives the minibatch size, and --sweeps counts its epochs",
+    meaning = (
+        "if FILE is a configuration (.cntk): the readers to run, by default all, and values to change; the "
+        "configuration then gives the minibatch size, and --sweeps counts its epochs"
     )
+    option("arguments", metavar=_SECTION, nargs="*", help=meaning)
 
 
-@_verb(rule, "explain a rule of check", "cntkio rule bad-number", "cntkio rule", words="[CODE]")
-def _add_rule(added: Parser) -> None:
+def _add_rule(verb: _Verb) -> None:
+    option = verb(rule, "explain a rule of check", "cntkio rule bad-number", "cntkio rule", words="[CODE]")
     meaning = "the code of the rule; by default all codes are listed"
-    added.add_argument("code", metavar="CODE", nargs="?", suggested=RULES, help=meaning)
+    option("code", metavar="CODE", nargs="?", suggested=RULES, help=meaning)
 
 
-@_verb(
-    vocab,
-    "print the words of one-hot samples that have comments",
-    "cntkio vocab examples/alice/train.ctf",
-    "cntkio vocab --quiet examples/alice/train.ctf w",
-    detail=" Such a sample is |S0 178:1 |# BOS. The exit status is 1 if no sample has a comment.",
-    words="FILE [STREAM]",
-)
-def _add_vocab(added: Parser) -> None:
-    added.add_argument("file", type=Path, help="a text")
-    # The options of streams and chunks are left out: the words are found in the text itself.
-    _add_remote_options(partial(added.add_argument, is_common=True))
-    added.add_argument(
-        "name",
-        metavar="STREAM",
-        nargs="?",
-        help="print the words of this stream, one per line, in the order of their indices; by default list the streams",
+def _add_vocab(verb: _Verb) -> None:
+    option = verb(
+        vocab,
+        "print the words of one-hot samples that have comments",
+        "cntkio vocab examples/alice/train.ctf",
+        "cntkio vocab --quiet examples/alice/train.ctf w",
+        detail=" Such a sample is |S0 178:1 |# BOS. The exit status is 1 if no sample has a comment.",
+        words="FILE [STREAM]",
     )
+    option("file", type=Path, help="a text")
+    # The options of streams and chunks are left out: the words are found in the text itself.
+    _add_remote_options(partial(option, is_common=True))
+    meaning = "print the words of this stream, one per line, in the order of their indices; by default list the streams"
+    option("name", metavar="STREAM", nargs="?", help=meaning)
 
 
-@_verb(
-    completion,
-    "print the completion of words for a shell",
-    "cntkio completion bash",
-    detail=" Put the output where the shell finds it, such as ~/.local/share/bash-completion/completions/cntkio.",
-    words="SHELL",
-)
-def _add_completion(added: Parser) -> None:
+def _add_completion(verb: _Verb) -> None:
+    option = verb(
+        completion,
+        "print the completion of words for a shell",
+        "cntkio completion bash",
+        detail=" Put the output where the shell finds it, such as ~/.local/share/bash-completion/completions/cntkio.",
+        words="SHELL",
+    )
     shells = ("bash", "zsh", "fish", "markdown")
-    added.add_argument("shell", choices=shells, help="the shell; markdown: the page with all options")
+    option("shell", choices=shells, help="the shell; markdown: the page with all options")
 
 
 # ------------------------------------------------------------------------------------------------------ options
@@ -380,66 +339,48 @@ def _help_of_common_options() -> str:
     return f"options of corpora:\n{common.format_help().partition('options:')[2].strip(chr(10))}"
 
 
-def _add_output_options(option: Callable[..., Any]) -> None:
+def _add_output_options(option: _Option) -> None:
     option("--json", action="store_true", help="print JSON, one object per line")
     option("-q", "--quiet", action="store_true", help="print no progress and no warnings")
 
 
-def _add_corpora(parser: Parser) -> None:
-    parser.add_argument("file", type=Path, nargs="+", help=_CORPUS)
-    _add_corpus_options(parser)
+def _add_corpora(option: _Option) -> None:
+    option("file", type=Path, nargs="+", help=_CORPUS)
+    _add_corpus_options(option)
 
 
-def _add_corpus_options(parser: Parser, *chunk_size: str) -> None:
-    option = partial(parser.add_argument, is_common=True)
-    _add_reading_options(option, *chunk_size)
-    _add_remote_options(option)
+def _add_corpus_options(option: _Option, *chunk_size: str) -> None:
+    _add_reading_options(partial(option, is_common=True), *chunk_size)
+    _add_remote_options(partial(option, is_common=True))
 
 
-def _add_reading_options(option: Callable[..., Any], *chunk_size: str) -> None:
-    option(
-        "--stream",
-        metavar=_STREAM,
-        type=_stream,
-        action="append",
-        help="a stream to read, dense by default; ALIAS is its name in the file if that differs; may be repeated; by "
-        "default all streams are read, as the file shows them",
+def _add_reading_options(option: _Option, *chunk_size: str) -> None:
+    meaning = (
+        "a stream to read, dense by default; ALIAS is its name in the file if that differs; may be repeated; by "
+        "default all streams are read, as the file shows them"
     )
+    option("--stream", metavar=_STREAM, type=_stream, action="append", help=meaning)
     option("--max-errors", type=int, help="number of errors to forgive in a text; -1 forgives all")
     option("--skip-sequence-ids", action="store_true", help="each line of a text is a sequence, whatever its id")
     option("--strict", action="store_true", help="every warning is an error")
-    option(
-        "--chunk-size",
-        *chunk_size,
-        metavar="BYTES",
-        type=_positive,
-        help="bytes of a text in a chunk, also of a binary corpus that is written (32 MiB; check: 16 MiB)",
-    )
+    meaning = "bytes of a text in a chunk, also of a binary corpus that is written (32 MiB; check: 16 MiB)"
+    option("--chunk-size", *chunk_size, metavar="BYTES", type=_positive, help=meaning)
     option("--keys", choices=get_args(KeysOf), help="keys of several texts: ids, or file and id (unique)")
     option("--prefix", metavar="TEXT", help="text to put before each path of a list of features")
     option("--labels", type=Path, help="the label file (MLF) that is joined with a list of features")
-    option(
-        "--mapping",
-        type=Path,
-        help="for labels: the file with the names of the classes; by default the names in the label file",
-    )
+    meaning = "for labels: the file with the names of the classes; by default the names in the label file"
+    option("--mapping", type=Path, help=meaning)
 
 
-def _add_remote_options(option: Callable[..., Any]) -> None:
-    option(
-        "--cache",
-        metavar="FOLDER",
-        help="keep the bytes that are read from remote files, and the text of large zstd frames, in this local folder",
-    )
+def _add_remote_options(option: _Option) -> None:
+    meaning = "keep the bytes that are read from remote files, and the text of large zstd frames, in this local folder"
+    option("--cache", metavar="FOLDER", help=meaning)
     option("--cache-limit", metavar="SIZE", help='largest size of the cache, such as "50 GB" (no limit)')
-    option(
-        "--remote",
-        metavar="NAME=NUMBER",
-        type=_remote_option,
-        action="append",
-        help="num_requests: how many requests run at the same time (8); num_retries: how often a request is repeated "
-        "after a temporary error (10); timeout_in_seconds: of a request (60); may be repeated",
+    meaning = (
+        "num_requests: how many requests run at the same time (8); num_retries: how often a request is repeated "
+        "after a temporary error (10); timeout_in_seconds: of a request (60); may be repeated"
     )
+    option("--remote", metavar="NAME=NUMBER", type=_remote_option, action="append", help=meaning)
 
 
 # ------------------------------------------------------------------------------------------------- CNTK's scripts
@@ -449,20 +390,14 @@ def _add_scripts(verbs: Any) -> None:
     added: Parser = verbs.add_parser("convert", help="convert with the options of CNTK's scripts")
     added.set_defaults(verb=convert.convert)
     scripts = added.add_subparsers(title="scripts", metavar="SCRIPT", required=True)
-    _add_txt2ctf(scripts)
-    _add_uci2ctf(scripts)
-
-
-def _add_txt2ctf(scripts: Any) -> None:
     summary = "convert lines of tokens to text, with a dictionary for each column"
-    option = _script(scripts, convert.txt2ctf, summary).add_argument
-    option(
-        "--map",
-        type=Path,
-        nargs="+",
-        required=True,
-        help="a dictionary for each column, with one token per line",
-    )
+    _add_options_of_txt2ctf(_script(scripts, convert.txt2ctf, summary))
+    _add_options_of_uci2ctf(_script(scripts, convert.uci2ctf, "convert columns of numbers to text"))
+
+
+def _add_options_of_txt2ctf(option: _Option) -> None:
+    meaning = "a dictionary for each column, with one token per line"
+    option("--map", type=Path, nargs="+", required=True, help=meaning)
     option("--input", type=Path, nargs="*", help="the files to convert (standard input)")
     option("--output", type=Path, help="the text (standard output)")
     # CNTK's script takes the word True or False after this option, so it is not a flag here either.
@@ -472,8 +407,7 @@ def _add_txt2ctf(scripts: Any) -> None:
     option("--strict", action="store_true", help="a column without a token is an error")
 
 
-def _add_uci2ctf(scripts: Any) -> None:
-    option = _script(scripts, convert.uci2ctf, "convert columns of numbers to text").add_argument
+def _add_options_of_uci2ctf(option: _Option) -> None:
     # CNTK's script has the options with one hyphen, in this spelling.
     option("-in", "--input_file", type=Path, required=True, help="the file to convert")
     option("-fs", "--features_start", metavar="COLUMN", type=int, required=True, help="the first feature, from 0")
@@ -490,14 +424,11 @@ def _add_uci2ctf(scripts: Any) -> None:
     option("--skip-header", action="store_true", help="skip the first line")
 
 
-def _script(scripts: Any, run: Callable[..., Path | None], summary: str) -> Parser:
+def _script(scripts: Any, run: Callable[..., Path | None], summary: str) -> _Option:
     added: Parser = scripts.add_parser(run.__name__, help=summary, description=_sentence(summary))
     added.set_defaults(script=run)
     _add_output_options(added.add_argument)
-    return added
-
-
-_SCRIPTS = {"txt2ctf", "uci2ctf"}
+    return added.add_argument
 
 
 def _sentence(summary: str) -> str:
@@ -538,17 +469,14 @@ def _one_hot(text: str) -> tuple[str, int]:
     return name, int(dim)
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise ArgumentTypeError(f"'{text}' is not a positive whole number")
-    return int(text)
-
-
-def _whole(text: str) -> int:
+def _whole(text: str, kind: str = "whole number", least: int = 0) -> int:
     # `int` alone would also accept signs, blanks and underscores.
-    if not text.isdecimal():
-        raise ArgumentTypeError(f"'{text}' is not a whole number")
+    if not text.isdecimal() or int(text) < least:
+        raise ArgumentTypeError(f"'{text}' is not a {kind}")
     return int(text)
+
+
+_positive = partial(_whole, kind="positive whole number", least=1)
 
 
 def _amount(text: str) -> int | float:

@@ -25,7 +25,7 @@ from cntkio.cli.show import (
     show_json,
 )
 from cntkio.config import ReaderConfig
-from cntkio.config.reading import Attempts, attempts, readers_asked_for
+from cntkio.config.reading import Attempt, attempts, readers_asked_for
 from cntkio.corpora import Described, Input
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
@@ -37,9 +37,8 @@ def bench(options: Namespace) -> int:
     """Read minibatches, as a training program does, and print the throughput."""
     with inputs_of(options) as (file,):
         if file.kind.form == "configuration":
-            for facts in separated(
-                options, (_read_epochs(options, reader) for reader in readers_asked_for(file.path, options.arguments))
-            ):
+            readers = readers_asked_for(file.path, options.arguments)
+            for facts in separated(options, (_read_epochs(options, reader) for reader in readers)):
                 facts.show(as_json=options.json)
             return FINE
         if options.arguments:
@@ -64,14 +63,12 @@ def _read(options: Namespace, one: Described) -> Facts:
         num_samples = source.num_samples * options.sweeps
     # The size of a list says nothing about its features, so the delivered values count.
     num_bytes = 4 * num_values if is_list else one.input.size * options.sweeps
-    facts = Facts()
-    facts.add("file", one.input.name)
+    facts = Facts(file=one.input.name)
     facts.add("sweeps", options.sweeps, f"{options.sweeps:,}, {'randomized' if options.randomize else 'in file order'}")
     facts.add("minibatches", num_minibatches, f"{num_minibatches:,} of {counted(options.minibatch_size, 'sample')}")
     facts.add_field("minibatch_size", options.minibatch_size)
     facts.add_field("randomized", options.randomize)
-    facts.add("sequences", num_sequences)
-    facts.add("samples", num_samples)
+    facts.add_all({"sequences": num_sequences, "samples": num_samples})
     _add_speed(facts, time.perf_counter() - start, num_bytes, num_samples)
     return facts
 
@@ -87,8 +84,7 @@ def _read_labels(one: Described, start: float) -> Facts:
     assert one.labels is not None
     seconds = time.perf_counter() - start
     corpus = one.labels.corpus
-    facts = Facts()
-    facts.add("file", one.input.name)
+    facts = Facts(file=one.input.name)
     add_size(facts, corpus.table)
     facts.add("rows", corpus.index.layout.num_rows)
     _add_speed(facts, seconds, one.input.size, samples_in(corpus.table))
@@ -160,40 +156,35 @@ def _cache_of(corpus: Any) -> tuple[str | None, str]:
 
 def config(options: Namespace) -> int:
     """Print the meaning of a configuration; for a reader that cannot be read, print the reason."""
-    found = attempts(options.file, options.arguments)
-    if found.why_all and not options.python:
-        _list(options, found)
+    found, why_all = attempts(options.file, options.arguments)
+    if why_all and not options.python:
+        _list(options, found, why_all)
         return FINE
-    for error in filter(None, (attempt.error for attempt in found.each)):
+    errors = [attempt.error for attempt in found if attempt.error is not None]
+    for error in errors:
         complain(error)
-    for reader in separated(options, (attempt.config for attempt in found.each if attempt.config is not None)):
+    for reader in separated(options, (attempt.config for attempt in found if attempt.config is not None)):
         if options.python:
             print(f"# {reader.section}\n{reader.to_python()}", end="")
         else:
-            Facts(reader.facts()).show(as_json=options.json)
-    return BAD_CALL if any(attempt.error for attempt in found.each) else FINE
+            Facts(**reader.facts()).show(as_json=options.json)
+    return BAD_CALL if errors else FINE
 
 
-def _list(options: Namespace, found: Attempts) -> None:
+def _list(options: Namespace, found: Sequence[Attempt], why_all: str) -> None:
     """Print all sections with readers, and how to ask for one."""
-    sections = [
-        {
-            "section": attempt.section,
-            "reader": attempt.config and attempt.config.kind,
-            "error": None if attempt.error is None else str(attempt.error),
-        }
-        for attempt in found.each
-    ]
+    rows = [(section, config and config.kind, error and str(error)) for section, config, error in found]
     if options.json:
-        show_json({"file": options.file, "why": found.why_all, "sections": sections})
+        sections = [dict(zip(("section", "reader", "error"), row, strict=True)) for row in rows]
+        show_json({"file": options.file, "why": why_all, "sections": sections})
         return
-    width = max(len(attempt.section) for attempt in found.each)
-    show(f"{options.file}: {found.why_all}. Sections with readers:")
+    width = max(len(section) for section, _, _ in rows)
+    show(f"{options.file}: {why_all}. Sections with readers:")
     print()
-    for section in sections:
-        show(f"  {section['section']:{width}}  {section['reader'] or section['error']}")
+    for section, kind, error in rows:
+        show(f"  {section:{width}}  {kind or error}")
     print()
-    show(f"Name sections to see what their readers do: cntkio config {options.file} {found.each[0].section}")
+    show(f"Name sections to see what their readers do: cntkio config {options.file} {found[0].section}")
 
 
 def _read_epochs(options: Namespace, reader: ReaderConfig) -> Facts:
@@ -211,16 +202,13 @@ def _read_epochs(options: Namespace, reader: ReaderConfig) -> Facts:
                     progress(num_samples, (reader.epoch_size or source.num_samples) * num_epochs)
         streams = [f"{info.name} {info.storage_format} {info.dim}" for info in source.stream_infos()]
     seconds = time.perf_counter() - start
-    facts = Facts()
-    facts.add("section", reader.section)
-    facts.add("reader", reader.kind)
+    facts = Facts(section=reader.section, reader=reader.kind)
     facts.add("streams", streams, ", ".join(streams))
     facts.add("epochs", num_epochs)
     size = reader.minibatch_size()
     facts.add("minibatches", num_minibatches, f"{num_minibatches:,} of {size:,} samples")
     facts.add_field("minibatch_size", size)
-    facts.add("sequences", num_sequences)
-    facts.add("samples", num_samples)
+    facts.add_all({"sequences": num_sequences, "samples": num_samples})
     facts.add("time", seconds, f"{seconds:.3f} s, {opened:.3f} s of it to open")
     # A small corpus may be read between two ticks of the clock.
     rate = num_samples / max(seconds - opened, 1e-9)

@@ -51,14 +51,23 @@ def print_report(options: Namespace, findings: Findings) -> None:
 
 
 def _for_people(show_one: Callable[[Finding], None], options: Namespace, findings: Findings) -> None:
+    counts = findings.counts.most_common()
     if options.statistics:
-        width = max((len(f"{number:,}") for number in findings.counts.values()), default=0)
-        for code, number in findings.counts.most_common():
-            show(f"{number:{width},}  {code}")
+        for code, number in counts:
+            # The first number is the largest.
+            show(f"{number:{len(f'{counts[0][1]:,}')},}  {code}")
     else:
         for finding in findings:
             show_one(finding)
-    _summary(options, findings)
+    if not counts:
+        show(f"No findings in {counted(findings.num_sequences, 'sequence')}.")
+        return
+    rest = sum(findings.counts.values()) - sum(finding.num_cases for finding in findings)
+    more = f" {rest:,} more are not shown (--max-findings)." if rest and not options.statistics else ""
+    errors, warnings = (counted(findings.num_of(severity), severity) for severity in ("error", "warning"))
+    kinds = ", ".join(f"{number:,} {code}" for code, number in counts)
+    in_all = f"in {counted(findings.num_sequences, 'sequence')} ({kinds})"
+    print(wrapped(f"Found {errors}, {warnings} {in_all}.{more}", 0))
 
 
 def _show_in_full(finding: Finding) -> None:
@@ -72,10 +81,8 @@ def _show_in_full(finding: Finding) -> None:
         margin = len(str(finding.line))
         bar = coloured("|", "blue", "bold")
         excerpt = excerpt.cut(max(line_width() - margin - 4, 20))
-        before, word, after = (
-            printable(text)
-            for text in (excerpt.text[: excerpt.caret], excerpt.word, excerpt.text[excerpt.caret + excerpt.width :])
-        )
+        before, word = printable(excerpt.text[: excerpt.caret]), printable(excerpt.word)
+        after = printable(excerpt.text[excerpt.caret + excerpt.width :])
         # At the end of a line the word at the place is empty, but a caret must mark it.
         caret = coloured("^" * max(columns_of(word), 1), colour, "bold")
         print(f"{'':{margin}} {bar}")
@@ -93,55 +100,34 @@ def _cases(finding: Finding) -> str:
     """Return the number of cases, and the second and the third place."""
     if not finding.others:
         return counted(finding.num_cases, "case")
-    places = [
-        found.place.removeprefix(f"{finding.path}:") if found.line is not None else _where(found)
-        for found in finding.others
-    ]
+    places = []
+    for other in finding.others:
+        in_context = ", ".join(filter(None, (other.place, other.context)))
+        places.append(in_context if other.line is None else other.place.removeprefix(f"{finding.path}:"))
     rest = finding.num_cases - len(places) - 1
     more = f" and {rest:,} more" if rest > 0 else ""
     return f"{counted(finding.num_cases, 'case')}: also at {', '.join(places)}{more}"
 
 
-def _where(finding: Finding) -> str:
-    return ", ".join(filter(None, (finding.place, finding.context)))
-
-
 def _show_on_a_line(finding: Finding) -> None:
-    cases = f" ({_cases(finding)})" if finding.num_cases > 1 else ""
-    show(f"{finding.place}: {finding.code} {_message(finding)}{cases}")
+    show(f"{finding.place}: {finding.code} {_message(finding)}")
 
 
 def _message(finding: Finding) -> str:
-    """Return the message of a finding with its stream and its sequence."""
-    return finding.message + (f" ({finding.context})" if finding.context else "")
-
-
-def _summary(options: Namespace, findings: Findings) -> None:
-    errors, warnings = findings.num_of("error"), findings.num_of("warning")
-    if not findings.counts:
-        show(f"No findings in {counted(findings.num_sequences, 'sequence')}.")
-        return
-    kinds = ", ".join(f"{number:,} {code}" for code, number in findings.counts.most_common())
-    rest = sum(findings.counts.values()) - sum(finding.num_cases for finding in findings)
-    more = f" {rest:,} more are not shown (--max-findings)." if rest and not options.statistics else ""
-    in_all = f" in {counted(findings.num_sequences, 'sequence')}"
-    print(wrapped(f"Found {counted(errors, 'error')}, {counted(warnings, 'warning')}{in_all} ({kinds}).{more}", 0))
+    """Return the message of a finding with its stream, its sequence and its number of cases."""
+    notes = (finding.context, _cases(finding) if finding.num_cases > 1 else "")
+    return finding.message + "".join(f" ({note})" for note in notes if note)
 
 
 def _json(options: Namespace, findings: Findings) -> None:
     items = [
         {
-            "code": finding.code,
-            "severity": finding.rule.severity,
-            "message": finding.message,
-            "help": finding.help,
-            "stream": finding.stream,
-            "count": finding.num_cases,
-            **_place(finding),
+            "code": finding.code, "severity": finding.rule.severity, "message": finding.message, "help": finding.help,
+            "stream": finding.stream, "count": finding.num_cases, **_place(finding),
             "others": [_place(other) for other in finding.others],
         }
         for finding in findings
-    ]
+    ]  # fmt: skip
     counts = dict(findings.counts.most_common())
     show_json({"findings": [] if options.statistics else items, "counts": counts, "sequences": findings.num_sequences})
 
@@ -158,8 +144,7 @@ def _github(options: Namespace, findings: Findings) -> None:
     for finding in findings:
         place = f",line={finding.line},col={finding.column or 1}" if finding.line is not None else ""
         head = f"::{finding.rule.severity} title=cntkio ({finding.code}),file={_escaped(finding.path)}{place}"
-        cases = f" ({_cases(finding)})" if finding.num_cases > 1 else ""
-        show(f"{head}::{_escaped(f'{_message(finding)}{cases}; {finding.help}', '%')}")
+        show(f"{head}::{_escaped(f'{_message(finding)}; {finding.help}', '%')}")
 
 
 def _escaped(text: str, special: str = "%:,") -> str:
@@ -167,8 +152,7 @@ def _escaped(text: str, special: str = "%:,") -> str:
     return "".join(f"%{ord(char):02X}" if char in special else char for char in printable(text))
 
 
-_Report = Callable[[Namespace, Findings], None]
-_REPORTS: dict[str, _Report] = {
+_REPORTS: dict[str, Callable[[Namespace, Findings], None]] = {
     "full": partial(_for_people, _show_in_full),
     "concise": partial(_for_people, _show_on_a_line),
     "json": _json,

@@ -90,9 +90,8 @@ def _sources_and_targets(options: Namespace) -> tuple[list[Path], list[Path]]:
     if len({target.resolve() for target in targets}) < num_targets:
         raise ConfigError("--split: a file to write is named twice; expected one for each share", key="split")
     if len(sources) > 1 and not options.merge:
-        raise ConfigError(
-            f"{len(sources)} files to read; expected one, or --merge to write them one after the other", key="merge"
-        )
+        expected = "expected one, or --merge to write them one after the other"
+        raise ConfigError(f"{len(sources)} files to read; {expected}", key="merge")
     if options.split and options.sample:
         raise ConfigError("--sample and --split exclude each other; expected one of them", key="split")
     # Shares that add up to 1 may exceed it by a rounding error.
@@ -149,19 +148,8 @@ def uci2ctf(options: Namespace, progress: Progress | None) -> Path:
     """Convert columns of numbers to text, and return the output."""
     source: Path = options.input_file
     output: Path = options.output_file or source.with_name(f"{source.stem}_cntk_text{source.suffix}")
-    uci_to_ctf(
-        source,
-        output,
-        features_start=options.features_start,
-        features_dim=options.features_dim,
-        label_type=options.label_type,
-        labels_start=options.labels_start,
-        labels_dim=options.labels_dim,
-        num_labels=options.num_labels,
-        mapping_file=options.mapping_file,
-        sparse_labels=options.sparse_labels,
-        delimiter=options.delimiter,
-        skip_header=options.skip_header,
-        progress=progress,
-    )
+    # The options have the names of the keywords.
+    names = "features_start features_dim label_type labels_start labels_dim num_labels mapping_file sparse_labels"
+    keywords = {name: getattr(options, name) for name in [*names.split(), "delimiter", "skip_header"]}
+    uci_to_ctf(source, output, **keywords, progress=progress)
     return output

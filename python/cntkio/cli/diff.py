@@ -29,18 +29,23 @@ from cntkio.streams import StreamInformation
 _SAMPLES_AT_ONCE = 1 << 16
 
 
+_Array = npt.NDArray[Any]
+_Dtypes = dict[str, np.dtype[Any]]
+_Streams = dict[str, StreamInformation]
+
+
 class _Side(NamedTuple):
     """A corpus.
 
     Attributes:
-        lengths: The number of samples of each sequence, by stream.
-        hashes: A hash of each sequence, by stream.
+        corpora: What it consists of, opened.
+        hashes: For each stream whose values can be compared, uint64 [2, sequences]: number of samples, and a hash.
     """
 
     name: str
-    streams: dict[str, StreamInformation]
-    keys: npt.NDArray[Any]
-    lengths: dict[str, npt.NDArray[np.int64]]
+    corpora: Sequence[Corpus]
+    streams: _Streams
+    keys: _Array
     hashes: dict[str, npt.NDArray[np.uint64]]
 
 
@@ -57,8 +62,8 @@ def diff(options: Namespace) -> int:
             # A value that differs only because one corpus rounds it to float32 is not a difference.
             dtypes = {name: min((of[name].dtype for of in streams), key=attrgetter("itemsize")) for name in common}
             sides = [_side(options, *each, dtypes) for each in zip(both, opened, streams, strict=True)]
-            facts = Facts({"first": sides[0].name, "second": sides[1].name})
-            is_equal = _compare(options, facts, sides, opened, common)
+            facts = Facts(first=sides[0].name, second=sides[1].name)
+            is_equal = _compare(options, facts, sides)
             facts.show(as_json=options.json)
     return FINE if is_equal else BAD_DATA
 
@@ -68,34 +73,23 @@ def _are_alike(first: StreamInformation, second: StreamInformation) -> bool:
     return first.is_sparse == second.is_sparse and (first.is_sparse or first.dim == second.dim)
 
 
-def _side(
-    options: Namespace,
-    one: Described,
-    corpora: Sequence[Corpus],
-    streams: dict[str, StreamInformation],
-    dtypes: dict[str, np.dtype[Any]],
-) -> _Side:
-    keys: list[npt.NDArray[Any]] = []
-    lengths: dict[str, list[npt.NDArray[np.int64]]] = {name: [] for name in dtypes}
-    hashes: dict[str, list[npt.NDArray[np.uint64]]] = {name: [] for name in dtypes}
+def _side(options: Namespace, one: Described, corpora: Sequence[Corpus], streams: _Streams, dtypes: _Dtypes) -> _Side:
+    keys: list[_Array] = []
+    hashes = {name: [np.empty((2, 0), np.uint64)] for name in dtypes}
     for block_keys, data in _blocks(options, one, corpora):
         keys.append(np.asarray(block_keys))
         for name, dtype in dtypes.items():
-            lengths[name].append(np.diff(data[name].offsets).astype(np.int64))
-            hashes[name].append(_hashes(data[name], dtype))
-    return _Side(
-        one.input.name,
-        streams,
-        # A corpus without sequences has no block, and so no keys that would give the type.
-        np.concatenate(keys) if keys else np.empty(0, np.uint64),
-        {name: np.concatenate([np.empty(0, np.int64), *found]) for name, found in lengths.items()},
-        {name: np.concatenate([np.empty(0, np.uint64), *found]) for name, found in hashes.items()},
-    )
+            lengths = np.diff(data[name].offsets).astype(np.uint64)
+            hashes[name].append(np.stack([lengths, _hashes(data[name], dtype)]))
+    # A corpus without sequences has no block, and so no keys that would give the type.
+    all_keys = np.concatenate(keys) if keys else np.empty(0, np.uint64)
+    of_streams = {name: np.concatenate(parts, axis=1) for name, parts in hashes.items()}
+    return _Side(one.input.name, corpora, streams, all_keys, of_streams)
 
 
 def _blocks(
     options: Namespace, one: Described, corpora: Sequence[Corpus]
-) -> Iterator[tuple[npt.NDArray[Any], dict[str, MinibatchData]]]:
+) -> Iterator[tuple[_Array, dict[str, MinibatchData]]]:
     """Yield the keys and the data of some sequences at a time, in order; corpora that are joined by a source."""
     if len(corpora) == 1:
         for block in surveyed(options, corpora[0]):
@@ -120,16 +114,12 @@ def _hashes(data: MinibatchData, dtype: np.dtype[Any]) -> npt.NDArray[np.uint64]
     return _hashed(data.indices, bounds, _hashed(values, bounds, found))
 
 
-def _hashed(
-    values: npt.NDArray[Any], bounds: npt.NDArray[np.int64], seeds: npt.NDArray[np.uint64]
-) -> npt.NDArray[np.uint64]:
+def _hashed(values: _Array, bounds: npt.NDArray[np.int64], seeds: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     flat = np.ascontiguousarray(values).reshape(-1)
     return _core.hashes(flat.view(np.uint8), flat.itemsize, bounds, seeds, num_threads())
 
 
-def _compare(
-    options: Namespace, facts: Facts, sides: Sequence[_Side], opened: Sequence[Sequence[Corpus]], common: list[str]
-) -> bool:
+def _compare(options: Namespace, facts: Facts, sides: Sequence[_Side]) -> bool:
     """Add the differences to the facts, and return whether there are none."""
     first, second = sides
     by, at = _partners(options, first.keys, second.keys)
@@ -150,30 +140,24 @@ def _compare(
     for name in first.streams | second.streams:
         forms = [form_of(side.streams[name]) if name in side.streams else "missing" for side in sides]
         is_equal = is_equal and forms[0] == forms[1]
-        if name not in common:
+        if name not in first.hashes:
             facts.add_item("streams", {"name": name, "forms": forms}, f"stream {name}", ", but ".join(forms))
             continue
-        of_stream = first.hashes[name][at[0]] != second.hashes[name][at[1]]
-        of_length = first.lengths[name][at[0]] != second.lengths[name][at[1]]
-        of_stream |= of_length
+        of_both = first.hashes[name][:, at[0]] != second.hashes[name][:, at[1]]
+        of_stream = of_both.any(axis=0)
         differs |= of_stream
-        count, num_lengths = int(of_stream.sum()), int(of_length.sum())
-        text = (
-            f"{counted(count, 'sequence')} differ{'s' * (count == 1)}, {num_lengths:,} of them in length"
-            if count
-            else "equal"
-        )
+        count, num_lengths = int(of_stream.sum()), int(of_both[0].sum())
+        text = f"{counted(count, 'sequence')} differ{'s' * (count == 1)}, {num_lengths:,} of them in length"
+        text = text if count else "equal"
         dtypes = [str(side.streams[name].dtype) for side in sides]
         for facts_of_both in (dtypes, forms):
             text += f" ({', but '.join(facts_of_both)})" if len(set(facts_of_both)) > 1 else ""
         facts.add_item("streams", {"name": name, "different": count, "lengths": num_lengths}, f"stream {name}", text)
-    _add_first(options, facts, sides, opened, common, [of[differs] for of in at])
+    _add_first(options, facts, sides, [of[differs] for of in at])
     return is_equal and not differs.any()
 
 
-def _partners(
-    options: Namespace, first: npt.NDArray[Any], second: npt.NDArray[Any]
-) -> tuple[str, list[npt.NDArray[np.int64]]]:
+def _partners(options: Namespace, first: _Array, second: _Array) -> tuple[str, list[npt.NDArray[np.int64]]]:
     """Return what sequences are compared by, and the indices of the sequences that are in both corpora."""
     are_alike = (first.dtype.kind in "ui") == (second.dtype.kind in "ui")
     is_unique = all(len(np.unique(keys)) == len(keys) for keys in (first, second))
@@ -189,24 +173,17 @@ def _partners(
     return "index", [both, both]
 
 
-def _add_first(
-    options: Namespace,
-    facts: Facts,
-    sides: Sequence[_Side],
-    opened: Sequence[Sequence[Corpus]],
-    common: list[str],
-    at: Sequence[npt.NDArray[np.int64]],
-) -> None:
+def _add_first(options: Namespace, facts: Facts, sides: Sequence[_Side], at: Sequence[npt.NDArray[np.int64]]) -> None:
     """Add the first differences of the first sequences that differ."""
-    readers = [SequencesOf(corpora) for corpora in opened]
+    readers = [SequencesOf(side.corpora) for side in sides]
     for indices in zip(*(of[: options.differences].tolist() for of in at), strict=True):
         key = key_value(sides[0].keys[indices[0]])
         data = [
             # In joined corpora, each corpus has its own index for a sequence, so only the key finds it.
-            reader.streams(side.keys[index] if len(corpora) > 1 else index)
-            for reader, side, index, corpora in zip(readers, sides, indices, opened, strict=True)
+            reader.streams(side.keys[index] if len(side.corpora) > 1 else index)
+            for reader, side, index in zip(readers, sides, indices, strict=True)
         ]
-        for name in common:
+        for name in sides[0].hashes:
             found = _difference(*(of[name] for of in data))
             if found is not None:
                 sample, value, texts = found

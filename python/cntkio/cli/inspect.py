@@ -39,7 +39,7 @@ from cntkio.corpora import LABEL_FORMS, Described, Input, Labels, inputs
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError
 from cntkio.formats.contract import Corpus, Loaded
-from cntkio.formats.ctf import Vocabulary, bounds_of, read_vocabularies, vocabularies_in
+from cntkio.formats.ctf import bounds_of, read_vocabularies, vocabularies_in
 from cntkio.formats.detect import detect
 from cntkio.formats.names import is_remote
 from cntkio.formats.open_input import open_input
@@ -69,7 +69,10 @@ def inspect(options: Namespace) -> int:
         if options.html is not None:
             about = [(file.name, f"{file.kind.title}, {file.size:,} bytes") for file in files]
             title = ", ".join(Path(file.name).name for file in files)
-            write_page(options, options.html, page(title, about, found, samples, _names_in(files)))
+            words: dict[str, Mapping[int, str]] = {}
+            for file in files:
+                words |= read_vocabularies(file.names) if file.kind.form == "ctf" else {}
+            write_page(options, options.html, page(title, about, found, samples, words))
     return status
 
 
@@ -88,8 +91,7 @@ def _inspected(
                         _add_labels(facts, one.labels)
                     else:
                         # These facts are about the file, not about each corpus in it.
-                        for name, fact in {} if index else one.facts().items():
-                            facts.add(name, fact)
+                        facts.add_all({} if index else one.facts())
                         found.append(figures(corpus, surveyed(options, corpus)))
                         _add_figures(facts, one, corpus, found[-1])
                     yield facts, _add_errors(facts, one, corpus)
@@ -182,9 +184,8 @@ def _check_configuration(options: Namespace, file: Input) -> None:
         advice = f"cntkio inspect LIST.scp --labels {file.name}"
         raise ConfigError(f"--write-config needs the features: {advice}", key="write-config")
     if options.labels is not None and options.mapping is None and detect(options.labels).form == "mlf":
-        raise ConfigError(
-            f"{options.labels} does not number its labels; with --mapping, name the file that does", key="mapping"
-        )
+        advice = "with --mapping, name the file that does"
+        raise ConfigError(f"{options.labels} does not number its labels; {advice}", key="mapping")
 
 
 def _write_config(options: Namespace, one: Described) -> None:
@@ -194,11 +195,8 @@ def _write_config(options: Namespace, one: Described) -> None:
     read_from = str(one.input.names)  # a compressed table or binary file is read from a copy
     is_copy = not one.input.files and not is_remote(read_from) and read_from != one.input.name
     if is_copy or not one.written:
-        raise ConfigError(
-            f"no configuration of CNTK reads {one.input.name}, which is {one.input.kind.noun}; convert it to a text or "
-            "a binary corpus",
-            key="write-config",
-        )
+        what = f"no configuration of CNTK reads {one.input.name}, which is {one.input.kind.noun}"
+        raise ConfigError(f"{what}; convert it to a text or a binary corpus", key="write-config")
     text, program = configuration_for(one.written)
     with written_whole(options.write_config) as file:
         # Paths in the configuration may have bytes that are not UTF-8.
@@ -267,9 +265,7 @@ def _rows(one: Described, corpora: Sequence[Corpus], indices: Sequence[int]) -> 
     """Yield sequences of the first corpus, joined with the other corpora."""
     sequences = SequencesOf(corpora)
     lead: Any = corpora[0]
-    words: _Words = {}
-    if one.label_names is not None:
-        words = {"labels": dict(enumerate(name.decode(errors="replace") for name in one.label_names))}
+    words: _Words = {"labels": dict(enumerate(name.decode(errors="replace") for name in one.label_names or ()))}
     with ExitStack() as stack:
         text = None
         # A corpus keeps no comments, so the text of each sequence is read again for the words in them.
@@ -299,20 +295,17 @@ class SequencesOf:
         found: dict[str, MinibatchData] = {}
         for place, corpus in enumerate(self._corpora):
             indices = [at] if len(self._corpora) == 1 else np.flatnonzero(np.asarray(corpus.table.keys[:]) == at)[:1]
-            for index in indices:
-                found |= self._one(place, corpus, int(index))
+            for index in map(int, indices):
+                chunk_id = int(np.searchsorted(corpus.table.chunk_starts, index, side="right")) - 1
+                loaded = self._loaded.get(place)
+                if loaded is None or loaded.chunk_id != chunk_id:
+                    # The pass that made the index may have parsed this chunk already.
+                    loaded = self._loaded[place] = corpus.take_parsed().get(chunk_id) or corpus.load(chunk_id)
+                    # A corpus counts the errors of a chunk when it is used, not when it is loaded.
+                    corpus.account_for(loaded)
+                in_chunk = np.array([index - corpus.table.bounds_of(chunk_id)[0]], np.uint32)
+                found |= in_arrays(corpus.streams, 1, [loaded.chunk.only(in_chunk)])
         return found
-
-    def _one(self, place: int, corpus: Corpus, index: int) -> dict[str, MinibatchData]:
-        chunk_id = int(np.searchsorted(corpus.table.chunk_starts, index, side="right")) - 1
-        loaded = self._loaded.get(place)
-        if loaded is None or loaded.chunk_id != chunk_id:
-            # The pass that made the index may have parsed this chunk already.
-            loaded = self._loaded[place] = corpus.take_parsed().get(chunk_id) or corpus.load(chunk_id)
-            # A corpus counts the errors of a chunk when it is used, not when it is loaded.
-            corpus.account_for(loaded)
-        in_chunk = np.array([index - corpus.table.bounds_of(chunk_id)[0]], np.uint32)
-        return in_arrays(corpus.streams, 1, [loaded.chunk.only(in_chunk)])
 
 
 def _rows_of_labels(labels: Labels, indices: Sequence[int]) -> Iterator[_Row]:
@@ -361,15 +354,14 @@ def in_words(data: MinibatchData, sample: int, words: Mapping[int, str] = Mappin
 
 def _samples(streams: Mapping[str, MinibatchData]) -> dict[str, list[Any]]:
     """Return the samples of each stream for JSON: a list of values for each, or of pairs of index and value."""
-    return {name: _samples_of(data) for name, data in streams.items()}
-
-
-def _samples_of(data: MinibatchData) -> list[Any]:
-    if data.indices is None or data.indptr is None:
-        samples: list[Any] = data.values.reshape(data.num_samples, -1).tolist()
-        return samples
-    pairs = [list(pair) for pair in zip(data.indices.tolist(), data.values.tolist(), strict=True)]
-    return [pairs[first:last] for first, last in pairwise(data.indptr.tolist())]
+    found = {}
+    for name, data in streams.items():
+        if data.indices is None or data.indptr is None:
+            found[name] = data.values.reshape(data.num_samples, -1).tolist()
+            continue
+        pairs = [list(pair) for pair in zip(data.indices.tolist(), data.values.tolist(), strict=True)]
+        found[name] = [pairs[first:last] for first, last in pairwise(data.indptr.tolist())]
+    return found
 
 
 # ------------------------------------------------------------------------------------------------ samples of the page
@@ -382,15 +374,6 @@ def _samples_for_page(one: Described, corpora: Sequence[Corpus]) -> list[Sample]
         return [Sample(str(row.key), row.lines()) for row in rows]
     except CntkIoError:  # the facts already name the error
         return []
-
-
-def _names_in(files: Sequence[Input]) -> dict[str, Mapping[int, str]]:
-    """Return the words of one-hot samples in texts, by stream and index."""
-    found: dict[str, Mapping[int, str]] = {}
-    for file in files:
-        if file.kind.form == "ctf":
-            found |= read_vocabularies(file.names)
-    return found
 
 
 # ---------------------------------------------------------------------------------------------------------- vocab
@@ -414,23 +397,15 @@ def vocab(options: Namespace) -> int:
         show_json({one: vars(words) for one, words in shown.items()})
     elif name is None:
         for one, words in shown.items():
-            show(f"{one}  {_summary(words)}")
+            numbers = f"{counted(len(words), 'word')}, indices to {max(words):,}, {words.num_samples:,} samples"
+            show(f"{one}  {numbers}, {counted(words.num_contradictions, 'contradiction')}")
     else:
         # Line i is the word of index i, so an index without a word is an empty line.
         for index in range(max(shown[name]) + 1):
             show(shown[name].get(index, ""))
     if not shown and not options.quiet:
         complain(f"{file.name}: no comment follows a one-hot sample; expected a comment, as in |S0 178:1 |# BOS")
-    for one, words in shown.items() if name is not None and not options.quiet else ():
-        if words.num_contradictions:
-            contradictions = counted(words.num_contradictions, "sample")
-            complain(f"stream {one!r}: {contradictions} of {words.num_samples:,} have another word; --json lists them")
+    if name is not None and not options.quiet and found[name].num_contradictions:
+        which = f"{counted(found[name].num_contradictions, 'sample')} of {found[name].num_samples:,}"
+        complain(f"stream {name!r}: {which} have another word; --json lists them")
     return FINE if shown else BAD_DATA
-
-
-def _summary(words: Vocabulary) -> str:
-    last = max(words)
-    return (
-        f"{counted(len(words), 'word')}, indices to {last:,}, {words.num_samples:,} samples, "
-        f"{counted(words.num_contradictions, 'contradiction')}"
-    )

@@ -11,7 +11,7 @@ import argparse
 import re
 import shlex
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -23,11 +23,8 @@ class HelpFormatter(argparse.HelpFormatter):
     """Formatter of help that keeps the lines of examples, and prints the meaning of each verb next to the verb."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return (
-            text
-            if text.startswith(("more options:", "options of corpora:"))
-            else super()._fill_text(text, width, indent)
-        )
+        has_own_lines = text.startswith(("more options:", "options of corpora:"))
+        return text if has_own_lines else super()._fill_text(text, width, indent)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         text = super()._format_action_invocation(action)
@@ -56,10 +53,8 @@ class Parser(ArgumentParser):
         """Add an argument, as `ArgumentParser` does. A value that is a path is a FILE, any other value an N.
 
         Args:
-            names: Its options, or its name.
             suggested: Values that shells complete, if it may have other values, too.
             is_common: Whether several verbs have the argument, and the help of the verb therefore leaves it out.
-            keywords: As for `ArgumentParser`.
         """
         if "type" in keywords:
             keywords.setdefault("metavar", "FILE" if keywords["type"] is Path else "N")
@@ -67,19 +62,11 @@ class Parser(ArgumentParser):
         if is_common:
             keywords["help"] = argparse.SUPPRESS
         added = super().add_argument(*names, **keywords)
-        choices = tuple(map(str, added.choices or suggested))
+        options, choices = tuple(added.option_strings), tuple(map(str, added.choices or suggested))
+        value = "" if added.nargs == 0 else str(added.metavar or "{" + ",".join(choices) + "}")
+        is_repeated, is_optional = added.nargs in ("*", "+"), added.nargs in ("*", "?")
         if added.dest != "help":
-            self.arguments.append(
-                Argument(
-                    tuple(added.option_strings),
-                    "" if added.nargs == 0 else str(added.metavar or "{" + ",".join(choices) + "}"),
-                    meaning,
-                    choices,
-                    is_repeated=added.nargs in ("*", "+"),
-                    is_optional=added.nargs in ("*", "?"),
-                    is_common=is_common,
-                )
-            )
+            self.arguments.append(Argument(options, value, meaning, choices, is_repeated, is_optional, is_common))
         return added
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -98,11 +85,7 @@ class Parser(ArgumentParser):
         return parsed, unknown
 
     def error(self, message: str) -> NoReturn:
-        """End the process with a message, the nearest verb if a verb is unknown, and the way to the help.
-
-        Raises:
-            SystemExit: With 2.
-        """
+        """End the process with status 2, a message, the nearest verb if a verb is unknown, and the way to the help."""
         # argparse's message lists all verbs instead of the nearest.
         if match := re.match(r"argument VERB: invalid choice: '(.*?)'", message):
             message = f"there is no {match[1]!r}{there_are(match[1], self.verbs)}"
@@ -136,10 +119,12 @@ class Argument(NamedTuple):
 
 # ------------------------------------------------------------------------------------------------------- completion
 
+_Verbs = Mapping[str, Parser]
+
 
 def completion(options: Namespace) -> int:
     """Print the completion for a shell."""
-    script = "\n".join(_SHELLS[options.shell](options.whole))
+    script = "\n".join(_SHELLS[options.shell](options.whole.verbs))
     if options.json:
         show_json({"shell": options.shell, "script": script})
     else:
@@ -147,8 +132,7 @@ def completion(options: Namespace) -> int:
     return FINE
 
 
-def _bash(whole: Parser) -> Iterator[str]:
-    verbs = whole.verbs
+def _bash(verbs: _Verbs) -> Iterator[str]:
     yield "# Completion of cntkio for bash."
     yield "_cntkio() {"
     yield '    local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" words=""'
@@ -171,8 +155,7 @@ def _bash(whole: Parser) -> Iterator[str]:
     yield "complete -o default -F _cntkio cntkio"
 
 
-def _zsh(whole: Parser) -> Iterator[str]:
-    verbs = whole.verbs
+def _zsh(verbs: _Verbs) -> Iterator[str]:
     yield "#compdef cntkio"
     yield "local -a verbs"
     yield f"verbs=({' '.join(shlex.quote(f'{name}:{_summary(verb)}') for name, verb in verbs.items())})"
@@ -194,8 +177,7 @@ def _zsh(whole: Parser) -> Iterator[str]:
     yield "esac"
 
 
-def _fish(whole: Parser) -> Iterator[str]:
-    verbs = whole.verbs
+def _fish(verbs: _Verbs) -> Iterator[str]:
     yield "# Completion of cntkio for fish."
     for name, verb in verbs.items():
         yield f"complete -c cntkio -n __fish_use_subcommand -f -a {name} -d {shlex.quote(_summary(verb))}"
@@ -232,9 +214,8 @@ The program `cntkio completion markdown` makes this page from the parser. [The c
 """
 
 
-def _markdown(whole: Parser) -> Iterator[str]:
+def _markdown(verbs: _Verbs) -> Iterator[str]:
     yield _HEAD
-    verbs = whole.verbs
     # A dict and not a set, to keep the order of the arguments.
     common = {argument: None for verb in verbs.values() for argument in verb.arguments if argument.is_common}
     yield "## Options of corpora\n"
@@ -261,8 +242,9 @@ def _table(arguments: Iterable[Argument]) -> Iterator[str]:
     for argument in arguments:
         names = ", ".join(f"`{option}`" for option in argument.options)
         value = f" `{argument.metavar}`" if argument.metavar else ""
-        # A bar would end the cell. `chr(92)` is a backslash, which f-strings could not contain before Python 3.12.
-        yield f"| {(names + value).strip().replace('|', chr(92) + '|')} | {argument.help.replace('|', chr(92) + '|')} |"
+        # A bar would end the cell.
+        name, meaning = (cell.replace("|", "\\|") for cell in ((names + value).strip(), argument.help))
+        yield f"| {name} | {meaning} |"
 
 
 def _usage(argument: Argument) -> str:
@@ -270,6 +252,4 @@ def _usage(argument: Argument) -> str:
     return f"[{word}]" if argument.is_optional else word
 
 
-_SHELLS: dict[str, Callable[[Parser], Iterator[str]]] = {
-    "bash": _bash, "zsh": _zsh, "fish": _fish, "markdown": _markdown,
-}  # fmt: skip
+_SHELLS = {"bash": _bash, "zsh": _zsh, "fish": _fish, "markdown": _markdown}

@@ -21,11 +21,8 @@ from cntkio.timeline import INFINITELY_REPEAT, BalancedPartition, GlobalPartitio
 
 # A plan follows the steps of every rank, so its time and memory grow with the number of ranks.
 _MOST_RANKS = 4096
-DEALS: dict[str, Callable[[int, int], Partition]] = {
-    "cntk": Partition,
-    "balanced": BalancedPartition,
-    "global": GlobalPartition,
-}
+DEALS: dict[str, Callable[[int, int], Partition]]
+DEALS = {"cntk": Partition, "balanced": BalancedPartition, "global": GlobalPartition}
 """For each way in which ranks share the data, the partition of a rank."""
 
 
@@ -52,11 +49,7 @@ class Setting(NamedTuple):
         return cls(*(getattr(options, name) for name in cls._fields))
 
     def changed(self, text: str) -> Setting:
-        """Return the setting with changes such as `window=16,ranks=4`.
-
-        Raises:
-            ConfigError: A name or a value is invalid.
-        """
+        """Return the setting with changes such as `window=16,ranks=4`."""
         changes: dict[str, Any] = {}
         for change in text.split(","):
             name, equals, value = change.partition("=")
@@ -72,11 +65,7 @@ class Setting(NamedTuple):
         return self._replace(**changes)
 
     def check(self) -> None:
-        """Refuse a setting that no source supports.
-
-        Raises:
-            ConfigError: The setting is invalid.
-        """
+        """Refuse a setting that no source supports."""
         # The parser has checked `--deal`, but not the changes of `--compare`.
         if self.deal not in DEALS:
             raise ConfigError(f"deal={self.deal}: expected one of {', '.join(DEALS)}", key="deal")
@@ -85,15 +74,10 @@ class Setting(NamedTuple):
 
     def open(self, one: Described, max_sweeps: int = INFINITELY_REPEAT) -> MinibatchSource:
         """Open a source of a corpus."""
-        options: dict[str, Any] = {"randomize": self.window != 0}
+        options: dict[str, Any] = {"randomize": self.window != 0, "truncation_length": self.truncation_length}
         if self.window:
             options["randomization_window_in_chunks"] = self.window
-        return one.open(
-            max_sweeps=max_sweeps,
-            randomization_seed=self.seed,
-            truncation_length=self.truncation_length,
-            **options,
-        )
+        return one.open(max_sweeps=max_sweeps, randomization_seed=self.seed, **options)
 
     def plan(self, source: MinibatchSource, rank: int) -> SourcePlan:
         """Return the plan of a rank."""
@@ -116,10 +100,18 @@ def plan(options: Namespace) -> int:
     shown: list[tuple[str, list[tuple[str, OrderFigures]]]] = []
     for corpus in separated(options, _corpora(options)):
         found = [_figures(one, corpus) for one in settings]
-        _facts(corpus, settings, found).show(as_json=options.json)
-        texts = [(one.text(), of) for one, (of, _) in zip(settings, found, strict=True)]
-        shown.append((corpus.input.name, texts))
-    _write(options, shown)
+        plans = [(one, of) for one, (of, _) in zip(settings, found, strict=True)]
+        facts, about = file_facts(corpus.input, corpus.section), found[0][1]
+        facts.add_all(about)
+        # A plan counts chunks, not bytes, so bytes are estimates with the mean size of a chunk.
+        _add_plans(facts, plans, chunk_bytes=corpus.input.size / max(about["chunks"], 1))
+        facts.show(as_json=options.json)
+        shown.append((corpus.input.name, [(one.text(), of) for one, of in plans]))
+    if options.html is not None:
+        write_page(options, options.html, order_page(shown))
+    if options.svg is not None and shown:
+        # A file of SVG is a single picture: of the first corpus and the first setting.
+        write_page(options, options.svg, order_drawing(shown[0][1][0][1].map))
     return FINE
 
 
@@ -146,10 +138,8 @@ def _corpora(options: Namespace) -> Iterator[Described]:
             # Only the index is needed: a guess of the streams is enough, and the cache saves the pass of the next call.
             for corpus in described(options, file, cache_index=True, guesses_streams=True):
                 if corpus.open_labels is not None:
-                    raise ConfigError(
-                        f"{file.name} has only labels; a plan also needs the features: cntkio plan LIST.scp --labels "
-                        f"{file.name}"
-                    )
+                    advice = f"cntkio plan LIST.scp --labels {file.name}"
+                    raise ConfigError(f"{file.name} has only labels; a plan also needs the features: {advice}")
                 yield corpus
 
 
@@ -161,31 +151,13 @@ def _figures(setting: Setting, corpus: Described) -> tuple[OrderFigures, dict[st
         return order_figures(sweeps, source.num_sequences), facts
 
 
-def _facts(
-    corpus: Described, settings: Sequence[Setting], found: Sequence[tuple[OrderFigures, dict[str, int]]]
-) -> Facts:
-    facts = file_facts(corpus.input, corpus.section)
-    about = found[0][1]
-    for name, count in about.items():
-        facts.add(name, count)
-    # A plan counts chunks, not bytes, so bytes are estimates with the mean size of a chunk.
-    chunk_bytes = corpus.input.size / max(about["chunks"], 1)
-    rows: list[tuple[str, list[str]]] = [
-        ("setting", [one.text() for one in settings]),
-        ("steps", [f"{of.num_steps:,}" for of, _ in found]),
-        ("a step", [_means(of) for of, _ in found]),
-        ("samples of a step", [_ends(of) for of, _ in found]),
-        ("padding", [f"{100 * of.padding:.1f} %" for of, _ in found]),
-        ("ranks wait", [f"{100 * of.waiting:.1f} % of the time" for of, _ in found]),
-        ("in memory", [_in_memory(of, chunk_bytes) for of, _ in found]),
-        ("read in a sweep", [_read(one, of, chunk_bytes) for one, (of, _) in zip(settings, found, strict=True)]),
-        ("shuffling", [f"{100 * of.shuffling:.1f} % of a full shuffle" for of, _ in found]),
-    ]
-    for name, texts in rows:
-        for index, text in enumerate(texts):
-            facts.add_line(name if index == 0 else "", text)
-    facts.add_field("plans", [_fields(one, of, chunk_bytes) for one, (of, _) in zip(settings, found, strict=True)])
-    return facts
+def _add_plans(facts: Facts, plans: Sequence[tuple[Setting, OrderFigures]], chunk_bytes: float) -> None:
+    """Add the facts of plans: for people side by side, one after the other in JSON."""
+    columns = [_texts(one, of, chunk_bytes) for one, of in plans]
+    for name in columns[0]:
+        for index, column in enumerate(columns):
+            facts.add_line("" if index else name, column[name])
+    facts.add_field("plans", [_fields(one, of, chunk_bytes) for one, of in plans])
 
 
 def _fields(setting: Setting, found: OrderFigures, chunk_bytes: float) -> dict[str, Any]:
@@ -199,26 +171,23 @@ def _fields(setting: Setting, found: OrderFigures, chunk_bytes: float) -> dict[s
     return fields
 
 
-def _means(found: OrderFigures) -> str:
-    return f"{number(found.samples_of_a_step)} samples, {number(found.sequences_of_a_step)} sequences on average"
-
-
-def _in_memory(found: OrderFigures, chunk_bytes: float) -> str:
-    num_bytes = _megabytes(found.most_chunks * chunk_bytes)
-    return f"{counted(found.most_chunks, 'chunk')} at most, {num_bytes} of the file"
-
-
-def _read(setting: Setting, found: OrderFigures, chunk_bytes: float) -> str:
-    num_bytes = _megabytes(found.num_loads * chunk_bytes)
-    if setting.ranks == 1 or setting.deal != "global":
-        return num_bytes
-    return f"{num_bytes} in whole chunks; less where ranks load only their own sequences"
-
-
-def _ends(found: OrderFigures) -> str:
-    if found.sizes is None or found.sizes.lowest == found.sizes.highest:
-        return number(found.samples_of_a_step)
-    return histogram_line(found.sizes)
+def _texts(setting: Setting, found: OrderFigures, chunk_bytes: float) -> dict[str, str]:
+    """Return the facts of a plan for people."""
+    samples, read, sizes = number(found.samples_of_a_step), _megabytes(found.num_loads * chunk_bytes), found.sizes
+    if setting.ranks > 1 and setting.deal == "global":
+        read += " in whole chunks; less where ranks load only their own sequences"
+    memory = f"{counted(found.most_chunks, 'chunk')} at most, {_megabytes(found.most_chunks * chunk_bytes)} of the file"
+    return {
+        "setting": setting.text(),
+        "steps": f"{found.num_steps:,}",
+        "a step": f"{samples} samples, {number(found.sequences_of_a_step)} sequences on average",
+        "samples of a step": histogram_line(sizes) if sizes and sizes.lowest != sizes.highest else samples,
+        "padding": f"{100 * found.padding:.1f} %",
+        "ranks wait": f"{100 * found.waiting:.1f} % of the time",
+        "in memory": memory,
+        "read in a sweep": read,
+        "shuffling": f"{100 * found.shuffling:.1f} % of a full shuffle",
+    }
 
 
 def _megabytes(num_bytes: float) -> str:
@@ -232,9 +201,8 @@ def _explain(options: Namespace, setting: Setting, corpus: Described) -> None:
         if options.key is not None:
             steps = plan.where(options.key)
             facts.add("key", options.key)
-            facts.add(
-                "steps", steps, ", ".join(f"{step:,}" for step in steps) or "none of this rank in the first sweep"
-            )
+            listed = ", ".join(f"{step:,}" for step in steps)
+            facts.add("steps", steps, listed or "none of this rank in the first sweep")
         else:
             _add_step(facts, plan.explain(options.step, position=options.position))
         facts.show(as_json=options.json)
@@ -243,8 +211,7 @@ def _explain(options: Namespace, setting: Setting, corpus: Described) -> None:
 def _add_step(facts: Facts, explained: ExplainedStep) -> None:
     facts.add("step", explained.step)
     facts.add("position", explained.position, f"{explained.position:,} samples, after the step")
-    facts.add("sequences", len(explained.keys))
-    facts.add("samples", int(explained.num_samples.sum()))
+    facts.add_all({"sequences": len(explained.keys), "samples": int(explained.num_samples.sum())})
     places = [origin.places.texts() for origin in explained.origins]
     for row, key in enumerate(explained.keys.tolist()):
         shown = key.decode(errors="replace") if isinstance(key, bytes) else key
@@ -253,11 +220,3 @@ def _add_step(facts: Facts, explained: ExplainedStep) -> None:
         fields = {"key": shown, "first_sample": first, "samples": count, "places": here}
         part = f" from sample {first}" if first else ""
         facts.add_item("delivered", fields, f"  {shown}", f"{', '.join(here)}, {counted(count, 'sample')}{part}")
-
-
-def _write(options: Namespace, shown: list[tuple[str, list[tuple[str, OrderFigures]]]]) -> None:
-    if options.html is not None:
-        write_page(options, options.html, order_page(shown))
-    if options.svg is not None and shown:
-        # A file of SVG is a single picture: of the first corpus and the first setting.
-        write_page(options, options.svg, order_drawing(shown[0][1][0][1].map))

@@ -18,6 +18,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +29,7 @@ from cntkio.arguments import Watcher
 from cntkio.corpora import Described, Input, inputs, require_takers
 from cntkio.displays import columns_of, counted
 from cntkio.errors import ConfigError, FormatError, printable, without_secrets
-from cntkio.formats.contract import CHUNK_SIZE, Corpus, ReadingOptions
+from cntkio.formats.contract import Corpus, ReadingOptions
 from cntkio.formats.ctf import guessed_streams
 from cntkio.formats.names import is_remote
 from cntkio.formats.open_input import is_compressed
@@ -55,15 +56,14 @@ _BETWEEN_RATES = 0.5
 DELAY = 0.3
 """Seconds before a pass over a file is shown; most passes end sooner."""
 # Readable on light and on dark backgrounds, unlike yellow, green, cyan, and blue that is not bold.
-COLOURS = {"red": 31, "magenta": 35, "blue": 34, "bold": 1}
+_COLOURS = {"red": 31, "magenta": 35, "blue": 34, "bold": 1}
 
 
 class Facts:
     """Results of a verb, printed as one fact per line, or as a JSON object.
 
     Example:
-        >>> facts = Facts()
-        >>> facts.add("file", "a.ctf")
+        >>> facts = Facts(file="a.ctf")
         >>> facts.add("longest sequence", 3, "3 samples")
         >>> facts.show(as_json=False)
         file              a.ctf
@@ -72,21 +72,25 @@ class Facts:
         {"file": "a.ctf", "longest_sequence": 3}
     """
 
-    def __init__(self, facts: Mapping[str, str] | None = None) -> None:
+    def __init__(self, **facts: Any) -> None:
         self._fields: dict[str, Any] = {}
         self._lines: list[tuple[str, str]] = []
-        for name, fact in (facts or {}).items():
-            self.add(name, fact)
+        self.add_all(facts)
 
     def add(self, name: str, value: Any, text: str | None = None) -> None:
         """Add a fact: its value for JSON, and its text for people; None: the text of the value."""
         self._fields[name.replace(" ", "_")] = value
         self._lines.append((name, _in_words(value) if text is None else text))
 
+    def add_all(self, facts: Mapping[str, Any]) -> None:
+        """Add facts by name, with the texts of their values."""
+        for name, fact in facts.items():
+            self.add(name, fact)
+
     def add_item(self, group: str, fields: Mapping[str, Any], label: str, text: str) -> None:
         """Add an item of a list: its fields for JSON, and a line for people."""
         self._fields.setdefault(group, []).append(fields)
-        self._lines.append((label, text))
+        self.add_line(label, text)
 
     def add_line(self, label: str, text: str) -> None:
         """Add a line that JSON does not have."""
@@ -118,8 +122,8 @@ def separated(options: Namespace, items: Iterable[_Item]) -> Iterator[_Item]:
 def _in_words(value: Any) -> str:
     if value is None:
         return "none"
-    if isinstance(value, Mapping):
-        return counts(value)
+    if isinstance(value, Mapping):  # the number of errors or warnings of each kind
+        return ", ".join(f"{count:,} ({kind})" for kind, count in value.items()) or "none"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
@@ -149,11 +153,7 @@ def complain(complaint: object) -> None:
 
 
 def write_page(options: Namespace, path: Path, text: str) -> None:
-    """Write a file that an option of the call names, and say so.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write a file that an option of the call names, and say so."""
     with written_whole(path) as target:
         target.write(text.encode())
     if not options.quiet:
@@ -170,23 +170,17 @@ def prints_any_text() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def has_colours(stream: Any) -> bool:
-    """Return whether to print colours: never with `NO_COLOR`, always with `FORCE_COLOR`, or else on a terminal."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    return bool(os.environ.get("FORCE_COLOR")) or bool(stream.isatty() and os.environ.get("TERM") != "dumb")
-
-
 def coloured(text: str, *names: str) -> str:
-    """Return a text in colours, if standard output shows them.
+    """Return a text in colours: never with `NO_COLOR`, always with `FORCE_COLOR`, or else if it goes to a terminal.
 
     Example:
         >>> coloured("text", "red")
         'text'
     """
-    if not has_colours(sys.stdout):
+    is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    if os.environ.get("NO_COLOR") or not (is_terminal or os.environ.get("FORCE_COLOR")):
         return text
-    return f"\x1b[{';'.join(str(COLOURS[name]) for name in names)}m{text}\x1b[0m"
+    return f"\x1b[{';'.join(str(_COLOURS[name]) for name in names)}m{text}\x1b[0m"
 
 
 def line_width() -> int:
@@ -211,16 +205,6 @@ def wrapped(text: str, indent: int) -> str:
     return text[:indent] + f"\n{'':{indent}}".join(lines).replace("\xa0", " ")
 
 
-def counts(kinds: Mapping[str, int]) -> str:
-    """Return the number of errors or warnings of each kind, as text.
-
-    Example:
-        >>> counts({"bad number": 2}), counts({})
-        ('2 (bad number)', 'none')
-    """
-    return ", ".join(f"{count:,} ({kind})" for kind, count in kinds.items()) or "none"
-
-
 def shortened(texts: Iterable[str], total: int, separator: str) -> str:
     """Join the first texts, as many as fit into a line, and say how many more there are.
 
@@ -243,7 +227,7 @@ def shortened(texts: Iterable[str], total: int, separator: str) -> str:
 
 def watcher_of(options: Namespace) -> Watcher | None:
     """Return the watcher that draws passes over files on standard error; None where `progress_bar` draws nothing."""
-    return (lambda name: _drawn(_Bar("bytes", name, DELAY))) if _draws(options) else None
+    return partial(_drawn, "bytes", delay=DELAY) if _draws(options) else None
 
 
 def _draws(options: Namespace) -> bool:
@@ -254,18 +238,20 @@ def progress_bar(options: Namespace, unit: str) -> AbstractContextManager[Progre
     """Draw a progress bar on standard error, and clear it at the end; None with `--quiet`, or if it is not a terminal.
 
     Args:
-        options: The arguments of the command.
         unit: Unit of the rate.
     """
-    return _drawn(_Bar(unit)) if _draws(options) else nullcontext()
+    return _drawn(unit) if _draws(options) else nullcontext()
 
 
 @contextmanager
-def _drawn(bar: _Bar) -> Iterator[Progress]:
+def _drawn(unit: str, name: str = "", delay: float = 0.0) -> Iterator[Progress]:
+    bar = _Bar(unit, name, delay)
     try:
         yield bar.show
     finally:
-        bar.clear()
+        # Before a result or a complaint.
+        if bar.longest:
+            print(f"\r{'':{bar.longest}}\r", end="", file=sys.stderr, flush=True)
 
 
 class _Bar:
@@ -275,14 +261,18 @@ class _Bar:
         unit: Unit of the rate.
         name: Name of the work, to show before the bar.
         delay: Seconds before the first drawing.
+
+    Attributes:
+        longest: Number of characters of the longest line so far.
     """
 
-    def __init__(self, unit: str, name: str = "", delay: float = 0.0) -> None:
+    longest = 0
+
+    def __init__(self, unit: str, name: str, delay: float) -> None:
         self._unit, self._name = unit, name and f"{name} "
         self._first_drawing = time.monotonic() + delay
         self._start, self._done_before, self._last = 0.0, 0, math.inf
         self._drawn, self._drawn_at = "", 0.0
-        self._longest = 0
         columns = shutil.get_terminal_size((80, 24)).columns
         beside = _BESIDE_BYTES if unit == "bytes" else _BESIDE_NUMBERS
         self._width = max(8, min(_BAR_WIDTH, columns - beside - len(self._name)))
@@ -295,21 +285,23 @@ class _Bar:
         if done < self._last:
             self._start, self._done_before = now, done
         self._last = done
-        bar = self._bar(min(done, total), total) if total else self._number(done)
+        bar, part = self._number(done), min(done, total)
+        if total:
+            bar = f"{'█' * (self._width * part // total):░<{self._width}} {100 * part // total:3} %"
         is_same = bar == self._drawn or not total
         if now < self._first_drawing or (is_same and now - self._drawn_at < _BETWEEN_RATES):
             return
         self._drawn, self._drawn_at = bar, now
         line = f"{self._name}{bar}{self._rate(done, total, now - self._start)}"[: self._columns]
         # Padded to the longest line so far, to overwrite all of it.
-        print(f"\r{line:{self._longest}}", end="", file=sys.stderr, flush=True)
-        self._longest = max(self._longest, len(line))
-
-    def _bar(self, done: int, total: int) -> str:
-        return f"{'█' * (self._width * done // total):░<{self._width}} {100 * done // total:3} %"
+        print(f"\r{line:{self.longest}}", end="", file=sys.stderr, flush=True)
+        self.longest = max(self.longest, len(line))
 
     def _number(self, number: float) -> str:
-        return _in_bytes(number) if self._unit == "bytes" else f"{number:,.0f} {self._unit}"
+        if self._unit != "bytes":
+            return f"{number:,.0f} {self._unit}"
+        # With three digits or more.
+        return f"{number / 1e9:,.2f} GB" if number >= 1e9 else f"{number / 1e6:,.0f} MB"
 
     def _rate(self, done: int, total: int, seconds: float) -> str:
         of_total = f"  {self._number(done)} of {self._number(total)}" if total and self._unit == "bytes" else ""
@@ -318,21 +310,6 @@ class _Bar:
         rate = (done - self._done_before) / seconds
         text = f"{of_total}  {self._number(rate)}/s"
         return f"{text}  {duration((total - done) / rate)} left" if total > done else text
-
-    def clear(self) -> None:
-        """Clear the line of the bar, before a result or a complaint."""
-        if self._longest:
-            print(f"\r{'':{self._longest}}\r", end="", file=sys.stderr, flush=True)
-
-
-def _in_bytes(number: float) -> str:
-    """Return a number of bytes with three digits or more.
-
-    Example:
-        >>> _in_bytes(81_234_567), _in_bytes(1.5e9)
-        ('81 MB', '1.50 GB')
-    """
-    return f"{number / 1e9:,.2f} GB" if number >= 1e9 else f"{number / 1e6:,.0f} MB"
 
 
 def duration(seconds: float) -> str:
@@ -349,49 +326,29 @@ def duration(seconds: float) -> str:
 
 # ---------------------------------------------------------------------------------------------- the corpora of a call
 
-_REMOTE_OPTIONS = ("cache", "cache_limit", "remote")
-
 
 def reading_of(options: Namespace) -> ReadingOptions:
     """Return the options of the command that say how to read files."""
     given = vars(options)  # only `convert` has all options
+    same_names = ("max_errors", "skip_sequence_ids", "strict", "keys", "prefix", "mapping", "labels")
     return ReadingOptions(
-        StreamDefs(options.stream or ()),
-        options.max_errors,
-        options.skip_sequence_ids,
-        options.strict,
-        options.chunk_size,
-        options.keys,
-        options.prefix,
-        options.mapping,
-        labels=options.labels,
+        streams=StreamDefs(options.stream or ()),
+        chunk_size_in_bytes=options.chunk_size,
         dtype={"float": np.float32, "double": np.float64}.get(given.get("precision", "")),
         one_hot=dict(given.get("one_hot") or ()),
         key=given.get("key_column"),
+        **{name: given[name] for name in same_names},
     )
 
 
-def described(
-    options: Namespace,
-    file: Input,
-    *,
-    max_errors: int = 0,
-    chunk_size_in_bytes: int = CHUNK_SIZE,
-    cache_index: bool = False,
-    guesses_streams: bool = False,
-) -> list[Described]:
-    """Return the corpora of a file. The options of the command decide how to read it, and the keywords are defaults.
+def described(options: Namespace, file: Input, *, guesses_streams: bool = False, **defaults: Any) -> list[Described]:
+    """Return the corpora of a file, as `cntkio.corpora.described` does.
 
     Args:
-        max_errors: As `chunk_size_in_bytes` and `cache_index`, see `cntkio.formats.contract.ReadingOptions`.
         guesses_streams: Whether to guess the streams of a text from its first lines, because no value is read.
-
-    Raises:
-        ConfigError, FormatError, OSError: See `cntkio.corpora.described`.
+        defaults: As for `cntkio.formats.contract.ReadingOptions.usually`.
     """
-    reading = reading_of(options).usually(
-        max_errors=max_errors, chunk_size_in_bytes=chunk_size_in_bytes, cache_index=cache_index
-    )
+    reading = reading_of(options).usually(**defaults)
     if guesses_streams and file.kind.form == "ctf" and not reading.streams:
         reading = reading._replace(streams=guessed_streams(file.names))
     return corpora.described(file, reading)
@@ -404,14 +361,10 @@ def inputs_of(
     *,
     refuse: Callable[[str, FormatError], None] | None = None,
 ) -> Iterator[list[Input]]:
-    """Detect the kinds of the files of a call; refuse options that none of the files takes.
+    """Detect the kinds of the files of a call, as `cntkio.corpora.inputs` does; refuse options that none of them takes.
 
     Args:
         names: The files; None: the file or the files that the option `file` names.
-        refuse: As for `cntkio.corpora.inputs`.
-
-    Raises:
-        ConfigError, FormatError, OSError: See `cntkio.corpora.inputs`.
     """
     if names is None:
         names = options.file if isinstance(options.file, list) else [options.file]
@@ -424,22 +377,15 @@ def inputs_of(
 
 
 def refuse_remote_options(options: Namespace, files: Sequence[Input]) -> None:
-    """Refuse options of remote stores for local files.
-
-    Raises:
-        ConfigError: A local file has such an option.
-    """
+    """Refuse options of remote stores for local files."""
     if any(file.kind.form == "configuration" or is_remote(str(file.path)) for file in files):
         return
     # A cache also keeps the text of compressed files that can only be read in order.
     packed = any(is_compressed(name) for file in files for name in file.files or [str(file.path)])
-    for name in _REMOTE_OPTIONS:
+    for name in ("cache", "cache_limit", "remote"):
         if getattr(options, name, None) is not None and not (packed and name != "remote"):
-            raise ConfigError(
-                f"--{name.replace('_', '-')} applies only to files of remote stores (scheme://...); {files[0].name} is "
-                "a local file",
-                key=name,
-            )
+            what = f"--{name.replace('_', '-')} applies only to files of remote stores (scheme://...)"
+            raise ConfigError(f"{what}; {files[0].name} is a local file", key=name)
 
 
 def surveyed(options: Namespace, corpus: Corpus) -> Iterator[Block]:
@@ -464,8 +410,7 @@ def in_minibatches(
 
 def file_facts(file: Input, section: str = "") -> Facts:
     """Return facts about a file."""
-    facts = Facts()
-    facts.add("file", file.name)
+    facts = Facts(file=file.name)
     if section:
         facts.add("section", section)
     if file.files:
@@ -477,8 +422,7 @@ def file_facts(file: Input, section: str = "") -> Facts:
 
 def add_size(facts: Facts, table: SequenceTable, longest: int | None = None) -> None:
     """Add the numbers of sequences and samples of a corpus, and the length of its longest sequence if it is given."""
-    facts.add("sequences", table.num_sequences)
-    facts.add("samples", samples_in(table))
+    facts.add_all({"sequences": table.num_sequences, "samples": samples_in(table)})
     if longest is not None:
         facts.add("longest sequence", longest, counted(longest, "sample"))
 

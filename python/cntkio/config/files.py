@@ -18,8 +18,8 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from cntkio.arguments import did_you_mean
 from cntkio.config.language import BLANKS, Position, Section, Text, Value, folded_key, logger, without_comment
@@ -30,6 +30,10 @@ _MOST_CHARACTERS = 4 << 20
 _TOO_LONG = f"more than {_MOST_CHARACTERS} characters in all files of a configuration; expected fewer"
 _LOOKS_LIKE_INCLUDE = re.compile(r"[ \t]*include[ \t]*=", re.IGNORECASE)
 _DIRECTIVES = ("configfile", "currentdirectory")  # arguments that are not entries
+
+_Line: TypeAlias = tuple[str, Position]
+_Numbered: TypeAlias = Iterator[tuple[int, str]]
+_Part: TypeAlias = "_Line | Iterator[_Part]"
 
 
 def configuration(arguments: Iterable[str]) -> Section:
@@ -56,28 +60,28 @@ def configuration(arguments: Iterable[str]) -> Section:
     known: set[str] = set()
     for index, argument in enumerate(arguments, 1):
         key, rest = _key_of(argument)
+        position = Position(None, index, 1)
+        for path in rest.split("+") if key == "configfile" else ():
+            file = os.path.join(directory, path)  # noqa: PTH118 - texts with any bytes
+            identity = _identity(file, position)
+            if identity in named:
+                raise position.error(f"the file {path!r} is named twice", "configFile")
+            named.add(identity)
+            known.add(identity)
+            for line, origin in _file_lines(file, identity, directory, known):
+                room -= len(line)
+                if room < 0:
+                    raise origin.error(_TOO_LONG, "configFile")
+                pieces.append((line, origin))
         if key == "configfile":
-            for path in rest.split("+"):
-                position = Position(None, index, 1)
-                file = os.path.join(directory, path)  # noqa: PTH118 - texts with any bytes
-                identity = _identity(file, position)
-                if identity in named:
-                    raise position.error(f"the file {path!r} is named twice", "configFile")
-                named.add(identity)
-                known.add(identity)
-                for line, origin in _file_lines(file, directory, known):
-                    room -= len(line)
-                    if room < 0:
-                        raise origin.error(_TOO_LONG, "configFile")
-                    pieces.append((line, origin))
             continue
         # CNTK changes its working directory here, and keeps the entry. cntkio is a library, so it joins paths instead.
         if key == "currentdirectory":
             directory = os.path.join(directory, rest.strip(BLANKS).strip('"'))  # noqa: PTH118
         room -= len(argument)
         if room < 0:
-            raise Position(None, index, 1).error(_TOO_LONG)
-        pieces.append((argument + "\n", Position(None, index, 1)))
+            raise position.error(_TOO_LONG)
+        pieces.append((argument + "\n", position))
     text = Text(pieces)
     text.closing  # noqa: B018 - brackets must match everywhere, even in parts that are never read
     section = Section("", Value(text, 0, len(text.string)))
@@ -125,51 +129,46 @@ def _identity(path: str, position: Position) -> str:
         raise position.error(f"{path!r} cannot be a path: {error}", "include") from None
 
 
-def _file_lines(path: str, directory: str, known: set[str]) -> Iterator[tuple[str, Position]]:
+def _file_lines(path: str, identity: str, directory: str, known: set[str]) -> Iterator[_Line]:
     """Yield the lines of a configuration file without comments and empty lines, included files inserted."""
-    none: Iterator[_Opened] = iter(())
-    # For each file that is being read its lines, and the files of its current line that are still to be included.
-    reading = [(path, _lines(path), none)]
     # Each file that is being read, by its identity, beginning with the outermost file. Kept, because finding all
     # identities again for each included file takes a time that grows with the square of their number.
-    chain = {_identity(path, Position(path, 1, 1)): path}
+    chain: dict[str, str] = {}
     # A stack in place of recursion: chains of includes may be longer than Python's limit on nested calls.
+    reading = [_parts(path, identity, _lines(path), directory, chain, known)]
     while reading:
-        path, lines, included = reading[-1]
-        opened = next(included, None)
-        if opened is not None:
-            chain[opened.identity] = opened.path
-            reading.append((opened.path, opened.lines, none))
-            continue
-        number_and_line = next(lines, None)
-        if number_and_line is None:
+        part = next(reading[-1], None)
+        if part is None:
             reading.pop()
-            chain.popitem()
+        elif isinstance(part, tuple):
+            yield part
+        else:
+            reading.append(part)
+
+
+def _parts(
+    path: str, identity: str, lines: _Numbered, directory: str, chain: dict[str, str], known: set[str]
+) -> Iterator[_Part]:
+    """Yield the lines of a file, and in place of an ``include=`` line the parts of each file that it includes."""
+    chain[identity] = path
+    for number, line in lines:
+        position = Position(path, number, 1)
+        if line.startswith("include="):
+            yield from _included(line, position, directory, chain, known)
             continue
-        number, line = number_and_line
-        if not line.startswith("include="):
-            if _LOOKS_LIKE_INCLUDE.match(line):
-                logger.warning(
-                    "%s: this line includes no file, as in CNTK; 'include=' must begin the line, in lower case and "
-                    "without a blank",
-                    Position(path, number, 1),
-                )
-            yield line + "\n", Position(path, number, 1)
-            continue
-        reading[-1] = path, lines, _included(line, Position(path, number, 1), directory, chain, known)
-
-
-class _Opened(NamedTuple):
-    """A file to include, with its numbered lines."""
-
-    path: str
-    identity: str
-    lines: Iterator[tuple[int, str]]
+        if _LOOKS_LIKE_INCLUDE.match(line):
+            logger.warning(
+                "%s: this line includes no file, as in CNTK; 'include=' must begin the line, in lower case and "
+                "without a blank",
+                position,
+            )
+        yield line + "\n", position
+    del chain[identity]
 
 
 def _included(
-    line: str, position: Position, directory: str, chain: Mapping[str, str], known: set[str]
-) -> Iterator[_Opened]:
+    line: str, position: Position, directory: str, chain: dict[str, str], known: set[str]
+) -> Iterator[Iterator[_Part]]:
     """Open the files of an ``include=`` line that were not read before, each when the files before it have been read.
 
     As in CNTK, one of these may already include the next, which is then skipped here.
@@ -197,10 +196,10 @@ def _included(
             lines = _lines(file)
         except OSError as error:
             raise position.error(f"cannot include {file!r}: {error.strerror or error}", "include") from None
-        yield _Opened(file, identity, lines)
+        yield _parts(file, identity, lines, directory, chain, known)
 
 
-def _lines(path: str) -> Iterator[tuple[int, str]]:
+def _lines(path: str) -> _Numbered:
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - any bytes
     except FileNotFoundError as error:
@@ -217,25 +216,18 @@ def _lines(path: str) -> Iterator[tuple[int, str]]:
     return _numbered(path, content.decode("utf-8", "surrogateescape"))
 
 
-def _numbered(path: str, content: str) -> Iterator[tuple[int, str]]:
+def _numbered(path: str, content: str) -> _Numbered:
     # Not `splitlines`, which also ends lines at a CR alone, a form feed and other characters.
     for number, whole_line in enumerate(content.split("\n"), 1):
         # CNTK removes a byte order mark from each line, not only from the first.
         line = whole_line.removesuffix("\r").removeprefix("\ufeff")
         if "\r" in line:
             raise Position(path, number, line.index("\r") + 1).error("a line ends with CR alone; expected LF or CR LF")
-        kept = without_comment(line)
-        if "#" in line:
-            _warn_of_hash(Position(path, number, line.index("#") + 1), line, kept)
+        kept, position = without_comment(line), Position(path, number, line.find("#") + 1)
+        if kept == line and re.search(r"[ \t]#", line):
+            what = "so it begins no comment; the text after it is part of the value"
+            logger.warning("%s: no blank precedes this '#', %s", position, what)
+        elif len(kept) < len(line) and kept.count('"') % 2:
+            logger.warning("%s: a blank and '#' begin a comment within quotes, too; the quote stays open", position)
         if kept:
             yield number, kept
-
-
-def _warn_of_hash(position: Position, line: str, kept: str) -> None:
-    if kept == line and re.search(r"[ \t]#", line):
-        logger.warning(
-            "%s: no blank precedes this '#', so it begins no comment; the text after it is part of the value",
-            position,
-        )
-    elif len(kept) < len(line) and kept.count('"') % 2:
-        logger.warning("%s: a blank and '#' begin a comment within quotes, too; the quote stays open", position)

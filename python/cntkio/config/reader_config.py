@@ -32,38 +32,32 @@ from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDefs, arguments_of
 from cntkio.timeline import WHOLE_DATA, Window
 
-# --------------------------------------------------------------------------------------------------------------
-# Python source text of calls and values, as a person would write it.
-
 _WIDEST = 80
 
 
-def call_text(name: str, arguments: list[str], indent: int | None) -> str:
-    """Return a call in one line or, if it is wide, with one argument a line.
+def _call_text(name: str, arguments: list[str], indent: int | None) -> str:
+    """Return a call as a person would write it: in one line or, if it is wide, with one argument a line.
 
     Args:
-        name: The function.
         arguments: Its arguments as Python.
         indent: Number of blanks before the call; None: write the whole call in one line.
 
     Example:
-        >>> call_text("f", ["1", "x=2"], 0)
+        >>> _call_text("f", ["1", "x=2"], 0)
         'f(1, x=2)'
     """
     if indent is None or (not any("\n" in argument for argument in arguments) and sum(map(len, arguments)) < _WIDEST):
         return f"{name}({', '.join(arguments)})"
-    blanks = " " * (indent + 4)
-    return f"{name}(\n" + "".join(f"{blanks}{argument},\n" for argument in arguments) + " " * indent + ")"
+    lines = [f"{name}(", *(f"{'':{indent + 4}}{argument}," for argument in arguments), f"{'':{indent}})"]
+    return "\n".join(lines)
 
 
-def value_text(value: Any, indent: int | None) -> str:
-    """Return Python that makes a value again. `indent` as for `call_text`, for an argument of that call."""
+def _value_text(value: Any, indent: int | None) -> str:
+    """Return Python that makes a value again. `indent` as for `_call_text`, for an argument of that call."""
     if isinstance(value, StreamDefs):
-        return call_text("StreamDefs", arguments_of(value), None if indent is None else indent + 4)
-    if isinstance(value, np.dtype):
-        # `repr` gives dtype('float64'), which the printed program could evaluate only with an import of NumPy.
-        return repr(str(value))
-    return repr(value)
+        return _call_text("StreamDefs", arguments_of(value), None if indent is None else indent + 4)
+    # `repr` gives dtype('float64'), which the printed program could evaluate only with an import of NumPy.
+    return repr(str(value) if isinstance(value, np.dtype) else value)
 
 
 _T = TypeVar("_T")
@@ -77,7 +71,6 @@ class Call:
 
     Attributes:
         target: The class.
-        arguments: Its positional arguments.
         keywords: Its keyword arguments, in order.
         trace_level: The deserializer's own trace level, which counts if the reader has none.
 
@@ -93,11 +86,7 @@ class Call:
     trace_level: int = 1
 
     def __call__(self) -> Any:
-        """Make the deserializer.
-
-        Raises:
-            ConfigError: Its options are invalid.
-        """
+        """Make the deserializer, or raise `ConfigError` if its options are invalid."""
         return self.target(*self.arguments, **dict(self.keywords))
 
     def __repr__(self) -> str:
@@ -110,9 +99,9 @@ class Call:
 
     def text(self, indent: int | None) -> str:
         """Return the call as Python: in one line or, with an indent, with one argument a line if it is wide."""
-        arguments = [value_text(value, indent) for value in self.arguments]
-        arguments += [f"{key}={value_text(value, indent)}" for key, value in self.keywords]
-        return call_text(self.name, arguments, indent)
+        arguments = [_value_text(value, indent) for value in self.arguments]
+        arguments += [f"{key}={_value_text(value, indent)}" for key, value in self.keywords]
+        return _call_text(self.name, arguments, indent)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,27 +216,17 @@ class ReaderConfig:
         """Return the keyword arguments of `MinibatchSource`, or of `HTKMLFReader`, without those at their default."""
         if self.kind == "HTKMLFReader":
             return self._reader_options()
-        window = self.window
-        options: dict[str, Any] = {"randomize": window is not None}
-        if window is not None:
-            options |= {
-                # The unit that does not apply is set to 0, because its default may be above 0, and both exclude each
-                # other.
-                "randomization_window_in_chunks": window.size * (window.unit == "chunks"),
-                "randomization_window_in_samples": window.size * (window.unit == "samples"),
-                "randomization_seed": self.randomization_seed,
-            }
-        options |= {
-            "frame_mode": self.frame_mode,
-            "truncation_length": self.steps(0, minibatch_size),
-            "right_splice": self.right_splice,
-            "max_errors": self.max_errors,
-            "keep_data_in_memory": self.keep_data_in_memory,
-            "trace_level": self.trace_level,
-            # As in CNTK, no minibatch of a configured reader crosses the end of a sweep.
-            "crosses_sweeps": False,
-            "local_timeline": self.local_timeline,
-        }
+        options: dict[str, Any] = {"randomize": self.window is not None}
+        if self.window is not None:
+            # The unit that does not apply is set to 0, because its default may be above 0, and both exclude each other.
+            for unit in ("chunks", "samples"):
+                options[f"randomization_window_in_{unit}"] = self.window.size * (self.window.unit == unit)
+            options["randomization_seed"] = self.randomization_seed
+        options |= {"frame_mode": self.frame_mode, "truncation_length": self.steps(0, minibatch_size)}
+        for name in ("right_splice", "max_errors", "keep_data_in_memory", "trace_level"):
+            options[name] = getattr(self, name)
+        # As in CNTK, no minibatch of a configured reader crosses the end of a sweep.
+        options |= {"crosses_sweeps": False, "local_timeline": self.local_timeline}
         own = inspect.signature(MinibatchSource).parameters
         return {name: value for name, value in options.items() if value != own[name].default}
 
@@ -348,17 +327,12 @@ class ReaderConfig:
         """Return the program that opens the same source and reads an epoch of it."""
         source = "HTKMLFReader" if self.kind == "HTKMLFReader" else "MinibatchSource"
         names = {call.name for call in self.calls} | {source}
-        names |= {
-            name
-            for name in ("Remote", "StreamDef", "StreamDefs")
-            if any(f"{name}(" in repr(call) for call in self.calls)
-        }
+        used = " ".join(map(repr, self.calls))
+        names |= {name for name in ("Remote", "StreamDef", "StreamDefs") if f"{name}(" in used}
+        listed = ", ".join(sorted(names, key=lambda name: (name.lower(), name)))
         options = [f"{key}={value!r}" for key, value in self.source_options().items()]
         calls = "[\n" + "".join(f"        {call.text(8)},\n" for call in self.calls) + "    ]"
-        program = (
-            f"from cntkio import {', '.join(sorted(names, key=lambda name: (name.lower(), name)))}\n\n"
-            f"source = {call_text(source, [calls, *options], 0)}\n"
-        )
+        program = f"from cntkio import {listed}\n\nsource = {_call_text(source, [calls, *options], 0)}\n"
         if self.kind == "HTKMLFReader":
             sizes = [self.minibatch_size(), *([self.epoch_size] if self.epoch_size else [])]
             program += f"for minibatch in source.epoch(0, {', '.join(map(str, sizes))}):\n"
@@ -372,33 +346,26 @@ class ReaderConfig:
         facts = {"section": self.section, "reader": self.kind}
         for index, call in enumerate(self.calls):
             facts[f"deserializer {index}"] = repr(call)
-        facts["precision"] = self.precision
-        facts["packing"] = self.packing
+        facts |= {"precision": self.precision, "packing": self.packing}
+        utterances = _by_epochs(self.utterances_per_minibatch)
         if self.truncated:
-            facts["truncation"] = (
-                f"{self.truncation_length} steps"
-                if self.truncation_length
-                else f"minibatch size; {_by_epochs(self.utterances_per_minibatch)} parallel sequences"
-            )
+            by_size = f"minibatch size; {utterances} parallel sequences"
+            facts["truncation"] = f"{self.truncation_length} steps" if self.truncation_length else by_size
         if self.kind == "HTKMLFReader":
-            facts["read method"] = self.read_method
-            facts["minibatch mode"] = self.minibatch_mode
-        if self.kind == "HTKMLFReader" and self.packing == "sequence":
-            facts["utterances"] = f"{_by_epochs(self.utterances_per_minibatch)} in a minibatch"
-        facts["randomization window"] = self._window_fact()
+            facts |= {"read method": self.read_method, "minibatch mode": self.minibatch_mode}
+            if self.packing == "sequence":
+                facts["utterances"] = f"{utterances} in a minibatch"
+        facts["randomization window"] = "none"
         # Without a window the data are read in order, so a seed has no effect.
         if self.window is not None:
+            size = f"{self.window.size:,} {self.window.unit}"
+            facts["randomization window"] = "everything" if self.window == WHOLE_DATA else size
             facts["randomization seed"] = str(self.randomization_seed)
         facts["minibatch size"] = _by_epochs(self.minibatch_sizes) + " samples"
         facts["epoch size"] = f"{self.epoch_size:,} samples" if self.epoch_size else "one sweep"
         if self.max_epochs is not None:
             facts["epochs"] = str(self.max_epochs)
         return facts
-
-    def _window_fact(self) -> str:
-        if self.window is None:
-            return "none"
-        return "everything" if self.window == WHOLE_DATA else f"{self.window.size:,} {self.window.unit}"
 
 
 def _of_epoch(values: Sequence[_T], epoch: int) -> _T:

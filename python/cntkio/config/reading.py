@@ -113,14 +113,15 @@ def read_section(top: Section, section: str | Sequence[str] | None = None, *, in
         top: The global section.
         section: As for `read_config`.
         in_action: Whether a reader that the call names itself is read as the action around it reads it.
-
-    Raises:
-        ConfigError: The section is missing, or the reader refuses it.
     """
-    reader, action = _find_reader(top, section)
-    if in_action and action is None:
-        action = _around(reader)
-    return _read(reader, "" if action is None else _action_of(action))
+    reader, around = _find_reader(top, section)
+    if in_action and around is None:
+        around = _around(reader)
+    action, level = "" if around is None else _action_of(around), 1
+    with contextlib.suppress(ConfigError):  # the error is raised where the value is needed
+        level = keys.TRACE_LEVEL.of(reader)
+    with reader.shared.reading(level):
+        return _read(reader, action)
 
 
 class Attempt(NamedTuple):
@@ -135,19 +136,7 @@ class Attempt(NamedTuple):
     error: ConfigError | None = None
 
 
-class Attempts(NamedTuple):
-    """The readers that the arguments of a call name.
-
-    Attributes:
-        why_all: The reason why these are all sections that have readers, since nothing says which of them to use;
-            empty: the arguments or the actions say it.
-    """
-
-    each: list[Attempt]
-    why_all: str = ""
-
-
-def attempts(path: str | os.PathLike[str], arguments: Sequence[str]) -> Attempts:
+def attempts(path: str | os.PathLike[str], arguments: Sequence[str]) -> tuple[list[Attempt], str]:
     """Try to read the readers of a configuration that arguments of the command line name.
 
     Each reader is read as the action around it reads it, even if an argument names the reader itself.
@@ -157,9 +146,12 @@ def attempts(path: str | os.PathLike[str], arguments: Sequence[str]) -> Attempts
         arguments: ``key=value`` overrides; an argument without ``=`` names a section. Without a section all readers of
             all actions are read, ``cvReader`` included; if no action has one, all sections with readers.
 
+    Returns:
+        The attempts, and the reason why these are all sections that have readers, since nothing says which of them to
+        use; empty: the arguments or the actions say it.
+
     Raises:
-        ConfigError: The configuration cannot be read, or no section has a reader.
-        OSError: The configuration cannot be read.
+        ConfigError: No section has a reader.
     """
     sections = [argument for argument in arguments if "=" not in argument]
     overrides = [argument for argument in arguments if "=" in argument]
@@ -172,12 +164,9 @@ def attempts(path: str | os.PathLike[str], arguments: Sequence[str]) -> Attempts
             if not top.has("command"):
                 why_all = f"the file has no 'command', and no section {actions} with a reader"
         if not asked:
-            raise ConfigError(
-                f"{name}: no section has a reader; expected train = [ reader = [ file = ... ] ] or similar, perhaps in "
-                "a file that includes this file",
-                path=name,
-            )
-        return Attempts([_attempt(top, section) for section in asked], why_all)
+            expected = "train = [ reader = [ file = ... ] ] or similar, perhaps in a file that includes this file"
+            raise ConfigError(f"{name}: no section has a reader; expected {expected}", path=name)
+        return [_attempt(top, section) for section in asked], why_all
 
 
 def _attempt(top: Section, section: str) -> Attempt:
@@ -189,20 +178,19 @@ def _attempt(top: Section, section: str) -> Attempt:
 
 
 def readers_asked_for(path: str | os.PathLike[str], arguments: Sequence[str]) -> list[ReaderConfig]:
-    """Return the readers of a configuration that arguments of the command line name. See `attempts`.
+    """Return the readers of a configuration that arguments of the command line name, as for `attempts`.
 
     Raises:
-        ConfigError: The configuration cannot be read, nothing says which of its readers to use, or one cannot be read.
-        OSError: The configuration cannot be read.
+        ConfigError: Nothing says which of the readers to use, or one cannot be read.
     """
-    found = attempts(path, arguments)
-    if found.why_all:
-        sections = ", ".join(attempt.section for attempt in found.each)
-        raise ConfigError(f"{os.fspath(path)}: {found.why_all}; name a section as an argument: {sections}")
-    for attempt in found.each:
+    found, why_all = attempts(path, arguments)
+    if why_all:
+        sections = ", ".join(attempt.section for attempt in found)
+        raise ConfigError(f"{os.fspath(path)}: {why_all}; name a section as an argument: {sections}")
+    for attempt in found:
         if attempt.error is not None:
             raise attempt.error
-    return [attempt.config for attempt in found.each if attempt.config is not None]
+    return [attempt.config for attempt in found if attempt.config is not None]
 
 
 def readers_of(top: Section) -> list[str]:
@@ -224,7 +212,12 @@ def readers_of(top: Section) -> list[str]:
 def _find_reader(top: Section, asked: str | Sequence[str] | None) -> tuple[Section, Section | None]:
     """Find a reader's section and, if the call names an action, the action's section."""
     if asked is None:
-        asked = _default_path(top)
+        actions = _actions_of(top)
+        names = [name for name in actions if top.has(name, own=True)]
+        # A file may consist of a reader alone. If it has neither, the error names the first action.
+        if not names and top.has("reader", own=True):
+            names = ["reader"]
+        asked = (names or actions)[:1]
     section = top
     for name in asked.split("/") if isinstance(asked, str) else asked:
         section = _inner(section, name, top)
@@ -252,15 +245,6 @@ def with_readers(top: Section) -> list[str]:
             if any(folded_key(key).endswith("reader") for key in [entry.key, *inner.keys]):
                 names.append(entry.key)
     return names
-
-
-def _default_path(top: Section) -> Sequence[str]:
-    actions = _actions_of(top)
-    names = [name for name in actions if top.has(name, own=True)]
-    # A file may consist of a reader alone. If it has neither, the error names the first action.
-    if not names and top.has("reader", own=True):
-        return ("reader",)
-    return (names or actions)[:1]
 
 
 def _looks_like_a_reader(section: Section) -> bool:
@@ -292,14 +276,6 @@ def _action_of(section: Section) -> str:
 
 def _read(section: Section, action: str) -> ReaderConfig:
     """Return the meaning of a reader when an action uses it; action "": as it is written."""
-    level = 1
-    with contextlib.suppress(ConfigError):  # the error is raised where the value is needed
-        level = keys.TRACE_LEVEL.of(section)
-    with section.shared.reading(level):
-        return _read_section(section, action)
-
-
-def _read_section(section: Section, action: str) -> ReaderConfig:
     kind, around = _kind_of(section), _around(section)
     precision = section.word("precision", "float", keys.PRECISIONS)
     warn_of_no_effect(section, keys.READER_WITHOUT_EFFECT[kind])

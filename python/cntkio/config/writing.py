@@ -7,7 +7,7 @@ come from the tables that reading uses.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -25,17 +25,11 @@ from cntkio.formats.cntk_options import FEATURE_STREAM, defaults_of
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.formats.htk.options import paths_of
-from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
+from cntkio.formats.mlf import HTKMLFDeserializer
 from cntkio.formats.names import shown_pattern
 from cntkio.formats.remote import Remote
 from cntkio.streams import StreamDef, StreamDefs, non_default_items
-from cntkio.timeline import (
-    WHOLE_DATA,
-    Window,
-    classic_binary_window,
-    classic_text_window,
-    composite_window,
-)
+from cntkio.timeline import WHOLE_DATA, Window, classic_binary_window, classic_text_window, composite_window
 
 # ------------------------------------------------------------------------------------------------- from deserializers
 
@@ -58,26 +52,21 @@ def configuration_for(deserializers: Any, section: str = "train") -> tuple[str, 
         (True, 'from cntkio import CTFDeserializer, MinibatchSource, StreamDef, StreamDefs')
     """
     several = deserializers if isinstance(deserializers, Sequence) else [deserializers]
-    described = _described(tuple(_call_for(deserializer) for deserializer in several), f"{section}/reader")
+    calls = tuple(_call_for(deserializer) for deserializer in several)
+    precision: keys.Precision = "double" if any(("dtype", "float64") in call.keywords for call in calls) else "float"
+    kind = _KINDS.get(calls[0].target, "composite") if len(calls) == 1 else "composite"
+    options: dict[str, Any] = {"window": _default_window(kind, calls), "local_timeline": kind == "composite"}
+    described = ReaderConfig(f"{section}/reader", kind, calls, precision, **options)
     text = written_config(section, described)
     config = read_section(configuration([text]), (section, "reader"))
     # The text is read back, so that an option that no line of it sets cannot get lost without an error.
     if config != described:
-        calls = ", ".join(map(repr, described.calls))
-        raise ConfigError(f"{calls} cannot be written in a configuration: an option has no key")
+        shown = ", ".join(map(repr, calls))
+        raise ConfigError(f"{shown} cannot be written in a configuration: an option has no key")
     return text, config.to_python()
 
 
-def _described(calls: tuple[Call, ...], section: str) -> ReaderConfig:
-    """Return the reader that reads deserializers: the reader of a format, or the composite reader."""
-    precision: keys.Precision = "double" if any(("dtype", "float64") in call.keywords for call in calls) else "float"
-    kind: Kind = "composite"
-    if len(calls) == 1:
-        kind = _KINDS.get(calls[0].target, kind)
-    window = _default_window(kind, calls)
-    return ReaderConfig(section, kind, calls, precision, window=window, local_timeline=kind == "composite")
-
-
+# The readers of a single deserializer.
 _KINDS: dict[type, Kind] = {CTFDeserializer: "CNTKTextFormatReader", CBFDeserializer: "CNTKBinaryReader"}
 
 
@@ -85,9 +74,8 @@ def _call_for(deserializer: Any) -> Call:
     """Return the call that makes a deserializer, as reading a configuration would."""
     target = type(deserializer)
     if target not in keys.KEYWORDS:
-        raise ConfigError(
-            f"a deserializer of the type {target.__name__} cannot be written in a configuration", key="deserializers"
-        )
+        what = f"a deserializer of the type {target.__name__}"
+        raise ConfigError(f"{what} cannot be written in a configuration", key="deserializers")
     options = {option.name for option in keys.KEYWORDS[target]}
     changed: dict[str, Any] = {}
     for name, default in defaults_of(target).items():
@@ -99,30 +87,24 @@ def _call_for(deserializer: Any) -> Call:
         changed[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
     # In the order of the table, as reading makes them, because calls are compared.
     keywords = [(option.name, changed[option.name]) for option in keys.KEYWORDS[target] if option.name in changed]
-    return Call(target, _ARGUMENTS[target](deserializer), (*keywords, *_precision(deserializer)))
+    return Call(target, _arguments(target, deserializer), (*keywords, *_precision(deserializer)))
 
 
 # Fields of deserializers that are arguments, or that the reader's section sets.
 _BY_OTHER_MEANS = ("filename", "streams", "label_mapping_file", "dtype", "convert")
 
 
-def _binary_arguments(deserializer: CBFDeserializer) -> tuple[Any, ...]:
-    renamed = {name: stream for name, stream in deserializer.streams.items() if stream.stream_alias != name}
-    return (deserializer.filename, StreamDefs(renamed)) if renamed else (deserializer.filename,)
-
-
-def _label_arguments(deserializer: HTKMLFDeserializer) -> tuple[Any, ...]:
+def _arguments(target: type, deserializer: Any) -> tuple[Any, ...]:
+    """Return the positional arguments of a deserializer."""
+    if target is CTFDeserializer:
+        return deserializer.filename, deserializer.streams
+    if target is CBFDeserializer:
+        renamed = {name: stream for name, stream in deserializer.streams.items() if stream.stream_alias != name}
+        return (deserializer.filename, StreamDefs(renamed)) if renamed else (deserializer.filename,)
+    if target is not HTKMLFDeserializer:
+        return (_with_paths_as_texts(deserializer.streams),)
     mapping = deserializer.label_mapping_file
     return None if mapping is None else os.fspath(mapping), _with_paths_as_texts(deserializer.streams)
-
-
-_ARGUMENTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
-    CTFDeserializer: lambda text: (text.filename, text.streams),
-    CBFDeserializer: _binary_arguments,
-    HTKFeatureDeserializer: lambda features: (_with_paths_as_texts(features.streams),),
-    HTKMLFDeserializer: _label_arguments,
-    HTKMLFBinaryDeserializer: lambda labels: (_with_paths_as_texts(labels.streams),),
-}
 
 
 def _precision(deserializer: Any) -> tuple[tuple[str, Any], ...]:
@@ -134,20 +116,16 @@ def _precision(deserializer: Any) -> tuple[tuple[str, Any], ...]:
         with closing(deserializer.open()) as corpus:
             precisions = {str(info.dtype) for info in corpus.streams}
     if len(precisions) > 1:
-        raise ConfigError(
-            f"{deserializer.filename}: streams of float32 and of float64; a configuration has one precision",
-            key="precision",
-        )
+        what = "streams of float32 and of float64; a configuration has one precision"
+        raise ConfigError(f"{deserializer.filename}: {what}", key="precision")
     return ("dtype", precisions.pop()), ("convert", False)
 
 
 def _with_paths_as_texts(streams: StreamDefs) -> StreamDefs:
     """Return the stream of a deserializer as reading makes it: paths are texts, and a list of one is that text."""
     if len(streams) > 1:
-        raise ConfigError(
-            "a configuration has a deserializer for each stream; expected one stream in each deserializer",
-            key="streams",
-        )
+        message = "a configuration has a deserializer for each stream; expected one stream in each deserializer"
+        raise ConfigError(message, key="streams")
     ((name, stream),) = streams.items()
     texts = {key: paths_of(stream[key]) for key in ("scp", "mlf") if key in stream}
     files = {key: paths[0] if len(paths) == 1 else list(paths) for key, paths in texts.items()}
@@ -187,27 +165,15 @@ def written_config(section: str, config: ReaderConfig) -> str:
         ]
         <BLANKLINE>
     """
-    lines = [
-        f"command = {section}",
-        _entry("precision", config.precision),
-        "",
-        *_group(
-            section,
-            [_entry("action", "train"), *_sizes(config), *_group("reader", _LINES[config.kind](config))],
-        ),
-    ]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _sizes(config: ReaderConfig) -> list[str]:
     sizes = _entries(
-        [
-            ("minibatchSize", config.minibatch_sizes, (256,)),
-            ("epochSize", config.epoch_size, 0),
-            ("maxEpochs", config.max_epochs, None),
-        ]
+        ("minibatchSize", config.minibatch_sizes, (256,)),
+        ("epochSize", config.epoch_size, 0),
+        ("maxEpochs", config.max_epochs, None),
     )
-    return _group("SGD", sizes) if sizes else []
+    reader = _group("reader", _LINES[config.kind](config))
+    lines = [f"command = {section}", _entry("precision", config.precision), ""]
+    lines += _group(section, [_entry("action", "train"), *_group("SGD", sizes), *reader])
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _file_reader(config: ReaderConfig) -> list[str]:
@@ -222,7 +188,7 @@ def _htk_reader(config: ReaderConfig) -> list[str]:
         lines.append(_entry("readMethod", "none"))
     else:
         size = "none" if window is None else "auto" if window == WHOLE_DATA else str(window.size)
-        lines += _entries([("randomize", size, "auto")])
+        lines += _entries(("randomize", size, "auto"))
     return [*lines, *_attributes(config), *(line for call in config.calls for line in _stream(call))]
 
 
@@ -265,14 +231,11 @@ def _window(config: ReaderConfig) -> list[str]:
     if window == _default_window(config.kind, config.calls):
         return []
     is_composite, in_samples = config.kind == "composite", window.unit == "samples"
-    lines = []
     # In classic readers, counting samples without a number means all data; CNTK's composite reader needs the number.
-    if window != WHOLE_DATA or is_composite:
-        lines.append(_entry("randomizationWindow", window.size))
+    size = window.size if window != WHOLE_DATA or is_composite else None
     # By default, the composite reader counts samples, and the classic readers chunks.
-    if in_samples != is_composite:
-        lines.append(_entry("sampleBasedRandomizationWindow", in_samples))
-    return lines
+    default = is_composite
+    return _entries(("randomizationWindow", size, None), ("sampleBasedRandomizationWindow", in_samples, default))
 
 
 def _file(call: Call) -> list[str]:
@@ -284,9 +247,9 @@ def _file(call: Call) -> list[str]:
         entries = [_entry("alias", stream.stream_alias)]
         if call.target is CTFDeserializer:
             entries += [_entry("dim", stream.dim), _entry("format", "sparse" if stream.is_sparse else "dense")]
-            entries += _entries([("definesMBSize", stream.defines_mb_size, False)])
+            entries += _entries(("definesMBSize", stream.defines_mb_size, False))
         groups.append(f"{_quotable(name)} = [ {' ; '.join(entries)} ]")
-    return lines + (_group("input", groups) if groups else [])
+    return lines + _group("input", groups)
 
 
 def _stream(call: Call) -> list[str]:
@@ -309,24 +272,23 @@ def _labels(name: str, stream: StreamDef, call: Call) -> list[str]:
     else:
         lines = ["mlfFileList = ( " + " : ".join(f'"{_quotable(file)}"' for file in paths_of(files)) + " )"]
     mapping = call.arguments[0] if call.target is HTKMLFDeserializer else None
-    return [*lines, *_entries([("labelMappingFile", mapping, None)]), _entry("labelDim", stream.dim)]
+    return [*lines, *_entries(("labelMappingFile", mapping, None)), _entry("labelDim", stream.dim)]
 
 
 # ------------------------------------------------------------------------------------------------------------- lines
 
 
-def _group(name: str, lines: Iterable[str]) -> list[str]:
-    return [f"{name} = [", *(f"    {line}" for line in lines), "]"]
+def _group(name: str, lines: Sequence[str]) -> list[str]:
+    return [f"{name} = [", *(f"    {line}" for line in lines), "]"] if lines else []
 
 
 def _keywords(call: Call) -> list[str]:
-    keywords = dict(call.keywords)
-    return [
-        _entry(option.key, keywords[option.name]) for option in keys.KEYWORDS[call.target] if option.name in keywords
-    ]
+    key_of = {option.name: option.key for option in keys.KEYWORDS[call.target]}
+    given = dict(call.keywords)
+    return [_entry(key, given[name]) for name, key in key_of.items() if name in given]
 
 
-def _entries(rows: Iterable[tuple[str, Any, Any]]) -> list[str]:
+def _entries(*rows: tuple[str, Any, Any]) -> list[str]:
     """Return an entry for each row of key, value and default whose value is not the default."""
     return [_entry(key, value) for key, value, default in rows if value != default]
 
@@ -337,7 +299,7 @@ def _entry(key: str, value: Any) -> str:
     if isinstance(value, bool):
         return f"{key} = {str(value).lower()}"
     if isinstance(value, Remote):
-        rows = _entries([(option.key, getattr(value, option.name), option.default) for option in keys.REMOTE])
+        rows = _entries(*((option.key, getattr(value, option.name), option.default) for option in keys.REMOTE))
         return f"{key} = [ {' ; '.join(rows)} ]"
     if isinstance(value, tuple):
         return f"{key} = {':'.join(map(str, value))}"
@@ -350,17 +312,15 @@ def _quotable(text: str) -> str:
     Raises:
         ConfigError: A configuration cannot contain it.
     """
-    if shown_pattern(text) != text:
-        raise ConfigError(
-            f"{shown_pattern(text)}: this URL has a user, a password or a query, which a configuration would show; "
-            "leave them out, and put credentials into fsspec's configuration",
-            key="file",
-        )
+    shown = shown_pattern(text)
+    if shown != text:
+        what = "this URL has a user, a password or a query, which a configuration would show"
+        advice = "leave them out, and put credentials into fsspec's configuration"
+        raise ConfigError(f"{shown}: {what}; {advice}", key="file")
     hash_sign = text.find("#")  # a later '#' in a line begins no comment
     begins_comment = hash_sign == 0 or (hash_sign > 0 and text[hash_sign - 1] in BLANKS)
     # The language has no escapes, so a configuration cannot contain these texts in any form.
     if any(character in text for character in '"\n\r') or begins_comment or VARIABLE.search(text):
-        raise ConfigError(
-            f"{text!r} cannot be written in a configuration: it contains a quote, a line end, ' #' or a variable"
-        )
+        what = "it contains a quote, a line end, ' #' or a variable"
+        raise ConfigError(f"{text!r} cannot be written in a configuration: {what}")
     return text
