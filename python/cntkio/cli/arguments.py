@@ -36,9 +36,7 @@ _CORPUS = "a corpus of any kind; - for standard input; in quotes, a pattern of f
 def parser(arguments: Sequence[str] = ()) -> Parser:
     """Return the parser of the command.
 
-    Args:
-        arguments: The arguments that will be parsed. They decide which parser `convert` gets, because CNTK's scripts
-            have arguments of their own.
+    The arguments that it will parse decide which parser `convert` gets, as CNTK's scripts have arguments of their own.
     """
     whole = Parser(
         prog="cntkio",
@@ -84,14 +82,11 @@ def in_new_spelling(words: Sequence[str]) -> tuple[list[str], str]:
 
 
 _OPTIONS_OF_EXPLAIN = {"--step", "--position", "--key", "--rank"}
+_TO_CBF, _TO_CTF = ["convert", "--to", "cbf"], ["convert", "--to", "ctf"]
 _RENAMED = {
-    "stats": ["inspect"],
-    "read": ["bench"],
-    "convert ctf2cbf": ["convert", "--to", "cbf"],
-    "convert ctf2bin": ["convert", "--to", "cbf"],
-    "convert cbf2ctf": ["convert", "--to", "ctf"],
-    "convert bin2ctf": ["convert", "--to", "ctf"],
-}
+    "stats": ["inspect"], "read": ["bench"],
+    "convert ctf2cbf": _TO_CBF, "convert ctf2bin": _TO_CBF, "convert cbf2ctf": _TO_CTF, "convert bin2ctf": _TO_CTF,
+}  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------ verbs
@@ -102,10 +97,7 @@ def _verb(
 ) -> _Option:
     """Add the parser of a verb, and return the method that adds an argument to it.
 
-    Args:
-        run: The function of the verb, which has its name.
-        detail: Further sentences of its description.
-        words: The words after its name.
+    The function of the verb has its name. Its description is the summary and the detail; after its name come the words.
     """
     added: Parser = verbs.add_parser(
         run.__name__,
@@ -122,11 +114,9 @@ def _verb(
 
 def _add_inspect(verb: _Verb) -> None:
     option = verb(
-        inspect,
-        "print the contents and the figures of a corpus",
-        "cntkio inspect examples/digits/train.ctf",
-        "cntkio inspect --quiet --html iris.html examples/iris/iris.ctf",
-    )
+        inspect, "print the contents and the figures of a corpus",
+        "cntkio inspect examples/digits/train.ctf", "cntkio inspect --quiet --html iris.html examples/iris/iris.ctf",
+    )  # fmt: skip
     _add_corpora(option)
     option("--html", type=Path, help="also write a page with samples, figures and pictures")
     meaning = "write a configuration that reads the corpus, and print the equivalent Python program"
@@ -135,11 +125,9 @@ def _add_inspect(verb: _Verb) -> None:
 
 def _add_head(verb: _Verb) -> None:
     option = verb(
-        head,
-        "print the first sequences, or certain sequences, with their words",
-        "cntkio head -n 2 examples/alice/train.ctf",
-        "gzip -c examples/iris/iris.ctf | cntkio head -n 1 -",
-    )
+        head, "print the first sequences, or certain sequences, with their words",
+        "cntkio head -n 2 examples/alice/train.ctf", "gzip -c examples/iris/iris.ctf | cntkio head -n 1 -",
+    )  # fmt: skip
     _add_corpora(option)
     option("-n", "--sequences", type=_positive, default=5, help="number of sequences (5)")
     option("--at", type=_whole, help="begin with the sequence of this index, from 0")
@@ -148,12 +136,11 @@ def _add_head(verb: _Verb) -> None:
 
 def _add_check(verb: _Verb) -> None:
     option = verb(
-        check,
-        "report what is wrong with a corpus",
+        check, "report what is wrong with a corpus",
         "cntkio check examples/digits/train.ctf",
         "cntkio check --output-format github --exit-zero examples/iris/iris.ctf",
         detail=" Several files are several corpora; a pattern in quotes is one.",
-    )
+    )  # fmt: skip
     _add_corpora(option)
     option("--output-format", choices=OUTPUT_FORMATS, default="full", help="form of the report (full)")
     option("--statistics", action="store_true", help="print how many findings each rule has, not the findings")
@@ -166,14 +153,13 @@ def _add_check(verb: _Verb) -> None:
 
 def _add_convert(verb: _Verb) -> None:
     option = verb(
-        convert.convert,
-        "convert a corpus from one format to another, or select from it",
+        convert.convert, "convert a corpus from one format to another, or select from it",
         "cntkio convert examples/iris/iris.ctf iris.cbf",
         "cntkio convert --split 0.9,0.1 examples/iris/iris.ctf train.ctf test.ctf",
         detail=" The first bytes of IN decide its format, and --to or the extension of OUT the format to write. "
         "txt2ctf and uci2ctf have the options of CNTK's scripts.",
         words="IN OUT",
-    )
+    )  # fmt: skip
     # Any number, because `--input` and `--output` may give one of the files or both; the verb counts them.
     option("files", metavar="IN OUT", type=Path, nargs="*", help="the files to read and to write")
     option("--to", choices=convert.FORMATS, metavar="FORMAT", help=f"to write: {', '.join(convert.FORMATS)}")
@@ -206,12 +192,10 @@ def _add_convert(verb: _Verb) -> None:
 
 def _add_diff(verb: _Verb) -> None:
     option = verb(
-        diff,
-        "compare two corpora: streams, keys, lengths, values",
+        diff, "compare two corpora: streams, keys, lengths, values",
         "cntkio diff examples/iris/iris.ctf examples/iris/iris.ctf",
-        detail=" The exit status is 0 if they are equal, and 1 if they differ.",
-        words="FILE FILE",
-    )
+        detail=" The exit status is 0 if they are equal, and 1 if they differ.", words="FILE FILE",
+    )  # fmt: skip
     option("file", type=Path, nargs=2, help="the corpora; see cntkio --help")
     _add_corpus_options(option)
     option("--by", choices=("key", "index"), help="what sequences are compared by (key, if they have some in common)")
@@ -221,11 +205,10 @@ def _add_diff(verb: _Verb) -> None:
 
 def _add_plan(verb: _Verb) -> None:
     option = verb(
-        plan,
-        "print how a corpus will be batched and shuffled, without reading data",
+        plan, "print how a corpus will be batched and shuffled, without reading data",
         "cntkio plan --minibatch-size 256 examples/alice/train.ctf",
         "cntkio plan --compare minibatch-size=256 examples/alice/train.ctf",
-    )
+    )  # fmt: skip
     _add_corpora(option)
     _add_setting(option)
     option("--compare", metavar="NAME=VALUE,...", action="append", help="also plan with these changes; may be repeated")
@@ -235,11 +218,10 @@ def _add_plan(verb: _Verb) -> None:
 
 def _add_explain(verb: _Verb) -> None:
     option = verb(
-        explain,
-        "print which sequences a step delivers, or which steps deliver a sequence",
+        explain, "print which sequences a step delivers, or which steps deliver a sequence",
         "cntkio explain --minibatch-size 256 --step 7 examples/alice/train.ctf",
         "cntkio explain --minibatch-size 256 --key 239 examples/alice/train.ctf",
-    )
+    )  # fmt: skip
     _add_corpora(option)
     _add_setting(option)
     option("--rank", type=_whole, default=0, help="the rank to explain (0)")
@@ -259,12 +241,10 @@ def _add_setting(option: _Option) -> None:
 
 def _add_config(verb: _Verb) -> None:
     option = verb(
-        config,
-        "print the meaning of a configuration",
-        "cntkio config examples/digits/digits.cntk",
-        "cntkio config --python examples/digits/digits.cntk Train",
+        config, "print the meaning of a configuration",
+        "cntkio config examples/digits/digits.cntk", "cntkio config --python examples/digits/digits.cntk Train",
         words=_WORDS_OF_CONFIGURATION,
-    )
+    )  # fmt: skip
     option("file", type=Path, help="a configuration of CNTK")
     option("arguments", metavar=_SECTION, nargs="*", help="the readers to print, and values to change")
     option("--python", action="store_true", help="print the equivalent Python program")
@@ -276,11 +256,10 @@ def _add_index(verb: _Verb) -> None:
 
 def _add_bench(verb: _Verb) -> None:
     option = verb(
-        bench,
-        "read a corpus in minibatches and print the throughput",
+        bench, "read a corpus in minibatches and print the throughput",
         "cntkio bench --minibatch-size 256 --sweeps 2 examples/digits/train.ctf",
         words=_WORDS_OF_CONFIGURATION,
-    )
+    )  # fmt: skip
     option("file", type=Path, help=_CORPUS)
     _add_corpus_options(option)
     option("--minibatch-size", metavar="SAMPLES", type=_positive, default=1024, help="in samples (1024)")
@@ -301,13 +280,11 @@ def _add_rule(verb: _Verb) -> None:
 
 def _add_vocab(verb: _Verb) -> None:
     option = verb(
-        vocab,
-        "print the words of one-hot samples that have comments",
-        "cntkio vocab examples/alice/train.ctf",
-        "cntkio vocab --quiet examples/alice/train.ctf w",
+        vocab, "print the words of one-hot samples that have comments",
+        "cntkio vocab examples/alice/train.ctf", "cntkio vocab --quiet examples/alice/train.ctf w",
         detail=" Such a sample is |S0 178:1 |# BOS. The exit status is 1 if no sample has a comment.",
         words="FILE [STREAM]",
-    )
+    )  # fmt: skip
     option("file", type=Path, help="a text")
     # The options of streams and chunks are left out: the words are found in the text itself.
     _add_remote_options(partial(option, is_common=True))
@@ -317,12 +294,11 @@ def _add_vocab(verb: _Verb) -> None:
 
 def _add_completion(verb: _Verb) -> None:
     option = verb(
-        completion,
-        "print the completion of words for a shell",
+        completion, "print the completion of words for a shell",
         "cntkio completion bash",
         detail=" Put the output where the shell finds it, such as ~/.local/share/bash-completion/completions/cntkio.",
         words="SHELL",
-    )
+    )  # fmt: skip
     shells = ("bash", "zsh", "fish", "markdown")
     option("shell", choices=shells, help="the shell; markdown: the page with all options")
 

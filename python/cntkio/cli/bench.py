@@ -26,7 +26,7 @@ from cntkio.cli.show import (
 )
 from cntkio.config import ReaderConfig
 from cntkio.config.reading import Attempt, attempts, readers_asked_for
-from cntkio.corpora import Described, Input
+from cntkio.corpora import Described, Input, Labels
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
 from cntkio.formats.index_cache import LEAST_CACHED
@@ -46,7 +46,8 @@ def bench(options: Namespace) -> int:
         # A label file is read when `labels` is asked for, so the clock starts before that.
         start = time.perf_counter()
         (one,) = described(options, file)
-        facts = _read_labels(one, start) if one.labels is not None else _read(options, one)
+        labels = one.labels
+        facts = _read(options, one) if labels is None else _read_labels(one, labels, start)
         facts.show(as_json=options.json)
     return FINE
 
@@ -79,11 +80,10 @@ def _add_speed(facts: Facts, seconds: float, num_bytes: int, num_samples: int) -
     facts.add("throughput", num_bytes / seconds, in_words)
 
 
-def _read_labels(one: Described, start: float) -> Facts:
+def _read_labels(one: Described, labels: Labels, start: float) -> Facts:
     """Return facts about the speed of reading labels, which make no minibatches without features."""
-    assert one.labels is not None
     seconds = time.perf_counter() - start
-    corpus = one.labels.corpus
+    corpus = labels.corpus
     facts = Facts(file=one.input.name)
     add_size(facts, corpus.table)
     facts.add("rows", corpus.index.layout.num_rows)
@@ -116,8 +116,8 @@ def _index(options: Namespace, file: Input) -> int:
     facts = file_facts(file)
     num_chunks = sum(table.num_chunks for table in tables)
     facts.add("chunks", num_chunks, f"{num_chunks:,}{one.chunk_sizes}")
-    facts.add("sequences", sum(table.num_sequences for table in tables))
-    facts.add("samples", sum(map(samples_in, tables)))
+    num_sequences = sum(table.num_sequences for table in tables)
+    facts.add_all({"sequences": num_sequences, "samples": sum(map(samples_in, tables))})
     facts.add("cache", cache, state_of_cache)
     facts.add("opened in", seconds[0], f"{1e3 * seconds[0]:,.1f} ms")
     facts.add("opened again in", seconds[-1], f"{1e3 * seconds[-1]:,.1f} ms")
@@ -149,9 +149,6 @@ def _cache_of(corpus: Any) -> tuple[str | None, str]:
         (name,) = corpus.publish_indexes()
         return name, name
     return None, f"none could be written: {'; '.join(failures)}"
-
-
-# ------------------------------------------------------------------------------------------------ configurations
 
 
 def config(options: Namespace) -> int:

@@ -41,9 +41,6 @@ def check(options: Namespace) -> int:
     return BAD_DATA if findings and not options.exit_zero else FINE
 
 
-# ---------------------------------------------------------------------------------------------------- reports
-
-
 def print_report(options: Namespace, findings: Findings) -> None:
     """Print findings in the form that the options ask for."""
     # All verbs have `--json`; here it is another spelling of `--output-format json`.
@@ -160,9 +157,6 @@ _REPORTS: dict[str, Callable[[Namespace, Findings], None]] = {
 }
 OUTPUT_FORMATS = tuple(_REPORTS)
 """Names of the forms of a report."""
-
-
-# ------------------------------------------------------------------------------------------------------- rule
 
 
 def rule(options: Namespace) -> int:

@@ -54,9 +54,9 @@ def _run(words: list[str]) -> int:
             with calling(remote=_remote(options)):
                 status: int = options.verb(options)
             sys.stdout.flush()
+            return status
         except (ConfigError, ModuleNotFoundError) as error:  # an optional package may be missing
             complain(error)
-            return BAD_CALL
         except CntkIoError as error:
             complain(error)
             return BAD_DATA
@@ -66,11 +66,9 @@ def _run(words: list[str]) -> int:
             return FINE
         except OSError as error:
             complain(f"{error.filename}: {error.strerror}" if error.filename else error)
-            return BAD_CALL
         except MemoryError as error:
             complain(f"out of memory: {error}" if str(error) else "out of memory")
-            return BAD_CALL
-    return status
+    return BAD_CALL
 
 
 def _remote(options: Namespace) -> Remote | None:

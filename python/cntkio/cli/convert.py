@@ -51,21 +51,13 @@ def convert(options: Namespace) -> int:
         for target, form, data in zip(targets, forms, _selected(options, corpora, stack), strict=True):
             with progress_bar(options, "pieces") as progress:
                 write_file(
-                    target,
-                    data,
-                    to=form,
+                    target, data, to=form, renumber=options.renumber, keys_file=options.keys_file,
                     flat=options.flat is not None and (options.flat or True),  # no name: all streams
-                    ids=options.ids or (),
-                    key=options.key_column,
-                    renumber=options.renumber,
-                    keys_file=options.keys_file,
-                    compress=options.compress,
-                    layout=options.layout,
+                    ids=options.ids or (), key=options.key_column, compress=options.compress, layout=options.layout,
                     chunk_size_in_bytes=options.chunk_size or CHUNK_SIZE,
-                    order=corpora[0].order or None if options.stream else None,
-                    progress=progress,
+                    order=corpora[0].order or None if options.stream else None, progress=progress,
                     **files_of(options.num_files, options.max_file_size),
-                )
+                )  # fmt: skip
             if options.json:
                 fields = {"input": files[0].name, "input_format": files[0].kind.form, "output": target}
                 size = {"size": target.stat().st_size} if target.is_file() else {}
@@ -132,15 +124,9 @@ def txt2ctf(options: Namespace, progress: Progress | None) -> Path | None:
     """Convert lines of tokens to text, and return the output; None: standard output."""
     output: Path | None = options.output
     txt_to_ctf(
-        options.input or sys.stdin.buffer,
-        output or sys.stdout.buffer,
-        options.map,
-        names=options.names,
-        unknown=options.unk,
-        annotated=options.annotated,
-        strict=options.strict,
-        progress=progress,
-    )
+        options.input or sys.stdin.buffer, output or sys.stdout.buffer, options.map, names=options.names,
+        unknown=options.unk, annotated=options.annotated, strict=options.strict, progress=progress,
+    )  # fmt: skip
     return output
 
 

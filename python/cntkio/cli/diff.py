@@ -32,6 +32,7 @@ _SAMPLES_AT_ONCE = 1 << 16
 _Array = npt.NDArray[Any]
 _Dtypes = dict[str, np.dtype[Any]]
 _Streams = dict[str, StreamInformation]
+_Data = dict[str, MinibatchData]
 
 
 class _Side(NamedTuple):
@@ -87,9 +88,7 @@ def _side(options: Namespace, one: Described, corpora: Sequence[Corpus], streams
     return _Side(one.input.name, corpora, streams, all_keys, of_streams)
 
 
-def _blocks(
-    options: Namespace, one: Described, corpora: Sequence[Corpus]
-) -> Iterator[tuple[_Array, dict[str, MinibatchData]]]:
+def _blocks(options: Namespace, one: Described, corpora: Sequence[Corpus]) -> Iterator[tuple[_Array, _Data]]:
     """Yield the keys and the data of some sequences at a time, in order; corpora that are joined by a source."""
     if len(corpora) == 1:
         for block in surveyed(options, corpora[0]):
@@ -147,8 +146,8 @@ def _compare(options: Namespace, facts: Facts, sides: Sequence[_Side]) -> bool:
         of_stream = of_both.any(axis=0)
         differs |= of_stream
         count, num_lengths = int(of_stream.sum()), int(of_both[0].sum())
-        text = f"{counted(count, 'sequence')} differ{'s' * (count == 1)}, {num_lengths:,} of them in length"
-        text = text if count else "equal"
+        some = f"{counted(count, 'sequence')} differ{'s' * (count == 1)}, {num_lengths:,} of them in length"
+        text = some if count else "equal"
         dtypes = [str(side.streams[name].dtype) for side in sides]
         for facts_of_both in (dtypes, forms):
             text += f" ({', but '.join(facts_of_both)})" if len(set(facts_of_both)) > 1 else ""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +29,6 @@ from cntkio.cli.show import (
     shortened,
     show,
     show_json,
-    stream_fields,
     surveyed,
     write_page,
 )
@@ -69,9 +67,8 @@ def inspect(options: Namespace) -> int:
         if options.html is not None:
             about = [(file.name, f"{file.kind.title}, {file.size:,} bytes") for file in files]
             title = ", ".join(Path(file.name).name for file in files)
-            words: dict[str, Mapping[int, str]] = {}
-            for file in files:
-                words |= read_vocabularies(file.names) if file.kind.form == "ctf" else {}
+            vocabularies = [read_vocabularies(file.names) for file in files if file.kind.form == "ctf"]
+            words = {name: words for of_file in vocabularies for name, words in of_file.items()}
             write_page(options, options.html, page(title, about, found, samples, words))
     return status
 
@@ -82,7 +79,8 @@ def _inspected(
     """Yield the facts of each corpus and its exit status; add its figures, and samples for a page, to the lists."""
     for file in files:
         # Checked before the figures, which take a pass over the whole corpus.
-        _check_configuration(options, file)
+        if options.write_config is not None:
+            _check_configuration(options, file)
         for one in described(options, file, max_errors=_ANY_NUMBER_OF_ERRORS):
             with one.opened() as corpora:
                 for index, corpus in enumerate(corpora):
@@ -97,7 +95,8 @@ def _inspected(
                     yield facts, _add_errors(facts, one, corpus)
                 if options.html is not None and one.labels is None:
                     samples += _samples_for_page(one, corpora)
-            _write_config(options, one)
+            if options.write_config is not None:
+                _write_config(options, one)
 
 
 def _add_errors(facts: Facts, one: Described, corpus: Corpus) -> int:
@@ -147,7 +146,8 @@ def _add_stream(facts: Facts, stream: StreamFigures, names: list[str], *, has_pr
     info = stream.info
     most = stream.most_frequent(_MOST_CLASSES)
     fields = {
-        **stream_fields(info, stream.num_samples, stream.longest), "values": stream.num_values,
+        "name": info.name, "storage": info.storage_format, "dim": info.dim, "dtype": str(info.dtype),
+        "samples": stream.num_samples, "longest": stream.longest, "values": stream.num_values,
         "density": stream.density, "lowest": stream.lowest, "highest": stream.highest, "mean": stream.mean,
         "deviation": stream.deviation, "strange": stream.num_strange,
         # A stream without values has no quantiles.
@@ -178,8 +178,6 @@ def _add_stream(facts: Facts, stream: StreamFigures, names: list[str], *, has_pr
 
 
 def _check_configuration(options: Namespace, file: Input) -> None:
-    if options.write_config is None:
-        return
     if file.kind.form in LABEL_FORMS:
         advice = f"cntkio inspect LIST.scp --labels {file.name}"
         raise ConfigError(f"--write-config needs the features: {advice}", key="write-config")
@@ -189,9 +187,7 @@ def _check_configuration(options: Namespace, file: Input) -> None:
 
 
 def _write_config(options: Namespace, one: Described) -> None:
-    """On request, write the configuration that reads a corpus, and print the program that does the same."""
-    if options.write_config is None:
-        return
+    """Write the configuration that reads a corpus, and print the program that does the same."""
     read_from = str(one.input.names)  # a compressed table or binary file is read from a copy
     is_copy = not one.input.files and not is_remote(read_from) and read_from != one.input.name
     if is_copy or not one.written:
@@ -205,16 +201,8 @@ def _write_config(options: Namespace, one: Described) -> None:
         print(f"\n{program}", end="")
 
 
-# ----------------------------------------------------------------------------------------------------------- head
-
-
-class _Row(NamedTuple):
-    """A sequence: its key, its samples for JSON, and a line for each stream."""
-
-    key: int | str
-    # Functions, because a call prints only one of the two forms.
-    samples: Callable[[], dict[str, Any]]
-    lines: Callable[[], list[tuple[str, str]]]
+# For each sequence its key; and a line for each stream or, for JSON, the samples of each stream.
+_Rows = Iterator[tuple[int | str, Any]]
 
 
 def head(options: Namespace) -> int:
@@ -228,9 +216,7 @@ def head(options: Namespace) -> int:
             has_key = has_key or bool(indices)
             if (len(files) > 1 or len(one.parts()) > len(group)) and not options.json:
                 show(f"{one.input.name}")
-            labels = one.labels
-            rows = _rows(one, group, indices) if labels is None else _rows_of_labels(labels, indices)
-            _show_rows(options, one, rows)
+            _show_rows(options, one, _rows(one, group, indices, as_json=options.json))
     if not has_key:
         raise ConfigError(f"no sequence has the key {options.key}", key="key")
     return FINE
@@ -261,8 +247,13 @@ def _indices(options: Namespace, corpus: Corpus) -> Sequence[int]:
     return indices
 
 
-def _rows(one: Described, corpora: Sequence[Corpus], indices: Sequence[int]) -> Iterator[_Row]:
-    """Yield sequences of the first corpus, joined with the other corpora."""
+def _rows(one: Described, corpora: Sequence[Corpus], indices: Sequence[int], *, as_json: bool) -> _Rows:
+    """Yield sequences of the first corpus, joined with the other corpora; of a label file, utterances."""
+    if one.labels is not None:
+        for name, rows in one.labels.entries(indices):
+            runs = shortened((f"{label} {length}" for label, length in rows), len(rows), " | ")
+            yield name, {"labels": rows} if as_json else [("labels", runs)]
+        return
     sequences = SequencesOf(corpora)
     lead: Any = corpora[0]
     words: _Words = {"labels": dict(enumerate(name.decode(errors="replace") for name in one.label_names or ()))}
@@ -280,7 +271,7 @@ def _rows(one: Described, corpora: Sequence[Corpus], indices: Sequence[int]) -> 
                 fields = {name: stream.stream_alias for name, stream in one.deserializers[0].streams.items()}
                 words = {name: found[field] for name, field in fields.items() if field in found}
             shown = {name: streams[name] for name in one.order or streams if name in streams}
-            yield _Row(key_value(key), partial(_samples, shown), partial(_lines, shown, words))
+            yield key_value(key), _samples(shown) if as_json else _lines(shown, words)
 
 
 class SequencesOf:
@@ -308,22 +299,14 @@ class SequencesOf:
         return found
 
 
-def _rows_of_labels(labels: Labels, indices: Sequence[int]) -> Iterator[_Row]:
-    """Yield utterances, each with its labels and their numbers of frames."""
-    for key, rows in labels.entries(indices):
-        runs = shortened((f"{label} {length}" for label, length in rows), len(rows), " | ")
-        yield _Row(key, partial(dict, labels=rows), partial(list, [("labels", runs)]))
-
-
-def _show_rows(options: Namespace, one: Described, rows: Iterable[_Row]) -> None:
+def _show_rows(options: Namespace, one: Described, rows: _Rows) -> None:
     if options.json:
         section = {"section": one.section} if one.section else {}
-        sequences = [{"key": row.key, "streams": row.samples()} for row in rows]
+        sequences = [{"key": key, "streams": samples} for key, samples in rows]
         show_json({"file": one.input.name, **section, "sequences": sequences})
         return
-    for row in rows:
-        show(f"sequence {row.key}")
-        lines = row.lines()
+    for key, lines in rows:
+        show(f"sequence {key}")
         width = max(len(name) for name, _ in lines)
         for name, line in lines:
             show(f"  {name:{width}}  {line}")
@@ -364,19 +347,14 @@ def _samples(streams: Mapping[str, MinibatchData]) -> dict[str, list[Any]]:
     return found
 
 
-# ------------------------------------------------------------------------------------------------ samples of the page
-
-
 def _samples_for_page(one: Described, corpora: Sequence[Corpus]) -> list[Sample]:
     indices = range(min(_SHOWN_ON_PAGE, corpora[0].table.num_sequences))
-    rows = _rows(one, corpora, indices) if len(corpora) == 1 or one.label_names is not None else ()
+    if len(corpora) > 1 and one.label_names is None:
+        return []
     try:
-        return [Sample(str(row.key), row.lines()) for row in rows]
+        return [Sample(str(key), lines) for key, lines in _rows(one, corpora, indices, as_json=False)]
     except CntkIoError:  # the facts already name the error
         return []
-
-
-# ---------------------------------------------------------------------------------------------------------- vocab
 
 
 def vocab(options: Namespace) -> int:

@@ -6,7 +6,7 @@ Neither reads data: both need only the index.
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from cntkio.arguments import did_you_mean
@@ -104,7 +104,12 @@ def plan(options: Namespace) -> int:
         facts, about = file_facts(corpus.input, corpus.section), found[0][1]
         facts.add_all(about)
         # A plan counts chunks, not bytes, so bytes are estimates with the mean size of a chunk.
-        _add_plans(facts, plans, chunk_bytes=corpus.input.size / max(about["chunks"], 1))
+        chunk_bytes = corpus.input.size / max(about["chunks"], 1)
+        columns = [_texts(one, of, chunk_bytes) for one, of in plans]
+        for name in columns[0]:
+            for index, column in enumerate(columns):
+                facts.add_line("" if index else name, column[name])
+        facts.add_field("plans", [_fields(one, of, chunk_bytes) for one, of in plans])
         facts.show(as_json=options.json)
         shown.append((corpus.input.name, [(one.text(), of) for one, of in plans]))
     if options.html is not None:
@@ -149,15 +154,6 @@ def _figures(setting: Setting, corpus: Described) -> tuple[OrderFigures, dict[st
         sweeps = sweeps_of([setting.plan(source, rank) for rank in range(setting.ranks)])
         facts = {"sequences": source.num_sequences, "samples": source.num_samples, "chunks": source.num_chunks}
         return order_figures(sweeps, source.num_sequences), facts
-
-
-def _add_plans(facts: Facts, plans: Sequence[tuple[Setting, OrderFigures]], chunk_bytes: float) -> None:
-    """Add the facts of plans: for people side by side, one after the other in JSON."""
-    columns = [_texts(one, of, chunk_bytes) for one, of in plans]
-    for name in columns[0]:
-        for index, column in enumerate(columns):
-            facts.add_line("" if index else name, column[name])
-    facts.add_field("plans", [_fields(one, of, chunk_bytes) for one, of in plans])
 
 
 def _fields(setting: Setting, found: OrderFigures, chunk_bytes: float) -> dict[str, Any]:

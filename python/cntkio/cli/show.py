@@ -43,6 +43,7 @@ from cntkio.survey import Block, blocks
 
 FINE, BAD_DATA, BAD_CALL = 0, 1, 2
 _Item = TypeVar("_Item")
+_Refuse = Callable[[str, FormatError], None]
 
 _LINE_WIDTH = 100
 # Room for the name of a stream, and for the number of further items.
@@ -193,9 +194,7 @@ def line_width() -> int:
 def wrapped(text: str, indent: int) -> str:
     """Return a line, broken between words if standard output is a terminal that is too narrow for it.
 
-    Args:
-        text: The line, without control characters.
-        indent: Number of blanks before each further line.
+    The line has no control characters. `indent` is the number of blanks before each further line.
     """
     if not sys.stdout.isatty() or len(text) <= line_width():
         return text
@@ -235,11 +234,7 @@ def _draws(options: Namespace) -> bool:
 
 
 def progress_bar(options: Namespace, unit: str) -> AbstractContextManager[Progress | None]:
-    """Draw a progress bar on standard error, and clear it at the end; None with `--quiet`, or if it is not a terminal.
-
-    Args:
-        unit: Unit of the rate.
-    """
+    """Draw a progress bar on standard error, and clear it at the end; None with `--quiet` or without a terminal."""
     return _drawn(unit) if _draws(options) else nullcontext()
 
 
@@ -261,12 +256,10 @@ class _Bar:
         unit: Unit of the rate.
         name: Name of the work, to show before the bar.
         delay: Seconds before the first drawing.
-
-    Attributes:
-        longest: Number of characters of the longest line so far.
     """
 
     longest = 0
+    """Number of characters of the longest line so far."""
 
     def __init__(self, unit: str, name: str, delay: float) -> None:
         self._unit, self._name = unit, name and f"{name} "
@@ -342,11 +335,9 @@ def reading_of(options: Namespace) -> ReadingOptions:
 
 
 def described(options: Namespace, file: Input, *, guesses_streams: bool = False, **defaults: Any) -> list[Described]:
-    """Return the corpora of a file, as `cntkio.corpora.described` does.
+    """Return the corpora of a file, as `cntkio.corpora.described` does. The defaults are for `ReadingOptions.usually`.
 
-    Args:
-        guesses_streams: Whether to guess the streams of a text from its first lines, because no value is read.
-        defaults: As for `cntkio.formats.contract.ReadingOptions.usually`.
+    With `guesses_streams`, the streams of a text are guessed from its first lines, because no value is read.
     """
     reading = reading_of(options).usually(**defaults)
     if guesses_streams and file.kind.form == "ctf" and not reading.streams:
@@ -356,15 +347,11 @@ def described(options: Namespace, file: Input, *, guesses_streams: bool = False,
 
 @contextmanager
 def inputs_of(
-    options: Namespace,
-    names: Sequence[Path] | None = None,
-    *,
-    refuse: Callable[[str, FormatError], None] | None = None,
+    options: Namespace, names: Sequence[Path] | None = None, *, refuse: _Refuse | None = None
 ) -> Iterator[list[Input]]:
     """Detect the kinds of the files of a call, as `cntkio.corpora.inputs` does; refuse options that none of them takes.
 
-    Args:
-        names: The files; None: the file or the files that the option `file` names.
+    Without names, these are the file or the files that the option `file` names.
     """
     if names is None:
         names = options.file if isinstance(options.file, list) else [options.file]
@@ -410,11 +397,8 @@ def in_minibatches(
 
 def file_facts(file: Input, section: str = "") -> Facts:
     """Return facts about a file."""
-    facts = Facts(file=file.name)
-    if section:
-        facts.add("section", section)
-    if file.files:
-        facts.add("files", len(file.files))
+    facts, optional = Facts(file=file.name), {"section": section, "files": len(file.files)}
+    facts.add_all({name: value for name, value in optional.items() if value})
     facts.add("format", file.kind.form, file.kind.title)
     facts.add("size", file.size, f"{file.size:,} bytes")
     return facts
@@ -431,14 +415,6 @@ def samples_in(table: SequenceTable) -> int:
     """Return the number of samples of a corpus."""
     # The lengths have 32 bits, but their sum may need more.
     return int(table.lengths.sum(dtype=np.int64))
-
-
-def stream_fields(stream: StreamInformation, num_samples: int, longest: int) -> dict[str, Any]:
-    """Return the facts about a stream that each verb has in its JSON."""
-    return {
-        "name": stream.name, "storage": stream.storage_format, "dim": stream.dim, "dtype": str(stream.dtype),
-        "samples": num_samples, "longest": longest,
-    }  # fmt: skip
 
 
 def form_of(stream: StreamInformation) -> str:

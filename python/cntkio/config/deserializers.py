@@ -46,6 +46,12 @@ class Asked:
         """Return whether the action or the section writes, which matters to HTK readers and the composite reader."""
         return self.action == "write" or self.section.text("action", "").lower() == "write"
 
+    def reads_in_order(self) -> bool:
+        """Return whether the action reads in order: ``write``; ``test`` and ``eval`` unless ``randomize`` is given."""
+        # CNTK adds `randomize = None` to the reader of these actions.
+        is_test = self.action in ("test", "eval")
+        return self.action == "write" or (is_test and not self.section.has("randomize"))
+
     def trace_level(self, section: Section) -> int:
         """Return the trace level of a deserializer: the reader's or else its own."""
         return keys.TRACE_LEVEL.of(self.section if self.section.has(keys.TRACE_LEVEL.key) else section)
@@ -68,33 +74,25 @@ def refuse_kind(section: Section, key: str, name: str, known: Iterable[str]) -> 
 
 
 def warn_of_unknown_keys(section: Section, known: Mapping[str, str], streams: Iterable[str] = ()) -> None:
-    """Warn of keys that no reader knows.
-
-    Args:
-        known: A table of `cntkio.config.keys`.
-        streams: The keys that are names of streams.
-    """
+    """Warn of keys that are neither in a table of `cntkio.config.keys` nor names of streams."""
     named = {folded_key(name) for name in streams}
     # Unknown keys get their warning here, so `warn_of_unused` must not warn of them again.
     section.use_all()
-    for key in section.keys:
-        name = folded_key(key)
+    for entry in section.entries:
+        name = folded_key(entry.key)
         if name in known or name in named or name in keys.WITHOUT_WARNING:
             continue
-        entry = section.entry(key, own=True)
-        hint = did_you_mean(key, known.values())
+        hint = did_you_mean(entry.key, known.values())
         # A comma ends a value that has no quotes, and the text after it becomes a flag.
-        if not hint and entry is not None and entry.is_flag:
+        if not hint and entry.is_flag:
             hint = "; is it the second half of a value that should be in quotes?"
-        section.warn(key, f"key {key!r} is unknown here and ignored{hint}", own=True)
+        section.warn(entry.key, f"key {entry.key!r} is unknown here and ignored{hint}", own=True)
 
 
 def warn_of_no_effect(section: Section, rows: Iterable[keys.WithoutEffect], deciding: Section | None = None) -> None:
     """Warn of keys without effect whose values ask for something that cntkio does not do. Accept any type of value.
 
-    Args:
-        rows: The keys, and the values that ask for what cntkio does anyway.
-        deciding: The section whose values count, if it is another section.
+    If the deciding section has a value, only a different value in this section causes a warning.
     """
     for row in rows:
         is_own = not row.is_inherited
@@ -108,8 +106,7 @@ def warn_of_no_effect(section: Section, rows: Iterable[keys.WithoutEffect], deci
 def _asked_for(section: Section, row: keys.WithoutEffect, is_own: bool) -> bool | str | None:
     """Return the value of a key without effect as `row.usual` has it; None: the value is missing, empty or a default.
 
-    Raises:
-        ValueError: The value has a different type.
+    A value of a different type raises `ValueError`.
     """
     value = section.value(row.key, own=is_own)
     if value is None or value.string in ("", "default"):
@@ -320,12 +317,6 @@ def composite_deserializers(asked: Asked) -> list[Call]:
     if not sections:
         raise asked.section.error("deserializers", "'deserializers' is empty; expected at least one section")
     return [_deserializer(section, asked, is_first=not index) for index, section in enumerate(sections)]
-
-
-def keeps_data_in_memory(reader: Section) -> bool:
-    """Return ``keepDataInMemory`` of a composite reader, or of one of its deserializers."""
-    sections = [reader, *reader.sections("deserializers")]
-    return any(keys.KEEP_DATA.of(section) for section in sections)
 
 
 def _deserializer(section: Section, asked: Asked, *, is_first: bool) -> Call:

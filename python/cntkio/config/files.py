@@ -29,7 +29,6 @@ from cntkio.formats.names import hint_on_home
 _MOST_CHARACTERS = 4 << 20
 _TOO_LONG = f"more than {_MOST_CHARACTERS} characters in all files of a configuration; expected fewer"
 _LOOKS_LIKE_INCLUDE = re.compile(r"[ \t]*include[ \t]*=", re.IGNORECASE)
-_DIRECTIVES = ("configfile", "currentdirectory")  # arguments that are not entries
 
 _Line: TypeAlias = tuple[str, Position]
 _Numbered: TypeAlias = Iterator[tuple[int, str]]
@@ -98,8 +97,8 @@ def _key_of(argument: str) -> tuple[str, str]:
 def warn_of_unused(top: Section, arguments: Sequence[str]) -> None:
     """Warn of entries in the arguments of a `configuration` that were not looked up when readers were read."""
     # The arguments are split again without the files: in the whole configuration, sections of both are merged.
-    numbered = [(index, text) for index, text in enumerate(arguments, 1) if _key_of(text)[0] not in _DIRECTIVES]
-    text = Text([(f"{text}\n", Position(None, index, 1)) for index, text in numbered])
+    numbered = [(f"{text}\n", Position(None, index, 1)) for index, text in enumerate(arguments, 1)]
+    text = Text(piece for piece in numbered if _key_of(piece[0])[0] not in ("configfile", "currentdirectory"))
     overrides = Section("", Value(text, 0, len(text.string)))
     others = [entry.key for entry in top.entries if entry.position.path is not None]
     # The texts have the same positions as in `configuration`, which `used` holds.
@@ -157,11 +156,8 @@ def _parts(
             yield from _included(line, position, directory, chain, known)
             continue
         if _LOOKS_LIKE_INCLUDE.match(line):
-            logger.warning(
-                "%s: this line includes no file, as in CNTK; 'include=' must begin the line, in lower case and "
-                "without a blank",
-                position,
-            )
+            rule = "'include=' must begin the line, in lower case and without a blank"
+            logger.warning("%s: this line includes no file, as in CNTK; %s", position, rule)
         yield line + "\n", position
     del chain[identity]
 

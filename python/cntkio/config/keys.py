@@ -119,10 +119,6 @@ def _keyword(target: type[CntkOptions], key: str, read: Callable[[Section, str, 
     return ConfigOption(key, shared.field, read, cntk_options.defaults_of(target)[shared.field])
 
 
-def _optional_file(section: Section, key: str, _: str | None) -> str | None:
-    return section.optional_file(key)
-
-
 def _optional_size(section: Section, key: str, _: int | None) -> int | None:
     return section.size(key) if section.has(key) else None
 
@@ -156,7 +152,7 @@ def _optional_text(section: Section, key: str, _: str | None) -> str | None:
 # Options in the section of remote stores. Options of a store, such as credentials, are in fsspec's configuration.
 _REMOTE = Remote()
 REMOTE: tuple[ConfigOption[Any], ...] = (
-    ConfigOption("cache", "cache", _optional_file, None),
+    ConfigOption("cache", "cache", Section.optional_file, None),
     ConfigOption("cacheLimit", "cache_limit", _optional_text, None),
     ConfigOption("numRequests", "num_requests", Section.size, _REMOTE.num_requests),
     ConfigOption("numRetries", "num_retries", Section.size, _REMOTE.num_retries),
@@ -165,7 +161,7 @@ REMOTE: tuple[ConfigOption[Any], ...] = (
 # Options of deserializers.
 CHUNK_SIZE: ConfigOption[int] = _keyword(CTFDeserializer, "chunkSizeInBytes", Section.size)
 TARGETS = (
-    ConfigOption("labelToTargetMappingFile", "labelToTargetMappingFile", _optional_file, None),
+    ConfigOption("labelToTargetMappingFile", "labelToTargetMappingFile", Section.optional_file, None),
     ConfigOption("targetDim", "targetDim", _optional_size, None),
 )
 PHONE_BOUNDARIES = ConfigOption("phoneBoundaries", "phoneBoundaries", Section.boolean, False)
@@ -201,9 +197,8 @@ LOCAL_TIMELINE = ConfigOption("localTimeline", "local_timeline", Section.boolean
 MAX_ERRORS = ConfigOption("maxErrors", "max_errors", Section.size, 0)
 COUNTS = ConfigOption[tuple[int, ...]]("nbruttsineachrecurrentiter", "utterances_per_minibatch", Section.integers, (1,))
 MAX_LENGTH = ConfigOption("maxUtteranceLength", "max_utterance_length", Section.integer, DEFAULT_MAX_UTTERANCE_LENGTH)
-MINIBATCH_MODE = ConfigOption[MinibatchMode](
-    "minibatchMode", "minibatch_mode", partial(Section.word, words=get_args(MinibatchMode)), "partial"
-)
+_read_mode = partial(Section.word, words=get_args(MinibatchMode))
+MINIBATCH_MODE = ConfigOption[MinibatchMode]("minibatchMode", "minibatch_mode", _read_mode, "partial")
 # `cntkio.config.reading` reads these two itself, as words or a path; the rows are for writing.
 READ_METHOD = ConfigOption("readMethod", "read_method", Section.text, "blockRandomize")
 PAGE_FILE_PATH = ConfigOption("pageFilePath", "page_file_path", Section.text, "")
@@ -318,9 +313,7 @@ _USUAL: dict[str, bool | None] = {"localTimeline": False, "maxUtteranceLength": 
 def _of_others(kind: Kind, *rows: WithoutEffect, known: str = "") -> tuple[WithoutEffect, ...]:
     """Return rows for a reader, and rows for the keys that only the tables of other readers have.
 
-    Args:
-        rows: Rows with reasons of their own.
-        known: Further keys that the reader has, for its deserializer.
+    `known` are further keys that the reader has, for its deserializer.
     """
     readers: dict[str, list[str]] = {}
     usual: dict[str, Any] = {}
@@ -376,8 +369,6 @@ _IN_SPEECH_FILES = (
 DESERIALIZER_WITHOUT_EFFECT: dict[type[CntkOptions], tuple[WithoutEffect, ...]] = {
     CTFDeserializer: _OF_OTHERS,
     CBFDeserializer: (*_OF_OTHERS, *_IN_BINARY_FILES),
-    HTKFeatureDeserializer: _IN_SPEECH_FILES,
-    HTKMLFDeserializer: _IN_SPEECH_FILES,
-    HTKMLFBinaryDeserializer: _IN_SPEECH_FILES,
+    **{target: _IN_SPEECH_FILES for target in MODULES if has_text_keys(target)},
 }
 """The same for each deserializer of the composite reader. A value that the reader also has causes no warning."""

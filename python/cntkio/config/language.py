@@ -88,14 +88,11 @@ class Position(NamedTuple):
 
 
 class Text:
-    """A text whose every character knows its origin.
-
-    Args:
-        pieces: The strings that it consists of, each with the position of its first character.
-    """
+    """A text whose every character knows its origin: strings, each with the position of its first character."""
 
     def __init__(self, pieces: Iterable[tuple[str, Position]]) -> None:
-        listed = list(pieces)
+        # A configuration without text is possible, and its section asks for its position.
+        listed = list(pieces) or [("", Position(None, 1, 1))]
         self.string = "".join(string for string, _ in listed)
         self._origins = [origin for _, origin in listed]
         # Offset of the first character of each piece and, last, the length.
@@ -108,9 +105,6 @@ class Text:
 
     def position(self, offset: int) -> Position:
         """Return where the character at this offset came from."""
-        if not self._origins:
-            # A configuration without text is possible, and its section asks for its position.
-            return Position(None, 1, 1)
         piece = self._piece(offset)
         return self._origins[piece].moved(offset - self._starts[piece])
 
@@ -124,11 +118,7 @@ class Text:
 
     @functools.cached_property
     def closing(self) -> dict[int, int]:
-        """For each opening bracket or quote, the offset of the character that closes it.
-
-        Raises:
-            ConfigError: A bracket is not closed, or is closed by a bracket of another kind.
-        """
+        """For each opening bracket or quote, the offset of the character that closes it; an error if there is none."""
         string = self.string
         closing: dict[int, int] = {}
         open_brackets: list[int] = []
@@ -147,13 +137,13 @@ class Text:
             elif not open_brackets:
                 # CNTK reads it as text.
                 logger.warning("%s: %r closes no bracket, and counts as text", self.position(offset), character)
-            elif (expected := CLOSING[string[open_brackets[-1]]]) != character:
-                opening = f"the {string[open_brackets[-1]]!r} of {self.position(open_brackets[-1])}"
-                raise self.position(offset).error(
-                    f"unmatched bracket: {character!r} here, but {expected!r} is expected for {opening}"
-                )
             else:
-                closing[open_brackets.pop()] = offset
+                opening = open_brackets.pop()
+                closing[opening] = offset
+                expected = CLOSING[string[opening]]
+                if expected != character:
+                    what = f"{expected!r} is expected for the {string[opening]!r} of {self.position(opening)}"
+                    raise self.position(offset).error(f"unmatched bracket: {character!r} here, but {what}")
         if open_brackets:
             bracket, position = string[open_brackets[-1]], self.position(open_brackets[-1])
             raise position.error(f"no closing {CLOSING[bracket]} found for the {bracket!r} that opens here")
@@ -250,11 +240,7 @@ def _parts(text: Text, begin: int, end: int, separator: str) -> Iterator[Value]:
 
 
 def elements(value: Value) -> list[Value]:
-    """Return the elements of an array, repetitions (``x*3``) written out.
-
-    Raises:
-        ConfigError: A repetition is not a whole number, or there are too many elements.
-    """
+    """Return the elements of an array, repetitions (``x*3``) written out."""
     array: list[Value] = []
     for token in tokens(value, ":"):
         array += _repeated(token)
@@ -350,9 +336,6 @@ def without_comment(line: str) -> str:
     return line[:hash_sign] if hash_sign > 0 and line[hash_sign - 1] in BLANKS else line
 
 
-# ------------------------------------------------------------------------------------------------- missing variables
-
-
 # For each variable without a value: its first position, and the key and the section that need it.
 _Missing = dict[str, tuple[Position, str, str]]
 
@@ -410,19 +393,14 @@ class Shared:
             raise _MissingVariablesError(found)
 
 
-# --------------------------------------------------------------------------------------------------------- entries
-
-
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class Entry:
     """A key and its value; several values where sections of the same name are merged.
 
     Attributes:
         key: The key, in the spelling of its first entry.
-        section: The section that has it.
         values: The values as they are written, variables not replaced.
         resolved: The value with variables replaced, after the first look-up.
-        is_being_resolved: Whether its variables are being replaced right now, to detect a cycle.
     """
 
     key: str
@@ -430,7 +408,6 @@ class Entry:
     position: Position
     values: list[Value]
     resolved: Value | None = None
-    is_being_resolved: bool = False
 
     @property
     def is_flag(self) -> bool:
@@ -450,15 +427,15 @@ class Section:
     The parent of a section is the section in which the look-up began: if ``train`` has no ``reader`` of its own, but
     the top level has one, the parent of that ``reader`` is ``train``. (docs/configuration.md, "Looking things up")
 
+    All methods raise `ConfigError` for what they cannot read: a missing key, a value of another type, a variable that
+    has no value or needs itself, brackets that do not match.
+
     Args:
         value: The section's text, in brackets; for the global section, everything.
         depth: The number of sections around it.
 
     Attributes:
         directory: The directory that an argument ``currentDirectory=`` named; empty without this argument.
-
-    Raises:
-        ConfigError: An entry has no value, or brackets do not match.
 
     Example:
         >>> from cntkio.config.files import configuration
@@ -491,11 +468,9 @@ class Section:
             return
         key, offset = string[begin : match.start()].strip(BLANKS), match.end()
         if offset == end:
-            raise position.error(
-                f"no value given for {key!r}{self._in_section()}; a bracket or value must begin on the same line, "
-                f'and an empty value is written ""',
-                self.name or None,
-            )
+            what = f"no value given for {key!r}{self._in_section()}"
+            rule = 'a bracket or value must begin on the same line, and an empty value is written ""'
+            raise position.error(f"{what}; {rule}", self.name or None)
         if string[offset] not in OPENING_BRACKETS:
             self._add(key, position, Value(text, offset, end).trimmed())
             return
@@ -523,9 +498,8 @@ class Section:
             earlier.values.append(value)
             return
         if earlier is not None and bracket == "{":
-            logger.warning(
-                "%s: this %r replaces the entry at %s; sections in [ ] are merged", position, key, earlier.position
-            )
+            message = "%s: this %r replaces the entry at %s; sections in [ ] are merged"
+            logger.warning(message, position, key, earlier.position)
         self._entries[name] = Entry(key if earlier is None else earlier.key, self, position, [value])
 
     # ------------------------------------------------------------------------------------------------- looking up
@@ -576,11 +550,7 @@ class Section:
         return self.entry(key, own=own) is not None
 
     def value(self, key: str, *, own: bool = False) -> Value | None:
-        """Return the value of a key with variables replaced; None if the key has no entry.
-
-        Raises:
-            ConfigError: A variable has no value, or needs itself.
-        """
+        """Return the value of a key with variables replaced; None if the key has no entry."""
         entry = self.entry(key, own=own)
         return None if entry is None else entry.section._resolve(entry, ())
 
@@ -607,24 +577,20 @@ class Section:
 
     # ---------------------------------------------------------------------------------------------- variables
 
-    def _resolve(self, entry: Entry, chain: tuple[str, ...]) -> Value:
-        """Return the value of an own entry with variables replaced. `chain` are the keys that need it."""
+    def _resolve(self, entry: Entry, chain: tuple[Entry, ...]) -> Value:
+        """Return the value of an own entry with variables replaced. `chain` are the entries that need it."""
         if entry.resolved is not None:
             return entry.resolved
-        if entry.is_being_resolved:
-            raise entry.position.error(f"variables need each other: {' > '.join([*chain, entry.key])}", entry.key)
+        if entry in chain:
+            names = " > ".join(each.key for each in (*chain, entry))
+            raise entry.position.error(f"variables need each other: {names}", entry.key)
         if len(chain) > _LONGEST_CHAIN:
             raise entry.position.error(f"more than {_LONGEST_CHAIN} variables need each other in a row", entry.key)
-        entry.is_being_resolved = True
-        try:
-            value = entry.values[0] if len(entry.values) == 1 else _merged(entry)
-            entry.resolved = self._replace_variables(value, entry, chain).trimmed()
-        finally:
-            # Reset after an error, too: a later look-up of the entry must not count as a cycle.
-            entry.is_being_resolved = False
+        value = entry.values[0] if len(entry.values) == 1 else _merged(entry)
+        entry.resolved = self._replace_variables(value, (*chain, entry)).trimmed()
         return entry.resolved
 
-    def _replace_variables(self, value: Value, entry: Entry, chain: tuple[str, ...]) -> Value:
+    def _replace_variables(self, value: Value, chain: tuple[Entry, ...]) -> Value:
         text, begin, end, _ = value
         pieces: list[tuple[str, Position]] = []
         room = _MOST_GROWTH
@@ -638,7 +604,7 @@ class Section:
                 if value.is_section and not self.has(match[1]):
                     continue  # reading the entry inside that needs the variable raises the error
                 try:
-                    replacement = self._variable(match[1], text.position(offset), entry, chain)
+                    replacement = self._variable(match[1], text.position(offset), chain)
                 except _MissingVariablesError as error:
                     missing |= error.found
                     continue
@@ -647,10 +613,9 @@ class Section:
                 room -= len(replacement)
                 # A chain of variables, each of which contains the next one twice, doubles the text at every step.
                 if room < 0:
-                    raise entry.position.error(
-                        f"variables add more than {_MOST_GROWTH:,} characters to {entry.key!r}; expected fewer",
-                        entry.key,
-                    )
+                    key = chain[-1].key
+                    what = f"variables add more than {_MOST_GROWTH:,} characters to {key!r}; expected fewer"
+                    raise chain[-1].position.error(what, key)
                 pieces.append((replacement, text.position(offset)))
             # CNTK removes comments here, too. The lines of files no longer have any, but arguments do.
             if len(kept) < len(line):
@@ -665,16 +630,16 @@ class Section:
         replaced = Text(pieces or [("", value.position)])
         return Value(replaced, 0, len(replaced.string), value.was_quoted)
 
-    def _variable(self, name: str, position: Position, entry: Entry, chain: tuple[str, ...]) -> str:
-        found = self.entry(name)
-        if found is entry:  # such as deviceId = $DeviceId$, which an argument has to give
+    def _variable(self, name: str, position: Position, chain: tuple[Entry, ...]) -> str:
+        found, key = self.entry(name), chain[-1].key
+        if found is chain[-1]:  # such as deviceId = $DeviceId$, which an argument has to give
             found = None if self.parent is None else self.parent.entry(name)
         if found is None:
-            raise _MissingVariablesError({name: (position, entry.key, self.path)})
-        replacement = found.section._resolve(found, (*chain, entry.key)).string
+            raise _MissingVariablesError({name: (position, key, self.path)})
+        replacement = found.section._resolve(found, chain).string
         # CNTK refuses this, too: a section can be a variable only if it stands on one line.
         if "\n" in replacement:
-            raise position.error(f"the variable {name} has a value of several lines", entry.key)
+            raise position.error(f"the variable {name} has a value of several lines", key)
         return replacement
 
     # ------------------------------------------------------------------------------------------------ typed values
@@ -754,9 +719,9 @@ class Section:
         names = in_one_text(self.file_name(key, own=own))
         return whole if isinstance(names, str) else [self.in_directory(name, key, own=own) for name in names]
 
-    def optional_file(self, key: str) -> str | None:
-        """Return a path as `file` does; None if the key is missing or its value is empty."""
-        return self.file(key) if self.text(key, "") else None
+    def optional_file(self, key: str, default: str | None = None) -> str | None:
+        """Return a path as `file` does; the default if the key is missing or its value is empty."""
+        return self.file(key) if self.text(key, "") else default
 
     def in_directory(self, path: str, key: str, *, own: bool = False) -> str:
         """Put a path of a key into the directory that an argument ``currentDirectory=`` named.
@@ -783,11 +748,7 @@ class Section:
         return self._read(key, default, _integers, "an array of integers", own)
 
     def section(self, key: str, *, own: bool = False) -> Section:
-        """Return the section of a key. Its parent is this section.
-
-        Raises:
-            ConfigError: The key is missing, its value is not a section, or the section's entries cannot be read.
-        """
+        """Return the section of a key. Its parent is this section."""
         entry, value = self.entry(key, own=own), self.value(key, own=own)
         if value is None or entry is None:
             raise self.error(key, f"there is no section {key!r}{did_you_mean(key, self.keys)}", own=own)
@@ -796,22 +757,16 @@ class Section:
         return Section(entry.key, value, self, self._depth + 1)
 
     def sections(self, key: str) -> list[Section]:
-        """Return an array of sections. They have no parent.
-
-        Raises:
-            ConfigError: The key is missing, or an element is not a section.
-        """
+        """Return an array of sections. They have no parent."""
         value = self.value(key)
         if value is None:
             raise self.error(key, f"{key!r} is required, but missing")
         array = []
         for index, element in enumerate(elements(value)):
             if not element.is_section:
-                raise element.position.error(
-                    f"{key!r} is not an array of sections: element {index} is {element.string[:40]!r}; expected "
-                    f"{key} = ( [ ... ] : [ ... ] ), with the outer brackets even around a single section",
-                    key,
-                )
+                what = f"{key!r} is not an array of sections: element {index} is {element.string[:40]!r}"
+                form = f"{key} = ( [ ... ] : [ ... ] ), with the outer brackets even around a single section"
+                raise element.position.error(f"{what}; expected {form}", key)
             section = Section(f"{key}[{index}]", element.as_own_text(), None, self._depth + 1)
             # As in CNTK, the elements inherit no keys, so they have no parent. Paths and messages need these two.
             section.directory, section.shared = self.directory, self.shared
@@ -831,9 +786,8 @@ def _merged(entry: Entry) -> Value:
     first = entry.values[0]
     # CNTK joins both to a text such as `1 [b=3]`, which no reader can use.
     if not first.is_section:
-        raise entry.position.error(
-            f"{entry.key!r} is {first.string!r} at {first.position}, which cannot be merged with a section", entry.key
-        )
+        what = f"{entry.key!r} is {first.string!r} at {first.position}"
+        raise entry.position.error(f"{what}, which cannot be merged with a section", entry.key)
     pieces: list[tuple[str, Position]] = []
     for value in entry.values:
         pieces += value.text.pieces(value.begin, value.end)
@@ -862,10 +816,8 @@ def _why_not_a_section(value: str) -> str:
     """
     if _PLUGIN.match(value):
         name = " ".join(re.split(r"[\s\[{]+", value)[:2])
-        return (
-            f"{name!r} makes a reader in pure BrainScript, which only the oldest readers of CNTK supported; "
-            "write [ readerType = ... ] instead"
-        )
+        what = f"{name!r} makes a reader in pure BrainScript, which only the oldest readers of CNTK supported"
+        return f"{what}; write [ readerType = ... ] instead"
     if value == "true":
         return "the bracket must open on the line of its name"
     return f"it is {value[:40]!r}; expected [ ... ]"

@@ -184,8 +184,6 @@ class ReaderConfig:
         """True if sequences are cut into minibatches of a number of steps."""
         return self.packing == "truncated"
 
-    # ------------------------------------------------------------------------------------------------------- sizes
-
     def minibatch_size(self, epoch: int = 0) -> int:
         """Return the configured minibatch size of an epoch."""
         return _of_epoch(self.minibatch_sizes, epoch)

@@ -18,20 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from cntkio import timeline
 from cntkio.arguments import CONFIGURATION, calling, did_you_mean, path_text
-from cntkio.config import keys
-from cntkio.config.deserializers import (
-    Asked,
-    binary_deserializer,
-    chunk_size_of,
-    composite_deserializers,
-    keeps_data_in_memory,
-    refuse_kind,
-    stream_deserializers,
-    text_deserializer,
-    warn_of_no_effect,
-    warn_of_unknown_keys,
-)
+from cntkio.config import deserializers, keys
+from cntkio.config.deserializers import Asked
 from cntkio.config.files import configuration, warn_of_unused
 from cntkio.config.keys import Kind
 from cntkio.config.language import Section, folded_key
@@ -41,14 +31,7 @@ from cntkio.formats.cntk_options import truth
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.detect import other_than
 from cntkio.htkmlf_reader import ReadMethod
-from cntkio.timeline import (
-    WHOLE_DATA,
-    Window,
-    classic_binary_window,
-    classic_htk_window,
-    classic_text_window,
-    composite_window,
-)
+from cntkio.timeline import WHOLE_DATA, Window
 
 # --------------------------------------------------------------------------------------------- the choice of a section
 
@@ -107,12 +90,9 @@ def _opened(paths: Sequence[str], overrides: Sequence[str]) -> Iterator[Section]
 
 
 def read_section(top: Section, section: str | Sequence[str] | None = None, *, in_action: bool = False) -> ReaderConfig:
-    """Return the meaning of a reader of a configuration.
+    """Return the meaning of a reader of a configuration. `section` is as for `read_config`.
 
-    Args:
-        top: The global section.
-        section: As for `read_config`.
-        in_action: Whether a reader that the call names itself is read as the action around it reads it.
+    With `in_action`, a reader that the call names itself is read as the action around it reads it.
     """
     reader, around = _find_reader(top, section)
     if in_action and around is None:
@@ -125,11 +105,7 @@ def read_section(top: Section, section: str | Sequence[str] | None = None, *, in
 
 
 class Attempt(NamedTuple):
-    """A reader, or the reason why it cannot be read.
-
-    Attributes:
-        section: The path of its section, or of the section of its action.
-    """
+    """A reader, or the reason why it cannot be read; and the path of its section, or of the section of its action."""
 
     section: str
     config: ReaderConfig | None
@@ -149,9 +125,6 @@ def attempts(path: str | os.PathLike[str], arguments: Sequence[str]) -> tuple[li
     Returns:
         The attempts, and the reason why these are all sections that have readers, since nothing says which of them to
         use; empty: the arguments or the actions say it.
-
-    Raises:
-        ConfigError: No section has a reader.
     """
     sections = [argument for argument in arguments if "=" not in argument]
     overrides = [argument for argument in arguments if "=" in argument]
@@ -166,15 +139,14 @@ def attempts(path: str | os.PathLike[str], arguments: Sequence[str]) -> tuple[li
         if not asked:
             expected = "train = [ reader = [ file = ... ] ] or similar, perhaps in a file that includes this file"
             raise ConfigError(f"{name}: no section has a reader; expected {expected}", path=name)
-        return [_attempt(top, section) for section in asked], why_all
-
-
-def _attempt(top: Section, section: str) -> Attempt:
-    try:
-        return Attempt(section, read_section(top, section, in_action=True))
-    except ConfigError as error:
-        # A reader that is refused must not hide the others.
-        return Attempt(section, None, error)
+        found = []
+        for section in asked:
+            try:
+                found.append(Attempt(section, read_section(top, section, in_action=True)))
+            except ConfigError as error:
+                # A reader that is refused must not hide the others.
+                found.append(Attempt(section, None, error))
+        return found, why_all
 
 
 def readers_asked_for(path: str | os.PathLike[str], arguments: Sequence[str]) -> list[ReaderConfig]:
@@ -221,7 +193,10 @@ def _find_reader(top: Section, asked: str | Sequence[str] | None) -> tuple[Secti
     section = top
     for name in asked.split("/") if isinstance(asked, str) else asked:
         section = _inner(section, name, top)
-    if _looks_like_a_reader(section):
+    # CNTK lets the caller choose the name of a reader's section; `reader` and `cvReader` are usual.
+    own = {folded_key(key) for key in section.keys}
+    looks_like_a_reader = "reader" not in own and not own.isdisjoint({"readertype", "deserializers", "input"})
+    if folded_key(section.name).endswith("reader") or looks_like_a_reader:
         return section, None
     return _inner(section, "reader", top), section
 
@@ -247,14 +222,6 @@ def with_readers(top: Section) -> list[str]:
     return names
 
 
-def _looks_like_a_reader(section: Section) -> bool:
-    # CNTK lets the caller choose the name of a reader's section; `reader` and `cvReader` are usual.
-    if folded_key(section.name).endswith("reader"):
-        return True
-    own = {folded_key(key) for key in section.keys}
-    return bool(own & {"readertype", "deserializers", "input"}) and "reader" not in own
-
-
 def _actions_of(top: Section) -> tuple[str, ...]:
     """Return the names of the sections that ``command`` runs, by default ``train``."""
     return top.texts("command", ("train",))
@@ -278,7 +245,7 @@ def _read(section: Section, action: str) -> ReaderConfig:
     """Return the meaning of a reader when an action uses it; action "": as it is written."""
     kind, around = _kind_of(section), _around(section)
     precision = section.word("precision", "float", keys.PRECISIONS)
-    warn_of_no_effect(section, keys.READER_WITHOUT_EFFECT[kind])
+    deserializers.warn_of_no_effect(section, keys.READER_WITHOUT_EFFECT[kind])
     # HTKMLFReader depends on the action around it even if the call names the reader itself.
     if kind == "HTKMLFReader" and not action and around is not None:
         action = _action_of(around)
@@ -312,7 +279,7 @@ def _kind_of(section: Section) -> Kind:
         return "composite"
     kind = keys.READERS.get(name)
     if kind is None:
-        refuse_kind(section, "readerType", name, keys.READERS)
+        deserializers.refuse_kind(section, "readerType", name, keys.READERS)
     if has_deserializers and kind != "composite":
         raise section.error("readerType", f"readerType = {name!r} and deserializers exclude each other")
     if kind == "composite" and not has_deserializers:
@@ -359,8 +326,7 @@ def _warn_of_truncation(section: Section, packing: Packing) -> None:
 
 def _is_randomized(asked: Asked) -> bool:
     section = asked.section
-    # CNTK adds `randomize = None` to the reader of `write`, and to the reader of `test` and `eval` if it lacks the key.
-    if asked.action == "write" or (asked.action in ("test", "eval") and not section.has("randomize")):
+    if asked.reads_in_order():
         return False
     text = section.text("randomize", "true")
     if text.lower() == "none":
@@ -383,13 +349,14 @@ def _window_size(section: Section, *, own: bool = False) -> int | None:
 
 def _text_reader(asked: Asked) -> ReaderConfig:
     section = asked.section
-    call = text_deserializer(section, asked, keys.TEXT_READER)
-    window = partial(classic_text_window, chunk_size_in_bytes=chunk_size_of(section))
+    call = deserializers.text_deserializer(section, asked, keys.TEXT_READER)
+    window = partial(timeline.classic_text_window, chunk_size_in_bytes=deserializers.chunk_size_of(section))
     return _classic_reader(asked, call, window, packing="frame" if keys.FRAME_MODE.of(section) else "sequence")
 
 
 def _binary_reader(asked: Asked) -> ReaderConfig:
-    return _classic_reader(asked, binary_deserializer(asked.section, asked, keys.BINARY_READER), classic_binary_window)
+    call = deserializers.binary_deserializer(asked.section, asked, keys.BINARY_READER)
+    return _classic_reader(asked, call, timeline.classic_binary_window)
 
 
 def _classic_reader(
@@ -421,14 +388,9 @@ def _htk_reader(asked: Asked) -> ReaderConfig:
         message = f"{keys.COUNTS.key} has an effect only with truncated and without truncationLength"
         section.warn(keys.COUNTS.key, message)
     return asked.config(
-        calls,
-        window,
-        has_seed=window is not None,
-        packing=packing,
-        truncation_length=length,
-        utterances_per_minibatch=counts,
-        keep_data_in_memory=keys.KEEP_DATA.of(section),
-    )
+        calls, window, has_seed=window is not None, packing=packing, truncation_length=length,
+        utterances_per_minibatch=counts, keep_data_in_memory=keys.KEEP_DATA.of(section),
+    )  # fmt: skip
 
 
 def _old_htk_reader(asked: Asked) -> ReaderConfig:
@@ -462,16 +424,11 @@ def _old_htk_reader(asked: Asked) -> ReaderConfig:
         raise section.error("unigram", "unigram models, for sequence training, are not supported")
     is_rolling = method == "rollingWindow" and packing == "frame"
     return asked.config(
-        calls,
-        window,
-        has_seed=False,
-        packing=packing,
+        calls, window, has_seed=False, packing=packing, minibatch_mode=mode, max_utterance_length=longest,
         utterances_per_minibatch=(1,) if asked.is_write() else counts,
         read_method="rollingWindow" if is_rolling else "blockRandomize",
-        minibatch_mode=mode,
-        max_utterance_length=longest,
         page_file_path=folder or "" if is_rolling else "",
-    )
+    )  # fmt: skip
 
 
 def _of_htk(
@@ -480,7 +437,7 @@ def _of_htk(
     """Return what both readers of HTK have: packing, deserializers, window, parallel utterances."""
     section, is_write = asked.section, is_old and asked.is_write()
     packing = _packing(section, keys.HTK_FRAME_MODE, is_write=is_write, hint=_FRAME_MODE_HINT)
-    calls = stream_deserializers(dataclasses.replace(asked, frame_mode=packing == "frame"))
+    calls = deserializers.stream_deserializers(dataclasses.replace(asked, frame_mode=packing == "frame"))
     window = _htk_window(asked, method, is_old=is_old)
     counts = keys.COUNTS.of(section) or keys.COUNTS.default
     if min(counts) < 1:
@@ -494,20 +451,18 @@ def _htk_window(asked: Asked, method: ReadMethod, *, is_old: bool) -> Window | N
     The old HTKMLFReader also accepts truth values. With False it reads in order, whatever its ``readMethod`` is.
     """
     section = asked.section
-    # CNTK adds `randomize = None` to the reader of these actions if it lacks the key.
-    is_told_by_action = asked.action in ("test", "eval") and not section.has("randomize")
-    if asked.is_write() or method == "none" or is_told_by_action:
+    if asked.is_write() or method == "none" or asked.reads_in_order():
         return None
     text = section.text("randomize", "auto")
     if text.lower() == "auto":
-        return classic_htk_window("auto")
+        return timeline.classic_htk_window("auto")
     # 0 and 1 are truth values, too, but here every number is a size.
     if is_old and not text.isdecimal():
         with contextlib.suppress(ValueError):
-            return classic_htk_window("auto") if text and truth(text) else None
+            return timeline.classic_htk_window("auto") if text and truth(text) else None
     size = 0 if text.lower() == "none" else section.size("randomize")
     if size:
-        return classic_htk_window(size)
+        return timeline.classic_htk_window(size)
     if not is_old:
         advice = "to read in order write readMethod = none"
         raise section.error("randomize", f"randomize = {text!r} with readMethod = blockRandomize; {advice}")
@@ -519,7 +474,7 @@ def _htk_window(asked: Asked, method: ReadMethod, *, is_old: bool) -> Window | N
 
 def _composite_reader(asked: Asked) -> ReaderConfig:
     section = asked.section
-    warn_of_unknown_keys(section, keys.COMPOSITE_READER)
+    deserializers.warn_of_unknown_keys(section, keys.COMPOSITE_READER)
     is_write = asked.is_write()
     packing = _packing(section, keys.FRAME_MODE, is_write=is_write)
     length = splice = 0
@@ -531,24 +486,19 @@ def _composite_reader(asked: Asked) -> ReaderConfig:
             message = f"rightSplice = {splice}; expected less than truncationLength = {length}"
             raise section.error("rightSplice", message)
     _warn_of_truncation(section, packing)
-    calls = composite_deserializers(dataclasses.replace(asked, frame_mode=packing == "frame"))
+    calls = deserializers.composite_deserializers(dataclasses.replace(asked, frame_mode=packing == "frame"))
     # In CNTK the default of `useNumericSequenceKeys` depends on whether a deserializer of HTK is in the list.
     has_text_keys = any(keys.has_text_keys(call.target) for call in calls)
-    warn_of_no_effect(section, keys.TEXT_KEYS_WITHOUT_EFFECT if has_text_keys else keys.NUMERIC_KEYS_WITHOUT_EFFECT)
+    without_effect = keys.TEXT_KEYS_WITHOUT_EFFECT if has_text_keys else keys.NUMERIC_KEYS_WITHOUT_EFFECT
+    deserializers.warn_of_no_effect(section, without_effect)
     window, is_randomized = None, _is_randomized(asked) and not is_write
     if is_randomized:
         window = _composite_window(section, has_text_format=any(call.target is CTFDeserializer for call in calls))
     return asked.config(
-        calls,
-        window,
-        has_seed=is_randomized,
-        packing=packing,
-        truncation_length=length,
-        right_splice=splice,
-        local_timeline=keys.LOCAL_TIMELINE.of(section),
-        max_errors=keys.MAX_ERRORS.of(section),
-        keep_data_in_memory=keeps_data_in_memory(section),
-    )
+        calls, window, has_seed=is_randomized, packing=packing, truncation_length=length, right_splice=splice,
+        local_timeline=keys.LOCAL_TIMELINE.of(section), max_errors=keys.MAX_ERRORS.of(section),
+        keep_data_in_memory=any(map(keys.KEEP_DATA.of, (section, *section.sections("deserializers")))),
+    )  # fmt: skip
 
 
 def _composite_window(section: Section, *, has_text_format: bool) -> Window | None:
@@ -557,14 +507,14 @@ def _composite_window(section: Section, *, has_text_format: bool) -> Window | No
     key = "sampleBasedRandomizationWindow"
     is_sample_based = section.boolean(key, True) if section.has(key) else None
     if size is not None:
-        return composite_window(size, is_sample_based=is_sample_based, has_text_format=has_text_format)
+        return timeline.composite_window(size, is_sample_based=is_sample_based, has_text_format=has_text_format)
     if not has_text_format:
-        return composite_window(has_text_format=False)
+        return timeline.composite_window(has_text_format=False)
     # An error in CNTK, although its documentation says that the window is then the whole data set.
     if is_sample_based and section.has(key, own=True):
         return WHOLE_DATA
     # CNTK uses the chunk size of the reader's section, not that of the deserializer.
-    return composite_window(chunk_size_in_bytes=chunk_size_of(section), has_text_format=True)
+    return timeline.composite_window(chunk_size_in_bytes=deserializers.chunk_size_of(section), has_text_format=True)
 
 
 _READ: dict[Kind, Callable[[Asked], ReaderConfig]] = {

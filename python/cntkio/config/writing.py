@@ -35,11 +35,7 @@ from cntkio.timeline import WHOLE_DATA, Window, classic_binary_window, classic_t
 
 
 def configuration_for(deserializers: Any, section: str = "train") -> tuple[str, str]:
-    """Return the configuration that reads a corpus, and the Python program that does the same.
-
-    Args:
-        deserializers: The corpus, its streams given or inferred; or several that are joined.
-        section: Name of the action's section.
+    """Return the configuration that reads a corpus, or several that are joined, and the Python program for the same.
 
     Raises:
         ConfigError: A name cannot be written in a configuration, or an option has no key there.
@@ -137,14 +133,9 @@ def _with_paths_as_texts(streams: StreamDefs) -> StreamDefs:
 
 
 def written_config(section: str, config: ReaderConfig) -> str:
-    """Return the configuration of a reader, which `read_config` and CNTK read.
+    """Return the configuration of a reader, which `read_config` and CNTK read, in the section of an action.
 
-    Args:
-        section: Name of the action's section.
-        config: The meaning of the reader's section. Its `section` and its trace levels are not written.
-
-    Raises:
-        ConfigError: A name cannot be written in a configuration, or an option has no key there.
+    Trace levels are not written. A name that a configuration cannot contain raises `ConfigError`.
 
     Example:
         >>> call = Call(CTFDeserializer, ("a.ctf", StreamDefs(x=StreamDef(field="x", shape=2))))
@@ -203,12 +194,9 @@ def _composite(config: ReaderConfig) -> list[str]:
 
 
 _LINES: dict[Kind, Callable[[ReaderConfig], list[str]]] = {
-    "CNTKTextFormatReader": _file_reader,
-    "CNTKBinaryReader": _file_reader,
-    "HTKMLFReader": _htk_reader,
-    "HTKDeserializers": _htk_reader,
-    "composite": _composite,
-}
+    "CNTKTextFormatReader": _file_reader, "CNTKBinaryReader": _file_reader,
+    "HTKMLFReader": _htk_reader, "HTKDeserializers": _htk_reader, "composite": _composite,
+}  # fmt: skip
 
 
 def _attributes(config: ReaderConfig) -> list[str]:
@@ -254,13 +242,12 @@ def _file(call: Call) -> list[str]:
 
 def _stream(call: Call) -> list[str]:
     ((name, stream),) = call.arguments[-1].items()
-    lines = _features(stream) if call.target is HTKFeatureDeserializer else _labels(name, stream, call)
+    if call.target is HTKFeatureDeserializer:
+        written = non_default_items(stream) | {"scp": ";".join(paths_of(stream.scp))}
+        lines = [_entry(key, written[field]) for key, field in FEATURE_STREAM.items() if field in written]
+    else:
+        lines = _labels(name, stream, call)
     return _group(_quotable(name), [*lines, *_keywords(call)])
-
-
-def _features(stream: StreamDef) -> list[str]:
-    written = non_default_items(stream) | {"scp": ";".join(paths_of(stream.scp))}
-    return [_entry(key, written[field]) for key, field in FEATURE_STREAM.items() if field in written]
 
 
 def _labels(name: str, stream: StreamDef, call: Call) -> list[str]:
@@ -273,9 +260,6 @@ def _labels(name: str, stream: StreamDef, call: Call) -> list[str]:
         lines = ["mlfFileList = ( " + " : ".join(f'"{_quotable(file)}"' for file in paths_of(files)) + " )"]
     mapping = call.arguments[0] if call.target is HTKMLFDeserializer else None
     return [*lines, *_entries(("labelMappingFile", mapping, None)), _entry("labelDim", stream.dim)]
-
-
-# ------------------------------------------------------------------------------------------------------------- lines
 
 
 def _group(name: str, lines: Sequence[str]) -> list[str]:
