@@ -64,13 +64,15 @@ class Facts:
     """Results of a verb, printed as one fact per line, or as a JSON object.
 
     Example:
-        >>> facts = Facts(file="a.ctf")
+        >>> facts = Facts(file="a.ctf", errors={"bad number": 2}, warnings={})
         >>> facts.add("longest sequence", 3, "3 samples")
         >>> facts.show(as_json=False)
         file              a.ctf
+        errors            2 (bad number)
+        warnings          none
         longest sequence  3 samples
         >>> facts.show(as_json=True)
-        {"file": "a.ctf", "longest_sequence": 3}
+        {"file": "a.ctf", "errors": {"bad number": 2}, "warnings": {}, "longest_sequence": 3}
     """
 
     def __init__(self, **facts: Any) -> None:
