@@ -414,9 +414,9 @@ def _old_htk_reader(asked: Asked) -> ReaderConfig:
         section.warn(keys.MAX_LENGTH.key, "maxUtteranceLength has an effect only where utterances stay whole")
     if longest < 1:
         raise section.error(keys.MAX_LENGTH.key, f"maxUtteranceLength = {longest}; expected at least 1")
-    folder = None
+    folder = ""
     if method == "rollingWindow":
-        folder = section.optional_file("pageFilePath")
+        folder = section.optional_file("pageFilePath") or ""
     elif section.has("pageFilePath"):
         section.warn("pageFilePath", "pageFilePath has no effect without readMethod = rollingWindow")
     unigram = section.entry("unigram")
@@ -427,7 +427,7 @@ def _old_htk_reader(asked: Asked) -> ReaderConfig:
         calls, window, has_seed=False, packing=packing, minibatch_mode=mode, max_utterance_length=longest,
         utterances_per_minibatch=(1,) if asked.is_write() else counts,
         read_method="rollingWindow" if is_rolling else "blockRandomize",
-        page_file_path=folder or "" if is_rolling else "",
+        page_file_path=folder if is_rolling else "",
     )  # fmt: skip
 
 
