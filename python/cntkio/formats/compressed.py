@@ -24,7 +24,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, NoReturn, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ from cntkio import _core
 from cntkio._threads import ForkLock, num_threads
 from cntkio.errors import FormatError
 from cntkio.formats.block_cache import BlockCache, CachedObject, CacheFolder, num_bytes_in_cache
-from cntkio.formats.index_cache import CachedArrays, DamagedCacheError, IndexCache, Remaking, StoredArrays, StoredColumn
+from cntkio.formats.index_cache import DamagedCacheError, IndexCache, Remaking, StoredArrays, StoredColumn
 from cntkio.formats.report import announced, passed
 from cntkio.formats.table import SlicedNumbers, span_at
 from cntkio.formats.text_input import (
@@ -66,10 +66,7 @@ PACKED_MAGIC: dict[bytes, FileCompression] = {b"BZh": "bzip2", b"\xfd7zXZ\0": "x
 PACKED_ENDINGS = (*ENDINGS, ".bz2", ".xz")
 """Usual extensions of compressed files."""
 
-_PACKED_MAGIC_SIZE = 6
-_BUFFER = 1 << 20
 _OPENERS: dict[FileCompression, Callable[[Any], Any]] = {"bzip2": bz2.open, "xz": lzma.open}
-
 _PASS = 4 << 20
 _MOST_KEPT = 64 << 20  # bytes of windows that stay in memory after a text is closed
 _WHOLE = 2**63
@@ -77,6 +74,7 @@ _FOOTER, _SEEK_TABLE = struct.Struct("<IBI"), 0x8F92EAB1
 _SKIPPABLE, _SKIPPABLE_FRAME = struct.Struct("<II"), 0x184D2A5E
 # Bits of the table's descriptor: each frame has a checksum; bits that the format keeps for later versions.
 _HAS_SUMS, _RESERVED = 0x80, 0x7C
+_CACHED_ARRAYS = ("texts", "places", "window_bounds", "windows")  # of `Points`
 
 
 class Points(NamedTuple):
@@ -112,41 +110,27 @@ class CompressedText:
     reach = WINDOW
 
     def __init__(
-        self,
-        stored: TextInput,
-        compression: TextCompression,
-        points: Points,
-        guide: Points | None,
-        points_cache: Path | None = None,
+        self, stored: TextInput, compression: TextCompression, points: Points, guide: Points | None, cache: Path | None
     ) -> None:
-        self.path = stored.path
-        self.size = int(points.texts[-1])
+        self.path, self.size = stored.path, int(points.texts[-1])
+        self.require_unchanged, self.close = stored.require_unchanged, stored.close
         self._stored, self._points, self._compression = stored, points, compression
         self._decoders = _core.Decoders(num_threads(), points.sums)
         # A tuple changes in one step, so no thread sees the segment of one read and the text of another.
         self._recent: tuple[int, Bytes] = (-1, np.empty(0, np.uint8))
+        self.storage = stored.storage._replace(compression=compression, guide=guide, points_cache=cache)
+        self._reader: InOrder | CachedObject | None = None  # for texts with a too large frame
         largest = int(np.diff(points.texts).max(initial=0))
-        self._in_order = InOrder(stored, compression, points) if largest > LARGEST_SEGMENT else None
-        # From a local file, the core reads only the wanted bytes by itself.
-        gap = None if self._in_order is not None else stored.storage.least_gap
-        self.storage = stored.storage._replace(
-            compression=compression,
-            only_in_order=None if self._in_order is None else f"a frame with {largest:,} bytes of text",
-            guide=guide,
-            points_cache=points_cache,
+        if largest > LARGEST_SEGMENT:
+            self._reader = InOrder(stored, compression, points)
+            reason = f"a frame with {largest:,} bytes of text"
+            self.storage = self.storage._replace(only_in_order=reason, least_gap=None)
+        elif self.storage.least_gap is not None:
             # Only a gap of two segments is sure to contain a whole segment that need not be read.
-            least_gap=None if gap is None else max(2 * largest, gap),
-        )
-        self._kept: CachedObject | None = None
+            self.storage = self.storage._replace(least_gap=max(2 * largest, self.storage.least_gap))
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         return {**self._stored.facts(verify=verify), "compression": self._compression}
-
-    def require_unchanged(self) -> None:
-        self._stored.require_unchanged()
-
-    def close(self) -> None:
-        self._stored.close()
 
     def read(self, offset: int, size: int) -> bytes:
         return self._text(offset, offset + size).tobytes()
@@ -154,7 +138,7 @@ class CompressedText:
     def read_into(self, buffer: Bytes, offset: int) -> int:
         count = max(min(len(buffer), self.size - offset), 0)
         # Several small reads share the segment that `_text` keeps; a large read is decompressed into the buffer itself.
-        if count < FRAMES and self._in_order is None:
+        if count < FRAMES and self._reader is None:
             buffer[:count] = self._text(offset, offset + count)
         else:
             self._fill(buffer[:count], offset)
@@ -165,7 +149,7 @@ class CompressedText:
 
     def source_to_parse(self, begin: int, end: int) -> CoreText | PackedText:
         """Return the compressed data; each thread of the parser decompresses the part that it parses next."""
-        if self._in_order is not None or begin >= end:
+        if self._reader is not None or begin >= end:
             return self.source(begin, end)
         return self._segments(begin, min(end, self.size))
 
@@ -179,12 +163,9 @@ class CompressedText:
         end = min(end, self.size)
         if begin >= end:
             return np.empty(0, np.uint8)
-        if self._in_order is not None:
-            return filled(self._fill, begin, end)
-        texts = self._points.texts
         segment = self._points.segment_at(begin)
-        first, last = int(texts[segment]), int(texts[segment + 1])
-        if end - begin >= (last - first) // 2 or end > last:
+        first, last = map(int, self._points.texts[segment : segment + 2])
+        if self._reader is not None or end > last or end - begin >= (last - first) // 2:
             return filled(self._fill, begin, end)
         # Small reads often follow each other.
         recent, text = self._recent
@@ -198,7 +179,7 @@ class CompressedText:
 
         A folder whose limit is too low is not used; `storage.only_in_order` says so.
         """
-        if self._in_order is None:
+        if self._reader is None:
             return
         least = num_bytes_in_cache(self.size)
         if folder.limit is not None and folder.limit < least:
@@ -207,25 +188,21 @@ class CompressedText:
             return
         version = json.dumps(["text", self._stored.facts()], sort_keys=True)
         blocks = BlockCache(folder, self.storage.identity, self.size, version)
-        self._kept = CachedObject(self.size, self._in_order.read_into, self.require_unchanged, blocks)
+        self._reader = CachedObject(self.size, self._reader.read_into, self.require_unchanged, blocks)
         self.storage = self.storage._replace(only_in_order=None)
 
     def _fill(self, buffer: Bytes, begin: int) -> None:
-        if self._kept is not None:
-            self._kept.read_into(buffer, begin)
-            return
         with explained(self):
-            if self._in_order is not None:
-                self._in_order.read_into(buffer, begin)
-                return
-            _core.decompress(self._segments(begin, begin + len(buffer)), begin, buffer, num_threads())
+            if self._reader is not None:
+                self._reader.read_into(buffer, begin)
+            else:
+                _core.decompress(self._segments(begin, begin + len(buffer)), begin, buffer, num_threads())
 
     def _segments(self, begin: int, end: int) -> PackedText:
         points = self._points
-        first = points.segment_at(begin)
         last = int(np.searchsorted(points.texts, np.uint64(end), side="left"))
-        texts, places = points.texts[first : last + 1], points.places[first : last + 1]
-        bounds = points.window_bounds[first : last + 1]
+        part = slice(points.segment_at(begin), last + 1)
+        texts, places, bounds = points.texts[part], points.places[part], points.window_bounds[part]
         windows = points.windows[int(bounds[0]) : int(bounds[-1])]
         with explained(self):
             # A point may need the last bits of the byte before it.
@@ -295,37 +272,47 @@ class InOrder:
         else:
             piece = np.empty(PIECE, np.uint8)
         piece = piece[: int(self._points.texts[-1]) - self._position]
-        self._fill(piece, skip)
-        if self._position + len(piece) == int(self._points.texts[-1]):
-            self._require_end()
-        self._pieces.append(piece)
-        self._position += len(piece)
-
-    def _fill(self, piece: Bytes, skip: int) -> None:
         written = 0
         while written < len(piece):
             skipped, count = self._feed(skip, piece[written:])
             skip -= skipped
             written += count
+        if self._position + len(piece) == int(self._points.texts[-1]):
+            self._require_end()
+        self._pieces.append(piece)
+        self._position += len(piece)
 
     def _require_end(self) -> None:
         """Read the checksum after the text, and require that no other text follows."""
         end = int(self._points.places[-1]) >> 4
         while not self._stream.is_between or self._stream.position[0] < end:
             if self._feed(0, np.empty(1, np.uint8))[1]:
-                fault = (*self._stream.position, "the data hold more text than their table says")
-                raise_damage(self._stored, self._compression, fault)
+                self._raise_damage("the data hold more text than their table says")
 
     def _feed(self, skip: int, out: Bytes) -> tuple[int, int]:
-        """Decompress the next data. Return the numbers of bytes that were skipped and written."""
-        begin = self._stream.position[0]
-        end = min(begin + _PASS, self._stored.size)
-        skipped, count, fault = self._stream.feed(self._stored.source(begin, end), end, skip, out)
-        if fault is None and not skipped and not count and begin == end:
-            fault = (*self._stream.position, "the data end early")
-        if fault is not None:
-            raise_damage(self._stored, self._compression, fault)
+        skipped, count, is_at_end = _feed(self._stored, self._compression, self._stream, skip, out)
+        if is_at_end and not skipped and not count:
+            self._raise_damage("the data end early")
         return skipped, count
+
+    def _raise_damage(self, what: str) -> NoReturn:
+        raise_damage(self._stored, self._compression, (*self._stream.position, what))
+
+
+def _feed(
+    stored: TextInput, compression: TextCompression, stream: _core.CompressedStream, skip: int, out: Bytes
+) -> tuple[int, int, bool]:
+    """Decompress the next data of a file.
+
+    Returns:
+        The numbers of bytes of text that were skipped and written, and whether no data were left.
+    """
+    begin = stream.position[0]
+    end = min(begin + _PASS, stored.size)
+    skipped, count, fault = stream.feed(stored.source(begin, end), end, skip, out)
+    if fault is not None:
+        raise_damage(stored, compression, fault)
+    return skipped, count, begin == end
 
 
 def open_compressed(
@@ -348,7 +335,7 @@ def open_compressed(
         points, path = _cached(stored, compression, cache_index == "verify")
         return CompressedText(stored, compression, points, None, path)
     points = points or _recent_points(stored, compression)
-    return CompressedText(stored, compression, points, points)
+    return CompressedText(stored, compression, points, points, None)
 
 
 def first_text(stored: TextInput, compression: TextCompression, size: int) -> bytes:
@@ -369,13 +356,9 @@ def text_pieces(stored: TextInput, compression: TextCompression, size: int) -> I
     stream = _core.CompressedStream(compression)
     out = np.empty(size, np.uint8)
     while True:
-        begin = stream.position[0]
-        end = min(begin + _PASS, stored.size)
         with explained(stored):
-            _, count, fault = stream.feed(stored.source(begin, end), end, 0, out)
-        if fault is not None:
-            raise_damage(stored, compression, fault)
-        if not count and begin == end:
+            _, count, is_at_end = _feed(stored, compression, stream, 0, out)
+        if is_at_end and not count:
             break
         yield out[:count].tobytes()
     _require_end(stored, compression, stream)
@@ -413,18 +396,14 @@ def _cached(stored: TextInput, compression: TextCompression, verify: bool) -> tu
     """Return the access points and their cache. A pass over the file makes a missing cache."""
     cache = IndexCache(stored, {"format": f"access points of {compression}", "spacing": SPACING}, verify=verify)
 
-    def made_again() -> tuple[CachedArrays, Path | None]:
+    def made_again() -> tuple[Points, Path | None]:
         stored.require_unchanged()
         points = pass_over(stored, compression)
-        arrays = {
-            "texts": points.texts, "places": points.places, "window_bounds": points.window_bounds,
-            "windows": points.windows[:],
-        }  # fmt: skip
-        return arrays, cache.write({}, arrays).path
+        return points, cache.write({}, {name: getattr(points, name) for name in _CACHED_ARRAYS}).path
 
     def build(arrays: StoredArrays) -> tuple[Points, Path | None]:
-        texts, places, bounds = (arrays.read(name) for name in ("texts", "places", "window_bounds"))
-        windows = StoredColumn(arrays, "windows", Remaking(arrays.path, lambda: made_again()[0]))
+        texts, places, bounds = map(arrays.read, _CACHED_ARRAYS[:3])
+        windows = StoredColumn(arrays, "windows", Remaking(arrays.path, lambda: made_again()[0]._asdict()))
         if (
             # These arrays direct the decoder, so arrays that contradict each other count as damage.
             not len(texts) == len(places) == len(bounds) > 1
@@ -436,11 +415,7 @@ def _cached(stored: TextInput, compression: TextCompression, verify: bool) -> tu
             raise DamagedCacheError("its arrays do not belong together")
         return Points(texts, places, bounds, windows), arrays.path
 
-    found = cache.read(build)
-    if found is None:
-        made, path = made_again()
-        found = Points(made["texts"], made["places"], made["window_bounds"], made["windows"]), path
-    return found
+    return cache.read(build) or made_again()
 
 
 def pass_over(stored: TextInput, compression: TextCompression) -> Points:
@@ -449,12 +424,9 @@ def pass_over(stored: TextInput, compression: TextCompression) -> Points:
     nothing = np.empty(0, np.uint8)
     with explained(stored), announced("decompressing", stored.size):
         for begin in range(0, stored.size, _PASS):
-            end = min(begin + _PASS, stored.size)
             # The pass wants no text: it skips more bytes than any text has.
-            _, _, fault = stream.feed(stored.source(begin, end), end, _WHOLE, nothing)
-            if fault is not None:
-                raise_damage(stored, compression, fault)
-            passed(end - begin)
+            _feed(stored, compression, stream, _WHOLE, nothing)
+            passed(min(_PASS, stored.size - begin))
     _require_end(stored, compression, stream)
     return _up_to_end(stream.take_points(), stored.size, stream.position[1])
 
@@ -490,24 +462,19 @@ def _points_of_seek_table(stored: TextInput) -> Points | None:
     if _SKIPPABLE.unpack(stored.read(begin, _SKIPPABLE.size)) != (_SKIPPABLE_FRAME, content):
         return None
     entries = np.frombuffer(stored.read(begin + _SKIPPABLE.size, num_frames * width), "<u4").reshape(num_frames, -1)
-    packed, texts = (np.concatenate([[0], np.cumsum(entries[:, column], dtype=np.uint64)]) for column in (0, 1))
+    ends = np.cumsum(entries[:, :2], axis=0, dtype=np.uint64)
+    packed, texts = (np.append(np.uint64(0), ends[:, column]) for column in (0, 1))
     if packed[-1] != begin:
         return None  # the table belongs to other data: the pass over the file finds the frames
     parts = texts[:-1] // np.uint64(FRAMES)
     # Small frames form one segment, so that the arrays stay small.
     is_first = np.concatenate([[True], parts[1:] != parts[:-1], [True]])
-    places = packed.astype(np.uint64) << np.uint64(4) | np.uint64(8)
+    places = (packed << np.uint64(4) | np.uint64(8))[is_first]
     sums = None
     if descriptor & _HAS_SUMS:
         has_text = entries[:, 1] > 0
-        sums = _core.FrameSums(texts.astype(np.uint64)[1:][has_text], np.ascontiguousarray(entries[has_text, 2]))
-    return Points(
-        texts.astype(np.uint64)[is_first],
-        places[is_first],
-        np.zeros(int(is_first.sum()), np.uint64),
-        np.empty(0, np.uint8),
-        sums,
-    )
+        sums = _core.FrameSums(texts[1:][has_text], np.ascontiguousarray(entries[has_text, 2]))
+    return Points(texts[is_first], places, np.zeros_like(places), np.empty(0, np.uint8), sums)
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -516,7 +483,7 @@ def _points_of_seek_table(stored: TextInput) -> Points | None:
 
 def packing_of(stored: TextInput) -> FileCompression | None:
     """Return the compression of a file; None: it is not compressed."""
-    head = stored.read(0, _PACKED_MAGIC_SIZE)
+    head = stored.read(0, max(map(len, PACKED_MAGIC)))
     return compression_in(head) or next((name for magic, name in PACKED_MAGIC.items() if head.startswith(magic)), None)
 
 
@@ -527,7 +494,7 @@ def unpacked(stored: TextInput, packing: FileCompression, size: int) -> Generato
         OSError: The file cannot be read.
         FormatError: The compressed data are damaged.
     """
-    file = _OPENERS[packing](io.BufferedReader(_Stored(stored), _BUFFER))
+    file = _OPENERS[packing](io.BufferedReader(_Stored(stored), 1 << 20))
     try:
         while piece := file.read(size):
             yield piece
