@@ -26,6 +26,7 @@ import stat
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
@@ -47,11 +48,10 @@ LOADS_AT_ONCE = 2
 """Chunks of a corpus of local files that are loaded at the same time: one is parsed, and the next one is read."""
 WINDOW = 32 << 20
 """Bytes of a window of a text that the core cannot read by itself."""
-_MAGIC: tuple[tuple[TextCompression, re.Pattern[bytes]], ...] = (
-    ("gzip", re.compile(rb"\x1f\x8b\x08", re.DOTALL)),
-    # A frame, or a skippable frame.
-    ("zstd", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", re.DOTALL)),
-)
+_MAGIC: dict[TextCompression, re.Pattern[bytes]] = {
+    "gzip": re.compile(rb"\x1f\x8b\x08"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),  # a frame, or a skippable frame
+}
 # Most lines are shorter, so their beginnings fit before the next window, which then need not be copied.
 _ROOM = 64 << 10
 _LONGEST_LINE = 2**32 - 1
@@ -200,7 +200,7 @@ def compression_in(head: bytes) -> TextCompression | None:
         >>> compression_in(b"\\x1f\\x8b\\x08\\0"), compression_in(b"|x 1")
         ('gzip', None)
     """
-    return next((name for name, magic in _MAGIC if magic.match(head)), None)
+    return next((name for name, magic in _MAGIC.items() if magic.match(head)), None)
 
 
 @contextlib.contextmanager
@@ -326,13 +326,17 @@ def windows_of_lines(text: ReadableText, first: int, size: int) -> Iterator[Text
                 continue
             if num_left <= _ROOM:
                 buffer = buffer[_ROOM - num_left :]
-                _move_into(buffer, rest)
             else:
                 later = buffer[_ROOM:]
                 buffer = np.empty(num_left + len(later), np.uint8)
                 buffer[num_left:] = later
                 del later
-                _move_into(buffer, rest)
+            # Each part is freed at once, so that both together take the memory only once.
+            while rest:
+                part = rest.pop()
+                buffer[num_left - len(part) : num_left] = part
+                num_left -= len(part)
+                del part
             yield TextWindow(TextInMemory(text.path, buffer[:num_whole], begin), begin, begin, begin + num_whole)
             begin += num_whole
             # A copy, because a view would keep the whole window in memory until the next window is complete.
@@ -345,21 +349,9 @@ def long_line_error(path: str, byte: int) -> FormatError:
     return FormatError("a line of 4 GiB or more; expected a shorter line", path=path, byte=byte)
 
 
-def _move_into(buffer: Bytes, parts: list[Bytes]) -> None:
-    """Write parts to the beginning of a buffer, and free each part at once: both together take the memory only once."""
-    offset = 0
-    parts.reverse()
-    while parts:
-        part = parts.pop()
-        buffer[offset : offset + len(part)] = part
-        offset += len(part)
-        del part
-
-
 def _end_of_lines(content: Bytes) -> int:
     """Return the offset after the last line feed, or 0. Copies few bytes, because lines are short."""
-    end = len(content)
-    step = 4096
+    end, step = len(content), 4096
     while end > 0:
         begin = max(end - step, 0)
         position = content[begin:end].tobytes().rfind(b"\n")
@@ -408,25 +400,20 @@ def open_to_read(path: str | bytes | os.PathLike[str]) -> int:
         raise OSError(errno.EINVAL, f"Cannot be a path ({error})", os.fspath(path)) from None
     try:
         # Checked on the open descriptor: another file could take the name between a check of the path and the opening.
-        _require_regular(descriptor, path)
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "Is a folder; expected a file", os.fspath(path))
+        if not stat.S_ISREG(status.st_mode):
+            kind = "pipe" if stat.S_ISFIFO(status.st_mode) else "device or a socket"
+            raise OSError(errno.EINVAL, f"Is a {kind}; expected a file that can be read at any offset", os.fspath(path))
+        # An empty file has no size either, but delivers no byte.
+        if not status.st_size and os.read(descriptor, 1):
+            what = "Has no size, like the files in /proc; copy its content to a regular file"
+            raise OSError(errno.EINVAL, what, os.fspath(path))
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def _require_regular(descriptor: int, path: str | bytes | os.PathLike[str]) -> None:
-    status = os.fstat(descriptor)
-    if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(errno.EISDIR, "Is a folder; expected a file", os.fspath(path))
-    if not stat.S_ISREG(status.st_mode):
-        kind = "pipe" if stat.S_ISFIFO(status.st_mode) else "device or a socket"
-        raise OSError(errno.EINVAL, f"Is a {kind}; expected a file that can be read at any offset", os.fspath(path))
-    # An empty file has no size either, but delivers no byte.
-    if not status.st_size and os.read(descriptor, 1):
-        raise OSError(
-            errno.EINVAL, "Has no size, like the files in /proc; copy its content to a regular file", os.fspath(path)
-        )
 
 
 def in_utf8(path: str | bytes) -> str:
@@ -497,6 +484,7 @@ class InputFile:
     Attributes:
         number: The number by which the compiled core identifies it.
         size: Its size in bytes when it was opened.
+        handle: Number and size, as the compiled core takes them.
 
     Raises:
         OSError: The file cannot be read, as for `open_to_read`.
@@ -505,36 +493,26 @@ class InputFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self._descriptor = open_to_read(path)
-        self._close = weakref.finalize(self, os.close, self._descriptor)
+        self.close = weakref.finalize(self, os.close, self._descriptor)
         self.number = system_number(self._descriptor)
         status = os.fstat(self._descriptor)
         self.size = status.st_size
+        self.handle = self.number, self.size
         stamp = status.st_size, status.st_mtime_ns
         self.storage = Storage(os.path.abspath(path), Path(path), stamp=stamp)  # noqa: PTH100 - no links
 
     # The core reads the file itself, in small parts, and skips gaps.
     reach = sys.maxsize
 
-    def close(self) -> None:
-        self._close()
-
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         """Return size, times of change and a checksum of samples of the content."""
         status = os.fstat(self._descriptor)
-        found = {
-            "size": status.st_size,
-            "time_ns": status.st_mtime_ns,
-            "change_time_ns": status.st_ctime_ns,
-            "content": content_sum(self),
-        }
+        size = status.st_size
+        found: dict[str, Any] = {"size": size, "time_ns": status.st_mtime_ns, "change_time_ns": status.st_ctime_ns}
+        found["content"] = content_sum(self)
         if verify:
-            found["whole"] = _core.file_check_sum((self.number, status.st_size), num_threads())
+            found["whole"] = _core.file_check_sum((self.number, size), num_threads())
         return found
-
-    @property
-    def handle(self) -> tuple[int, int]:
-        """Number and size, as the compiled core takes them."""
-        return self.number, self.size
 
     def read(self, offset: int, size: int) -> bytes:
         return _core.file_read(self.number, offset, size)
@@ -580,36 +558,30 @@ def file_fingerprint(file: ReadableText, num_sequences: int, content: str | None
     return f"{file.size}:{num_sequences}:{content or content_sum(file)}"
 
 
-class _KnownLine(NamedTuple):
-    offset: int
-    number: int
-
-
 class Locator:
     """Finds the line and column of a byte in a text file. It counts line ends only when an error needs them."""
 
     def __init__(self, file: ReadableText) -> None:
         self._file = file
-        self._known = [_KnownLine(0, 1)]
+        self._known = [(0, 1)]  # the first bytes of some lines, ascending, and the numbers of these lines
 
     def locate(self, byte: int) -> dict[str, Any]:
         """Return the place of a byte as keyword arguments of `FormatError`."""
-        index = bisect.bisect_right(self._known, byte, key=lambda known: known.offset) - 1
-        line = self._known[index]
-        offset = line.offset
+        index = bisect.bisect_right(self._known, byte, key=itemgetter(0)) - 1
+        offset, line = known = self._known[index]
+        begin = offset
         while offset < byte:
             block = self._file.read(offset, min(byte - offset, _BLOCK))
             # The file was cut off after it was opened, so the error names the last line that was found.
             if not block:
                 break
-            num_ends = block.count(b"\n")
-            if num_ends:
-                line = _KnownLine(offset + block.rfind(b"\n") + 1, line.number + num_ends)
+            if b"\n" in block:
+                begin, line = offset + block.rfind(b"\n") + 1, line + block.count(b"\n")
             offset += len(block)
-        if line != self._known[index]:
+        if (begin, line) != known:
             # The next error counts from here. The list stays ascending, as `bisect_right` needs it.
-            self._known.insert(index + 1, line)
-        return {"path": self._file.path, "byte": byte, "line": line.number, "column": byte - line.offset + 1}
+            self._known.insert(index + 1, (begin, line))
+        return {"path": self._file.path, "byte": byte, "line": line, "column": byte - begin + 1}
 
     def lines_of(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the line of the byte at each offset, from 1. All threads count."""
