@@ -10,7 +10,7 @@ import pytest
 from cntkio import CorpusError
 from cntkio.formats.block_cache import BLOCK, FOLDER, BlockCache, CachedObject, CacheFolder, num_bytes_in_cache
 from cntkio.formats.remote import Remote
-from cntkio.formats.stores import RemoteObject, open_object
+from cntkio.formats.stores import RemoteObject
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.disks import small_disk
@@ -27,7 +27,7 @@ def cached(folder: Path, limit: int | None = None, content: bytes = CONTENT) -> 
     memory = fsspec.filesystem("memory")
     if not memory.exists(URL) or memory.cat(URL) != content:
         memory.pipe(URL, content)
-    found = open_object(URL, Remote())
+    found = RemoteObject(URL, Remote())
     blocks = BlockCache(CacheFolder(str(folder), limit), found.name, found.facts.size, found.facts.version)
     return CachedObject(found.facts.size, found.read_into, found.require_unchanged, blocks)
 

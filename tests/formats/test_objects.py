@@ -15,7 +15,7 @@ from cntkio import ConfigError, CorpusError
 from cntkio.formats import stores
 from cntkio.formats.names import is_remote, located, shown
 from cntkio.formats.remote import Remote
-from cntkio.formats.stores import RemoteObject, matching_objects, may_pass, open_object
+from cntkio.formats.stores import RemoteObject, matching_objects, may_pass
 from support.forks import in_a_fork
 from support.range_server import RangeServer, Request, range_server
 
@@ -35,7 +35,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeServer]:
 
 
 def opened(server: RangeServer, remote: Remote = QUICK) -> RemoteObject:
-    return open_object(f"{server.url}/a.ctf", remote)
+    return RemoteObject(f"{server.url}/a.ctf", remote)
 
 
 def at_first(fault: str) -> Callable[[Request], str]:
@@ -97,7 +97,7 @@ def test_every_kind_of_store_reports_facts_ranges_and_changes(kind: str, tmp_pat
     else:
         pyarrow = pytest.importorskip("pyarrow.fs")
         remote = Remote(store=pyarrow.SubTreeFileSystem(str(tmp_path), pyarrow.LocalFileSystem()))
-    found = open_object(path, remote)
+    found = RemoteObject(path, remote)
     assert found.facts.size == len(CONTENT)
     assert found.facts.version
     assert found.read(10, 2_000_000) == CONTENT[10:2_000_000]
@@ -105,7 +105,7 @@ def test_every_kind_of_store_reports_facts_ranges_and_changes(kind: str, tmp_pat
     assert matching_objects(path.replace("a.ctf", "?.c*"), remote) == [path]
     assert matching_objects(path.replace("a.ctf", "?.tsv"), remote) == []
     with pytest.raises(FileNotFoundError, match="No such object"):
-        open_object(path + "2", remote)
+        RemoteObject(path + "2", remote)
     time.sleep(0.02)
     if kind == "memory":
         fsspec.filesystem("memory").pipe(path, CONTENT[1:])
@@ -249,10 +249,10 @@ def test_a_file_system_of_fsspec_from_obstore_is_one_of_fsspec(tmp_path: Any) ->
     from obstore.fsspec import FsspecStore
 
     (tmp_path / "a.ctf").write_bytes(CONTENT)
-    found = open_object(f"{tmp_path}/a.ctf", Remote(store=FsspecStore("file")))
+    found = RemoteObject(f"{tmp_path}/a.ctf", Remote(store=FsspecStore("file")))
     assert found.read(5, 2_000_000) == CONTENT[5:2_000_000]
     with pytest.raises(FileNotFoundError):
-        open_object(f"{tmp_path}/b.ctf", Remote(store=FsspecStore("file"), num_retries=0))
+        RemoteObject(f"{tmp_path}/b.ctf", Remote(store=FsspecStore("file"), num_retries=0))
 
 
 def test_a_server_that_does_not_answer_is_given_up(server: RangeServer) -> None:
@@ -304,7 +304,7 @@ def test_messages_show_no_signatures_and_passwords(server: RangeServer) -> None:
     url = f"{server.url}/a.ctf?signature=secret"
     server.fault = always("500")
     with pytest.raises(OSError, match="500") as caught:
-        open_object(url, QUICK)
+        RemoteObject(url, QUICK)
     assert "secret" not in str(caught.value)
 
 
@@ -350,9 +350,9 @@ def test_options_are_pickled_and_hide_credentials() -> None:
 
 def test_stores_of_other_kinds_and_unknown_schemes_are_refused() -> None:
     with pytest.raises(ConfigError, match="store is of the type int; expected a store of obstore"):
-        open_object("a", Remote(store=1))
+        RemoteObject("a", Remote(store=1))
     with pytest.raises(ConfigError, match="fsspec cannot open this URL: Protocol not known: nosuch"):
-        open_object("nosuch://a/b")
+        RemoteObject("nosuch://a/b")
 
 
 def test_paths_with_a_scheme_are_remote() -> None:
@@ -378,7 +378,7 @@ def test_a_fork_reads_what_the_parent_has_opened_with_fsspec(server: RangeServer
     assert in_a_fork(lambda: found.read(0, 250_000) == CONTENT[:250_000]) == "True"
     assert in_a_fork(lambda: opened(server).read(3, 9) == CONTENT[3:9]) == "True"
     given = Remote(store=fsspec.filesystem("http"))
-    found = open_object(f"{server.url}/a.ctf", given)
+    found = RemoteObject(f"{server.url}/a.ctf", given)
     assert in_a_fork(lambda: found.read(0, 250_000) == CONTENT[:250_000]) == "True"
     assert found.read(0, 10) == CONTENT[:10]
 
@@ -386,8 +386,8 @@ def test_a_fork_reads_what_the_parent_has_opened_with_fsspec(server: RangeServer
 def test_a_fork_raises_at_once_where_obstore_would_hang(server: RangeServer) -> None:
     obstore = pytest.importorskip("obstore")
     remote = Remote(store=obstore.store.HTTPStore(server.url, client_options={"allow_http": True}))
-    found = open_object("a.ctf", remote)
+    found = RemoteObject("a.ctf", remote)
     assert found.read(0, 250_000) == CONTENT[:250_000]
     refused = "CorpusError: obstore was used before this process was forked"
     assert in_a_fork(lambda: found.read(0, 10)).startswith(refused)
-    assert in_a_fork(lambda: open_object("a.ctf", remote)).startswith(refused)
+    assert in_a_fork(lambda: RemoteObject("a.ctf", remote)).startswith(refused)

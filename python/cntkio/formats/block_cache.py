@@ -22,7 +22,6 @@ import errno
 import functools
 import hashlib
 import json
-import logging
 import os
 import re
 import stat
@@ -40,9 +39,9 @@ from cntkio.errors import ConfigError
 from cntkio.formats.contract import Ahead
 from cntkio.formats.index_cache import is_believed, opened_without_waiting, sum_of
 from cntkio.formats.output_file import written_whole
+from cntkio.formats.remote import Remote
+from cntkio.formats.report import logger
 from cntkio.formats.table import SequenceTable
-
-logger = logging.getLogger("cntkio")
 
 BLOCK = 4 << 20
 """Bytes of a block; the last block of an object may be shorter."""
@@ -226,10 +225,10 @@ class CacheFolder:
             logger.warning("%s: the cache cannot be written (%s); reading continues without", self.path, error)
 
 
-def cache_folder(path: str, limit: int | str | None) -> CacheFolder:
-    """Return the folder of a cache, which all objects of this process share. Arguments as for `Remote`."""
-    whole = os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111
-    return _cache_folder(whole, None if limit is None else int(limit))
+def cache_folder(remote: Remote) -> CacheFolder:
+    """Return the folder of the cache that the options name. All objects of this process share it."""
+    path = os.path.abspath(os.path.expanduser(str(remote.cache)))  # noqa: PTH100, PTH111
+    return _cache_folder(path, None if remote.cache_limit is None else int(remote.cache_limit))
 
 
 _cache_folder = functools.lru_cache(maxsize=64)(CacheFolder)

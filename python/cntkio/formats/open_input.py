@@ -63,7 +63,7 @@ def open_input(
         remote = remote or default_remote()
         # Also for a local file: the cache keeps the text of frames that are too large to be read in any order.
         if remote.cache is not None:
-            text.keep_in(cache_folder(str(remote.cache), remote.cache_limit))
+            text.keep_in(cache_folder(remote))
         return text
     except BaseException:
         stored.close()

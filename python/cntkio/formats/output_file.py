@@ -54,10 +54,10 @@ def written_whole(
         with tempfile.TemporaryFile() as file:
             yield file
             if is_kept:
-                from cntkio.formats.stores import stored_object, write_object  # late: few programs upload files
+                from cntkio.formats.stores import write_object  # late: few programs upload files
 
                 file.seek(0)
-                write_object(stored_object(as_url(os.fspath(path)), remote), file.read())
+                write_object(as_url(os.fspath(path)), file.read(), remote)
         return
     target = Path(path)
     if is_direct and is_kept and _is_written_directly(target):

@@ -18,7 +18,6 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from types import TracebackType
 from typing import Any
 
 from cntkio._threads import ForkLock
@@ -30,14 +29,12 @@ _PASSWORD = re.compile(rf"({_WITH_USERS}[^/?#:@]*):[^/?#]*(?=@)", re.IGNORECASE)
 _QUERY = re.compile(r"((?:^|(?<=::))https?://[^?#]*)\?([^#]*)", re.IGNORECASE | re.DOTALL)
 # Parameters that only sign, by the parameters that each query with such a signature has.
 _SIGNATURES = {
-    ("x-amz-signature",): re.compile(
-        r"x-amz-(algorithm|credential|date|expires|signedheaders|signature|security-token)"
-    ),
-    ("x-goog-signature",): re.compile(r"x-goog-(algorithm|credential|date|expires|signedheaders|signature)"),
-    ("awsaccesskeyid", "signature"): re.compile("awsaccesskeyid|signature|expires|x-amz-security-token"),
-    ("googleaccessid", "signature"): re.compile("googleaccessid|signature|expires"),
-    ("key-pair-id", "signature"): re.compile("key-pair-id|signature|expires|policy"),
-    ("sig", "sv"): re.compile("sig|sv|ss|srt|sp|se|st|spr|sr|sip|skoid|sktid|skt|ske|sks|skv"),
+    ("x-amz-signature",): "x-amz-(algorithm|credential|date|expires|signedheaders|signature|security-token)",
+    ("x-goog-signature",): "x-goog-(algorithm|credential|date|expires|signedheaders|signature)",
+    ("awsaccesskeyid", "signature"): "awsaccesskeyid|signature|expires|x-amz-security-token",
+    ("googleaccessid", "signature"): "googleaccessid|signature|expires",
+    ("key-pair-id", "signature"): "key-pair-id|signature|expires|policy",
+    ("sig", "sv"): "sig|sv|ss|srt|sp|se|st|spr|sr|sip|skoid|sktid|skt|ske|sks|skv",
 }
 _OF_ACCOUNT = re.compile(r"\b(AccountKey|SharedAccessSignature)=[^;]*", re.IGNORECASE)
 _GRANTS_ACCESS = re.compile(
@@ -101,7 +98,8 @@ def _unsigned(found: re.Match[str]) -> str:
     items = found[2].split("&")
     names = [item.partition("=")[0].lower() for item in items]
     signs = [pattern for needed, pattern in _SIGNATURES.items() if set(needed) <= set(names)]
-    kept = [item for item, name in zip(items, names, strict=True) if not any(sign.fullmatch(name) for sign in signs)]
+    signing = {name for name in names for sign in signs if re.fullmatch(sign, name)}
+    kept = [item for item, name in zip(items, names, strict=True) if name not in signing]
     return f"{found[1]}?{'&'.join(kept)}" if kept else found[1]
 
 
@@ -172,17 +170,14 @@ class RequestSlots:
         return RequestSlots, (self._number,)
 
     def __enter__(self) -> None:
-        # Slots that the parent's threads held at the fork would never become free.
-        if self._process != os.getpid():
-            with self._lock.inner:
-                if self._process != os.getpid():
-                    self._free = threading.Semaphore(self._number)
-                    self._process = os.getpid()
+        with self._lock.inner:
+            # Slots that the parent's threads held at the fork would never become free.
+            if self._process != os.getpid():
+                self._free = threading.Semaphore(self._number)
+                self._process = os.getpid()
         self._free.acquire()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._free.release()
 
 
@@ -214,15 +209,15 @@ class Remote:
         50000000000
     """
 
-    storage_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    storage_options: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     store: Any = None
     cache: str | os.PathLike[str] | None = None
     cache_limit: int | str | None = None
     num_requests: int = 8
     num_retries: int = 10
     timeout_in_seconds: float = 60.0
-    slots: RequestSlots = dataclasses.field(init=False, compare=False)
-    own_identity: OwnIdentity = dataclasses.field(init=False, compare=False, default_factory=OwnIdentity)
+    slots: RequestSlots = dataclasses.field(init=False, compare=False, repr=False)
+    own_identity: OwnIdentity = dataclasses.field(init=False, compare=False, repr=False, default_factory=OwnIdentity)
 
     def __post_init__(self) -> None:
         for name, least in (("num_requests", 1), ("num_retries", 0)):
@@ -232,9 +227,8 @@ class Remote:
         timeout = self.timeout_in_seconds
         # `not timeout > 0` refuses NaN, too.
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-            raise ConfigError(
-                f"timeout_in_seconds is {timeout!r}; expected a number greater than 0", key="timeout_in_seconds"
-            )
+            what = f"timeout_in_seconds is {timeout!r}; expected a number greater than 0"
+            raise ConfigError(what, key="timeout_in_seconds")
         if self.store is not None and self.storage_options:
             raise ConfigError("storage_options and store are both given; expected one of them", key="storage_options")
         if self.cache is None and self.cache_limit is not None:
@@ -245,9 +239,8 @@ class Remote:
 
     def __repr__(self) -> str:
         """Print the options that differ from their defaults; credentials are never shown."""
-        options = {field.name: (getattr(self, field.name), field.default) for field in dataclasses.fields(self)}
-        del options["storage_options"], options["slots"], options["own_identity"]
-        shown = (f"{name}={value!r}" for name, (value, default) in options.items() if value != default)
+        fields = ((item.name, getattr(self, item.name), item.default) for item in dataclasses.fields(self) if item.repr)
+        shown = (f"{name}={value!r}" for name, value, default in fields if value != default)
         return f"Remote({', '.join(shown)})"
 
 

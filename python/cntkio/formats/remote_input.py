@@ -11,17 +11,8 @@ from typing import Any
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.block_cache import BlockCache, CachedObject, cache_folder
 from cntkio.formats.remote import Remote, default_remote
-from cntkio.formats.stores import RemoteObject, open_object, stored_object, write_object
-from cntkio.formats.text_input import (
-    SAMPLE_SIZE,
-    WINDOW,
-    Bytes,
-    CoreText,
-    Storage,
-    content_sum,
-    filled,
-    sample_offsets,
-)
+from cntkio.formats.stores import RemoteObject, write_object
+from cntkio.formats.text_input import SAMPLE_SIZE, WINDOW, Bytes, CoreText, Storage, content_sum, filled, sample_offsets
 
 HEAD = 64 << 10
 """Bytes at the beginning that are kept, because several steps of opening read them."""
@@ -29,23 +20,14 @@ LEAST_GAP = 1 << 20
 """Number of bytes that take about as long to read as a request waits for its answer."""
 
 
-def open_reader(found: RemoteObject, remote: Remote) -> RemoteObject | CachedObject:
-    """Return an object that is read through a cache if the options name one.
-
-    Raises:
-        ConfigError: The object cannot be cached.
-        OSError: The folder of the cache cannot be created.
-    """
-    if remote.cache is None:
-        return found
+def _cached(found: RemoteObject, remote: Remote) -> CachedObject:
     if not found.facts.version:
         raise ConfigError(
             f"{found.name}: the store reports neither a version nor a time of the last change, so a cache would not "
             "notice changes; read without a cache",
             key="cache",
         )
-    folder = cache_folder(str(remote.cache), remote.cache_limit)
-    blocks = BlockCache(folder, found.identity, found.facts.size, found.facts.version)
+    blocks = BlockCache(cache_folder(remote), found.identity, found.facts.size, found.facts.version)
     return CachedObject(found.facts.size, found.read_into, found.require_unchanged, blocks)
 
 
@@ -57,7 +39,7 @@ class RemoteCompanions:
 
     def read(self, ending: str) -> bytes | None:
         try:
-            found = open_object(self._path + ending, self._remote)
+            found = RemoteObject(self._path + ending, self._remote)
             content = found.read(0, found.facts.size)
             # The index can always be made again, so an object that changes during the read counts as missing.
             found.require_unchanged()
@@ -66,9 +48,7 @@ class RemoteCompanions:
         return content
 
     def write(self, ending: str, content: bytes) -> str:
-        found = stored_object(self._path + ending, self._remote)
-        write_object(found, content)
-        return found.name
+        return write_object(self._path + ending, content, self._remote)
 
 
 class RemoteInput:
@@ -79,16 +59,17 @@ class RemoteInput:
 
     Raises:
         ConfigError: The library for the store is not installed, or the options do not fit the store.
-        OSError: The object does not exist, or cannot be read.
+        OSError: The object does not exist or cannot be read, or the folder of the cache cannot be created.
     """
 
     reach = WINDOW
 
     def __init__(self, path: str, remote: Remote | None = None) -> None:
         remote = remote or default_remote()
-        self._object = open_object(path, remote)
-        self._reader = open_reader(self._object, remote)
-        self.path = self._object.name
+        self._object = RemoteObject(path, remote)
+        self._reader = self._object if remote.cache is None else _cached(self._object, remote)
+        self.path, self.size = self._object.name, self._object.facts.size
+        self.require_unchanged = self._reader.require_unchanged
         self.storage = Storage(
             self._object.identity,
             companions=RemoteCompanions(path, remote),
@@ -96,7 +77,6 @@ class RemoteInput:
             least_gap=LEAST_GAP if remote.cache is None else None,
             num_requests=remote.num_requests,
         )
-        self.size = self._object.facts.size
         self._head = b""
         self._content = ""
         self._samples: dict[int, bytes | None] = dict.fromkeys(sample_offsets(self.size))
@@ -139,9 +119,6 @@ class RemoteInput:
             # The checksum may take a request for each sample, so it is computed once.
             self._content = found["content"] = self._content or content_sum(self)
         return found
-
-    def require_unchanged(self) -> None:
-        self._reader.require_unchanged()
 
     def close(self) -> None:
         self._samples.clear()

@@ -30,7 +30,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-import logging
 import math
 import os
 import pickle
@@ -47,10 +46,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cntkio._threads import ForkLock, Job, Workers
+from cntkio._threads import ForkLock, Workers
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, without_secrets
 from cntkio.formats.names import shown, shown_pattern
 from cntkio.formats.remote import OF_PROCESS, Remote, default_remote, identity_of, without_access
+from cntkio.formats.report import logger
 from cntkio.formats.text_input import filled
 
 # The names under which stores report values that change with the content; the most reliable come first.
@@ -60,6 +60,7 @@ _LONGEST_REASON = 300
 _WITH_QUERY = re.compile(r"https?://[^?*\[{]*\?[^*\[{=]*=[^*\[{]*", re.IGNORECASE)
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(?:\d+|\*)", re.IGNORECASE)
 _TIMES = ("lastmodified", "mtime", "modified", "updated", "created")
+_ADVICE = "pass credentials, such as Remote(storage_options={...})"
 
 
 class ObjectFacts(NamedTuple):
@@ -153,8 +154,7 @@ def matching_objects(pattern: str, remote: Remote | None = None) -> list[str]:
     except FileNotFoundError:
         return []
     except PermissionError as error:
-        advice = "pass credentials, such as Remote(storage_options={...})"
-        what = f"The store does not allow listing its objects ({reason_of(error)}); {advice}"
+        what = f"The store does not allow listing its objects ({reason_of(error)}); {_ADVICE}"
         raise PermissionError(errno.EACCES, what, shown_pattern(pattern)) from None
     except Exception as error:
         what = f"Cannot list the objects of the store ({reason_of(error)})"
@@ -179,9 +179,9 @@ def hint_on_memory(path: str, remote: Remote | None = None) -> str:
         >>> hint_on_memory("memory://a.ctf"), hint_on_memory("s3://bucket/a.ctf")
         ('; a store in memory is only in the process that filled it, not in its workers', '')
     """
-    kind = "" if remote is None or remote.store is None else type(remote.store).__name__
-    is_in_memory = "memory" in kind.lower() or path.startswith("memory:")
-    return "; a store in memory is only in the process that filled it, not in its workers" if is_in_memory else ""
+    if path.startswith("memory:") or (remote is not None and "memory" in type(remote.store).__name__.lower()):
+        return "; a store in memory is only in the process that filled it, not in its workers"
+    return ""
 
 
 class RemoteFiles:
@@ -251,50 +251,39 @@ def version_in(info: Mapping[str, Any]) -> str:
 # --------------------------------------------------------------------------------------------------------------- fsspec
 
 
-class _FileSystem:
-    """A file system of fsspec for this process: a fork makes its own."""
-
-    def __init__(self, url: str, remote: Remote) -> None:
-        self._url, self._remote = url, remote
+class _OfFsspec(StoredObject):
+    def __init__(self, path: str, remote: Remote) -> None:
+        super().__init__(path, remote)
+        self.name, self._url = shown(path), path
+        self.is_secret = self.name != path
         # A fork loads this pickle: the parent's file system may have connections and a thread, which a fork lacks.
-        self._given: bytes | None = None if remote.store is None else pickle.dumps(remote.store)
-        self._process = os.getpid()
-        self._made: tuple[Any, str] = self._make()
+        self._pickled = None if remote.store is None else pickle.dumps(remote.store)
+        self._opened: tuple[int, Any, str] = (self._process, *self._open())
 
-    def _make(self) -> tuple[Any, str]:
-        if self._given is not None:
-            return self._remote.store if self._process == os.getpid() else pickle.loads(self._given), self._url
+    def _open(self) -> tuple[Any, str]:
+        if self._pickled is not None:
+            return self._store if self._process == os.getpid() else pickle.loads(self._pickled), self._url
         try:
             from fsspec.core import url_to_fs
         except ImportError as error:
-            raise ConfigError(
-                f"{shown(self._url)}: reading from a remote store needs fsspec, which is not installed: "
-                "pip install fsspec"
-            ) from error
+            what = "reading from a remote store needs fsspec, which is not installed: pip install fsspec"
+            raise ConfigError(f"{self.name}: {what}") from error
         try:
             system, path = url_to_fs(self._url, **self._remote.storage_options)
             return system, path
         except (ImportError, ValueError) as error:  # the scheme needs another package, or is unknown
-            raise ConfigError(f"{shown(self._url)}: fsspec cannot open this URL: {error}") from error
+            raise ConfigError(f"{self.name}: fsspec cannot open this URL: {error}") from error
 
-    def get(self) -> tuple[Any, str]:
-        if self._process != os.getpid():
-            made = self._make()
-            self._made, self._process = made, os.getpid()
-        return self._made
-
-
-class _OfFsspec(StoredObject):
-    def __init__(self, path: str, remote: Remote) -> None:
-        super().__init__(path, remote)
-        self.name = shown(path)
-        self.is_secret = self.name != path
-        self._url, self._system = path, _FileSystem(path, remote)
+    def _system(self) -> tuple[Any, str]:
+        """Return the file system for this process, and the path in it: a fork makes its own file system."""
+        if self._opened[0] != os.getpid():
+            self._opened = (os.getpid(), *self._open())
+        return self._opened[1:]
 
     @property
     def identity(self) -> str:
-        system, path = self._system.get()
-        is_given = self._remote.store is not None
+        system, path = self._system()
+        is_given = self._store is not None
         # A path in another given store is not a URL, even if it looks like a URL.
         shorten = str if is_given and "http" not in system.protocol else without_access
         own = self._remote.own_identity if is_given else OF_PROCESS
@@ -302,7 +291,7 @@ class _OfFsspec(StoredObject):
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the file system; an asynchronous method gets a time limit."""
-        system, path = self._system.get()
+        system, path = self._system()
         if type(system).__module__.startswith("obstore."):
             _require_no_fork(self._process)
         within = getattr(system, "fs", system)  # a file system may only forward calls to another
@@ -315,7 +304,7 @@ class _OfFsspec(StoredObject):
 
     def facts(self) -> ObjectFacts:
         # fsspec remembers listings, whose facts could belong to an older version of the object.
-        self._system.get()[0].invalidate_cache()
+        self._system()[0].invalidate_cache()
         info = self._call("info")
         if info.get("type") == "directory":
             raise IsADirectoryError(f"{self.name} is a folder")
@@ -324,14 +313,13 @@ class _OfFsspec(StoredObject):
         return ObjectFacts(info["size"], version_in(info))
 
     def read(self, begin: int, end: int, version: str) -> bytes:
-        system, path = self._system.get()
+        system, path = self._system()
         if type(system).__module__ == "fsspec.implementations.http" and not system.asynchronous:
             from fsspec.asyn import sync
 
-            wanted = (system, path, begin, end)
-            content: bytes = sync(system.loop, _range_by_http, *wanted, timeout=self._remote.timeout_in_seconds)
-        else:
-            content = self._call("cat_file", start=begin, end=end)
+            wanted, timeout = (system, path, begin, end), self._remote.timeout_in_seconds
+            return bytes(sync(system.loop, _range_by_http, *wanted, timeout=timeout))
+        content: bytes = self._call("cat_file", start=begin, end=end)
         return content
 
     def write(self, content: bytes) -> None:
@@ -339,7 +327,7 @@ class _OfFsspec(StoredObject):
 
     @staticmethod
     def matching(pattern: str, remote: Remote) -> list[str]:
-        system, path = _FileSystem(pattern, remote).get()
+        system, path = _OfFsspec(pattern, remote)._system()
         # Another process may have written files since this process last listed the folder.
         system.invalidate_cache()
         names = [name for name, info in system.glob(path, detail=True).items() if info.get("type") != "directory"]
@@ -423,9 +411,8 @@ class _OfObstore(StoredObject):
     @staticmethod
     def matching(pattern: str, remote: Remote) -> list[str]:
         _require_no_fork(os.getpid())
-        return _that_match(
-            pattern, (found["path"] for batch in remote.store.list(_folder_of(pattern)) for found in batch)
-        )
+        batches = remote.store.list(_folder_of(pattern))
+        return _that_match(pattern, (found["path"] for batch in batches for found in batch))
 
 
 # -------------------------------------------------------------------------------------------------------------- pyarrow
@@ -471,8 +458,7 @@ def _folder_of(pattern: str) -> str:
         >>> _folder_of("a/b/c*/d"), _folder_of("*.ctf")
         ('a/b', '')
     """
-    literal = pattern[: min((at for at in map(pattern.find, "*?[") if at >= 0), default=len(pattern))]
-    return literal.rpartition("/")[0]
+    return re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
 
 
 def _that_match(pattern: str, names: Iterable[str]) -> list[str]:
@@ -482,7 +468,6 @@ def _that_match(pattern: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if matches(name)]
 
 
-logger = logging.getLogger("cntkio")
 _T = TypeVar("_T")
 PART = 4 << 20
 """Most bytes of a request: enough that its latency costs little, few enough that a chunk takes several in parallel."""
@@ -493,19 +478,9 @@ _LONGEST_TOLD_PAUSE = 60.0
 _PAUSE_TO_REPORT = 1.0
 # Errors that stay when the request is repeated. All others may pass, since each library has errors of its own.
 _STAY = (
-    FileNotFoundError,
-    PermissionError,
-    IsADirectoryError,
-    NotADirectoryError,
-    NotImplementedError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    LookupError,
-    AttributeError,
-    ImportError,
-    MemoryError,
-)
+    FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, RuntimeError, TypeError, ValueError,
+    LookupError, AttributeError, ImportError, MemoryError,
+)  # fmt: skip
 # The server asks for the same request later: Request Timeout, Too Early, Too Many Requests.
 _STATUSES_THAT_PASS = (408, 425, 429)
 # Errors of libraries that have no status: obstore's by their names, pyarrow's by their texts.
@@ -601,19 +576,23 @@ def wait(event: threading.Event, seconds: float) -> None:
 class RemoteObject:
     """An object of a remote store that any thread reads by position.
 
+    Args:
+        path: A URL, or a path in the store of `remote`.
+
     Attributes:
         name: Name used in messages.
         identity: The object for caches; see `cntkio.formats.remote`.
         facts: Size and version when it was opened.
 
     Raises:
+        ConfigError: The library for the store is not installed, or the store is of an unknown kind.
         OSError: The object does not exist, or cannot be read.
     """
 
-    def __init__(self, stored: StoredObject, remote: Remote) -> None:
-        self.name, self.identity = stored.name, stored.identity
-        self._stored = stored
-        self._remote = remote
+    def __init__(self, path: str, remote: Remote | None = None) -> None:
+        self._remote = remote or default_remote()
+        self._stored = stored_object(path, self._remote)
+        self.name, self.identity = self._stored.name, self._stored.identity
         self._lock = ForkLock()
         self._asking = ForkLock()
         self._num_made = 0  # requests that were answered
@@ -621,7 +600,7 @@ class RemoteObject:
         self._num_failed = 0  # requests that were given up
         self._has_complained = False
         self._failure: OSError | None = None  # the error of the last request that was given up
-        self.facts = _on_a_thread(self._ask_for_facts)
+        self.facts = self._ask_for_facts()
 
     def read(self, begin: int, end: int) -> bytes:
         """Return the bytes of a range.
@@ -636,16 +615,13 @@ class RemoteObject:
         """Fill a buffer from an offset on. Raises the errors of `read`."""
         # Parts of equal size, so that the parallel requests take about the same time.
         bounds = np.linspace(offset, offset + len(buffer), 1 + -(-len(buffer) // PART)).astype(np.int64).tolist()
+        ranges = list(itertools.pairwise(bounds))
         is_given_up = threading.Event()
-
-        def part(begin: int, end: int) -> Any:
-            return self._request(begin, end, is_given_up)
-
         # An interrupt does not wait for the threads, which end after their current requests.
-        workers = Workers(min(len(bounds) - 1, self._remote.num_requests), "cntkio-request")
+        workers = Workers(min(len(ranges), self._remote.num_requests), "cntkio-request")
         try:
-            jobs: list[Job[Any]] = [workers.do(part, *pair) for pair in itertools.pairwise(bounds)]
-            for (begin, end), job in zip(itertools.pairwise(bounds), jobs, strict=True):
+            jobs = [workers.do(self._request, begin, end, is_given_up) for begin, end in ranges]
+            for (begin, end), job in zip(ranges, jobs, strict=True):
                 buffer[begin - offset : end - offset] = np.frombuffer(job.result(), np.uint8)
         finally:
             is_given_up.set()
@@ -656,10 +632,8 @@ class RemoteObject:
             if len(content) < end - begin:
                 raise ShortReadError(f"the store returned {len(content)} bytes; expected {end - begin}")
             if len(content) > end - begin:
-                raise NotImplementedError(
-                    f"the store returned {len(content)} bytes; expected {end - begin}: it ignores ranges, so copy "
-                    "the file to a local disk"
-                )
+                what = f"the store returned {len(content)} bytes; expected {end - begin}"
+                raise NotImplementedError(f"{what}: it ignores ranges, so copy the file to a local disk")
             return content
 
         try:
@@ -694,7 +668,7 @@ class RemoteObject:
         # Read before the request, because ranges that arrive during the request may be of a later version.
         num_made = self._num_made
         try:
-            facts = _on_a_thread(self._ask_for_facts)
+            facts = self._ask_for_facts()
         except FileNotFoundError as error:
             raise changed(self.name, ": it was deleted") from error
         if facts != self.facts:
@@ -704,7 +678,10 @@ class RemoteObject:
             self._num_sound = max(self._num_sound, num_made)
 
     def _ask_for_facts(self) -> ObjectFacts:
-        return self._ask("its facts", self._stored.facts, contextlib.nullcontext(), threading.Event())
+        # On another thread, because an interrupt could reach a request in the main thread.
+        request = self._stored.facts, contextlib.nullcontext(), threading.Event()
+        facts: ObjectFacts = Workers(1, "cntkio-request").do(self._ask, "its facts", *request).result()
+        return facts
 
     def _ask(
         self,
@@ -759,9 +736,8 @@ class RemoteObject:
     def _named(self, error: Exception, what: str, num_tries: int) -> OSError:
         """Return the `OSError` that corresponds most closely to an error of a store's library."""
         causes = list(_causes_of(error))
-        status, told = next(
-            ((status, found) for found in causes if (status := _status_of(found)) is not None), (None, causes[-1])
-        )
+        told = next((cause for cause in causes if _status_of(cause) is not None), causes[-1])
+        status = _status_of(told)
         is_late = status is None and isinstance(error, TimeoutError)
         reason = f"no answer in {self._remote.timeout_in_seconds:g} s" if is_late else reason_of(told)
         is_missing = status in (404, 410) if status else isinstance(error, FileNotFoundError) and len(causes) == 1
@@ -769,42 +745,25 @@ class RemoteObject:
             hint = hint_on_memory(self.name, self._remote)
             return FileNotFoundError(errno.ENOENT, f"No such object{hint}", self.name)
         if status in (401, 403) or isinstance(error, PermissionError):
-            advice = "pass credentials, such as Remote(storage_options={...})"
-            return PermissionError(errno.EACCES, f"The store refuses {what} ({reason}); {advice}", self.name)
+            return PermissionError(errno.EACCES, f"The store refuses {what} ({reason}); {_ADVICE}", self.name)
         if isinstance(error, IsADirectoryError):
             return IsADirectoryError(errno.EISDIR, "Is a folder; expected a file", self.name)
         tried = f" after {num_tries} tries" if num_tries > 1 else ""
         return OSError(errno.ETIMEDOUT if is_late else errno.EIO, f"Cannot read {what}{tried} ({reason})", self.name)
 
 
-def _on_a_thread(work: Callable[[], _T]) -> _T:
-    """Call a function on another thread, because an interrupt could reach a request in the main thread."""
-    return Workers(1, "cntkio-request").do(work).result()
-
-
-def open_object(path: str, remote: Remote | None = None) -> RemoteObject:
-    """Open an object.
-
-    Args:
-        path: A URL, or a path in the store of `remote`.
+def write_object(path: str, content: bytes, remote: Remote | None = None) -> str:
+    """Write an object, and return its name.
 
     Raises:
-        ConfigError: The library for the store is not installed, or the store is of an unknown kind.
-        OSError: The object does not exist, or cannot be read.
-    """
-    remote = remote or default_remote()
-    return RemoteObject(stored_object(path, remote), remote)
-
-
-def write_object(stored: StoredObject, content: bytes) -> None:
-    """Write an object.
-
-    Raises:
+        ConfigError: As for `stored_object`.
         OSError: The store does not accept it.
     """
+    stored = stored_object(path, remote)
     try:
         stored.write(content)
     except OSError:
         raise
     except Exception as error:
         raise OSError(errno.EIO, f"The store does not accept it ({reason_of(error)})", stored.name) from error
+    return stored.name
