@@ -32,7 +32,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from cntkio._threads import ForkLock
 from cntkio.errors import ConfigError
@@ -42,6 +41,7 @@ from cntkio.formats.output_file import written_whole
 from cntkio.formats.remote import Remote
 from cntkio.formats.report import logger
 from cntkio.formats.table import SequenceTable
+from cntkio.formats.text_input import Bytes
 
 BLOCK = 4 << 20
 """Bytes of a block; the last block of an object may be shorter."""
@@ -103,18 +103,14 @@ class CacheFolder:
         if not stat.S_ISDIR(status.st_mode) or not is_believed(status) or is_open:
             what = f"Others can write this folder, or it is not a folder of this user; {_ADVICE}"
             raise PermissionError(errno.EACCES, what, str(self.path))
-        self._descriptor = descriptor
+        self._descriptor, self._place = descriptor, self.path if descriptor is None else descriptor
         # The marker is written before all blocks, so if a block is listed, its marker exists.
         is_empty = all(name.startswith(".") for name in os.listdir(self._place))  # noqa: PTH208 - of a descriptor
         if self.read(_MARKER) != _MARKED:
             if not is_empty:
                 what = f"This folder has files, but no {_MARKER} of cntkio; {_ADVICE}"
                 raise FileExistsError(errno.EEXIST, what, str(self.path))
-            self.write(_MARKER, _MARKED)
-
-    @property
-    def _place(self) -> Path | int:
-        return self.path if self._descriptor is None else self._descriptor
+            self._write(_MARKER, _MARKED)
 
     def _at(self, name: str) -> tuple[str, int | None]:
         """Return the path of a file, and the descriptor of the folder in which the path begins."""
@@ -141,11 +137,22 @@ class CacheFolder:
         except OSError:
             return None
 
-    def write(self, name: str, content: bytes) -> None:
+    def keep(self, name: str, content: bytes) -> None:
+        """Write a block, if the disk has room for it. If blocks cannot be written, say so once."""
+        try:
+            if not self._make_room(len(content)):
+                return
+            if self._is_foreign(name):
+                logger.warning("%s: is not a block; it is left alone, and this block is not kept", self.path / name)
+            else:
+                self._write(name, content)
+        except OSError as error:
+            if not self._has_complained:
+                self._has_complained = True
+                logger.warning("%s: the cache cannot be written (%s); reading continues without", self.path, error)
+
+    def _write(self, name: str, content: bytes) -> None:
         """Write a file. If somebody has removed the folder, it is made again."""
-        if self._is_foreign(name):
-            logger.warning("%s: is not a block; it is left alone, and this block is not kept", self.path / name)
-            return
         for is_last in (False, True):
             within, folder = self._at(name)
             try:
@@ -165,9 +172,9 @@ class CacheFolder:
         except OSError:
             return False  # missing, a link, a pipe or a file of another user, which the block replaces
         # An empty file may be left from a power failure, and is replaced like a damaged block.
-        return name != _MARKER and bool(found) and not found.startswith(_MAGIC)
+        return bool(found) and not found.startswith(_MAGIC)
 
-    def make_room(self, num_bytes: int) -> bool:
+    def _make_room(self, num_bytes: int) -> bool:
         """Remove the least recently used files; return whether a new file then stays within the limit."""
         if self.limit is None:
             return True
@@ -188,12 +195,18 @@ class CacheFolder:
 
     def _removed_down_to(self, most: int) -> int:
         """Remove blocks until at most this many bytes of files are left, if possible; return how many are left."""
-        files = sorted(self._files())
+        files: list[tuple[int, int, str]] = []  # the time of the last use, the size and the name of each block
+        with contextlib.suppress(OSError), os.scandir(self._place) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    if _NAME.fullmatch(entry.name) and stat.S_ISREG(status.st_mode) and is_believed(status):
+                        files.append((status.st_mtime_ns, status.st_size, entry.name))
         total = sum(size for _, size, _ in files)
         if total > most:
             # Remove more than required; otherwise every new block would make this process count all files again.
             most -= most // 16
-        for _, size, name in files:
+        for _, size, name in sorted(files):
             if total <= most:
                 break
             try:
@@ -208,21 +221,6 @@ class CacheFolder:
             except OSError:  # Windows has it open, so it stays
                 pass
         return total
-
-    def _files(self) -> Iterator[tuple[int, int, str]]:
-        """Yield the time of the last use of each block, the size of its file and its name."""
-        with contextlib.suppress(OSError), os.scandir(self._place) as files:
-            for file in files:
-                with contextlib.suppress(OSError):
-                    status = file.stat(follow_symlinks=False)
-                    if _NAME.fullmatch(file.name) and stat.S_ISREG(status.st_mode) and is_believed(status):
-                        yield status.st_mtime_ns, status.st_size, file.name
-
-    def complain(self, error: OSError) -> None:
-        """Log once that blocks cannot be kept, and that reading continues without the cache."""
-        if not self._has_complained:
-            self._has_complained = True
-            logger.warning("%s: the cache cannot be written (%s); reading continues without", self.path, error)
 
 
 def cache_folder(remote: Remote) -> CacheFolder:
@@ -267,11 +265,9 @@ def require_room_in_cache(
         num_blocks = min(num_blocks, -(-num_bytes // BLOCK))
     least = num_blocks * (BLOCK + _HEADER)
     if int(limit) < least:
-        raise ConfigError(
-            f"cache_limit is {limit:,} bytes, but a window of {num_chunks:,} chunk{'s' * (num_chunks != 1)} needs "
-            f"{least:,}; give at least that, or a smaller window",
-            key="cache_limit",
-        )
+        window = f"a window of {num_chunks:,} chunk{'s' * (num_chunks != 1)} needs {least:,}"
+        what = f"cache_limit is {limit:,} bytes, but {window}; give at least that, or a smaller window"
+        raise ConfigError(what, key="cache_limit")
 
 
 class BlockCache:
@@ -303,12 +299,8 @@ class BlockCache:
 
     def write(self, number: int, content: bytes) -> None:
         """Keep a block, if the disk has room for it."""
-        try:
-            if self._folder.make_room(_HEADER + len(content)):
-                header = _MAGIC + _FACTS.pack(self._tag, number, len(content), sum_of(content))
-                self._folder.write(f"{self._tag.hex()}-{number}", header + content)
-        except OSError as error:
-            self._folder.complain(error)
+        header = _MAGIC + _FACTS.pack(self._tag, number, len(content), sum_of(content))
+        self._folder.keep(f"{self._tag.hex()}-{number}", header + content)
 
 
 class CachedObject:
@@ -323,14 +315,14 @@ class CachedObject:
     def __init__(
         self,
         size: int,
-        read_into: Callable[[npt.NDArray[np.uint8], int], None],
+        read_into: Callable[[Bytes, int], None],
         require_unchanged: Callable[[], None],
         blocks: BlockCache,
     ) -> None:
         self.require_unchanged = require_unchanged
         self._size, self._read_stored, self._blocks = size, read_into, blocks
 
-    def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> None:
+    def read_into(self, buffer: Bytes, offset: int) -> None:
         """Fill a buffer from an offset on. Raises the errors of the object."""
         end = offset + len(buffer)
         missing: list[int] = []
@@ -346,7 +338,7 @@ class CachedObject:
         for first, last in _runs(missing):
             self._fetch(first, last, buffer, offset)
 
-    def _fetch(self, first: int, last: int, buffer: npt.NDArray[np.uint8], offset: int) -> None:
+    def _fetch(self, first: int, last: int, buffer: Bytes, offset: int) -> None:
         """Fetch the blocks from `first` up to `last`, keep them, and copy the bytes that the buffer wants."""
         begin = first * BLOCK
         content = np.empty(min(last * BLOCK, self._size) - begin, np.uint8)
@@ -371,9 +363,7 @@ def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
             begin = position
 
 
-def _copy_overlap(
-    target: npt.NDArray[np.uint8], target_offset: int, content: npt.NDArray[np.uint8], content_offset: int
-) -> None:
+def _copy_overlap(target: Bytes, target_offset: int, content: Bytes, content_offset: int) -> None:
     """Copy the bytes that both arrays contain; each offset is the position of an array's first byte in the object."""
     begin = max(target_offset, content_offset)
     end = min(target_offset + len(target), content_offset + len(content))

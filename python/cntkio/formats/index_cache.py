@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import logging
 import os
 import stat
 import struct
@@ -33,9 +32,9 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import ForkLock, num_threads
 from cntkio.formats.output_file import written_whole
+from cntkio.formats.report import logger
 from cntkio.formats.text_input import Companions, TextInput, system_number
 
-logger = logging.getLogger("cntkio")
 _T = TypeVar("_T")
 CachedArrays = Mapping[str, npt.NDArray[Any]]
 
@@ -51,6 +50,7 @@ LEAST_CACHED = 256 << 10
 _READ_WITHOUT_WAITING = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
 # File systems record the time of a change in steps of up to several milliseconds.
 _STEP_OF_TIMES = 0.02
+_DAMAGED = "%s: the index cache is damaged: %s; the index is made again"
 
 
 class DamagedCacheError(Exception):
@@ -58,20 +58,12 @@ class DamagedCacheError(Exception):
 
 
 class _Place(NamedTuple):
-    """An array in a cache; `first_sum` is the index of its first checksum."""
+    """An array in a cache; `sums` are the indices of its checksums."""
 
     dtype: np.dtype[Any]
     length: int
     offset: int
-    first_sum: int
-
-    @property
-    def num_bytes(self) -> int:
-        return self.length * self.dtype.itemsize
-
-    @property
-    def num_sums(self) -> int:
-        return -(-self.num_bytes // _BLOCK)
+    sums: slice
 
 
 class StoredArrays:
@@ -85,20 +77,20 @@ class StoredArrays:
         self.path = path
         self.facts: Any = header["facts"]
         self._places: dict[str, _Place] = {}
-        num_sums = 0
+        num_sums, end = 0, data
         for name, (kind, offset, count) in header["arrays"].items():
             # JSON has true and fractions, which arithmetic would accept as numbers.
             if kind not in _TYPES or any(type(value) is not int or value < 0 for value in (offset, count)):
                 raise DamagedCacheError(f"array {name!r} is damaged")
-            place = _Place(np.dtype(kind), count, data + offset, num_sums)
-            if place.offset + place.num_bytes > size:
+            dtype, first_sum = np.dtype(kind), num_sums
+            num_bytes = count * dtype.itemsize
+            if data + offset + num_bytes > size:
                 raise DamagedCacheError("it is cut off")
-            self._places[name] = place
-            num_sums += place.num_sums
-        begin = data + sum(place.num_bytes for place in self._places.values())
-        if size != begin + 8 * num_sums:
+            num_sums, end = num_sums - (-num_bytes // _BLOCK), end + num_bytes
+            self._places[name] = _Place(dtype, count, data + offset, slice(first_sum, num_sums))
+        if size != end + 8 * num_sums:
             raise DamagedCacheError("it is cut off, or has more bytes than it should")
-        sums = _core.file_read(number, begin, 8 * num_sums)
+        sums = _core.file_read(number, end, 8 * num_sums)
         if sum_of(sums) != header["sum_of_sums"]:
             raise DamagedCacheError("its checksums are damaged")
         self._sums = np.frombuffer(sums, "<u8")
@@ -118,19 +110,17 @@ class StoredArrays:
         Raises:
             DamagedCacheError: The file is gone, is shorter than it was, or has other content.
         """
-        place = self._places[name]
-        width = place.dtype.itemsize
-        end = place.length if end is None else end
-        sums = self._sums[place.first_sum :][: place.num_sums]
-        part = begin * width, end * width
+        dtype, length, offset, sums = self._places[name]
+        width = dtype.itemsize
+        part = begin * width, (length if end is None else end) * width
         try:
             with _opened(self.path) as (number, _):
-                found = _core.read_checked(number, place.offset, place.num_bytes, part, sums, num_threads())
+                found = _core.read_checked(number, offset, length * width, part, self._sums[sums], num_threads())
         except (OSError, _UnfitCacheError) as error:
             raise DamagedCacheError(f"array {name!r} cannot be read ({error})") from error
         if found is None:
             raise DamagedCacheError(f"array {name!r} is damaged")
-        return found.view(place.dtype)
+        return found.view(dtype)
 
 
 @contextlib.contextmanager
@@ -170,7 +160,7 @@ class Remaking:
     def __call__(self, problem: DamagedCacheError) -> CachedArrays:
         with self._lock.inner:
             if self.made is None:
-                logger.warning("%s: the index cache is damaged: %s; the index is made again", self._path, problem)
+                logger.warning(_DAMAGED, self._path, problem)
                 self.made = self._make()
             return self.made
 
@@ -206,29 +196,22 @@ class IndexCache:
     """
 
     def __init__(self, file: TextInput, settings: Mapping[str, Any], *, verify: bool = False) -> None:
-        self._file = file
-        self._settings = dict(settings)
-        self._verify = verify
+        self._file, self._settings, self._verify = file, dict(settings), verify
         # Before the index is made, so that `write` notices a change of the corpus in the meantime.
         self._before = file.facts(verify=verify)
-
-    @property
-    def _ending(self) -> str:
         # Programs with different settings have caches with different names, and do not replace each other's cache.
         text = json.dumps(self._settings, sort_keys=True)
-        return f".{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}.index"
+        self._ending = f".{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}.index"
 
     def candidates(self) -> list[Path]:
         """Return the possible paths of the cache: next to the corpus, and then in the user's cache folder."""
-        ending, local = self._ending, self._file.storage.local_path
-        folder = _users_folder()
+        folder, local = _users_folder(), self._file.storage.local_path
         if local is None:
-            name = self._file.path.rpartition("/")[2]
-            return [] if folder is None else [folder / f"{self._file.storage.identity}.{name}{ending}"]
-        corpus = local.absolute()
-        found = [corpus.with_name(corpus.name + ending)]
+            name = f"{self._file.storage.identity}.{self._file.path.rpartition('/')[2]}{self._ending}"
+            return [] if folder is None else [folder / name]
+        found = [local.absolute().with_name(local.name + self._ending)]
         if folder is not None:
-            found.append(folder / _name_in_users_folder(corpus.parent, corpus.name + ending))
+            found.append(folder / _name_in_users_folder(found[0]))
         return found
 
     def read(self, build: Callable[[StoredArrays], _T]) -> _T | None:
@@ -244,11 +227,8 @@ class IndexCache:
             except _UnfitCacheError as problem:
                 logger.info("%s: index cache not used: %s", path, problem)
             except Exception as problem:  # the index can be made again, whatever error the contents of the file cause
-                logger.warning(
-                    "%s: the index cache is damaged: %s; the index is made again",
-                    path,
-                    problem if isinstance(problem, DamagedCacheError) else f"{problem!r:.100}",
-                )
+                what = problem if isinstance(problem, DamagedCacheError) else f"{problem!r:.100}"
+                logger.warning(_DAMAGED, path, what)
             else:
                 logger.debug("%s: index cache used", path)
                 return built
@@ -293,9 +273,8 @@ class IndexCache:
         if {**saved, "whole": None} != {**self._before, "whole": None}:
             raise _UnfitCacheError("the corpus has changed")
         if self._verify and whole != self._before["whole"]:
-            raise _UnfitCacheError(
-                "it has no checksum of the whole corpus" if whole is None else "the corpus has changed"
-            )
+            what = "it has no checksum of the whole corpus" if whole is None else "the corpus has changed"
+            raise _UnfitCacheError(what)
 
     def write(self, facts: Mapping[str, Any], arrays: CachedArrays) -> Written:
         """Write the cache to the first path that allows it.
@@ -369,19 +348,18 @@ class CacheWriter:
     """Writes an index cache on a thread of its own, so that reading can begin at the same time."""
 
     def __init__(self, write: Callable[[], Written]) -> None:
-        self._write: Callable[[], Written] | None = write
         # In a fork the thread does not run, so `wait` returns at once, with this result.
         self._written = Written(None, ["the process was forked while the cache was written"])
-        self._thread: threading.Thread | None = threading.Thread(target=self._run, name="cntkio-index-cache")
+        # A thread that has run releases its arguments, and so the index, which the function holds.
+        thread = threading.Thread(target=self._run, args=(write,), name="cntkio-index-cache")
+        self._thread: threading.Thread | None = thread
         try:
-            self._thread.start()
+            thread.start()
         except RuntimeError:  # no thread can be started any more
             self._thread = None
-            self._run()
+            self._run(write)
 
-    def _run(self) -> None:
-        write, self._write = self._write, None  # release the index, which the function holds
-        assert write is not None
+    def _run(self, write: Callable[[], Written]) -> None:
         try:
             self._written = write()
         except Exception as error:  # reading continues without a cache
@@ -418,7 +396,7 @@ class CacheCopy:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._name = path.name if path.parent == _users_folder() else _name_in_users_folder(path.parent, path.name)
+        self._name = path.name if path.parent == _users_folder() else _name_in_users_folder(path)
 
     def place(self, content: Callable[[], bytes]) -> None:
         """Write the copy to the user's cache folder, unless this machine has the cache.
@@ -426,12 +404,13 @@ class CacheCopy:
         Where it cannot be written, the index is made again.
         """
         folder = _users_folder()
-        if folder is None or self._path.exists() or (folder / self._name).exists():
+        copy = None if folder is None else folder / self._name
+        if copy is None or self._path.exists() or copy.exists():
             return
         try:
-            _write_copy(folder / self._name, content())
+            _write_copy(copy, content())
         except OSError as error:
-            logger.debug("%s: the copy of the index cache was not written: %s", folder / self._name, error)
+            logger.debug("%s: the copy of the index cache was not written: %s", copy, error)
 
 
 def _write_copy(path: Path, content: bytes) -> None:
@@ -453,9 +432,9 @@ def _users_folder() -> Path | None:
         return None
 
 
-def _name_in_users_folder(corpus_folder: Path, name: str) -> str:
-    """Return the name in the user's folder for a cache whose name next to its corpus would be `name`."""
-    return f"{hashlib.blake2b(os.fsencode(corpus_folder), digest_size=8).hexdigest()}.{name}"
+def _name_in_users_folder(path: Path) -> str:
+    """Return the name in the user's folder for a cache whose path next to its corpus would be `path`."""
+    return f"{hashlib.blake2b(os.fsencode(path.parent), digest_size=8).hexdigest()}.{path.name}"
 
 
 def opened_without_waiting(path: str, folder: int | None = None, *, follows_links: bool = True) -> int:

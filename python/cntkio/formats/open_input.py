@@ -8,23 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from cntkio.formats.block_cache import cache_folder
 from cntkio.formats.compressed import ENDINGS, first_text, open_compressed, packing_of, text_pieces, unpacked
-from cntkio.formats.file_lists import sizes_of
+from cntkio.formats.file_lists import lister_of
 from cntkio.formats.names import as_url, is_remote
 from cntkio.formats.remote import Remote, default_remote
 from cntkio.formats.remote_input import RemoteInput
 from cntkio.formats.stores import PART
-from cntkio.formats.text_input import (
-    LOADS_AT_ONCE,
-    InputFile,
-    TextCompression,
-    TextInput,
-    compression_in,
-    open_to_read,
-)
+from cntkio.formats.text_input import LOADS_AT_ONCE, InputFile, TextInput, compression_in, open_to_read
 
 
 def loads_at_once(text: TextInput, chunk_size: int) -> int:
@@ -75,19 +69,15 @@ def open_stored(path: str, remote: Remote | None = None) -> TextInput:
     return RemoteInput(as_url(path), remote) if is_remote(path, remote) else InputFile(path)
 
 
-def presumed_sizes(paths: Sequence[str], remote: Remote | None = None) -> list[int]:
+def presumed_sizes(paths: Sequence[str], remote: Remote | None) -> list[int]:
     """Return the size of each text in bytes, without opening any; 0 if it is in a store, or has a compressed name."""
-    return [
-        0 if path.lower().endswith(ENDINGS) else size for path, size in zip(paths, sizes_of(paths, remote), strict=True)
-    ]
+    return [0 if path.lower().endswith(ENDINGS) else lister_of(path, remote).size(path) for path in paths]
 
 
-def text_sizes(paths: Sequence[str], remote: Remote | None = None) -> list[int]:
+def text_sizes(paths: Sequence[str]) -> list[int]:
     """Return the size of each text in bytes; 0 if only opening would show it: the text is compressed, or in a store."""
-    return [
-        0 if not size or is_compressed(path) else size
-        for path, size in zip(paths, sizes_of(paths, remote), strict=True)
-    ]
+    sizes = [lister_of(path).size(path) for path in paths]
+    return [0 if not size or is_compressed(path) else size for path, size in zip(paths, sizes, strict=True)]
 
 
 def is_compressed(path: str) -> bool:
@@ -96,10 +86,8 @@ def is_compressed(path: str) -> bool:
         descriptor = open_to_read(path)
     except OSError:  # `open_input` will say why
         return False
-    try:
-        return compression_in(os.read(descriptor, _MAGIC_SIZE)) is not None
-    finally:
-        os.close(descriptor)
+    with os.fdopen(descriptor, "rb") as file:
+        return compression_in(file.read(_MAGIC_SIZE)) is not None
 
 
 class Beginning(NamedTuple):
@@ -119,7 +107,7 @@ class Beginning(NamedTuple):
     def of(cls, stored: TextInput, size: int) -> Beginning:
         """Return up to `size` bytes from the beginning of a file as it is stored."""
         head = stored.read(0, size)
-        compression: TextCompression | None = compression_in(head)
+        compression = compression_in(head)
         if compression is not None:
             head = first_text(stored, compression, size)
         return cls(head, stored.size, compression)
@@ -141,8 +129,7 @@ def content_of(path: str, remote: Remote | None = None, *, size: int = 1 << 20) 
         >>> b"".join(content_of("examples/iris/iris.ctf"))[:10]
         b'|species 1'
     """
-    stored = open_stored(path, remote)
-    try:
+    with closing(open_stored(path, remote)) as stored:
         packing = packing_of(stored)
         if packing is None:
             for begin in range(0, stored.size, size):
@@ -152,5 +139,3 @@ def content_of(path: str, remote: Remote | None = None, *, size: int = 1 << 20) 
         else:
             # The core decompresses these, in one pass and without access points.
             yield from text_pieces(stored, packing, size)
-    finally:
-        stored.close()
