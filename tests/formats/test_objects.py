@@ -15,7 +15,7 @@ from cntkio import ConfigError, CorpusError
 from cntkio.formats import stores
 from cntkio.formats.names import is_remote, located, shown
 from cntkio.formats.remote import Remote
-from cntkio.formats.stores import RemoteObject, matching_objects, may_pass
+from cntkio.formats.stores import RemoteFiles, RemoteObject, may_pass
 from support.forks import in_a_fork
 from support.range_server import RangeServer, Request, range_server
 
@@ -102,8 +102,8 @@ def test_every_kind_of_store_reports_facts_ranges_and_changes(kind: str, tmp_pat
     assert found.facts.version
     assert found.read(10, 2_000_000) == CONTENT[10:2_000_000]
     found.require_unchanged()
-    assert matching_objects(path.replace("a.ctf", "?.c*"), remote) == [path]
-    assert matching_objects(path.replace("a.ctf", "?.tsv"), remote) == []
+    assert RemoteFiles(remote).matching(path.replace("a.ctf", "?.c*")) == [path]
+    assert RemoteFiles(remote).matching(path.replace("a.ctf", "?.tsv")) == []
     with pytest.raises(FileNotFoundError, match="No such object"):
         RemoteObject(path + "2", remote)
     time.sleep(0.02)

@@ -37,6 +37,7 @@ from cntkio.formats.index_cache import DamagedCacheError, IndexCache, Remaking, 
 from cntkio.formats.report import announced, passed
 from cntkio.formats.table import SlicedNumbers, span_at
 from cntkio.formats.text_input import (
+    MEND_DATA,
     WINDOW,
     Bytes,
     CoreText,
@@ -154,12 +155,7 @@ class CompressedText:
         return self._segments(begin, min(end, self.size))
 
     def _text(self, begin: int, end: int) -> Bytes:
-        """Return the text from `begin` up to `end`, or up to the end of the text.
-
-        Raises:
-            CorpusError: The file was changed.
-            FormatError: The data are damaged.
-        """
+        """Return the text from `begin` up to `end`, or up to the end of the text. Raises the errors of `explained`."""
         end = min(end, self.size)
         if begin >= end:
             return np.empty(0, np.uint8)
@@ -226,12 +222,7 @@ class InOrder:
         self._pieces: deque[Bytes] = deque()
 
     def read_into(self, buffer: Bytes, begin: int) -> None:
-        """Fill a buffer with the text from `begin` on. The text does not end before the end of the buffer.
-
-        Raises:
-            CorpusError: The file was changed.
-            FormatError: The data are damaged.
-        """
+        """Fill a buffer with the text from `begin` on. The text does not end before the end of the buffer."""
         count = 0
         with self._lock.inner:
             if self._process != os.getpid() or not self._begin <= begin <= self._position + LARGEST_SEGMENT:
@@ -323,10 +314,6 @@ def open_compressed(
     Args:
         cache_index: Whether to keep the points that a pass finds in an index cache; "verify": as for `IndexCache`.
         guide: `Storage.guide` of the same file.
-
-    Raises:
-        FormatError: The data are damaged or incomplete.
-        CorpusError: The file was changed during the pass.
     """
     points = cast("Points | None", guide)
     if points is None and compression == "zstd":
@@ -347,12 +334,7 @@ def first_text(stored: TextInput, compression: TextCompression, size: int) -> by
 
 
 def text_pieces(stored: TextInput, compression: TextCompression, size: int) -> Iterator[bytes]:
-    """Yield the whole text of a compressed file, in pieces of at most `size` bytes.
-
-    Raises:
-        FormatError: The data are damaged or incomplete.
-        CorpusError: The file was changed.
-    """
+    """Yield the whole text of a compressed file, in pieces of at most `size` bytes."""
     stream = _core.CompressedStream(compression)
     out = np.empty(size, np.uint8)
     while True:
@@ -488,12 +470,7 @@ def packing_of(stored: TextInput) -> FileCompression | None:
 
 
 def unpacked(stored: TextInput, packing: FileCompression, size: int) -> Generator[bytes]:
-    """Yield the content of a file that is compressed with bzip2 or xz, in pieces of at most `size` bytes.
-
-    Raises:
-        OSError: The file cannot be read.
-        FormatError: The compressed data are damaged.
-    """
+    """Yield the content of a file that is compressed with bzip2 or xz, in pieces of at most `size` bytes."""
     file = _OPENERS[packing](io.BufferedReader(_Stored(stored), 1 << 20))
     try:
         while piece := file.read(size):
@@ -502,10 +479,7 @@ def unpacked(stored: TextInput, packing: FileCompression, size: int) -> Generato
         if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
             raise  # only bz2 raises a bare `OSError` without a number, for damaged data
         stored.require_unchanged()
-        raise FormatError(
-            f"the {packing} data are damaged: {error}; make the file again, or test it with the tool that made it",
-            path=stored.path,
-        ) from None
+        raise FormatError(f"the {packing} data are damaged: {error}; {MEND_DATA}", path=stored.path) from None
 
 
 class _Stored(io.RawIOBase):

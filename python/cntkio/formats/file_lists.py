@@ -150,11 +150,9 @@ def _files_of(pattern: str, lister: Lister) -> list[str]:
     if not is_plain and lister.is_file(pattern):
         return [pattern]
     if lister.is_folder(pattern):
-        raise IsADirectoryError(
-            errno.EISDIR,
-            f"Is a folder; expected a file, or a pattern such as {shown_pattern(_pattern_for(pattern, lister))!r}",
-            shown_pattern(pattern),
-        )
+        example = shown_pattern(_pattern_for(pattern, lister))
+        what = f"Is a folder; expected a file, or a pattern such as {example!r}"
+        raise IsADirectoryError(errno.EISDIR, what, shown_pattern(pattern))
     if is_plain:
         return [pattern]
     found: list[str] = []

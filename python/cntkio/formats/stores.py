@@ -27,7 +27,6 @@ survive it. A store of obstore would wait forever in a fork, which lacks its thr
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import itertools
 import math
@@ -40,26 +39,28 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cntkio._threads import ForkLock, Workers
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, without_secrets
 from cntkio.formats.names import shown, shown_pattern
 from cntkio.formats.remote import OF_PROCESS, Remote, default_remote, identity_of, without_access
 from cntkio.formats.report import logger
-from cntkio.formats.text_input import filled
+from cntkio.formats.text_input import Bytes, filled
 
 # The names under which stores report values that change with the content; the most reliable come first.
-_VERSIONS = ("versionid", "version", "generation", "etag", "contentmd5", "md5hash", "digest", "crc32c")
+_VERSIONS = (
+    "versionid", "version", "generation", "etag", "contentmd5", "md5hash", "digest", "crc32c",
+    "lastmodified", "mtime", "modified", "updated", "created",
+)  # fmt: skip
 _LONGEST_REASON = 300
 # Without wildcards, except for the question mark before the query.
 _WITH_QUERY = re.compile(r"https?://[^?*\[{]*\?[^*\[{=]*=[^*\[{]*", re.IGNORECASE)
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(?:\d+|\*)", re.IGNORECASE)
-_TIMES = ("lastmodified", "mtime", "modified", "updated", "created")
 _ADVICE = "pass credentials, such as Remote(storage_options={...})"
 
 
@@ -130,37 +131,6 @@ def stored_object(path: str, remote: Remote | None = None) -> StoredObject:
     return _kind_of(remote)(path, remote)
 
 
-def matching_objects(pattern: str, remote: Remote | None = None) -> list[str]:
-    """Return the names of the objects that match a pattern of ``*``, ``**``, ``?`` and ``[...]``, sorted by bytes.
-
-    Args:
-        pattern: A URL, or a path in the store of `remote`.
-
-    Raises:
-        ConfigError: The library for the store is not installed.
-        OSError: The store cannot be asked.
-
-    Example:
-        >>> import fsspec
-        >>> fsspec.filesystem("memory").pipe({"/example/a.ctf": b"", "/example/b.ctf": b"", "/example/c.txt": b""})
-        >>> matching_objects("memory://example/*.ctf")
-        ['memory://example/a.ctf', 'memory://example/b.ctf']
-    """
-    remote = remote or default_remote()
-    try:
-        return sorted(_kind_of(remote).matching(pattern, remote), key=os.fsencode)
-    except CntkIoError:
-        raise
-    except FileNotFoundError:
-        return []
-    except PermissionError as error:
-        what = f"The store does not allow listing its objects ({reason_of(error)}); {_ADVICE}"
-        raise PermissionError(errno.EACCES, what, shown_pattern(pattern)) from None
-    except Exception as error:
-        what = f"Cannot list the objects of the store ({reason_of(error)})"
-        raise OSError(errno.EIO, what, shown_pattern(pattern)) from None
-
-
 def reason_of(error: BaseException) -> str:
     """Return the message of an error, in one line and without the passwords and the queries of URLs.
 
@@ -187,8 +157,8 @@ def hint_on_memory(path: str, remote: Remote | None = None) -> str:
 class RemoteFiles:
     """Lists the files of remote stores; see `cntkio.formats.file_lists.LocalFiles`."""
 
-    def __init__(self, remote: Remote | None) -> None:
-        self._remote = remote
+    def __init__(self, remote: Remote | None = None) -> None:
+        self._remote = remote or default_remote()
 
     def is_file(self, path: str) -> bool:
         try:
@@ -208,7 +178,30 @@ class RemoteFiles:
         return [name.rpartition("/")[2] for name in self.matching(f"{folder.rstrip('/')}/*")]
 
     def matching(self, pattern: str) -> list[str]:
-        return matching_objects(pattern, self._remote)
+        """Return the names of the objects that match ``*``, ``**``, ``?`` and ``[...]``, sorted by bytes.
+
+        Raises:
+            ConfigError: The library for the store is not installed.
+            OSError: The store cannot be asked.
+
+        Example:
+            >>> import fsspec
+            >>> fsspec.filesystem("memory").pipe({"/example/a.ctf": b"", "/example/b.ctf": b"", "/example/c.txt": b""})
+            >>> RemoteFiles().matching("memory://example/*.ctf")
+            ['memory://example/a.ctf', 'memory://example/b.ctf']
+        """
+        try:
+            return sorted(_kind_of(self._remote).matching(pattern, self._remote), key=os.fsencode)
+        except CntkIoError:
+            raise
+        except FileNotFoundError:
+            return []
+        except PermissionError as error:
+            what = f"The store does not allow listing its objects ({reason_of(error)}); {_ADVICE}"
+            raise PermissionError(errno.EACCES, what, shown_pattern(pattern)) from None
+        except Exception as error:
+            what = f"Cannot list the objects of the store ({reason_of(error)})"
+            raise OSError(errno.EIO, what, shown_pattern(pattern)) from None
 
 
 def _kind_of(remote: Remote) -> type[StoredObject]:
@@ -242,7 +235,7 @@ def version_in(info: Mapping[str, Any]) -> str:
         'mtime=3'
     """
     by_name = {name.lower().replace("_", "").replace("-", ""): value for name, value in info.items()}
-    for name in (*_VERSIONS, *_TIMES):
+    for name in _VERSIONS:
         if by_name.get(name) not in (None, "", "null"):
             return f"{name}={by_name[name]}"
     return ""
@@ -468,7 +461,6 @@ def _that_match(pattern: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if matches(name)]
 
 
-_T = TypeVar("_T")
 PART = 4 << 20
 """Most bytes of a request: enough that its latency costs little, few enough that a chunk takes several in parallel."""
 FIRST_PAUSE = 0.1
@@ -556,7 +548,7 @@ def _told_pause(error: BaseException) -> float:
         # The header `Retry-After` contains seconds or a date.
         if told.isdecimal():
             return float(told)
-        with contextlib.suppress(ValueError, TypeError):
+        with suppress(ValueError, TypeError):
             return float(parsedate_to_datetime(told).timestamp() - time.time())
     return 0.0
 
@@ -611,7 +603,7 @@ class RemoteObject:
         """
         return filled(self.read_into, begin, end).tobytes()
 
-    def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> None:
+    def read_into(self, buffer: Bytes, offset: int) -> None:
         """Fill a buffer from an offset on. Raises the errors of `read`."""
         # Parts of equal size, so that the parallel requests take about the same time.
         bounds = np.linspace(offset, offset + len(buffer), 1 + -(-len(buffer) // PART)).astype(np.int64).tolist()
@@ -679,27 +671,21 @@ class RemoteObject:
 
     def _ask_for_facts(self) -> ObjectFacts:
         # On another thread, because an interrupt could reach a request in the main thread.
-        request = self._stored.facts, contextlib.nullcontext(), threading.Event()
+        request = self._stored.facts, nullcontext(), threading.Event()
         facts: ObjectFacts = Workers(1, "cntkio-request").do(self._ask, "its facts", *request).result()
         return facts
 
     def _ask(
-        self,
-        what: str,
-        request: Callable[[], _T],
-        slots: contextlib.AbstractContextManager[None],
-        is_given_up: threading.Event,
-    ) -> _T:
-        """Make a request, and repeat it after errors that may pass.
+        self, what: str, request: Callable[[], Any], slots: AbstractContextManager[None], is_given_up: threading.Event
+    ) -> Any:
+        """Make a request, and repeat it after errors that may pass. The last error names the object and `what`.
 
         When a request is given up, all other requests are given up at their next error: otherwise each of them would
         wait just as long for a store that does not answer.
-
-        Raises:
-            OSError: The last error, with the name of the object and the requested range.
         """
-        num_failed = self._num_failed
-        for num_errors in itertools.count(1):
+        num_failed, num_errors = self._num_failed, 0
+        while True:
+            num_errors += 1
             # The slot is free during the pause, so that other objects are read in the meantime.
             with slots:
                 # Waiting for the slot may have taken long, and the store may have been given up in that time.
@@ -725,7 +711,6 @@ class RemoteObject:
                 self._has_complained = True
                 logger.warning("%s: %s; it is tried again", self.name, reason)
             wait(is_given_up, pause)
-        raise AssertionError("unreachable")
 
     def _share_failure(self, num_failed: int) -> None:
         """Raise the error of a request that was given up after `num_failed` others."""
@@ -753,12 +738,7 @@ class RemoteObject:
 
 
 def write_object(path: str, content: bytes, remote: Remote | None = None) -> str:
-    """Write an object, and return its name.
-
-    Raises:
-        ConfigError: As for `stored_object`.
-        OSError: The store does not accept it.
-    """
+    """Write an object, and return its name. Raises the errors of `stored_object`, or `OSError`."""
     stored = stored_object(path, remote)
     try:
         stored.write(content)

@@ -44,6 +44,7 @@ CoreText: TypeAlias = tuple[int, int] | tuple[Bytes, int]
 """A text as the compiled core takes it: the number and the size of an open file, or bytes in memory and the offset of
 their first byte."""
 TextCompression = Literal["gzip", "zstd"]
+MEND_DATA = "make the file again, or test it with the tool that made it"
 LOADS_AT_ONCE = 2
 """Chunks of a corpus of local files that are loaded at the same time: one is parsed, and the next one is read."""
 WINDOW = 32 << 20
@@ -229,12 +230,8 @@ def raise_damage(text: TextInput, compression: str | None, fault: tuple[int, int
     """
     text.require_unchanged()
     packed, offset, what = fault
-    raise FormatError(
-        f"the {compression} data are damaged near byte {packed} of the compressed file: {what}; "
-        "make the file again, or test it with the tool that made it",
-        path=text.path,
-        byte=offset,
-    ) from None
+    message = f"the {compression} data are damaged near byte {packed} of the compressed file: {what}; {MEND_DATA}"
+    raise FormatError(message, path=text.path, byte=offset) from None
 
 
 def filled(read_into: Callable[[Bytes, int], object], begin: int, end: int) -> Bytes:
@@ -245,13 +242,7 @@ def filled(read_into: Callable[[Bytes, int], object], begin: int, end: int) -> B
 
 
 class TextInMemory:
-    """A part of a text, in memory.
-
-    Args:
-        path: Name for messages.
-        content: The bytes.
-        begin: Offset of the first byte.
-    """
+    """The bytes of a text from the offset `begin` on, in memory. `path` is the name for messages."""
 
     reach = sys.maxsize
 
@@ -463,11 +454,7 @@ def hint_on_missing(path: Path) -> str:
 
 
 def all_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Return the whole content of a file.
-
-    Raises:
-        OSError: The file cannot be read, as for `open_to_read`.
-    """
+    """Return the whole content of a file. Raises the errors of `open_to_read`."""
     with open(open_to_read(path), "rb") as file:
         return file.read()
 
@@ -550,11 +537,7 @@ def content_sum(text: ReadableText) -> str:
 
 
 def file_fingerprint(file: ReadableText, num_sequences: int, content: str | None = None) -> str:
-    """Return the fingerprint of a corpus that is one file, for checkpoints.
-
-    Args:
-        content: The checksum of samples of its content; None: it has to be computed.
-    """
+    """Return the fingerprint of a corpus that is one file, for checkpoints. `content` is its `content_sum` if known."""
     return f"{file.size}:{num_sequences}:{content or content_sum(file)}"
 
 
