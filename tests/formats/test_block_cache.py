@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cntkio import CorpusError
-from cntkio.formats.block_cache import BLOCK, FOLDER, BlockCache, CachedObject, CacheFolder, num_bytes_in_cache
+from cntkio.formats.block_cache import BLOCK, FOLDER, CachedObject, CacheFolder, num_bytes_in_cache
 from cntkio.formats.remote import Remote
 from cntkio.formats.stores import RemoteObject
 from hypothesis import given, settings
@@ -28,8 +28,9 @@ def cached(folder: Path, limit: int | None = None, content: bytes = CONTENT) -> 
     if not memory.exists(URL) or memory.cat(URL) != content:
         memory.pipe(URL, content)
     found = RemoteObject(URL, Remote())
-    blocks = BlockCache(CacheFolder(str(folder), limit), found.name, found.facts.size, found.facts.version)
-    return CachedObject(found.facts.size, found.read_into, found.require_unchanged, blocks)
+    size, version = found.facts
+    kept_in = CacheFolder(str(folder), limit)
+    return CachedObject(kept_in, found.name, version, size, found.read_into, found.require_unchanged)
 
 
 def read(found: CachedObject, begin: int, end: int) -> bytes:
@@ -200,11 +201,12 @@ def test_processes_share_one_cache_and_its_limit(tmp_path: Path) -> None:
 
 def test_processes_that_share_a_cache_exceed_the_limit_only_a_little(tmp_path: Path) -> None:
     limit, size, num_processes = 160_000, 1000, 5
-    caches = [BlockCache(CacheFolder(str(tmp_path), limit), f"{index}", 1 << 40, "1") for index in range(num_processes)]
+    folders = [CacheFolder(str(tmp_path), limit) for _ in range(num_processes)]
+    caches = [CachedObject(folder, f"{n}", "1", 1 << 40, pytest.fail, pytest.fail) for n, folder in enumerate(folders)]
     largest = 0
     for number in range(100):
         for cache in caches:
-            cache.write(number, bytes(size))
+            cache.keep(number, bytes(size))
         largest = max(largest, sum(path.stat().st_size for path in tmp_path.glob("*/*-*")))
     assert limit // 2 < largest <= limit + num_processes * (limit // 64 + 2 * size)
 

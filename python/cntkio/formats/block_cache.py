@@ -36,7 +36,7 @@ import numpy as np
 from cntkio._threads import ForkLock
 from cntkio.errors import ConfigError
 from cntkio.formats.contract import Ahead
-from cntkio.formats.index_cache import is_believed, opened_without_waiting, sum_of
+from cntkio.formats.index_cache import is_believed, opened_cache, sum_of
 from cntkio.formats.output_file import written_whole
 from cntkio.formats.remote import Remote
 from cntkio.formats.report import logger
@@ -118,13 +118,7 @@ class CacheFolder:
         return (str(self.path / name) if descriptor is None else name), descriptor
 
     def _opened(self, name: str) -> BinaryIO:
-        """Open a regular file of this user. Raises `OSError` if there is none."""
-        file = os.fdopen(opened_without_waiting(*self._at(name), follows_links=False), "rb")
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or not is_believed(status):
-            file.close()
-            raise PermissionError(errno.EACCES, "Is not a regular file of this user", name)
-        return file
+        return opened_cache(*self._at(name), follows_links=False)
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file, which counts as used now; None: there is none, or it is not of this user."""
@@ -270,83 +264,70 @@ def require_room_in_cache(
         raise ConfigError(what, key="cache_limit")
 
 
-class BlockCache:
-    """The blocks of one version of an object.
-
-    Args:
-        identity: The object, as `StoredObject.identity` describes it.
-        version: Its version; not empty.
-    """
-
-    def __init__(self, folder: CacheFolder, identity: str, size: int, version: str) -> None:
-        self._folder = folder
-        text = json.dumps([identity, size, version, BLOCK])
-        self._tag = hashlib.blake2b(text.encode(), digest_size=16).digest()
-
-    def read(self, number: int) -> bytes | None:
-        """Return a block; None: it is missing, or damaged."""
-        name = f"{self._tag.hex()}-{number}"
-        content = self._folder.read(name)
-        if content is None:
-            return None
-        if _begins_block(content, name):
-            _, _, size, check_sum = _FACTS.unpack(content[len(_MAGIC) : _HEADER])
-            block = content[_HEADER:]
-            if len(block) == size and sum_of(block) == check_sum:
-                return block
-        logger.warning("%s: a block of the cache is damaged; it is fetched again", self._folder.path / name)
-        return None
-
-    def write(self, number: int, content: bytes) -> None:
-        """Keep a block, if the disk has room for it."""
-        header = _MAGIC + _FACTS.pack(self._tag, number, len(content), sum_of(content))
-        self._folder.keep(f"{self._tag.hex()}-{number}", header + content)
-
-
 class CachedObject:
     """An object that is read through a cache.
 
     Args:
+        folder: The folder with its blocks.
+        identity: The object, as `StoredObject.identity` describes it.
+        version: Its version; not empty.
+        size: Its size in bytes.
         read_into: Fills a buffer from an offset on, from the store.
         require_unchanged: Raises an error if the object has changed since it was opened, as far as the store tells.
-        blocks: Its blocks on the local disk.
     """
 
     def __init__(
         self,
+        folder: CacheFolder,
+        identity: str,
+        version: str,
         size: int,
         read_into: Callable[[Bytes, int], None],
         require_unchanged: Callable[[], None],
-        blocks: BlockCache,
     ) -> None:
-        self.require_unchanged = require_unchanged
-        self._size, self._read_stored, self._blocks = size, read_into, blocks
+        self._folder, self._size, self._read_stored, self.require_unchanged = folder, size, read_into, require_unchanged
+        text = json.dumps([identity, size, version, BLOCK])
+        self._tag = hashlib.blake2b(text.encode(), digest_size=16).digest()
 
     def read_into(self, buffer: Bytes, offset: int) -> None:
         """Fill a buffer from an offset on. Raises the errors of the object."""
         end = offset + len(buffer)
         missing: list[int] = []
         for number in range(offset // BLOCK, -(-end // BLOCK)):
-            content = self._blocks.read(number)
-            if content is None:
+            block = self._block(number)
+            if block is None:
                 missing.append(number)
             else:
-                _copy_overlap(buffer, offset, np.frombuffer(content, np.uint8), number * BLOCK)
+                _copy_overlap(buffer, offset, np.frombuffer(block, np.uint8), number * BLOCK)
         if missing and len(buffer) < WORTH_A_BLOCK:
             self._read_stored(buffer, offset)
             return
         for first, last in _runs(missing):
-            self._fetch(first, last, buffer, offset)
+            begin = first * BLOCK
+            content = np.empty(min(last * BLOCK, self._size) - begin, np.uint8)
+            self._read_stored(content, begin)
+            self.require_unchanged()
+            for number in range(first, last):
+                self.keep(number, content[number * BLOCK - begin :][:BLOCK].tobytes())
+            _copy_overlap(buffer, offset, content, begin)
 
-    def _fetch(self, first: int, last: int, buffer: Bytes, offset: int) -> None:
-        """Fetch the blocks from `first` up to `last`, keep them, and copy the bytes that the buffer wants."""
-        begin = first * BLOCK
-        content = np.empty(min(last * BLOCK, self._size) - begin, np.uint8)
-        self._read_stored(content, begin)
-        self.require_unchanged()
-        for number in range(first, last):
-            self._blocks.write(number, content[number * BLOCK - begin :][:BLOCK].tobytes())
-        _copy_overlap(buffer, offset, content, begin)
+    def keep(self, number: int, block: bytes) -> None:
+        """Write a block, if the disk has room for it."""
+        self._folder.keep(f"{self._tag.hex()}-{number}", self._header(number, block) + block)
+
+    def _block(self, number: int) -> bytes | None:
+        name = f"{self._tag.hex()}-{number}"
+        content = self._folder.read(name)
+        if content is None:
+            return None
+        block = content[_HEADER:]
+        if content[:_HEADER] == self._header(number, block):
+            return block
+        logger.warning("%s: a block of the cache is damaged; it is fetched again", self._folder.path / name)
+        return None
+
+    def _header(self, number: int, block: bytes) -> bytes:
+        return _MAGIC + _FACTS.pack(self._tag, number, len(block), sum_of(block))
 
 
 def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:

@@ -32,7 +32,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import ForkLock, num_threads
 from cntkio.errors import FormatError
-from cntkio.formats.block_cache import BlockCache, CachedObject, CacheFolder, num_bytes_in_cache
+from cntkio.formats.block_cache import CachedObject, CacheFolder, num_bytes_in_cache
 from cntkio.formats.index_cache import DamagedCacheError, IndexCache, Remaking, StoredArrays, StoredColumn
 from cntkio.formats.report import announced, passed
 from cntkio.formats.table import SlicedNumbers, span_at
@@ -95,10 +95,6 @@ class Points(NamedTuple):
     windows: SlicedNumbers
     sums: _core.FrameSums | None = None
 
-    def segment_at(self, offset: int) -> int:
-        """Return the segment that contains an offset in the text."""
-        return int(span_at(self.texts, np.uint64(offset)))
-
 
 class CompressedText:
     """A compressed text; a `TextInput` whose offsets count in the decompressed text.
@@ -159,7 +155,7 @@ class CompressedText:
         end = min(end, self.size)
         if begin >= end:
             return np.empty(0, np.uint8)
-        segment = self._points.segment_at(begin)
+        segment = int(span_at(self._points.texts, np.uint64(begin)))
         first, last = map(int, self._points.texts[segment : segment + 2])
         if self._reader is not None or end > last or end - begin >= (last - first) // 2:
             return filled(self._fill, begin, end)
@@ -183,8 +179,8 @@ class CompressedText:
             self.storage = self.storage._replace(only_in_order=f"{self.storage.only_in_order}, and {limit}")
             return
         version = json.dumps(["text", self._stored.facts()], sort_keys=True)
-        blocks = BlockCache(folder, self.storage.identity, self.size, version)
-        self._reader = CachedObject(self.size, self._reader.read_into, self.require_unchanged, blocks)
+        identity, fill = self.storage.identity, self._reader.read_into
+        self._reader = CachedObject(folder, identity, version, self.size, fill, self.require_unchanged)
         self.storage = self.storage._replace(only_in_order=None)
 
     def _fill(self, buffer: Bytes, begin: int) -> None:
@@ -197,7 +193,7 @@ class CompressedText:
     def _segments(self, begin: int, end: int) -> PackedText:
         points = self._points
         last = int(np.searchsorted(points.texts, np.uint64(end), side="left"))
-        part = slice(points.segment_at(begin), last + 1)
+        part = slice(int(span_at(points.texts, np.uint64(begin))), last + 1)
         texts, places, bounds = points.texts[part], points.places[part], points.window_bounds[part]
         windows = points.windows[int(bounds[0]) : int(bounds[-1])]
         with explained(self):

@@ -14,7 +14,6 @@ process truncates it.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -24,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +39,7 @@ CachedArrays = Mapping[str, npt.NDArray[Any]]
 
 _MAGIC = b"cntkio index 3\n\0"
 _SIZE_AND_SUM = struct.Struct("<QQ")
+_START = len(_MAGIC) + _SIZE_AND_SUM.size
 _BLOCK = _core.CHECK_SUM_BLOCK
 _MOST_HEADER = 1 << 24
 # With a byte order, so that a cache in a store serves all kinds of machines.
@@ -114,47 +114,21 @@ class StoredArrays:
         width = dtype.itemsize
         part = begin * width, (length if end is None else end) * width
         try:
-            with _opened(self.path) as (number, _):
+            with opened_cache(self.path) as file:
+                number = system_number(file.fileno())
                 found = _core.read_checked(number, offset, length * width, part, self._sums[sums], num_threads())
-        except (OSError, _UnfitCacheError) as error:
+        except OSError as error:
             raise DamagedCacheError(f"array {name!r} cannot be read ({error})") from error
         if found is None:
             raise DamagedCacheError(f"array {name!r} is damaged")
         return found.view(dtype)
 
 
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[tuple[int, os.stat_result]]:
-    """Open a cache for the block, and return its number for the core and its status.
-
-    Raises:
-        OSError: It cannot be opened.
-        _UnfitCacheError: It is not a file, or belongs to another user.
-    """
-    descriptor = opened_without_waiting(str(path))
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise _UnfitCacheError("it is not a regular file")
-        if not is_believed(status):
-            raise _UnfitCacheError(f"it belongs to user {status.st_uid}; expected this user or root")
-        yield system_number(descriptor), status
-    finally:
-        os.close(descriptor)
-
-
 class Remaking:
-    """Makes the arrays of an index again if its cache turns out to be damaged while it is in use.
-
-    Args:
-        path: The cache, for the log.
-        make: Makes the arrays; called at most once.
-    """
+    """Makes the arrays of an index again, at most once, if its cache turns out to be damaged while it is in use."""
 
     def __init__(self, path: Path, make: Callable[[], CachedArrays]) -> None:
-        self._path = path
-        self._make = make
-        self._lock = ForkLock()
+        self._path, self._make, self._lock = path, make, ForkLock()
         self.made: CachedArrays | None = None
 
     def __call__(self, problem: DamagedCacheError) -> CachedArrays:
@@ -245,24 +219,23 @@ class IndexCache:
                 _write_copy(paths[-1], content)
             except OSError as error:
                 logger.debug("%s: the index of the store was not copied: %s", paths[-1], error)
-                return
-            yield paths[-1]
+            else:
+                yield paths[-1]
 
     def _open(self, path: Path) -> StoredArrays:
-        with _opened(path) as (number, status):
-            begin = len(_MAGIC) + _SIZE_AND_SUM.size
-            start = _core.file_read(number, 0, begin)
-            if start[: len(_MAGIC)] != _MAGIC:
+        with opened_cache(path) as file:
+            start, size_of_file = file.read(_START), os.fstat(file.fileno()).st_size
+            if not start.startswith(_MAGIC):
                 raise _UnfitCacheError("it is not an index cache of this version")
             size, check_sum = _SIZE_AND_SUM.unpack(start[len(_MAGIC) :])
-            if begin + size > min(_MOST_HEADER, status.st_size):
+            if _START + size > min(_MOST_HEADER, size_of_file):
                 raise DamagedCacheError("its header has an impossible length")
-            text = _core.file_read(number, begin, size)
+            text = file.read(size)
             if sum_of(text) != check_sum:
                 raise DamagedCacheError("its header is damaged")
             header = json.loads(text)
             self._require_match(header)
-            return StoredArrays(path, number, header, begin + size, status.st_size)
+            return StoredArrays(path, system_number(file.fileno()), header, _START + size, size_of_file)
 
     def _require_match(self, header: Mapping[str, Any]) -> None:
         if header["settings"] != self._settings:
@@ -420,7 +393,7 @@ def _write_copy(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-class _UnfitCacheError(Exception):
+class _UnfitCacheError(OSError):
     """An index cache belongs to another corpus, other settings or another user; it is not damaged."""
 
 
@@ -437,10 +410,20 @@ def _name_in_users_folder(path: Path) -> str:
     return f"{hashlib.blake2b(os.fsencode(path.parent), digest_size=8).hexdigest()}.{path.name}"
 
 
-def opened_without_waiting(path: str, folder: int | None = None, *, follows_links: bool = True) -> int:
-    """Open a file of a cache to read it. A pipe under its name does not block."""
+def opened_cache(path: str | Path, folder: int | None = None, *, follows_links: bool = True) -> BinaryIO:
+    """Open a regular file of a cache, of this user or of root, to read it. A pipe under its name does not block."""
     flags = 0 if follows_links else getattr(os, "O_NOFOLLOW", 0)
-    return os.open(path, _READ_WITHOUT_WAITING | flags, dir_fd=folder)
+    descriptor = os.open(path, _READ_WITHOUT_WAITING | flags, dir_fd=folder)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise _UnfitCacheError("it is not a regular file")
+        if not is_believed(status):
+            raise _UnfitCacheError(f"it belongs to user {status.st_uid}; expected this user or root")
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def is_believed(status: os.stat_result) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.block_cache import BlockCache, CachedObject, cache_folder
+from cntkio.formats.block_cache import CachedObject, cache_folder
 from cntkio.formats.remote import Remote, default_remote
 from cntkio.formats.stores import RemoteObject, write_object
 from cntkio.formats.text_input import SAMPLE_SIZE, WINDOW, Bytes, CoreText, Storage, content_sum, filled, sample_offsets
@@ -27,8 +27,8 @@ def _cached(found: RemoteObject, remote: Remote) -> CachedObject:
             "notice changes; read without a cache",
             key="cache",
         )
-    blocks = BlockCache(cache_folder(remote), found.identity, found.facts.size, found.facts.version)
-    return CachedObject(found.facts.size, found.read_into, found.require_unchanged, blocks)
+    size, version = found.facts
+    return CachedObject(cache_folder(remote), found.identity, version, size, found.read_into, found.require_unchanged)
 
 
 class RemoteCompanions:
