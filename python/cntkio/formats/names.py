@@ -34,12 +34,10 @@ def is_remote(path: str, remote: Remote | None = None) -> bool:
 def located(name: str, paths: Any, remote: Remote | None) -> tuple[str | list[str], Remote | None]:
     """Return a path, or several, as text, and the options with which to read them.
 
-    A path of universal-pathlib may contain options.
-
     Args:
         name: The argument, for messages.
         paths: A text, bytes, an object of `os.PathLike`, a path of universal-pathlib, or a sequence of these.
-        remote: Options from the caller; they take precedence over the options of a path.
+        remote: Options from the caller; they take precedence over the options that a path of universal-pathlib has.
 
     Raises:
         ConfigError: An item is not a path, the options are not `Remote`, or the paths have different options.
@@ -150,6 +148,5 @@ def shown_files(names: FileNames) -> str:
 def hint_on_home(path: str | os.PathLike[str]) -> str:
     """Return advice for a path that begins with "~", as the end of a message; empty for other paths."""
     name = os.fspath(path)
-    if not name.startswith("~"):
-        return ""
-    return f"; '~' is expanded by shells only: write {os.path.expanduser(name)!r}"  # noqa: PTH111 - may be unknown
+    better = os.path.expanduser(name)  # noqa: PTH111 - may be unknown
+    return f"; '~' is expanded by shells only: write {better!r}" if name.startswith("~") else ""

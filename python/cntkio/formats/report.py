@@ -25,8 +25,8 @@ logger = logging.getLogger("cntkio")
 
 
 def _escape(record: logging.LogRecord) -> bool:
-    message = record.getMessage()
     # Keys and names come from files, and their control characters could change the terminal.
+    message = record.getMessage()
     escaped = printable(message)
     if escaped != message:
         record.msg, record.args = escaped, ()
@@ -64,6 +64,7 @@ class Report:
 
     Attributes:
         budget: The budget, never negative.
+        is_observed: True if an observer gets all errors and warnings one by one.
 
     Example:
         >>> report = Report("a.ctf", max_errors=2)
@@ -86,12 +87,10 @@ class Report:
     ) -> None:
         self.name = name
         # The core takes the budget as an unsigned number of 64 bits.
-        self.budget = min(max_errors, 2**64 - 1) if max_errors >= 0 else 2**64 - 1
-        self._left = self.budget
-        self._errors: Counter[str] = Counter()
-        self._warnings: Counter[str] = Counter()
-        self._logged: Counter[str] = Counter()
+        self.budget = self._left = min(max_errors, 2**64 - 1) if max_errors >= 0 else 2**64 - 1
+        self._errors, self._warnings, self._logged = Counter[str](), Counter[str](), Counter[str]()
         self._level, self._observer, self._asked = trace_level, observer, asked
+        self.is_observed = observer is not None
         self._lock = ForkLock()
 
     @property
@@ -123,21 +122,12 @@ class Report:
         with self._lock.inner:
             (self._errors if is_error else self._warnings)[kind] += count
 
-    @property
-    def is_observed(self) -> bool:
-        """True if an observer gets all errors and warnings one by one."""
-        return self._observer is not None
-
     def asks_for(self, kind: str) -> bool:
         """Return whether an observer asks for a kind that is reported only on request."""
-        return self._observer is not None and kind in self._asked
+        return self.is_observed and kind in self._asked
 
     def refuse(self, error: Exception) -> None:
-        """Give an error of some of the data to the observer, so that the rest can be read.
-
-        Raises:
-            Exception: The error, if the report has no observer.
-        """
+        """Give an error of some data to the observer, so that the rest can be read. Without an observer, raise it."""
         if self._observer is None:
             raise error from None
         self._observer(getattr(error, "kind", None) or "", error, 1)
@@ -148,9 +138,7 @@ class Report:
         """Log one error or warning in full, unless `most` of its kind have been logged.
 
         Args:
-            kind: The kind under which it was counted.
             message: The text, or a function that makes the text or the error, called only if the message is needed.
-            most: Number of messages of this kind to log.
             stands_for: Number of cases that the message stands for: the last case known in full, and all after it.
         """
         if self._observer is not None:
@@ -182,11 +170,7 @@ class Report:
 
 
 def first_few(items: Iterable[object], total: int) -> str:
-    """List items for a message: the first ten, and "..." if there are more.
-
-    Args:
-        items: At least the first ten items.
-        total: Number of all items.
+    """List items for a message: the first ten, and "..." if there are more than ten in `total`.
 
     Example:
         >>> first_few(["u1", "u2"], 2), first_few(range(100), 100)
@@ -241,12 +225,7 @@ def announced(name: str, total: int) -> Iterator[Add | None]:
 
 
 def announced_together(name: str, sizes: Sequence[int]) -> AbstractContextManager[Add | None]:
-    """Announce a pass over several files. If there is a single file, do nothing: it announces its own pass.
-
-    Args:
-        name: As for `announced`.
-        sizes: Size of each file in bytes; 0: unknown.
-    """
+    """Announce a pass over files of these sizes. If there is a single file, do nothing: it announces its own pass."""
     if len(sizes) == 1:
         return nullcontext()
     # If a size is unknown, the sum would be too small.

@@ -41,6 +41,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -292,7 +293,8 @@ class _OfFsspec(StoredObject):
             return getattr(system, name)(path, *args, **kwargs)
         from fsspec.asyn import sync
 
-        method = getattr(system, f"_{name}")
+        is_range_by_http = name == "cat_file" and type(system).__module__ == "fsspec.implementations.http"
+        method = partial(_range_by_http, system) if is_range_by_http else getattr(system, f"_{name}")
         return sync(system.loop, method, path, *args, timeout=self._remote.timeout_in_seconds, **kwargs)
 
     def facts(self) -> ObjectFacts:
@@ -305,14 +307,8 @@ class _OfFsspec(StoredObject):
             raise ConfigError(f"{self.name}: the store does not report the size; copy the file to a local disk")
         return ObjectFacts(info["size"], version_in(info))
 
-    def read(self, begin: int, end: int, version: str) -> bytes:
-        system, path = self._system()
-        if type(system).__module__ == "fsspec.implementations.http" and not system.asynchronous:
-            from fsspec.asyn import sync
-
-            wanted, timeout = (system, path, begin, end), self._remote.timeout_in_seconds
-            return bytes(sync(system.loop, _range_by_http, *wanted, timeout=timeout))
-        content: bytes = self._call("cat_file", start=begin, end=end)
+    def read(self, begin: int, end: int, version: str) -> bytes | memoryview:
+        content: bytes | memoryview = self._call("cat_file", start=begin, end=end)
         return content
 
     def write(self, content: bytes) -> None:
@@ -335,28 +331,27 @@ class WrongRangeError(OSError):
     """A server returned other bytes than requested."""
 
 
-async def _range_by_http(system: Any, url: str, begin: int, end: int) -> bytes:
+async def _range_by_http(system: Any, url: str, start: int, end: int) -> memoryview:
     """Return a range of an object by HTTP. fsspec does not check which range the answer has, and reads all of it."""
     # If the server compressed the answer, the range would count bytes of the compressed object.
-    headers = {**system.kwargs.get("headers", {}), "Range": f"bytes={begin}-{end - 1}", "Accept-Encoding": "identity"}
+    headers = {**system.kwargs.get("headers", {}), "Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
     session = await system.set_session()
     async with session.get(system.encode_url(url), **{**system.kwargs, "headers": headers}) as answer:
         answer.raise_for_status()
         # A server without ranges sends the whole object, which is right only if the whole object was requested.
-        if answer.status != 206 and (begin or answer.content_length != end):
+        if answer.status != 206 and (start or answer.content_length != end):
             raise NotImplementedError("it ignores ranges, so copy the file to a local disk")
         told = answer.headers.get("Content-Range", "")
         found = _CONTENT_RANGE.fullmatch(told.strip())
-        if answer.status == 206 and (found is None or int(found[1]) != begin or int(found[2]) >= end):
-            raise WrongRangeError(f"the server returned {told or 'no Content-Range'}; expected bytes {begin}-{end - 1}")
-        parts, size = [], 0
+        if answer.status == 206 and (found is None or int(found[1]) != start or int(found[2]) >= end):
+            raise WrongRangeError(f"the server returned {told or 'no Content-Range'}; expected bytes {start}-{end - 1}")
+        content = bytearray()
         async for part in answer.content.iter_any():
-            parts.append(part)
-            size += len(part)
+            content += part
             # Checked for each part, so that a wrong answer of any length takes little memory.
-            if size > end - begin:
-                raise WrongRangeError(f"the server returned more bytes than the {end - begin} that were requested")
-        return b"".join(parts)
+            if len(content) > end - start:
+                raise WrongRangeError(f"the server returned more bytes than the {end - start} that were requested")
+        return memoryview(content)
 
 
 # -------------------------------------------------------------------------------------------------------------- obstore
