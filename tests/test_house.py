@@ -26,8 +26,7 @@ MOST_ITEMS = 3
 IRIS = ROOT / "examples" / "iris" / "iris.ctf"
 MOST_MODULES_TO_OPEN, MOST_MODULES_TO_CONVERT = 22, 28
 NOT_FOR_PLAIN_FILES = {
-    f"formats.{name}"
-    for name in ("block_cache", "compressed", "file_lists", "index_cache", "remote", "remote_input", "stores")
+    f"formats.{name}" for name in ("block_cache", "compressed", "file_lists", "index_cache", "remote", "stores")
 }
 VAGUE_NAMES = {"utils", "util", "base", "manager", "common", "helpers", "helper", "misc"}
 
@@ -67,7 +66,6 @@ USED_BY_ONE = {
     "cli.arguments", "cli.parsing",  # what argparse knows, and how its parsers differ
     "config.deserializers", "config.writing", "survey.contents",  # too large for one file
     "formats.kaldi.objects",  # bytes, next to options and opened corpora
-    "formats.remote_input",  # no plain file enters it
     "source.packing",  # a stage, which tests replace
     "timeline.user_timeline",  # a timeline of its own
     "torch.sources", "torch.workers",  # what is done to PyTorch

@@ -33,7 +33,7 @@ from cntkio.formats.contract import OPENING, Ahead, Corpus, CorpusInFiles, Deser
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.detect import KINDS, FileKind, detect, function_named
-from cntkio.formats.file_lists import in_one_text, listed_files, lister_of
+from cntkio.formats.file_lists import in_one_text, listed_files, sizes_of
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer, infer_labels, read_mapping
 from cntkio.formats.names import FileNames, as_url, is_remote, one_file, shown_files
 from cntkio.formats.names import shown as shown_url
@@ -155,7 +155,7 @@ def _sizes_of(files: Sequence[str]) -> list[int]:
             return opened.size
 
     if not any(map(is_remote, files)):
-        return [lister_of(file).size(file) for file in files]
+        return sizes_of(files)
     with Workers(default_remote().num_requests, "cntkio-sizes") as workers:
         # The options of the store are in the context, and each thread needs a copy, which only one thread can enter.
         return [job.result() for job in [workers.do(copy_context().run, size, file) for file in files]]

@@ -9,8 +9,8 @@ from cntkio.cli import main
 from cntkio.config.writing import configuration_for
 from cntkio.formats import block_cache
 from cntkio.formats import corpus as file_corpus
+from cntkio.formats.open_input import RemoteInput
 from cntkio.formats.remote import default_remote
-from cntkio.formats.remote_input import RemoteInput
 
 fsspec = pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
 URL = "memory://remote-options/a.ctf"

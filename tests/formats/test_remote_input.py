@@ -30,7 +30,7 @@ from cntkio import (
     read_ctf,
 )
 from cntkio.cli import main
-from cntkio.formats import block_cache, remote_input, stores
+from cntkio.formats import block_cache, open_input, stores
 from cntkio.formats.remote import RequestSlots
 from support.forks import in_a_fork
 from support.range_server import RangeServer, Request, range_server
@@ -334,7 +334,7 @@ def test_indexes_of_a_pattern_are_next_to_each_object(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(remote_input, "HEAD", 100)
+    monkeypatch.setattr(open_input, "HEAD", 100)
     for number in range(3):
         lines = [b"|x %d %d\n" % (number, random.Random(line).randrange(10**9)) for line in range(3000)]
         server.files[f"many-{number}.ctf"] = pack(b"".join(lines))

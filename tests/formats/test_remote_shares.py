@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 from cntkio import CTFDeserializer, GlobalPartition, MinibatchSource, StreamDef, StreamDefs
-from cntkio.formats import compressed, remote_input, stores
+from cntkio.formats import compressed, open_input, stores
 from support.range_server import RangeServer, range_server
 
 pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
@@ -64,7 +64,7 @@ def test_ranks_that_own_chunks_read_their_share() -> None:
 def test_ranks_that_share_all_chunks_leave_out_long_gaps(
     monkeypatch: pytest.MonkeyPatch, compress: Callable[[bytes], bytes] | None
 ) -> None:
-    monkeypatch.setattr(remote_input, "LEAST_GAP", 2048)
+    monkeypatch.setattr(open_input, "LEAST_GAP", 2048)
     monkeypatch.setattr(compressed, "SPACING", 1 << 13)
     text = corpus(300, 1500)
     content = text if compress is None else compressed_in_frames(text, compress)

@@ -20,7 +20,7 @@ from cntkio import (
     StreamDef,
     StreamDefs,
 )
-from cntkio.formats import block_cache, compressed, remote_input, stores
+from cntkio.formats import block_cache, compressed, open_input, stores
 from cntkio.formats import corpus as file_corpus
 from cntkio.formats.ctf import corpus
 from support.range_server import RangeServer, range_server
@@ -54,7 +54,7 @@ def small_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch,
         (block_cache, "WORTH_A_BLOCK", block // 4),
         (compressed, "SPACING", choose.choice((30, 300, 4 << 20))),
         (compressed, "FRAMES", choose.choice((100, 1 << 20))),
-        (remote_input.RemoteInput, "reach", choose.choice((300, 32 << 20))),
+        (open_input.RemoteInput, "reach", choose.choice((300, 32 << 20))),
         (compressed.CompressedText, "reach", choose.choice((300, 32 << 20))),
         (file_corpus, "MOST_OPEN", choose.choice((1, 2, 64))),
         (corpus, "LEAST_CACHED", choose.choice((0, 1 << 18))),

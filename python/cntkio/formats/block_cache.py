@@ -81,9 +81,7 @@ class CacheFolder:
     """
 
     def __init__(self, path: str, limit: int | None) -> None:
-        self.path = Path(path, FOLDER)
-        self.limit = limit
-        self._lock = ForkLock()
+        self.path, self.limit, self._lock = Path(path, FOLDER), limit, ForkLock()
         self._num_bytes: int | None = None  # all files, as far as this process knows
         self._num_written = 0  # since the last count
         self._has_complained = False
@@ -234,17 +232,11 @@ def num_bytes_in_cache(num_bytes: int) -> int:
 def require_room_in_cache(
     limit: int | str | None, ahead: Ahead, table: SequenceTable, chunk_size: int, num_bytes: int | None = None
 ) -> None:
-    """Refuse a limit that is so low that the chunks of a window would push each other out of the cache.
+    """Refuse a limit so low that the chunks of a window would push each other out of the cache; say which is enough.
 
     Args:
-        limit: Most bytes of the cache; None: no limit.
-        ahead: The size of the window.
-        table: The chunks.
         chunk_size: Most bytes of a chunk.
         num_bytes: Size of the corpus in bytes, if it is a single object.
-
-    Raises:
-        ConfigError: The limit is too low; the message says how high it has to be.
     """
     if limit is None:
         return

@@ -79,13 +79,9 @@ _CACHED_ARRAYS = ("texts", "places", "window_bounds", "windows")  # of `Points`
 
 
 class Points(NamedTuple):
-    """Access points. Each array has one more element: the end of the last segment.
+    """Access points, as in `PackedText`. The places are as `cntkio_compressed::Points` defines them.
 
     Attributes:
-        texts: Offset of each point in the text.
-        places: Its place in the compressed file, as `cntkio_compressed::Points` defines it.
-        window_bounds: Offset of its window in `windows`.
-        windows: The windows, concatenated.
         sums: Checksums of frames of zstd, if a seek table has them; None: only the frames themselves have checksums.
     """
 

@@ -144,6 +144,11 @@ def in_one_text(text: str) -> str | list[str]:
     return [name.strip() for name in text.split(";") if name.strip()]
 
 
+def sizes_of(paths: Sequence[str]) -> list[int]:
+    """Return the size of each file in bytes; 0 for a file that cannot be read, or whose size only a request tells."""
+    return [lister_of(path).size(path) for path in paths]
+
+
 def _files_of(pattern: str, lister: Lister) -> list[str]:
     is_plain = not _WILDCARDS.search(pattern) and "{" not in pattern
     # A plain name is not looked up: opening it raises the error about a missing file, and a store needs no request.

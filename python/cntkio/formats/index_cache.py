@@ -67,11 +67,7 @@ class _Place(NamedTuple):
 
 
 class StoredArrays:
-    """The arrays of an index cache, which are read and checked on request. The file is open only while it is read.
-
-    Attributes:
-        facts: The facts that were written with them.
-    """
+    """The arrays of an index cache, which are read and checked on request. The file is open only while it is read."""
 
     def __init__(self, path: Path, number: int, header: Mapping[str, Any], data: int, size: int) -> None:
         self.path = path
@@ -105,11 +101,7 @@ class StoredArrays:
         return {name: self.read(name) for name in self._places}
 
     def read(self, name: str, begin: int = 0, end: int | None = None) -> npt.NDArray[Any]:
-        """Return a part of an array.
-
-        Raises:
-            DamagedCacheError: The file is gone, is shorter than it was, or has other content.
-        """
+        """Return a part of an array. `DamagedCacheError`: the file is gone, or has other content than before."""
         dtype, length, offset, sums = self._places[name]
         width = dtype.itemsize
         part = begin * width, (length if end is None else end) * width
@@ -250,12 +242,7 @@ class IndexCache:
             raise _UnfitCacheError(what)
 
     def write(self, facts: Mapping[str, Any], arrays: CachedArrays) -> Written:
-        """Write the cache to the first path that allows it.
-
-        Args:
-            facts: Facts for `StoredArrays.facts`; JSON-able.
-            arrays: Arrays of uint8, uint16, uint32, uint64 or int64.
-        """
+        """Write JSON-able facts, and arrays of uint8, uint16, uint32, uint64 or int64, to the first possible path."""
         # A change within the same step of the file system's clock would not change the times.
         newest = max(self._before.get(name, 0) for name in ("time_ns", "change_time_ns")) / 1e9
         time.sleep(min(max(newest + _STEP_OF_TIMES - time.time(), 0), _STEP_OF_TIMES))
@@ -296,22 +283,13 @@ class IndexCache:
 
 
 def publish(companions: Companions, cache: Path) -> str:
-    """Write a copy of an index cache next to the corpus in its store, and return its name.
-
-    Raises:
-        OSError: The store does not accept it.
-    """
+    """Write a copy of an index cache next to the corpus in its store, and return its name."""
     # The last two suffixes, the checksum of the settings and `.index`, are the same for the copy.
     return companions.write("".join(cache.suffixes[-2:]), cache.read_bytes())
 
 
 class Written(NamedTuple):
-    """The result of writing an index cache.
-
-    Attributes:
-        path: The cache; None: it could not be written.
-        failures: The paths to which it could not be written, each with the reason.
-    """
+    """A written index cache, or None, and the paths to which it could not be written, each with the reason."""
 
     path: Path | None
     failures: list[str]
@@ -346,13 +324,7 @@ class CacheWriter:
 
 
 class CacheFiles(NamedTuple):
-    """The index caches of opened files, some of which may not be complete yet.
-
-    Attributes:
-        indexes: The index caches from which the files were opened.
-        points: The caches of the access points of compressed texts.
-        writers: The writers of the other index caches.
-    """
+    """The index caches from which files were opened, the caches of access points, and the writers of other caches."""
 
     indexes: tuple[Path, ...] = ()
     points: tuple[Path, ...] = ()
@@ -372,10 +344,7 @@ class CacheCopy:
         self._name = path.name if path.parent == _users_folder() else _name_in_users_folder(path)
 
     def place(self, content: Callable[[], bytes]) -> None:
-        """Write the copy to the user's cache folder, unless this machine has the cache.
-
-        Where it cannot be written, the index is made again.
-        """
+        """Write the copy to the user's cache folder, unless this machine has the cache. A failure costs only time."""
         folder = _users_folder()
         copy = None if folder is None else folder / self._name
         if copy is None or self._path.exists() or copy.exists():

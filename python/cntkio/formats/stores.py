@@ -66,12 +66,9 @@ _ADVICE = "pass credentials, such as Remote(storage_options={...})"
 
 
 class ObjectFacts(NamedTuple):
-    """Facts about an object.
+    """The size of an object in bytes, and a text that changes when the content does.
 
-    Attributes:
-        size: Size in bytes.
-        version: A text that changes when the content does: a version, an ETag or the time of the last change; empty if
-            the store reports none of these.
+    The text has a version, an ETag or the time of the last change; it is empty if the store reports none of these.
     """
 
     size: int
@@ -106,11 +103,7 @@ class StoredObject(ABC):
 
     @abstractmethod
     def read(self, begin: int, end: int, version: str) -> bytes | memoryview:
-        """Make one request for a range; the store may return less or more than that.
-
-        Raises:
-            CorpusError: The object has another version.
-        """
+        """Make one request for a range; the store may return less or more. `CorpusError`: it has another version."""
 
     @abstractmethod
     def write(self, content: bytes) -> None:
@@ -180,10 +173,6 @@ class RemoteFiles:
 
     def matching(self, pattern: str) -> list[str]:
         """Return the names of the objects that match ``*``, ``**``, ``?`` and ``[...]``, sorted by bytes.
-
-        Raises:
-            ConfigError: The library for the store is not installed.
-            OSError: The store cannot be asked.
 
         Example:
             >>> import fsspec
@@ -361,11 +350,7 @@ _process_of_obstore: int | None = None
 
 
 def _require_no_fork(process: int) -> None:
-    """Raise an error in a process in which obstore would wait forever.
-
-    Args:
-        process: The process that the store was made for.
-    """
+    """Raise an error in a process in which obstore would wait forever. The store was made for `process`."""
     global _process_of_obstore
     if _process_of_obstore is None:
         _process_of_obstore = os.getpid()
@@ -590,12 +575,7 @@ class RemoteObject:
         self.facts = self._ask_for_facts()
 
     def read(self, begin: int, end: int) -> bytes:
-        """Return the bytes of a range.
-
-        Raises:
-            OSError: The store cannot be read.
-            CorpusError: The object was changed or deleted, if the store reported that.
-        """
+        """Return the bytes of a range. `CorpusError`: the object was changed or deleted, if the store reported that."""
         return filled(self.read_into, begin, end).tobytes()
 
     def read_into(self, buffer: Bytes, offset: int) -> None:
@@ -638,10 +618,6 @@ class RemoteObject:
         """Ask the store whether the object is unchanged, unless the answers to all reads have confirmed it.
 
         Threads that ask at the same time share an answer. Each thread waits for a request that began after its reads.
-
-        Raises:
-            CorpusError: It was changed or deleted.
-            OSError: The store cannot be asked.
         """
         num_made = 0 if self._stored.is_conditional else self._num_made
         num_failed = self._num_failed

@@ -126,11 +126,7 @@ class Companions(Protocol):
         """Return the content of the object whose name has this ending; None: it cannot be read."""
 
     def write(self, ending: str, content: bytes) -> str:
-        """Write the object whose name has this ending, and return its name.
-
-        Raises:
-            OSError: The store does not accept it.
-        """
+        """Write the object whose name has this ending, and return its name. `OSError`: the store does not accept it."""
 
 
 class Storage(NamedTuple):
@@ -187,11 +183,7 @@ class TextInput(ReadableText, Protocol):
         """
 
     def require_unchanged(self) -> None:
-        """Refuse a text that was changed since it was opened: its index no longer matches.
-
-        Raises:
-            CorpusError: The text was changed.
-        """
+        """Raise a `CorpusError` if the text was changed since it was opened: its index no longer matches."""
 
 
 def compression_in(head: bytes) -> TextCompression | None:
@@ -206,12 +198,7 @@ def compression_in(head: bytes) -> TextCompression | None:
 
 @contextlib.contextmanager
 def explained(text: TextInput) -> Iterator[None]:
-    """Explain the errors of reads from a text: if the file has changed, that explains more than any other error.
-
-    Raises:
-        CorpusError: The file was changed.
-        FormatError: The compressed data are damaged.
-    """
+    """Explain the errors of reads: if the file has changed, a `CorpusError` explains more than any other error."""
     try:
         yield
     except (OSError, EOFError):
@@ -222,12 +209,7 @@ def explained(text: TextInput) -> Iterator[None]:
 
 
 def raise_damage(text: TextInput, compression: str | None, fault: tuple[int, int, str]) -> NoReturn:
-    """Raise the error that says where compressed data are damaged.
-
-    Args:
-        text: The text, or the compressed file.
-        fault: Offset in the compressed file, offset in the text, and what is wrong.
-    """
+    """Raise the error about damaged data. `fault`: offset in the compressed file, offset in the text, what is wrong."""
     text.require_unchanged()
     packed, offset, what = fault
     message = f"the {compression} data are damaged near byte {packed} of the compressed file: {what}; {MEND_DATA}"
@@ -278,10 +260,6 @@ def windows_of(text: ReadableText, first: int) -> Iterator[TextWindow]:
 
 def windows_of_lines(text: ReadableText, first: int, size: int) -> Iterator[TextWindow]:
     """Yield windows in memory, each of about `size` bytes and of whole lines; the next window is read ahead.
-
-    Args:
-        first: Offset of the first line.
-        size: Bytes to read at once.
 
     Raises:
         EOFError: The text ends before its size.
