@@ -75,9 +75,6 @@ class CacheFolder:
     Args:
         path: The folder that the user names; it is created if it is missing. The blocks are in a folder within it.
         limit: Most bytes of all blocks together; None: no limit.
-
-    Raises:
-        OSError: The folder of the blocks cannot be created, belongs to another user, or has files but no marker.
     """
 
     def __init__(self, path: str, limit: int | None) -> None:

@@ -97,7 +97,7 @@ class CompressedText:
 
     Args:
         guide: The access points, unless they are in a file that need not stay open.
-        points_cache: The index cache that contains the access points.
+        cache: The index cache that contains the access points.
     """
 
     reach = WINDOW
@@ -285,11 +285,7 @@ class InOrder:
 def _feed(
     stored: TextInput, compression: TextCompression, stream: _core.CompressedStream, skip: int, out: Bytes
 ) -> tuple[int, int, bool]:
-    """Decompress the next data of a file.
-
-    Returns:
-        The numbers of bytes of text that were skipped and written, and whether no data were left.
-    """
+    """Decompress the next data. Return how many bytes were skipped and written, and whether no data were left."""
     begin = stream.position[0]
     end = min(begin + _PASS, stored.size)
     skipped, count, fault = stream.feed(stored.source(begin, end), end, skip, out)

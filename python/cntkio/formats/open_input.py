@@ -134,11 +134,6 @@ def content_of(path: str, remote: Remote | None = None, *, size: int = 1 << 20) 
         path: A path, or the URL of an object in a remote store.
         size: Bytes of the largest piece.
 
-    Raises:
-        OSError: The file cannot be read.
-        ConfigError: The remote store is of an unknown kind.
-        FormatError: The compressed data are damaged.
-
     Example:
         >>> b"".join(content_of("examples/iris/iris.ctf"))[:10]
         b'|species 1'
@@ -164,13 +159,10 @@ LEAST_GAP = 1 << 20
 
 
 def _cached(found: RemoteObject, remote: Remote) -> CachedObject:
-    if not found.facts.version:
-        raise ConfigError(
-            f"{found.name}: the store reports neither a version nor a time of the last change, so a cache would not "
-            "notice changes; read without a cache",
-            key="cache",
-        )
     size, version = found.facts
+    if not version:
+        what = "the store reports neither a version nor a time of the last change, so a cache would not notice changes"
+        raise ConfigError(f"{found.name}: {what}; read without a cache", key="cache")
     return CachedObject(cache_folder(remote), found.identity, version, size, found.read_into, found.require_unchanged)
 
 
@@ -186,9 +178,9 @@ class RemoteCompanions:
             content = found.read(0, found.facts.size)
             # The index can always be made again, so an object that changes during the read counts as missing.
             found.require_unchanged()
+            return content
         except (OSError, CorpusError):
             return None
-        return content
 
     def write(self, ending: str, content: bytes) -> str:
         return write_object(self._path + ending, content, self._remote)
@@ -199,13 +191,6 @@ class RemoteInput:
 
     Each request to a store waits, so bytes that several steps of opening need are kept: the first bytes and, from the
     pass that makes the index, samples of the content, whose checksum is part of the fingerprint.
-
-    Args:
-        path: A URL, or a path in the store of `remote`.
-
-    Raises:
-        ConfigError: The library for the store is not installed, or the options do not fit the store.
-        OSError: The object does not exist or cannot be read, or the folder of the cache cannot be created.
     """
 
     reach = WINDOW
@@ -223,8 +208,7 @@ class RemoteInput:
             least_gap=LEAST_GAP if remote.cache is None else None,
             num_requests=remote.num_requests,
         )
-        self._head = b""
-        self._content = ""
+        self._head, self._content = b"", ""
         self._samples: dict[int, bytes | None] = dict.fromkeys(sample_offsets(self.size))
 
     def read(self, offset: int, size: int) -> bytes:

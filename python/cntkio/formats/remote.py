@@ -70,7 +70,6 @@ def identity_of(store: Any, paths: Sequence[str], own: OwnIdentity) -> str:
     """Return the identity of an object: 32 hexadecimal digits.
 
     Args:
-        store: Its store.
         paths: Its path in the store, and its URL `without_access` if it has one.
         own: The identity of the store if its description does not tell it from all other stores.
     """
@@ -161,10 +160,8 @@ class RequestSlots:
     """
 
     def __init__(self, number: int) -> None:
-        self._number = number
-        self._lock = ForkLock()
-        self._process = os.getpid()
-        self._free = threading.Semaphore(number)
+        self._number, self._lock = number, ForkLock()
+        self._free, self._process = threading.Semaphore(number), os.getpid()
 
     def __reduce__(self) -> tuple[type[RequestSlots], tuple[int]]:
         return RequestSlots, (self._number,)
@@ -173,8 +170,7 @@ class RequestSlots:
         with self._lock.inner:
             # Slots that the parent's threads held at the fork would never become free.
             if self._process != os.getpid():
-                self._free = threading.Semaphore(self._number)
-                self._process = os.getpid()
+                self._free, self._process = threading.Semaphore(self._number), os.getpid()
         self._free.acquire()
 
     def __exit__(self, *_: object) -> None:

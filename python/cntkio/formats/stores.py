@@ -555,10 +555,6 @@ class RemoteObject:
         name: Name used in messages.
         identity: The object for caches; see `cntkio.formats.remote`.
         facts: Size and version when it was opened.
-
-    Raises:
-        ConfigError: The library for the store is not installed, or the store is of an unknown kind.
-        OSError: The object does not exist, or cannot be read.
     """
 
     def __init__(self, path: str, remote: Remote | None = None) -> None:

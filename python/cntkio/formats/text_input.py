@@ -107,10 +107,7 @@ class TextWindow(NamedTuple):
     """A part of a text for the pass that makes the index: the lines that begin from `begin` up to `end`.
 
     Attributes:
-        text: The text with the bytes.
         first: Offset in `text` of a line that begins at `begin` or before.
-        begin: The first byte.
-        end: The byte after the last byte.
     """
 
     text: ReadableText
@@ -176,10 +173,7 @@ class TextInput(ReadableText, Protocol):
         """Return facts that identify the stored bytes, as they are now: size and times, or an ETag; JSON-able.
 
         An index cache is used only if its facts equal these facts. ``time_ns`` and ``change_time_ns``, if present, are
-        the times of the last change.
-
-        Args:
-            verify: Whether to include a checksum of all bytes where the other facts are less reliable.
+        the times of the last change. If `verify`, a checksum of all bytes is added where other facts are less reliable.
         """
 
     def require_unchanged(self) -> None:
@@ -450,9 +444,6 @@ class InputFile:
         number: The number by which the compiled core identifies it.
         size: Its size in bytes when it was opened.
         handle: Number and size, as the compiled core takes them.
-
-    Raises:
-        OSError: The file cannot be read, as for `open_to_read`.
     """
 
     def __init__(self, path: str) -> None:
