@@ -192,7 +192,7 @@ def compression_in(head: bytes) -> TextCompression | None:
 
 @contextlib.contextmanager
 def explained(text: TextInput) -> Iterator[None]:
-    """Explain the errors of reads: if the file has changed, a `CorpusError` explains more than any other error."""
+    """Explain errors of reads: a change of the file (`CorpusError`) explains more than damaged data (`FormatError`)."""
     try:
         yield
     except (OSError, EOFError):
