@@ -170,7 +170,7 @@ class Report:
 
 
 def first_few(items: Iterable[object], total: int) -> str:
-    """List items for a message: the first ten, and "..." if there are more than ten in `total`.
+    """List items for a message: the first ten, and "..." if `total` is larger. The items may end after ten.
 
     Example:
         >>> first_few(["u1", "u2"], 2), first_few(range(100), 100)
