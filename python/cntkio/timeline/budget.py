@@ -85,14 +85,12 @@ class Budget:
                 object.__setattr__(self, name, whole_number(name, value))
                 if not 1 <= value <= _LARGEST_LIMIT:
                     raise ConfigError(f"{name} is {value}; expected 1 to 2^63 - 1", key=name)
-        if all(getattr(self, name) is None for name in _LIMITS):
+        if not self._limits():
             raise ConfigError("a Budget needs a limit: give samples, sequences, padded or rows", key="samples")
         self._check_rows()
         if self.quadratic is not None and self.samples is None and self.padded is None:
-            raise ConfigError(
-                f"quadratic={self.quadratic} changes how samples are counted, so it needs samples or padded",
-                key="quadratic",
-            )
+            message = f"quadratic={self.quadratic} changes how samples are counted, so it needs samples or padded"
+            raise ConfigError(message, key="quadratic")
         if not isinstance(self.drop_last, bool):
             raise ConfigError(f"drop_last is {self.drop_last!r}; expected True or False", key="drop_last")
         check_word("oversize", self.oversize, "error", "alone", "drop")
@@ -111,9 +109,8 @@ class Budget:
 
     def _check_rows(self) -> None:
         if (self.rows is None) != (self.row_length is None):
-            raise ConfigError(
-                f"rows={self.rows}, but row_length={self.row_length}; give both or neither", key="row_length"
-            )
+            message = f"rows={self.rows}, but row_length={self.row_length}; give both or neither"
+            raise ConfigError(message, key="row_length")
         if self.rows is None:
             return
         others = ("samples", "sequences", "padded", "quadratic")
@@ -132,6 +129,9 @@ class Budget:
         if max(self.rows, self.row_length or 0) > _LONGEST_SEQUENCE:
             raise ConfigError("rows and row_length are at most 2^32 - 1", key="rows")
 
+    def _limits(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _LIMITS if getattr(self, name) is not None}
+
     def share(self, count: int) -> Budget:
         """Return the part of each limit for one of `count` partitions, rounded down.
 
@@ -143,16 +143,16 @@ class Budget:
             Budget(samples=None, sequences=4, padded=50, quadratic=None, oversize='error', pool=None, \
 pool_unit='sequences', buckets=(), drop_last=False, rows=None, row_length=None)
         """
-        shares = {name: getattr(self, name) // count for name in _LIMITS if getattr(self, name) is not None}
-        for name, share in shares.items():
-            if not share:
+        limits = self._limits()
+        for name, limit in limits.items():
+            if limit < count:
                 raise ConfigError(
-                    f"{name}={getattr(self, name)} in a Budget for {count} partitions: a limit counts for all "
+                    f"{name}={limit} in a Budget for {count} partitions: a limit counts for all "
                     "partitions together, so it must be at least their number",
                     key=name,
                 )
         # A pool keeps its size, because each partition has pools of its own sequences.
-        return dataclasses.replace(self, **shares)
+        return dataclasses.replace(self, **{name: limit // count for name, limit in limits.items()})
 
     @property
     def longest(self) -> int:
@@ -182,9 +182,7 @@ pool_unit='sequences', buckets=(), drop_last=False, rows=None, row_length=None)
 
     def for_core(self) -> _core.Budget:
         """Return the budget for the core's reader."""
-        samples, sequences, padded = (
-            NO_LIMIT if limit is None else limit for limit in (self.samples, self.sequences, self.padded)
-        )
+        samples, sequences, padded = (limit or NO_LIMIT for limit in (self.samples, self.sequences, self.padded))
         # The core delivers longer sequences alone; with 'error' there are none (`Budgets.check`).
         longest = self.longest if self.oversize == "drop" else _LONGEST_SEQUENCE
         limits = Limits(samples, sequences, padded, self.quadratic or 0, longest, self.drop_last)
@@ -258,9 +256,8 @@ def check_largest(size: Size) -> None:
         ConfigError: The number is above 2^31 - 1.
     """
     if not isinstance(size, Budget) and size > _LARGEST_SIZE:
-        raise ConfigError(
-            f"minibatch_size_in_samples is {size}; expected at most {_LARGEST_SIZE}", key="minibatch_size_in_samples"
-        )
+        message = f"minibatch_size_in_samples is {size}; expected at most {_LARGEST_SIZE}"
+        raise ConfigError(message, key="minibatch_size_in_samples")
 
 
 def times(size: Size, count: int) -> Size:
@@ -271,8 +268,7 @@ def times(size: Size, count: int) -> Size:
         (15, 14)
     """
     if isinstance(size, Budget):
-        limits = {name: getattr(size, name) for name in _LIMITS if getattr(size, name) is not None}
-        return dataclasses.replace(size, **{name: min(n * count, _LARGEST_LIMIT) for name, n in limits.items()})
+        return dataclasses.replace(size, **{name: min(n * count, _LARGEST_LIMIT) for name, n in size._limits().items()})
     # `check_largest` refuses a larger number.
     return min(size * count, _LARGEST_SIZE)
 
@@ -328,12 +324,8 @@ def size_to_json(size: Size) -> Any:
     """Return a size for a state: a number, or the fields of a budget that differ from their defaults."""
     if not isinstance(size, Budget):
         return size
-    values = ((field, getattr(size, field.name)) for field in dataclasses.fields(size))
-    return {
-        field.name: list(value) if field.name == "buckets" else value
-        for field, value in values
-        if value != field.default
-    }
+    fields = ((field.name, getattr(size, field.name), field.default) for field in dataclasses.fields(size))
+    return {name: list(value) if name == "buckets" else value for name, value, default in fields if value != default}
 
 
 def size_from_json(json: Mapping[str, Any]) -> Budget:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from cntkio._core import TimelineReader
 from cntkio.errors import ConfigError
 from cntkio.timeline.budget import NO_LIMIT, Budget, Size
-from cntkio.timeline.modes import BalancedRounds, WholeSequences, is_same_deal
+from cntkio.timeline.modes import BalancedRounds, WholeSequences
 from cntkio.timeline.partition import BalancedPartition, Partition
 from cntkio.timeline.state import below
 from cntkio.timeline.window import Window
@@ -43,20 +43,11 @@ class Budgets:
         if budget.pool is not None:
             self._check_pool(reader, budget, budget.pool)
             if budget.rows is not None and partition.is_balanced and partition.of_chunks.count > 1:
-                raise ConfigError(
-                    "deal='chunk' and rows exclude each other: rows mix chunks; use deal='length'",
-                    key="deal",
-                )
+                message = "deal='chunk' and rows exclude each other: rows mix chunks; use deal='length'"
+                raise ConfigError(message, key="deal")
         share = budget.share(partition.num_shares)
         self.check(reader.lengths, share, partition)
-        return WholeSequences(
-            reader,
-            NO_LIMIT,
-            partition.of_chunks,
-            is_global=partition.of_reads is not partition.of_chunks,
-            is_dealt=partition.is_dealt,
-            budget=share.for_core(),
-        )
+        return WholeSequences.of(reader, NO_LIMIT, partition, budget=share.for_core())
 
     def rounds(self, reader: TimelineReader, budget: Budget, partition: BalancedPartition) -> BalancedRounds:
         """Return the mode of reading by a budget in rounds. It raises the same errors as `mode`."""
@@ -64,25 +55,6 @@ class Budgets:
         num_dropped = int(np.count_nonzero(reader.lengths > share.longest)) if share.oversize == "drop" else 0
         # Shares of a budget are rounded down, so no partition gets a larger minibatch than another.
         return BalancedRounds(reader, (mode, mode), 0, partition, num_dropped=num_dropped, num_in_pool=budget.pool or 0)
-
-    def check_change(
-        self, settings: tuple[Size, Partition] | None, size: Size, partition: Partition, reader: TimelineReader
-    ) -> None:
-        """Refuse a change of size or partition in the middle of a pool.
-
-        Args:
-            settings: Size and partition of the last read; None: the reader has moved since.
-
-        Raises:
-            ConfigError: A pool is unfinished.
-        """
-        batch = reader.cursor.batch
-        if settings is not None and batch and not is_same_deal(settings, size, partition):
-            raise ConfigError(
-                f"size or partition change after {batch} of the {reader.num_batches} minibatches of a pool, which have "
-                "no position of their own; change them where a pool ends, or go to a position first",
-                key="pool",
-            )
 
     def go_to_batch(self, reader: TimelineReader, settings: tuple[Size, Partition], batch: int) -> None:
         """Go to a minibatch of the pool that begins at the reader's position.
@@ -150,18 +122,12 @@ class Budgets:
                 key="oversize",
             )
         if num_oversize == len(lengths):
-            raise ConfigError(
-                f"oversize='drop' drops all {num_oversize} sequences: each is longer than {longest} samples",
-                key="oversize",
-            )
+            message = f"oversize='drop' drops all {num_oversize} sequences: each is longer than {longest} samples"
+            raise ConfigError(message, key="oversize")
         if longest not in self._warned:
             self._warned.add(longest)
-            logger.warning(
-                "the budget drops %d of %d sequences in each sweep: they are longer than %d samples",
-                num_oversize,
-                len(lengths),
-                longest,
-            )
+            message = "the budget drops %d of %d sequences in each sweep: they are longer than %d samples"
+            logger.warning(message, num_oversize, len(lengths), longest)
 
     @staticmethod
     def _check_full(num_in_sweep: int, share: Budget, partition: Partition) -> None:

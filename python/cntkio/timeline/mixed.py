@@ -27,7 +27,7 @@ from cntkio._core import Cursor
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, row_length_of
 from cntkio.timeline.budgeting import Budgets
-from cntkio.timeline.modes import DealtMinibatches, Delivery, InTurn, ReadMode, cut_for_all, is_same_deal, part_of_round
+from cntkio.timeline.modes import DealtMinibatches, InTurn, ReadMode, check_change, cut_for_all, part_of_round
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import Plan, Reads, Selection
 from cntkio.timeline.state import State, below, check_request, damaged, items, refused, whole, wholes
@@ -404,7 +404,7 @@ class MixedTimeline:
     def _mode_for(self, size: Size, partition: Partition, rounds_to_pass: int | None = None) -> ReadMode:
         if self._mode is None or (size, partition) != self._settings:
             check_request(about_samples(size), Limits())
-            self._check_change(size, partition)
+            check_change(self._settings, size, partition, self._at.batch)
             num_shares = partition.num_shares
             if isinstance(size, Budget):
                 budget = size.share(num_shares)
@@ -428,15 +428,6 @@ class MixedTimeline:
             if budget != self._budget:
                 self._budget, self._page = budget, None
         return self._mode
-
-    def _check_change(self, size: Size, partition: Partition) -> None:
-        batch = self._at.batch
-        if self._settings is not None and batch and not is_same_deal(self._settings, size, partition):
-            raise ConfigError(
-                f"size or partition change after {batch} minibatches of a pool, which have no position of their own; "
-                "change them where a pool ends, or go to a position first",
-                key="pool",
-            )
 
     def _rounds_to_pass(self) -> int:
         return 0 if self._turns is None else self._turns.rounds_to_pass
@@ -598,7 +589,7 @@ class _Minibatches(ReadMode):
     def __init__(self, timeline: MixedTimeline) -> None:
         self._timeline = timeline
 
-    def read(self, most: int) -> Delivery | None:
+    def read(self, most: int) -> Reads | None:
         found = self._timeline.page()
         if found is None:
             return None
@@ -610,7 +601,7 @@ class _Minibatches(ReadMode):
             run.sequences[order], run.chunks[order], ends[-1], cursors[-1].position, lengths=run.lengths[order]
         )
         self._timeline.move(cursors[-1])
-        return Delivery(selection, [bound - begin for bound in page.bounds[first : last + 1]], ends, cursors)
+        return Reads(selection, [bound - begin for bound in page.bounds[first : last + 1]], ends, cursors)
 
 
 class _Rounds(ReadMode):
@@ -623,23 +614,23 @@ class _Rounds(ReadMode):
     def __init__(self, mode: ReadMode, partition: Partition) -> None:
         self._mode, self._partition = mode, partition
 
-    def read(self, most: int) -> Delivery | None:
+    def read(self, most: int) -> Reads | None:
         index, count = self._partition.index, self._partition.count
-        deliveries: list[Delivery] = []
+        deliveries: list[Reads] = []
         num_read = 0
         while num_read < count and (delivery := self._mode.read(count - num_read)) is not None:
             deliveries.append(delivery)
-            num_read += len(delivery.cursors)
+            num_read += len(delivery.bookmarks)
         if not deliveries:
             return None
-        cursor = deliveries[-1].cursors[-1]
+        cursor = deliveries[-1].bookmarks[-1]
         end_of_sweep = any(flag for delivery in deliveries for flag in delivery.ends_of_sweep)
         # At the end of the data, the first partitions get what is left; balanced partitions divide it.
         if num_read == count or (not self._partition.is_balanced and index < num_read):
-            return Delivery.of(part_of_round(deliveries, index, end_of_sweep, cursor.position), cursor)
+            return Reads.of(part_of_round(deliveries, index, end_of_sweep, cursor.position), cursor)
         num_left = sum(len(delivery.selection.sequences) for delivery in deliveries)
         drops = isinstance(self._partition, BalancedPartition) and self._partition.remainder == "drop"
         if not self._partition.is_balanced or (num_left < count and drops):
             return None
         sequences, chunks = cut_for_all(deliveries, count)[index]
-        return Delivery.of(Selection(sequences, chunks, end_of_sweep, cursor.position), cursor)
+        return Reads.of(Selection(sequences, chunks, end_of_sweep, cursor.position), cursor)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,28 +21,14 @@ from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import ConfigError
 from cntkio.timeline.budget import Budget, Size
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
-from cntkio.timeline.selection import ChunkPart, ChunkRefs, Selection
+from cntkio.timeline.selection import ChunkPart, ChunkRefs, Parts, Reads, Selection
 from cntkio.timeline.window import LARGEST_WORD
 
 
-class Delivery(NamedTuple):
-    """The result of one or more reads: the fields of `Reads`, with cursors in place of bookmarks."""
-
-    selection: Selection
-    bounds: list[int]
-    ends_of_sweep: list[bool]
-    cursors: list[Cursor]
-
-    @classmethod
-    def of(cls, selection: Selection, cursor: Cursor) -> Delivery:
-        """Wrap the result of a single read."""
-        return cls(selection, [0, len(selection.sequences)], [selection.end_of_sweep], [cursor])
-
-
 class ReadMode(Protocol):
-    """A way of reading for one size and one partition."""
+    """A way of reading for one size and one partition. The bookmarks of its reads are cursors of the reader."""
 
-    def read(self, most: int) -> Delivery | None:
+    def read(self, most: int) -> Reads | None:
         """Deliver at least one and at most `most` reads; None: the data have ended."""
 
     def pass_over(self, most: int, until: int) -> int:
@@ -71,7 +57,7 @@ class InTurn(ReadMode):
         self._mode, self._num_workers = mode, partition.num_workers
         self.rounds_to_pass = partition.worker if rounds_to_pass is None else rounds_to_pass
 
-    def read(self, most: int) -> Delivery | None:
+    def read(self, most: int) -> Reads | None:
         if self._num_workers == 1:
             return self._mode.read(most)
         # Several reads at once would belong to several workers.
@@ -112,7 +98,14 @@ class WholeSequences:
     is_dealt: bool = False
     budget: _core.Budget | None = None
 
-    def read(self, most: int) -> Delivery | None:
+    @classmethod
+    def of(cls, reader: TimelineReader, share: int, partition: Partition, **rules: Any) -> WholeSequences:
+        """Make the mode of a partition; `rules` are further fields."""
+        # True for deal='chunk': reads of the whole data, of which the core delivers the partition's own chunks.
+        is_global = partition.of_reads is not partition.of_chunks
+        return cls(reader, share, partition.of_chunks, is_global=is_global, is_dealt=partition.is_dealt, **rules)
+
+    def read(self, most: int) -> Reads | None:
         reads = self.reader.read_several(self, most)
         if reads is None:
             return None
@@ -120,14 +113,10 @@ class WholeSequences:
         refs = None if found is None else ChunkRefs.found(found)
         end, position = ends_of_sweep[-1], cursors[-1].position
         selection = Selection(reads.sequences, reads.chunks, end, position, None, refs, lengths=reads.lengths)
-        return Delivery(selection, reads.bounds, ends_of_sweep, cursors)
+        return Reads(selection, reads.bounds, ends_of_sweep, cursors)
 
     def pass_over(self, most: int, until: int) -> int:
         return self.reader.pass_reads(self, most, until)
-
-
-# --------------------------------------------------------------------------------------------------------------
-# Minibatches that are dealt.
 
 
 class DealtMinibatches:
@@ -145,78 +134,72 @@ class DealtMinibatches:
         self._mode, self._chunk_starts, self._partition, self._row_length = mode, chunk_starts, partition, row_length
         self.pass_over = mode.pass_over  # a deal drops sequences, but no read
 
-    def read(self, most: int) -> Delivery | None:
+    def read(self, most: int) -> Reads | None:
         delivery = self._mode.read(most)
         if delivery is None:
             return None
         selection, bounds, _, _ = delivery
-        index, count = self._partition.index, self._partition.count
         if selection.parts is not None:
-            own = self._slots(selection)
+            own = self._slots(selection, selection.parts)
             return delivery._replace(selection=own, bounds=[0, len(own.sequences)])
         assert selection.lengths is not None
-        by_padded_area = self._partition.deal == "area"
-        kept, kept_bounds = _core.deal(selection.lengths, bounds, count, index, by_padded_area, self._row_length)
-        sequences = selection.sequences[kept]
+        index, count, by_area = self._partition.index, self._partition.count, self._partition.deal == "area"
+        kept, kept_bounds = _core.deal(selection.lengths, bounds, count, index, by_area, self._row_length)
+        sequences, chunks = selection.sequences[kept], selection.chunks[kept]
         # The core looked up no chunks for these reads, because the deal leaves many sequences out.
         refs = ChunkRefs.found(_core.find_chunks(sequences, None, self._chunk_starts))
-        own = dataclasses.replace(
-            selection, sequences=sequences, chunks=selection.chunks[kept], refs=refs, lengths=None
-        )
+        own = dataclasses.replace(selection, sequences=sequences, chunks=chunks, refs=refs, lengths=None)
         return delivery._replace(selection=own, bounds=kept_bounds)
 
-    def _slots(self, selection: Selection) -> Selection:
+    def _slots(self, selection: Selection, parts: Parts) -> Selection:
         """Return the slots of this partition: the partitions take slots in turn."""
-        assert selection.parts is not None
-        index, count = self._partition.index, self._partition.count
-        own = selection.where(selection.parts.slot % count == index)
-        assert own.parts is not None
-        num_slots = self._partition.share(selection.parts.num_slots)
-        parts = dataclasses.replace(own.parts, slot=own.parts.slot // count, num_slots=num_slots)
-        return dataclasses.replace(own, parts=parts)
+        count, num_slots = self._partition.count, self._partition.share(parts.num_slots)
+        mask = parts.slot % count == self._partition.index
+        own = parts.where(mask)
+        own = dataclasses.replace(own, slot=own.slot // count, num_slots=num_slots)
+        sequences, chunks = selection.sequences[mask], selection.chunks[mask]
+        return dataclasses.replace(selection, sequences=sequences, chunks=chunks, parts=own)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class MergedMinibatches(ReadMode):
-    """Join minibatches that have too few sequences with the minibatch before them, or the first with the second.
+    """Join minibatches of fewer than `least` sequences with the minibatch before them, or the first with the second.
 
     Consecutive small minibatches that together have enough sequences become a minibatch of their own, so that a read
     of an endless source returns.
-
-    Minibatches with fewer sequences than `least` are joined.
     """
 
-    def __init__(self, mode: ReadMode, reader: TimelineReader, least: int) -> None:
-        self._mode = mode
-        self._reader = reader
-        self._least = least
+    mode: ReadMode
+    reader: TimelineReader
+    least: int
 
-    def read(self, most: int) -> Delivery | None:
-        delivery = self._mode.read(1)
+    def read(self, most: int) -> Reads | None:
+        delivery = self.mode.read(1)
         while delivery is not None and not self._are_enough(delivery):
-            following = self._mode.read(1)
+            following = self.mode.read(1)
             if following is None:
                 return delivery
             delivery = _joined(delivery, following)
         if delivery is None:
             return None
-        before = end = self._reader.cursor
-        small: Delivery | None = None
-        while (following := self._mode.read(1)) is not None and not self._are_enough(following):
+        before = end = self.reader.cursor
+        small: Reads | None = None
+        while (following := self.mode.read(1)) is not None and not self._are_enough(following):
             small = following if small is None else _joined(small, following)
             if self._are_enough(small):
                 # Together they have enough sequences: the next call reads them again, as a minibatch of their own.
                 small, end = None, before
                 break
-            end = self._reader.cursor
+            end = self.reader.cursor
         # Unless the data ended, the last read has enough sequences by itself, and belongs to the next call.
-        self._reader.rewind(end)
+        self.reader.rewind(end)
         return delivery if small is None else _joined(delivery, small)
 
-    def _are_enough(self, delivery: Delivery) -> bool:
-        return len(delivery.selection.sequences) >= self._least
+    def _are_enough(self, delivery: Reads) -> bool:
+        return len(delivery.selection.sequences) >= self.least
 
 
-def _joined(first: Delivery, second: Delivery) -> Delivery:
+def _joined(first: Reads, second: Reads) -> Reads:
     """Return two reads as one, without references to chunks: the table has them."""
     one, other = first.selection, second.selection
     sequences = np.concatenate([one.sequences, other.sequences])
@@ -225,7 +208,7 @@ def _joined(first: Delivery, second: Delivery) -> Delivery:
     lengths = np.concatenate(of_both) if len(of_both) == 2 else None
     end_of_sweep = one.end_of_sweep or other.end_of_sweep
     selection = Selection(sequences, chunks, end_of_sweep, other.position, lengths=lengths)
-    return Delivery(selection, [0, len(sequences)], [end_of_sweep], second.cursors)
+    return Reads(selection, [0, len(sequences)], [end_of_sweep], second.bookmarks)
 
 
 def check_deal(partition: GlobalPartition, size: Size, *, is_randomized: bool, is_truncated: bool) -> None:
@@ -262,16 +245,32 @@ def is_same_deal(settings: tuple[Size, Partition] | None, size: Size, partition:
     return size == settings[0]
 
 
-# --------------------------------------------------------------------------------------------------------------
-# Rounds of balanced partitions: minibatches of the whole data, one dealt to each partition.
-#
-# (docs/timeline.md, "Balanced partitions")
+def check_change(
+    settings: tuple[Size, Partition] | None, size: Size, partition: Partition, batch: int, of_pool: str = ""
+) -> None:
+    """Refuse a change of size or partition in the middle of a pool.
+
+    Args:
+        settings: Size and partition of the last read; None: the timeline has moved since.
+        batch: Number of the pool's minibatches that were delivered.
+        of_pool: How many the pool has, in words.
+
+    Raises:
+        ConfigError: A pool is unfinished.
+    """
+    if settings is not None and batch and not is_same_deal(settings, size, partition):
+        raise ConfigError(
+            f"size or partition change after {batch}{of_pool} minibatches of a pool, which have no position of their "
+            "own; change them where a pool ends, or go to a position first",
+            key="pool",
+        )
+
 
 _LARGEST_SHARE = 2**63 - 1
 
 
 class BalancedRounds(ReadMode):
-    """Deliver a partition's minibatch of each round.
+    """Deliver a partition's minibatch of each round of balanced partitions. (docs/timeline.md, "Balanced partitions")
 
     Args:
         reader: The core's reader, over the whole data.
@@ -301,27 +300,14 @@ class BalancedRounds(ReadMode):
                 f"delivered; remainder='repeat' gives a sequence to each",
                 key="remainder",
             )
-        self._reader = reader
+        self._reader, self._partition, self._num_larger = reader, partition, num_larger
         self._larger, self._smaller = modes
-        self._num_larger = num_larger
         self._longest = 1 if self._larger.counts_sequences else int(reader.lengths.max(initial=1))
-        self._partition = partition
         # With at least this many sequences left in the sweep, enough for another round are left.
         self._num_certain = partition.count + num_dropped + num_in_pool
 
-    @classmethod
-    def of_size(
-        cls, reader: TimelineReader, size: int, partition: BalancedPartition, *, counts_sequences: bool
-    ) -> BalancedRounds:
-        """Make rounds of `size` samples, or of `size` sequences if those are counted."""
-        larger, smaller = (
-            WholeSequences(reader, max(1, share), counts_sequences=counts_sequences)
-            for share in (size // partition.count + 1, size // partition.count)
-        )
-        return cls(reader, (larger, smaller), size % partition.count, partition)
-
-    def read(self, most: int) -> Delivery | None:
-        begun: list[Delivery] = []
+    def read(self, most: int) -> Reads | None:
+        begun: list[Reads] = []
         # The same number of reads as without partitions, so that no more chunks are needed at the same time.
         num_rounds = min(most // self._partition.count, self._num_reads_in_the_sweep() // self._partition.count - 1)
         # A call makes reads of a single size, but with larger shares a round has two sizes.
@@ -330,14 +316,14 @@ class BalancedRounds(ReadMode):
             delivery = self._smaller.read(num_rounds * self._partition.count)
             if self._smaller.budget is not None and (delivery is None or self._is_near_end(delivery)):
                 self._reader.rewind(before)
-            elif delivery is not None and len(delivery.cursors) >= self._partition.count:
+            elif delivery is not None and len(delivery.bookmarks) >= self._partition.count:
                 return self._own_of_rounds(delivery)
-            else:
-                begun = [] if delivery is None else [delivery]
+            elif delivery is not None:
+                begun = [delivery]
         selection = self._round(begun)
-        return None if selection is None else Delivery.of(selection, self._reader.cursor)
+        return None if selection is None else Reads.of(selection, self._reader.cursor)
 
-    def _own_of_rounds(self, delivery: Delivery) -> Delivery:
+    def _own_of_rounds(self, delivery: Reads) -> Reads:
         """Return this partition's minibatches of the whole rounds of a delivery, and go back to the end of the last."""
         selection, bounds, _, cursors = delivery
         index, count = self._partition.index, self._partition.count
@@ -349,13 +335,10 @@ class BalancedRounds(ReadMode):
         own_bounds = np.cumsum([0, *sizes])
         rows = np.arange(own_bounds[-1]) + np.repeat(begins - own_bounds[:-1], sizes)
         own = Selection(selection.sequences[rows], selection.chunks[rows], False, ends[-1].position)
-        return Delivery(own, own_bounds.tolist(), [False] * len(ends), ends)
+        return Reads(own, own_bounds.tolist(), [False] * len(ends), ends)
 
-    def _round(self, begun: list[Delivery]) -> Selection | None:
-        """Read the rest of the next round, and return this partition's minibatch.
-
-        None: the data have ended.
-        """
+    def _round(self, begun: list[Reads]) -> Selection | None:
+        """Read the rest of the next round, and return this partition's minibatch; None: the data have ended."""
         index, count, drops = self._partition.index, self._partition.count, self._partition.remainder == "drop"
         while True:
             deliveries, end_of_sweep = self._dealt(begun)
@@ -372,10 +355,10 @@ class BalancedRounds(ReadMode):
             if not end_of_sweep:
                 return None
 
-    def _dealt(self, begun: list[Delivery]) -> tuple[list[Delivery], bool]:
+    def _dealt(self, begun: list[Reads]) -> tuple[list[Reads], bool]:
         """Read a minibatch for each partition until the sweep ends; return them, and whether the sweep ended."""
         deliveries = list(begun)
-        num_read, count = sum(len(delivery.cursors) for delivery in begun), self._partition.count
+        num_read, count = sum(len(delivery.bookmarks) for delivery in begun), self._partition.count
         while num_read < count:
             mode, end = (self._larger, self._num_larger) if num_read < self._num_larger else (self._smaller, count)
             delivery = mode.read(min(end - num_read, self._num_reads_in_the_sweep()))
@@ -391,13 +374,12 @@ class BalancedRounds(ReadMode):
         """Return a number of reads that cannot reach the end of the sweep; 1 if even the next read may reach it."""
         if self._smaller.budget is not None:
             return _LARGEST_SHARE  # `read` goes back if it comes too close to the end of the sweep
-        num_samples = self._reader.num_samples
-        left = num_samples - self._reader.cursor.position % num_samples
-        left = self._num_left if self._larger.counts_sequences else left
+        num_samples, position = self._reader.num_samples, self._reader.cursor.position
+        left = self._num_left if self._larger.counts_sequences else num_samples - position % num_samples
         # A read passes at most its share or, if it is longer, a single sequence.
         return max((left - 1) // max(self._larger.share, self._longest), 1)
 
-    def _is_near_end(self, delivery: Delivery) -> bool:
+    def _is_near_end(self, delivery: Reads) -> bool:
         return delivery.selection.end_of_sweep or self._num_left < self._num_certain
 
     @property
@@ -418,7 +400,7 @@ class BalancedRounds(ReadMode):
         return False
 
 
-def cut_for_all(deliveries: list[Delivery], count: int) -> list[npt.NDArray[np.int64]]:
+def cut_for_all(deliveries: list[Reads], count: int) -> list[npt.NDArray[np.int64]]:
     """Cut the last minibatches of a sweep so that each of `count` partitions gets one.
 
     Returns:
@@ -439,7 +421,7 @@ def cut_for_all(deliveries: list[Delivery], count: int) -> list[npt.NDArray[np.i
     return minibatches
 
 
-def part_of_round(deliveries: list[Delivery], index: int, end_of_sweep: bool, position: int) -> Selection:
+def part_of_round(deliveries: list[Reads], index: int, end_of_sweep: bool, position: int) -> Selection:
     """Return one of the minibatches of several deliveries."""
     for selection, bounds, *_ in deliveries:
         if index >= len(bounds) - 1:
@@ -452,7 +434,6 @@ def part_of_round(deliveries: list[Delivery], index: int, end_of_sweep: bool, po
     raise IndexError(index)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Global partitions dealt ahead of need, so that a rank loads only its own sequences of a chunk.
 #
 # ::
@@ -472,24 +453,19 @@ _READS_AT_ONCE = 256
 _END = (2**64, 0)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Group:
+class _Group(NamedTuple):
     """A partition's share of some reads that were dealt at once.
 
     Attributes:
         before: Position of the reader before them.
-        sequences: The sequences of all reads.
-        parts: The part of each sequence.
-        indices: The index of each sequence in its chunk.
+        dealt: The sequences of all reads, the part of each, and its index in its chunk.
         bounds: First sequence of each read and, last, the number of sequences.
         ends_of_sweep: For each read whether it reached or crossed the end of a sweep.
         cursors: Position of the reader after each read.
     """
 
     before: Cursor
-    sequences: npt.NDArray[np.int64]
-    parts: npt.NDArray[np.int64]
-    indices: npt.NDArray[np.uint32]
+    dealt: _core.Dealt
     bounds: list[int]
     ends_of_sweep: list[bool]
     cursors: list[Cursor]
@@ -532,7 +508,7 @@ class DealtAhead:
         where = self._reader.rank_at(self.cursor)
         return None if where is None else (*where, where[1])
 
-    def read(self, most: int) -> Delivery | None:
+    def read(self, most: int) -> Reads | None:
         number, first = self._next
         if number == len(self._groups) and not self._deal():
             self._cursor, self.rounds_to_pass = self._reader.cursor, self._mode.rounds_to_pass
@@ -540,17 +516,17 @@ class DealtAhead:
         group = self._groups[number]
         last = min(first + most, len(group.cursors))
         begin, end = group.bounds[first], group.bounds[last]
-        cursor = group.cursors[last - 1]
+        cursor, dealt = group.cursors[last - 1], group.dealt
         # The index of a sequence in its part is known only once all sequences of the part are known.
         self._complete_window(cursor)
-        parts = group.parts[begin:end]
-        refs = ChunkRefs.found(self._shares.refs(parts, group.indices[begin:end]))
+        parts = dealt.parts[begin:end]
+        refs = ChunkRefs.found(self._shares.refs(parts, dealt.indices[begin:end]))
         ends_of_sweep = group.ends_of_sweep[first:last]
-        selection = Selection(group.sequences[begin:end], parts, ends_of_sweep[-1], cursor.position, None, refs)
+        selection = Selection(dealt.sequences[begin:end], parts, ends_of_sweep[-1], cursor.position, None, refs)
         bounds = [bound - begin for bound in group.bounds[first : last + 1]]
         self._next = (number + 1, 0) if last == len(group.cursors) else (number, last)
         self._cursor, self.rounds_to_pass = cursor, self._partition.num_workers - 1
-        return Delivery(selection, bounds, ends_of_sweep, group.cursors[first:last])
+        return Reads(selection, bounds, ends_of_sweep, group.cursors[first:last])
 
     def pass_over(self, most: int, until: int) -> int:
         # The reader has run ahead as soon as anything is dealt.
@@ -559,16 +535,12 @@ class DealtAhead:
     def go_back(self, cursor: Cursor, rounds_to_pass: int) -> bool:
         """Go back to where a delivered read began or ended; return False if that is no longer known."""
         for number, group in enumerate(self._groups if self._is_sound else ()):
-            if cursor == group.before:
-                self._next = (number, 0)
-            elif cursor in group.cursors:
-                self._next = (number, group.cursors.index(cursor) + 1)
-                if self._next[1] == len(group.cursors):
-                    self._next = (number + 1, 0)
-            else:
-                continue
-            self._cursor, self.rounds_to_pass = cursor, rounds_to_pass
-            return True
+            points = [group.before, *group.cursors]
+            if cursor in points:
+                read = points.index(cursor)
+                self._next = (number, read) if read < len(group.cursors) else (number + 1, 0)
+                self._cursor, self.rounds_to_pass = cursor, rounds_to_pass
+                return True
         return False
 
     def hold(self, cursor: Cursor) -> None:
@@ -633,16 +605,13 @@ class DealtAhead:
         before = self._reader.cursor
         self._cursor = self._cursor or before  # a plan may deal before the first read
         delivery = self._mode.read(_READS_AT_ONCE)
+        where = None
         if delivery is not None:
-            self._groups.append(self._dealt(before, delivery))
-        where = None if delivery is None else self._reader.rank
+            selection, bounds, ends_of_sweep, cursors = delivery
+            ends, by_padded_area = [cursor.position for cursor in cursors], self._partition.deal == "area"
+            dealt = self._shares.deal(selection, bounds, ends, self._partition, by_padded_area)
+            self._groups.append(_Group(before, dealt, dealt.bounds, ends_of_sweep, cursors))
+            where = self._reader.rank
         self._complete = _END if where is None else self._window_begin(where)
         self._is_sound = True
         return delivery is not None
-
-    def _dealt(self, before: Cursor, delivery: Delivery) -> _Group:
-        selection, bounds, ends_of_sweep, cursors = delivery
-        assert selection.lengths is not None
-        ends, by_padded_area = [cursor.position for cursor in cursors], self._partition.deal == "area"
-        dealt = self._shares.deal(selection, bounds, ends, self._partition, by_padded_area)
-        return _Group(before, dealt.sequences, dealt.parts, dealt.indices, dealt.bounds, ends_of_sweep, cursors)

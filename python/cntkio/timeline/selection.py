@@ -50,16 +50,9 @@ class Parts:
 
     def where(self, mask: npt.NDArray[np.bool_]) -> Parts:
         """Return the parts for which `mask` is true; the others leave their cells empty."""
-        return Parts(
-            self.slot[mask],
-            self.first_sample[mask],
-            self.num_samples[mask],
-            self.step[mask],
-            self.continues[mask],
-            self.lengths[mask],
-            self.num_slots,
-            self.num_steps,
-        )
+        columns: Any = (self.slot, self.first_sample, self.num_samples, self.step, self.continues, self.lengths)
+        slot, first_sample, num_samples, step, continues, lengths = (column[mask] for column in columns)
+        return Parts(slot, first_sample, num_samples, step, continues, lengths, self.num_slots, self.num_steps)
 
 
 class ChunkRefs(NamedTuple):
@@ -83,9 +76,7 @@ class ChunkRefs(NamedTuple):
         return cls(refs.chunk_ids, refs.firsts, refs.chunk_indices, refs.indices_in_chunk)
 
     @classmethod
-    def of(
-        cls, chunks: npt.NDArray[np.int64], indices_in_chunk: npt.NDArray[np.int64] | npt.NDArray[np.uint32]
-    ) -> ChunkRefs:
+    def of(cls, chunks: npt.NDArray[np.int64], indices_in_chunk: npt.NDArray[np.integer[Any]]) -> ChunkRefs:
         """Make the references from the chunk of each sequence, and its index in the chunk."""
         chunk_ids, firsts, sorted_indices = np.unique(chunks, return_index=True, return_inverse=True)
         # `unique` sorts by chunk, but chunks come in the order in which they are needed.
@@ -144,7 +135,7 @@ class Reads(NamedTuple):
         selection: All their sequences, with `end_of_sweep` and `position` of the last read.
         bounds: Index of the first sequence of each read in the selection and, last, the number of sequences.
         ends_of_sweep: For each read, whether it reached or crossed the end of a sweep.
-        bookmarks: Position of the timeline after each read.
+        bookmarks: Position of the timeline after each read. The modes of reading have the reader's cursors here.
     """
 
     selection: Selection
@@ -154,7 +145,7 @@ class Reads(NamedTuple):
 
     @classmethod
     def of(cls, selection: Selection, bookmark: Bookmark) -> Reads:
-        """Wrap the result of a single read."""
+        """Return the result of a single read."""
         return cls(selection, [0, len(selection.sequences)], [selection.end_of_sweep], [bookmark])
 
 

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +23,11 @@ from cntkio.timeline.modes import (
     BalancedRounds,
     DealtAhead,
     DealtMinibatches,
-    Delivery,
     InTurn,
     MergedMinibatches,
     ReadMode,
     WholeSequences,
+    check_change,
     check_deal,
     is_same_deal,
 )
@@ -36,19 +36,21 @@ from cntkio.timeline.selection import Parts, Plan, Reads, Selection
 from cntkio.timeline.state import Slots, State, check_num_slots, check_request, check_slots, num_slots, refused, whole
 from cntkio.timeline.window import LARGEST_WORD, Limits, Window, checked_limits
 
-# --------------------------------------------------------------------------------------------------------------
-# `Needs`: the chunks from which the next sequences of a timeline over tables can come.
-
 # A source stops asking once its room is full, so the core lists only some chunks in a call.
 _NUM_CHUNKS_AT_ONCE = 64
 
+_Where: TypeAlias = tuple[int, int, int] | None
+"""Sweep and rank of the next sequence, and the last rank of its pool; None: the data have ended."""
+
 
 class Needs:
-    """The chunks of the window, and those after it."""
+    """The chunks from which the next sequences can come: those of the window, and those after it.
 
-    def __init__(self, reader: TimelineReader, num_chunks: int) -> None:
+    They are those of a partition. If dealt reads know the parts to load of the chunks, they are parts.
+    """
+
+    def __init__(self, reader: TimelineReader) -> None:
         self._reader = reader
-        self._num_chunks = num_chunks
         # The window's chunks at a position in the order, and the rank after them; kept until the position changes.
         self._window_key: object = None
         self._window_chunks: list[int] = []
@@ -56,21 +58,8 @@ class Needs:
         self._plan_key: object = None
         self._plan = Plan([], 0)
 
-    def plan(
-        self,
-        where: tuple[int, int, int] | None,
-        partition: Partition,
-        dealt: DealtAhead | None,
-        of_slots: Sequence[int],
-    ) -> Plan:
-        """Return the chunks that are needed now.
-
-        Args:
-            where: Sweep and rank of the next sequence, and the last rank of its pool; None: the data have ended.
-            partition: The partition whose chunks they are.
-            dealt: Knows the parts to load of the chunks; None: they are loaded as a whole.
-            of_slots: Chunks whose sequences slots continue.
-        """
+    def plan(self, where: _Where, partition: Partition, dealt: DealtAhead | None, of_slots: Sequence[int]) -> Plan:
+        """Return the chunks that are needed now; slots continue sequences of the chunks `of_slots`."""
         needed = self._window(where, partition, dealt)
         key = (self._window_key, tuple(of_slots))
         if key != self._plan_key:
@@ -80,33 +69,30 @@ class Needs:
             self._plan = Plan(chunks, self._plan.version + 1, dealt)
         return self._plan
 
-    def _window(self, where: tuple[int, int, int] | None, partition: Partition, dealt: DealtAhead | None) -> list[int]:
+    def _window(self, where: _Where, partition: Partition, dealt: DealtAhead | None) -> list[int]:
         key = (where, partition, dealt)
         if key != self._window_key:
-            chunks, next_rank = (
-                ([], 0) if where is None else self._reader.chunks_at(*where, partition.index, partition.count)
-            )
-            if where is not None and dealt is not None:
-                chunks = dealt.filled(where[0], next_rank, chunks)
+            chunks: list[int] = []
+            next_rank = 0
+            if where is not None:
+                chunks, next_rank = self._reader.chunks_at(*where, partition.index, partition.count)
+                chunks = chunks if dealt is None else dealt.filled(where[0], next_rank, chunks)
             self._window_key, self._window_chunks, self._next_rank = key, chunks, next_rank
         return self._window_chunks
 
-    def ahead(
-        self, where: tuple[int, int, int] | None, partition: Partition, dealt: DealtAhead | None, end: int
-    ) -> Iterator[int]:
+    def ahead(self, where: _Where, partition: Partition, dealt: DealtAhead | None, end: int) -> Iterator[int]:
         """Yield the chunks that are needed afterwards, up to the end of the next sweep or of the data, `end`."""
         # This also sets the rank after the window.
         self._window(where, partition, dealt)
         if where is None:
             return
-        current, rank = where[0], self._next_rank
+        current, rank, share = where[0], self._next_rank, (partition.index, partition.count)
+        num_chunks = len(self._reader.chunk_starts) - 1
         for sweep in (current, current + 1):
             if sweep * self._reader.num_samples >= end:
                 return
-            while rank < self._num_chunks:
-                chunks, next_rank = self._reader.chunks_from(
-                    sweep, rank, _NUM_CHUNKS_AT_ONCE, partition.index, partition.count
-                )
+            while rank < num_chunks:
+                chunks, next_rank = self._reader.chunks_from(sweep, rank, _NUM_CHUNKS_AT_ONCE, *share)
                 if dealt is None:
                     yield from chunks
                 else:
@@ -116,10 +102,6 @@ class Needs:
                         yield from dealt.filled(sweep, rank + number + 1, chunks[number : number + 1])
                 rank = next_rank
             rank = 0
-
-
-# --------------------------------------------------------------------------------------------------------------
-# The modes of reading that only this timeline has.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -143,7 +125,7 @@ class TruncatedSequences:
     right_splice: int
     crosses_sweeps: bool
 
-    def read(self, most: int) -> Delivery | None:
+    def read(self, most: int) -> Reads | None:
         read = self.reader.read_truncated(self)
         if read is None:
             return None
@@ -151,7 +133,7 @@ class TruncatedSequences:
         own = read.slot, read.first_sample, read.num_samples, read.step, read.continues
         parts = Parts(*own, lengths, self.num_slots, self.num_steps)
         selection = Selection(read.sequences, read.chunks, read.end_of_sweep, read.position, parts)
-        return Delivery.of(selection, self.reader.cursor)
+        return Reads.of(selection, self.reader.cursor)
 
     def pass_over(self, most: int, until: int) -> int:
         # The core passes over a number of truncated minibatches, but does not stop at a position.
@@ -166,15 +148,13 @@ class OnlyFull(ReadMode):
     mode: ReadMode
     size: int
 
-    def read(self, most: int) -> Delivery | None:
+    def read(self, most: int) -> Reads | None:
         while True:
             before = self.reader.cursor.position
             delivery = self.mode.read(1)
             if delivery is None or delivery.selection.position - before >= self.size:
                 return delivery
 
-
-# --------------------------------------------------------------------------------------------------------------
 
 # CNTK's end of data without limits.
 _LARGEST_POSITION = 2**63 - 1
@@ -204,19 +184,6 @@ class _Bookmark(NamedTuple):
     slots: Slots
     rounds_to_pass: int
     course: _Course
-
-
-def _check_end(course: _Course) -> None:
-    """Refuse an end that a randomized timeline cannot reach.
-
-    Raises:
-        ConfigError: The data would end beyond the largest position.
-    """
-    if course.end > _LARGEST_POSITION:
-        raise ConfigError(
-            f"the data would end at sample {course.end}, but a randomized source counts up to 2^63 - 1",
-            key="max_sweeps" if course.limits.max_samples is None else "max_samples",
-        )
 
 
 class Timeline:
@@ -283,9 +250,7 @@ class Timeline:
         only_full: bool = False,
         loads_parts: bool = False,
     ) -> None:
-        limits = checked_limits(
-            seed=seed, max_samples=max_samples, max_sweeps=max_sweeps, truncation_length=truncation_length
-        )
+        limits = checked_limits(seed, max_samples, max_sweeps, truncation_length)
         if right_splice and not 0 < right_splice < truncation_length:
             raise ConfigError(
                 f"right_splice={right_splice} is not below truncation_length={truncation_length}", key="right_splice"
@@ -300,15 +265,11 @@ class Timeline:
         if not (least := lengths[:1] if lengths.strides == (0,) else lengths).min():
             raise CorpusError(f"sequence number {int(least.argmin())} counts for no samples")
         self._lengths = lengths
-        window_size = 0 if window is None else min(window.size, LARGEST_WORD)
-        self._new_reader = functools.partial(
-            TimelineReader,
-            self._lengths,
-            np.ascontiguousarray(chunk_starts, np.int64),
-            window_in_chunks=window_size if window is not None and window.unit == "chunks" else 0,
-            window_in_samples=window_size if window is not None and window.unit == "samples" else 0,
-            seed=seed,
-        )
+        numbers = {"window_in_chunks": 0, "window_in_samples": 0, "seed": seed}
+        if window is not None:
+            numbers[f"window_in_{window.unit}"] = min(window.size, LARGEST_WORD)
+        starts = np.ascontiguousarray(chunk_starts, np.int64)
+        self._new_reader = functools.partial(TimelineReader, lengths, starts, **numbers)
         # The end follows below, because it needs the number of samples.
         self._reader = self._new_reader(end=0)
         self.num_samples: int = self._reader.num_samples
@@ -319,18 +280,15 @@ class Timeline:
             end = limits.max_sweeps * self.num_samples
         self._set_course(_Course(end, limits, truncation_length, num_rows))
         self._is_truncated = truncation_length > 0 or num_rows > 0
-        self._right_splice = right_splice
-        self._crosses_sweeps = crosses_sweeps
-        self._size_counts = size_counts
-        self._counts_sequences = counts_sequences
-        self._only_full = only_full
-        self._loads_parts = loads_parts
+        self._right_splice, self._crosses_sweeps = right_splice, crosses_sweeps
+        self._size_counts, self._counts_sequences = size_counts, counts_sequences
+        self._only_full, self._loads_parts = only_full, loads_parts
         # The current size and partition, and the mode of reading for them.
         self._settings: tuple[Size, Partition] | None = None
         self._mode: ReadMode | None = None
         self._turns: InTurn | DealtAhead | None = None  # the part of the mode that knows the turns of workers
         self._ahead: DealtAhead | None = None  # the mode of reading, if it makes the core's reader run ahead
-        self._needs = Needs(self._reader, self.num_chunks)
+        self._needs = Needs(self._reader)
 
     @functools.cached_property
     def _budgets(self) -> Budgets:
@@ -397,9 +355,13 @@ class Timeline:
         """
         # All checks come before the first change, so that a refused request changes nothing.
         check_request(about_samples(size), self._course.limits)
-        self._budgets.check_change(self._settings, size, partition, self._reader)
-        if self._is_randomized:
-            _check_end(self._course)
+        of_pool = f" of the {self._reader.num_batches}"
+        check_change(self._settings, size, partition, self._reader.cursor.batch, of_pool)
+        if self._is_randomized and self.end > _LARGEST_POSITION:
+            raise ConfigError(
+                f"the data would end at sample {self.end}, but a randomized source counts up to 2^63 - 1",
+                key="max_sweeps" if self._course.limits.max_samples is None else "max_samples",
+            )
         rows = 0
         turns: InTurn | None = None
         ahead: DealtAhead | None = None
@@ -407,20 +369,21 @@ class Timeline:
         if isinstance(partition, BalancedPartition):
             mode = self._balanced(size, partition)
         elif self._is_truncated:
-            mode, rows = self._truncated(size, partition)
+            mode = truncated = self._truncated(size, partition)
+            rows = truncated.num_slots
         else:
             mode = self._whole(size, partition)
         if self._only_full and about_samples(size) <= self.num_samples:
             mode = OnlyFull(self._reader, mode, about_samples(size))
-        if isinstance(partition, GlobalPartition):
+        if isinstance(partition, BalancedPartition):
+            mode = turns = InTurn(mode, partition, rounds_to_pass)
+        elif isinstance(partition, GlobalPartition):
             check_deal(partition, size, is_randomized=self._is_randomized, is_truncated=self._is_truncated)
             if partition.remainder == "merge":
                 mode = MergedMinibatches(mode, self._reader, partition.count)
             if rounds_to_pass is None and self._settings and self._settings[1].of_workers == partition.of_workers:
                 rounds_to_pass = self._rounds_to_pass()
-        if isinstance(partition, BalancedPartition | GlobalPartition):
             mode = turns = InTurn(mode, partition, rounds_to_pass)
-        if isinstance(partition, GlobalPartition) and turns is not None:
             if self._loads_parts and partition.is_dealt and not self._is_truncated and not has_pool(size):
                 mode = ahead = DealtAhead(turns, self._reader, partition)
             elif partition.count > 1 and partition.deal != "chunk":  # the core's reader gives the share of chunks
@@ -440,25 +403,18 @@ class Timeline:
     def _whole(self, size: Size, partition: Partition) -> WholeSequences:
         if isinstance(size, Budget):
             return self._budgets.mode(self._reader, size, partition)
-        size = min(size, _LARGEST_POSITION)
+        share = passed = min(size, _LARGEST_POSITION)
         if self._size_counts == "own":
             # As in CNTK, a share is at least one sample.
-            share, passed = max(1, partition.of_reads.share(size)), LARGEST_WORD
-        else:
-            share = passed = size
-        # True for deal='chunk': reads of the whole data, of which the core delivers the partition's own chunks.
-        is_global = partition.of_reads is not partition.of_chunks
-        rules = passed, self._crosses_sweeps, self._counts_sequences, is_global, partition.is_dealt
-        return WholeSequences(self._reader, share, partition.of_chunks, *rules)
+            share, passed = max(1, partition.of_reads.share(share)), LARGEST_WORD
+        rules = {"crosses_sweeps": self._crosses_sweeps, "counts_sequences": self._counts_sequences}
+        return WholeSequences.of(self._reader, share, partition, passed=passed, **rules)
 
-    def _truncated(self, size: Size, partition: Partition) -> tuple[TruncatedSequences, int]:
+    def _truncated(self, size: Size, partition: Partition) -> TruncatedSequences:
         size = whole_size(size, "a truncated minibatch has a fixed number of steps: give a number of samples")
         steps = self._steps(size)
-        rows = num_slots(size, partition, steps)
-        mode = TruncatedSequences(
-            self._reader, self._lengths, partition.of_reads, rows, steps, self._right_splice, self._crosses_sweeps
-        )
-        return mode, rows
+        rules = num_slots(size, partition, steps), steps, self._right_splice, self._crosses_sweeps
+        return TruncatedSequences(self._reader, self._lengths, partition.of_reads, *rules)
 
     def _steps(self, size: Size) -> int:
         _, _, truncation_length, num_rows = self._course
@@ -473,8 +429,10 @@ class Timeline:
             )
         if isinstance(size, Budget):
             return self._budgets.rounds(self._reader, size, partition)
-        size = min(size, _LARGEST_POSITION)
-        return BalancedRounds.of_size(self._reader, size, partition, counts_sequences=self._counts_sequences)
+        share, num_larger = divmod(min(size, _LARGEST_POSITION), partition.count)
+        smaller = WholeSequences(self._reader, max(1, share), counts_sequences=self._counts_sequences)
+        larger = dataclasses.replace(smaller, share=share + 1)
+        return BalancedRounds(self._reader, (larger, smaller), num_larger, partition)
 
     # ------------------------------------------------------------------------------------- going back, epochs
 
@@ -503,7 +461,7 @@ class Timeline:
         """
         if in_child:
             self._reader, self._ahead = self._new_reader(end=0), None
-            self._needs = Needs(self._reader, self.num_chunks)
+            self._needs = Needs(self._reader)
         is_same = (bookmark.settings, bookmark.course) == (self._settings, self._course)
         # Dealt reads stay valid while the size, the partition and the end are the same.
         if self._ahead is not None and is_same and self._ahead.go_back(bookmark.cursor, bookmark.rounds_to_pass):

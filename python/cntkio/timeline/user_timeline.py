@@ -359,9 +359,7 @@ class UserTimeline:
         max_sweeps: int | None = None,
         truncation_length: int = 0,
     ) -> None:
-        self._limits = checked_limits(
-            seed=seed, max_samples=max_samples, max_sweeps=max_sweeps, truncation_length=truncation_length
-        )
+        self._limits = checked_limits(seed, max_samples, max_sweeps, truncation_length)
         self.num_chunks = num_chunks
         self._lengths_of = lengths_of
         self._is_randomized = window is not None

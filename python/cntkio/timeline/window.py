@@ -65,7 +65,7 @@ def python_window(
         >>> python_window(0, 0) is None
         True
     """
-    if not randomize:
+    if not randomize or not (in_chunks or in_samples):
         return None
     if in_chunks and in_samples:
         raise ConfigError(
@@ -73,9 +73,7 @@ def python_window(
             f"other: a window in samples needs randomization_window_in_chunks=0 as well",
             key="randomization_window_in_samples",
         )
-    if in_chunks:
-        return Window(in_chunks, "chunks")
-    return Window(in_samples, "samples") if in_samples else None
+    return Window(in_chunks, "chunks") if in_chunks else Window(in_samples, "samples")
 
 
 def composite_window(
@@ -108,17 +106,13 @@ def composite_window(
         # This reader counts samples unless told otherwise; the classic text and binary readers count chunks.
         return Window(size, "chunks" if is_sample_based is False else "samples")
     if is_sample_based:
-        raise ConfigError(
-            "sampleBasedRandomizationWindow = true also needs a randomizationWindow", key="randomizationWindow"
-        )
+        message = "sampleBasedRandomizationWindow = true also needs a randomizationWindow"
+        raise ConfigError(message, key="randomizationWindow")
     return Window(_DEFAULT_WINDOW_IN_BYTES // chunk_size_in_bytes, "chunks") if has_text_format else WHOLE_DATA
 
 
 def classic_text_window(
-    size: int | None = None,
-    *,
-    is_sample_based: bool = False,
-    chunk_size_in_bytes: int = _DEFAULT_CHUNK_SIZE_IN_BYTES,
+    size: int | None = None, *, is_sample_based: bool = False, chunk_size_in_bytes: int = _DEFAULT_CHUNK_SIZE_IN_BYTES
 ) -> Window | None:
     """Return the window of ``readerType = "CNTKTextFormatReader"``; None: no randomization.
 
@@ -185,26 +179,19 @@ class Limits(NamedTuple):
     max_sweeps: int | None = None
 
 
-def checked_limits(*, seed: int, max_samples: int | None, max_sweeps: int | None, truncation_length: int) -> Limits:
+def checked_limits(seed: int, max_samples: int | None, max_sweeps: int | None, truncation_length: int) -> Limits:
     """Check the numbers that both timelines take, and return the limits.
 
     Raises:
         ConfigError: A number is out of range, or both limits are given.
     """
-    if max_samples == INFINITELY_REPEAT:
-        max_samples = None
-    if max_sweeps == INFINITELY_REPEAT:
-        max_sweeps = None
-    for name, value, largest in (
-        ("seed", seed, LARGEST_WORD),
-        ("max_samples", max_samples, LARGEST_WORD),
-        ("max_sweeps", max_sweeps, LARGEST_WORD),
-        ("truncation_length", truncation_length, _LARGEST_TRUNCATION_LENGTH),
-    ):
+    max_samples, max_sweeps = (None if limit == INFINITELY_REPEAT else limit for limit in (max_samples, max_sweeps))
+    numbers = {"seed": seed, "max_samples": max_samples, "max_sweeps": max_sweeps}
+    for name, value in {**numbers, "truncation_length": truncation_length}.items():
+        largest = _LARGEST_TRUNCATION_LENGTH if name == "truncation_length" else LARGEST_WORD
         if value is not None and not 0 <= value <= largest:
             raise ConfigError(f"{name} is {value}; expected 0 to {largest}", key=name)
     if max_samples is not None and max_sweeps is not None:
-        raise ConfigError(
-            f"max_samples={max_samples} and max_sweeps={max_sweeps} exclude each other", key="max_samples"
-        )
+        message = f"max_samples={max_samples} and max_sweeps={max_sweeps} exclude each other"
+        raise ConfigError(message, key="max_samples")
     return Limits(None, 1) if max_samples == FULL_DATA_SWEEP else Limits(max_samples, max_sweeps)
