@@ -14,6 +14,7 @@ positions, as arrays, and cut into minibatches in the core.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import heapq
 import itertools
@@ -80,9 +81,8 @@ class Weights(NamedTuple):
         """Return how many sequences of each part come before a position."""
         rounds, rest = divmod(position - self.first, NUM_TURNS)
         of_rest = np.bincount(turns_of(self.counts)[:rest], minlength=len(self.counts)).tolist()
-        return tuple(
-            taken + rounds * count + more for taken, count, more in zip(self.taken, self.counts, of_rest, strict=True)
-        )
+        columns = zip(self.taken, self.counts, of_rest, strict=True)
+        return tuple(taken + rounds * count + more for taken, count, more in columns)
 
     def position_after(self, part: int, count: int) -> int:
         """Return the position after sequence number `count` of a part, counted from 1 at the beginning of the data."""
@@ -229,30 +229,20 @@ class MixedTimeline:
         self._lengths, self._chunk_starts = lengths, np.ascontiguousarray(chunk_starts, np.int64)
         self._weights: tuple[Weights, ...] = (weights,)
         self._seed, self._stop = seed, stop
+        self.num_samples = sum(part.timeline.num_samples for part in self._parts)
+        self.num_sequences, self.num_chunks = len(lengths), len(chunk_starts) - 1
         self._budgets = Budgets(None)
         self._epoch_end: int | None = None
         self._settings: tuple[Size, Partition] | None = None
         self._mode: ReadMode | None = None
         self._turns: InTurn | None = None  # the part of the mode that knows the turns of workers
         self._budget: Budget | None = None  # the budget of a minibatch of this partition
-        self._at = _cursor(0)
+        self.at = _cursor(0)  # the position, a cursor of a page
         self._run: _Run | None = None  # after a move there is none, because the parts are elsewhere
         self._page: _Page | None = None
         self._held = 0
         self._plan = Plan([], 0)
         self._planned: _Run | None = None
-
-    @property
-    def num_samples(self) -> int:
-        return sum(part.timeline.num_samples for part in self._parts)
-
-    @property
-    def num_sequences(self) -> int:
-        return len(self._lengths)
-
-    @property
-    def num_chunks(self) -> int:
-        return len(self._chunk_starts) - 1
 
     @property
     def end(self) -> int | None:
@@ -290,7 +280,7 @@ class MixedTimeline:
 
     def _prepared(self) -> _Run:
         """Return the run that was computed; after a move, an empty run at the position."""
-        position = self._at.position
+        position = self.at.position
         if self._run is None or not self._run.first <= position <= self._run.end:
             taken = self._weights_at(position).taken_at(position)
             for part, number in zip(self._parts, taken, strict=True):
@@ -335,19 +325,19 @@ class MixedTimeline:
         """Return minibatches, the number of the next of them, and the sequences that they index; None at the end."""
         assert self._budget is not None
         while True:
-            position = self._at.position
+            position = self.at.position
             self._prepared()
             page = self._page
-            if page is None or self._at not in page.numbers:
+            if page is None or self.at not in page.numbers:
                 if self.end is not None and position >= self.end:
                     return None
                 page = self._page = self._cut(position, self._budget)
             if len(page.bounds) > 1:
                 first = page.cursors[0].position
-                number = page.numbers[self._at]
+                number = page.numbers[self.at]
                 assert self._run is not None
                 return page, number, self._run.between(first, self._run.end)
-            self._at = page.cursors[-1]  # everything in it was left out
+            self.at = page.cursors[-1]  # everything in it was left out
 
     def _cut(self, position: int, budget: Budget) -> _Page:
         """Cut the next page."""
@@ -397,14 +387,10 @@ class MixedTimeline:
                 return run
             count = 2 * len(run.lengths)
 
-    def move(self, cursor: Cursor) -> None:
-        """Go to a cursor of a page."""
-        self._at = cursor
-
     def _mode_for(self, size: Size, partition: Partition, rounds_to_pass: int | None = None) -> ReadMode:
         if self._mode is None or (size, partition) != self._settings:
             check_request(about_samples(size), Limits())
-            check_change(self._settings, size, partition, self._at.batch)
+            check_change(self._settings, size, partition, self.at.batch)
             num_shares = partition.num_shares
             if isinstance(size, Budget):
                 budget = size.share(num_shares)
@@ -415,15 +401,21 @@ class MixedTimeline:
             mode: ReadMode = _Minibatches(self)
             turns: InTurn | None = None
             if isinstance(partition, GlobalPartition):
-                _check_deal(partition)
+                if partition.deal == "chunk" or partition.remainder == "merge":
+                    raise ConfigError(
+                        "a mixture of sequences takes neither deal='chunk' nor remainder='merge'; use deal='length' "
+                        "and remainder='empty'",
+                        key="deal" if partition.deal == "chunk" else "remainder",
+                    )
                 if rounds_to_pass is None and self._settings and self._settings[1].of_workers == partition.of_workers:
                     rounds_to_pass = self._rounds_to_pass()
+                mode = turns = InTurn(mode, partition, rounds_to_pass)
+                if partition.count > 1:
+                    mode = DealtMinibatches(mode, self._chunk_starts, partition, row_length=row_length_of(budget))
             elif partition.count > 1 or partition.is_balanced:
                 mode = _Rounds(mode, partition)
-            if isinstance(partition, BalancedPartition | GlobalPartition):
-                mode = turns = InTurn(mode, partition, rounds_to_pass)
-            if isinstance(partition, GlobalPartition) and partition.count > 1:
-                mode = DealtMinibatches(mode, self._chunk_starts, partition, row_length=row_length_of(budget))
+                if isinstance(partition, BalancedPartition):
+                    mode = turns = InTurn(mode, partition, rounds_to_pass)
             self._settings, self._mode, self._turns = (size, partition), mode, turns
             if budget != self._budget:
                 self._budget, self._page = budget, None
@@ -482,7 +474,7 @@ class MixedTimeline:
     # ------------------------------------------------------------------------------------- going back, epochs
 
     def bookmark(self) -> _Bookmark:
-        return _Bookmark(self._settings, self._at, self._rounds_to_pass(), self._weights, self._epoch_end)
+        return _Bookmark(self._settings, self.at, self._rounds_to_pass(), self._weights, self._epoch_end)
 
     def go_back(self, bookmark: _Bookmark, *, in_child: bool = False) -> None:
         if in_child:
@@ -495,7 +487,7 @@ class MixedTimeline:
         self._go_to(bookmark.cursor, bookmark.settings, bookmark.rounds_to_pass)
 
     def _go_to(self, cursor: Cursor, settings: tuple[Size, Partition] | None, rounds_to_pass: int) -> None:
-        self._at, self._settings, self._page = cursor, None, None
+        self.at, self._settings, self._page = cursor, None, None
         self._mode = self._turns = None
         if settings is not None:
             self._mode_for(*settings, rounds_to_pass)
@@ -517,9 +509,8 @@ class MixedTimeline:
 
     def _go_to_position(self, position: int) -> None:
         if not 0 <= position < 2**62:
-            raise CheckpointError(
-                f"position {position} is outside 0..2^62 - 1 (sequences of a mixture)", saved=position
-            )
+            message = f"position {position} is outside 0..2^62 - 1 (sequences of a mixture)"
+            raise CheckpointError(message, saved=position)
         self._go_to(_cursor(position), None, 0)
 
     def checkpoint(self, bookmark: _Bookmark | None = None) -> dict[str, int]:
@@ -553,12 +544,11 @@ class MixedTimeline:
                 pool = self.page() if settings is not None and has_pool(settings[0]) else None
                 below("batch", batch, 0 if pool is None else len(pool[0].cursors) - 1)
                 assert pool is not None
-                self._at = pool[0].cursors[batch]
-        except ConfigError as error:
+                self.at = pool[0].cursors[batch]
+        except (ConfigError, CheckpointError) as error:
             self.go_back(before)
-            raise refused(state, error) from error
-        except CheckpointError:
-            self.go_back(before)
+            if isinstance(error, ConfigError):
+                raise refused(state, error) from error
             raise
 
     def _weights_of(self, entry: Any) -> Weights:
@@ -574,51 +564,38 @@ class MixedTimeline:
         return Weights(first, counts, taken)
 
 
-def _check_deal(partition: GlobalPartition) -> None:
-    if partition.deal == "chunk" or partition.remainder == "merge":
-        raise ConfigError(
-            "a mixture of sequences takes neither deal='chunk' nor remainder='merge'; use deal='length' and "
-            "remainder='empty'",
-            key="deal" if partition.deal == "chunk" else "remainder",
-        )
-
-
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Minibatches(ReadMode):
     """Deliver minibatches of the mixed order."""
 
-    def __init__(self, timeline: MixedTimeline) -> None:
-        self._timeline = timeline
+    timeline: MixedTimeline
 
     def read(self, most: int) -> Reads | None:
-        found = self._timeline.page()
+        found = self.timeline.page()
         if found is None:
             return None
         page, first, run = found
         last = min(first + most, len(page.ends))
         begin, end = page.bounds[first], page.bounds[last]
         order, cursors, ends = page.order[begin:end], page.cursors[first + 1 : last + 1], page.ends[first:last]
-        selection = Selection(
-            run.sequences[order], run.chunks[order], ends[-1], cursors[-1].position, lengths=run.lengths[order]
-        )
-        self._timeline.move(cursors[-1])
+        sequences, chunks, lengths = run.sequences[order], run.chunks[order], run.lengths[order]
+        selection = Selection(sequences, chunks, ends[-1], cursors[-1].position, lengths=lengths)
+        self.timeline.at = cursors[-1]
         return Reads(selection, [bound - begin for bound in page.bounds[first : last + 1]], ends, cursors)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Rounds(ReadMode):
-    """Deliver a partition's minibatch of each round, which has a minibatch for each partition.
+    """Deliver a partition's minibatch of each round, which has a minibatch of the `mode` for each partition."""
 
-    Args:
-        mode: Reads minibatches of a partition's share.
-    """
-
-    def __init__(self, mode: ReadMode, partition: Partition) -> None:
-        self._mode, self._partition = mode, partition
+    mode: ReadMode
+    partition: Partition
 
     def read(self, most: int) -> Reads | None:
-        index, count = self._partition.index, self._partition.count
+        index, count = self.partition.index, self.partition.count
         deliveries: list[Reads] = []
         num_read = 0
-        while num_read < count and (delivery := self._mode.read(count - num_read)) is not None:
+        while num_read < count and (delivery := self.mode.read(count - num_read)) is not None:
             deliveries.append(delivery)
             num_read += len(delivery.bookmarks)
         if not deliveries:
@@ -626,11 +603,11 @@ class _Rounds(ReadMode):
         cursor = deliveries[-1].bookmarks[-1]
         end_of_sweep = any(flag for delivery in deliveries for flag in delivery.ends_of_sweep)
         # At the end of the data, the first partitions get what is left; balanced partitions divide it.
-        if num_read == count or (not self._partition.is_balanced and index < num_read):
+        if num_read == count or (not self.partition.is_balanced and index < num_read):
             return Reads.of(part_of_round(deliveries, index, end_of_sweep, cursor.position), cursor)
         num_left = sum(len(delivery.selection.sequences) for delivery in deliveries)
-        drops = isinstance(self._partition, BalancedPartition) and self._partition.remainder == "drop"
-        if not self._partition.is_balanced or (num_left < count and drops):
+        drops = isinstance(self.partition, BalancedPartition) and self.partition.remainder == "drop"
+        if not self.partition.is_balanced or (num_left < count and drops):
             return None
         sequences, chunks = cut_for_all(deliveries, count)[index]
         return Reads.of(Selection(sequences, chunks, end_of_sweep, cursor.position), cursor)

@@ -169,8 +169,7 @@ class State(NamedTuple):
         if self.slots is not None:
             json |= slots_to_json(self.slots, self.num_slots)
         if isinstance(partition, BalancedPartition):
-            turns = [partition.worker, partition.num_workers, self.rounds_to_pass]
-            json["balanced"] = [partition.remainder, *turns]
+            json["balanced"] = [partition.remainder, partition.worker, partition.num_workers, self.rounds_to_pass]
         return json
 
     @classmethod
@@ -181,8 +180,7 @@ class State(NamedTuple):
             CheckpointError: The dict lacks a field, or a field has the wrong form.
         """
         position = whole("position", json.get("position"))
-        settings = None
-        rounds_to_pass = 0
+        settings, rounds_to_pass = None, 0
         if "minibatch_size" in json:
             saved = json["minibatch_size"]
             is_budget = isinstance(saved, Mapping)
@@ -190,9 +188,7 @@ class State(NamedTuple):
             partition, rounds_to_pass = _partition(json)
             settings = (size, partition)
         count = whole("count", json.get("count", 0), _LARGEST_COUNT)
-        slots = [
-            [_in_slot(sequence) for sequence in items("slots", slot)] for slot in items("slots", json.get("slots", []))
-        ]
+        slots = [list(map(_in_slot, items("slots", slot))) for slot in items("slots", json.get("slots", []))]
         batch = whole("batch", json.get("batch", 0), 2**32 - 1)  # the core counts them in 32 bits
         return cls(position, settings, count, slots, rounds_to_pass, num_slots_of(json), batch)
 
@@ -279,28 +275,21 @@ def check_num_slots(saved: int, current: int) -> None:
         CheckpointError: The numbers differ.
     """
     if saved != current:
-        raise CheckpointError(
-            f"the state holds {saved} slots, but there are {current} here", saved=saved, current=current
-        )
+        message = f"the state holds {saved} slots, but there are {current} here"
+        raise CheckpointError(message, saved=saved, current=current)
 
 
 def check_slots(slots: Slots, lengths: npt.NDArray[np.uint32]) -> None:
-    """Check that slots continue sequences that exist, at samples that exist.
+    """Check that the slots of a state continue sequences that exist, at samples that exist.
 
     Raises:
         CheckpointError: A slot refers to a sequence or a sample that does not exist.
     """
     rest = np.array([(sequence, first) for slot in slots for sequence, first, _ in slot], np.int64).reshape(-1, 2)
-    if not len(rest):
-        return
     sequences, firsts = rest.T
-    if (sequences < 0).any() or (sequences >= len(lengths)).any():
-        raise CheckpointError(
-            f"the state continues sequences that are not among the {len(lengths)} of this source",
-            saved=int(sequences.max()),
-            current=len(lengths),
-        )
-    if (firsts < 0).any() or (firsts >= lengths[sequences]).any():
-        raise CheckpointError(
-            "the state continues at samples that this source's sequences do not have", saved=firsts.tolist()
-        )
+    if (sequences >= len(lengths)).any():
+        message = f"the state continues sequences that are not among the {len(lengths)} of this source"
+        raise CheckpointError(message, saved=int(sequences.max()), current=len(lengths))
+    if (firsts >= lengths[sequences]).any():
+        message = "the state continues at samples that this source's sequences do not have"
+        raise CheckpointError(message, saved=firsts.tolist())

@@ -11,6 +11,8 @@ fills a window by fetching. It does so through a function that the source provid
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -37,7 +39,8 @@ from cntkio.timeline.state import (
 )
 from cntkio.timeline.window import LARGEST_WORD, Window, checked_limits
 
-# --------------------------------------------------------------------------------------------------------------
+_Integers: TypeAlias = npt.NDArray[np.int64]
+
 # The windows of the user timeline: filled with whole chunks, and shuffled segment by segment.
 #
 # ::
@@ -78,10 +81,10 @@ class Segment(NamedTuple):
     """
 
     chunks: list[int]
-    chunk_of: npt.NDArray[np.int64]
-    indices: npt.NDArray[np.int64]
+    chunk_of: _Integers
+    indices: _Integers
     lengths: npt.NDArray[np.uint32]
-    ends: npt.NDArray[np.int64]
+    ends: _Integers
     ends_sweep: bool
     after: Start
     left: int
@@ -117,26 +120,15 @@ class Cursor(NamedTuple):
     segment: Segment | None
 
 
+LengthsOf: TypeAlias = Callable[[int], npt.NDArray[np.uint32]]
+"""Returns the lengths of a chunk's sequences, usually by fetching the chunk."""
+
+
 class Windows:
-    """The windows of a user timeline.
+    """The windows of a user timeline; `UserTimeline` documents the arguments."""
 
-    Args:
-        lengths_of: Returns the lengths of a chunk's sequences, uint32, usually by fetching the chunk.
-        window: Amount of data that is shuffled together; None: in order.
-        seed: Sweep number k is shuffled with ``seed + k``, modulo 2**64.
-    """
-
-    def __init__(
-        self,
-        num_chunks: int,
-        lengths_of: Callable[[int], npt.NDArray[np.uint32]],
-        window: Window | None,
-        seed: int,
-    ) -> None:
-        self._num_chunks = num_chunks
-        self._lengths_of = lengths_of
-        self._window = window
-        self._seed = seed
+    def __init__(self, num_chunks: int, lengths_of: LengthsOf, window: Window | None, seed: int) -> None:
+        self._num_chunks, self._lengths_of, self._window, self._seed = num_chunks, lengths_of, window, seed
         self._orders: dict[int, npt.NDArray[np.uint32]] = {}
 
     def window_at(self, origin: Start, offset: int = 0, sweeps: int = 0, samples: int = 0) -> Cursor:
@@ -168,11 +160,9 @@ class Windows:
         rank = start.rank + (partition.index - start.rank) % partition.count
         next_rank = self._num_chunks
         while left > 0 and rank < self._num_chunks:
-            chunk_id = int(order[rank])
-            chunk_lengths = self._lengths_of(chunk_id)
-            chunks.append(chunk_id)
-            lengths.append(chunk_lengths)
-            left -= 1 if self._window.unit == "chunks" else int(chunk_lengths.sum(dtype=np.int64))
+            chunks.append(int(order[rank]))
+            lengths.append(self._lengths_of(chunks[-1]))
+            left -= 1 if self._window.unit == "chunks" else int(lengths[-1].sum(dtype=np.int64))
             if left <= 0:
                 next_rank = rank + 1  # the window ends before chunks of other partitions
             rank += partition.count
@@ -195,12 +185,9 @@ class Windows:
         first = (partition.index - start.running_count) % partition.count
         indices = np.arange(first, len(lengths), partition.count, dtype=np.int64)
         ends_sweep = start.rank + 1 == self._num_chunks
-        if ends_sweep:
-            after = Start(0, start.sweep + 1)
-        else:
-            # CNTK's checkpoint has 0 here for a single partition.
-            running_count = start.running_count + len(lengths) if partition.count > 1 else 0
-            after = Start(start.rank + 1, start.sweep, running_count)
+        # CNTK's checkpoint has 0 here for a single partition.
+        running_count = start.running_count + len(lengths) if partition.count > 1 else 0
+        after = Start(0, start.sweep + 1) if ends_sweep else Start(start.rank + 1, start.sweep, running_count)
         chunk_of = np.full(len(indices), start.rank, np.int64)
         lengths = lengths[indices]
         return Segment([start.rank], chunk_of, indices, lengths, _ends(lengths), ends_sweep, after, 0)
@@ -210,8 +197,7 @@ class Windows:
         if segment.left <= 0:
             # An index beyond the window's end, as after a change of partition, begins the next window.
             return self.window_at(segment.after, 0, cursor.sweeps, cursor.samples)
-        passed = cursor.passed + segment.num_entries
-        offset = cursor.offset - segment.num_entries
+        passed, offset = cursor.passed + segment.num_entries, cursor.offset - segment.num_entries
         return cursor._replace(passed=passed, start=segment.after, left=segment.left, offset=offset, segment=None)
 
     def in_segment(self, cursor: Cursor, partition: Partition) -> tuple[Cursor, Segment]:
@@ -229,7 +215,7 @@ class Windows:
         return self._after(cursor, segment) if cursor.offset == segment.num_entries else cursor
 
 
-def _ends(lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+def _ends(lengths: npt.NDArray[np.uint32]) -> _Integers:
     """Return the samples before each sequence and, last, all."""
     return np.append(0, np.cumsum(lengths, dtype=np.int64))
 
@@ -264,20 +250,6 @@ def _in_slot(sequence: Any) -> InSlot:
 _LEAST_SLOT_BYTES = 200  # a list with one sequence
 
 
-def _require_room(num_slots: int) -> None:
-    """Check, before further slots are filled, that there is memory for this number of them, with a sequence in each.
-
-    Raises:
-        MemoryError: There is too little memory.
-    """
-    size = num_slots * _LEAST_SLOT_BYTES
-    try:
-        # The array is reserved, but not touched. For a size beyond all arrays NumPy raises a ValueError.
-        np.empty(size, np.uint8)
-    except (MemoryError, ValueError):
-        raise MemoryError(f"no memory for {num_slots} slots of a truncated minibatch ({size} bytes)") from None
-
-
 def _take_cells(slots: list[list[InSlot]], num_steps: int) -> tuple[list[tuple[int, ...]], bool]:
     """Take up to `num_steps` samples from each slot. Sequences that end are removed.
 
@@ -306,9 +278,10 @@ def _take_cells(slots: list[list[InSlot]], num_steps: int) -> tuple[list[tuple[i
 # No size or limit counts beyond this number, so that sums with the ends of a segment fit int64.
 _LARGEST_COUNT = 2**62
 _COMMON_KEYS = ("baseSweepCount", "baseSampleCount", "baseCurrentSequencePositionInWindow")
+_KEYS_IN_ORDER = (*_COMMON_KEYS, "currentChunkPosition", "currentSequencePosition")
+_RANDOMIZED_KEYS = (*_COMMON_KEYS, "chunkPosition", "sweepIndex")
 
-
-_Piece = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint32]]
+_Piece = tuple[_Integers, _Integers, npt.NDArray[np.uint32]]
 """Sequences that follow each other: chunk, index in the chunk, and length of each."""
 
 
@@ -351,7 +324,7 @@ class UserTimeline:
     def __init__(
         self,
         num_chunks: int,
-        lengths_of: Callable[[int], npt.NDArray[np.uint32]],
+        lengths_of: LengthsOf,
         *,
         window: Window | None,
         seed: int = 0,
@@ -360,16 +333,13 @@ class UserTimeline:
         truncation_length: int = 0,
     ) -> None:
         self._limits = checked_limits(seed, max_samples, max_sweeps, truncation_length)
-        self.num_chunks = num_chunks
-        self._lengths_of = lengths_of
+        self.num_chunks, self._lengths_of, self._truncation_length = num_chunks, lengths_of, truncation_length
         self._is_randomized = window is not None
-        self._truncation_length = truncation_length
+        self._keys = _RANDOMIZED_KEYS if self._is_randomized else _KEYS_IN_ORDER
         self._windows = Windows(num_chunks, lengths_of, window, seed)
         self._settings: tuple[int, Partition] | None = None
-        self._has_ended = False
         self._slots: Slots = ()
-        self._num_slots = 0
-        self._cursor = self._windows.window_at(Start(0, 0))
+        self._cursor, self._num_slots, self._has_ended = self._windows.window_at(Start(0, 0)), 0, False
         self._plan_key: object = None
         self._plan = Plan([], 0)
 
@@ -433,13 +403,7 @@ class UserTimeline:
     def pass_over(self, minibatch_size_in_samples: Size, partition: Partition, most: int, until: int) -> int:
         return 0  # the lengths of later sequences are not known yet
 
-    def _selection(
-        self,
-        indices: npt.NDArray[np.int64],
-        chunks: npt.NDArray[np.int64],
-        end_of_sweep: bool,
-        parts: Parts | None,
-    ) -> Selection:
+    def _selection(self, indices: _Integers, chunks: _Integers, end_of_sweep: bool, parts: Parts | None) -> Selection:
         refs = ChunkRefs.of(chunks, indices)
         return Selection(indices, chunks, end_of_sweep, self.position, parts, refs, lambda: _keys_of(chunks, indices))
 
@@ -456,13 +420,9 @@ class UserTimeline:
         rows = num_slots(size, partition, self._truncation_length) if self._truncation_length else 0
         if self._settings is not None and self._settings[1] != partition:
             # The segment has chunks of the former partition, so fill the window again; the index in it stays.
-            cursor = self._cursor
-            self._cursor = self._windows.window_at(
-                cursor.origin, cursor.passed + cursor.offset, cursor.sweeps, cursor.samples
-            )
-        self._slots = ()
-        self._num_slots = rows
-        self._has_ended = False
+            sweeps, samples, origin, passed, _, _, offset, _ = self._cursor
+            self._cursor = self._windows.window_at(origin, passed + offset, sweeps, samples)
+        self._slots, self._num_slots, self._has_ended = (), rows, False
         self._settings = (size, partition)
 
     def _is_at_end(self, cursor: Cursor, partition: Partition) -> bool:
@@ -539,7 +499,13 @@ class UserTimeline:
         """
         slots = [self._filled(slot, partition) for slot in self._slots]
         if self._limits == (None, None):
-            _require_room(self._num_slots - len(slots))
+            num_new = self._num_slots - len(slots)
+            size = num_new * _LEAST_SLOT_BYTES
+            try:
+                # The array is reserved, but not touched. For a size beyond all arrays NumPy raises a ValueError.
+                np.empty(size, np.uint8)
+            except (MemoryError, ValueError):
+                raise MemoryError(f"no memory for {num_new} slots of a truncated minibatch ({size} bytes)") from None
         while len(slots) < self._num_slots and not self._has_ended:
             slots.append(self._filled((), partition))
         return slots
@@ -577,18 +543,13 @@ class UserTimeline:
 
     # -------------------------------------------------------------------------------------------- checkpoints
 
-    def _keys(self) -> tuple[str, ...]:
-        if self._is_randomized:
-            return (*_COMMON_KEYS, "chunkPosition", "sweepIndex")
-        return (*_COMMON_KEYS, "currentChunkPosition", "currentSequencePosition")
-
     def checkpoint(self, bookmark: _Bookmark | None = None) -> dict[str, int]:
         """Return CNTK's state: sweeps, samples, the index in the window, and the beginning of that window."""
         cursor = self._cursor if bookmark is None else bookmark.cursor
         origin = cursor.origin
         last = origin.sweep if self._is_randomized else origin.running_count
         values = (cursor.sweeps, cursor.samples, cursor.passed + cursor.offset, origin.rank, last)
-        return dict(zip(self._keys(), values, strict=True))
+        return dict(zip(self._keys, values, strict=True))
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
         """Go where a `checkpoint` was taken, with empty slots, as CNTK does. Other keys are ignored.
@@ -601,24 +562,16 @@ class UserTimeline:
         kind = "randomized" if self._is_randomized else "in order"
         try:
             # No source gets as far as the largest count, and the counts that follow it must fit a state, too.
-            values = [whole(key, checkpoint.get(key), _LARGEST_COUNT) for key in self._keys()]
+            values = [whole(key, checkpoint.get(key), _LARGEST_COUNT) for key in self._keys]
         except CheckpointError as error:
-            raise CheckpointError(
-                f"{error} (this source has a user-defined deserializer with timeline='local', {kind})",
-                saved=error.saved,
-            ) from None
+            message = f"{error} (this source has a user-defined deserializer with timeline='local', {kind})"
+            raise CheckpointError(message, saved=error.saved) from None
         sweeps, samples, offset, rank, last = values
         if rank >= self.num_chunks:
-            raise CheckpointError(
-                f"the state's {self._keys()[3]!r} is chunk {rank}, but there are {self.num_chunks}",
-                saved=rank,
-                current=self.num_chunks,
-            )
+            message = f"the state's {self._keys[3]!r} is chunk {rank}, but there are {self.num_chunks}"
+            raise CheckpointError(message, saved=rank, current=self.num_chunks)
         origin = Start(rank, last) if self._is_randomized else Start(rank, sweeps, last)
-        self._cursor = self._windows.window_at(origin, offset, sweeps, samples)
-        self._settings = None
-        self._slots = ()
-        self._has_ended = False
+        self.go_back(_Bookmark(None, self._windows.window_at(origin, offset, sweeps, samples), (), False))
 
     def state(self, bookmark: _Bookmark | None = None) -> dict[str, Any]:
         """Return all that is needed to continue from a bookmark, or from here: a small dict for JSON.
@@ -665,18 +618,13 @@ class UserTimeline:
         self._has_ended = self._is_at_end(self._cursor, settings[1])
 
     def _check_slots(self, slots: Slots) -> None:
-        lengths: dict[int, npt.NDArray[np.uint32]] = {}
-        for sequence in (sequence for slot in slots for sequence in slot):
-            if 0 <= sequence.chunk < self.num_chunks and sequence.chunk not in lengths:
-                lengths[sequence.chunk] = self._lengths_of(sequence.chunk)
-            current = lengths.get(sequence.chunk, np.zeros(0, np.uint32))
-            is_same = (
-                0 <= sequence.index_in_chunk < len(current) and current[sequence.index_in_chunk] == sequence.length
-            )
-            if not is_same or not 0 <= sequence.next < sequence.length:
+        lengths_of = functools.cache(self._lengths_of)
+        for sequence in itertools.chain(*slots):
+            chunk, index, length, first, _ = sequence
+            lengths = lengths_of(chunk) if chunk < self.num_chunks else np.zeros(0, np.uint32)
+            if index >= len(lengths) or lengths[index] != length or first >= length:
                 raise CheckpointError(
-                    f"the state continues sequence {sequence.index_in_chunk} of chunk {sequence.chunk}, which has "
-                    f"changed or is gone",
+                    f"the state continues sequence {index} of chunk {chunk}, which has changed or is gone",
                     saved=list(sequence),
                 )
 
@@ -710,7 +658,7 @@ class UserTimeline:
                 yield from range(rank, self.num_chunks)
 
 
-def _keys_of(chunks: npt.NDArray[np.int64], indices: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
+def _keys_of(chunks: _Integers, indices: _Integers) -> npt.NDArray[np.str_]:
     """Return the keys of sequences: chunk and index in the chunk, as ``"3:17"``."""
     return np.strings.add(np.strings.add(chunks.astype(np.str_), ":"), indices.astype(np.str_))
 
