@@ -54,21 +54,16 @@ def class_ids(data: MinibatchData) -> npt.NDArray[Any]:
     """
     classes, wrong = classes_of(data)
     if wrong is not None:
-        raise ConfigError(
-            f"stream {data.stream.name!r} is not one-hot: sample {wrong} of the minibatch is not a single entry of 1, "
-            f"so it has no class; use another layout",
-            key="layout",
-        )
+        why = f"sample {wrong} of the minibatch is not a single entry of 1, so it has no class; use another layout"
+        raise ConfigError(f"stream {data.stream.name!r} is not one-hot: {why}", key="layout")
     return classes
 
 
 def no_class(data: MinibatchData, sample: int, keys: npt.NDArray[Any]) -> str:
     """Return the message about a sample without a class, which is given by its index in the stream."""
     sequence = int(np.searchsorted(data.offsets, sample, side="right")) - 1
-    return (
-        f"sequence {keys[sequence]}, stream {data.stream.name!r}: sample {sample - int(data.offsets[sequence])} is not "
-        f"a single entry of 1, so it has no class"
-    )
+    where = f"sequence {keys[sequence]}, stream {data.stream.name!r}: sample {sample - int(data.offsets[sequence])}"
+    return f"{where} is not a single entry of 1, so it has no class"
 
 
 def are_whole(stream: StreamInformation) -> bool:

@@ -90,19 +90,16 @@ class MinibatchData(_OneStream):
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         is_value = "value" in keywords or (len(arguments) > 0 and isinstance(arguments[0], Value))
         if len(arguments) + len(keywords) < 3:
-            raise TypeError(
-                "MinibatchData needs (stream, values, offsets), or (value, num_sequences, num_samples, sweep_end); a "
-                "stream of a minibatch is minibatch['name']"
-            )
+            forms = "(stream, values, offsets), or (value, num_sequences, num_samples, sweep_end)"
+            raise TypeError(f"MinibatchData needs {forms}; a stream of a minibatch is minibatch['name']")
         (self._set_value if is_value else self._set_arrays)(*arguments, **keywords)
 
     def _set_value(self, value: Value, num_sequences: int, num_samples: int, sweep_end: bool) -> None:
         if (num_sequences, num_samples) != (value.num_sequences, value.num_samples):
-            raise ConfigError(
-                f"num_sequences is {num_sequences} and num_samples is {num_samples}, but the value has "
-                f"{value.num_sequences} sequences and {value.num_samples} samples",
-                key="num_samples" if num_sequences == value.num_sequences else "num_sequences",
-            )
+            given = f"num_sequences is {num_sequences} and num_samples is {num_samples}"
+            found = f"the value has {value.num_sequences} sequences and {value.num_samples} samples"
+            key = "num_samples" if num_sequences == value.num_sequences else "num_sequences"
+            raise ConfigError(f"{given}, but {found}", key=key)
         self._set_arrays(value.stream, *value.arrays, bool(sweep_end))
 
     def _set_arrays(
@@ -356,27 +353,21 @@ class Value(MinibatchData):
         try:
             lists = [np.asarray(list(sequence)) for sequence in batch]
         except TypeError:
-            raise ConfigError(
-                f"batch is {batch!r}; expected a list of classes for each sequence", key="batch"
-            ) from None
+            message = f"batch is {batch!r}; expected a list of classes for each sequence"
+            raise ConfigError(message, key="batch") from None
         if any(classes.dtype.kind not in "iu" and len(classes) for classes in lists):
             raise ConfigError("a class is not a whole number; expected integers, or ONE_HOT_SKIP", key="batch")
         classes = np.concatenate([np.empty(0, np.int64), *(classes.astype(np.int64) for classes in lists)])
         is_one = classes != cls.ONE_HOT_SKIP
         is_beyond = (classes[is_one] < 0) | (classes[is_one] >= num_classes)
         if is_beyond.any():
-            raise ConfigError(
-                f"class {classes[is_one][is_beyond][0]}; expected 0 to {num_classes - 1}, or ONE_HOT_SKIP", key="batch"
-            )
+            message = f"class {classes[is_one][is_beyond][0]}; expected 0 to {num_classes - 1}, or ONE_HOT_SKIP"
+            raise ConfigError(message, key="batch")
         value = cls.__new__(cls)
         kind = np.dtype(np.float32 if dtype is None else dtype)
-        value._set_arrays(
-            StreamInformation("", 0, "sparse", kind, (num_classes,)),
-            np.ones(int(is_one.sum()), kind),
-            np.cumsum([0, *map(len, lists)]),
-            np.append(0, np.cumsum(is_one)),
-            classes[is_one].astype(np.int32),
-        )
+        stream = StreamInformation("", 0, "sparse", kind, (num_classes,))
+        offsets, indptr = np.cumsum([0, *map(len, lists)]), np.append(0, np.cumsum(is_one))
+        value._set_arrays(stream, np.ones(int(is_one.sum()), kind), offsets, indptr, classes[is_one].astype(np.int32))
         return value
 
 
@@ -394,11 +385,9 @@ def _csr(values: npt.NDArray[Any], indices: npt.NDArray[np.int32], indptr: npt.N
     try:
         from scipy import sparse
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "matrices need scipy, which is not installed: pip install scipy; values, indices and indptr hold the same "
-            "data",
-            name=error.name,
-        ) from None
+        message = "matrices need scipy, which is not installed: pip install scipy"
+        advice = "values, indices and indptr hold the same data"
+        raise ModuleNotFoundError(f"{message}; {advice}", name=error.name) from None
 
     if indptr[-1] < 2**31:
         indptr = indptr.astype(np.int32)  # SciPy wants one type for both
@@ -489,11 +478,8 @@ def check_input_map(input_map: Any) -> None:
         ConfigError: It is not a mapping.
     """
     if not isinstance(input_map, Mapping):
-        raise ConfigError(
-            f"input_map is {input_map!r}; expected a mapping of your keys to streams, such as "
-            "{'features': source.streams.features}",
-            key="input_map",
-        )
+        expected = "a mapping of your keys to streams, such as {'features': source.streams.features}"
+        raise ConfigError(f"input_map is {input_map!r}; expected {expected}", key="input_map")
 
 
 def checked_minibatch(minibatch: Any) -> Minibatch:
@@ -511,11 +497,8 @@ def checked_minibatch(minibatch: Any) -> Minibatch:
         raise ConfigError(f"the minibatch is {found}", key="minibatch")
     for key, data in minibatch.items():
         if not isinstance(data, Data):
-            raise ConfigError(
-                f"the minibatch has {key!r} of the type {type(data).__name__}; expected MinibatchData, as "
-                "next_minibatch returns",
-                key="minibatch",
-            )
+            found = f"the minibatch has {key!r} of the type {type(data).__name__}"
+            raise ConfigError(f"{found}; expected MinibatchData, as next_minibatch returns", key="minibatch")
     named = {key.name if isinstance(key, StreamInformation) else key: data for key, data in minibatch.items()}
     num_sequences = next((data.num_sequences for data in named.values()), 0)
     return Minibatch(named, lambda: np.arange(num_sequences, dtype=np.uint64))
@@ -678,9 +661,8 @@ class Minibatch(Displayed, dict[str, MinibatchData]):
             ConfigError: The minibatch does not come from a source of files.
         """
         if self._origin.files is None:
-            raise ConfigError(
-                "the files of these sequences are not known; expected a minibatch that a source of files has read"
-            )
+            expected = "a minibatch that a source of files has read"
+            raise ConfigError(f"the files of these sequences are not known; expected {expected}")
         names, which = self._origin.files(self._sequences)
         return names[which]
 

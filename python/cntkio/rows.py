@@ -81,20 +81,16 @@ def packed(minibatch: Minibatch, length: int, *, rows: int | None = None, split:
     begins = np.cumsum(lengths) - lengths
     if not split:
         if len(lengths) and lengths.max() > length:
-            raise ConfigError(
-                f"a sequence has {counted(int(lengths.max()), 'sample')}, but a row has {length}; use split=True, or a "
-                "Budget with rows and oversize='drop'",
-                key="length",
-            )
+            longest, advice = int(lengths.max()), "use split=True, or a Budget with rows and oversize='drop'"
+            message = f"a sequence has {counted(longest, 'sample')}, but a row has {length}; {advice}"
+            raise ConfigError(message, key="length")
         begins = _core.cells_in_rows(lengths.astype(np.uint32), length)
     needed = -(-int((begins + lengths).max(initial=0)) // length)
     rows = needed if rows is None else whole_number("rows", rows, least=1)
     if needed > rows:
-        raise ConfigError(
-            f"the minibatch needs {counted(needed, 'row')} of {length}, but rows is {rows}; read it with "
-            f"Budget(rows={rows}, row_length={length}, pool=...)",
-            key="rows",
-        )
+        advice = f"read it with Budget(rows={rows}, row_length={length}, pool=...)"
+        message = f"the minibatch needs {counted(needed, 'row')} of {length}, but rows is {rows}; {advice}"
+        raise ConfigError(message, key="rows")
     _require_room(rows, length)
     return _filled(samples, begins, rows, length)
 
@@ -104,11 +100,8 @@ def _require_room(rows: int, length: int) -> None:
     if length >= 1 << 31:
         raise ConfigError(f"length is {length}; expected less than 2147483648", key="length")
     if rows * length >= 1 << 31:
-        raise ConfigError(
-            f"{counted(rows, 'row')} of {length} have {rows * length} cells; expected less than 2147483648: use fewer "
-            "rows, or a smaller length",
-            key="rows",
-        )
+        message = f"{counted(rows, 'row')} of {length} have {rows * length} cells; expected less than 2147483648"
+        raise ConfigError(f"{message}: use fewer rows, or a smaller length", key="rows")
 
 
 class _Samples(NamedTuple):
@@ -131,23 +124,18 @@ class _Samples(NamedTuple):
         ends = np.cumsum(self.lengths)
         at = int(np.searchsorted(ends, count))  # the sequence with the last of the first samples
         rest = int(ends[at]) - count
-        parts = []
-        # `rest` samples of sequence `at` go to the second part. If there are none, that part begins with the next
-        # sequence.
-        for lengths, first, samples, sequences in (
-            (np.append(self.lengths[:at], self.lengths[at] - rest), self.first, slice(count), slice(at + 1)),
-            (
-                np.append(rest, self.lengths[at + 1 :])[rest == 0 :],
-                # If the cut sequence was cut before, its earlier samples count as well.
-                (int(self.lengths[at]) - rest + self.first * (at == 0)) * (rest > 0),
-                slice(count, None),
-                slice(at + (rest == 0), None),
-            ),
-        ):
-            values = {name: value[samples] for name, value in self.values.items()}
-            of_sequences = {name: value[sequences] for name, value in self.of_sequences.items()}
-            parts.append(_Samples(lengths, first, values, of_sequences))
-        return parts[0], parts[1]
+        begun = np.append(self.lengths[:at], self.lengths[at] - rest)
+        lengths, first, begin = self.lengths[at + 1 :], 0, at + 1
+        if rest:
+            # The others begin inside a sequence. If it was cut before, its earlier samples count as well.
+            lengths, begin = np.append(rest, lengths), at
+            first = int(self.lengths[at]) - rest + self.first * (at == 0)
+        others = self._with(lengths, first, slice(count, None), slice(begin, None))
+        return self._with(begun, self.first, slice(count), slice(at + 1)), others
+
+    def _with(self, lengths: npt.NDArray[np.int64], first: int, samples: slice, sequences: slice) -> _Samples:
+        values = {name: value[samples] for name, value in self.values.items()}
+        return _Samples(lengths, first, values, {name: value[sequences] for name, value in self.of_sequences.items()})
 
     @classmethod
     def joined(cls, parts: Sequence[_Samples]) -> _Samples:
@@ -172,11 +160,8 @@ def _samples_of(minibatch: Minibatch) -> _Samples:
         if (data.lengths == 1).all():
             found.of_sequences[name] = samples
         elif name not in found.values:
-            raise ConfigError(
-                f"stream {name!r} has neither the lengths of the first stream nor one sample for each sequence; leave "
-                "it out",
-                key="minibatch",
-            )
+            message = f"stream {name!r} has neither the lengths of the first stream nor one sample for each sequence"
+            raise ConfigError(f"{message}; leave it out", key="minibatch")
     return found
 
 
@@ -271,13 +256,7 @@ class SplitRows:
     """
 
     def __init__(
-        self,
-        source: Readable,
-        length: int,
-        *,
-        rows: int,
-        size: Size | None = None,
-        partition: Partition = WHOLE,
+        self, source: Readable, length: int, *, rows: int, size: Size | None = None, partition: Partition = WHOLE
     ) -> None:
         self.length, self.rows = whole_number("length", length, least=1), whole_number("rows", rows, least=1)
         # A sequence longer than all rows is possible here, because it continues in the next result.
@@ -285,10 +264,8 @@ class SplitRows:
         self._source, self._partition, self._own = source, partition, slice(None)
         if isinstance(partition, GlobalPartition):
             if partition.num_workers > 1 or rows < partition.count:
-                raise ConfigError(
-                    f"{partition} of {counted(rows, 'row')}: expected a row for each partition, without workers",
-                    key="partition",
-                )
+                expected = "expected a row for each partition, without workers"
+                raise ConfigError(f"{partition} of {counted(rows, 'row')}: {expected}", key="partition")
             self._partition, self._own = WHOLE, slice(partition.index, None, partition.count)
         # Of several partitions, each has only its own rows in its result.
         _require_room(len(range(self.rows)[self._own]), self.length)
@@ -370,11 +347,9 @@ class SplitRows:
                 minibatch = self._source.read(self.size, self._partition)
             samples = None if minibatch is None else _samples_of(minibatch)
             if samples is None or int(samples.lengths.sum()) <= num_delivered:
-                raise CheckpointError(
-                    f"the state's 'num_delivered' is {num_delivered}, but the next minibatch has fewer samples; was it "
-                    "read with another size or partition?",
-                    saved=num_delivered,
-                )
+                message = f"the state's 'num_delivered' is {num_delivered}, but the next minibatch has fewer samples"
+                advice = "was it read with another size or partition?"
+                raise CheckpointError(f"{message}; {advice}", saved=num_delivered)
             held = _Held((samples.cut(num_delivered)[1],), held.before, num_delivered)
         # No interrupt comes between these assignments.
         self._delivered, self._held, self._reading = held, held, None

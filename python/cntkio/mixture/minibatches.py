@@ -58,9 +58,8 @@ def counts_of(weights: Mapping[str, Any], names: Sequence[str]) -> dict[str, int
         ConfigError: A part has no weight, there is no such part, or a weight is not possible.
     """
     if set(weights) != set(names):
-        raise ConfigError(
-            f"weights are for {sorted(weights)}; expected a weight for each of {sorted(names)}", key="weights"
-        )
+        message = f"weights are for {sorted(weights)}; expected a weight for each of {sorted(names)}"
+        raise ConfigError(message, key="weights")
     return _counts({name: weights[name] for name in names})
 
 
@@ -70,9 +69,8 @@ def _counts(weights: Mapping[str, Any]) -> dict[str, int]:
         is_number = isinstance(weight, int | float | np.integer | np.floating) and not isinstance(weight, bool)
         # NaN fails this comparison as well.
         if not is_number or not 0 < weight < _LARGEST_WEIGHT:
-            raise ConfigError(
-                f"the weight of {name!r} is {weight!r}; expected a number above 0, below 1e300", key="weights"
-            )
+            message = f"the weight of {name!r} is {weight!r}; expected a number above 0, below 1e300"
+            raise ConfigError(message, key="weights")
     # `fsum` rounds once, so the total does not depend on the order of the parts.
     total = math.fsum(weights.values())
     exact = {name: NUM_TURNS * weight / total for name, weight in weights.items()}
@@ -82,9 +80,8 @@ def _counts(weights: Mapping[str, Any]) -> dict[str, int]:
         counts[name] += 1
     for name, count in counts.items():
         if not count:
-            raise ConfigError(
-                f"the weight of {name!r} is {weights[name]!r}, less than a thousandth of all weights", key="weights"
-            )
+            message = f"the weight of {name!r} is {weights[name]!r}, less than a thousandth of all weights"
+            raise ConfigError(message, key="weights")
     return counts
 
 
@@ -98,10 +95,8 @@ def require_same_streams(
     """
     if streams != of_first:
         texts = [", ".join(f"{info.name}: {info.form}" for info in infos) for infos in (of_first, streams)]
-        raise ConfigError(
-            f"the parts of a mixture have the same streams, but {first!r} has {texts[0]}, and {name!r} has {texts[1]}",
-            key="parts",
-        )
+        found = f"{first!r} has {texts[0]}, and {name!r} has {texts[1]}"
+        raise ConfigError(f"the parts of a mixture have the same streams, but {found}", key="parts")
 
 
 class Mixture(Displayed, StreamsByName):
@@ -158,11 +153,8 @@ class Mixture(Displayed, StreamsByName):
             require_same_streams(first, of_first, name, streams)
         for name, source in self.sources.items():
             if not source.is_infinite():
-                raise ConfigError(
-                    f"part {name!r} of a Mixture ends: leave out max_samples and max_sweeps, because "
-                    f"stop={self.stop!r} decides when a mixture ends",
-                    key="stop",
-                )
+                advice = f"leave out max_samples and max_sweeps, because stop={self.stop!r} decides when a mixture ends"
+                raise ConfigError(f"part {name!r} of a Mixture ends: {advice}", key="stop")
         if len({id(source) for source in self.sources.values()}) < len(self.sources):
             raise ConfigError("two parts of a Mixture are the same source; make a source for each", key="parts")
 
@@ -248,10 +240,8 @@ class Mixture(Displayed, StreamsByName):
         """
         if _turn_of(partition)[1] > 1:
             raise ConfigError("a Mixture plans for all workers together: leave out num_workers", key="partition")
-        plans = {
-            name: source.plan(minibatch_size_in_samples, partition, from_here=True)
-            for name, source in self.sources.items()
-        }
+        size = minibatch_size_in_samples
+        plans = {name: source.plan(size, partition, from_here=True) for name, source in self.sources.items()}
         at = self._position()
         shift = (at.step - self._first_step) % NUM_TURNS
         turns = np.roll(turns_of(tuple(self._counts.values())), -shift)
@@ -301,10 +291,8 @@ class Mixture(Displayed, StreamsByName):
 
     def _description(self) -> Description:
         at = self._position()
-        rows = [
-            (name, f"{count / NUM_TURNS:.1%}", counted(at.num_sweeps[name], "sweep"))
-            for name, count in self._counts.items()
-        ]
+        shares = {name: f"{count / NUM_TURNS:.1%}" for name, count in self._counts.items()}
+        rows = [(name, share, counted(at.num_sweeps[name], "sweep")) for name, share in shares.items()]
         title = f"Mixture: step {at.step}, stops {self.stop!r}"
         return Description(title, ("part", "weight", "finished"), rows, has_head=True)
 
@@ -351,11 +339,8 @@ class Mixture(Displayed, StreamsByName):
                     source.load_state_dict(parts[name])
                 except CheckpointError as error:
                     text = str(error).removeprefix("the state does not fit this source: ")
-                    raise CheckpointError(
-                        f"the state does not fit this mixture: part {name!r}: {text}",
-                        saved=error.saved,
-                        current=error.current,
-                    ) from error
+                    message = f"the state does not fit this mixture: part {name!r}: {text}"
+                    raise CheckpointError(message, saved=error.saved, current=error.current) from error
             self._counts, self._turns, self._first_step, self._counted = counts, turns, first_step, at
         except BaseException:
             for name, source in self.sources.items():
@@ -364,18 +349,14 @@ class Mixture(Displayed, StreamsByName):
 
     def _checked(self, state: Mapping[str, Any]) -> tuple[_Position, int, dict[str, int], dict[str, dict[str, Any]]]:
         """Return the position, the first step of the weights, turns, and the states of the parts."""
-        timeline, settings = (
-            state.get(name) if isinstance(state, Mapping) else None for name in ("timeline", "settings")
-        )
-        if (
-            not isinstance(timeline, Mapping)
-            or not isinstance(settings, Mapping)
-            or state.get("version") != _STATE_VERSION
-            # The state of a source has the same version, but no turns.
-            or "turns" not in timeline
-        ):
+        fields: list[Any] = [None] * 3
+        if isinstance(state, Mapping):
+            fields = [state.get(name) for name in ("timeline", "settings", "order")]
+        timeline, settings, order = fields
+        are_mappings = isinstance(timeline, Mapping) and isinstance(settings, Mapping)
+        # The state of a source has the same version, but no turns.
+        if not are_mappings or state.get("version") != _STATE_VERSION or "turns" not in timeline:
             raise CheckpointError("not the state of a Mixture; expected a result of its state_dict()", saved=state)
-        order = state.get("order")
         of_parts: list[Any] = [timeline.get(name) for name in ("turns", "num_sweeps", "parts")]
         order = order.get("parts") if isinstance(order, Mapping) else None
         of_parts += [settings.get("parts"), state.get("data"), order]
@@ -409,9 +390,8 @@ class Mixture(Displayed, StreamsByName):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         turns = state["state"]["timeline"]["turns"]
-        Mixture.__init__(
-            self, {name: (source, turns[name]) for name, source in state["sources"].items()}, stop=state["stop"]
-        )
+        parts = {name: (source, turns[name]) for name, source in state["sources"].items()}
+        Mixture.__init__(self, parts, stop=state["stop"])
         self.load_state_dict(state["state"])
 
     def close(self) -> None:

@@ -31,12 +31,8 @@ from cntkio.timeline import INFINITELY_REPEAT, WHOLE, AnyTimeline, Partition, Si
 from cntkio.timeline.mixed import NUM_TURNS, MixedTimeline, Weights
 
 # Options of a source that a part leaves at these values, because the mixture decides them.
-_DECIDED_BY_MIXTURE = {
-    "frame_mode": False,
-    "truncation_length": 0,
-    "max_samples": INFINITELY_REPEAT,
-    "max_sweeps": INFINITELY_REPEAT,
-}
+_NO_LIMITS = {"max_samples": INFINITELY_REPEAT, "max_sweeps": INFINITELY_REPEAT}
+_DECIDED_BY_MIXTURE = {"frame_mode": False, "truncation_length": 0, **_NO_LIMITS}
 
 
 class _Reports(Report):
@@ -69,7 +65,8 @@ class _Together(Corpus):
 
     def __init__(self, names: Sequence[str], corpora: Sequence[Corpus]) -> None:
         self.corpora = corpora
-        tables = [corpus.table for corpus in corpora]
+        indexes = [corpus.index for corpus in corpora]
+        tables = [index.table for index in indexes]
         self.first_sequences = np.cumsum([0, *(table.num_sequences for table in tables)])
         self.first_chunks = np.cumsum([0, *(table.num_chunks for table in tables)])
         starts = [first + table.chunk_starts[1:] for first, table in zip(self.first_sequences, tables, strict=False)]
@@ -81,16 +78,10 @@ class _Together(Corpus):
             files=self,  # the method `of` names the files
         )
         name = f"mixture of {', '.join(names)}"
-        fingerprint = fingerprint_of_files(names, [corpus.index.fingerprint for corpus in corpora])
-        indexes = [corpus.index for corpus in corpora]
-        self.index = Index(
-            name,
-            indexes[0].streams,
-            table,
-            fingerprint,
-            loads_parts=all(index.loads_parts for index in indexes),
-            loads_at_once=max(index.loads_at_once for index in indexes),
-        )
+        fingerprint = fingerprint_of_files(names, [index.fingerprint for index in indexes])
+        at_once = max(index.loads_at_once for index in indexes)
+        own = Index(name, indexes[0].streams, table, fingerprint, loads_at_once=at_once)
+        self.index = own._replace(loads_parts=all(index.loads_parts for index in indexes))
         self.report = _Reports(name, [corpus.report for corpus in corpora])
 
     def load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
@@ -186,10 +177,8 @@ class _Parts(Deserializer):
         require_same_streams(next(iter(self.options)), first.streams, name, index.streams)
         traits = index.utterances
         if index.joins == "alone" or (traits is not None and not (traits.invalid is None and traits.broken is None)):
-            raise ConfigError(
-                f"part {name!r} has sequences that are known only when they are reached; mix it by minibatch (Mixture)",
-                key="parts",
-            )
+            why = "sequences that are known only when they are reached"
+            raise ConfigError(f"part {name!r} has {why}; mix it by minibatch (Mixture)", key="parts")
         kinds = {corpus.table.keys.dtype.kind in "ui" for corpus in corpora}
         if len(kinds) > 1:
             raise ConfigError(f"the keys of part {name!r} and of the first part are not of one kind", key="parts")
@@ -220,32 +209,17 @@ class _MixedRecipe(Recipe):
     ) -> AnyTimeline:
         together = corpora[0]
         assert isinstance(together, _Together)
+        # Turns count sequences, and a part never ends, whatever the options of its source are.
+        decided = {"counts_sequences": True, "crosses_sweeps": True, "size_counts": "own"}
+        tables = [corpus.table for corpus in together.corpora]
         new = [
-            functools.partial(
-                Timeline,
-                corpus.table.lengths,
-                corpus.table.chunk_starts,
-                **{
-                    **of_part.for_timeline,
-                    # Turns count sequences, and a part never ends, whatever the options of its source are.
-                    "counts_sequences": True,
-                    "crosses_sweeps": True,
-                    "size_counts": "own",
-                },
-            )
-            for corpus, of_part in zip(together.corpora, self.part_options.values(), strict=True)
+            functools.partial(Timeline, table.lengths, table.chunk_starts, **{**of_part.for_timeline, **decided})
+            for table, of_part in zip(tables, self.part_options.values(), strict=True)
         ]
-        zeros = (0,) * len(new)
-        return MixedTimeline(
-            new,
-            arrangement.lengths,
-            together.first_sequences.tolist(),
-            together.first_chunks.tolist(),
-            arrangement.chunk_starts,
-            Weights(0, tuple(self.counts.values()), zeros),
-            seed=options.randomization_seed,
-            stop=self.stop,
-        )
+        bounds = together.first_sequences.tolist(), together.first_chunks.tolist(), arrangement.chunk_starts
+        weights = Weights(0, tuple(self.counts.values()), (0,) * len(new))
+        seed = options.randomization_seed
+        return MixedTimeline(new, arrangement.lengths, *bounds, weights, seed=seed, stop=self.stop)
 
     def for_checkpoint(self, options: SourceOptions) -> dict[str, Any]:
         return {"stop": self.stop, **{name: part.for_checkpoint for name, part in self.part_options.items()}}
@@ -264,26 +238,22 @@ def _part_options(name: str, source: MinibatchSource | Deserializer) -> SourceOp
     if isinstance(source, MinibatchSource):
         # A subclass has a recipe of its own, which the mixture would not use.
         if type(source) is not MinibatchSource:
-            raise ConfigError(
-                f"part {name!r} of a mixture is a {type(source).__name__}; expected a MinibatchSource", key="parts"
-            )
+            message = f"part {name!r} of a mixture is a {type(source).__name__}; expected a MinibatchSource"
+            raise ConfigError(message, key="parts")
         arguments = source.arguments
     # A deserializer has the options of a source that is made without any.
     parameters = inspect.signature(MinibatchSource).parameters
     options = SourceOptions.of({name: parameter.default for name, parameter in parameters.items()} | arguments)
     for key, value in _DECIDED_BY_MIXTURE.items():
         if getattr(options, key) != value:
-            raise ConfigError(
-                f"part {name!r} of a mixture has {key}={getattr(options, key)}; leave it out, because the mixture "
-                "decides where the data end, and has whole sequences",
-                key=key,
-            )
+            why = "because the mixture decides where the data end, and has whole sequences"
+            message = f"part {name!r} of a mixture has {key}={getattr(options, key)}; leave it out, {why}"
+            raise ConfigError(message, key=key)
     if len(options.described) > 1:
-        raise ConfigError(
-            f"part {name!r} joins {len(options.described)} deserializers; a mixture of sequences takes one for each "
-            "part: write the joined data to one file, or mix by minibatch (Mixture)",
-            key="parts",
-        )
+        why = "a mixture of sequences takes one for each part"
+        advice = "write the joined data to one file, or mix by minibatch (Mixture)"
+        message = f"part {name!r} joins {len(options.described)} deserializers; {why}: {advice}"
+        raise ConfigError(message, key="parts")
     return options
 
 
@@ -370,9 +340,8 @@ class SequenceMixture(MinibatchSource):
         first = timeline["position"]
         if "batch" in timeline:
             if "pool_unit" in timeline["minibatch_size"]:
-                raise ConfigError(
-                    "the source is inside a pool of samples; change the weights where the pool ends", key="weights"
-                )
+                message = "the source is inside a pool of samples; change the weights where the pool ends"
+                raise ConfigError(message, key="weights")
             first = timeline["pool_end"]
         taken = _weights_at(timeline).taken_at(first)
         kept = [of_time for of_time in timeline["weights"] if of_time[0] < first]

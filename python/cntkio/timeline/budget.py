@@ -100,11 +100,8 @@ class Budget:
         if buckets and not 1 <= buckets[0] <= buckets[-1] <= _LONGEST_SEQUENCE:
             raise ConfigError(f"buckets is {self.buckets!r}; expected lengths, each 1 to 2^32 - 1", key="buckets")
         if buckets and self.pool is None:
-            raise ConfigError(
-                "buckets need a pool, for instance pool=10_000: without a pool, minibatches have consecutive sequences "
-                "of any length",
-                key="buckets",
-            )
+            why = "without a pool, minibatches have consecutive sequences of any length"
+            raise ConfigError(f"buckets need a pool, for instance pool=10_000: {why}", key="buckets")
         object.__setattr__(self, "buckets", buckets)
 
     def _check_rows(self) -> None:
@@ -115,17 +112,11 @@ class Budget:
             return
         others = ("samples", "sequences", "padded", "quadratic")
         if self.pool is None or self.buckets != () or any(getattr(self, name) is not None for name in others):
-            raise ConfigError(
-                "rows need a pool, for instance pool=10_000, and exclude samples, sequences, padded, quadratic and "
-                "buckets",
-                key="rows",
-            )
+            excluded = "samples, sequences, padded, quadratic and buckets"
+            raise ConfigError(f"rows need a pool, for instance pool=10_000, and exclude {excluded}", key="rows")
         if self.oversize == "alone":
-            raise ConfigError(
-                "rows and oversize='alone' exclude each other: a sequence longer than a row fits no row; use "
-                "oversize='drop'",
-                key="oversize",
-            )
+            why = "a sequence longer than a row fits no row; use oversize='drop'"
+            raise ConfigError(f"rows and oversize='alone' exclude each other: {why}", key="oversize")
         if max(self.rows, self.row_length or 0) > _LONGEST_SEQUENCE:
             raise ConfigError("rows and row_length are at most 2^32 - 1", key="rows")
 
@@ -146,11 +137,8 @@ pool_unit='sequences', buckets=(), drop_last=False, rows=None, row_length=None)
         limits = self._limits()
         for name, limit in limits.items():
             if limit < count:
-                raise ConfigError(
-                    f"{name}={limit} in a Budget for {count} partitions: a limit counts for all "
-                    "partitions together, so it must be at least their number",
-                    key=name,
-                )
+                why = "a limit counts for all partitions together, so it must be at least their number"
+                raise ConfigError(f"{name}={limit} in a Budget for {count} partitions: {why}", key=name)
         # A pool keeps its size, because each partition has pools of its own sequences.
         return dataclasses.replace(self, **{name: limit // count for name, limit in limits.items()})
 
@@ -242,10 +230,8 @@ def checked_size(size: Any) -> Size:
         return size
     # CNTK raises NotImplementedError for these sizes. For 0 it has another error, which comes from the timeline.
     if not is_whole(size) or size < 0:
-        raise UnsupportedError(
-            f"minibatch_size_in_samples is {size!r}; expected a whole number, at least 1, or a Budget",
-            key="minibatch_size_in_samples",
-        )
+        message = f"minibatch_size_in_samples is {size!r}; expected a whole number, at least 1, or a Budget"
+        raise UnsupportedError(message, key="minibatch_size_in_samples")
     return int(size)
 
 

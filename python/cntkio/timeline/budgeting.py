@@ -76,11 +76,8 @@ class Budgets:
 
     def _check_pool(self, reader: TimelineReader, budget: Budget, pool: int) -> None:
         if self._window is None:
-            raise ConfigError(
-                f"pool={pool} needs a randomized order, because it changes the order of sequences: leave out "
-                "randomize=False, or leave out pool",
-                key="pool",
-            )
+            why = "because it changes the order of sequences: leave out randomize=False, or leave out pool"
+            raise ConfigError(f"pool={pool} needs a randomized order, {why}", key="pool")
         num_chunks, in_samples = len(reader.chunk_starts) - 1, self._window.unit == "samples"
         whole = reader.num_samples if in_samples else num_chunks
         # The window spans all data, so a pool needs no further chunks.
@@ -90,12 +87,10 @@ class Budgets:
         # About one window of data, so that a pool and its window need at most two windows of chunks in memory.
         largest = max(total * self._window.size // whole, 1)
         if pool > largest:
-            raise ConfigError(
-                f"pool={pool} {budget.pool_unit} is larger than the randomization window of {self._window.size} "
-                f"{self._window.unit}, which holds about {largest} {budget.pool_unit}: make the pool smaller or the "
-                "window larger",
-                key="pool",
-            )
+            unit, window = budget.pool_unit, f"the randomization window of {self._window.size} {self._window.unit}"
+            advice = "make the pool smaller or the window larger"
+            message = f"pool={pool} {unit} is larger than {window}, which holds about {largest} {unit}: {advice}"
+            raise ConfigError(message, key="pool")
 
     def check(self, lengths: npt.NDArray[np.unsignedinteger[Any]], share: Budget, partition: Partition) -> None:
         """Refuse data of which a budget would deliver nothing, and sequences that exceed it by themselves.
@@ -133,11 +128,8 @@ class Budgets:
     def _check_full(num_in_sweep: int, share: Budget, partition: Partition) -> None:
         """Refuse a number of sequences that no minibatch can have, and minibatches that are cut after the plan."""
         if isinstance(partition, BalancedPartition):
-            raise ConfigError(
-                "drop_last and balanced partitions exclude each other: the last round of a sweep is cut so that each "
-                "partition gets a minibatch; use a GlobalPartition",
-                key="drop_last",
-            )
+            why = "the last round of a sweep is cut so that each partition gets a minibatch; use a GlobalPartition"
+            raise ConfigError(f"drop_last and balanced partitions exclude each other: {why}", key="drop_last")
         # With other limits, the order of the sequences decides whether a minibatch is full.
         if share.sequences is None or share.samples is not None or share.padded is not None:
             return
@@ -145,8 +137,6 @@ class Budgets:
         if share.pool is not None and share.pool_unit == "sequences" and share.pool < num_in_sweep:
             where, num_sequences = "pool", share.pool
         if num_sequences < share.sequences:
-            raise ConfigError(
-                f"drop_last leaves out all minibatches: a {where} has {num_sequences} sequences, and a minibatch of a "
-                f"partition needs {share.sequences}; make the minibatches smaller, or leave out drop_last",
-                key="drop_last",
-            )
+            why = f"a {where} has {num_sequences} sequences, and a minibatch of a partition needs {share.sequences}"
+            advice = "make the minibatches smaller, or leave out drop_last"
+            raise ConfigError(f"drop_last leaves out all minibatches: {why}; {advice}", key="drop_last")

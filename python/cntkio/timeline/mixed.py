@@ -402,11 +402,9 @@ class MixedTimeline:
             turns: InTurn | None = None
             if isinstance(partition, GlobalPartition):
                 if partition.deal == "chunk" or partition.remainder == "merge":
-                    raise ConfigError(
-                        "a mixture of sequences takes neither deal='chunk' nor remainder='merge'; use deal='length' "
-                        "and remainder='empty'",
-                        key="deal" if partition.deal == "chunk" else "remainder",
-                    )
+                    message = "a mixture of sequences takes neither deal='chunk' nor remainder='merge'"
+                    key = "deal" if partition.deal == "chunk" else "remainder"
+                    raise ConfigError(f"{message}; use deal='length' and remainder='empty'", key=key)
                 if rounds_to_pass is None and self._settings and self._settings[1].of_workers == partition.of_workers:
                     rounds_to_pass = self._rounds_to_pass()
                 mode = turns = InTurn(mode, partition, rounds_to_pass)

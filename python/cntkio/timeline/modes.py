@@ -218,23 +218,15 @@ def check_deal(partition: GlobalPartition, size: Size, *, is_randomized: bool, i
         ConfigError: The deal needs whole sequences, or a randomized order; or joined minibatches could exceed a budget.
     """
     if partition.remainder == "merge" and isinstance(size, Budget):
-        raise ConfigError(
-            "remainder='merge' and a Budget exclude each other: joined minibatches could exceed the budget; use "
-            "remainder='empty'",
-            key="remainder",
-        )
+        why = "joined minibatches could exceed the budget; use remainder='empty'"
+        raise ConfigError(f"remainder='merge' and a Budget exclude each other: {why}", key="remainder")
     if is_truncated and (partition.deal != "length" or partition.remainder != "empty"):
         option, value = ("deal", partition.deal) if partition.deal != "length" else ("remainder", partition.remainder)
-        raise ConfigError(
-            f"{option}={value!r} needs whole sequences; partitions take the slots of truncated minibatches in turn",
-            key=option,
-        )
+        why = "partitions take the slots of truncated minibatches in turn"
+        raise ConfigError(f"{option}={value!r} needs whole sequences; {why}", key=option)
     if partition.deal == "chunk" and not is_randomized:
-        raise ConfigError(
-            "deal='chunk' needs a randomized order: in file order a minibatch has sequences of only a few chunks, so "
-            "most partitions would get nothing; use deal='length'",
-            key="deal",
-        )
+        why = "in file order a minibatch has sequences of only a few chunks, so most partitions would get nothing"
+        raise ConfigError(f"deal='chunk' needs a randomized order: {why}; use deal='length'", key="deal")
 
 
 def is_same_deal(settings: tuple[Size, Partition] | None, size: Size, partition: Partition) -> bool:
@@ -259,11 +251,9 @@ def check_change(
         ConfigError: A pool is unfinished.
     """
     if settings is not None and batch and not is_same_deal(settings, size, partition):
-        raise ConfigError(
-            f"size or partition change after {batch}{of_pool} minibatches of a pool, which have no position of their "
-            "own; change them where a pool ends, or go to a position first",
-            key="pool",
-        )
+        when = f"after {batch}{of_pool} minibatches of a pool, which have no position of their own"
+        advice = "change them where a pool ends, or go to a position first"
+        raise ConfigError(f"size or partition change {when}; {advice}", key="pool")
 
 
 _LARGEST_SHARE = 2**63 - 1
@@ -295,11 +285,8 @@ class BalancedRounds(ReadMode):
     ) -> None:
         num_sequences = len(reader.lengths) - num_dropped
         if partition.count > num_sequences and partition.remainder == "drop":
-            raise ConfigError(
-                f"{partition.count} partitions share {num_sequences} sequences: with remainder='drop' nothing would be "
-                f"delivered; remainder='repeat' gives a sequence to each",
-                key="remainder",
-            )
+            why = "with remainder='drop' nothing would be delivered; remainder='repeat' gives a sequence to each"
+            raise ConfigError(f"{partition.count} partitions share {num_sequences} sequences: {why}", key="remainder")
         self._reader, self._partition, self._num_larger = reader, partition, num_larger
         self._larger, self._smaller = modes
         self._longest = 1 if self._larger.counts_sequences else int(reader.lengths.max(initial=1))

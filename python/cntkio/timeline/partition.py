@@ -36,10 +36,8 @@ class Partition:
         if not 1 <= self.count <= _LARGEST_COUNT:
             raise ConfigError(f"num_data_partitions is {self.count}; expected at least 1", key="num_data_partitions")
         if not 0 <= self.index < self.count:
-            raise ConfigError(
-                f"partition_index {self.index} is outside 0..{self.count - 1}: there are {self.count} partitions",
-                key="partition_index",
-            )
+            message = f"partition_index {self.index} is outside 0..{self.count - 1}: there are {self.count} partitions"
+            raise ConfigError(message, key="partition_index")
 
     def share(self, whole: int) -> int:
         """Return this partition's part of `whole`; the first partitions take the remainder.
@@ -89,11 +87,8 @@ def checked_partition(partition: Any) -> Partition:
     """
     if isinstance(partition, Partition):
         return partition
-    raise ConfigError(
-        f"partition is {partition!r}; expected Partition(index, count), BalancedPartition(index, count) or "
-        "GlobalPartition(index, count)",
-        key="partition",
-    )
+    expected = "Partition(index, count), BalancedPartition(index, count) or GlobalPartition(index, count)"
+    raise ConfigError(f"partition is {partition!r}; expected {expected}", key="partition")
 
 
 # `of_reads` and `of_chunks` return this object itself, because modes of reading compare them by identity.
@@ -206,10 +201,8 @@ class GlobalPartition(_EvenPartition):
         check_word("deal", self.deal, "length", "area", "chunk")
         check_word("remainder", self.remainder, "empty", "merge")
         if self.deal == "chunk" and self.remainder == "merge":
-            raise ConfigError(
-                "remainder='merge' and deal='chunk' exclude each other: any minibatch may lack chunks of a partition",
-                key="remainder",
-            )
+            why = "any minibatch may lack chunks of a partition"
+            raise ConfigError(f"remainder='merge' and deal='chunk' exclude each other: {why}", key="remainder")
         _check_worker(self)
 
     @property

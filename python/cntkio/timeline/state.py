@@ -38,11 +38,9 @@ def num_slots(size: Size, partition: Partition, truncation_length: int) -> int:
     """
     of_all = max(1, about_samples(size) // truncation_length)
     if partition.count > of_all:
-        raise ConfigError(
-            f"{partition.count} partitions share {of_all} slots (minibatch_size_in_samples={size}, "
-            f"truncation_length={truncation_length}): increase the minibatch size or decrease the number of partitions",
-            key="num_data_partitions",
-        )
+        slots = f"{of_all} slots (minibatch_size_in_samples={size}, truncation_length={truncation_length})"
+        advice = "increase the minibatch size or decrease the number of partitions"
+        raise ConfigError(f"{partition.count} partitions share {slots}: {advice}", key="num_data_partitions")
     # A reader with a global partition fills the slots of all partitions, and the deal comes after that.
     return partition.of_reads.share(of_all)
 

@@ -252,9 +252,8 @@ class Timeline:
     ) -> None:
         limits = checked_limits(seed, max_samples, max_sweeps, truncation_length)
         if right_splice and not 0 < right_splice < truncation_length:
-            raise ConfigError(
-                f"right_splice={right_splice} is not below truncation_length={truncation_length}", key="right_splice"
-            )
+            message = f"right_splice={right_splice} is not below truncation_length={truncation_length}"
+            raise ConfigError(message, key="right_splice")
         self.num_sequences = len(lengths)
         self.num_chunks = len(chunk_starts) - 1
         if not self.num_sequences:
@@ -358,10 +357,9 @@ class Timeline:
         of_pool = f" of the {self._reader.num_batches}"
         check_change(self._settings, size, partition, self._reader.cursor.batch, of_pool)
         if self._is_randomized and self.end > _LARGEST_POSITION:
-            raise ConfigError(
-                f"the data would end at sample {self.end}, but a randomized source counts up to 2^63 - 1",
-                key="max_sweeps" if self._course.limits.max_samples is None else "max_samples",
-            )
+            key = "max_sweeps" if self._course.limits.max_samples is None else "max_samples"
+            message = f"the data would end at sample {self.end}, but a randomized source counts up to 2^63 - 1"
+            raise ConfigError(message, key=key)
         rows = 0
         turns: InTurn | None = None
         ahead: DealtAhead | None = None
@@ -422,11 +420,10 @@ class Timeline:
 
     def _balanced(self, size: Size, partition: BalancedPartition) -> BalancedRounds:
         if self._is_truncated:
-            raise ConfigError(
-                f"truncation_length={self._course.truncation_length} and balanced partitions exclude each other: the "
-                "slots of truncated minibatches are shared out evenly anyway",
-                key="truncation_length",
-            )
+            option = f"truncation_length={self._course.truncation_length}"
+            why = "the slots of truncated minibatches are shared out evenly anyway"
+            message = f"{option} and balanced partitions exclude each other: {why}"
+            raise ConfigError(message, key="truncation_length")
         if isinstance(size, Budget):
             return self._budgets.rounds(self._reader, size, partition)
         share, num_larger = divmod(min(size, _LARGEST_POSITION), partition.count)
@@ -438,12 +435,6 @@ class Timeline:
 
     def _slots(self) -> Slots:
         return self._reader.pending if self._is_truncated else []
-
-    def _num_slots(self, bookmark: _Bookmark) -> int:
-        """Number of slots of a bookmark, with the empty slots at the end, for which the reader keeps no memory."""
-        if bookmark.settings is None or not self._is_truncated:
-            return 0
-        return num_slots(*bookmark.settings, self._steps(bookmark.settings[0]))
 
     def _rounds_to_pass(self) -> int:
         return 0 if self._turns is None else self._turns.rounds_to_pass
@@ -536,17 +527,13 @@ class Timeline:
             >>> again.read(4).sequences.tolist()
             [2]
         """
-        bookmark = bookmark or self.bookmark()
-        cursor = bookmark.cursor
-        return State(
-            cursor.position,
-            bookmark.settings,
-            None if self._is_randomized else cursor.count,
-            bookmark.slots if self._is_truncated else None,
-            bookmark.rounds_to_pass,
-            self._num_slots(bookmark),
-            cursor.batch,
-        ).to_json()
+        settings, cursor, slots, rounds_to_pass, _ = bookmark or self.bookmark()
+        count = None if self._is_randomized else cursor.count
+        if not self._is_truncated:
+            return State(cursor.position, settings, count, None, rounds_to_pass, 0, cursor.batch).to_json()
+        # Of empty slots at the end, the reader keeps only the number.
+        num_rows = 0 if settings is None else num_slots(*settings, self._steps(settings[0]))
+        return State(cursor.position, settings, count, slots, rounds_to_pass, num_rows, cursor.batch).to_json()
 
     def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
         position, settings, count, slots, rounds_to_pass, saved_slots, batch = State.from_json(state)

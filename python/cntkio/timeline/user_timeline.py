@@ -345,10 +345,8 @@ class UserTimeline:
 
     @property
     def num_samples(self) -> int:
-        raise CorpusError(
-            "the size of a sweep is not known until all chunks have been fetched; with timeline='global' it is known "
-            "at once"
-        )
+        message = "the size of a sweep is not known until all chunks have been fetched"
+        raise CorpusError(f"{message}; with timeline='global' it is known at once")
 
     @property
     def num_sequences(self) -> int:
@@ -412,11 +410,9 @@ class UserTimeline:
         # All checks come before the first assignment, so that a refused request changes nothing.
         check_request(size, self._limits)
         if partition.is_balanced:
-            raise ConfigError(
-                "a user-defined deserializer on its own timeline has neither balanced nor global partitions; set "
-                "timeline='global' to use them, or partition='cntk' for a data set",
-                key="timeline",
-            )
+            message = "a user-defined deserializer on its own timeline has neither balanced nor global partitions"
+            advice = "set timeline='global' to use them, or partition='cntk' for a data set"
+            raise ConfigError(f"{message}; {advice}", key="timeline")
         rows = num_slots(size, partition, self._truncation_length) if self._truncation_length else 0
         if self._settings is not None and self._settings[1] != partition:
             # The segment has chunks of the former partition, so fill the window again; the index in it stays.
@@ -623,10 +619,8 @@ class UserTimeline:
             chunk, index, length, first, _ = sequence
             lengths = lengths_of(chunk) if chunk < self.num_chunks else np.zeros(0, np.uint32)
             if index >= len(lengths) or lengths[index] != length or first >= length:
-                raise CheckpointError(
-                    f"the state continues sequence {index} of chunk {chunk}, which has changed or is gone",
-                    saved=list(sequence),
-                )
+                message = f"the state continues sequence {index} of chunk {chunk}, which has changed or is gone"
+                raise CheckpointError(message, saved=list(sequence))
 
     # ------------------------------------------------------------------------------------------------- chunks
 

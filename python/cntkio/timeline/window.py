@@ -68,11 +68,9 @@ def python_window(
     if not randomize or not (in_chunks or in_samples):
         return None
     if in_chunks and in_samples:
-        raise ConfigError(
-            f"randomization_window_in_chunks={in_chunks} and randomization_window_in_samples={in_samples} exclude each "
-            f"other: a window in samples needs randomization_window_in_chunks=0 as well",
-            key="randomization_window_in_samples",
-        )
+        both = f"randomization_window_in_chunks={in_chunks} and randomization_window_in_samples={in_samples}"
+        why = "a window in samples needs randomization_window_in_chunks=0 as well"
+        raise ConfigError(f"{both} exclude each other: {why}", key="randomization_window_in_samples")
     return Window(in_chunks, "chunks") if in_chunks else Window(in_samples, "samples")
 
 
