@@ -18,11 +18,7 @@ from cntkio.streams import StreamInformation
 
 
 def check_layout(layout: str | Mapping[str, str] | None, streams: Sequence[str], layouts: Sequence[str]) -> None:
-    """Check the layout that a caller asks for: one for all streams, or a mapping with a layout for some streams.
-
-    Raises:
-        ConfigError: A layout or a stream of this name does not exist.
-    """
+    """Check the layout that a caller asks for: one for all streams, or a mapping with a layout for some streams."""
     if layout is None:
         return
     if not isinstance(layout, str | Mapping):

@@ -472,11 +472,7 @@ Data = MinibatchData | TruncatedMinibatchData
 
 
 def check_input_map(input_map: Any) -> None:
-    """Check the type of the argument `input_map` of `next_minibatch`.
-
-    Raises:
-        ConfigError: It is not a mapping.
-    """
+    """Check that the argument `input_map` of `next_minibatch` is a mapping."""
     if not isinstance(input_map, Mapping):
         expected = "a mapping of your keys to streams, such as {'features': source.streams.features}"
         raise ConfigError(f"input_map is {input_map!r}; expected {expected}", key="input_map")
@@ -486,9 +482,6 @@ def checked_minibatch(minibatch: Any) -> Minibatch:
     """Return an argument that is a minibatch, or a mapping of keys or stream descriptions to data.
 
     The sequences of a mapping have no keys, so they are numbered from 0.
-
-    Raises:
-        ConfigError: The argument has the wrong type.
     """
     if isinstance(minibatch, Minibatch):
         return minibatch
@@ -533,11 +526,7 @@ SourceNames: TypeAlias = str | npt.NDArray[np.str_] | None
 
 
 def sources_of(names: SourceNames, num_sequences: int) -> npt.NDArray[np.str_]:
-    """Return the name of the part of a mixture that each sequence of a minibatch comes from.
-
-    Raises:
-        ConfigError: The minibatch does not come from a mixture.
-    """
+    """Return the name of the part that each sequence of a minibatch comes from, if they come from a mixture."""
     if names is None:
         raise ConfigError("the minibatch does not come from a Mixture")
     return np.full(num_sequences, names) if isinstance(names, str) else names

@@ -38,11 +38,7 @@ _LARGEST_WEIGHT = 1e300
 
 
 def checked_counts(parts: Mapping[str, tuple[object, float]], stop: str) -> dict[str, int]:
-    """Check the arguments of a mixture, and return how many of 1,000 turns each part has.
-
-    Raises:
-        ConfigError: `parts` or `stop` is invalid, or a weight is not possible.
-    """
+    """Check the arguments of a mixture, and return how many of 1,000 turns each part has."""
     check_word("stop", stop, "first", "all", "forever")
     if not isinstance(parts, Mapping) or not all(isinstance(part, tuple) and len(part) == 2 for part in parts.values()):
         raise ConfigError("parts are not {name: (source, weight)}", key="parts")
@@ -52,11 +48,7 @@ def checked_counts(parts: Mapping[str, tuple[object, float]], stop: str) -> dict
 
 
 def counts_of(weights: Mapping[str, Any], names: Sequence[str]) -> dict[str, int]:
-    """Return how many of 1,000 turns each part has from now on.
-
-    Raises:
-        ConfigError: A part has no weight, there is no such part, or a weight is not possible.
-    """
+    """Check new weights of all parts, and return how many of 1,000 turns each part has from now on."""
     if set(weights) != set(names):
         message = f"weights are for {sorted(weights)}; expected a weight for each of {sorted(names)}"
         raise ConfigError(message, key="weights")
@@ -88,11 +80,7 @@ def _counts(weights: Mapping[str, Any]) -> dict[str, int]:
 def require_same_streams(
     first: str, of_first: Sequence[StreamInformation], name: str, streams: Sequence[StreamInformation]
 ) -> None:
-    """Refuse a part whose streams differ from the streams of the first part.
-
-    Raises:
-        ConfigError: The streams differ.
-    """
+    """Refuse a part whose streams differ from the streams of the first part."""
     if streams != of_first:
         texts = [", ".join(f"{info.name}: {info.form}" for info in infos) for infos in (of_first, streams)]
         found = f"{first!r} has {texts[0]}, and {name!r} has {texts[1]}"
@@ -430,13 +418,7 @@ class _Position(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """A read of a part that began.
-
-    Attributes:
-        name: The part.
-        counts: What the part had delivered before.
-        at: The position before the step.
-    """
+    """A read of a part that began, what the part had delivered before, and the position before the step."""
 
     name: str
     counts: DeliveredCounts

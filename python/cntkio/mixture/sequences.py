@@ -229,11 +229,7 @@ class _MixedRecipe(Recipe):
 
 
 def _part_options(name: str, source: MinibatchSource | Deserializer) -> SourceOptions:
-    """Return the options of a part of a mixture of sequences.
-
-    Raises:
-        ConfigError: The part cannot be mixed by sequence.
-    """
+    """Return the options of a part of a mixture of sequences, and refuse a part that cannot be mixed by sequence."""
     arguments: dict[str, Any] = {"deserializers": source}
     if isinstance(source, MinibatchSource):
         # A subclass has a recipe of its own, which the mixture would not use.

@@ -1,6 +1,6 @@
 """`Budget`: minibatches that end before a limit is exceeded, and pools by length. (docs/batches.md)
 
-This module has the options, and checks them. `cntkio.timeline.budgeting` applies them to a timeline.
+This module has the options, and checks them. `cntkio.timeline.modes` applies them to a timeline.
 """
 
 from __future__ import annotations
@@ -221,11 +221,7 @@ Size: TypeAlias = int | Budget
 
 
 def checked_size(size: Any) -> Size:
-    """Return an argument that is the size of a minibatch.
-
-    Raises:
-        UnsupportedError: The argument has the wrong type, or is negative.
-    """
+    """Return an argument that is the size of a minibatch, and refuse a wrong type and a negative number."""
     if isinstance(size, Budget):
         return size
     # CNTK raises NotImplementedError for these sizes. For 0 it has another error, which comes from the timeline.
@@ -236,11 +232,7 @@ def checked_size(size: Any) -> Size:
 
 
 def check_largest(size: Size) -> None:
-    """Refuse a number of samples that CNTK could not count.
-
-    Raises:
-        ConfigError: The number is above 2^31 - 1.
-    """
+    """Refuse a number of samples that CNTK could not count: above 2^31 - 1."""
     if not isinstance(size, Budget) and size > _LARGEST_SIZE:
         message = f"minibatch_size_in_samples is {size}; expected at most {_LARGEST_SIZE}"
         raise ConfigError(message, key="minibatch_size_in_samples")
@@ -270,11 +262,7 @@ def row_length_of(size: Size) -> int:
 
 
 def whole_size(size: Size, why: str) -> int:
-    """Return a size that is a number of samples.
-
-    Raises:
-        ConfigError: The size is a budget.
-    """
+    """Return a size that is a number of samples, and refuse a budget."""
     if isinstance(size, Budget):
         raise ConfigError(f"minibatch_size_in_samples is a Budget; {why}", key="minibatch_size_in_samples")
     return size
@@ -315,11 +303,7 @@ def size_to_json(size: Size) -> Any:
 
 
 def size_from_json(json: Mapping[str, Any]) -> Budget:
-    """Return the budget of a state.
-
-    Raises:
-        CheckpointError: The fields are not possible.
-    """
+    """Return the budget of a state, and refuse fields that are not possible."""
     try:
         return Budget(**{**json, **({"buckets": tuple(json["buckets"])} if "buckets" in json else {})})
     except (ConfigError, TypeError) as error:

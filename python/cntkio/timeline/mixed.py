@@ -27,8 +27,7 @@ import numpy.typing as npt
 from cntkio._core import Cursor
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, row_length_of
-from cntkio.timeline.budgeting import Budgets
-from cntkio.timeline.modes import DealtMinibatches, InTurn, ReadMode, check_change, cut_for_all, part_of_round
+from cntkio.timeline.modes import Budgets, DealtMinibatches, InTurn, ReadMode, check_change, cut_for_all, part_of_round
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import Plan, Reads, Selection
 from cntkio.timeline.state import State, below, check_request, damaged, items, refused, whole, wholes
@@ -164,13 +163,7 @@ def _cursor(position: int, batch: int = 0, pool_end: int = 0) -> Cursor:
 
 
 class _PartOfOrder:
-    """A part of the mixed order, at any of its sequences.
-
-    Args:
-        new: Makes its timeline.
-        first_sequence: Index of its first sequence in the joined table.
-        first_chunk: Index of its first chunk.
-    """
+    """A part of the mixed order, with its `new` timeline, and its first sequence and chunk in the joined table."""
 
     def __init__(self, new: Callable[[], Timeline], first_sequence: int, first_chunk: int) -> None:
         self.timeline = new()

@@ -1,15 +1,17 @@
-"""Modes of reading: whole sequences, the turns of workers, and minibatches that are dealt to all partitions.
+"""Modes of reading: whole sequences, the turns of workers, minibatches that are dealt to all partitions, budgets.
 
 The timeline chooses a mode for a size and a partition. Each mode makes one call into the core for a read;
 `WholeSequences` makes one call for several reads. Other modules of this room have further modes.
 
 With global partitions, the sequences of each global minibatch are dealt to all partitions. (docs/timeline.md, "Global
-partitions")
+partitions") With a budget, the core cuts the order into minibatches (`crates/core/src/timeline/batches.rs`), and this
+module checks the budget against the data and the partition. (docs/batches.md)
 """
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections import deque
 from typing import Any, NamedTuple, Protocol
 
@@ -19,10 +21,13 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import ConfigError
-from cntkio.timeline.budget import Budget, Size
+from cntkio.timeline.budget import NO_LIMIT, Budget, Size
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import ChunkPart, ChunkRefs, Parts, Reads, Selection
-from cntkio.timeline.window import LARGEST_WORD
+from cntkio.timeline.state import below
+from cntkio.timeline.window import LARGEST_WORD, Window
+
+logger = logging.getLogger("cntkio")
 
 
 class ReadMode(Protocol):
@@ -32,10 +37,9 @@ class ReadMode(Protocol):
         """Deliver at least one and at most `most` reads; None: the data have ended."""
 
     def pass_over(self, most: int, until: int) -> int:
-        """Pass over reads without delivering them; 0: only `read` can do that, or the data have ended.
+        """Pass over at most `most` reads that end at position `until` or before, and return their number.
 
-        Returns:
-            The number of reads, at most `most`. All of them end at position `until` or before.
+        0: only `read` can make the next, or the data have ended.
         """
         return 0
 
@@ -212,11 +216,7 @@ def _joined(first: Reads, second: Reads) -> Reads:
 
 
 def check_deal(partition: GlobalPartition, size: Size, *, is_randomized: bool, is_truncated: bool) -> None:
-    """Refuse a deal that is not possible for a timeline, or with a size.
-
-    Raises:
-        ConfigError: The deal needs whole sequences, or a randomized order; or joined minibatches could exceed a budget.
-    """
+    """Refuse a deal that is not possible for a timeline, or with a size."""
     if partition.remainder == "merge" and isinstance(size, Budget):
         why = "joined minibatches could exceed the budget; use remainder='empty'"
         raise ConfigError(f"remainder='merge' and a Budget exclude each other: {why}", key="remainder")
@@ -240,15 +240,9 @@ def is_same_deal(settings: tuple[Size, Partition] | None, size: Size, partition:
 def check_change(
     settings: tuple[Size, Partition] | None, size: Size, partition: Partition, batch: int, of_pool: str = ""
 ) -> None:
-    """Refuse a change of size or partition in the middle of a pool.
+    """Refuse a change of size or partition after `batch` minibatches of a pool; `of_pool`: how many it has, in words.
 
-    Args:
-        settings: Size and partition of the last read; None: the timeline has moved since.
-        batch: Number of the pool's minibatches that were delivered.
-        of_pool: How many the pool has, in words.
-
-    Raises:
-        ConfigError: A pool is unfinished.
+    The `settings` are size and partition of the last read; None: the timeline has moved since.
     """
     if settings is not None and batch and not is_same_deal(settings, size, partition):
         when = f"after {batch}{of_pool} minibatches of a pool, which have no position of their own"
@@ -268,9 +262,6 @@ class BalancedRounds(ReadMode):
         num_larger: Number of partitions that get a larger minibatch.
         num_dropped: Number of sequences that are not delivered.
         num_in_pool: Largest number of sequences in a pool of the order; 0: the order has no pools.
-
-    Raises:
-        ConfigError: Remainders are dropped, and the whole sweep is a remainder.
     """
 
     def __init__(
@@ -388,11 +379,7 @@ class BalancedRounds(ReadMode):
 
 
 def cut_for_all(deliveries: list[Reads], count: int) -> list[npt.NDArray[np.int64]]:
-    """Cut the last minibatches of a sweep so that each of `count` partitions gets one.
-
-    Returns:
-        For each partition an array with two rows: sequences and their chunks.
-    """
+    """Cut the last minibatches of a sweep so that each of `count` partitions gets one: rows of sequences and chunks."""
     minibatches: list[npt.NDArray[np.int64]] = []
     for selection, bounds, *_ in deliveries:
         minibatches += np.split(np.stack([selection.sequences, selection.chunks]), bounds[1:-1], axis=1)
@@ -419,6 +406,113 @@ def part_of_round(deliveries: list[Reads], index: int, end_of_sweep: bool, posit
             part = slice(bounds[index], bounds[index + 1])
             return Selection(selection.sequences[part], selection.chunks[part], end_of_sweep, position)
     raise IndexError(index)
+
+
+class Budgets:
+    """The modes of reading by budget of one timeline.
+
+    Args:
+        window: Window of the timeline; None: in order.
+    """
+
+    def __init__(self, window: Window | None) -> None:
+        self._window = window
+        self._warned: set[int] = set()  # each change of size checks again, but the same warning comes once
+
+    def mode(self, reader: TimelineReader, budget: Budget, partition: Partition) -> WholeSequences:
+        """Return the mode of reading by the budget of all partitions, and refuse what these data do not allow."""
+        if budget.pool is not None:
+            self._check_pool(reader, budget, budget.pool)
+            if budget.rows is not None and partition.is_balanced and partition.of_chunks.count > 1:
+                message = "deal='chunk' and rows exclude each other: rows mix chunks; use deal='length'"
+                raise ConfigError(message, key="deal")
+        share = budget.share(partition.num_shares)
+        self.check(reader.lengths, share, partition)
+        return WholeSequences.of(reader, NO_LIMIT, partition, budget=share.for_core())
+
+    def rounds(self, reader: TimelineReader, budget: Budget, partition: BalancedPartition) -> BalancedRounds:
+        """Return the mode of reading by a budget in rounds. It raises the same errors as `mode`."""
+        mode, share = self.mode(reader, budget, partition), budget.share(partition.num_shares)
+        num_dropped = int(np.count_nonzero(reader.lengths > share.longest)) if share.oversize == "drop" else 0
+        # Shares of a budget are rounded down, so no partition gets a larger minibatch than another.
+        return BalancedRounds(reader, (mode, mode), 0, partition, num_dropped=num_dropped, num_in_pool=budget.pool or 0)
+
+    def go_to_batch(self, reader: TimelineReader, settings: tuple[Size, Partition], batch: int) -> None:
+        """Go to a minibatch of the pool that begins at the reader's position, if the pool has it."""
+        if not batch:
+            return
+        size, partition = settings
+        num_batches, cursor = 0, reader.cursor
+        if isinstance(size, Budget) and size.pool is not None:
+            # A read cuts the whole pool, which shows how many minibatches it has.
+            self.mode(reader, size, partition).read(1)
+            num_batches = reader.num_batches
+            reader.rewind(cursor)
+        below("batch", batch, num_batches)
+        reader.set_batch(batch)
+
+    def _check_pool(self, reader: TimelineReader, budget: Budget, pool: int) -> None:
+        if self._window is None:
+            why = "because it changes the order of sequences: leave out randomize=False, or leave out pool"
+            raise ConfigError(f"pool={pool} needs a randomized order, {why}", key="pool")
+        num_chunks, in_samples = len(reader.chunk_starts) - 1, self._window.unit == "samples"
+        whole = reader.num_samples if in_samples else num_chunks
+        # The window spans all data, so a pool needs no further chunks.
+        if self._window.size >= whole:
+            return
+        total = reader.num_samples if budget.pool_unit == "samples" else len(reader.lengths)
+        # About one window of data, so that a pool and its window need at most two windows of chunks in memory.
+        largest = max(total * self._window.size // whole, 1)
+        if pool > largest:
+            unit, window = budget.pool_unit, f"the randomization window of {self._window.size} {self._window.unit}"
+            advice = "make the pool smaller or the window larger"
+            message = f"pool={pool} {unit} is larger than {window}, which holds about {largest} {unit}: {advice}"
+            raise ConfigError(message, key="pool")
+
+    def check(self, lengths: npt.NDArray[np.unsignedinteger[Any]], share: Budget, partition: Partition) -> None:
+        """Refuse data of which a budget would deliver nothing, and sequences that exceed it by themselves.
+
+        It warns about these sequences if the budget drops them.
+        """
+        if share.drop_last:
+            self._check_full(len(lengths), share, partition)
+        longest = share.longest
+        if share.oversize == "alone" or int(lengths.max()) <= longest:
+            return
+        oversize = lengths > longest
+        num_oversize = int(np.count_nonzero(oversize))
+        if share.oversize == "error":
+            first = int(oversize.argmax())
+            raise ConfigError(
+                f"sequence number {first} has {lengths[first]} samples, and {num_oversize} of {len(lengths)} sequences "
+                f"are longer than the {longest} samples that fit the budget of a partition; increase the budget, or "
+                "choose oversize='alone' or oversize='drop'",
+                key="oversize",
+            )
+        if num_oversize == len(lengths):
+            message = f"oversize='drop' drops all {num_oversize} sequences: each is longer than {longest} samples"
+            raise ConfigError(message, key="oversize")
+        if longest not in self._warned:
+            self._warned.add(longest)
+            message = "the budget drops %d of %d sequences in each sweep: they are longer than %d samples"
+            logger.warning(message, num_oversize, len(lengths), longest)
+
+    @staticmethod
+    def _check_full(num_in_sweep: int, share: Budget, partition: Partition) -> None:
+        """Refuse a number of sequences that no minibatch can have, and minibatches that are cut after the plan."""
+        if isinstance(partition, BalancedPartition):
+            why = "the last round of a sweep is cut so that each partition gets a minibatch; use a GlobalPartition"
+            raise ConfigError(f"drop_last and balanced partitions exclude each other: {why}", key="drop_last")
+        # With other limits, the order of the sequences decides whether a minibatch is full.
+        if share.sequences is None or share.samples is not None or share.padded is not None:
+            return
+        where, num_sequences = "sweep", num_in_sweep
+        if share.pool is not None and share.pool_unit == "sequences" and share.pool < num_in_sweep:
+            where, num_sequences = "pool", share.pool
+        if num_sequences < share.sequences:
+            why = f"a {where} has {num_sequences} sequences, and a minibatch of a partition needs {share.sequences}"
+            advice = "make the minibatches smaller, or leave out drop_last"
+            raise ConfigError(f"drop_last leaves out all minibatches: {why}; {advice}", key="drop_last")
 
 
 # Global partitions dealt ahead of need, so that a rank loads only its own sequences of a chunk.
@@ -560,10 +654,7 @@ class DealtAhead:
         return min(max(self._complete[1] - rank, 0), most)
 
     def filled(self, sweep: int, next_rank: int, chunks: list[int]) -> list[int]:
-        """Return the ids of the parts that chunks have in a sweep, without empty parts.
-
-        `next_rank` is the rank in the sweep after the ranks of the chunks.
-        """
+        """Return the ids of the parts of chunks before the rank `next_rank` of a sweep, without empty parts."""
         while self._complete < (sweep, next_rank) and self._deal():
             pass
         return self._shares.filled(self._parts(sweep, chunks))

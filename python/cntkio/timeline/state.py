@@ -14,16 +14,9 @@ from cntkio.timeline.budget import Size, about_samples, size_from_json, size_to_
 from cntkio.timeline.partition import BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.window import LARGEST_WORD, Limits
 
-# --------------------------------------------------------------------------------------------------------------
-# The checks of the arguments of a read.
-
 
 def check_request(size: int, limits: Limits) -> None:
-    """Refuse a minibatch size of 0, and a source that may not deliver anything.
-
-    Raises:
-        ConfigError: The size or the limit is 0.
-    """
+    """Raise a `ConfigError` for a minibatch size of 0, and for a source that may not deliver anything."""
     if size < 1:
         raise ConfigError(f"minibatch_size_in_samples is {size}; expected at least 1", key="minibatch_size_in_samples")
     if limits.max_samples == 0:
@@ -31,11 +24,7 @@ def check_request(size: int, limits: Limits) -> None:
 
 
 def num_slots(size: Size, partition: Partition, truncation_length: int) -> int:
-    """Return the number of slots that a timeline fills for a partition in truncated minibatches.
-
-    Raises:
-        ConfigError: There are more partitions than slots.
-    """
+    """Return the number of slots that a timeline fills for a partition, and refuse more partitions than slots."""
     of_all = max(1, about_samples(size) // truncation_length)
     if partition.count > of_all:
         slots = f"{of_all} slots (minibatch_size_in_samples={size}, truncation_length={truncation_length})"
@@ -45,11 +34,11 @@ def num_slots(size: Size, partition: Partition, truncation_length: int) -> int:
     return partition.of_reads.share(of_all)
 
 
+# The checks of the fields of a state: a field that is missing, has the wrong type or is out of range is `damaged`.
+
+
 def whole(name: str, value: Any, largest: int = LARGEST_WORD, *, least: int = 0) -> int:
     """Return a field that is a whole number.
-
-    Raises:
-        CheckpointError: The value has the wrong type, or is out of range.
 
     Example:
         >>> whole("position", 2.5)
@@ -64,11 +53,7 @@ def whole(name: str, value: Any, largest: int = LARGEST_WORD, *, least: int = 0)
 
 
 def wholes(name: str, value: Any, count: int, *, least: Iterable[int]) -> list[int]:
-    """Return a field that is a list of whole numbers below 2^63, one for each given smallest number.
-
-    Raises:
-        CheckpointError: The value has the wrong type, or is out of range.
-    """
+    """Return a field that is a list of whole numbers below 2^63, one for each given smallest number."""
     values = items(name, value)
     if len(values) != count:
         raise damaged(name, value, f"{count} whole numbers")
@@ -76,33 +61,21 @@ def wholes(name: str, value: Any, count: int, *, least: Iterable[int]) -> list[i
 
 
 def true_or_false(name: str, value: Any) -> bool:
-    """Return a field that is true or false.
-
-    Raises:
-        CheckpointError: The value has the wrong type, or is out of range.
-    """
+    """Return a field that is true or false."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
     raise damaged(name, value, "true or false")
 
 
 def items(name: str, value: Any) -> Sequence[Any]:
-    """Return a field that is a list.
-
-    Raises:
-        CheckpointError: The value has the wrong type, or is out of range.
-    """
+    """Return a field that is a list."""
     if not isinstance(value, list | tuple):
         raise damaged(name, value, "a list")
     return value
 
 
 def below(name: str, index: int, count: int) -> int:
-    """Return an index, which must be below a count.
-
-    Raises:
-        CheckpointError: The index is out of range.
-    """
+    """Return an index, which must be below a count."""
     if index >= count:
         raise damaged(name, [index, count], "an index and a larger count")
     return index
@@ -172,11 +145,7 @@ class State(NamedTuple):
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> State:
-        """Read the dict of `to_json`.
-
-        Raises:
-            CheckpointError: The dict lacks a field, or a field has the wrong form.
-        """
+        """Read the dict of `to_json`; a damaged field raises a `CheckpointError`."""
         position = whole("position", json.get("position"))
         settings, rounds_to_pass = None, 0
         if "minibatch_size" in json:
@@ -257,32 +226,20 @@ def slots_to_json(slots: Sequence[Sequence[Iterable[Any]]], num_slots: int) -> d
 
 
 def num_slots_of(json: Mapping[str, Any]) -> int:
-    """Return the number of slots of a state, with the empty slots at the end.
-
-    Raises:
-        CheckpointError: The state's fields are damaged.
-    """
+    """Return the number of slots of a state, with the empty slots at the end."""
     slots = items("slots", json.get("slots", []))
     return whole("num_slots", json.get("num_slots", len(slots)), _LARGEST_COUNT, least=len(slots))
 
 
 def check_num_slots(saved: int, current: int) -> None:
-    """Check that a state has as many slots as the timeline.
-
-    Raises:
-        CheckpointError: The numbers differ.
-    """
+    """Check that a state has as many slots as the timeline."""
     if saved != current:
         message = f"the state holds {saved} slots, but there are {current} here"
         raise CheckpointError(message, saved=saved, current=current)
 
 
 def check_slots(slots: Slots, lengths: npt.NDArray[np.uint32]) -> None:
-    """Check that the slots of a state continue sequences that exist, at samples that exist.
-
-    Raises:
-        CheckpointError: A slot refers to a sequence or a sample that does not exist.
-    """
+    """Check that the slots of a state continue sequences that exist, at samples that exist."""
     rest = np.array([(sequence, first) for slot in slots for sequence, first, _ in slot], np.int64).reshape(-1, 2)
     sequences, firsts = rest.T
     if (sequences >= len(lengths)).any():

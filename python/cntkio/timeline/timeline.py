@@ -18,9 +18,9 @@ import numpy.typing as npt
 from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, row_length_of, whole_size
-from cntkio.timeline.budgeting import Budgets
 from cntkio.timeline.modes import (
     BalancedRounds,
+    Budgets,
     DealtAhead,
     DealtMinibatches,
     InTurn,
@@ -162,13 +162,7 @@ _POSITION = "minibatchSourcePosition"
 
 
 class _Course(NamedTuple):
-    """The state that `begin_epoch` changes.
-
-    Attributes:
-        limits: The limits of the constructor; in an epoch, none.
-        truncation_length: Steps of a truncated minibatch; 0: whole sequences.
-        num_rows: Rows of a truncated minibatch; 0: the size and the truncation length give the rows.
-    """
+    """The state that `begin_epoch` changes: the arguments of `Timeline`, which in an epoch has no limits."""
 
     end: int
     limits: Limits
@@ -443,13 +437,8 @@ class Timeline:
         return _Bookmark(self._settings, self._cursor, self._slots(), self._rounds_to_pass(), self._course)
 
     def go_back(self, bookmark: _Bookmark, *, in_child: bool = False) -> None:
-        """Go back to a bookmark of this timeline.
-
-        Going back over one read is cheap. From further on, the order of the sweep is computed again.
-
-        With `in_child`, the process was forked since the last use. The thread that may have been in a read is not in
-        this process, so its reader is replaced.
-        """
+        """Go back to a bookmark: cheap over one read; from further on, the order of the sweep is computed again."""
+        # The thread of the parent that may have been in a read is not in the child.
         if in_child:
             self._reader, self._ahead = self._new_reader(end=0), None
             self._needs = Needs(self._reader)

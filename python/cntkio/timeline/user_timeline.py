@@ -53,11 +53,9 @@ _Integers: TypeAlias = npt.NDArray[np.int64]
 
 
 class Start(NamedTuple):
-    """The beginning of a window or a segment.
+    """The beginning of a window or a segment, by the rank of its first chunk in the order of the sweep.
 
-    Attributes:
-        rank: Rank of its first chunk in the order of the sweep.
-        running_count: Number of sequences before it in the sweep. In order, it chooses the partition of a sequence.
+    The `running_count` of sequences before it in the sweep chooses, in order, the partition of a sequence.
     """
 
     rank: int
@@ -360,19 +358,10 @@ class UserTimeline:
     # ---------------------------------------------------------------------------------------------- reading
 
     def read(self, minibatch_size_in_samples: int, partition: Partition = WHOLE) -> Selection | None:
-        """Deliver the next sequences.
+        """Deliver the next sequences, or None when the data have ended.
 
-        Args:
-            minibatch_size_in_samples: Samples of all partitions together, at least 1. It may change between reads.
-            partition: The share to deliver. When it changes, the current window is filled again for it, from where the
-                window began.
-
-        Returns:
-            The selection, or None when the data have ended.
-
-        Raises:
-            ConfigError: The size or the limit is 0, or there are more partitions than slots.
-            Exception: The exception of a failed fetch. The timeline has not moved then.
+        When the partition changes, the current window is filled again for it, from where the window began. After the
+        exception of a failed fetch, the timeline has not moved.
         """
         if (minibatch_size_in_samples, partition) != self._settings:
             if self._settings is not None and self._has_ended:
@@ -430,8 +419,7 @@ class UserTimeline:
     def _take(self, share: int, partition: Partition) -> tuple[list[_Piece], bool]:
         """Take whole sequences as long as they fit into `share` samples, but at least one.
 
-        Returns:
-            The sequences in pieces, each from one segment; and whether a mark of a sweep's end was passed.
+        They come in pieces, each from one segment, with whether a mark of a sweep's end was passed.
         """
         share = max(1, min(share, _LARGEST_COUNT))
         # Samples before the end of the data. The position itself may be any number.
@@ -488,11 +476,7 @@ class UserTimeline:
         return self._selection(indices, chunks, end_of_sweep, parts)
 
     def _all_filled(self, partition: Partition) -> list[list[InSlot]]:
-        """Fill the slots that had sequences, and then others while there are data: the rest need no memory.
-
-        Raises:
-            MemoryError: The data have no end, and the memory is too small for a sequence in each slot.
-        """
+        """Fill the slots that had sequences, and then others while there are data: the rest need no memory."""
         slots = [self._filled(slot, partition) for slot in self._slots]
         if self._limits == (None, None):
             num_new = self._num_slots - len(slots)
@@ -548,13 +532,7 @@ class UserTimeline:
         return dict(zip(self._keys, values, strict=True))
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go where a `checkpoint` was taken, with empty slots, as CNTK does. Other keys are ignored.
-
-        This costs nothing. The next read fetches the chunks of the window up to the index in it.
-
-        Raises:
-            CheckpointError: A key is missing, or its value is not possible.
-        """
+        """Go where a `checkpoint` was taken: the next read fetches the chunks of the window up to the index in it."""
         kind = "randomized" if self._is_randomized else "in order"
         try:
             # No source gets as far as the largest count, and the counts that follow it must fit a state, too.
@@ -587,11 +565,7 @@ class UserTimeline:
         return state
 
     def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
-        """Continue where a `state` was taken. The chunks of slots are fetched, to check that they are the same.
-
-        Raises:
-            CheckpointError: The state does not fit this timeline.
-        """
+        """Continue where a `state` was taken. The chunks of slots are fetched, to check that they are the same."""
         settings = None
         if "minibatch_size" in state:
             size = whole("minibatch_size", state["minibatch_size"], _LARGEST_COUNT, least=1)

@@ -166,23 +166,14 @@ _LARGEST_TRUNCATION_LENGTH = 2**32 - 1
 
 
 class Limits(NamedTuple):
-    """End of the data; at most one of the two is not None.
-
-    Attributes:
-        max_samples: Position at which no further sequence begins.
-        max_sweeps: Number of sweeps.
-    """
+    """End of the data: the position at which no further sequence begins, or the number of sweeps, or none of both."""
 
     max_samples: int | None = None
     max_sweeps: int | None = None
 
 
 def checked_limits(seed: int, max_samples: int | None, max_sweeps: int | None, truncation_length: int) -> Limits:
-    """Check the numbers that both timelines take, and return the limits.
-
-    Raises:
-        ConfigError: A number is out of range, or both limits are given.
-    """
+    """Check the numbers that both timelines take, and return the limits, of which at most one may be given."""
     max_samples, max_sweeps = (None if limit == INFINITELY_REPEAT else limit for limit in (max_samples, max_sweeps))
     numbers = {"seed": seed, "max_samples": max_samples, "max_sweeps": max_sweeps}
     for name, value in {**numbers, "truncation_length": truncation_length}.items():
