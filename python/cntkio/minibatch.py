@@ -111,8 +111,7 @@ class MinibatchData(_OneStream):
         indices: npt.NDArray[np.int32] | None = None,
         end_of_sweep: bool = False,
     ) -> None:
-        self.stream = stream
-        self.end_of_sweep = end_of_sweep
+        self.stream, self.end_of_sweep = stream, end_of_sweep
         self._packed, self._index = None, 0
         self._arrays = Arrays(_in_shape(values, stream), offsets, indptr, indices)
 
@@ -120,11 +119,8 @@ class MinibatchData(_OneStream):
     def of(cls, stream: StreamInformation, packed: _core.Packed, index: int, end_of_sweep: bool) -> MinibatchData:
         """Make the view of a stream of the packer's result. Array objects are created on first access."""
         data = cls.__new__(cls)
-        data.stream = stream
-        data.end_of_sweep = end_of_sweep
-        data._packed = packed
-        data._index = index
-        data._arrays = None
+        data.stream, data.end_of_sweep = stream, end_of_sweep
+        data._packed, data._index, data._arrays = packed, index, None
         return data
 
     @property
@@ -238,8 +234,7 @@ class MinibatchData(_OneStream):
         if self.indices is None or self.indptr is None:
             if self.num_samples == self.num_sequences * self.num_steps:
                 return self.values.reshape(self.shape)
-            flat = _core.pad(self.values.reshape(-1), self.offsets, self.num_steps, self.stream.dim)
-            return flat.reshape(self.shape)
+            return _core.pad(self.values.reshape(-1), self.offsets, self.num_steps, self.stream.dim).reshape(self.shape)
         padded = np.zeros((self.num_sequences * self.num_steps, self.stream.dim), self.values.dtype)
         row_of_sample = np.flatnonzero(self.mask.reshape(-1))
         rows = np.repeat(row_of_sample, np.diff(self.indptr))
@@ -268,8 +263,7 @@ class MinibatchData(_OneStream):
         Returns:
             Dense: views `[samples, *sample shape]`. Sparse: `scipy.sparse.csr_array`s `[samples, dim]`.
         """
-        bounds = self.offsets.tolist()
-        pairs = itertools.pairwise(bounds)
+        pairs = itertools.pairwise(self.offsets.tolist())
         if self.indices is None or self.indptr is None:
             return [self.values[begin:end] for begin, end in pairs]
         matrices = []
@@ -415,13 +409,10 @@ class TruncatedMinibatchData(_OneStream):
         parts: npt.NDArray[np.int64],
         end_of_sweep: bool,
     ) -> None:
-        self.stream = stream
+        self.stream, self.mask, self.parts, self.end_of_sweep = stream, mask, parts, end_of_sweep
         self.values = values.reshape(*mask.shape, *stream.shape)
-        self.mask = mask
         self.continues = np.zeros(len(mask), np.bool_)
         self.continues[parts[parts[:, 1] < 0, 0]] = True
-        self.parts = parts
-        self.end_of_sweep = end_of_sweep
 
     def __repr__(self) -> str:
         num_slots, num_steps = self.mask.shape
@@ -497,9 +488,7 @@ def checked_minibatch(minibatch: Any) -> Minibatch:
     return Minibatch(named, lambda: np.arange(num_sequences, dtype=np.uint64))
 
 
-_NamedFiles: TypeAlias = tuple[npt.NDArray[np.str_], npt.NDArray[np.int64]]
-
-FilesOf: TypeAlias = Callable[[npt.NDArray[np.int64]], _NamedFiles]
+FilesOf: TypeAlias = Callable[[npt.NDArray[np.int64]], tuple[npt.NDArray[np.str_], npt.NDArray[np.int64]]]
 """Returns the names of files and, for each sequence of the source's table, the index of its file."""
 
 

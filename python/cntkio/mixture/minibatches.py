@@ -231,8 +231,7 @@ class Mixture(Displayed, StreamsByName):
         size = minibatch_size_in_samples
         plans = {name: source.plan(size, partition, from_here=True) for name, source in self.sources.items()}
         at = self._position()
-        shift = (at.step - self._first_step) % NUM_TURNS
-        turns = np.roll(turns_of(tuple(self._counts.values())), -shift)
+        turns = np.roll(turns_of(tuple(self._counts.values())), self._first_step - at.step)
         is_finished = np.array([count > 0 for count in at.num_sweeps.values()])
         return MixturePlan(plans, turns, is_finished, self.stop)
 
@@ -358,8 +357,7 @@ class Mixture(Displayed, StreamsByName):
         own = State.from_json(timeline)
         first_step = whole("first_step", timeline.get("first_step"), own.position)
         wholes("num_sweeps", list(num_sweeps.values()), len(num_sweeps), least=[0] * len(num_sweeps))
-        counts = wholes("turns", list(turns.values()), len(turns), least=[1] * len(turns))
-        if sum(counts) != NUM_TURNS:
+        if sum(wholes("turns", list(turns.values()), len(turns), least=[1] * len(turns))) != NUM_TURNS:
             raise damaged("turns", dict(turns), f"{NUM_TURNS} turns")
         parts = {}
         for name, part in changed.items():
@@ -498,8 +496,7 @@ class MixturePlan(Displayed):
 def _turn_of(partition: Partition) -> tuple[int, int, Partition]:
     """Return the worker of a partition that reads, the number of its workers, and the partition of all of them."""
     if isinstance(partition, BalancedPartition | GlobalPartition) and partition.num_workers > 1:
-        of_all = dataclasses.replace(partition, worker=0, num_workers=1)
-        return partition.worker, partition.num_workers, of_all
+        return partition.worker, partition.num_workers, dataclasses.replace(partition, worker=0, num_workers=1)
     return 0, 1, partition
 
 

@@ -180,17 +180,13 @@ pool_unit='sequences', buckets=(), drop_last=False, rows=None, row_length=None)
         return _core.Budget(limits, Pool(self.pool, in_sequences, self.rows or 0, self.row_length or 0, self.buckets))
 
 
+# The core takes limits and pools by the names of these fields, which crates/python/src/budget.rs documents
+# (`LimitsOfBatch`, `PoolOfBatches`).
+
+
 class Limits(NamedTuple):
-    """The limits of a minibatch as the core takes them.
+    """The limits of a minibatch as the core takes them."""
 
-    Attributes:
-        padded: Most samples with padding.
-        quadratic: The length whose square counts as many samples as the length itself; 0: squares add nothing.
-        longest: Longer sequences are dropped.
-        only_full: Whether minibatches that are not full are dropped.
-    """
-
-    # The core takes the limits by these names (`LimitsOfBatch` in crates/python/src/budget.rs).
     samples: int
     sequences: int
     padded: int
@@ -200,14 +196,7 @@ class Limits(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """The pools of a budget as the core takes them.
-
-    Attributes:
-        size: Samples of a pool, or sequences.
-        counts_sequences: Whether `size` counts sequences.
-        rows: Rows of a minibatch; 0: no rows are packed.
-        buckets: Longest length of each bucket, ascending.
-    """
+    """The pools of a budget as the core takes them."""
 
     size: int
     counts_sequences: bool

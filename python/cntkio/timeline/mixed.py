@@ -27,7 +27,7 @@ import numpy.typing as npt
 from cntkio._core import Cursor
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, row_length_of
-from cntkio.timeline.modes import Budgets, DealtMinibatches, InTurn, ReadMode, check_change, cut_for_all, part_of_round
+from cntkio.timeline.modes import Budgets, DealtMinibatches, InTurn, ReadMode, check_change, cut_of_round, part_of_round
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import Plan, Reads, Selection
 from cntkio.timeline.state import State, below, check_request, damaged, items, refused, whole, wholes
@@ -158,10 +158,6 @@ class _Bookmark(NamedTuple):
     epoch_end: int | None
 
 
-def _cursor(position: int, batch: int = 0, pool_end: int = 0) -> Cursor:
-    return Cursor(position, index=pool_end, batch=batch)
-
-
 class _PartOfOrder:
     """A part of the mixed order, with its `new` timeline, and its first sequence and chunk in the joined table."""
 
@@ -230,7 +226,7 @@ class MixedTimeline:
         self._mode: ReadMode | None = None
         self._turns: InTurn | None = None  # the part of the mode that knows the turns of workers
         self._budget: Budget | None = None  # the budget of a minibatch of this partition
-        self.at = _cursor(0)  # the position, a cursor of a page
+        self.at = Cursor(0)  # the position, a cursor of a page
         self._run: _Run | None = None  # after a move there is none, because the parts are elsewhere
         self._page: _Page | None = None
         self._held = 0
@@ -239,12 +235,12 @@ class MixedTimeline:
 
     @property
     def end(self) -> int | None:
-        return self._epoch_end if self._epoch_end is not None else self._end_of(self._weights)
+        return self._end_of(self._weights, self._epoch_end)
 
-    def _end_of(self, weights: tuple[Weights, ...]) -> int | None:
+    def _end_of(self, weights: tuple[Weights, ...], epoch_end: int | None) -> int | None:
         """Return the position at which the data end; None: they do not end."""
-        if self._stop == "forever":
-            return None
+        if epoch_end is not None or self._stop == "forever":
+            return epoch_end
         ends = []  # for each part the position at which it has delivered its first sweep
         for index, part in enumerate(self._parts):
             # Later weights begin after the part has finished its first sweep.
@@ -275,8 +271,7 @@ class MixedTimeline:
         """Return the run that was computed; after a move, an empty run at the position."""
         position = self.at.position
         if self._run is None or not self._run.first <= position <= self._run.end:
-            taken = self._weights_at(position).taken_at(position)
-            for part, number in zip(self._parts, taken, strict=True):
+            for part, number in zip(self._parts, self._weights_at(position).taken_at(position), strict=True):
                 part.go_to(number)
             empty = np.empty(0, np.int64)
             self._run = _Run(position, empty, empty, empty.astype(np.uint32), empty.astype(np.bool_))
@@ -318,18 +313,15 @@ class MixedTimeline:
         """Return minibatches, the number of the next of them, and the sequences that they index; None at the end."""
         assert self._budget is not None
         while True:
-            position = self.at.position
             self._prepared()
             page = self._page
             if page is None or self.at not in page.numbers:
-                if self.end is not None and position >= self.end:
+                if self.end is not None and self.at.position >= self.end:
                     return None
-                page = self._page = self._cut(position, self._budget)
+                page = self._page = self._cut(self.at.position, self._budget)
             if len(page.bounds) > 1:
-                first = page.cursors[0].position
-                number = page.numbers[self.at]
-                assert self._run is not None
-                return page, number, self._run.between(first, self._run.end)
+                run = self._prepared()
+                return page, page.numbers[self.at], run.between(page.cursors[0].position, run.end)
             self.at = page.cursors[-1]  # everything in it was left out
 
     def _cut(self, position: int, budget: Budget) -> _Page:
@@ -349,9 +341,9 @@ class MixedTimeline:
             if not is_end:
                 bounds = bounds[:-1]
                 after = position + int(kept[bounds[-1]])
-            cursors = [_cursor(position + first) for first in kept[bounds[:-1]].tolist()]
+            cursors = [Cursor(position + first) for first in kept[bounds[:-1]].tolist()]
             # A page begins at the timeline's position, even if its first sequences are dropped.
-            cursors[:1] = [_cursor(position)] * bool(cursors)
+            cursors[:1] = [Cursor(position)] * bool(cursors)
         else:
             run = self._pool(position, budget, budget.pool)
             kept = _kept(run, budget)
@@ -359,11 +351,11 @@ class MixedTimeline:
             after = run.end
             # The pool's end is in the state, because weights change there. A pool that has not begun is only a
             # position.
-            cursors = [_cursor(position, batch, after * bool(batch)) for batch in range(len(bounds) - 1)]
+            cursors = [Cursor(position, index=after * bool(batch), batch=batch) for batch in range(len(bounds) - 1)]
         indices = kept[order[: bounds[-1]]]
         ends = np.logical_or.reduceat(run.ends[indices], bounds[:-1]).tolist() if cursors else []
         numbers = {cursor: number for number, cursor in enumerate(cursors)}
-        return _Page(indices, bounds, [*cursors, _cursor(after)], ends, numbers)
+        return _Page(indices, bounds, [*cursors, Cursor(after)], ends, numbers)
 
     def _pool(self, position: int, budget: Budget, size: int) -> _Run:
         """Return the sequences of a pool. It ends before the sequence that would exceed its size."""
@@ -421,8 +413,7 @@ class MixedTimeline:
         return None if reads is None else reads.selection
 
     def read_several(self, minibatch_size_in_samples: Size, partition: Partition, most: int) -> Reads | None:
-        mode = self._mode_for(minibatch_size_in_samples, partition)
-        delivery = mode.read(most)
+        delivery = self._mode_for(minibatch_size_in_samples, partition).read(most)
         if delivery is None:
             return None
         selection, bounds, ends_of_sweep, cursors = delivery
@@ -448,8 +439,7 @@ class MixedTimeline:
         return self._plan
 
     def chunks_ahead(self, partition: Partition = WHOLE) -> Iterator[int]:
-        run = self._prepared()
-        counts = self._weights_at(run.end).counts
+        counts = self._weights_at(self._prepared().end).counts
 
         def ahead(index: int, part: _PartOfOrder) -> Iterator[tuple[float, int]]:
             due = 0.0
@@ -493,7 +483,7 @@ class MixedTimeline:
         self._epoch_end = end
 
     def ends_at(self, bookmark: _Bookmark) -> bool:
-        end = bookmark.epoch_end if bookmark.epoch_end is not None else self._end_of(bookmark.weights)
+        end = self._end_of(bookmark.weights, bookmark.epoch_end)
         return end is not None and bookmark.cursor.position >= end
 
     # -------------------------------------------------------------------------------------------- checkpoints
@@ -502,7 +492,7 @@ class MixedTimeline:
         if not 0 <= position < 2**62:
             message = f"position {position} is outside 0..2^62 - 1 (sequences of a mixture)"
             raise CheckpointError(message, saved=position)
-        self._go_to(_cursor(position), None, 0)
+        self._go_to(Cursor(position), None, 0)
 
     def checkpoint(self, bookmark: _Bookmark | None = None) -> dict[str, int]:
         return {_POSITION: (bookmark or self.bookmark()).cursor.position}
@@ -529,7 +519,7 @@ class MixedTimeline:
             if weights != self._weights:
                 self._weights, self._run = weights, None
             self._go_to_position(position)
-            self._go_to(_cursor(position), settings, rounds_to_pass)
+            self._go_to(Cursor(position), settings, rounds_to_pass)
             # The cursor has the end of the pool, which is known once the pool is cut.
             if batch:
                 pool = self.page() if settings is not None and has_pool(settings[0]) else None
@@ -596,9 +586,7 @@ class _Rounds(ReadMode):
         # At the end of the data, the first partitions get what is left; balanced partitions divide it.
         if num_read == count or (not self.partition.is_balanced and index < num_read):
             return Reads.of(part_of_round(deliveries, index, end_of_sweep, cursor.position), cursor)
-        num_left = sum(len(delivery.selection.sequences) for delivery in deliveries)
-        drops = isinstance(self.partition, BalancedPartition) and self.partition.remainder == "drop"
-        if not self.partition.is_balanced or (num_left < count and drops):
+        if not isinstance(self.partition, BalancedPartition):
             return None
-        sequences, chunks = cut_for_all(deliveries, count)[index]
-        return Reads.of(Selection(sequences, chunks, end_of_sweep, cursor.position), cursor)
+        own = cut_of_round(deliveries, self.partition, end_of_sweep, cursor.position)
+        return None if own is None else Reads.of(own, cursor)

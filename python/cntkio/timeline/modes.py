@@ -325,13 +325,10 @@ class BalancedRounds(ReadMode):
                 if drops and not end_of_sweep:
                     end_of_sweep = self._pass_remainder()
                 return part_of_round(deliveries, index, end_of_sweep, self._reader.cursor.position)
-            num_left = sum(len(delivery.selection.sequences) for delivery in deliveries)
-            if num_left >= count or (num_left and not drops):
-                sequences, chunks = cut_for_all(deliveries, count)[index]
-                return Selection(sequences, chunks, end_of_sweep, self._reader.cursor.position)
-            # The remainder is dropped, so the next sweep follows, unless the data have ended.
-            if not end_of_sweep:
-                return None
+            own = cut_of_round(deliveries, self._partition, end_of_sweep, self._reader.cursor.position)
+            # If the remainder is dropped, the next sweep follows, unless the data have ended.
+            if own is not None or not end_of_sweep:
+                return own
 
     def _dealt(self, begun: list[Reads]) -> tuple[list[Reads], bool]:
         """Read a minibatch for each partition until the sweep ends; return them, and whether the sweep ended."""
@@ -378,21 +375,26 @@ class BalancedRounds(ReadMode):
         return False
 
 
-def cut_for_all(deliveries: list[Reads], count: int) -> list[npt.NDArray[np.int64]]:
-    """Cut the last minibatches of a sweep so that each of `count` partitions gets one: rows of sequences and chunks."""
+def cut_of_round(
+    deliveries: list[Reads], partition: BalancedPartition, end_of_sweep: bool, position: int
+) -> Selection | None:
+    """Cut the last minibatches of a sweep so that each partition gets one, and return it; None: nothing to deliver."""
     minibatches: list[npt.NDArray[np.int64]] = []
     for selection, bounds, *_ in deliveries:
         minibatches += np.split(np.stack([selection.sequences, selection.chunks]), bounds[1:-1], axis=1)
     num_left = sum(minibatch.shape[1] for minibatch in minibatches)
-    # With remainder='repeat', several partitions get the same sequence.
-    if num_left < count:
-        left = np.concatenate(minibatches, axis=1)
-        return [left[:, [index % num_left]] for index in range(count)]
-    while len(minibatches) < count:
+    if num_left < partition.count and (not num_left or partition.remainder == "drop"):
+        return None
+    if num_left < partition.count:
+        # With remainder='repeat', several partitions get the same sequence.
+        sequences, chunks = np.concatenate(minibatches, axis=1)[:, [partition.index % num_left]]
+        return Selection(sequences, chunks, end_of_sweep, position)
+    while len(minibatches) < partition.count:
         longest = max(range(len(minibatches)), key=lambda index: minibatches[index].shape[1])
         half = (minibatches[longest].shape[1] + 1) // 2
         minibatches[longest : longest + 1] = [minibatches[longest][:, :half], minibatches[longest][:, half:]]
-    return minibatches
+    sequences, chunks = minibatches[partition.index]
+    return Selection(sequences, chunks, end_of_sweep, position)
 
 
 def part_of_round(deliveries: list[Reads], index: int, end_of_sweep: bool, position: int) -> Selection:

@@ -188,11 +188,9 @@ def _in_slot(sequence: Any) -> tuple[int, int, bool]:
 
 
 def of_partition(json: Mapping[str, Any], index: int) -> Mapping[str, Any]:
-    """Return the state of another balanced partition at the same position, from which the same round follows.
+    """Return a state with another balanced partition at the same position, from which the same round follows.
 
-    Args:
-        json: A dict of `State.to_json`. The state of a partition that is not balanced is returned unchanged.
-        index: The other partition.
+    The state of a partition that is not balanced is returned unchanged.
 
     Example:
         >>> of_partition({"position": 4, "partition": [0, 2], "balanced": ["drop", 0, 1, 0]}, 1)["partition"]
@@ -206,8 +204,7 @@ def of_partition(json: Mapping[str, Any], index: int) -> Mapping[str, Any]:
 def of_any_worker(json: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the state of a global partition without the turns of its worker, so that any number of workers may begin.
 
-    Args:
-        json: A dict of `State.to_json`. The state of a partition that is not global is returned unchanged.
+    The state of a partition that is not global is returned unchanged.
 
     Example:
         >>> of_any_worker({"position": 4, "minibatch_size": 2, "global": [1, 3, 2]})

@@ -348,8 +348,7 @@ class Timeline:
         """
         # All checks come before the first change, so that a refused request changes nothing.
         check_request(about_samples(size), self._course.limits)
-        of_pool = f" of the {self._reader.num_batches}"
-        check_change(self._settings, size, partition, self._reader.cursor.batch, of_pool)
+        check_change(self._settings, size, partition, self._reader.cursor.batch, f" of the {self._reader.num_batches}")
         if self._is_randomized and self.end > _LARGEST_POSITION:
             key = "max_sweeps" if self._course.limits.max_samples is None else "max_samples"
             message = f"the data would end at sample {self.end}, but a randomized source counts up to 2^63 - 1"
