@@ -290,23 +290,18 @@ class Mixture(Displayed, StreamsByName):
         at = self._position()
         states = {name: source.state_dict() for name, source in self.sources.items()}
         orders = {name: state["order"] for name, state in states.items()}
+        # A `MinibatchDataset` compares these two among the ranks, as it does for a source.
+        digests = [order["digest"] for order in orders.values()]
+        deserializers = [of_one for order in orders.values() for of_one in order["deserializers"]]
+        own = State(at.step, at.settings, rounds_to_pass=at.steps_to_pass).to_json()
+        weights = {"first_step": self._first_step, "turns": dict(self._counts)}
+        parts = {name: {"version": state["version"], **changing(state)} for name, state in states.items()}
         return {
             "version": _STATE_VERSION,
             "settings": {"stop": self.stop, "parts": {name: state["settings"] for name, state in states.items()}},
             "data": {name: state["data"] for name, state in states.items()},
-            "order": {
-                # A `MinibatchDataset` compares these two among the ranks, as it does for a source.
-                "digest": [order["digest"] for order in orders.values()],
-                "deserializers": [of_one for order in orders.values() for of_one in order["deserializers"]],
-                "parts": orders,
-            },
-            "timeline": {
-                **State(at.step, at.settings, rounds_to_pass=at.steps_to_pass).to_json(),
-                "first_step": self._first_step,
-                "turns": dict(self._counts),
-                "num_sweeps": dict(at.num_sweeps),
-                "parts": {name: {"version": state["version"], **changing(state)} for name, state in states.items()},
-            },
+            "order": {"digest": digests, "deserializers": deserializers, "parts": orders},
+            "timeline": {**own, **weights, "num_sweeps": dict(at.num_sweeps), "parts": parts},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -356,8 +351,8 @@ class Mixture(Displayed, StreamsByName):
         turns, num_sweeps, changed, *constant = ({name: found[name] for name in self.sources} for found in of_parts)
         own = State.from_json(timeline)
         first_step = whole("first_step", timeline.get("first_step"), own.position)
-        wholes("num_sweeps", list(num_sweeps.values()), len(num_sweeps), least=[0] * len(num_sweeps))
-        if sum(wholes("turns", list(turns.values()), len(turns), least=[1] * len(turns))) != NUM_TURNS:
+        wholes("num_sweeps", list(num_sweeps.values()), [0] * len(num_sweeps))
+        if sum(wholes("turns", list(turns.values()), [1] * len(turns))) != NUM_TURNS:
             raise damaged("turns", dict(turns), f"{NUM_TURNS} turns")
         parts = {}
         for name, part in changed.items():
@@ -368,8 +363,6 @@ class Mixture(Displayed, StreamsByName):
             fixed = zip(("settings", "data", "order"), constant, strict=True)
             parts[name] = {**part, **{key: of[name] for key, of in fixed}, "timeline": at}
         return _Position(own.position, num_sweeps, own.settings, own.rounds_to_pass), first_step, turns, parts
-
-    # --------------------------------------------------------------------------------------------------- life
 
     def __getstate__(self) -> dict[str, Any]:
         return {"stop": self.stop, "sources": self.sources, "state": self.state_dict()}

@@ -538,8 +538,8 @@ class MixedTimeline:
         if len(columns) != 3:
             raise damaged("weights", entry, "a position, turns, and sequences before the position")
         first = whole("weights", columns[0], 2**62)
-        counts = tuple(wholes("weights", columns[1], len(self._parts), least=[1] * len(self._parts)))
-        taken = tuple(wholes("weights", columns[2], len(self._parts), least=[0] * len(self._parts)))
+        counts = tuple(wholes("weights", columns[1], [1] * len(self._parts)))
+        taken = tuple(wholes("weights", columns[2], [0] * len(self._parts)))
         if sum(counts) != NUM_TURNS or sum(taken) != first:
             raise damaged("weights", entry, f"{NUM_TURNS} turns, and as many sequences as the position")
         return Weights(first, counts, taken)

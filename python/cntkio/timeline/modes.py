@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -208,8 +209,7 @@ def _joined(first: Reads, second: Reads) -> Reads:
     one, other = first.selection, second.selection
     sequences = np.concatenate([one.sequences, other.sequences])
     chunks = np.concatenate([one.chunks, other.chunks])
-    of_both = [lengths for lengths in (one.lengths, other.lengths) if lengths is not None]
-    lengths = np.concatenate(of_both) if len(of_both) == 2 else None
+    lengths = None if one.lengths is None or other.lengths is None else np.concatenate([one.lengths, other.lengths])
     end_of_sweep = one.end_of_sweep or other.end_of_sweep
     selection = Selection(sequences, chunks, end_of_sweep, other.position, lengths=lengths)
     return Reads(selection, [0, len(sequences)], [end_of_sweep], second.bookmarks)
@@ -315,35 +315,33 @@ class BalancedRounds(ReadMode):
         own = Selection(selection.sequences[rows], selection.chunks[rows], False, ends[-1].position)
         return Reads(own, own_bounds.tolist(), [False] * len(ends), ends)
 
-    def _round(self, begun: list[Reads]) -> Selection | None:
+    def _round(self, deliveries: list[Reads]) -> Selection | None:
         """Read the rest of the next round, and return this partition's minibatch; None: the data have ended."""
-        index, count, drops = self._partition.index, self._partition.count, self._partition.remainder == "drop"
         while True:
-            deliveries, end_of_sweep = self._dealt(begun)
-            begun = []
-            if sum(len(delivery.ends_of_sweep) for delivery in deliveries) == count:
-                if drops and not end_of_sweep:
+            end_of_sweep = self._fill(deliveries)
+            if sum(len(delivery.bookmarks) for delivery in deliveries) == self._partition.count:
+                if self._partition.remainder == "drop" and not end_of_sweep:
                     end_of_sweep = self._pass_remainder()
-                return part_of_round(deliveries, index, end_of_sweep, self._reader.cursor.position)
+                return part_of_round(deliveries, self._partition.index, end_of_sweep, self._reader.cursor.position)
             own = cut_of_round(deliveries, self._partition, end_of_sweep, self._reader.cursor.position)
             # If the remainder is dropped, the next sweep follows, unless the data have ended.
             if own is not None or not end_of_sweep:
                 return own
+            deliveries = []
 
-    def _dealt(self, begun: list[Reads]) -> tuple[list[Reads], bool]:
-        """Read a minibatch for each partition until the sweep ends; return them, and whether the sweep ended."""
-        deliveries = list(begun)
-        num_read, count = sum(len(delivery.bookmarks) for delivery in begun), self._partition.count
+    def _fill(self, deliveries: list[Reads]) -> bool:
+        """Read a minibatch for each partition that has none, until the sweep ends; return whether it ended."""
+        num_read, count = sum(len(delivery.bookmarks) for delivery in deliveries), self._partition.count
         while num_read < count:
             mode, end = (self._larger, self._num_larger) if num_read < self._num_larger else (self._smaller, count)
             delivery = mode.read(min(end - num_read, self._num_reads_in_the_sweep()))
             if delivery is None:
                 break
             deliveries.append(delivery)
-            num_read += len(delivery.ends_of_sweep)
+            num_read += len(delivery.bookmarks)
             if delivery.selection.end_of_sweep:
-                return deliveries, True
-        return deliveries, False
+                return True
+        return False
 
     def _num_reads_in_the_sweep(self) -> int:
         """Return a number of reads that cannot reach the end of the sweep; 1 if even the next read may reach it."""
@@ -457,8 +455,7 @@ class Budgets:
         if self._window is None:
             why = "because it changes the order of sequences: leave out randomize=False, or leave out pool"
             raise ConfigError(f"pool={pool} needs a randomized order, {why}", key="pool")
-        num_chunks, in_samples = len(reader.chunk_starts) - 1, self._window.unit == "samples"
-        whole = reader.num_samples if in_samples else num_chunks
+        whole = reader.num_samples if self._window.unit == "samples" else len(reader.chunk_starts) - 1
         # The window spans all data, so a pool needs no further chunks.
         if self._window.size >= whole:
             return
@@ -485,12 +482,10 @@ class Budgets:
         num_oversize = int(np.count_nonzero(oversize))
         if share.oversize == "error":
             first = int(oversize.argmax())
-            raise ConfigError(
-                f"sequence number {first} has {lengths[first]} samples, and {num_oversize} of {len(lengths)} sequences "
-                f"are longer than the {longest} samples that fit the budget of a partition; increase the budget, or "
-                "choose oversize='alone' or oversize='drop'",
-                key="oversize",
-            )
+            found = f"sequence number {first} has {lengths[first]} samples, and {num_oversize} of {len(lengths)}"
+            limit = f"the {longest} samples that fit the budget of a partition"
+            advice = "increase the budget, or choose oversize='alone' or oversize='drop'"
+            raise ConfigError(f"{found} sequences are longer than {limit}; {advice}", key="oversize")
         if num_oversize == len(lengths):
             message = f"oversize='drop' drops all {num_oversize} sequences: each is longer than {longest} samples"
             raise ConfigError(message, key="oversize")
@@ -578,8 +573,6 @@ class DealtAhead:
         self._held: tuple[int, int] | None = None
         self._is_sound = True
 
-    # ---------------------------------------------------------------------------------------------- delivering
-
     @property
     def cursor(self) -> Cursor:
         """The state of the reader after the last delivered read."""
@@ -600,8 +593,10 @@ class DealtAhead:
         last = min(first + most, len(group.cursors))
         begin, end = group.bounds[first], group.bounds[last]
         cursor, dealt = group.cursors[last - 1], group.dealt
-        # The index of a sequence in its part is known only once all sequences of the part are known.
-        self._complete_window(cursor)
+        # The index of a sequence in its part is known only once all sequences of the part are known. Of the chunks that
+        # were in the window before the cursor, no later read may have a sequence.
+        where = self._reader.rank_at(cursor)
+        self._deal_until(_END if where is None else (where[0], self._reader.chunks_at(*where, where[1], 0, 1)[1]))
         parts = dealt.parts[begin:end]
         refs = ChunkRefs.found(self._shares.refs(parts, dealt.indices[begin:end]))
         ends_of_sweep = group.ends_of_sweep[first:last]
@@ -643,32 +638,28 @@ class DealtAhead:
             self._shares.forget(sweep, self._parts(sweep, chunks))
             self._forgotten = (sweep, rank)
 
-    # ------------------------------------------------------------------------------------------- dealing ahead
-
     def part(self, chunk_id: int) -> ChunkPart:
         """Return the part with an id that `filled` returned."""
         return ChunkPart(chunk_id % self._num_chunks, self._shares.part(chunk_id))
 
-    def num_complete(self, sweep: int, rank: int, most: int) -> int:
-        """Return for how many of the next `most` ranks all reads were dealt."""
+    def ahead(self, sweep: int, rank: int, chunks: list[int]) -> Iterator[int]:
+        """Yield the ids of the parts of chunks from a rank of a sweep on; deal no further than the caller iterates."""
+        num_complete = min(max(self._complete[1] - rank, 0), len(chunks))
         if self._complete[0] != sweep:
-            return most if self._complete[0] > sweep else 0
-        return min(max(self._complete[1] - rank, 0), most)
+            num_complete = len(chunks) if self._complete[0] > sweep else 0
+        yield from self.filled(sweep, rank + num_complete, chunks[:num_complete])
+        for number in range(num_complete, len(chunks)):
+            yield from self.filled(sweep, rank + number + 1, chunks[number : number + 1])
 
     def filled(self, sweep: int, next_rank: int, chunks: list[int]) -> list[int]:
         """Return the ids of the parts of chunks before the rank `next_rank` of a sweep, without empty parts."""
-        while self._complete < (sweep, next_rank) and self._deal():
-            pass
+        self._deal_until((sweep, next_rank))
         return self._shares.filled(self._parts(sweep, chunks))
 
     def _parts(self, sweep: int, chunks: list[int]) -> list[int]:
         return [sweep * self._num_chunks + chunk for chunk in chunks]
 
-    def _complete_window(self, cursor: Cursor) -> None:
-        """Deal until no later read has a sequence of the chunks that were in the window before a cursor."""
-        where = self._reader.rank_at(cursor) or _END
-        if where is not _END:
-            where = (where[0], self._reader.chunks_at(*where, where[1], 0, 1)[1])
+    def _deal_until(self, where: tuple[int, int]) -> None:
         while self._complete < where and self._deal():
             pass
 

@@ -52,11 +52,11 @@ def whole(name: str, value: Any, largest: int = LARGEST_WORD, *, least: int = 0)
     raise damaged(name, value, f"a whole number from {least} to {most}")
 
 
-def wholes(name: str, value: Any, count: int, *, least: Iterable[int]) -> list[int]:
+def wholes(name: str, value: Any, least: Sequence[int]) -> list[int]:
     """Return a field that is a list of whole numbers below 2^63, one for each given smallest number."""
     values = items(name, value)
-    if len(values) != count:
-        raise damaged(name, value, f"{count} whole numbers")
+    if len(values) != len(least):
+        raise damaged(name, value, f"{len(least)} whole numbers")
     return [whole(name, number, 2**63 - 1, least=smallest) for number, smallest in zip(values, least, strict=True)]
 
 
@@ -155,36 +155,47 @@ class State(NamedTuple):
             partition, rounds_to_pass = _partition(json)
             settings = (size, partition)
         count = whole("count", json.get("count", 0), _LARGEST_COUNT)
-        slots = [list(map(_in_slot, items("slots", slot))) for slot in items("slots", json.get("slots", []))]
+        # `check_slots` compares the numbers with the table; here they only have to fit its array.
+        slots = slots_of(json, 2, 2**32)
         batch = whole("batch", json.get("batch", 0), 2**32 - 1)  # the core counts them in 32 bits
         return cls(position, settings, count, slots, rounds_to_pass, num_slots_of(json), batch)
+
+
+def plain_partition(json: Mapping[str, Any]) -> Partition:
+    """Return the index and the count of a state's partition, without what else it has."""
+    index, count = wholes("partition", json.get("partition"), (0, 1))
+    return Partition(below("partition", index, count), count)
 
 
 def _partition(json: Mapping[str, Any]) -> tuple[Partition, int]:
     """Return the partition of a state, and the rounds to pass."""
     if "global" in json:
-        worker, num_workers, rounds_to_pass = wholes("global", json["global"], 3, least=(0, 1, 0))
+        worker, num_workers, rounds_to_pass = wholes("global", json["global"], (0, 1, 0))
         below("global", max(worker, rounds_to_pass), num_workers)
         return GlobalPartition(worker=worker, num_workers=num_workers), rounds_to_pass
-    index, count = wholes("partition", json.get("partition"), 2, least=(0, 1))
-    below("partition", index, count)
+    partition = plain_partition(json)
     if "balanced" not in json:
-        return Partition(index, count), 0
+        return partition, 0
     # An empty list has no name, and None is refused like another wrong name.
     name, *turns = items("balanced", json["balanced"]) or [None]
     if not isinstance(name, str) or name not in ("drop", "repeat"):
         raise damaged("balanced", json["balanced"], "'drop' or 'repeat' first")
     remainder: Literal["drop", "repeat"] = "drop" if name == "drop" else "repeat"
-    worker, num_workers, rounds_to_pass = wholes("balanced", turns, 3, least=(0, 1, 0))
+    worker, num_workers, rounds_to_pass = wholes("balanced", turns, (0, 1, 0))
     below("balanced", max(worker, rounds_to_pass), num_workers)
-    return BalancedPartition(index, count, remainder, worker, num_workers), rounds_to_pass
+    return BalancedPartition(partition.index, partition.count, remainder, worker, num_workers), rounds_to_pass
 
 
-def _in_slot(sequence: Any) -> tuple[int, int, bool]:
-    # A field that is missing becomes None, which the checks of the fields refuse.
-    sequence_index, first, end_of_sweep = (*items("slots", sequence), None, None, None)[:3]
-    # `check_slots` compares the numbers with the table; here they only have to fit its array.
-    return whole("slots", sequence_index, 2**32), whole("slots", first, 2**32), true_or_false("slots", end_of_sweep)
+def slots_of(json: Mapping[str, Any], num_numbers: int, largest: int) -> list[list[Any]]:
+    """Return the slots of a state: for each sequence its numbers, and whether its read met the end of a sweep."""
+
+    def in_slot(sequence: Any) -> tuple[Any, ...]:
+        # A field that is missing becomes None, which the checks of the fields refuse.
+        fields = (*items("slots", sequence), *[None] * (num_numbers + 1))[: num_numbers + 1]
+        numbers = [whole("slots", number, largest) for number in fields[:-1]]
+        return *numbers, true_or_false("slots", fields[-1])
+
+    return [list(map(in_slot, items("slots", slot))) for slot in items("slots", json.get("slots", []))]
 
 
 def of_partition(json: Mapping[str, Any], index: int) -> Mapping[str, Any]:

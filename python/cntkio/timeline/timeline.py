@@ -93,13 +93,7 @@ class Needs:
                 return
             while rank < num_chunks:
                 chunks, next_rank = self._reader.chunks_from(sweep, rank, _NUM_CHUNKS_AT_ONCE, *share)
-                if dealt is None:
-                    yield from chunks
-                else:
-                    num_complete = dealt.num_complete(sweep, rank, len(chunks))
-                    yield from dealt.filled(sweep, rank + num_complete, chunks[:num_complete])
-                    for number in range(num_complete, len(chunks)):  # deal no further than the caller iterates
-                        yield from dealt.filled(sweep, rank + number + 1, chunks[number : number + 1])
+                yield from chunks if dealt is None else dealt.ahead(sweep, rank, chunks)
                 rank = next_rank
             rank = 0
 

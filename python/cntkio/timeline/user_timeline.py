@@ -25,17 +25,15 @@ from cntkio.timeline.budget import Size, whole_size
 from cntkio.timeline.partition import WHOLE, Partition
 from cntkio.timeline.selection import ChunkRefs, Parts, Plan, Reads, Selection
 from cntkio.timeline.state import (
-    below,
     check_num_slots,
     check_request,
-    items,
     num_slots,
     num_slots_of,
+    plain_partition,
     refused,
+    slots_of,
     slots_to_json,
-    true_or_false,
     whole,
-    wholes,
 )
 from cntkio.timeline.window import LARGEST_WORD, Window, checked_limits
 
@@ -137,13 +135,12 @@ class Windows:
 
     def order(self, sweep: int) -> npt.NDArray[np.uint32]:
         """Return the chunks of a sweep in shuffled order. The orders of neighboring sweeps are kept."""
-        order = self._orders.get(sweep)
-        if order is None:
+        if sweep not in self._orders:
             order = _core.chunk_order(self._num_chunks, self._seed_of(sweep))
             # A window may span any number of sweeps. Reading ahead needs the next order, and going back the last order.
-            self._orders = {other: kept for other, kept in self._orders.items() if abs(other - sweep) <= 1}
-            self._orders[sweep] = order
-        return order
+            neighbors = {other: kept for other, kept in self._orders.items() if abs(other - sweep) <= 1}
+            self._orders = {**neighbors, sweep: order}
+        return self._orders[sweep]
 
     def _seed_of(self, sweep: int) -> int:
         return (self._seed + sweep) & LARGEST_WORD
@@ -237,14 +234,6 @@ class InSlot(NamedTuple):
 Slots: TypeAlias = tuple[tuple[InSlot, ...], ...]
 
 
-def _in_slot(sequence: Any) -> InSlot:
-    """Read a sequence in a slot of a state: a list with the fields of `InSlot`."""
-    # A field that is missing becomes None, which the checks of the fields refuse.
-    *numbers, end_of_sweep = (*items("slots", sequence), *[None] * 5)[:5]
-    chunk, index_in_chunk, length, first = (whole("slots", number, 2**63 - 1) for number in numbers)
-    return InSlot(chunk, index_in_chunk, length, first, true_or_false("slots", end_of_sweep))
-
-
 _LEAST_SLOT_BYTES = 200  # a list with one sequence
 
 
@@ -299,14 +288,8 @@ class UserTimeline:
 
     Args:
         lengths_of: Returns the lengths of a chunk's sequences, uint32, usually by fetching the chunk.
-        window: Amount of data that is shuffled together; None: in order.
-        seed: Sweep number k is shuffled with ``seed + k``, modulo 2**64.
+        window: Amount of data that is shuffled together; None: in order. This and the others as for `Timeline`.
         max_samples: The data end when this partition has delivered its share of them. `FULL_DATA_SWEEP`: one sweep.
-        max_sweeps: Number of sweeps after which the data end.
-        truncation_length: Steps of a truncated minibatch; 0: whole sequences.
-
-    Raises:
-        ConfigError: A setting is out of range, or two exclude each other.
 
     Example:
         >>> lengths = [np.array([3, 1], np.uint32), np.array([2], np.uint32)]
@@ -569,9 +552,8 @@ class UserTimeline:
         settings = None
         if "minibatch_size" in state:
             size = whole("minibatch_size", state["minibatch_size"], _LARGEST_COUNT, least=1)
-            index, count = wholes("partition", state.get("partition"), 2, least=(0, 1))
-            settings = (size, Partition(below("partition", index, count), count))
-        slots = tuple(tuple(map(_in_slot, items("slots", slot))) for slot in items("slots", state.get("slots", [])))
+            settings = (size, plain_partition(state))
+        slots = tuple(tuple(InSlot(*sequence) for sequence in slot) for slot in slots_of(state, 4, 2**63 - 1))
         self._check_slots(slots)
         self.restore(state)
         if settings is None:
