@@ -146,8 +146,6 @@ class Mixture(Displayed, StreamsByName):
         if len({id(source) for source in self.sources.values()}) < len(self.sources):
             raise ConfigError("two parts of a Mixture are the same source; make a source for each", key="parts")
 
-    # ------------------------------------------------------------------------------------------------ reading
-
     @property
     def has_ended(self) -> bool:
         """True if no further minibatch follows."""
@@ -282,8 +280,6 @@ class Mixture(Displayed, StreamsByName):
         rows = [(name, share, counted(at.num_sweeps[name], "sweep")) for name, share in shares.items()]
         title = f"Mixture: step {at.step}, stops {self.stop!r}"
         return Description(title, ("part", "weight", "finished"), rows, has_head=True)
-
-    # -------------------------------------------------------------------------------------------- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to continue here: a small dict for JSON."""

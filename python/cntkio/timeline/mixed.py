@@ -248,8 +248,6 @@ class MixedTimeline:
             ends.append(last.position_after(index, part.num_sequences))
         return min(ends) if self._stop == "first" else max(ends)
 
-    # ------------------------------------------------------------------------------------------ the mixed order
-
     def _weights_at(self, position: int) -> Weights:
         return next(of_time for of_time in reversed(self._weights) if of_time.first <= position)
 
@@ -306,8 +304,6 @@ class MixedTimeline:
                 ends[places] = np.arange(before + 1, before + count + 1) % part.num_sequences == 0
                 first += count
         return _Run(begin, sequences, chunks, self._lengths[sequences].astype(np.uint32), ends)
-
-    # ----------------------------------------------------------------------------------------------- minibatches
 
     def page(self) -> tuple[_Page, int, _Run] | None:
         """Return minibatches, the number of the next of them, and the sequences that they index; None at the end."""
@@ -424,8 +420,6 @@ class MixedTimeline:
     def pass_over(self, minibatch_size_in_samples: Size, partition: Partition, most: int, until: int) -> int:
         return 0
 
-    # ------------------------------------------------------------------------------------------------- chunks
-
     def needed_chunks(self, partition: Partition = WHOLE) -> Plan:
         run = self._prepared()
         if run is not self._planned:
@@ -451,8 +445,6 @@ class MixedTimeline:
 
         for _, chunk_id in heapq.merge(*(ahead(index, part) for index, part in enumerate(self._parts))):
             yield chunk_id
-
-    # ------------------------------------------------------------------------------------- going back, epochs
 
     def bookmark(self) -> _Bookmark:
         return _Bookmark(self._settings, self.at, self._rounds_to_pass(), self._weights, self._epoch_end)
@@ -485,8 +477,6 @@ class MixedTimeline:
     def ends_at(self, bookmark: _Bookmark) -> bool:
         end = self._end_of(bookmark.weights, bookmark.epoch_end)
         return end is not None and bookmark.cursor.position >= end
-
-    # -------------------------------------------------------------------------------------------- checkpoints
 
     def _go_to_position(self, position: int) -> None:
         if not 0 <= position < 2**62:

@@ -232,9 +232,7 @@ def check_deal(partition: GlobalPartition, size: Size, *, is_randomized: bool, i
 def is_same_deal(settings: tuple[Size, Partition] | None, size: Size, partition: Partition) -> bool:
     """Return True if global minibatches stay the same as with former settings, perhaps dealt in another way."""
     # Only global partitions have `of_workers`; the reads of all others depend on their index and count.
-    if settings is None or partition.of_workers is None or settings[1].of_workers is None:
-        return False
-    return size == settings[0]
+    return settings is not None and size == settings[0] and None not in (partition.of_workers, settings[1].of_workers)
 
 
 def check_change(

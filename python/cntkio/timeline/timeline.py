@@ -100,15 +100,7 @@ class Needs:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TruncatedSequences:
-    """Deliver the cells of a truncated minibatch, one minibatch a call.
-
-    Attributes:
-        reader: The core's reader, with the slots.
-        lengths: Samples that each sequence counts for.
-        num_slots: Rows of a minibatch.
-        right_splice: Number of samples that a full row shares with the next part of its sequence.
-        crosses_sweeps: Whether a slot is filled from the next sweep within a read.
-    """
+    """Deliver the cells of a truncated minibatch, one minibatch a call; `Timeline` documents lengths and rules."""
 
     reader: TimelineReader
     lengths: npt.NDArray[np.unsignedinteger[Any]]

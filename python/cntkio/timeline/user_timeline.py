@@ -338,8 +338,6 @@ class UserTimeline:
         """Samples of this partition delivered up to the end of the last read."""
         return self._cursor.samples
 
-    # ---------------------------------------------------------------------------------------------- reading
-
     def read(self, minibatch_size_in_samples: int, partition: Partition = WHOLE) -> Selection | None:
         """Deliver the next sequences, or None when the data have ended.
 
@@ -484,8 +482,6 @@ class UserTimeline:
                 num_samples += int(lengths[0])
         return filled
 
-    # ------------------------------------------------------------------------------------- going back, epochs
-
     def bookmark(self) -> _Bookmark:
         return _Bookmark(self._settings, self._cursor, self._slots, self._has_ended)
 
@@ -503,8 +499,6 @@ class UserTimeline:
 
     def ends_at(self, bookmark: _Bookmark) -> bool:
         raise _no_epochs()
-
-    # -------------------------------------------------------------------------------------------- checkpoints
 
     def checkpoint(self, bookmark: _Bookmark | None = None) -> dict[str, int]:
         """Return CNTK's state: sweeps, samples, the index in the window, and the beginning of that window."""
@@ -577,8 +571,6 @@ class UserTimeline:
             if index >= len(lengths) or lengths[index] != length or first >= length:
                 message = f"the state continues sequence {index} of chunk {chunk}, which has changed or is gone"
                 raise CheckpointError(message, saved=list(sequence))
-
-    # ------------------------------------------------------------------------------------------------- chunks
 
     def needed_chunks(self, partition: Partition = WHOLE) -> Plan:
         """Return the chunks of the computed segment, after those whose sequences slots continue."""
