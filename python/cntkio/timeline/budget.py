@@ -87,7 +87,19 @@ class Budget:
                     raise ConfigError(f"{name} is {value}; expected 1 to 2^63 - 1", key=name)
         if not self._limits():
             raise ConfigError("a Budget needs a limit: give samples, sequences, padded or rows", key="samples")
-        self._check_rows()
+        if (self.rows is None) != (self.row_length is None):
+            message = f"rows={self.rows}, but row_length={self.row_length}; give both or neither"
+            raise ConfigError(message, key="row_length")
+        if self.rows is not None and self.row_length is not None:
+            others = (self.samples, self.sequences, self.padded, self.quadratic)
+            if self.pool is None or self.buckets != () or others != (None, None, None, None):
+                excluded = "samples, sequences, padded, quadratic and buckets"
+                raise ConfigError(f"rows need a pool, for instance pool=10_000, and exclude {excluded}", key="rows")
+            if self.oversize == "alone":
+                why = "a sequence longer than a row fits no row; use oversize='drop'"
+                raise ConfigError(f"rows and oversize='alone' exclude each other: {why}", key="oversize")
+            if max(self.rows, self.row_length) > _LONGEST_SEQUENCE:
+                raise ConfigError("rows and row_length are at most 2^32 - 1", key="rows")
         if self.quadratic is not None and self.samples is None and self.padded is None:
             message = f"quadratic={self.quadratic} changes how samples are counted, so it needs samples or padded"
             raise ConfigError(message, key="quadratic")
@@ -103,22 +115,6 @@ class Budget:
             why = "without a pool, minibatches have consecutive sequences of any length"
             raise ConfigError(f"buckets need a pool, for instance pool=10_000: {why}", key="buckets")
         object.__setattr__(self, "buckets", buckets)
-
-    def _check_rows(self) -> None:
-        if (self.rows is None) != (self.row_length is None):
-            message = f"rows={self.rows}, but row_length={self.row_length}; give both or neither"
-            raise ConfigError(message, key="row_length")
-        if self.rows is None:
-            return
-        others = ("samples", "sequences", "padded", "quadratic")
-        if self.pool is None or self.buckets != () or any(getattr(self, name) is not None for name in others):
-            excluded = "samples, sequences, padded, quadratic and buckets"
-            raise ConfigError(f"rows need a pool, for instance pool=10_000, and exclude {excluded}", key="rows")
-        if self.oversize == "alone":
-            why = "a sequence longer than a row fits no row; use oversize='drop'"
-            raise ConfigError(f"rows and oversize='alone' exclude each other: {why}", key="oversize")
-        if max(self.rows, self.row_length or 0) > _LONGEST_SEQUENCE:
-            raise ConfigError("rows and row_length are at most 2^32 - 1", key="rows")
 
     def _limits(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _LIMITS if getattr(self, name) is not None}

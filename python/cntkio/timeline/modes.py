@@ -50,10 +50,7 @@ class InTurn(ReadMode):
 
     Args:
         mode: Makes the reads of all workers.
-        rounds_to_pass: As below, where the turns of the worker continue; None: they begin.
-
-    Attributes:
-        rounds_to_pass: Reads of other workers before the next of this worker.
+        rounds_to_pass: Reads of other workers before the next of this worker, also an attribute; None: turns begin.
     """
 
     def __init__(
@@ -251,48 +248,46 @@ def check_change(
 _LARGEST_SHARE = 2**63 - 1
 
 
+@dataclasses.dataclass(eq=False)
 class BalancedRounds(ReadMode):
     """Deliver a partition's minibatch of each round of balanced partitions. (docs/timeline.md, "Balanced partitions")
 
-    Args:
-        reader: The core's reader, over the whole data.
-        modes: Reads of a larger and of a smaller minibatch.
+    Attributes:
+        larger: Reads of a larger minibatch, over the whole data.
+        smaller: Reads of a smaller minibatch.
         num_larger: Number of partitions that get a larger minibatch.
         num_dropped: Number of sequences that are not delivered.
         num_in_pool: Largest number of sequences in a pool of the order; 0: the order has no pools.
     """
 
-    def __init__(
-        self,
-        reader: TimelineReader,
-        modes: tuple[WholeSequences, WholeSequences],
-        num_larger: int,
-        partition: BalancedPartition,
-        *,
-        num_dropped: int = 0,
-        num_in_pool: int = 0,
-    ) -> None:
-        num_sequences = len(reader.lengths) - num_dropped
-        if partition.count > num_sequences and partition.remainder == "drop":
+    larger: WholeSequences
+    smaller: WholeSequences
+    num_larger: int
+    partition: BalancedPartition
+    num_dropped: int = 0
+    num_in_pool: int = 0
+
+    def __post_init__(self) -> None:
+        self._reader = self.smaller.reader
+        num_sequences, count = len(self._reader.lengths) - self.num_dropped, self.partition.count
+        if count > num_sequences and self.partition.remainder == "drop":
             why = "with remainder='drop' nothing would be delivered; remainder='repeat' gives a sequence to each"
-            raise ConfigError(f"{partition.count} partitions share {num_sequences} sequences: {why}", key="remainder")
-        self._reader, self._partition, self._num_larger = reader, partition, num_larger
-        self._larger, self._smaller = modes
-        self._longest = 1 if self._larger.counts_sequences else int(reader.lengths.max(initial=1))
+            raise ConfigError(f"{count} partitions share {num_sequences} sequences: {why}", key="remainder")
+        self._longest = 1 if self.larger.counts_sequences else int(self._reader.lengths.max(initial=1))
         # With at least this many sequences left in the sweep, enough for another round are left.
-        self._num_certain = partition.count + num_dropped + num_in_pool
+        self._num_certain = count + self.num_dropped + self.num_in_pool
 
     def read(self, most: int) -> Reads | None:
         begun: list[Reads] = []
         # The same number of reads as without partitions, so that no more chunks are needed at the same time.
-        num_rounds = min(most // self._partition.count, self._num_reads_in_the_sweep() // self._partition.count - 1)
+        num_rounds = min(most // self.partition.count, self._num_reads_in_the_sweep() // self.partition.count - 1)
         # A call makes reads of a single size, but with larger shares a round has two sizes.
-        if num_rounds > 1 and not self._num_larger:
+        if num_rounds > 1 and not self.num_larger:
             before = self._reader.cursor
-            delivery = self._smaller.read(num_rounds * self._partition.count)
-            if self._smaller.budget is not None and (delivery is None or self._is_near_end(delivery)):
+            delivery = self.smaller.read(num_rounds * self.partition.count)
+            if self.smaller.budget is not None and (delivery is None or self._is_near_end(delivery)):
                 self._reader.rewind(before)
-            elif delivery is not None and len(delivery.bookmarks) >= self._partition.count:
+            elif delivery is not None and len(delivery.bookmarks) >= self.partition.count:
                 return self._own_of_rounds(delivery)
             elif delivery is not None:
                 begun = [delivery]
@@ -302,7 +297,7 @@ class BalancedRounds(ReadMode):
     def _own_of_rounds(self, delivery: Reads) -> Reads:
         """Return this partition's minibatches of the whole rounds of a delivery, and go back to the end of the last."""
         selection, bounds, _, cursors = delivery
-        index, count = self._partition.index, self._partition.count
+        index, count = self.partition.index, self.partition.count
         ends = cursors[count - 1 :: count]
         if len(cursors) % count:
             self._reader.rewind(ends[-1])
@@ -317,11 +312,11 @@ class BalancedRounds(ReadMode):
         """Read the rest of the next round, and return this partition's minibatch; None: the data have ended."""
         while True:
             end_of_sweep = self._fill(deliveries)
-            if sum(len(delivery.bookmarks) for delivery in deliveries) == self._partition.count:
-                if self._partition.remainder == "drop" and not end_of_sweep:
+            if sum(len(delivery.bookmarks) for delivery in deliveries) == self.partition.count:
+                if self.partition.remainder == "drop" and not end_of_sweep:
                     end_of_sweep = self._pass_remainder()
-                return part_of_round(deliveries, self._partition.index, end_of_sweep, self._reader.cursor.position)
-            own = cut_of_round(deliveries, self._partition, end_of_sweep, self._reader.cursor.position)
+                return part_of_round(deliveries, self.partition.index, end_of_sweep, self._reader.cursor.position)
+            own = cut_of_round(deliveries, self.partition, end_of_sweep, self._reader.cursor.position)
             # If the remainder is dropped, the next sweep follows, unless the data have ended.
             if own is not None or not end_of_sweep:
                 return own
@@ -329,9 +324,9 @@ class BalancedRounds(ReadMode):
 
     def _fill(self, deliveries: list[Reads]) -> bool:
         """Read a minibatch for each partition that has none, until the sweep ends; return whether it ended."""
-        num_read, count = sum(len(delivery.bookmarks) for delivery in deliveries), self._partition.count
+        num_read, count = sum(len(delivery.bookmarks) for delivery in deliveries), self.partition.count
         while num_read < count:
-            mode, end = (self._larger, self._num_larger) if num_read < self._num_larger else (self._smaller, count)
+            mode, end = (self.larger, self.num_larger) if num_read < self.num_larger else (self.smaller, count)
             delivery = mode.read(min(end - num_read, self._num_reads_in_the_sweep()))
             if delivery is None:
                 break
@@ -343,12 +338,12 @@ class BalancedRounds(ReadMode):
 
     def _num_reads_in_the_sweep(self) -> int:
         """Return a number of reads that cannot reach the end of the sweep; 1 if even the next read may reach it."""
-        if self._smaller.budget is not None:
+        if self.smaller.budget is not None:
             return _LARGEST_SHARE  # `read` goes back if it comes too close to the end of the sweep
         num_samples, position = self._reader.num_samples, self._reader.cursor.position
-        left = self._num_left if self._larger.counts_sequences else num_samples - position % num_samples
+        left = self._num_left if self.larger.counts_sequences else num_samples - position % num_samples
         # A read passes at most its share or, if it is longer, a single sequence.
-        return max((left - 1) // max(self._larger.share, self._longest), 1)
+        return max((left - 1) // max(self.larger.share, self._longest), 1)
 
     def _is_near_end(self, delivery: Reads) -> bool:
         return delivery.selection.end_of_sweep or self._num_left < self._num_certain
@@ -363,9 +358,9 @@ class BalancedRounds(ReadMode):
         if self._num_left >= self._num_certain:
             return False
         before, num_left = self._reader.cursor, 0
-        while num_left < self._partition.count and (rest := self._smaller.read(1)) is not None:
+        while num_left < self.partition.count and (rest := self.smaller.read(1)) is not None:
             num_left += len(rest.selection.sequences)
-            if rest.selection.end_of_sweep and num_left < self._partition.count:
+            if rest.selection.end_of_sweep and num_left < self.partition.count:
                 return True
         self._reader.rewind(before)
         return False
@@ -433,7 +428,7 @@ class Budgets:
         mode, share = self.mode(reader, budget, partition), budget.share(partition.num_shares)
         num_dropped = int(np.count_nonzero(reader.lengths > share.longest)) if share.oversize == "drop" else 0
         # Shares of a budget are rounded down, so no partition gets a larger minibatch than another.
-        return BalancedRounds(reader, (mode, mode), 0, partition, num_dropped=num_dropped, num_in_pool=budget.pool or 0)
+        return BalancedRounds(mode, mode, 0, partition, num_dropped, budget.pool or 0)
 
     def go_to_batch(self, reader: TimelineReader, settings: tuple[Size, Partition], batch: int) -> None:
         """Go to a minibatch of the pool that begins at the reader's position, if the pool has it."""

@@ -60,13 +60,6 @@ def wholes(name: str, value: Any, least: Sequence[int]) -> list[int]:
     return [whole(name, number, 2**63 - 1, least=smallest) for number, smallest in zip(values, least, strict=True)]
 
 
-def true_or_false(name: str, value: Any) -> bool:
-    """Return a field that is true or false."""
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    raise damaged(name, value, "true or false")
-
-
 def items(name: str, value: Any) -> Sequence[Any]:
     """Return a field that is a list."""
     if not isinstance(value, list | tuple):
@@ -193,7 +186,9 @@ def slots_of(json: Mapping[str, Any], num_numbers: int, largest: int) -> list[li
         # A field that is missing becomes None, which the checks of the fields refuse.
         fields = (*items("slots", sequence), *[None] * (num_numbers + 1))[: num_numbers + 1]
         numbers = [whole("slots", number, largest) for number in fields[:-1]]
-        return *numbers, true_or_false("slots", fields[-1])
+        if not isinstance(fields[-1], bool | np.bool_):
+            raise damaged("slots", fields[-1], "true or false")
+        return *numbers, bool(fields[-1])
 
     return [list(map(in_slot, items("slots", slot))) for slot in items("slots", json.get("slots", []))]
 

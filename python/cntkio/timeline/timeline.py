@@ -408,7 +408,7 @@ class Timeline:
         share, num_larger = divmod(min(size, _LARGEST_POSITION), partition.count)
         smaller = WholeSequences(self._reader, max(1, share), counts_sequences=self._counts_sequences)
         larger = dataclasses.replace(smaller, share=share + 1)
-        return BalancedRounds(self._reader, (larger, smaller), num_larger, partition)
+        return BalancedRounds(larger, smaller, num_larger, partition)
 
     # ------------------------------------------------------------------------------------- going back, epochs
 

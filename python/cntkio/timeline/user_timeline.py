@@ -234,15 +234,21 @@ class InSlot(NamedTuple):
 Slots: TypeAlias = tuple[tuple[InSlot, ...], ...]
 
 
-_LEAST_SLOT_BYTES = 200  # a list with one sequence
+def _require_room(num_slots: int) -> None:
+    """Check, before further slots are filled, that there is memory for this number of them, with a sequence in each."""
+    size = num_slots * 200  # bytes of a list with one sequence
+    try:
+        # The array is reserved, but not touched. For a size beyond all arrays NumPy raises a ValueError.
+        np.empty(size, np.uint8)
+    except (MemoryError, ValueError):
+        raise MemoryError(f"no memory for {num_slots} slots of a truncated minibatch ({size} bytes)") from None
 
 
 def _take_cells(slots: list[list[InSlot]], num_steps: int) -> tuple[list[tuple[int, ...]], bool]:
-    """Take up to `num_steps` samples from each slot. Sequences that end are removed.
+    """Take up to `num_steps` samples from each slot, and remove sequences that end.
 
-    Returns:
-        For each part of a sequence: slot, chunk, index in the chunk, length, first sample, number of samples, step, and
-            whether it continues; and whether a sequence ends that was read with the end of a sweep.
+    Return for each part of a sequence its slot, chunk, index in the chunk, length, first sample, number of samples,
+    step, and whether it continues; and whether a sequence ends that was read with the end of a sweep.
     """
     rows: list[tuple[int, ...]] = []
     end_of_sweep = False
@@ -267,6 +273,8 @@ _LARGEST_COUNT = 2**62
 _COMMON_KEYS = ("baseSweepCount", "baseSampleCount", "baseCurrentSequencePositionInWindow")
 _KEYS_IN_ORDER = (*_COMMON_KEYS, "currentChunkPosition", "currentSequencePosition")
 _RANDOMIZED_KEYS = (*_COMMON_KEYS, "chunkPosition", "sweepIndex")
+
+_NO_EPOCHS = "a source of a user-defined deserializer has no epochs"
 
 _Piece = tuple[_Integers, _Integers, npt.NDArray[np.uint32]]
 """Sequences that follow each other: chunk, index in the chunk, and length of each."""
@@ -443,7 +451,12 @@ class UserTimeline:
         # Filling slots moves the cursor sequence by sequence: after a failed fetch, go back to before the first.
         before = self.bookmark()
         try:
-            slots = self._all_filled(partition)
+            slots = [self._filled(slot, partition) for slot in self._slots]
+            if self._limits == (None, None):
+                _require_room(self._num_slots - len(slots))
+            # Others follow while there are data: the rest need no memory.
+            while len(slots) < self._num_slots and not self._has_ended:
+                slots.append(self._filled((), partition))
         except BaseException:
             self.go_back(before)
             raise
@@ -455,21 +468,6 @@ class UserTimeline:
         kinds = continues.astype(np.bool_), lengths.astype(np.uint32)
         parts = Parts(slot, first, num_samples, step, *kinds, self._num_slots, self._truncation_length)
         return self._selection(indices, chunks, end_of_sweep, parts)
-
-    def _all_filled(self, partition: Partition) -> list[list[InSlot]]:
-        """Fill the slots that had sequences, and then others while there are data: the rest need no memory."""
-        slots = [self._filled(slot, partition) for slot in self._slots]
-        if self._limits == (None, None):
-            num_new = self._num_slots - len(slots)
-            size = num_new * _LEAST_SLOT_BYTES
-            try:
-                # The array is reserved, but not touched. For a size beyond all arrays NumPy raises a ValueError.
-                np.empty(size, np.uint8)
-            except (MemoryError, ValueError):
-                raise MemoryError(f"no memory for {num_new} slots of a truncated minibatch ({size} bytes)") from None
-        while len(slots) < self._num_slots and not self._has_ended:
-            slots.append(self._filled((), partition))
-        return slots
 
     def _filled(self, slot: tuple[InSlot, ...], partition: Partition) -> list[InSlot]:
         filled = list(slot)
@@ -495,10 +493,10 @@ class UserTimeline:
     def begin_epoch(
         self, begin: int, end: int, truncation_length: int | None = None, num_rows: int | None = None
     ) -> None:
-        raise _no_epochs()
+        raise ConfigError(_NO_EPOCHS, key="deserializers")
 
     def ends_at(self, bookmark: _Bookmark) -> bool:
-        raise _no_epochs()
+        raise ConfigError(_NO_EPOCHS, key="deserializers")
 
     def checkpoint(self, bookmark: _Bookmark | None = None) -> dict[str, int]:
         """Return CNTK's state: sweeps, samples, the index in the window, and the beginning of that window."""
@@ -603,7 +601,3 @@ class UserTimeline:
 def _keys_of(chunks: _Integers, indices: _Integers) -> npt.NDArray[np.str_]:
     """Return the keys of sequences: chunk and index in the chunk, as ``"3:17"``."""
     return np.strings.add(np.strings.add(chunks.astype(np.str_), ":"), indices.astype(np.str_))
-
-
-def _no_epochs() -> ConfigError:
-    return ConfigError("a source of a user-defined deserializer has no epochs", key="deserializers")
