@@ -112,8 +112,7 @@ class MinibatchData(_OneStream):
         end_of_sweep: bool = False,
     ) -> None:
         self.stream, self.end_of_sweep = stream, end_of_sweep
-        self._packed, self._index = None, 0
-        self._arrays = Arrays(_in_shape(values, stream), offsets, indptr, indices)
+        self._packed, self._index, self._arrays = None, 0, Arrays(_in_shape(values, stream), offsets, indptr, indices)
 
     @classmethod
     def of(cls, stream: StreamInformation, packed: _core.Packed, index: int, end_of_sweep: bool) -> MinibatchData:

@@ -229,9 +229,8 @@ class Mixture(Displayed, StreamsByName):
         size = minibatch_size_in_samples
         plans = {name: source.plan(size, partition, from_here=True) for name, source in self.sources.items()}
         at = self._position()
-        turns = np.roll(turns_of(tuple(self._counts.values())), self._first_step - at.step)
-        is_finished = np.array([count > 0 for count in at.num_sweeps.values()])
-        return MixturePlan(plans, turns, is_finished, self.stop)
+        turns = np.roll(turns_of(tuple(self._counts.values())), (self._first_step - at.step) % NUM_TURNS)
+        return MixturePlan(plans, turns, np.array([count > 0 for count in at.num_sweeps.values()]), self.stop)
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
         """Change the weights of all parts from the next step on.
@@ -474,8 +473,7 @@ class MixturePlan(Displayed):
         parts = self._parts(whole_number("step", step, least=0) + 1)
         if self._stop != "forever" and step >= len(self.steps(step + 1)):
             raise ConfigError(f"the data end before step {step}", key="step")
-        number = int(np.count_nonzero(parts[:-1] == parts[-1]))
-        return list(self._plans.values())[int(parts[-1])].explain(number)
+        return list(self._plans.values())[int(parts[-1])].explain(int(np.count_nonzero(parts[:-1] == parts[-1])))
 
     def part_of(self, step: int) -> str:
         """Return the name of the part that a step reads."""

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
 
@@ -56,12 +56,7 @@ class _Reports(Report):
 
 
 class _Together(Corpus):
-    """The corpora of all parts as one corpus.
-
-    Attributes:
-        first_sequences: First sequence of each part and, last, the number of sequences.
-        first_chunks: First chunk of each part and, last, the number of chunks.
-    """
+    """The corpora of all parts as one corpus. `MixedTimeline` documents `first_sequences` and `first_chunks`."""
 
     def __init__(self, names: Sequence[str], corpora: Sequence[Corpus]) -> None:
         self.corpora = corpora
@@ -197,14 +192,9 @@ class _MixedRecipe(Recipe):
         self.first_sequences = corpus.first_sequences
         return corpus
 
+    # All lengths are known, and chunks are loaded as a whole, so further arguments are not needed.
     def timeline(
-        self,
-        options: SourceOptions,
-        corpora: Sequence[Corpus],
-        arrangement: Arrangement,
-        lengths_in_chunk: Callable[[int], npt.NDArray[np.uint32]],
-        *,
-        loads_parts: bool = False,
+        self, options: SourceOptions, corpora: Sequence[Corpus], arrangement: Arrangement, *_: Any, **__: Any
     ) -> AnyTimeline:
         together = corpora[0]
         assert isinstance(together, _Together)

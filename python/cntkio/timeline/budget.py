@@ -176,12 +176,8 @@ pool_unit='sequences', buckets=(), drop_last=False, rows=None, row_length=None)
         return _core.Budget(limits, Pool(self.pool, in_sequences, self.rows or 0, self.row_length or 0, self.buckets))
 
 
-# The core takes limits and pools by the names of these fields, which crates/python/src/budget.rs documents
-# (`LimitsOfBatch`, `PoolOfBatches`).
-
-
 class Limits(NamedTuple):
-    """The limits of a minibatch as the core takes them."""
+    """The limits of a minibatch as the core takes them: `LimitsOfBatch` in crates/python/src/budget.rs."""
 
     samples: int
     sequences: int
@@ -192,7 +188,7 @@ class Limits(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """The pools of a budget as the core takes them."""
+    """The pools of a budget as the core takes them: `PoolOfBatches` in crates/python/src/budget.rs."""
 
     size: int
     counts_sequences: bool

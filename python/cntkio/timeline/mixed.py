@@ -86,8 +86,7 @@ class Weights(NamedTuple):
     def position_after(self, part: int, count: int) -> int:
         """Return the position after sequence number `count` of a part, counted from 1 at the beginning of the data."""
         rounds, rest = divmod(count - self.taken[part] - 1, self.counts[part])
-        places = np.flatnonzero(turns_of(self.counts) == part)
-        return self.first + rounds * NUM_TURNS + int(places[rest]) + 1
+        return self.first + rounds * NUM_TURNS + int(np.flatnonzero(turns_of(self.counts) == part)[rest]) + 1
 
 
 class _Run(NamedTuple):
@@ -164,11 +163,10 @@ class _PartOfOrder:
     def __init__(self, new: Callable[[], Timeline], first_sequence: int, first_chunk: int) -> None:
         self.timeline = new()
         self.first_sequence, self.first_chunk = first_sequence, first_chunk
-        self.num_sequences = self.timeline.num_sequences
 
     def go_to(self, number: int) -> None:
         """Go to a sequence, counted over sweeps."""
-        sweep, rest = divmod(number, self.num_sequences)
+        sweep, rest = divmod(number, self.timeline.num_sequences)
         self.timeline.go_to(sweep * self.timeline.num_samples)
         if rest and not self.timeline.pass_over(rest, WHOLE, 1, LARGEST_WORD):
             self.read(rest)
@@ -244,8 +242,8 @@ class MixedTimeline:
         ends = []  # for each part the position at which it has delivered its first sweep
         for index, part in enumerate(self._parts):
             # Later weights begin after the part has finished its first sweep.
-            last = next(of_time for of_time in reversed(weights) if of_time.taken[index] < part.num_sequences)
-            ends.append(last.position_after(index, part.num_sequences))
+            last = next(of_time for of_time in reversed(weights) if of_time.taken[index] < part.timeline.num_sequences)
+            ends.append(last.position_after(index, part.timeline.num_sequences))
         return min(ends) if self._stop == "first" else max(ends)
 
     def _weights_at(self, position: int) -> Weights:
@@ -301,7 +299,7 @@ class MixedTimeline:
             if count:
                 places = by_part[first : first + count]
                 sequences[places], chunks[places] = part.read(count)
-                ends[places] = np.arange(before + 1, before + count + 1) % part.num_sequences == 0
+                ends[places] = np.arange(before + 1, before + count + 1) % part.timeline.num_sequences == 0
                 first += count
         return _Run(begin, sequences, chunks, self._lengths[sequences].astype(np.uint32), ends)
 

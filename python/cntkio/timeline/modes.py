@@ -402,11 +402,7 @@ def part_of_round(deliveries: list[Reads], index: int, end_of_sweep: bool, posit
 
 
 class Budgets:
-    """The modes of reading by budget of one timeline.
-
-    Args:
-        window: Window of the timeline; None: in order.
-    """
+    """The modes of reading by budget of one timeline with a window; None: in order."""
 
     def __init__(self, window: Window | None) -> None:
         self._window = window

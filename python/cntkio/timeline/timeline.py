@@ -44,9 +44,9 @@ _Where: TypeAlias = tuple[int, int, int] | None
 
 
 class Needs:
-    """The chunks from which the next sequences can come: those of the window, and those after it.
+    """Chunks of a partition from which the next sequences can come: in the window, and after it.
 
-    They are those of a partition. If dealt reads know the parts to load of the chunks, they are parts.
+    If reads are `dealt` ahead, they are the parts to load of these chunks.
     """
 
     def __init__(self, reader: TimelineReader) -> None:
@@ -234,8 +234,7 @@ class Timeline:
         if right_splice and not 0 < right_splice < truncation_length:
             message = f"right_splice={right_splice} is not below truncation_length={truncation_length}"
             raise ConfigError(message, key="right_splice")
-        self.num_sequences = len(lengths)
-        self.num_chunks = len(chunk_starts) - 1
+        self.num_sequences, self.num_chunks = len(lengths), len(chunk_starts) - 1
         if not self.num_sequences:
             raise CorpusError("the corpus has no sequences")
         if self.num_sequences >= 2**32:
@@ -295,8 +294,6 @@ class Timeline:
     def num_bytes(self) -> int:
         """Bytes held apart from the table."""
         return self._reader.num_bytes
-
-    # ---------------------------------------------------------------------------------------------- reading
 
     def read(self, minibatch_size_in_samples: Size, partition: Partition = WHOLE) -> Selection | None:
         """Deliver the next sequences: a single read of `read_several`."""
@@ -410,8 +407,6 @@ class Timeline:
         larger = dataclasses.replace(smaller, share=share + 1)
         return BalancedRounds(larger, smaller, num_larger, partition)
 
-    # ------------------------------------------------------------------------------------- going back, epochs
-
     def _slots(self) -> Slots:
         return self._reader.pending if self._is_truncated else []
 
@@ -450,14 +445,11 @@ class Timeline:
         self, begin: int, end: int, truncation_length: int | None = None, num_rows: int | None = None
     ) -> None:
         steps = self._course.truncation_length if truncation_length is None else truncation_length
-        rows = self._course.num_rows if num_rows is None else num_rows
-        self._set_course(_Course(end, Limits(), steps, rows))
+        self._set_course(_Course(end, Limits(), steps, self._course.num_rows if num_rows is None else num_rows))
         self.go_to(begin)
 
     def ends_at(self, bookmark: _Bookmark) -> bool:
         return bookmark.cursor.position >= bookmark.course.end and not any(bookmark.slots)
-
-    # -------------------------------------------------------------------------------------------- checkpoints
 
     def go_to(self, position: int) -> None:
         """Go to the first sequence that starts at or after `position`, with empty slots, as CNTK does.
@@ -532,8 +524,6 @@ class Timeline:
             self._reader.set_count(count or 0)
         if settings is not None and self._is_truncated:
             self._reader.restore_pending(slots)
-
-    # ------------------------------------------------------------------------------------------------- chunks
 
     def needed_chunks(self, partition: Partition = WHOLE) -> Plan:
         """Return the chunks from which the next sequences can come, after those whose sequences slots continue.

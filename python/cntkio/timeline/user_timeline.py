@@ -171,8 +171,8 @@ class Windows:
         ends_sweep = next_rank == self._num_chunks
         after = Start(0, start.sweep + 1) if ends_sweep else Start(next_rank, start.sweep)
         all_lengths = np.concatenate([np.zeros(0, np.uint32), *lengths])[shuffled]
-        ends = _ends(all_lengths)
-        return Segment(chunks, chunk_of[shuffled], indices[shuffled], all_lengths, ends, ends_sweep, after, left)
+        columns = chunk_of[shuffled], indices[shuffled], all_lengths, _ends(all_lengths)
+        return Segment(chunks, *columns, ends_sweep, after, left)
 
     def _segment_in_order(self, start: Start, partition: Partition) -> Segment:
         """Return the segment of one chunk, which is a window without randomization."""
