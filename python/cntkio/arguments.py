@@ -376,11 +376,7 @@ def caller() -> Caller:
 
 @contextlib.contextmanager
 def calling(
-    *,
-    words: Wording | None = None,
-    watcher: Watcher | None = None,
-    add: Add | None = None,
-    remote: Any = None,
+    *, words: Wording | None = None, watcher: Watcher | None = None, add: Add | None = None, remote: Any = None
 ) -> Iterator[None]:
     """Change the caller for the block; None: as outside the block.
 

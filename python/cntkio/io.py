@@ -25,32 +25,12 @@ from cntkio.unsupported import Base64ImageDeserializer, ImageDeserializer, Latti
 from cntkio.user_source import MinibatchSourceFromData, UserMinibatchSource
 
 __all__ = [
-    "DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS",
-    "FULL_DATA_SWEEP",
-    "INFINITELY_REPEAT",
-    "Base64ImageDeserializer",
-    "CBFDeserializer",
-    "CTFDeserializer",
-    "HTKFeatureDeserializer",
-    "HTKMLFBinaryDeserializer",
-    "HTKMLFDeserializer",
-    "ImageDeserializer",
-    "LatticeDeserializer",
-    "MinibatchData",
-    "MinibatchSource",
-    "MinibatchSourceFromData",
-    "Record",
-    "StreamConfiguration",
-    "StreamDef",
-    "StreamDefs",
-    "StreamInformation",
-    "TraceLevel",
-    "UserDeserializer",
-    "UserMinibatchSource",
-    "Value",
-    "sequence_to_cntk_text_format",
-    "transforms",
-]
+    "DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS", "FULL_DATA_SWEEP", "INFINITELY_REPEAT", "Base64ImageDeserializer",
+    "CBFDeserializer", "CTFDeserializer", "HTKFeatureDeserializer", "HTKMLFBinaryDeserializer", "HTKMLFDeserializer",
+    "ImageDeserializer", "LatticeDeserializer", "MinibatchData", "MinibatchSource", "MinibatchSourceFromData", "Record",
+    "StreamConfiguration", "StreamDef", "StreamDefs", "StreamInformation", "TraceLevel", "UserDeserializer",
+    "UserMinibatchSource", "Value", "sequence_to_cntk_text_format", "transforms",
+]  # fmt: skip
 
 sys.modules["cntkio.io.transforms"] = transforms  # for `import cntkio.io.transforms as xforms`
 

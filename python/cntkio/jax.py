@@ -177,11 +177,7 @@ def convert(
 
 
 def _in_layout(
-    data: MinibatchData,
-    layout: Layout,
-    device: Any,
-    pad_to: Sequence[int] | None,
-    num_sequences: Sequence[int] | None,
+    data: MinibatchData, layout: Layout, device: Any, pad_to: Sequence[int] | None, num_sequences: Sequence[int] | None
 ) -> Any:
     info = data.stream
     if layout in ("padded", "padded_ids"):

@@ -203,12 +203,7 @@ class RecordBatches(Displayed):
     """
 
     def __init__(
-        self,
-        data: Any,
-        *,
-        key: str | None = KEY,
-        flat: Collection[str] | bool = False,
-        ids: Collection[str] = (),
+        self, data: Any, *, key: str | None = KEY, flat: Collection[str] | bool = False, ids: Collection[str] = ()
     ) -> None:
         self._data = data
         # Opened once for the streams alone, so that wrong arguments fail here and not in a consumer.

@@ -28,15 +28,6 @@ from cntkio.torch.ranks import joined_states
 from cntkio.torch.tensors import Collate, Layout, Padded, PaddedEmpty, Ragged, TensorMinibatch, Truncated, convert
 
 __all__ = [
-    "Collate",
-    "Layout",
-    "MinibatchDataset",
-    "Padded",
-    "PaddedEmpty",
-    "Ragged",
-    "TensorMinibatch",
-    "Truncated",
-    "convert",
-    "gather_state_dict",
-    "joined_states",
-]
+    "Collate", "Layout", "MinibatchDataset", "Padded", "PaddedEmpty", "Ragged", "TensorMinibatch", "Truncated",
+    "convert", "gather_state_dict", "joined_states",
+]  # fmt: skip

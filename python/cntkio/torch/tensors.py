@@ -153,12 +153,7 @@ class TensorMinibatch(Displayed, Generic[Tensors]):
 
     __slots__ = ("_device", "_layout", "_minibatch", "_tensors", "passed")
 
-    def __init__(
-        self,
-        minibatch: Minibatch | _Finished,
-        layout: _Layouts = None,
-        device: Any = None,
-    ) -> None:
+    def __init__(self, minibatch: Minibatch | _Finished, layout: _Layouts = None, device: Any = None) -> None:
         self._minibatch = minibatch
         self._layout = layout
         self._device = device
