@@ -28,8 +28,9 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 from cntkio.arrow import ArrowDeserializer, write_arrow, write_parquet
-from cntkio.arrow.files import TableFile
+from cntkio.arrow.files import StreamFile, open_table
 from cntkio.formats.contract import Ahead, Opening
+from cntkio.formats.open_input import open_stored
 from cntkio.pieces import in_arrays
 from pyarrow import dataset, feather, ipc, parquet
 from support.forks import in_a_fork
@@ -323,9 +324,9 @@ def test_no_read_starts_threads_of_pyarrow_except_for_a_footer(tmp_path: Path, e
     def num_new_threads() -> int:
         pa.set_io_thread_count(1)
         before = len(list(Path("/proc/self/task").iterdir()))
-        with closing(TableFile(path)) as file:
-            assert sum(batch.num_rows for batch in file.rows.in_order(file)) == 9000
-            batches = [file.read(number, ["e", "b"]) for number in range(file.rows.num_batches)]
+        with closing(open_table(path)) as file:
+            assert sum(batch.num_rows for batch in file.in_order()) == 9000
+            batches = [file.read(number, ["e", "b"]) for number in range(file.num_batches)]
         assert [batch["b"].to_pylist() for batch in batches] == parts
         return len(list(Path("/proc/self/task").iterdir())) - before
 
@@ -339,21 +340,21 @@ def test_a_fork_reads_a_stream_while_a_thread_reads_another(tmp_path: Path) -> N
     with ipc.new_stream(path, SCHEMA) as writer:
         writer.write_table(pa.table(ROWS, SCHEMA), max_chunksize=5)
 
-    class Slow(TableFile):
+    class Slow(StreamFile):
         def source(self) -> Any:
             if threading.current_thread() is not threading.main_thread():
                 searches.set()
                 may_continue.wait(60)
             return super().source()
 
-    with closing(Slow(path)) as slow:
-        thread = threading.Thread(target=lambda: slow.rows.num_batches)
+    with closing(Slow(open_stored(path), is_mapped=False)) as slow:
+        thread = threading.Thread(target=lambda: slow.num_batches)
         thread.start()
         searches.wait(60)
         assert in_a_fork(lambda: ArrowDeserializer(path).open().table.num_chunks) == "4"
         may_continue.set()
         thread.join()
-        assert slow.rows.num_batches == 4
+        assert slow.num_batches == 4
 
 
 # --------------------------------------------------------------------------------------------------------------- errors

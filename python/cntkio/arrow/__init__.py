@@ -6,7 +6,7 @@
     Parquet, Arrow files, data frames, data sets ──> record batches ──> pieces ──> write_ctf, write_cbf
 
     batches       RecordBatches, convert: from pieces to record batches; write_parquet, write_arrow
-    files         TableFile: rows of files, in any order or one after the other
+    files         open_table: rows of files, in any order or one after the other
     corpus        read: a table as a corpus; read_minibatch: as arrays; from columns of a table to columns of a chunk
     deserializer  ArrowDeserializer: files as a corpus that is read where it is
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -68,29 +69,18 @@ def facts_of(field: pa.Field) -> Facts | None:
     metadata = (field.metadata or {}).get(_METADATA)
     if metadata is None:
         return None
-    try:
+    # Besides broken JSON: JSON that is not an object, or that is nested too deeply.
+    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
         facts = json.loads(metadata)
         shape = facts.get("shape")
         shape = None if shape is None else tuple(shape)
         found = Facts(facts["role"], shape, facts.get("flat", False), facts.get("dtype", "float32"))
-    # Besides broken JSON: JSON that is not an object, or that is nested too deeply.
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise _damaged(field, metadata) from None
-    # `type`, since True is an instance of int, too.
-    is_shape = all(type(size) is int and 0 < size <= LARGEST_DIM for size in found.shape or ())
-    is_known = found.role in get_args(Role) and found.dtype in ("float32", "float64")
-    if not is_shape or not is_known or not isinstance(found.flat, bool):
-        raise _damaged(field, metadata)
-    return found
-
-
-def _damaged(field: pa.Field, metadata: bytes) -> FormatError:
-    return FormatError(f"column {field.name!r}: its metadata are damaged: {metadata!r:.200}")
-
-
-def key_field(name: str, kind: pa.DataType) -> pa.Field:
-    """Return the field of the column of keys."""
-    return pa.field(name, kind, nullable=False, metadata=Facts("key").metadata())
+        # `type`, since True is an instance of int, too.
+        is_shape = all(type(size) is int and 0 < size <= LARGEST_DIM for size in shape or ())
+        is_known = found.role in get_args(Role) and found.dtype in ("float32", "float64")
+        if is_shape and is_known and isinstance(found.flat, bool):
+            return found
+    raise FormatError(f"column {field.name!r}: its metadata are damaged: {metadata!r:.200}")
 
 
 def stream_field(info: StreamInformation, is_flat: bool, as_ids: bool) -> pa.Field:
@@ -208,7 +198,7 @@ class RecordBatches(Displayed):
         self._data = data
         # Opened once for the streams alone, so that wrong arguments fail here and not in a consumer.
         with pieces_of(data) as pieces:
-            self._columns = _Columns(key, pieces.streams, pieces.has_text_keys, flat, ids)
+            self._columns = _Columns(pieces.streams, pieces.has_text_keys, key, flat, ids)
 
     def _description(self) -> Description:
         title = f"RecordBatches: {counted(len(self.schema), 'column')}"
@@ -277,60 +267,64 @@ def convert(
     """
     streams = list(minibatch.values())
     if any(not isinstance(data, MinibatchData) for data in streams):
-        raise ConfigError(
-            "rows are whole sequences, and a truncated minibatch has parts; read without truncation_length",
-            key="truncation_length",
-        )
+        what = "rows are whole sequences, and a truncated minibatch has parts; read without truncation_length"
+        raise ConfigError(what, key="truncation_length")
     keys = minibatch.keys_of_sequences
-    columns = _Columns(key, [data.stream for data in streams], keys.dtype.kind in "SU", flat, ids)
-    return columns.batch(keys, streams)
+    infos = [data.stream for data in streams]
+    return _Columns(infos, keys.dtype.kind in "SU", key, flat, ids).batch(keys, streams)
 
 
 class _Columns:
     """The columns of keys and of streams."""
 
     def __init__(
-        self,
-        key: str | None,
-        streams: Sequence[StreamInformation],
-        has_text_keys: bool,
-        flat: Collection[str] | bool,
-        ids: Collection[str],
-    ) -> None:
+        self, streams: Sequence[StreamInformation], has_text_keys: bool,
+        key: str | None, flat: Collection[str] | bool, ids: Collection[str],
+    ) -> None:  # fmt: skip
         if not isinstance(key, str | None):
             raise ConfigError(f"key is {key!r}; expected the name of a column, or None", key="key")
         names = [info.name for info in streams]
         if key in names:
-            raise ConfigError(
-                f"the column of keys and a stream are both named {key!r}; give {caller().words.setting('key', 'NAME')}",
-                key="key",
-            )
+            advice = f"give {caller().words.setting('key', 'NAME')}"
+            raise ConfigError(f"the column of keys and a stream are both named {key!r}; {advice}", key="key")
         self._has_keys = key is not None
         self._flat = frozenset(names) if flat is True else _chosen("flat", flat, names)
         self._ids = _chosen("ids", ids, names)
         fields = [stream_field(info, info.name in self._flat, info.name in self._ids) for info in streams]
         if key is not None:
-            fields.insert(0, key_field(key, pa.string() if has_text_keys else pa.uint64()))
+            kind = pa.string() if has_text_keys else pa.uint64()
+            fields.insert(0, pa.field(key, kind, nullable=False, metadata=Facts("key").metadata()))
         self.schema = pa.schema(fields)
 
     def batch(self, keys: npt.NDArray[Any], streams: Iterable[MinibatchData]) -> pa.RecordBatch:
         """Return a record batch of some sequences, whose streams are in the order of the columns."""
-        columns = [_keys(keys)] if self._has_keys else []
-        return pa.RecordBatch.from_arrays(columns + [self._column(data, keys) for data in streams], schema=self.schema)
+        columns = []
+        if self._has_keys:
+            # As UTF-8, invalid bytes escaped.
+            words = np.strings.decode(keys, "utf-8", "backslashreplace") if keys.dtype.kind == "S" else keys
+            columns.append(pa.array(words, pa.string() if words.dtype.kind == "U" else pa.uint64()))
+        columns += [self._column(data, keys) for data in streams]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _column(self, data: MinibatchData, keys: npt.NDArray[Any]) -> pa.Array:
         """Return a stream's column over the packer's arrays; only offsets are copied."""
         info, offsets = data.stream, data.offsets
-        samples = _classes(data, keys) if info.name in self._ids else _samples(data)
+        if info.name in self._ids:
+            classes, unclear = classes_of(data)
+            if unclear is not None:
+                advice = f"leave the stream out of {caller().words.flag('ids')}"
+                raise CorpusError(f"{no_class(data, unclear, keys)}; {advice}")
+            samples = pa.array(classes)
+        else:
+            samples = _samples(data)
         if info.name not in self._flat:
             return pa.ListArray.from_arrays(_offsets(offsets, info), samples, type=list_of(samples.type))
         counts = np.diff(offsets)
         wrong = np.flatnonzero(counts != 1)
         if len(wrong):
-            raise CorpusError(
-                f"sequence {keys[wrong[0]]}, stream {info.name!r}: {counts[wrong[0]]} samples, but a flat column has "
-                f"one for each sequence; leave the stream out of {caller().words.flag('flat')}"
-            )
+            what = f"{counts[wrong[0]]} samples, but a flat column has one for each sequence"
+            advice = f"leave the stream out of {caller().words.flag('flat')}"
+            raise CorpusError(f"sequence {keys[wrong[0]]}, stream {info.name!r}: {what}; {advice}")
         return samples
 
 
@@ -344,20 +338,6 @@ def _chosen(option: str, names: Collection[str] | Literal[False], known: Sequenc
         if name not in known:
             raise ConfigError(f"{caller().words.flag(option)}: no stream {name!r}{there_are(name, known)}", key=option)
     return chosen
-
-
-def _keys(keys: npt.NDArray[Any]) -> pa.Array:
-    if keys.dtype.kind == "S":  # as UTF-8, invalid bytes escaped
-        keys = np.strings.decode(keys, "utf-8", "backslashreplace")
-    return pa.array(keys, pa.string() if keys.dtype.kind == "U" else pa.uint64())
-
-
-def _classes(data: MinibatchData, keys: npt.NDArray[Any]) -> pa.Array:
-    """Return the class of each sample of a one-hot stream."""
-    classes, wrong = classes_of(data)
-    if wrong is not None:
-        raise CorpusError(f"{no_class(data, wrong, keys)}; leave the stream out of {caller().words.flag('ids')}")
-    return pa.array(classes)
 
 
 def _samples(data: MinibatchData) -> pa.Array:

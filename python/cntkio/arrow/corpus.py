@@ -10,7 +10,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from pyarrow import compute
 from cntkio import _core
 from cntkio.arguments import caller, there_are
 from cntkio.arrow.batches import KEY, Facts, facts_of, unlisted
-from cntkio.arrow.files import ROWS_AT_ONCE, TableFile
+from cntkio.arrow.files import ROWS_AT_ONCE, open_table
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.names import as_url
@@ -51,11 +51,6 @@ class Table(NamedTuple):
     total: int = 0
 
 
-def can_be_read_again(data: Any) -> bool:
-    """Return whether each opening reads the same batches; a reader of batches delivers them once."""
-    return not isinstance(data, pa.RecordBatchReader)
-
-
 @contextlib.contextmanager
 def opened(data: Any) -> Iterator[Table]:
     """Open a file, or an object that has record batches.
@@ -67,8 +62,8 @@ def opened(data: Any) -> Iterator[Table]:
     """
     refuse_parts(data)
     if isinstance(data, str | os.PathLike):
-        with contextlib.closing(TableFile(as_url(os.fspath(data)), is_mapped=True)) as file:
-            yield Table(file.path, file.rows.schema, file.rows.in_order(file), file.rows.num_pieces)
+        with contextlib.closing(open_table(as_url(os.fspath(data)), is_mapped=True)) as file:
+            yield Table(file.path, file.schema, file.in_order(), file.num_pieces)
     elif isinstance(data, pa.RecordBatchReader):
         yield Table("RecordBatchReader", data.schema, iter(data))
     elif isinstance(data, ArrowStream):
@@ -86,11 +81,8 @@ def opened(data: Any) -> Iterator[Table]:
         table = pa.table([_column(name, value) for name, value in data.items()], names=list(map(str, data)))
         yield Table("columns", table.schema, iter(table.to_batches()))
     else:
-        raise ConfigError(
-            f"got a {type(data).__name__}; expected a path, a data frame, a data set, any object with "
-            "__arrow_c_stream__, or a mapping of names to columns, such as {'x': data}",
-            key="data",
-        )
+        kinds = "a path, a data frame, a data set, any object with __arrow_c_stream__, or a mapping of names to columns"
+        raise ConfigError(f"got a {type(data).__name__}; expected {kinds}, such as {{'x': data}}", key="data")
 
 
 def _reader(data: ArrowStream) -> pa.RecordBatchReader:
@@ -129,6 +121,7 @@ def small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch.slice(first, rows)
 
 
+_T = TypeVar("_T")
 Shape = int | tuple[int, ...]
 _WIDE_BITS = 32
 
@@ -150,6 +143,11 @@ class StreamColumn:
     is_wide: bool
     names: Sequence[str] = ()
 
+    @property
+    def where(self) -> str:
+        """Name used in messages."""
+        return f"column {self.info.name!r}"
+
     def taken(self, batch: pa.RecordBatch) -> Column:
         """Convert this column of a batch to a column of a chunk.
 
@@ -157,17 +155,16 @@ class StreamColumn:
             CorpusError: The batch has nulls, samples of another size, indices beyond the dimension, or whole numbers
                 that are not exact in the stream's precision.
         """
-        where = f"column {self.info.name!r}"
-        array = _without_nulls(where, batch.column(self.info.name))
+        array = _without_nulls(self.where, batch.column(self.info.name))
         if self.is_flat:
             offsets = np.arange(len(array) + 1, dtype=np.uint32)
         else:
-            offsets, array = _items(where, array)
+            offsets, array = _items(self.where, array)
         if self.is_ids:
-            return self._one_hot(where, offsets, array)
-        if self.info.is_sparse:
-            return self._sparse(where, offsets, array)
-        return self._dense(where, offsets, array)
+            classes = self._indices(self._places_of(array) if self.names else array)
+            ones, sample_offsets = np.ones(len(classes), self.info.dtype), np.arange(len(classes) + 1, dtype=np.uint32)
+            return Column(offsets, ones, self.info.dim, (sample_offsets, classes))
+        return self._sparse(offsets, array) if self.info.is_sparse else self._dense(offsets, array)
 
     def lengths(self, batch: pa.RecordBatch) -> npt.NDArray[np.uint32]:
         """Return the number of samples of each row of a batch.
@@ -175,8 +172,7 @@ class StreamColumn:
         Raises:
             CorpusError: A row is null.
         """
-        where = f"column {self.info.name!r}"
-        offsets, items = _items(where, _without_nulls(where, batch.column(self.info.name)))
+        offsets, items = _items(self.where, _without_nulls(self.where, batch.column(self.info.name)))
         lengths = np.diff(offsets)
         return lengths // self.info.dim if self._has_long_lists(items) else lengths
 
@@ -186,51 +182,39 @@ class StreamColumn:
 
     def largest(self, batch: pa.RecordBatch) -> int:
         """Return the largest magnitude in a column of whole numbers."""
-        array = batch.column(self.info.name)
-        while unlisted(array.type)[1:]:
-            # `flatten` keeps to the rows of a slice, in contrast to `values`.
-            array = array.flatten()
+        array = _innermost(batch.column(self.info.name))
         found = compute.min_max(array.field("values").flatten() if pa.types.is_struct(array.type) else array).as_py()
         # A column without rows has neither a minimum nor a maximum.
         return max(-(found["min"] or 0), found["max"] or 0)
 
-    def _one_hot(self, where: str, offsets: npt.NDArray[np.uint32], array: pa.Array) -> Column:
-        classes = _numbers(where, self._places_of(where, array) if self.names else array)
-        # Before the conversion to int32, which would wrap larger ids.
-        self._check_indices(where, classes)
-        sample_offsets = np.arange(len(classes) + 1, dtype=np.uint32)
-        ones = np.ones(len(classes), self.info.dtype)
-        return Column(offsets, ones, self.info.dim, (sample_offsets, classes.astype(np.int32)))
-
-    def _places_of(self, where: str, texts: pa.Array) -> pa.Array:
-        texts = _without_nulls(where, texts).cast(pa.large_string())
+    def _places_of(self, texts: pa.Array) -> pa.Array:
+        texts = _without_nulls(self.where, texts).cast(pa.large_string())
         places = compute.index_in(texts, value_set=pa.array(self.names, pa.large_string()))
         if places.null_count:
             found = texts.filter(places.is_null())[0].as_py()
             what = f"{found!r} is not one of the {len(self.names)} classes{there_are(found, self.names)}"
-            raise CorpusError(f"{where}: {what}")
+            raise CorpusError(f"{self.where}: {what}")
         return places
 
-    def _sparse(self, where: str, offsets: npt.NDArray[np.uint32], array: pa.Array) -> Column:
+    def _sparse(self, offsets: npt.NDArray[np.uint32], array: pa.Array) -> Column:
         fields = {array.type.field(index).name: field for index, field in enumerate(array.flatten())}
-        bounds, indices = _items(where, fields["indices"])
-        bounds_of_values, values = _items(where, fields["values"])
+        bounds, indices = _items(self.where, fields["indices"])
+        bounds_of_values, values = _items(self.where, fields["values"])
         if not np.array_equal(bounds, bounds_of_values):
-            raise CorpusError(
-                f"{where}: a sample's indices and values differ in number; expected an index for each value"
-            )
-        numbers, places = in_precision(where, _numbers(where, values), self.info.dtype), _numbers(where, indices)
-        # Before the conversion to int32, which would wrap larger indices.
-        self._check_indices(where, places)
-        return Column(offsets, numbers, self.info.dim, (bounds, places.astype(np.int32, copy=False)))
+            what = "a sample's indices and values differ in number; expected an index for each value"
+            raise CorpusError(f"{self.where}: {what}")
+        numbers = in_precision(self.where, _numbers(self.where, values), self.info.dtype)
+        return Column(offsets, numbers, self.info.dim, (bounds, self._indices(indices)))
 
-    def _check_indices(self, where: str, places: npt.NDArray[Any]) -> None:
+    def _indices(self, array: pa.Array) -> npt.NDArray[np.int32]:
+        places = _numbers(self.where, array)
+        # Before the conversion, which would wrap larger indices.
         if len(places) and not 0 <= places.min() <= places.max() < self.info.dim:
-            raise CorpusError(
-                f"{where}: indices from {places.min()} to {places.max()}, but the dimension is {self.info.dim}"
-            )
+            what = f"indices from {places.min()} to {places.max()}, but the dimension is {self.info.dim}"
+            raise CorpusError(f"{self.where}: {what}")
+        return places.astype(np.int32, copy=False)
 
-    def _dense(self, where: str, offsets: npt.NDArray[np.uint32], array: pa.Array) -> Column:
+    def _dense(self, offsets: npt.NDArray[np.uint32], array: pa.Array) -> Column:
         dim = self.info.dim
         sizes = np.empty(0, np.uint32)
         if self._has_long_lists(array):
@@ -238,48 +222,45 @@ class StreamColumn:
             sizes, offsets = offsets[1:] % dim + dim, offsets // dim
         levels: list[npt.NDArray[np.uint32]] = []
         while not pa.types.is_primitive(array.type):
-            bounds, array = _items(where, array)
+            bounds, array = _items(self.where, array)
             levels.append(bounds)
-        values = in_precision(where, _numbers(where, array), self.info.dtype)
+        values = in_precision(self.where, _numbers(self.where, array), self.info.dtype)
         if levels:
             # A sample ends where the last list of its last list ends.
             sizes = np.diff(functools.reduce(lambda ends, bounds: bounds[ends], levels))
+        shapes = caller().words.number_of("shapes", self.info.name)
         if (sizes != dim).any() or len(values) != int(offsets[-1]) * dim:
-            raise CorpusError(
-                f"{where}: not all samples have {dim} values; for another number give "
-                f"{caller().words.number_of('shapes', self.info.name)}"
-            )
-        self._require_shape(where, levels)
-        return Column(offsets, values, dim, None)
-
-    def _require_shape(self, where: str, levels: Sequence[npt.NDArray[np.uint32]]) -> None:
-        """Refuse samples of another shape with the same number of values.
-
-        Args:
-            levels: The offsets of the lists in a sample, from the outside in.
-        """
+            raise CorpusError(f"{self.where}: not all samples have {dim} values; for another number give {shapes}")
         shape = self.info.shape
         # A shape with another number of dimensions gives only the number of values: 6 for lists of 2 lists of 3.
-        if len(levels) != len(shape):
-            return
-        for level, (bounds, size) in enumerate(zip(levels, shape, strict=True)):
-            others = np.diff(bounds)
-            others = others[others != size]
-            if len(others):
-                raise CorpusError(
-                    f"{where}: a sample has {others[0]} items in dimension {level}, but the shape is {shape}; for "
-                    f"another shape give {caller().words.number_of('shapes', self.info.name)}"
-                )
+        if len(levels) == len(shape):
+            for level, (bounds, size) in enumerate(zip(levels, shape, strict=True)):
+                others = np.diff(bounds)
+                others = others[others != size]
+                if len(others):
+                    what = f"a sample has {others[0]} items in dimension {level}, but the shape is {shape}"
+                    raise CorpusError(f"{self.where}: {what}; for another shape give {shapes}")
+        return Column(offsets, values, dim, None)
+
+
+def _innermost(array: pa.Array) -> pa.Array:
+    """Return the items of an array that are not lists."""
+    while unlisted(array.type)[1:]:
+        # `flatten` keeps to the rows of a slice, in contrast to `values`.
+        array = array.flatten()
+    return array
 
 
 def _without_nulls(where: str, array: pa.Array) -> pa.Array:
     if array.null_count:
         nulls = f"{array.null_count} null{'s' * (array.null_count != 1)}"
         raise CorpusError(f"{where}: {nulls}; expected no nulls")
-    return _decoded(array) if pa.types.is_dictionary(array.type) else array
+    return _decoded(array)
 
 
-def _decoded(array: pa.DictionaryArray) -> pa.Array:
+def _decoded(array: pa.Array) -> pa.Array:
+    if not pa.types.is_dictionary(array.type):
+        return array
     words = array.dictionary
     if pa.types.is_string_view(words.type):  # Arrow cannot select among these
         words = words.cast(pa.large_string())
@@ -331,7 +312,11 @@ def stream_column(field: pa.Field, index: int, shape: Shape | None, classes: Any
     elif not (pa.types.is_integer(innermost) or pa.types.is_floating(innermost) or pa.types.is_boolean(innermost)):
         raise ConfigError(f"column {field.name!r} is {field.type}; expected numbers, or lists of them", key=field.name)
     elif classes is not None or (known.role == "ids" and known.shape is not None and shape is None):
-        return _column_of_ids(field, index, innermost, depth, classes or known.shape or (), known.dtype)
+        dim = classes or known.shape or ()
+        if not pa.types.is_integer(innermost) or depth > 1 or _names_in(dim) is not None:
+            expected = f"whole numbers, or lists of them, in {caller().words.flag('one_hot')}"
+            raise ConfigError(f"column {field.name!r} is {field.type}; expected {expected}", key="one_hot")
+        return StreamColumn(StreamInformation(field.name, index, "sparse", known.dtype, dim), depth == 0, True, False)
     else:
         # Without metadata of cntkio, a list of a fixed size is a sample of several values, and any other list is a
         # sequence.
@@ -345,27 +330,12 @@ def stream_column(field: pa.Field, index: int, shape: Shape | None, classes: Any
     return StreamColumn(info, is_flat, False, is_wide)
 
 
-def _column_of_ids(
-    field: pa.Field, index: int, number: pa.DataType, depth: int, classes: Shape, dtype: str
-) -> StreamColumn:
-    if not pa.types.is_integer(number) or depth > 1 or _names_in(classes) is not None:
-        raise ConfigError(
-            f"column {field.name!r} is {field.type}; expected whole numbers, or lists of them, in "
-            f"{caller().words.flag('one_hot')}",
-            key="one_hot",
-        )
-    info = StreamInformation(field.name, index, "sparse", dtype, classes)
-    return StreamColumn(info, depth == 0, True, False)
-
-
 def _column_of_texts(field: pa.Field, index: int, depth: int, classes: Any) -> StreamColumn:
     names = _names_in(classes)
     if not names or len(set(names)) < len(names) or depth > 1:
-        raise ConfigError(
-            f"column {field.name!r} is {field.type}; expected numbers, or lists of them; if texts are classes, "
-            f"a program gives their names, each once: one_hot={{{field.name!r}: ['a', 'b']}}",
-            key=field.name,
-        )
+        example = f"one_hot={{{field.name!r}: ['a', 'b']}}"
+        expected = f"numbers, or lists of them; if texts are classes, a program gives their names, each once: {example}"
+        raise ConfigError(f"column {field.name!r} is {field.type}; expected {expected}", key=field.name)
     info = StreamInformation(field.name, index, "sparse", np.float32, len(names))
     return StreamColumn(info, depth == 0, True, False, tuple(names))
 
@@ -386,9 +356,8 @@ def _number_of_entries(field: pa.Field, innermost: pa.StructType) -> pa.DataType
     entries = {entry.name: unlisted(entry.type) for entry in innermost}
     is_sparse = entries.keys() == {"indices", "values"} and all(len(kinds) == 2 for kinds in entries.values())
     if not is_sparse or len(unlisted(field.type)) > 2 or not pa.types.is_integer(entries["indices"][1]):
-        raise ConfigError(
-            f"column {field.name!r} is {field.type}; expected structs of indices and values", key=field.name
-        )
+        what = f"column {field.name!r} is {field.type}; expected structs of indices and values"
+        raise ConfigError(what, key=field.name)
     return entries["values"][1]
 
 
@@ -397,20 +366,14 @@ def _shape_of_lists(field: pa.Field, kinds: list[pa.DataType], is_flat: bool) ->
     sizes = tuple(kind.list_size for kind in kinds[:-1] if pa.types.is_fixed_size_list(kind))
     # `kinds` ends with the number, and the outermost list of a column that is not flat is the sequence, of any length.
     if len(sizes) < len(kinds) - (1 if is_flat else 2):
-        raise ConfigError(
-            f"column {field.name!r} is {field.type}, which does not give the number of values of a sample; add "
-            f"{caller().words.number_of('shapes', field.name)}",
-            key="shapes",
-        )
+        what = f"column {field.name!r} is {field.type}, which does not give the number of values of a sample"
+        raise ConfigError(f"{what}; add {caller().words.number_of('shapes', field.name)}", key="shapes")
     return sizes or (1,)
 
 
 def in_type(column: StreamColumn, dtype: npt.DTypeLike) -> StreamColumn:
     """Return the same column as a stream of another type."""
-    info = column.info
-    return dataclasses.replace(
-        column, info=StreamInformation(info.name, info.stream_id, info.storage_format, dtype, info.shape)
-    )
+    return dataclasses.replace(column, info=dataclasses.replace(column.info, dtype=dtype))
 
 
 # float32 has all whole numbers up to 2^24.
@@ -480,17 +443,13 @@ def read_minibatch(
         >>> read_minibatch({"x": [[1.0], [2.0, 3.0]], "key": [7, 9]})["x"].offsets.tolist()
         [0, 1, 3]
     """
-    if isinstance(data, Mapping) and isinstance(shapes, pa.Schema):  # empty sequences do not show their type
-        kinds = {field.name: field.type for field in shapes}
-        data = {name: _like(value, kinds.get(name)) for name, value in data.items()}
+    if isinstance(data, Mapping) and isinstance(shapes, pa.Schema):
+        data = dict(data)
+        for field in shapes:  # empty sequences do not show their type
+            if isinstance(column := data.get(field.name), np.ndarray) and column.dtype == object:
+                data[field.name] = pa.array(column, field.type)
     with read(data, key=key, shapes=shapes, one_hot=one_hot).pieces() as pieces:
         return joined(pieces)
-
-
-def _like(column: Any, kind: pa.DataType | None) -> Any:
-    """Return a column of Python objects as an array of a type; other columns unchanged."""
-    is_objects = kind is not None and isinstance(column, np.ndarray) and column.dtype == object
-    return pa.array(column, kind) if is_objects else column
 
 
 class Rows(NamedTuple):
@@ -505,34 +464,14 @@ class Rows(NamedTuple):
         """The streams."""
         return [column.info for column in self.columns]
 
-    def taken(
-        self, batch: pa.RecordBatch, row_of: Callable[[int], int]
-    ) -> tuple[list[Column], npt.NDArray[Any] | None]:
+    def taken(self, batch: pa.RecordBatch) -> tuple[list[Column], npt.NDArray[Any] | None]:
         """Convert a batch to columns of a chunk, and its keys.
 
         Raises:
-            CorpusError: A row cannot be converted; the message has the number that `row_of` gives it.
+            CorpusError: A row cannot be converted.
         """
-        try:
-            return self._taken(batch)
-        except CorpusError as error:
-            # The first rows of a batch fail together as soon as a wrong row is among them, so a binary search finds
-            # this row.
-            row = bisect.bisect_left(
-                range(batch.num_rows), True, key=lambda row: self._error_of(batch.slice(0, row + 1)) is not None
-            )
-            raise CorpusError(f"row {row_of(row)}, {self._error_of(batch.slice(row, 1)) or error}") from None
-
-    def _taken(self, batch: pa.RecordBatch) -> tuple[list[Column], npt.NDArray[Any] | None]:
         columns = [column.taken(batch) for column in self.columns]
         return columns, None if self.key is None else self.own_keys(batch)
-
-    def _error_of(self, batch: pa.RecordBatch) -> CorpusError | None:
-        try:
-            self._taken(batch)
-        except CorpusError as error:
-            return error
-        return None
 
     def own_keys(self, batch: pa.RecordBatch) -> npt.NDArray[Any]:
         """Convert the column of keys of a batch: to uint64, or to texts.
@@ -543,15 +482,37 @@ class Rows(NamedTuple):
         where, column = f"column {self.key!r}", batch.column(self.key)
         if column.null_count:
             raise CorpusError(f"{where} has nulls; expected a key for each sequence")
-        if pa.types.is_dictionary(column.type):
-            column = _decoded(column)
-        keys: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        keys: npt.NDArray[Any] = _decoded(column).to_numpy(zero_copy_only=False)
         if self.has_text_keys:
             return keys.astype(np.str_)
         # The conversion below would turn a negative key into a large number.
         if (keys < 0).any():
             raise CorpusError(f"{where} has the key {keys[keys < 0][0]}; expected whole numbers from 0, or texts")
         return keys.astype(np.uint64)
+
+
+def converted(convert: Callable[[Any], _T], batch: pa.RecordBatch, row_of: Callable[[int], object]) -> _T:
+    """Return what a function makes of a batch.
+
+    Raises:
+        CorpusError: A row cannot be converted; the message has the number that `row_of` gives it.
+    """
+
+    def error_of(part: pa.RecordBatch) -> CorpusError | None:
+        try:
+            convert(part)
+        except CorpusError as error:
+            return error
+        return None
+
+    try:
+        return convert(batch)
+    except CorpusError as error:
+        # The first rows of a batch fail together as soon as a wrong row is among them, so a binary search finds this
+        # row.
+        firsts = range(batch.num_rows)
+        row = bisect.bisect_left(firsts, True, key=lambda last: error_of(batch.slice(0, last + 1)) is not None)
+        raise CorpusError(f"row {row_of(row)}, {error_of(batch.slice(row, 1)) or error}") from None
 
 
 def rows_of(
@@ -569,8 +530,12 @@ def rows_of(
         ids: Columns of a `ClassLabel` that are numbers.
     """
     if isinstance(shapes, pa.Schema):
-        schema, shapes = _with_metadata(schema, shapes), None
-    _refuse_common_names(schema)
+        described = {field.name: field.metadata for field in shapes}
+        fields = [field.with_metadata(described.get(field.name, field.metadata)) for field in schema]
+        schema, shapes = pa.schema(fields, schema.metadata), None
+    for name, count in Counter(schema.names).most_common(1):
+        if count > 1:
+            raise ConfigError(f"{count} columns are named {name!r}; expected a different name for each", key="data")
     are_texts = key is not None and has_text_keys(schema.field(key))
     classes = {**_class_labels(schema, (key, *ids, *(shapes or ()))), **one_hot}
     return Rows(_columns_of(schema, key, dict(shapes or {}), classes), key, are_texts)
@@ -588,12 +553,14 @@ class ArrowCorpus(Displayed):
         self, data: Any, key: str | None, shapes: Mapping[str, Shape] | pa.Schema | None, one_hot: dict[str, Classes]
     ) -> None:
         self._data = data
+        # A reader of batches delivers them once; each opening of other data reads the same batches.
+        self._repeats = not isinstance(data, pa.RecordBatchReader)
         with opened(data) as table:
             self.name, schema = table.name, table.schema
         try:
             key = key_of(schema, key)
             # Each batch has a dictionary of its own, so the classes are known only after a pass over the data.
-            if can_be_read_again(data) and (names := columns_of_categories(schema, (*one_hot, key))):
+            if self._repeats and (names := columns_of_categories(schema, (*one_hot, key))):
                 with opened(data) as table:
                     one_hot = {**categories(table.batches, names), **one_hot}
             rows = rows_of(schema, key, shapes, one_hot)
@@ -613,7 +580,7 @@ class ArrowCorpus(Displayed):
         wide = {column.info.name: column for column in columns if column.is_wide}
         # Data that are delivered once cannot be examined before they are written, so all their wide columns get
         # float64.
-        if not wide or not can_be_read_again(self._data):
+        if not wide or not self._repeats:
             return frozenset(wide)
         needed: set[str] = set()
         with opened(self._data) as table:
@@ -627,15 +594,14 @@ class ArrowCorpus(Displayed):
     def pieces(self) -> Iterator[Pieces]:
         """The sequences, piece by piece."""
         with opened(self._data) as table:
-            yield Pieces(
-                self.name, self.streams, self._each(table), table.total, self._rows.has_text_keys, wide=self._wide
-            )
+            pieces, are_texts = self._each(table), self._rows.has_text_keys
+            yield Pieces(self.name, self.streams, pieces, table.total, are_texts, wide=self._wide)
 
     def _each(self, table: Table) -> Iterator[Piece]:
         count = 0
         for batch in small(table.batches):
             try:
-                columns, keys = self._rows.taken(batch, count.__add__)
+                columns, keys = converted(self._rows.taken, batch, count.__add__)
             except CorpusError as error:
                 if isinstance(self._data, str | os.PathLike):
                     raise FormatError(str(error), path=self._data) from None
@@ -656,13 +622,11 @@ def categories(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> dict[
     last: dict[str, pa.Array] = {}
     for batch in batches:
         for name, known in found.items():
-            array = batch.column(name)
-            while unlisted(array.type)[1:]:
-                array = array.flatten()
+            dictionary = _innermost(batch.column(name)).dictionary
             # Usually all batches have the same dictionary, and comparing it is faster than converting it to Python.
-            if name not in last or not array.dictionary.equals(last[name]):
-                known.update(dict.fromkeys(array.dictionary.drop_null().to_pylist()))
-                last[name] = array.dictionary
+            if name not in last or not dictionary.equals(last[name]):
+                known.update(dict.fromkeys(dictionary.drop_null().to_pylist()))
+                last[name] = dictionary
     return {name: list(known) for name, known in found.items()}
 
 
@@ -676,20 +640,6 @@ def _class_labels(schema: pa.Schema, without: Collection[str | None]) -> dict[st
             if label["_type"] == "ClassLabel" and name in schema.names and name not in without:
                 found[name] = len(label["names"])
     return found
-
-
-def _with_metadata(schema: pa.Schema, described: pa.Schema) -> pa.Schema:
-    fields = [
-        field.with_metadata(described.field(field.name).metadata) if field.name in described.names else field
-        for field in schema
-    ]
-    return pa.schema(fields, schema.metadata)
-
-
-def _refuse_common_names(schema: pa.Schema) -> None:
-    name, count = max(Counter(schema.names).items(), key=lambda item: item[1], default=("", 0))
-    if count > 1:
-        raise ConfigError(f"{count} columns are named {name!r}; expected a different name for each", key="data")
 
 
 def key_of(schema: pa.Schema, key: str | None) -> str | None:
@@ -719,36 +669,28 @@ def has_text_keys(field: pa.Field) -> bool:
         return True
     if pa.types.is_integer(kind):
         return False
-    raise ConfigError(
-        f"column {field.name!r}, the keys, is {field.type}; expected whole numbers from 0, or texts: convert the "
-        f"column, or give {caller().words.setting('key', 'COLUMN')}",
-        key="key",
-    )
+    expected = f"whole numbers from 0, or texts: convert the column, or give {caller().words.setting('key', 'COLUMN')}"
+    raise ConfigError(f"column {field.name!r}, the keys, is {field.type}; expected {expected}", key="key")
 
 
 def _columns_of(
     schema: pa.Schema, key: str | None, shapes: dict[str, Shape], one_hot: dict[str, Classes]
 ) -> list[StreamColumn]:
-    fields = [field for field in schema if field.name != key and not _is_index(schema, field.name)]
+    # The unnamed index of a data frame of pandas is not part of the data.
+    index = _PANDAS_INDEX if b"pandas" in (schema.metadata or {}) else ()
+    fields = [field for field in schema if field.name != key and not field.name.startswith(index)]
     names = [field.name for field in fields]
     options: dict[str, Mapping[str, Any]] = {"shapes": shapes, "one_hot": one_hot}
     for option, given in options.items():
         for name, shape in given.items():
+            what = caller().words.flag(option)
             if name not in names:
-                raise ConfigError(
-                    f"{caller().words.flag(option)}: no column {name!r}{there_are(name, names)}", key=option
-                )
+                raise ConfigError(f"{what}: no column {name!r}{there_are(name, names)}", key=option)
             if _names_in(shape) is None and num_values(shape) < 1:
-                what = f"{caller().words.flag(option)}: column {name!r} has {shape!r}"
-                raise ConfigError(f"{what}; expected at least 1", key=option)
+                raise ConfigError(f"{what}: column {name!r} has {shape!r}; expected at least 1", key=option)
     if not fields:
         raise ConfigError("no column except for the keys; expected a column for each stream", key="data")
     return [
         stream_column(field, number, shapes.get(field.name), one_hot.get(field.name))
         for number, field in enumerate(fields)
     ]
-
-
-def _is_index(schema: pa.Schema, name: str) -> bool:
-    """Return whether a column is the unnamed index of a data frame of pandas, which is not part of the data."""
-    return name.startswith(_PANDAS_INDEX) and b"pandas" in (schema.metadata or {})

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,13 +29,14 @@ from cntkio.arrow.corpus import (
     StreamColumn,
     categories,
     columns_of_categories,
+    converted,
     has_text_keys,
     in_type,
     key_of,
     read,
     rows_of,
 )
-from cntkio.arrow.files import TableFile
+from cntkio.arrow.files import TableFile, open_table
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import (
     OPENING,
@@ -56,9 +57,10 @@ from cntkio.formats.names import located, shown_files
 from cntkio.formats.remote import Remote
 from cntkio.formats.table import CountedKeys, Keys, SequenceTable, compact_keys, compact_lengths, span_at
 from cntkio.formats.text_input import file_fingerprint
-from cntkio.pieces import Classes
+from cntkio.pieces import Classes, key_texts
 from cntkio.streams import StreamDefs
 
+_T = TypeVar("_T")
 Nulls = Literal["error", "drop"]
 _STATE = "state.json"  # of a data set that Hugging Face saved in a folder
 
@@ -145,8 +147,8 @@ class ArrowDeserializer:
         Raises:
             OSError, FormatError, ConfigError: The file cannot be read, or does not fit the options.
         """
-        with closing(TableFile(self._paths()[0], self.remote)) as file, _named(file):
-            schema = file.rows.schema
+        with closing(open_table(self._paths()[0], self.remote)) as file, _named(file):
+            schema = file.schema
             key = key_of(schema, self.key)
             return key is not None and has_text_keys(schema.field(key))
 
@@ -170,15 +172,15 @@ class ArrowDeserializer:
         """Return the columns of categories, and the names of the classes in all files, which a pass over them finds."""
         found: dict[str, list[str]] = {}
         for path in paths:
-            with closing(TableFile(path, self.remote)) as file:
-                schema = file.rows.schema
+            with closing(open_table(path, self.remote)) as file:
+                schema = file.schema
                 with _named(file):
                     asked = columns_of_categories(schema, (*(self.one_hot or {}), key_of(schema, self.key)))
                 names = [name for name in asked if self.columns is None or name in self.columns]
                 if not names:
                     # Files of a corpus have the same columns, so the other files have no categories either.
                     break
-                batches = (file.read(number, names) for number in range(file.rows.num_batches))
+                batches = (file.read(number, names) for number in range(file.num_batches))
                 for name, classes in categories(batches, names).items():
                     found[name] = list(dict.fromkeys((*found.get(name, ()), *classes)))
         return found
@@ -199,21 +201,15 @@ class ArrowDeserializer:
 def _files_of(
     data: data_sets.Dataset, columns: Sequence[str] | None, remote: Remote | None
 ) -> tuple[list[str], Remote | None]:
-    """Return the files of a data set and where they are.
-
-    Raises:
-        ConfigError: The data set is not of files, or delivers other rows or columns than they do.
-    """
+    """Return the files of a data set and where they are; refuse a set with other rows or columns than its files."""
     if not isinstance(data, data_sets.FileSystemDataset) or data.partition_expression is None:
         raise ConfigError(f"a {type(data).__name__} is not of files; expected a data set of files", key="data")
     try:
         # The list of files of a data set ignores its filter, so it would deliver other rows.
         fragments = list(data.get_fragments())
     except ValueError:  # pyarrow's answer if there is a filter
-        what = (
-            "this data set has a filter; expected all rows of its files: write the filtered rows to files of their own"
-        )
-        raise ConfigError(what, key="data") from None
+        expected = "all rows of its files: write the filtered rows to files of their own"
+        raise ConfigError(f"this data set has a filter; expected {expected}", key="data") from None
     values = sorted({key for part in fragments for key in data_sets.get_partition_keys(part.partition_expression)})
     # pyarrow takes these columns from the names of folders; the files do not have them.
     if values and columns is None:
@@ -235,30 +231,30 @@ def _named(file: TableFile) -> Iterator[None]:
         raise type(error)(f"{file.path}: {error}", key=error.key) from None
 
 
-class _Layout(NamedTuple):
-    """The format's own facts.
+class _Part(NamedTuple):
+    """The rows of a chunk.
 
     Attributes:
-        batches: The batch or row group of each chunk.
-        first_rows: First row of each chunk in the file.
-        kept: For each chunk the rows that are kept; None: all.
+        batch: Their batch or row group.
+        first_row: Its first row in the file.
+        kept: The rows of the batch that are kept; None: all.
     """
 
+    batch: int
+    first_row: int
+    kept: npt.NDArray[np.int64] | None
+
+    def rows_of(self, sequences: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+        """Return the rows in the file of sequences of the chunk."""
+        own = sequences.astype(np.int64) if self.kept is None else self.kept[sequences]
+        return own + self.first_row
+
+
+class _Layout(NamedTuple):
+    """The format's own facts: the columns, and the part of the file of each chunk."""
+
     rows: Rows
-    batches: list[int]
-    first_rows: list[int]
-    kept: list[npt.NDArray[np.int64] | None]
-
-    def add(self, batch: int, first_row: int, kept: npt.NDArray[np.int64] | None) -> None:
-        self.batches.append(batch)
-        self.first_rows.append(first_row)
-        self.kept.append(kept)
-
-    def rows_of(self, chunk_id: int, sequences: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
-        """Return the rows in the file of sequences of a chunk."""
-        kept = self.kept[chunk_id]
-        own = sequences.astype(np.int64) if kept is None else kept[sequences]
-        return own + self.first_rows[chunk_id]
+    parts: list[_Part]
 
 
 class _ArrowFormat(Format):
@@ -268,11 +264,11 @@ class _ArrowFormat(Format):
         self.report = opening.report(options.label)
 
     def open(self, path: str, index: Index | None) -> TableFile:
-        return TableFile(path, self._options.remote)
+        return open_table(path, self._options.remote)
 
     def rows(self, file: TableFile) -> Rows:
         """Return the columns of a file that are read."""
-        options, schema = self._options, file.rows.schema
+        options, schema = self._options, file.schema
         with _named(file):
             key = key_of(schema, options.key)
             if options.columns is not None:
@@ -294,35 +290,33 @@ class _ArrowFormat(Format):
         number = unlisted(schema.field(column.info.name).type)[-1]
         if pa.types.is_struct(number):
             number = number.field("values").type.value_type
-        if self._options.dtype is not None and not column.is_ids:
-            column = in_type(column, self._options.dtype)
-        elif not column.is_ids and not pa.types.is_floating(number):
+        dtype = self._options.dtype
+        if dtype is None and not pa.types.is_floating(number):
             # int32 has no room for all numbers of uint32.
-            is_wide = pa.types.is_integer(number) and number.bit_width > (
-                32 if pa.types.is_signed_integer(number) else 16
-            )
-            column = in_type(column, np.int64 if is_wide else np.int32)
+            most_bits = 32 if pa.types.is_signed_integer(number) else 16
+            dtype = np.int64 if pa.types.is_integer(number) and number.bit_width > most_bits else np.int32
+        if dtype is not None and not column.is_ids:
+            column = in_type(column, dtype)
         defines = column.info.name == self._options.defines_mb_size
         return dataclasses.replace(column, info=dataclasses.replace(column.info, defines_mb_size=defines))
 
-    def _needed(self, rows: Rows) -> list[str]:
-        return [*([] if rows.key is None else [rows.key]), *(info.name for info in rows.streams)]
-
     def index(self, file: TableFile, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         rows, drops = self.rows(file), self._options.nulls == "drop"
-        of_lists = [column for column in rows.columns if not column.is_flat and self._counts(column)]
-        names = [info.name for info in (column.info for column in of_lists)]
-        of_index = self._needed(rows) if drops else [*([] if rows.key is None else [rows.key]), *names]
-        layout, num_rows = _Layout(rows, [], [], []), 0
+        definer = self._options.defines_mb_size
+        of_lists = [column for column in rows.columns if not column.is_flat and definer in (None, column.info.name)]
+        names, keys_of = [column.info.name for column in of_lists], [] if rows.key is None else [rows.key]
+        of_all = [*keys_of, *(info.name for info in rows.streams)]
+        of_index = of_all if drops else [*keys_of, *names]
+        layout, num_rows = _Layout(rows, []), 0
         chunks: list[_core.Chunk] = []
         # Lists are decoded for their lengths, so a chunk that is needed immediately is not decoded a second time.
-        room = ahead.num_bytes if ahead.num_chunks is None or file.rows.num_batches <= ahead.num_chunks else 0
+        room = ahead.num_bytes if ahead.num_chunks is None or file.num_batches <= ahead.num_chunks else 0
         keys: list[npt.NDArray[Any]] = []
         all_lengths: list[npt.NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
-        for number in range(file.rows.num_batches):
-            needed = self._needed(rows) if room > 0 else of_index
+        for number in range(file.num_batches):
+            needed = of_all if room > 0 else of_index
             batch = file.read(number, needed) if needed else None
-            count = file.rows.num_rows(file, number) if batch is None else batch.num_rows
+            count = file.num_rows(number) if batch is None else batch.num_rows
             kept = _without_nulls(batch) if drops and batch is not None else None
             if batch is not None and kept is not None:
                 batch = batch.take(pa.array(kept))
@@ -330,14 +324,13 @@ class _ArrowFormat(Format):
             lengths = np.ones(count if kept is None else len(kept), np.uint32)
             # A row group or batch without rows is not a chunk.
             if len(lengths):
-                layout.add(number, num_rows, kept)
+                layout.parts.append(_Part(number, num_rows, kept))
                 # Errors name rows by their numbers in the file, where dropped rows count, too.
-                own = layout.rows_of(-1, np.arange(len(lengths)))
+                own = layout.parts[-1].rows_of(np.arange(len(lengths)))
                 for column in of_lists:
-                    np.maximum(lengths, _checked(file, own, batch, column.lengths), out=lengths)
+                    np.maximum(lengths, _converted(file, column.lengths, batch, own), out=lengths)
                 if rows.key is not None:
-                    found = _checked(file, own, batch, rows.own_keys)
-                    keys.append(self._stored(file, found, own))
+                    keys.append(self._stored(file, _converted(file, rows.own_keys, batch, own), own))
                 all_lengths.append(lengths)
                 if batch is not None and room > 0:
                     try:
@@ -361,48 +354,50 @@ class _ArrowFormat(Format):
         )  # fmt: skip
         return index, chunks
 
-    def _counts(self, column: StreamColumn) -> bool:
-        return self._options.defines_mb_size in (None, column.info.name)
-
     def _stored(self, file: TableFile, keys: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """Return keys as the table keeps them: numbers, or words as bytes."""
         if keys.dtype.kind == "u" and not self._text_keys:
             return keys
-        words: npt.NDArray[np.bytes_] = np.strings.encode(keys.astype(np.str_), "utf-8")
+        words = key_texts(keys)
         if (words == b"").any():
             row = rows[int(np.argmax(words == b""))]
             raise FormatError(f"row {row}: an empty key; expected a word", path=file.path)
         return words
 
     def parse(self, file: TableFile, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
-        layout: _Layout = index.layout
-        rows, kept = layout.rows, layout.kept[chunk_id]
-        batch = file.read(layout.batches[chunk_id], [info.name for info in rows.streams])
-        own = layout.rows_of(chunk_id, np.arange(batch.num_rows if kept is None else len(kept)))
+        rows, part = index.layout.rows, index.layout.parts[chunk_id]
+        batch = file.read(part.batch, [info.name for info in rows.streams])
+        own = part.rows_of(np.arange(batch.num_rows if part.kept is None else len(part.kept)))
         if sequences is not None:
             own = own[sequences]
         # `take` copies, so a whole batch goes without it.
         if len(own) < batch.num_rows:
-            batch = batch.take(pa.array(own - layout.first_rows[chunk_id]))
+            batch = batch.take(pa.array(own - part.first_row))
         return Loaded(chunk_id, _chunk_of(file, rows, batch, own), sequences=sequences)
 
     def place(self, file: TableFile, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         """Return the files of sequences. Their lines are their rows, from 1."""
-        layout, starts = index.layout, index.table.chunk_starts
+        starts = index.table.chunk_starts
         chunks = span_at(starts, sequences)
         rows = np.zeros(len(sequences), np.int64)
         for chunk_id in np.unique(chunks).tolist():
             mine = chunks == chunk_id
-            rows[mine] = layout.rows_of(chunk_id, sequences[mine] - starts[chunk_id])
+            rows[mine] = index.layout.parts[chunk_id].rows_of(sequences[mine] - starts[chunk_id])
         return PlacesInFiles([index.name], np.zeros(len(sequences), np.int64), None, rows + 1)
 
 
-def _chunk_of(file: TableFile, rows: Rows, batch: pa.RecordBatch, own: npt.NDArray[np.int64]) -> _core.Chunk:
-    """Convert a batch, whose rows have these numbers in the file."""
+def _converted(
+    file: TableFile, convert: Callable[[pa.RecordBatch], _T], batch: pa.RecordBatch, own: npt.NDArray[np.int64]
+) -> _T:
+    """Return what a function makes of a batch, whose rows have these numbers in the file."""
     try:
-        columns, _ = rows._replace(key=None).taken(batch, lambda row: int(own[row]))
+        return converted(convert, batch, own.__getitem__)
     except CorpusError as error:
         raise FormatError(str(error), path=file.path) from None
+
+
+def _chunk_of(file: TableFile, rows: Rows, batch: pa.RecordBatch, own: npt.NDArray[np.int64]) -> _core.Chunk:
+    columns, _ = _converted(file, rows._replace(key=None).taken, batch, own)
     return _core.Chunk.from_columns(batch.num_rows, list(columns), is_packed=True)
 
 
@@ -413,19 +408,6 @@ def _joined(keys: Sequence[npt.NDArray[Any]]) -> Keys:
     if joined.dtype.kind == "S":
         return joined
     return compact_keys(joined, are_ascending=bool((joined[1:] > joined[:-1]).all()))
-
-
-def _checked(file: TableFile, rows: npt.NDArray[np.int64], batch: Any, convert: Callable[[Any], Any]) -> Any:
-    """Convert a batch. An error names the first of its rows that cannot be converted."""
-    try:
-        return convert(batch)
-    except CorpusError as error:
-        for row in range(batch.num_rows):  # only in an error
-            try:
-                convert(batch.slice(row, 1))
-            except CorpusError as found:
-                raise FormatError(f"row {rows[row]}, {found}", path=file.path) from None
-        raise FormatError(str(error), path=file.path) from None
 
 
 def _without_nulls(batch: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
