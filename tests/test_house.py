@@ -68,7 +68,7 @@ USED_BY_ONE = {
     "formats.kaldi.objects",  # bytes, next to options and opened corpora
     "source.packing",  # a stage, which tests replace
     "timeline.user_timeline",  # a timeline of its own
-    "torch.sources", "torch.workers",  # what is done to PyTorch
+    "torch.workers",  # what is done to PyTorch
     "io", "transforms",  # names of CNTK
 }  # fmt: skip
 CEILINGS = {

@@ -8,7 +8,6 @@
 
     tensors.py   tensors of a minibatch, or of a batch of rows
     dataset.py   a source as a data set: epochs, shares, states; the state of a job
-    sources.py   the epochs of a source; a source written in Python, with reads of shares and states
     ranks.py     the rank of this process, what all ranks have in common, their states as one
     workers.py   states for the workers of a loader, and their positions
 
@@ -19,9 +18,8 @@ source's state, with rank and worker.
 try:
     import torch  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"cntkio.torch needs {error.name}, which is not installed: pip install torch", name=error.name
-    ) from None
+    what = f"cntkio.torch needs {error.name}, which is not installed: pip install torch"
+    raise ModuleNotFoundError(what, name=error.name) from None
 
 from cntkio.torch.dataset import MinibatchDataset, gather_state_dict
 from cntkio.torch.ranks import joined_states

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args
@@ -18,7 +19,7 @@ from cntkio.arguments import check_word, suggests_keywords, whole_number
 from cntkio.displays import Description, Displayed
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.layouts import check_layout
-from cntkio.minibatch import Minibatch
+from cntkio.minibatch import Minibatch, checked_minibatch
 from cntkio.mixture import Mixture
 from cntkio.source import MinibatchSource
 from cntkio.source.checkpoint import CONSTANT, changing, difference
@@ -27,7 +28,6 @@ from cntkio.timeline.budget import Budget, Size, about_samples, row_length_of, s
 from cntkio.timeline.modes import check_deal
 from cntkio.timeline.state import of_partition
 from cntkio.torch import ranks
-from cntkio.torch.sources import Epochs, readable
 from cntkio.torch.tensors import Layout, TensorMinibatch, in_rows
 from cntkio.torch.workers import Passed, WatchedDataset, shares
 from cntkio.user_source import UserMinibatchSource
@@ -101,34 +101,25 @@ class MinibatchDataset(Displayed, WatchedDataset):
     ) -> None:
         super().__init__()
         if not isinstance(source, MinibatchSource | Mixture | UserMinibatchSource):
-            raise ConfigError(
-                f"source is {type(source).__name__}; expected MinibatchSource(deserializer), a Mixture, or the result "
-                f"of ReaderConfig.open()",
-                key="source",
-            )
+            expected = "MinibatchSource(deserializer), a Mixture, or the result of ReaderConfig.open()"
+            raise ConfigError(f"source is {type(source).__name__}; expected {expected}", key="source")
         minibatch_size = _checked_size(minibatch_size, source)
         if layout != "rows":
             check_layout(layout, [stream.name for stream in source.stream_infos()], get_args(Layout))
         elif not row_length_of(minibatch_size):
-            raise ConfigError(
-                f"layout='rows' needs a size with rows, but minibatch_size is {size_text(minibatch_size)}; use "
-                "Budget(rows=..., row_length=..., pool=...)",
-                key="layout",
-            )
+            what = f"layout='rows' needs a size with rows, but minibatch_size is {size_text(minibatch_size)}"
+            raise ConfigError(f"{what}; use Budget(rows=..., row_length=..., pool=...)", key="layout")
         if partition is not None:
             check_word("partition", partition, *_PARTITIONS)
             if partition != "cntk" and isinstance(source, UserMinibatchSource):
-                raise ConfigError(
-                    f"partition={partition!r} needs a MinibatchSource; a {type(source).__name__} divides its "
-                    "minibatches itself: leave partition out",
-                    key="partition",
-                )
+                what = f"a {type(source).__name__} divides its minibatches itself: leave partition out"
+                raise ConfigError(f"partition={partition!r} needs a MinibatchSource; {what}", key="partition")
         if (rank is None) != (world_size is None):
             raise ConfigError(f"rank={rank}, but world_size={world_size}; give both or neither", key="rank")
         # If no rank is given, each use asks for it: torch.distributed may be initialized after this data set is made.
         self._given = None if rank is None else ranks.checked(rank, world_size)
         self.source = source
-        self._source = readable(source)
+        self._source: Any = _UserSource(source) if isinstance(source, UserMinibatchSource) else source
         self.minibatch_size = minibatch_size
         self.layout: Any = layout
         self.device = device
@@ -136,21 +127,19 @@ class MinibatchDataset(Displayed, WatchedDataset):
         self._remainder = remainder
         self.deal = deal
         if deal != "length" and self.partition != "global":
-            raise ConfigError(
-                f"deal={deal!r} needs partition='global', but partition is {self.partition!r}", key="deal"
-            )
+            what = f"deal={deal!r} needs partition='global', but partition is {self.partition!r}"
+            raise ConfigError(what, key="deal")
         share = self._share_of(*self._rank(), 0, 1)  # checks the values
         if deal == "chunk" and isinstance(share, GlobalPartition):
             check_deal(share, minibatch_size, is_randomized=self._source.is_randomized, is_truncated=False)
         self._has_warned = False
         self._is_agreed = False
-        self._epochs = Epochs(self._source)
+        self._epochs = _Epochs(self._source)
         # It is in shared memory, because workers may persist from epoch to epoch.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
         self._origin: int | None = 0
-        self._shift = (
-            0  # a loader's worker k has the share of worker k plus this number, because a state may begin at any
-        )
+        # A loader's worker k has the share of worker k plus this number, because a state may begin at any.
+        self._shift = 0
         self._iteration = 0
 
     @property
@@ -174,10 +163,8 @@ class MinibatchDataset(Displayed, WatchedDataset):
 
     def _description(self) -> Description:
         rank, world_size = self._rank()
-        title = (
-            f"MinibatchDataset: minibatches of {size_text(self.minibatch_size)}, partition {self.partition!r}, "
-            f"rank {rank} of {world_size}, epoch {self.epoch}"
-        )
+        title = f"MinibatchDataset: minibatches of {size_text(self.minibatch_size)}, partition {self.partition!r}, "
+        title += f"rank {rank} of {world_size}, epoch {self.epoch}"
         layouts = self.layout if isinstance(self.layout, Mapping) else {}
         default = self.layout if isinstance(self.layout, str) else "ragged"
         rows = [(info.name, info.form, layouts.get(info.name, default)) for info in self.source.stream_infos()]
@@ -198,12 +185,12 @@ class MinibatchDataset(Displayed, WatchedDataset):
         Raises:
             ConfigError: `epoch` is below 0; or the source has no limit, or a timeline that cannot go there.
         """
-        if whole_number("epoch", epoch, least=0) and not self._epochs.are_many:
-            raise ConfigError(
+        if whole_number("epoch", epoch, least=0) and self._epochs.span is None:
+            what = (
                 "epochs need a MinibatchSource that ends (for instance with max_sweeps=1) and has no user-defined "
-                "deserializer with a timeline of its own; a Mixture has no epochs, a SequenceMixture that ends has",
-                key="epoch",
+                "deserializer with a timeline of its own; a Mixture has no epochs, a SequenceMixture that ends has"
             )
+            raise ConfigError(what, key="epoch")
         if epoch != self.epoch:
             self.loaded.withdraw()
         self._epoch.fill_(epoch)
@@ -224,13 +211,13 @@ class MinibatchDataset(Displayed, WatchedDataset):
         return Partition(rank * num_workers + worker, world_size * num_workers)
 
     def _request(self) -> tuple[Size, Partition]:
-        worker, num_workers = self._worker()
-        share = self._share_of(*self._rank(), worker, num_workers)
-        if not self._has_warned and worker == 0 and self._rank()[0] == 0:
+        (rank, world_size), (worker, num_workers) = self._rank(), self._worker()
+        share = self._share_of(rank, world_size, worker, num_workers)
+        if not self._has_warned and worker == 0 == rank:
             self._has_warned = True
             # The value of an `HTKMLFReader` is a text.
             is_truncated = bool(self._epochs.start["settings"].get("truncation_length"))
-            _warn(self._source, about_samples(self.minibatch_size), self._rank()[1], share, is_truncated=is_truncated)
+            _warn(self._source, about_samples(self.minibatch_size), world_size, share, is_truncated=is_truncated)
         # Workers are partitions of CNTK, too, which share the size; but each makes whole minibatches of its rank.
         return (self.minibatch_size if share.is_balanced else times(self.minibatch_size, num_workers)), share
 
@@ -245,49 +232,42 @@ class MinibatchDataset(Displayed, WatchedDataset):
 
     def __iter__(self) -> Iterator[TensorMinibatch[Any]]:
         self._shift = 0
-        is_worker = torch.utils.data.get_worker_info() is not None
-        if not is_worker:  # for workers, the process with the loader has done this
+        worker = torch.utils.data.get_worker_info()
+        if worker is None:  # for workers, the process with the loader has done this
             self.begin_iteration()
-        number, state = self.loaded.receive() if is_worker else (0, self.loaded.state)
+        number, state = (0, self.loaded.state) if worker is None else self.loaded.receive()
         if self.loaded.state is not None and self.loaded.is_of_this_worker:
             self._origin = None
             self._resume(self.loaded.state["epoch"], self.loaded.state["source"])
         elif state is not None:
-            self._begin_share(number, state)
+            positions, self._shift = shares(state, 0 if worker is None else worker.num_workers)
+            self._origin, position = number, positions[self._worker()[0]]
+            if position is None:
+                self._epochs.enter(state["epoch"])
+            else:
+                self._resume(state["epoch"], {**state["source"], **position})
         else:
             self._origin = 0
             self._epochs.enter(self.epoch)
-        if is_worker:
-            self.loaded.take_up(number)
-        else:
+        if worker is None:
             self.loaded.withdraw()
             self.delivered.begin_here(0 if state is None else state.get("steps"))
+        else:
+            self.loaded.take_up(number)
         self._iteration += 1
         return self._minibatches(self._iteration, *self._request())
-
-    def _begin_share(self, number: int, state: Mapping[str, Any]) -> None:
-        """Resume from this worker's share of a state."""
-        info = torch.utils.data.get_worker_info()
-        positions, self._shift = shares(state, 0 if info is None else info.num_workers)
-        self._origin = number
-        position = positions[self._worker()[0]]
-        if position is None:
-            self._epochs.enter(state["epoch"])
-        else:
-            self._resume(state["epoch"], {**state["source"], **position})
 
     def _resume(self, epoch: int, source: Mapping[str, Any]) -> None:
         timeline = of_partition(source["timeline"], self._rank()[0])
         self._epochs.resume(epoch, {**source, "timeline": timeline})
 
     def _minibatches(self, iteration: int, size: Size, partition: Partition) -> Iterator[TensorMinibatch[Any]]:
-        read = self._source.read
         keeps_empty = partition.count == 1 or partition.is_balanced  # ranks may wait for each other's minibatches
         is_worker = torch.utils.data.get_worker_info() is not None
         while True:
             if self._iteration != iteration:
                 raise RuntimeError("this iteration has ended, because another iteration over the same data set began")
-            minibatch = read(size, partition)
+            minibatch = self._source.read(size, partition)
             if minibatch is None:
                 self.delivered.num_steps = None
                 return
@@ -295,13 +275,11 @@ class MinibatchDataset(Displayed, WatchedDataset):
                 self.delivered.count()  # before the yield, where a caller may ask for the state
                 tensors = self._tensors(minibatch)
                 if is_worker:
-                    tensors.passed = self._passed(iteration)
+                    position, epoch = changing(self._source.state_dict()), self._epochs.current
+                    assert epoch is not None
+                    facts = self.delivered.token, *self._worker(), iteration, epoch, self._origin, position
+                    tensors.passed = Passed(*facts)
                 yield tensors
-
-    def _passed(self, iteration: int) -> Passed:
-        position, epoch = changing(self._source.state_dict()), self._epochs.current
-        assert epoch is not None
-        return Passed(self.delivered.token, *self._worker(), iteration, epoch, self._origin, position)
 
     # ------------------------------------------------------------------------------------------------- checkpoints
 
@@ -323,10 +301,8 @@ class MinibatchDataset(Displayed, WatchedDataset):
         if positions is None:
             if self._epochs.current is None:  # before the first iteration, the source has not moved to the epoch
                 self._epochs.enter(self.epoch)
-            position: dict[str, Any] = {
-                "epoch": self._epochs.current,
-                "source": self._of_all_ranks(self._source.state_dict()),
-            }
+            source = self._of_all_ranks(self._source.state_dict())
+            position: dict[str, Any] = {"epoch": self._epochs.current, "source": source}
         else:
             position = positions.state_of_any_workers() if self.partition == "global" else positions.state()
             position["workers"] = [worker and self._of_all_ranks(worker) for worker in position["workers"]]
@@ -349,10 +325,8 @@ class MinibatchDataset(Displayed, WatchedDataset):
                 differences are named.
         """
         if not isinstance(state, Mapping):
-            raise CheckpointError(
-                f"the state is {type(state).__name__}; expected a result of state_dict(); if it was saved as text, use "
-                "json.loads"
-            )
+            expected = "a result of state_dict(); if it was saved as text, use json.loads"
+            raise CheckpointError(f"the state is {type(state).__name__}; expected {expected}")
         state = self._own(state)
         _check_state(state)
         before = self._source.state_dict(), self._epochs.current, self._partition
@@ -413,13 +387,13 @@ class MinibatchDataset(Displayed, WatchedDataset):
         parts = [state["source"] for state in states if "workers" not in state]
         has_begun = any("minibatch_size" in part["timeline"] for part in parts)  # missing before the first read
         if len(parts) < len(states) or (has_begun and not all(map(self._epochs.has_ended_at, parts))):
-            raise CheckpointError(
-                f"the states are of {len(states)} ranks, but this job has {world_size}. With "
-                f"partition='cntk', another number of ranks delivers other minibatches, so it can only start at the "
-                f"beginning of an epoch: use set_epoch, or resume with {len(states)} ranks",
-                saved={"world_size": len(states)},
-                current={"world_size": world_size},
+            what = (
+                f"the states are of {len(states)} ranks, but this job has {world_size}. With partition='cntk', another "
+                f"number of ranks delivers other minibatches, so it can only start at the beginning of an epoch: use "
+                f"set_epoch, or resume with {len(states)} ranks"
             )
+            saved, current = {"world_size": len(states)}, {"world_size": world_size}
+            raise CheckpointError(what, saved=saved, current=current)
         # At either end of an epoch, only the position of a timeline matters to other ranks.
         source = {**parts[0], "timeline": {"position": parts[0]["timeline"]["position"]}}
         return _sealed({**states[0], "rank": rank, "world_size": world_size, "source": source})
@@ -441,51 +415,146 @@ class MinibatchDataset(Displayed, WatchedDataset):
         return {**self.__dict__, "_given": self._rank()}  # a spawned worker has no process group
 
 
+class _UserSource:
+    """The part of `MinibatchSource` that a data set needs, for a `UserMinibatchSource`.
+
+    Its timeline is unknown, so it has no epochs, and it divides its minibatches itself.
+    """
+
+    span = None
+    is_randomized = False
+    num_chunks = sys.maxsize  # a worker gets its share of each minibatch, so none is without data
+
+    def __init__(self, source: UserMinibatchSource) -> None:
+        self._source = source
+        self._size: int | None = None  # the size of the last read
+
+    def is_infinite(self) -> bool:
+        return self._source.is_infinite()
+
+    def read(self, size: int, partition: Partition) -> Minibatch | None:
+        self._size = size
+        return checked_minibatch(self._source.next_minibatch(size, partition.count, partition.index)) or None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the checkpoint of the source as the state of a timeline."""
+        name = type(self._source).__name__
+        # As in states of a `MinibatchSource`, a size says that reading has begun.
+        begun = {} if self._size is None else {"minibatch_size": self._size}
+        return {
+            "version": _STATE_VERSION,
+            "settings": {"source": name},
+            "data": [f"{info.name}: {info.form}" for info in self._source.stream_infos()],
+            "order": {"deserializers": [{"name": name}]},
+            "timeline": {"position": self._source.get_checkpoint_state(), **begun},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from a result of `state_dict`.
+
+        Raises:
+            CheckpointError: The state is of another source, or the source cannot resume.
+        """
+        own = self.state_dict()
+        different = {name: own[name] for name in ("settings", "data") if state.get(name) != own[name]}
+        if different:
+            saved = {name: state.get(name) for name in different}
+            texts = [difference(name, saved[name], value) for name, value in different.items()]
+            what = f"the state does not fit this source: {'; '.join(texts)}"
+            raise CheckpointError(what, saved=saved, current=different)
+        self._source.restore_from_checkpoint(state["timeline"]["position"])
+        self._size = state["timeline"].get("minibatch_size")
+
+
+class _Epochs:
+    """The epochs of a source. The first begins where the source stands now; each is as long as the source's limit.
+
+    Args:
+        source: The source. Nothing else may move it.
+
+    Attributes:
+        start: The state of the source at the start of the first epoch.
+        current: The epoch in which the source stands; None: it has not been moved yet.
+        span: Positions at which the first epoch begins and ends; None: it has no end that another epoch could follow.
+    """
+
+    def __init__(self, source: MinibatchSource) -> None:
+        self._source = source
+        self.start = source.state_dict()
+        self.current: int | None = None
+        self.span = source.span
+        self._has_moved = False  # true once the source's span may have changed
+
+    def enter(self, epoch: int) -> None:
+        """Move the source to the start of an epoch."""
+        if self.span is not None and (epoch or self._has_moved):
+            begin, end = self.span
+            offset = epoch * (end - begin)
+            number = self.start.get("epoch_number", 0) + epoch
+            self._source.begin_epoch(begin + offset, end + offset, number=number)
+            self._has_moved = True
+        if epoch == 0:
+            self._source.load_state_dict(self.start)
+        self.current = epoch
+
+    def resume(self, epoch: int, state: Mapping[str, Any]) -> None:
+        """Move the source to one of its states, in an epoch.
+
+        Raises:
+            CheckpointError: The state does not fit the source.
+        """
+        # A state without an epoch is of the source's own limits, which the first epoch has.
+        if "epoch" not in state and self._has_moved:
+            self.enter(0)
+        self._source.load_state_dict(state)
+        self._has_moved |= "epoch" in state
+        self.current = epoch
+
+    def has_ended_at(self, state: Mapping[str, Any]) -> bool:
+        """Return whether a state of the source is at the end of its epoch."""
+        span, timeline = state.get("epoch", self.span), state["timeline"]
+        position = timeline.get("position")
+        return bool(span) and position is not None and position >= span[1] and not any(timeline.get("slots", ()))
+
+
 def _checked_size(size: Any, source: MinibatchSource | Mixture | UserMinibatchSource) -> Size:
     if isinstance(size, Budget):
         if isinstance(source, UserMinibatchSource):
+            what = "a UserMinibatchSource decides itself how much a minibatch holds: give a number of samples"
             raise ConfigError(
-                "minibatch_size is a Budget, which needs a MinibatchSource; a UserMinibatchSource decides itself how "
-                "much a minibatch holds: give a number of samples",
-                key="minibatch_size",
+                f"minibatch_size is a Budget, which needs a MinibatchSource; {what}", key="minibatch_size"
             )
         return size
     number = whole_number("minibatch_size", size)
     if not 1 <= number <= _LARGEST_SIZE:
-        raise ConfigError(
-            f"minibatch_size is {number!r}; expected a whole number in 1..{_LARGEST_SIZE}", key="minibatch_size"
-        )
+        what = f"minibatch_size is {number!r}; expected a whole number in 1..{_LARGEST_SIZE}"
+        raise ConfigError(what, key="minibatch_size")
     return number
 
 
 def _warn(source: Any, size: int, world_size: int, share: Partition, *, is_truncated: bool) -> None:
     """Warn of partitions that can leave ranks without data, or make them wait for each other forever."""
     if not share.is_balanced and world_size > 1 and not source.is_infinite():
-        logger.warning(
-            "partition='cntk' can give the %d ranks different numbers of minibatches; if ranks wait for each other "
-            "in each step, the job then hangs: use partition='global', or stop all ranks after the same number of "
-            "steps",
-            world_size,
+        text = (
+            "partition='cntk' can give the %d ranks different numbers of minibatches; if ranks wait for each other in "
+            "each step, the job then hangs: use partition='global', or stop all ranks after the same number of steps"
         )
+        logger.warning(text, world_size)
     if share.of_chunks.count > source.num_chunks and source.is_randomized:
-        logger.warning(
+        text = (
             "%d partitions (ranks times workers) share %d chunks, so some are empty: make chunks smaller "
-            "(chunk_size_in_bytes), or use partition='global' with deal='length'",
-            share.count,
-            source.num_chunks,
+            "(chunk_size_in_bytes), or use partition='global' with deal='length'"
         )
+        logger.warning(text, share.count, source.num_chunks)
     elif isinstance(share, GlobalPartition) and share.remainder == "empty" and not is_truncated:
         num_sequences = max(size * source.num_sequences / source.num_samples, 1)
         if num_sequences < world_size:
-            logger.warning(
+            text = (
                 "a minibatch of %d samples has about %.1f sequences for %d ranks, so about %.1f %% of the ranks' "
-                "minibatches are empty: use a minibatch_size of at least %d, or remainder='merge'",
-                size,
-                num_sequences,
-                world_size,
-                100 * (1 - num_sequences / world_size),
-                -(-world_size * source.num_samples // source.num_sequences),
+                "minibatches are empty: use a minibatch_size of at least %d, or remainder='merge'"
             )
+            least = -(-world_size * source.num_samples // source.num_sequences)
+            logger.warning(text, size, num_sequences, world_size, 100 * (1 - num_sequences / world_size), least)
 
 
 def _check_state(state: Mapping[str, Any]) -> None:
@@ -495,17 +564,15 @@ def _check_state(state: Mapping[str, Any]) -> None:
     if not is_whole and "settings" in state:
         raise CheckpointError("this is the state of a source; expected the state_dict() of a MinibatchDataset")
     if state.get("version") != _STATE_VERSION:
-        raise CheckpointError(
-            f"not a state of a data set: its version is {state.get('version')!r}; expected {_STATE_VERSION}",
-            saved=state.get("version"),
-            current=_STATE_VERSION,
-        )
+        saved = state.get("version")
+        what = f"not a state of a data set: its version is {saved!r}; expected {_STATE_VERSION}"
+        raise CheckpointError(what, saved=saved, current=_STATE_VERSION)
     if not is_whole or ("check_sum" in state and state["check_sum"] != _check_sum(state)):
-        raise CheckpointError(
-            "the state is damaged or incomplete. torch.distributed.checkpoint restores only "
-            "the keys that a new data set's state has; save the text json.dumps(dataset.state_dict()) with it",
-            saved=dict(state),
+        what = (
+            "the state is damaged or incomplete. torch.distributed.checkpoint restores only the keys that a new data "
+            "set's state has; save the text json.dumps(dataset.state_dict()) with it"
         )
+        raise CheckpointError(what, saved=dict(state))
 
 
 def _refused(
@@ -513,9 +580,8 @@ def _refused(
 ) -> CheckpointError:
     """Return the error of a state with other settings, with the differences that the source found."""
     saved, current = {name: state.get(name) for name in different}, dict(different)
-    message = "the state does not fit this data set: " + "; ".join(
-        difference(name, saved[name], value) for name, value in different.items()
-    )
+    texts = [difference(name, saved[name], value) for name, value in different.items()]
+    message = "the state does not fit this data set: " + "; ".join(texts)
     if error is not None and isinstance(error.saved, Mapping) and isinstance(error.current, Mapping):
         message += f"; {str(error).removeprefix('the state does not fit this source: ')}"
         saved, current = {**saved, **error.saved}, {**current, **error.current}
@@ -572,8 +638,7 @@ def gather_state_dict(dataset: MinibatchDataset) -> dict[str, Any]:
     world_size = state["world_size"]
     if dataset.partition != "cntk" or world_size == 1:
         return state
-    is_ready = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if not is_ready or torch.distributed.get_world_size() != world_size:
+    if ranks.group_size() != world_size:
         raise CheckpointError(
             f"with partition='cntk' each of the {world_size} ranks has a state of its own, and torch.distributed is "
             f"not initialized with {world_size} ranks; save each rank's state_dict(), and combine them with "

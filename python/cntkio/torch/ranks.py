@@ -37,9 +37,15 @@ def discovered() -> tuple[int, int]:
         >>> discovered()
         (0, 1)
     """
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    if count := group_size():
+        return torch.distributed.get_rank(), count
     return _of_ray_train() or _of_environment("RANK", "WORLD_SIZE") or _of_slurm_step() or (0, 1)
+
+
+def group_size() -> int:
+    """Return the number of processes of `torch.distributed`; 0: it is not initialized."""
+    distributed = torch.distributed
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 0
 
 
 def checked(rank: object, world_size: object) -> tuple[int, int]:
@@ -55,9 +61,8 @@ def checked(rank: object, world_size: object) -> tuple[int, int]:
     """
     index, count = whole_number("rank", rank), whole_number("world_size", world_size, least=1)
     if not 0 <= index < count:
-        raise ConfigError(
-            f"rank is {index}, but world_size is {count}; expected a rank from 0 to {count - 1}", key="rank"
-        )
+        what = f"rank is {index}, but world_size is {count}; expected a rank from 0 to {count - 1}"
+        raise ConfigError(what, key="rank")
     return index, count
 
 
@@ -78,18 +83,15 @@ def common_facts(state: Mapping[str, Any]) -> dict[str, Any]:
     With global and balanced partitions, this includes the position, with CNTK's the number of steps.
     """
     source = state.get("source", {})
-    names = ["minibatch_size", "partition", "remainder", "world_size", "epoch"]
+    facts = {name: state.get(name) for name in ("minibatch_size", "partition", "remainder", "world_size", "epoch")}
     if state.get("partition") == "cntk":
         # Each rank has a position of its own, so only the number of steps says that the states belong together.
-        names += ["steps", "num_workers"]
-    facts = {name: state.get(name) for name in names}
-    if state.get("partition") != "cntk":
+        facts |= {name: state.get(name) for name in ("steps", "num_workers")}
+    else:
         positions = state.get("workers", [source])
         facts["position"] = [position and position["timeline"].get("position") for position in positions]
-    facts.update(source.get("settings", {}))
-    facts["data"] = source.get("data")
-    facts["order"] = source.get("order", {}).get("digest")
-    return facts
+    order = source.get("order", {}).get("digest")
+    return {**facts, **source.get("settings", {}), "data": source.get("data"), "order": order}
 
 
 def differences(
@@ -131,36 +133,27 @@ def joined_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if not isinstance(state, Mapping):
             raise CheckpointError(f"state {index} is a {type(state).__name__}; expected a result of state_dict()")
     if len(states) > 1 and any(state.get("partition") in ("balanced", "global") for state in states):
-        raise CheckpointError(
-            "the states were taken with partition='balanced' or 'global', so they are the same on all ranks; load any "
-            "of them"
-        )
+        what = "the states were taken with partition='balanced' or 'global', so they are the same on all ranks"
+        raise CheckpointError(f"{what}; load any of them")
     counts = sorted({state.get("world_size", 1) for state in states})
     if len(counts) > 1:
-        raise CheckpointError(
-            f"the states are of jobs with {' and '.join(map(str, counts))} ranks; expected the states of one job",
-            saved=counts,
-        )
+        what = f"the states are of jobs with {' and '.join(map(str, counts))} ranks; expected the states of one job"
+        raise CheckpointError(what, saved=counts)
     numbers = [state.get("rank") for state in states]
     expected = list(range(states[0].get("world_size", 1)))
     # Damaged states may have ranks that cannot be compared as numbers, such as None.
     if sorted(numbers, key=str) != sorted(expected, key=str):
-        raise CheckpointError(
-            f"the states are of the ranks {', '.join(map(str, numbers))}; expected each of 0..{len(expected) - 1} once",
-            saved=numbers,
-            current=expected,
-        )
+        found = ", ".join(map(str, numbers))
+        what = f"the states are of the ranks {found}; expected each of 0..{len(expected) - 1} once"
+        raise CheckpointError(what, saved=numbers, current=expected)
     ordered = sorted(states, key=lambda state: int(state["rank"]))
     first, *others = ordered
     for other in others:
-        facts = common_facts(first), common_facts(other)
-        if different := differences(first["rank"], facts[0], other["rank"], facts[1]):
-            raise CheckpointError(
-                f"the states are not of the same step of one job: {'; '.join(different)}",
-                saved=facts[0],
-                current=facts[1],
-            )
-    return {"version": ordered[0].get("version"), "ranks": [dict(state) for state in ordered]}
+        saved, current = common_facts(first), common_facts(other)
+        if different := differences(first["rank"], saved, other["rank"], current):
+            what = f"the states are not of the same step of one job: {'; '.join(different)}"
+            raise CheckpointError(what, saved=saved, current=current)
+    return {"version": first.get("version"), "ranks": [dict(state) for state in ordered]}
 
 
 _num_checks: Counter[str] = Counter()
@@ -180,10 +173,9 @@ def agree(files: Sequence[str], rank: int, world_size: int, facts: Mapping[str, 
     Raises:
         ConfigError: The ranks disagree; all differences are named.
     """
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() != world_size:
+    if group_size() != world_size:
         return
-    store_of = getattr(distributed.group.WORLD, "get_group_store", None)
+    store_of = getattr(torch.distributed.group.WORLD, "get_group_store", None)
     if store_of is None:  # an older PyTorch
         return
     name = " ".join(Path(file).name for file in files)
@@ -199,13 +191,9 @@ def agree(files: Sequence[str], rank: int, world_size: int, facts: Mapping[str, 
     first = json.loads(store.get(key))
     # These facts go through JSON, too, which turns tuples into lists.
     if different := differences(first["rank"], first["facts"], rank, json.loads(json.dumps(facts))):
-        raise ConfigError(
-            "the ranks disagree, so they would not share the data: "
-            + "; ".join(different)
-            + ". Make the data set with "
-            "the same arguments on all ranks, and load states of the same step (docs/torch.md, 'Ranks and workers')",
-            key="rank",
-        )
+        what = f"the ranks disagree, so they would not share the data: {'; '.join(different)}"
+        advice = "Make the data set with the same arguments on all ranks, and load states of the same step"
+        raise ConfigError(f"{what}. {advice} (docs/torch.md, 'Ranks and workers')", key="rank")
 
 
 def _warn_of_other_names(store: Any, name: str, rank: int) -> None:
@@ -216,14 +204,11 @@ def _warn_of_other_names(store: Any, name: str, rank: int) -> None:
         return
     other_rank, other = json.loads(store.get(key))
     if other != name:
-        _log.warning(
+        text = (
             "rank %d reads %s, and rank %d reads %s: ranks that share the data need the same corpus, and begin their "
-            "data sets in the same order; for a corpus of its own, make the data set with rank=0 and world_size=1",
-            rank,
-            name,
-            other_rank,
-            other,
+            "data sets in the same order; for a corpus of its own, make the data set with rank=0 and world_size=1"
         )
+        _log.warning(text, rank, name, other_rank, other)
 
 
 def _of_ray_train() -> tuple[int, int] | None:
@@ -255,9 +240,7 @@ def _of_environment(rank_name: str, count_name: str) -> tuple[int, int] | None:
     numbers = [int(text) if text.isdecimal() else -1 for text in texts.values()]
     if len(numbers) != 2 or not 0 <= numbers[0] < numbers[1]:
         found = ", ".join(f"{name}={text!r}" for name, text in texts.items())
-        raise ConfigError(
-            f"the environment has {found}; expected {rank_name} from 0 and below {count_name}. For a process that is "
-            f"not part of a job, give rank=0 and world_size=1",
-            key="rank",
-        )
+        what = f"the environment has {found}; expected {rank_name} from 0 and below {count_name}"
+        advice = "For a process that is not part of a job, give rank=0 and world_size=1"
+        raise ConfigError(f"{what}. {advice}", key="rank")
     return numbers[0], numbers[1]

@@ -6,7 +6,7 @@ Invariant: a tensor shares the minibatch's memory wherever PyTorch supports its 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args, overload
 
 import numpy as np
@@ -52,6 +52,7 @@ class Ragged:
     """
 
     __slots__ = ("_offsets", "values")
+    _fields = ("values", "offsets")
 
     def __init__(self, values: torch.Tensor, offsets: torch.Tensor | MinibatchData) -> None:
         self.values = values
@@ -73,7 +74,7 @@ class Ragged:
         return iter((self.values, self.offsets))
 
     def __repr__(self) -> str:
-        return _size_text(self, ("values", "offsets"))
+        return _size_text(self)
 
 
 class Padded(NamedTuple):
@@ -95,7 +96,7 @@ class Padded(NamedTuple):
         return steps < self.lengths[:, None]
 
     def __repr__(self) -> str:
-        return _size_text(self, self._fields)
+        return _size_text(self)
 
 
 class PaddedEmpty(Padded):
@@ -126,12 +127,12 @@ class Truncated(NamedTuple):
     continues: torch.Tensor
 
     def __repr__(self) -> str:
-        return _size_text(self, self._fields)
+        return _size_text(self)
 
 
-def _size_text(tensors: object, names: Iterable[str]) -> str:
+def _size_text(tensors: Ragged | Padded | Truncated) -> str:
     """Return the kind and the shape of each tensor."""
-    sizes = ", ".join(f"{name}={_size(getattr(tensors, name))}" for name in names)
+    sizes = ", ".join(f"{name}={_size(tensor)}" for name, tensor in zip(tensors._fields, tensors, strict=True))
     return f"{type(tensors).__name__}({sizes})"
 
 
@@ -154,9 +155,7 @@ class TensorMinibatch(Displayed, Generic[Tensors]):
     __slots__ = ("_device", "_layout", "_minibatch", "_tensors", "passed")
 
     def __init__(self, minibatch: Minibatch | _Finished, layout: _Layouts = None, device: Any = None) -> None:
-        self._minibatch = minibatch
-        self._layout = layout
-        self._device = device
+        self._minibatch, self._layout, self._device = minibatch, layout, device
         self.passed: object = None
         self._tensors: dict[str | StreamInformation, Any] = {}
 
@@ -390,7 +389,7 @@ class Collate:
         shapes: Any = None,
         *,
         one_hot: Mapping[str, int] | None = None,
-        layout: Layout | Mapping[str, Layout] | None = None,
+        layout: _Layouts = None,
         device: Any = None,
     ) -> None:
         self._shapes, self._one_hot, self._layout, self._device = shapes, one_hot, layout, device
@@ -426,17 +425,14 @@ def _in_layout(data: Data, layout: Layout | None) -> Any:
     name = data.stream.name
     if isinstance(data, TruncatedMinibatchData):
         if layout not in (None, "padded"):
-            raise ConfigError(
-                f"stream {name!r}: truncated minibatches have the layout 'padded', not {layout!r}", key="layout"
-            )
+            what = f"stream {name!r}: truncated minibatches have the layout 'padded', not {layout!r}"
+            raise ConfigError(what, key="layout")
         return Truncated(_tensor(data.values), _tensor(data.mask), _tensor(data.continues))
     # Layers and losses of PyTorch refuse arrays without sequences (`PaddedEmpty`).
     if layout in ("padded", "padded_ids") and not data.num_sequences:
         is_ids = layout == "padded_ids"
-        values = torch.zeros(
-            (1, 1) if is_ids else (1, 1, *data.stream.shape),
-            dtype=torch.int32 if is_ids and not are_whole(data.stream) else _tensor(data.values).dtype,
-        )
+        dtype = torch.int32 if is_ids and not are_whole(data.stream) else _tensor(data.values).dtype
+        values = torch.zeros((1, 1) if is_ids else (1, 1, *data.stream.shape), dtype=dtype)
         return PaddedEmpty(values, torch.ones(1, dtype=torch.int64))
     if layout == "padded":
         return Padded(_tensor(data.asarray()), _tensor(data.lengths))
@@ -464,11 +460,9 @@ def _in_layout(data: Data, layout: Layout | None) -> Any:
 
 def _csr(data: MinibatchData) -> torch.Tensor:
     if data.indices is None or data.indptr is None:
-        raise ConfigError(
-            f"stream {data.stream.name!r} is dense: it has no layout 'csr'; use 'ragged' for its samples", key="layout"
-        )
-    indptr, indices = data.indptr, data.indices
-    num_entries = len(indices)
+        what = f"stream {data.stream.name!r} is dense: it has no layout 'csr'; use 'ragged' for its samples"
+        raise ConfigError(what, key="layout")
+    indptr, indices, num_entries = data.indptr, data.indices, len(data.indices)
     if num_entries >= 2**31:
         # PyTorch wants both index arrays in one type, and the row starts count up to the number of entries.
         indices = indices.astype(np.int64)
@@ -514,8 +508,8 @@ def _pieces_of(tensors: Any) -> Any:
     if isinstance(tensors, Ragged | Padded | Truncated):
         return _Pieces(type(tensors), tuple(map(_pieces_of, tensors)))
     if tensors.layout == torch.sparse_csr:
-        arguments = (tensors.crow_indices(), tensors.col_indices(), tensors.values(), tuple(tensors.shape))
-        return _Pieces(_matrix, arguments)
+        parts = tensors.crow_indices(), tensors.col_indices(), tensors.values()
+        return _Pieces(_matrix, (*parts, tuple(tensors.shape)))
     if tensors.is_nested:
         return _Pieces(_nested, (tensors.values(), tensors.offsets()))
     return tensors

@@ -87,11 +87,9 @@ def shares(state: Mapping[str, Any], num_workers: int) -> tuple[list[Any], int]:
     if state["partition"] == "global":
         return positions * max(num_workers, 1), 0
     if len(positions) != max(num_workers, 1):
-        raise CheckpointError(
-            f"the state does not fit this data set: num_workers: saved {len(positions)}, here {num_workers}",
-            saved={"num_workers": len(positions)},
-            current={"num_workers": num_workers},
-        )
+        what = f"the state does not fit this data set: num_workers: saved {len(positions)}, here {num_workers}"
+        saved, current = {"num_workers": len(positions)}, {"num_workers": num_workers}
+        raise CheckpointError(what, saved=saved, current=current)
     return positions, first
 
 
@@ -165,9 +163,7 @@ class Positions:
     """Positions of the workers of an iteration after the minibatches that the loader has delivered."""
 
     def __init__(self, epoch: int, positions: list[Any], next_worker: int) -> None:
-        self.epoch = epoch
-        self._positions = positions
-        self._next_worker = next_worker
+        self.epoch, self._positions, self._next_worker = epoch, positions, next_worker
 
     def pass_on(self, passed: Passed) -> None:
         """Note the delivery of a minibatch."""
@@ -268,20 +264,18 @@ class Noted:
     """
 
     def __init__(self, dataset: WatchedDataset, iterator: Iterator[Any], num_workers: int) -> None:
-        loaded = dataset.loaded
+        state = dataset.loaded.state
         self._dataset, self._iterator = dataset, iterator
-        self._count = loaded.count
+        self._count, self._number = dataset.loaded.count, dataset.loaded.number
         self._iteration: int | None = None  # the workers count their iterations themselves
         self._is_known = True
-        self._number = loaded.number
-        self._origin = 0 if loaded.state is None else self._number
-        self._num_steps = 0 if loaded.state is None else loaded.state.get("steps")
-        if loaded.state is None:
-            dataset.delivered.num_steps = 0
+        if state is None:
+            self._origin = self._num_steps = dataset.delivered.num_steps = 0
             self._positions = Positions(dataset.epoch, [None] * num_workers, 0)
             dataset.delivered.note(self._positions)
         else:
-            self._positions = Positions(loaded.state["epoch"], *shares(loaded.state, num_workers))
+            self._origin, self._num_steps = self._number, state.get("steps")
+            self._positions = Positions(state["epoch"], *shares(state, num_workers))
 
     def __iter__(self) -> Noted:
         return self
@@ -295,8 +289,7 @@ class Noted:
         return getattr(self._iterator, name)
 
     def __next__(self) -> Any:
-        loaded = self._dataset.loaded
-        if loaded.count != self._count:
+        if self._dataset.loaded.count != self._count:
             raise RuntimeError("this iteration has ended, because a state was loaded into its data set")
         try:
             delivered = next(self._iterator)
@@ -337,17 +330,13 @@ def _watched_iter(loader: torch.utils.data.DataLoader[Any]) -> Any:
     if not isinstance(loader.dataset, WatchedDataset):
         return _plain_iter(loader)
     if loader.batch_size is not None and loader.collate_fn is torch.utils.data.default_collate:
-        raise ConfigError(
-            f"the loader has batch_size={loader.batch_size}, but a data set delivers whole minibatches; write "
-            f"DataLoader(dataset, batch_size=None)",
-            key="batch_size",
-        )
+        what = f"the loader has batch_size={loader.batch_size}, but a data set delivers whole minibatches"
+        raise ConfigError(f"{what}; write DataLoader(dataset, batch_size=None)", key="batch_size")
     if not loader.num_workers:
         return _plain_iter(loader)
     loader.dataset.begin_iteration()
-    loaded = loader.dataset.loaded
-    if loaded.state is not None:
-        shares(loaded.state, loader.num_workers)  # refuses a state of another number of workers before workers start
+    if loader.dataset.loaded.state is not None:  # refuse a state of another number of workers before workers start
+        shares(loader.dataset.loaded.state, loader.num_workers)
     return Noted(loader.dataset, _plain_iter(loader), loader.num_workers)
 
 
