@@ -31,9 +31,8 @@ try:
     from jax import numpy as jnp
     from jax.experimental import sparse
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"cntkio.jax needs {error.name}, which is not installed: pip install jax", name=error.name
-    ) from None
+    what = f"cntkio.jax needs {error.name}, which is not installed: pip install jax"
+    raise ModuleNotFoundError(what, name=error.name) from None
 
 __all__ = ["Layout", "Padded", "Ragged", "Truncated", "convert"]
 
@@ -185,13 +184,13 @@ def _in_layout(
         steps = _smallest_sufficient(pad_to, data.num_steps, longest, "pad_to")
         sequences = f"a minibatch of {counted(data.num_sequences, 'sequence')}"
         rows = _smallest_sufficient(num_sequences, data.num_sequences, sequences, "num_sequences")
-        if layout == "padded_ids":
-            values = _padded(class_ids(data), data.lengths, rows, steps)
-        elif data.is_sparse:
+        if data.is_sparse and layout == "padded":
             values = _aligned((rows, steps, *info.shape), data.values.dtype)
             values[: data.num_sequences, : data.num_steps] = data.asarray()
         else:
-            values = _padded(data.values, data.lengths, rows, steps)
+            samples = data.values if layout == "padded" else class_ids(data)
+            values = _aligned((rows, steps, *samples.shape[1:]), samples.dtype)
+            values[: data.num_sequences][np.arange(steps) < data.lengths[:, None]] = samples
         # Rows beyond the sequences have the length 0, so that the mask leaves them out.
         lengths = np.zeros(rows, np.int32)
         lengths[: data.num_sequences] = data.lengths
@@ -206,11 +205,9 @@ def _in_layout(
 
 def _in_int32(stream: str, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     if offsets[-1] >= 1 << 31:
-        raise ConfigError(
-            f"stream {stream!r}: {offsets[-1]} samples or entries in a minibatch, which offsets in int32 cannot count; "
-            "expected less than 2147483648: read smaller minibatches",
-            key="minibatch",
-        )
+        what = f"{offsets[-1]} samples or entries in a minibatch, which offsets in int32 cannot count"
+        expected = "expected less than 2147483648: read smaller minibatches"
+        raise ConfigError(f"stream {stream!r}: {what}; {expected}", key="minibatch")
     return offsets.astype(np.int32)
 
 
@@ -227,16 +224,9 @@ def _allowed(name: str, value: Any) -> tuple[int, ...] | None:
 def _smallest_sufficient(allowed: Sequence[int] | None, needed: int, subject: str, key: str) -> int:
     if allowed is None:
         return needed
-    for size in allowed:
-        if size >= needed:
-            return size
-    raise ConfigError(f"{subject}, but {key} allows at most {allowed[-1]}", key=key)
-
-
-def _padded(values: npt.NDArray[Any], lengths: npt.NDArray[np.int64], rows: int, steps: int) -> npt.NDArray[Any]:
-    padded = _aligned((rows, steps, *values.shape[1:]), values.dtype)
-    padded[: len(lengths)][np.arange(steps) < lengths[:, None]] = values
-    return padded
+    if needed > allowed[-1]:
+        raise ConfigError(f"{subject}, but {key} allows at most {allowed[-1]}", key=key)
+    return next(size for size in allowed if size >= needed)
 
 
 def _aligned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -255,11 +245,8 @@ def _array(values: npt.NDArray[Any], device: Any) -> jax.Array:
         # `~x` is -x - 1, because int32 goes down to -2^31, but only up to 2^31 - 1.
         largest = max(int(values.max()), ~int(values.min()))
         if largest >= 1 << 31:
-            raise ConfigError(
-                f"a whole number of {largest.bit_length() + 1} bits does not fit int32, which JAX makes of int64; "
-                'expected jax.config.update("jax_enable_x64", True)',
-                key="layout",
-            )
+            what = f"a whole number of {largest.bit_length() + 1} bits does not fit int32, which JAX makes of int64"
+            raise ConfigError(f'{what}; expected jax.config.update("jax_enable_x64", True)', key="layout")
     if device is not None:
         return jax.device_put(values, device)
     if is_wide or not values.flags.writeable or not values.size:  # DLPack accepts none of these

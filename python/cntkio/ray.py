@@ -25,9 +25,8 @@ try:
     from ray.data.block import BlockAccessor, BlockMetadata
     from ray.data.datasource import Datasink, Datasource, ReadTask
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"cntkio.ray needs {error.name}, which is not installed: pip install 'ray[data]' pyarrow", name=error.name
-    ) from None
+    what = f"cntkio.ray needs {error.name}, which is not installed: pip install 'ray[data]' pyarrow"
+    raise ModuleNotFoundError(what, name=error.name) from None
 
 from cntkio import arrow
 from cntkio.arguments import check_word
@@ -93,9 +92,8 @@ def read_ctf(
     definitions = infer_streams(names, remote=remote) if streams is None else StreamDefs(streams)
     # Without a cache, every task would make the index of the whole text.
     deserializer = CTFDeserializer(names, definitions, **{"cache_index": True, **options})
-    source = CorpusDatasource(
-        corpus_chunks(deserializer), key=key, flat=flat, ids=ids, index_caches=deserializer.index_caches()
-    )
+    chunks = corpus_chunks(deserializer)
+    source = CorpusDatasource(chunks, key=key, flat=flat, ids=ids, index_caches=deserializer.index_caches())
     return ray.data.read_datasource(source, override_num_blocks=override_num_blocks)
 
 
@@ -118,9 +116,8 @@ def read_cbf(
         >>> read_cbf(path).count()
         2
     """
-    source = CorpusDatasource(
-        CBFDeserializer(absolute_names(path), StreamDefs(streams or {})), key=key, flat=flat, ids=ids
-    )
+    deserializer = CBFDeserializer(absolute_names(path), StreamDefs(streams or {}))
+    source = CorpusDatasource(deserializer, key=key, flat=flat, ids=ids)
     return ray.data.read_datasource(source, override_num_blocks=override_num_blocks)
 
 
@@ -204,17 +201,13 @@ class CorpusDatasource(Datasource):  # type: ignore[misc]
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
         """Return at most `parallelism` tasks, each a run of consecutive chunks."""
-        return [
-            ReadTask(
-                functools.partial(_tables, part, self._form, self._index_caches),
-                BlockMetadata(
-                    num_rows=sum(part.num_sequences), size_bytes=None, exec_stats=None, input_files=(part.name,)
-                ),
-                schema=self._schema,
-                per_task_row_limit=per_task_row_limit,
-            )
-            for part in self._chunks.split(max(parallelism, 1))
-        ]
+        tasks = []
+        for part in self._chunks.split(max(parallelism, 1)):
+            read = functools.partial(_tables, part, self._form, self._index_caches)
+            num_rows, files = sum(part.num_sequences), (part.name,)
+            metadata = BlockMetadata(num_rows=num_rows, size_bytes=None, exec_stats=None, input_files=files)
+            tasks.append(ReadTask(read, metadata, schema=self._schema, per_task_row_limit=per_task_row_limit))
+        return tasks
 
 
 def _tables(
@@ -332,9 +325,8 @@ def _corpus_of(
     # Ray finds the types of each block from its rows, so they may differ. The types of the first block hold for all.
     whole = itertools.chain([first], (_like(first.schema, table, name) for table in tables))
     batches = (batch for table in whole for batch in table.to_batches())
-    corpus = arrow.read(
-        pa.RecordBatchReader.from_batches(first.schema, batches), shapes=shapes, one_hot=dict(one_hot or {})
-    )
+    reader = pa.RecordBatchReader.from_batches(first.schema, batches)
+    corpus = arrow.read(reader, shapes=shapes, one_hot=one_hot)
     # Messages would name a `RecordBatchReader`, which the caller has never seen.
     corpus.name = name
     return corpus
@@ -357,17 +349,11 @@ def _in_lists(table: pa.Table, known: Collection[str]) -> pa.Table:
         if pa.types.is_struct(storage.type) and "data" in storage.type.names:  # tensors of different shapes
             storage = pa.chunked_array([chunk.field("data") for chunk in storage.chunks])
         if len(unlisted(storage.type)) != 2:
-            raise ConfigError(
-                f"column {field.name!r} has Python objects, which Ray makes of nested lists in NumPy batches; "
-                "expected lists: use map_batches(..., batch_format='pyarrow')",
-                key=field.name,
-            )
+            what = f"column {field.name!r} has Python objects, which Ray makes of nested lists in NumPy batches"
+            raise ConfigError(f"{what}; expected lists: use map_batches(..., batch_format='pyarrow')", key=field.name)
         if field.name not in known:
-            raise ConfigError(
-                f"column {field.name!r} has tensors, which do not tell samples from sequences; give "
-                f"shapes={{{field.name!r}: ...}}, the shape of a sample",
-                key="shapes",
-            )
+            what = f"column {field.name!r} has tensors, which do not tell samples from sequences"
+            raise ConfigError(f"{what}; give shapes={{{field.name!r}: ...}}, the shape of a sample", key="shapes")
         table = table.set_column(index, field.name, storage)
     return table
 
@@ -379,18 +365,14 @@ def _like(schema: pa.Schema, table: pa.Table, name: str) -> pa.Table:
         CorpusError: The block has other columns, or numbers that the types of the first block cannot express.
     """
     if set(table.column_names) != set(schema.names):
-        raise CorpusError(
-            f"the {name} has a block with the columns {table.column_names}, but its first block has {schema.names}; "
-            "expected the same columns"
-        )
+        what = f"has a block with the columns {table.column_names}, but its first block has {schema.names}"
+        raise CorpusError(f"the {name} {what}; expected the same columns")
     try:
         return table.select(schema.names).cast(schema)
     except (pa.ArrowException, ValueError) as error:
-        types = [str(field.type) for field in table.schema], [str(field.type) for field in schema]
-        raise CorpusError(
-            f"the {name} has a block with columns of the types {', '.join(types[0])}, but its first block has "
-            f"{', '.join(types[1])} ({error}); convert the columns to the same types"
-        ) from None
+        own, first = (", ".join(map(str, types)) for types in (table.schema.types, schema.types))
+        what = f"has a block with columns of the types {own}, but its first block has {first} ({error})"
+        raise CorpusError(f"the {name} {what}; convert the columns to the same types") from None
 
 
 class CorpusDatasink(Datasink[str]):  # type: ignore[misc]
@@ -419,12 +401,9 @@ class CorpusDatasink(Datasink[str]):  # type: ignore[misc]
         self._folder.mkdir(parents=True, exist_ok=True)
         earlier = min((path.name for path in self._folder.glob(f"*.{self._to}")), default=None)
         if earlier is not None:
-            raise FileExistsError(
-                errno.EEXIST,
-                f"The folder has {earlier!r} already, which would be mixed with the files of this data set; expected a "
-                f"folder without .{self._to} files",
-                str(self._folder),
-            )
+            what = f"The folder has {earlier!r} already, which would be mixed with the files of this data set"
+            expected = f"expected a folder without .{self._to} files"
+            raise FileExistsError(errno.EEXIST, f"{what}; {expected}", str(self._folder))
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> str:
         """Write the file of a task, and return its path; empty if the task has no rows."""

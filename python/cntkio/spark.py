@@ -23,9 +23,8 @@ try:
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructType
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"cntkio.spark needs {error.name}, which is not installed: pip install 'pyspark>=4' pyarrow", name=error.name
-    ) from None
+    what = f"cntkio.spark needs {error.name}, which is not installed: pip install 'pyspark>=4' pyarrow"
+    raise ModuleNotFoundError(what, name=error.name) from None
 
 from cntkio.arguments import there_are, whole_number
 from cntkio.arrow import KEY, RecordBatches, signed
@@ -159,10 +158,8 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
                 # Spark has neither unsigned numbers nor lists of a fixed size (`signed`).
                 yield from table.select(self._schema.names).cast(self._schema).to_batches()
             except pa.ArrowInvalid as error:
-                raise CorpusError(
-                    f"{partition.value.name}: a key is too large for Spark, which has no unsigned numbers ({error}); "
-                    "leave the keys out with the option key='null'"
-                ) from None
+                what = f"{partition.value.name}: a key is too large for Spark, which has no unsigned numbers ({error})"
+                raise CorpusError(f"{what}; leave the keys out with the option key='null'") from None
 
 
 def _chosen(columns: object, known: Collection[str]) -> Collection[str]:
@@ -178,22 +175,16 @@ def _chosen(columns: object, known: Collection[str]) -> Collection[str]:
 
 
 def _arguments(name: str, value: Any, example: str) -> dict[str, Any]:
-    """Return an option that is a JSON object.
-
-    Raises:
-        ConfigError: The option has the wrong type. The message leaves out its value, which may contain credentials.
-    """
+    # The message leaves out the value, which may contain credentials.
     if not isinstance(value, dict):
         raise ConfigError(f"{name} is not a JSON object; expected one such as {example}", key=name)
     return value
 
 
 def _streams(value: Any) -> StreamDefs:
-    streams = _arguments("streams", value, '{"x": {"field": "x", "shape": 2}}')
     example = '{"field": "x", "shape": 2}'
-    return StreamDefs(
-        {name: StreamDef(**_arguments(f"streams: {name!r}", stream, example)) for name, stream in streams.items()}
-    )
+    items = _arguments("streams", value, f'{{"x": {example}}}').items()
+    return StreamDefs({name: StreamDef(**_arguments(f"streams: {name!r}", stream, example)) for name, stream in items})
 
 
 def _value(text: str) -> Any:

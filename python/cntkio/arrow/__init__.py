@@ -17,9 +17,8 @@ chunks, values are not copied, and reading returns the bits that were written. O
 try:
     import pyarrow as _pyarrow  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"cntkio.arrow needs {error.name}, which is not installed: pip install pyarrow", name=error.name
-    ) from None
+    what = f"cntkio.arrow needs {error.name}, which is not installed: pip install pyarrow"
+    raise ModuleNotFoundError(what, name=error.name) from None
 
 from cntkio.arrow.batches import KEY, RecordBatches, convert, signed, write_arrow, write_parquet
 from cntkio.arrow.corpus import ArrowCorpus, read, read_minibatch
