@@ -71,13 +71,6 @@ class ForkLock:
         self.inner = threading.RLock()
         _fork_locks.add(self)
 
-    def open_again(self) -> None:
-        """Open the lock in a fork, unless the thread that forked holds it."""
-        if self.inner.acquire(blocking=False):
-            self.inner.release()
-        else:
-            self.inner = threading.RLock()
-
 
 _fork_locks: weakref.WeakSet[ForkLock] = weakref.WeakSet()
 
@@ -86,7 +79,10 @@ def _begin_in_fork() -> None:
     _core.begin_in_fork()
     _available_cores.cache_clear()
     for lock in list(_fork_locks):
-        lock.open_again()
+        if lock.inner.acquire(blocking=False):  # nobody holds it, or the thread that forked
+            lock.inner.release()
+        else:
+            lock.inner = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -205,7 +201,7 @@ class Workers:
 
         No job is withdrawn: what a job has changed, such as counts of errors, must not depend on timing.
         """
-        self.do(_nothing).result()
+        self.do(lambda: None).result()
 
     def close(self) -> None:
         """Withdraw the jobs that no thread has begun, and end the threads. After an interrupt, call it again."""
@@ -274,10 +270,6 @@ def _start(thread: _Worker, ticket: _Ticket) -> None:
         thread.start()
     except (RuntimeError, MemoryError):  # the operating system cannot start another thread
         thread.run()
-
-
-def _nothing() -> None:
-    pass
 
 
 _is_exiting = False

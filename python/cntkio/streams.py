@@ -46,9 +46,8 @@ class Record(dict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(
-                f"record has no attribute {name!r}; it has: {', '.join(self) or 'none'}{did_you_mean(name, self)}"
-            ) from None
+            known = f"it has: {', '.join(self) or 'none'}{did_you_mean(name, self)}"
+            raise AttributeError(f"record has no attribute {name!r}; {known}") from None
 
     def __missing__(self, name: object) -> Any:
         raise KeyError(f"no {name!r}{there_are(name, self)}")
@@ -214,11 +213,11 @@ class StreamDef(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         """Return the call that makes this stream."""
-        items = sorted(non_default_items(self).items(), key=lambda item: item[0] not in _ARGUMENT_OF)
-        arguments = [
-            f"{_ARGUMENT_OF.get(key, key)}={value!r}" for key, value in items if key != "is_sparse" or self.mlf is None
-        ]
-        return f"StreamDef({', '.join(arguments)})"
+        items = non_default_items(self)
+        if self.mlf is not None:  # makes the stream sparse
+            items.pop("is_sparse", None)
+        keys = sorted(items, key=lambda key: key not in _ARGUMENT_OF)
+        return f"StreamDef({', '.join(f'{_ARGUMENT_OF.get(key, key)}={items[key]!r}' for key in keys)})"
 
     def updated_with(self, **items: Any) -> StreamDef:
         """Return a copy with items added or replaced.
@@ -285,12 +284,8 @@ class StreamConfiguration:
 
     def as_stream_def(self) -> StreamDef:
         """Return the stream as a `StreamDef`."""
-        return StreamDef(
-            field=self.stream_alias or self.name,
-            shape=self.dim,
-            is_sparse=self.is_sparse,
-            defines_mb_size=self.defines_mb_size,
-        )
+        field, definer = self.stream_alias or self.name, self.defines_mb_size
+        return StreamDef(field=field, shape=self.dim, is_sparse=self.is_sparse, defines_mb_size=definer)
 
 
 @dataclasses.dataclass(frozen=True, init=False)
@@ -332,9 +327,8 @@ class StreamInformation:
         except TypeError:
             raise ConfigError(f"dtype is {dtype!r}; expected a type of NumPy, such as float32", key="dtype") from None
         values = (name, stream_id, storage_format, dtype, sizes("shape", shape), bool(defines_mb_size))
-        for field, value in zip(dataclasses.fields(self), values, strict=True):
-            object.__setattr__(self, field.name, value)
-        object.__setattr__(self, "_hash", hash(values))
+        fields = [field.name for field in dataclasses.fields(self)]
+        self.__setstate__(dict(zip(fields, values, strict=True)))
 
     def __hash__(self) -> int:
         """Return the stored hash: programs look up streams in every minibatch."""
@@ -346,10 +340,8 @@ class StreamInformation:
         return {key: value for key, value in self.__dict__.items() if key != "_hash"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for key, value in state.items():
-            object.__setattr__(self, key, value)
         # The hash of a text differs from process to process.
-        object.__setattr__(self, "_hash", hash(tuple(getattr(self, field.name) for field in dataclasses.fields(self))))
+        vars(self).update(state, _hash=hash(tuple(state.values())))
 
     @property
     def is_sparse(self) -> bool:
@@ -418,28 +410,13 @@ def check_definers(names: Sequence[str], where: str = "") -> None:
         cntkio.errors.ConfigError: a.ctf: only a single stream may define the minibatch size, but these do: 'x', 'y'
     """
     if len(names) > 1:
-        raise ConfigError(
-            f"{where}only a single stream may define the minibatch size, but these do: {', '.join(map(repr, names))}",
-            key="defines_mb_size",
-        )
+        what = f"only a single stream may define the minibatch size, but these do: {', '.join(map(repr, names))}"
+        raise ConfigError(where + what, key="defines_mb_size")
 
 
 def named(streams: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return the items of the streams in the order in which streams are numbered: by name, case ignored."""
     return sorted(streams.items(), key=lambda item: (item[0].lower(), item[0]))
-
-
-def find_stream(streams: Sequence[StreamInformation], name: str) -> StreamInformation:
-    """Return the stream of this name.
-
-    Raises:
-        ConfigError: No stream has this name.
-    """
-    for info in streams:
-        if info.name == name:
-            return info
-    names = [info.name for info in streams]
-    raise ConfigError(f"no stream has the name {name!r}{there_are(name, names)}", key=name)
 
 
 class StreamsByName:
@@ -460,7 +437,11 @@ class StreamsByName:
         Raises:
             ConfigError: No stream has that name.
         """
-        return find_stream(self.stream_infos(), name)
+        infos = self.stream_infos()
+        for info in infos:
+            if info.name == name:
+                return info
+        raise ConfigError(f"no stream has the name {name!r}{there_are(name, [info.name for info in infos])}", key=name)
 
     def __getitem__(self, name: str) -> StreamInformation:
         """Return the stream of that name."""
@@ -468,21 +449,17 @@ class StreamsByName:
 
     # With `__getitem__` alone, Python would iterate with the numbers 0, 1, 2 as names.
     def __iter__(self) -> NoReturn:
-        raise TypeError(self._without_size())
+        loop = "`while minibatch := source.next_minibatch(size):`"
+        raise TypeError(
+            f"a {type(self).__name__} does not know the size of minibatches; write {loop}; for PyTorch, write "
+            "DataLoader(MinibatchDataset(source, size), batch_size=None)"
+        )
 
-    def __len__(self) -> NoReturn:
-        raise TypeError(self._without_size())
+    __len__ = __iter__
 
     # Without this, the truth of a source would be asked of `__len__`, which raises an error.
     def __bool__(self) -> bool:
         return True
-
-    def _without_size(self) -> str:
-        return (
-            f"a {type(self).__name__} does not know the size of minibatches; write `while minibatch := "
-            f"source.next_minibatch(size):`; for PyTorch, write DataLoader(MinibatchDataset(source, size), "
-            f"batch_size=None)"
-        )
 
     def _ipython_key_completions_(self) -> list[str]:
         return [info.name for info in self.stream_infos()]
