@@ -10,7 +10,7 @@ import logging
 import sys
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 import torch.utils.data
@@ -120,20 +120,17 @@ class MinibatchDataset(Displayed, WatchedDataset):
         self._given = None if rank is None else ranks.checked(rank, world_size)
         self.source = source
         self._source: Any = _UserSource(source) if isinstance(source, UserMinibatchSource) else source
-        self.minibatch_size = minibatch_size
         self.layout: Any = layout
-        self.device = device
-        self._partition = partition  # None stays None: a state that is loaded later decides then
-        self._remainder = remainder
-        self.deal = deal
+        self.minibatch_size, self.device, self.deal = minibatch_size, device, deal
+        # None stays None: a state that is loaded later decides then.
+        self._partition, self._remainder = partition, remainder
         if deal != "length" and self.partition != "global":
             what = f"deal={deal!r} needs partition='global', but partition is {self.partition!r}"
             raise ConfigError(what, key="deal")
         share = self._share_of(*self._rank(), 0, 1)  # checks the values
         if deal == "chunk" and isinstance(share, GlobalPartition):
             check_deal(share, minibatch_size, is_randomized=self._source.is_randomized, is_truncated=False)
-        self._has_warned = False
-        self._is_agreed = False
+        self._has_warned = self._is_agreed = False
         self._epochs = _Epochs(self._source)
         # It is in shared memory, because workers may persist from epoch to epoch.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
@@ -258,8 +255,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         return self._minibatches(self._iteration, *self._request())
 
     def _resume(self, epoch: int, source: Mapping[str, Any]) -> None:
-        timeline = of_partition(source["timeline"], self._rank()[0])
-        self._epochs.resume(epoch, {**source, "timeline": timeline})
+        self._epochs.resume(epoch, _of_rank(self._rank()[0], source))
 
     def _minibatches(self, iteration: int, size: Size, partition: Partition) -> Iterator[TensorMinibatch[Any]]:
         keeps_empty = partition.count == 1 or partition.is_balanced  # ranks may wait for each other's minibatches
@@ -301,19 +297,15 @@ class MinibatchDataset(Displayed, WatchedDataset):
         if positions is None:
             if self._epochs.current is None:  # before the first iteration, the source has not moved to the epoch
                 self._epochs.enter(self.epoch)
-            source = self._of_all_ranks(self._source.state_dict())
+            source = _of_rank(0, self._source.state_dict())  # equal on all ranks if they are balanced
             position: dict[str, Any] = {"epoch": self._epochs.current, "source": source}
         else:
-            position = positions.state_of_any_workers() if self.partition == "global" else positions.state()
-            position["workers"] = [worker and self._of_all_ranks(worker) for worker in position["workers"]]
+            position = positions.state(is_global=self.partition == "global")
+            position["workers"] = [worker and _of_rank(0, worker) for worker in position["workers"]]
             position["source"] = {name: self._epochs.start[name] for name in CONSTANT}
         if self.partition == "cntk" and self.delivered.num_steps is not None:
             position["steps"] = self.delivered.num_steps
         return _sealed({**self._settings(), **position})
-
-    @staticmethod
-    def _of_all_ranks(source: Mapping[str, Any]) -> dict[str, Any]:
-        return {**source, "timeline": of_partition(source["timeline"], 0)}  # equal on all ranks if they are balanced
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration resume where a `state_dict` was taken, in this or another process.
@@ -355,16 +347,9 @@ class MinibatchDataset(Displayed, WatchedDataset):
         self._iteration += 1  # ends an iteration that is under way: the source has moved
 
     def _different_settings(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of this data set that differ from those of a state.
-
-        Raises:
-            CheckpointError: The positions of the workers are damaged.
-        """
+        """Return the settings of this data set that differ from those of a state."""
         current = self._settings()
-        ignored: set[str] = set()
-        if "workers" in state:
-            _check_workers(state)
-            ignored = {"worker", "num_workers"}
+        ignored = {"worker", "num_workers"} if "workers" in state else set()
         if self.partition == "global" == state.get("partition"):
             ignored = {"rank", "worker", "num_workers"}
             if self.remainder != "merge":  # the number of ranks decides which minibatches are merged
@@ -382,8 +367,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
             return state
         rank, world_size = self._rank()
         if len(states) == world_size:
-            own: Mapping[str, Any] = states[rank]
-            return own
+            return cast(Mapping[str, Any], states[rank])
         parts = [state["source"] for state in states if "workers" not in state]
         has_begun = any("minibatch_size" in part["timeline"] for part in parts)  # missing before the first read
         if len(parts) < len(states) or (has_begun and not all(map(self._epochs.has_ended_at, parts))):
@@ -413,6 +397,10 @@ class MinibatchDataset(Displayed, WatchedDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_given": self._rank()}  # a spawned worker has no process group
+
+
+def _of_rank(rank: int, source: Mapping[str, Any]) -> dict[str, Any]:
+    return {**source, "timeline": of_partition(source["timeline"], rank)}
 
 
 class _UserSource:
@@ -450,11 +438,6 @@ class _UserSource:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a result of `state_dict`.
-
-        Raises:
-            CheckpointError: The state is of another source, or the source cannot resume.
-        """
         own = self.state_dict()
         different = {name: own[name] for name in ("settings", "data") if state.get(name) != own[name]}
         if different:
@@ -469,8 +452,7 @@ class _UserSource:
 class _Epochs:
     """The epochs of a source. The first begins where the source stands now; each is as long as the source's limit.
 
-    Args:
-        source: The source. Nothing else may move it.
+    Nothing else may move the source.
 
     Attributes:
         start: The state of the source at the start of the first epoch.
@@ -498,11 +480,7 @@ class _Epochs:
         self.current = epoch
 
     def resume(self, epoch: int, state: Mapping[str, Any]) -> None:
-        """Move the source to one of its states, in an epoch.
-
-        Raises:
-            CheckpointError: The state does not fit the source.
-        """
+        """Move the source to one of its states, in an epoch."""
         # A state without an epoch is of the source's own limits, which the first epoch has.
         if "epoch" not in state and self._has_moved:
             self.enter(0)
@@ -520,10 +498,8 @@ class _Epochs:
 def _checked_size(size: Any, source: MinibatchSource | Mixture | UserMinibatchSource) -> Size:
     if isinstance(size, Budget):
         if isinstance(source, UserMinibatchSource):
-            what = "a UserMinibatchSource decides itself how much a minibatch holds: give a number of samples"
-            raise ConfigError(
-                f"minibatch_size is a Budget, which needs a MinibatchSource; {what}", key="minibatch_size"
-            )
+            what = "minibatch_size is a Budget, which needs a MinibatchSource; a UserMinibatchSource decides itself"
+            raise ConfigError(f"{what} how much a minibatch holds: give a number of samples", key="minibatch_size")
         return size
     number = whole_number("minibatch_size", size)
     if not 1 <= number <= _LARGEST_SIZE:
@@ -567,12 +543,25 @@ def _check_state(state: Mapping[str, Any]) -> None:
         saved = state.get("version")
         what = f"not a state of a data set: its version is {saved!r}; expected {_STATE_VERSION}"
         raise CheckpointError(what, saved=saved, current=_STATE_VERSION)
-    if not is_whole or ("check_sum" in state and state["check_sum"] != _check_sum(state)):
+    if not is_whole or ("check_sum" in state and state["check_sum"] != _sealed(state)["check_sum"]):
         what = (
             "the state is damaged or incomplete. torch.distributed.checkpoint restores only the keys that a new data "
             "set's state has; save the text json.dumps(dataset.state_dict()) with it"
         )
         raise CheckpointError(what, saved=dict(state))
+    if "workers" not in state:
+        return
+    positions, next_worker = state["workers"], state.get("next_worker")
+    is_sound = (
+        isinstance(positions, list)
+        and len(positions) == state.get("num_workers")
+        and all(position is None or isinstance(position, Mapping) for position in positions)
+        and type(next_worker) is int
+        and 0 <= next_worker < len(positions)
+        and type(state.get("epoch")) is int
+    )
+    if not is_sound:
+        raise CheckpointError("not a state of a data set: its 'workers' are damaged", saved=dict(state))
 
 
 def _refused(
@@ -588,29 +577,10 @@ def _refused(
     return CheckpointError(message + ranks.advice(list(different), partition), saved=saved, current=current)
 
 
-def _sealed(state: dict[str, Any]) -> dict[str, Any]:
-    versioned = {**state, "version": _STATE_VERSION}
-    return {**versioned, "check_sum": _check_sum(versioned)}
-
-
-def _check_sum(state: Mapping[str, Any]) -> int:
-    # Sorted below, because a state may come back from a file with its keys in another order.
-    content = {name: value for name, value in state.items() if name != "check_sum"}
-    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
-
-
-def _check_workers(state: Mapping[str, Any]) -> None:
-    positions, next_worker = state["workers"], state.get("next_worker")
-    is_sound = (
-        isinstance(positions, list)
-        and len(positions) == state.get("num_workers")
-        and all(position is None or isinstance(position, Mapping) for position in positions)
-        and type(next_worker) is int
-        and 0 <= next_worker < len(positions)
-        and type(state.get("epoch")) is int
-    )
-    if not is_sound:
-        raise CheckpointError("not a state of a data set: its 'workers' are damaged", saved=dict(state))
+def _sealed(state: Mapping[str, Any]) -> dict[str, Any]:
+    content = {name: value for name, value in state.items() if name != "check_sum"} | {"version": _STATE_VERSION}
+    # Sorted, because a state may come back from a file with its keys in another order.
+    return {**content, "check_sum": zlib.crc32(json.dumps(content, sort_keys=True).encode())}
 
 
 def gather_state_dict(dataset: MinibatchDataset) -> dict[str, Any]:
@@ -639,11 +609,9 @@ def gather_state_dict(dataset: MinibatchDataset) -> dict[str, Any]:
     if dataset.partition != "cntk" or world_size == 1:
         return state
     if ranks.group_size() != world_size:
-        raise CheckpointError(
-            f"with partition='cntk' each of the {world_size} ranks has a state of its own, and torch.distributed is "
-            f"not initialized with {world_size} ranks; save each rank's state_dict(), and combine them with "
-            f"joined_states"
-        )
+        what = f"with partition='cntk' each of the {world_size} ranks has a state of its own"
+        what = f"{what}, and torch.distributed is not initialized with {world_size} ranks"
+        raise CheckpointError(f"{what}; save each rank's state_dict(), and combine them with joined_states")
     states: list[Any] = [None] * world_size
     torch.distributed.all_gather_object(states, state)
     return ranks.joined_states(states)

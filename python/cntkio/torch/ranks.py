@@ -30,9 +30,6 @@ def discovered() -> tuple[int, int]:
     `torch.distributed` comes first, then Ray Train's context, ``RANK`` and ``WORLD_SIZE`` (torchrun), and the variables
     of a SLURM step.
 
-    Raises:
-        ConfigError: One of the two environment variables is missing, or the rank is not below the number of processes.
-
     Example:
         >>> discovered()
         (0, 1)
@@ -50,9 +47,6 @@ def group_size() -> int:
 
 def checked(rank: object, world_size: object) -> tuple[int, int]:
     """Return a rank and the number of ranks, and refuse a rank that is not below this number.
-
-    Raises:
-        ConfigError: The rank does not exist, or an argument is not a whole number.
 
     Example:
         >>> checked(3, 3)

@@ -270,20 +270,11 @@ class _Finished(dict[str, Any]):
     source: SourceNames
 
 
-def _finished(
-    pieces: dict[str, Any],
-    keys: npt.NDArray[Any],
-    num_sequences: int,
-    end_of_sweep: bool,
-    passed: object = None,
-    source: SourceNames = None,
-) -> TensorMinibatch[Any]:
+def _finished(pieces: dict[str, Any], *facts: Any) -> TensorMinibatch[Any]:
     """Put a minibatch together from the arguments that `TensorMinibatch.__reduce__` returns."""
-    minibatch = _Finished({name: _built(piece) for name, piece in pieces.items()})
-    minibatch.keys_of_sequences, minibatch.num_sequences = keys, num_sequences
-    minibatch.end_of_sweep, minibatch.source = end_of_sweep, source
-    tensors: TensorMinibatch[Any] = TensorMinibatch(minibatch)
-    tensors.passed = passed
+    whole = _Finished({name: _built(piece) for name, piece in pieces.items()})
+    tensors: TensorMinibatch[Any] = TensorMinibatch(whole)
+    whole.keys_of_sequences, whole.num_sequences, whole.end_of_sweep, tensors.passed, whole.source = facts
     return tensors
 
 

@@ -73,9 +73,6 @@ def shares(state: Mapping[str, Any], num_workers: int) -> tuple[list[Any], int]:
 
     Returns:
         The changing part of the source's state, or None for the start of the epoch, by worker.
-
-    Raises:
-        CheckpointError: The state was taken with another number of workers.
     """
     position = changing(state["source"])
     if "workers" in state:
@@ -145,11 +142,7 @@ class Loaded:
         self.is_of_this_worker = False
 
     def receive(self) -> tuple[int, Mapping[str, Any] | None]:
-        """Return the number of the state for workers, and the state if this worker has not taken it up.
-
-        Raises:
-            CheckpointError: The state is too long for workers.
-        """
+        """Return the number of the state for workers, and the state if this worker has not taken it up."""
         number, length = self._header.tolist()
         if number == self._taken_up or not length:
             return number, None
@@ -171,22 +164,18 @@ class Positions:
         self._positions[passed.worker] = passed.position
         self._next_worker = (passed.worker + 1) % len(self._positions)
 
-    def state(self) -> dict[str, Any]:
-        """Return the part of a data set's state that describes workers."""
-        return {
-            "num_workers": len(self._positions),
-            "epoch": self.epoch,
-            "workers": list(self._positions),
-            "next_worker": self._next_worker,
-        }
+    def state(self, *, is_global: bool) -> dict[str, Any]:
+        """Return the part of a data set's state that describes workers.
 
-    def state_of_any_workers(self) -> dict[str, Any]:
-        """Return the same for global partitions: the position after the last delivery, for any number of workers."""
-        # The worker before the next one delivered last; before worker 0 comes the last worker.
-        last = self._positions[self._next_worker - 1]
-        if last is not None:
-            last = {**last, "timeline": of_any_worker(last["timeline"])}
-        return Positions(self.epoch, [last], 0).state()
+        Args:
+            is_global: For global partitions: the position after the last delivery, for any number of workers.
+        """
+        workers, next_worker = list(self._positions), self._next_worker
+        if is_global:
+            # The worker before the next one delivered last; before worker 0 comes the last worker.
+            last = workers[next_worker - 1]
+            workers, next_worker = [last and {**last, "timeline": of_any_worker(last["timeline"])}], 0
+        return {"num_workers": len(workers), "epoch": self.epoch, "workers": workers, "next_worker": next_worker}
 
 
 class Delivered:
@@ -219,11 +208,7 @@ class Delivered:
         self.positions, self._is_unknown = positions, positions is None
 
     def check(self) -> None:
-        """Check that the positions of the workers are known.
-
-        Raises:
-            CheckpointError: A position is unknown.
-        """
+        """Check that the positions of the workers are known."""
         if self._is_unknown or (self.positions is None and self.token in _arrived):
             raise CheckpointError(
                 "the loader's minibatches do not tell where all workers stand (a collate_fn changed them, the data set "
