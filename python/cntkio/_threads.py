@@ -34,10 +34,8 @@ def num_threads() -> int:
     return max(1, int(asked)) if asked.isdecimal() else _available_cores()
 
 
-@functools.cache
-def _available_cores() -> int:
-    """Ask the system once for each process: reading the quota takes longer than packing a small minibatch."""
-    return _core.available_parallelism()
+# Asked once for each process: reading the quota takes longer than packing a small minibatch.
+_available_cores = functools.cache(_core.available_parallelism)
 
 
 def piece_size(size: int, least: int) -> int:
@@ -186,11 +184,7 @@ class Workers:
                 raise MemoryError(f"no memory for another thread; there are {threading.active_count()}")
 
     def do(self, function: Callable[..., _T], *args: Any) -> Job[_T]:
-        """Let one of the threads call a function.
-
-        Raises:
-            RuntimeError: The interpreter is shutting down.
-        """
+        """Let one of the threads call a function."""
         _refuse_at_exit()
         job = Job(functools.partial(function, *args))
         self._jobs.put(job)

@@ -311,11 +311,7 @@ def write_to_one_cbf(
 def _corpus_of(
     name: str, blocks: Iterable[pa.Table], shapes: Any, one_hot: Mapping[str, Classes] | None
 ) -> arrow.ArrowCorpus:
-    """Return the blocks that have rows as a corpus, which can be read once. Arguments as for `cntkio.arrow.read`.
-
-    Raises:
-        CorpusError: No block has rows.
-    """
+    """Return the blocks that have rows as a corpus, which can be read once. Arguments as for `cntkio.arrow.read`."""
     known = {*(shapes.names if isinstance(shapes, pa.Schema) else shapes or ()), *(one_hot or ())}
     # Ray delivers blocks without rows, too, which may lack columns.
     tables = (_in_lists(block, known) for block in blocks if len(block))
@@ -336,11 +332,7 @@ def _in_lists(table: pa.Table, known: Collection[str]) -> pa.Table:
     """Return a table that has lists of numbers instead of the tensors that Ray makes of NumPy arrays.
 
     Args:
-        table: A block.
         known: The columns whose samples the caller described.
-
-    Raises:
-        ConfigError: The caller did not say which numbers of a tensor form a sample, or a column has Python objects.
     """
     for index, field in enumerate(table.schema):
         if not isinstance(field.type, pa.BaseExtensionType):
@@ -359,11 +351,7 @@ def _in_lists(table: pa.Table, known: Collection[str]) -> pa.Table:
 
 
 def _like(schema: pa.Schema, table: pa.Table, name: str) -> pa.Table:
-    """Return a block with the columns of the first block.
-
-    Raises:
-        CorpusError: The block has other columns, or numbers that the types of the first block cannot express.
-    """
+    """Return a block with the columns and types of the first block; refuse a block that does not have them."""
     if set(table.column_names) != set(schema.names):
         what = f"has a block with the columns {table.column_names}, but its first block has {schema.names}"
         raise CorpusError(f"the {name} {what}; expected the same columns")

@@ -384,9 +384,6 @@ class StreamInformation:
 def num_values(shape: int | Iterable[int]) -> int:
     """Return the number of values of a sample of this shape.
 
-    Raises:
-        ConfigError: The shape is not a whole number or a tuple of whole numbers, or it is empty.
-
     Example:
         >>> num_values(5), num_values((2, 3))
         (5, 6)
@@ -400,9 +397,6 @@ def check_definers(names: Sequence[str], where: str = "") -> None:
 
     Args:
         where: Beginning of the message.
-
-    Raises:
-        ConfigError: Several streams define it.
 
     Example:
         >>> check_definers(["x", "y"], "a.ctf: ")

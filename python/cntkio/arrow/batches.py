@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Literal, Unpack, get_args
 
@@ -61,11 +62,7 @@ class Facts:
 
 
 def facts_of(field: pa.Field) -> Facts | None:
-    """Return the facts that cntkio wrote about a column; None: another program wrote the column.
-
-    Raises:
-        FormatError: The metadata are damaged.
-    """
+    """Return the facts that cntkio wrote about a column; None: another program wrote the column."""
     metadata = (field.metadata or {}).get(_METADATA)
     if metadata is None:
         return None
@@ -410,12 +407,8 @@ def write_parquet(
         write_several(write_parquet, path, pieces_of(data), files, progress, remote, **options)
         return
     batches = RecordBatches(data, key=key, flat=flat, ids=ids)
-    with (
-        # The inner writer ends first: it writes the footer before the file gets its name.
-        written_whole(path, remote=remote) as file,
-        parquet.ParquetWriter(file, batches.schema, compression=compression, write_page_checksum=True) as writer,
-    ):
-        _write(writer, batches, progress)
+    open_writer = partial(parquet.ParquetWriter, compression=compression, write_page_checksum=True)
+    _write(open_writer, batches, path, remote, progress)
 
 
 @suggests_keywords
@@ -447,15 +440,18 @@ def write_arrow(
         write_several(write_arrow, path, pieces_of(data), files, progress, remote, **options)
         return
     batches = RecordBatches(data, key=key, flat=flat, ids=ids)
-    with written_whole(path, remote=remote) as file, ipc.new_file(file, batches.schema) as writer:
-        _write(writer, batches, progress)
+    _write(ipc.new_file, batches, path, remote, progress)
 
 
-def _write(writer: Any, batches: RecordBatches, progress: Progress | None) -> None:
-    count = 0
-    for batch in batches.batches(progress):
-        writer.write_batch(batch)
-        count += batch.num_rows
-    # Inside the blocks of the caller, so that no empty file appears.
-    if count == 0:
-        raise CorpusError("no sequence to write")
+def _write(
+    open_writer: Callable[..., Any], batches: RecordBatches, path: str, remote: Remote | None, progress: Progress | None
+) -> None:
+    # The inner writer ends first: it writes the footer before the file gets its name.
+    with written_whole(path, remote=remote) as file, open_writer(file, batches.schema) as writer:
+        count = 0
+        for batch in batches.batches(progress):
+            writer.write_batch(batch)
+            count += batch.num_rows
+        # Inside the block, so that no empty file appears.
+        if count == 0:
+            raise CorpusError("no sequence to write")

@@ -53,13 +53,7 @@ class Table(NamedTuple):
 
 @contextlib.contextmanager
 def opened(data: Any) -> Iterator[Table]:
-    """Open a file, or an object that has record batches.
-
-    Raises:
-        ConfigError: The object has no record batches.
-        FormatError: The file is neither Parquet nor Arrow, or is damaged.
-        OSError: The file cannot be read.
-    """
+    """Open a file, or an object that has record batches. Exceptions as for `read`."""
     refuse_parts(data)
     if isinstance(data, str | os.PathLike):
         with contextlib.closing(open_table(as_url(os.fspath(data)), is_mapped=True)) as file:
@@ -149,12 +143,7 @@ class StreamColumn:
         return f"column {self.info.name!r}"
 
     def taken(self, batch: pa.RecordBatch) -> Column:
-        """Convert this column of a batch to a column of a chunk.
-
-        Raises:
-            CorpusError: The batch has nulls, samples of another size, indices beyond the dimension, or whole numbers
-                that are not exact in the stream's precision.
-        """
+        """Convert this column of a batch to a column of a chunk; refuse values that do not fit the stream."""
         array = _without_nulls(self.where, batch.column(self.info.name))
         if self.is_flat:
             offsets = np.arange(len(array) + 1, dtype=np.uint32)
@@ -167,11 +156,7 @@ class StreamColumn:
         return self._sparse(offsets, array) if self.info.is_sparse else self._dense(offsets, array)
 
     def lengths(self, batch: pa.RecordBatch) -> npt.NDArray[np.uint32]:
-        """Return the number of samples of each row of a batch.
-
-        Raises:
-            CorpusError: A row is null.
-        """
+        """Return the number of samples of each row of a batch; refuse nulls."""
         offsets, items = _items(self.where, _without_nulls(self.where, batch.column(self.info.name)))
         lengths = np.diff(offsets)
         return lengths // self.info.dim if self._has_long_lists(items) else lengths
@@ -289,10 +274,6 @@ def stream_column(field: pa.Field, index: int, shape: Shape | None, classes: Any
         shape: Shape of a dense sample, or dimension of a sparse stream; None: as the metadata or the type say.
         classes: Number of classes of a column of class ids, or the names of the classes of a column of texts; None: the
             column has other numbers, or cntkio wrote it.
-
-    Raises:
-        ConfigError: The column is not a stream, or its shape is unknown.
-        FormatError: The metadata of the column are damaged.
     """
     facts = facts_of(field)
     known = facts or Facts("dense")
@@ -465,20 +446,12 @@ class Rows(NamedTuple):
         return [column.info for column in self.columns]
 
     def taken(self, batch: pa.RecordBatch) -> tuple[list[Column], npt.NDArray[Any] | None]:
-        """Convert a batch to columns of a chunk, and its keys.
-
-        Raises:
-            CorpusError: A row cannot be converted.
-        """
+        """Convert a batch to columns of a chunk, and its keys."""
         columns = [column.taken(batch) for column in self.columns]
         return columns, None if self.key is None else self.own_keys(batch)
 
     def own_keys(self, batch: pa.RecordBatch) -> npt.NDArray[Any]:
-        """Convert the column of keys of a batch: to uint64, or to texts.
-
-        Raises:
-            CorpusError: There are nulls, or negative numbers.
-        """
+        """Convert the column of keys of a batch: to uint64, or to texts; refuse nulls and negative numbers."""
         where, column = f"column {self.key!r}", batch.column(self.key)
         if column.null_count:
             raise CorpusError(f"{where} has nulls; expected a key for each sequence")
@@ -537,8 +510,26 @@ def rows_of(
         if count > 1:
             raise ConfigError(f"{count} columns are named {name!r}; expected a different name for each", key="data")
     are_texts = key is not None and has_text_keys(schema.field(key))
-    classes = {**_class_labels(schema, (key, *ids, *(shapes or ()))), **one_hot}
-    return Rows(_columns_of(schema, key, dict(shapes or {}), classes), key, are_texts)
+    shapes = dict(shapes or {})
+    classes = {**_class_labels(schema, (key, *ids, *shapes)), **one_hot}
+    # The unnamed index of a data frame of pandas is not part of the data.
+    unnamed = _PANDAS_INDEX if b"pandas" in (schema.metadata or {}) else ()
+    streams = {field.name: field for field in schema if field.name != key and not field.name.startswith(unnamed)}
+    options: dict[str, Mapping[str, Any]] = {"shapes": shapes, "one_hot": classes}
+    for option, given in options.items():
+        for name, shape in given.items():
+            what = caller().words.flag(option)
+            if name not in streams:
+                raise ConfigError(f"{what}: no column {name!r}{there_are(name, streams)}", key=option)
+            if _names_in(shape) is None and num_values(shape) < 1:
+                raise ConfigError(f"{what}: column {name!r} has {shape!r}; expected at least 1", key=option)
+    if not streams:
+        raise ConfigError("no column except for the keys; expected a column for each stream", key="data")
+    columns = [
+        stream_column(field, index, shapes.get(name), classes.get(name))
+        for index, (name, field) in enumerate(streams.items())
+    ]
+    return Rows(columns, key, are_texts)
 
 
 class ArrowCorpus(Displayed):
@@ -643,12 +634,7 @@ def _class_labels(schema: pa.Schema, without: Collection[str | None]) -> dict[st
 
 
 def key_of(schema: pa.Schema, key: str | None) -> str | None:
-    """Return the column of keys, as `read` chooses it; None: there is none.
-
-    Raises:
-        ConfigError: No column has the name.
-        FormatError: The metadata of a column are damaged.
-    """
+    """Return the column of keys, as `read` chooses it; None: there is none."""
     if key is not None:
         if key not in schema.names:
             raise ConfigError(f"no column {key!r}{there_are(key, schema.names)}", key="key")
@@ -659,11 +645,7 @@ def key_of(schema: pa.Schema, key: str | None) -> str | None:
 
 
 def has_text_keys(field: pa.Field) -> bool:
-    """Return whether a column of keys has texts, not whole numbers.
-
-    Raises:
-        ConfigError: The column has the wrong type.
-    """
+    """Return whether a column of keys has texts, not whole numbers; refuse other types."""
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if is_text(kind):
         return True
@@ -671,26 +653,3 @@ def has_text_keys(field: pa.Field) -> bool:
         return False
     expected = f"whole numbers from 0, or texts: convert the column, or give {caller().words.setting('key', 'COLUMN')}"
     raise ConfigError(f"column {field.name!r}, the keys, is {field.type}; expected {expected}", key="key")
-
-
-def _columns_of(
-    schema: pa.Schema, key: str | None, shapes: dict[str, Shape], one_hot: dict[str, Classes]
-) -> list[StreamColumn]:
-    # The unnamed index of a data frame of pandas is not part of the data.
-    index = _PANDAS_INDEX if b"pandas" in (schema.metadata or {}) else ()
-    fields = [field for field in schema if field.name != key and not field.name.startswith(index)]
-    names = [field.name for field in fields]
-    options: dict[str, Mapping[str, Any]] = {"shapes": shapes, "one_hot": one_hot}
-    for option, given in options.items():
-        for name, shape in given.items():
-            what = caller().words.flag(option)
-            if name not in names:
-                raise ConfigError(f"{what}: no column {name!r}{there_are(name, names)}", key=option)
-            if _names_in(shape) is None and num_values(shape) < 1:
-                raise ConfigError(f"{what}: column {name!r} has {shape!r}; expected at least 1", key=option)
-    if not fields:
-        raise ConfigError("no column except for the keys; expected a column for each stream", key="data")
-    return [
-        stream_column(field, number, shapes.get(field.name), one_hot.get(field.name))
-        for number, field in enumerate(fields)
-    ]

@@ -83,9 +83,7 @@ class ArrowDeserializer:
             written as keys, or else the column named ``key``, or else the number of the row.
         shapes: For columns that cntkio did not write: the shape of a dense sample, or the dimension of a sparse stream,
             which is required.
-        one_hot: Columns of class ids or texts, which become one-hot streams, and their numbers of classes, or the names
-            of the classes in order. Columns of categories (of pandas, polars and Arrow) and of a `ClassLabel` of
-            Hugging Face become one-hot streams by themselves.
+        one_hot: As for `read`.
         ids: Columns of a `ClassLabel` to read as whole numbers instead.
         defines_mb_size: The stream whose samples minibatch sizes count; None: the longest of each row.
         dtype: float32 or float64, for all values except classes; None: the types of the columns. A whole number that is
