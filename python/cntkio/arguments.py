@@ -152,7 +152,7 @@ def float_type(name: str, value: Any, *, or_whole: bool = False) -> np.dtype[Any
     """
     shown = repr(value)
     with contextlib.suppress(TypeError):
-        found = np.dtype(value)
+        found: np.dtype[Any] = np.dtype(value)
         if found in (np.float32, np.float64) or (or_whole and found in (np.int32, np.int64)):
             return found
         shown = str(found)
@@ -268,48 +268,30 @@ PYTHON = Wording(
     settings={"cache='FOLDER'": "remote=cntkio.Remote(cache='FOLDER')"},
 )
 CONFIGURATION = Wording(
-    "{name} = {value}",
-    "dim = {dim}, format = dense",
-    "dim = {dim}, format = sparse",
+    "{name} = {value}", "dim = {dim}, format = dense", "dim = {dim}, format = sparse",
     "the command 'cntkio inspect {path}'",
     {"shape": "dim", "dtype": "precision", "max_errors": "maxErrors", "unequal_lengths": "readerType"},
     {
-        "frame_mode=False": "frameMode = false",
-        "subset=True": "maxErrors = -1",
-        "skip_sequence_ids=True": "skipSequenceIds = true",
-        "randomize=False": "randomize = false",
-        "cache='FOLDER'": "remote = [ cache = FOLDER ]",
-        "unequal_lengths='drop'": "readerType = HTKMLFReader",
-        "dtype='float32'": "precision = float",
-        "dtype='float64'": "precision = double",
+        "frame_mode=False": "frameMode = false", "randomize=False": "randomize = false",
+        "skip_sequence_ids=True": "skipSequenceIds = true", "subset=True": "maxErrors = -1",
+        "cache='FOLDER'": "remote = [ cache = FOLDER ]", "unequal_lengths='drop'": "readerType = HTKMLFReader",
+        "dtype='float32'": "precision = float", "dtype='float64'": "precision = double",
     },
-)
+)  # fmt: skip
 COMMAND = Wording(
-    "--{name} {value}",
-    "--stream {name}:{dim}{alias}",
-    "--stream {name}:{dim}:sparse{alias}",
+    "--{name} {value}", "--stream {name}:{dim}{alias}", "--stream {name}:{dim}:sparse{alias}",
     "'cntkio inspect {path}' without --stream",
     {
-        "shape": "the dimension",
-        "streams": "stream",
-        "max_errors": "max-errors",
-        "skip_sequence_ids": "skip-sequence-ids",
-        "chunk_size_in_bytes": "chunk-size",
-        "keys_file": "keys-file",
-        "one_hot": "one-hot",
-        "shapes": "stream",
-        "dtype": "precision",
+        "shape": "the dimension", "shapes": "stream", "streams": "stream", "dtype": "precision",
+        "max_errors": "max-errors", "skip_sequence_ids": "skip-sequence-ids", "chunk_size_in_bytes": "chunk-size",
+        "keys_file": "keys-file", "one_hot": "one-hot",
     },
     {
-        "subset=True": "--max-errors -1",
-        "renumber=True": "--renumber",
-        "skip_sequence_ids=True": "--skip-sequence-ids",
-        "randomize=False": "without --randomize",
-        "skip_header=True": "--skip-header",
+        "subset=True": "--max-errors -1", "randomize=False": "without --randomize", "renumber=True": "--renumber",
+        "skip_sequence_ids=True": "--skip-sequence-ids", "skip_header=True": "--skip-header",
     },
-    mark="--",
-    entry="--{option} {name}:DIM",
-)
+    mark="--", entry="--{option} {name}:DIM",
+)  # fmt: skip
 
 
 Show: typing.TypeAlias = Callable[[int, int], None]

@@ -188,9 +188,9 @@ def _in_layout(
             values = _aligned((rows, steps, *info.shape), data.values.dtype)
             values[: data.num_sequences, : data.num_steps] = data.asarray()
         else:
-            samples = data.values if layout == "padded" else class_ids(data)
-            values = _aligned((rows, steps, *samples.shape[1:]), samples.dtype)
-            values[: data.num_sequences][np.arange(steps) < data.lengths[:, None]] = samples
+            ragged = data.values if layout == "padded" else class_ids(data)
+            values = _aligned((rows, steps, *ragged.shape[1:]), ragged.dtype)
+            values[: data.num_sequences][np.arange(steps) < data.lengths[:, None]] = ragged
         # Rows beyond the sequences have the length 0, so that the mask leaves them out.
         lengths = np.zeros(rows, np.int32)
         lengths[: data.num_sequences] = data.lengths

@@ -181,13 +181,9 @@ class StreamDef(Mapping[str, Any]):
         if field is not None and not isinstance(field, str):
             raise ConfigError(f"field is {field!r}; expected a text: the stream's name in the file", key="field")
         optional = {
-            "dim": None if shape is None else _checked_shape(shape),
-            "transforms": transforms,
-            "context": context,
-            "scp": scp,
-            "mlf": mlf,
-            "broadcast": None if broadcast is None else flag("broadcast", broadcast),
-        }
+            "dim": None if shape is None else _checked_shape(shape), "transforms": transforms, "context": context,
+            "scp": scp, "mlf": mlf, "broadcast": None if broadcast is None else flag("broadcast", broadcast),
+        }  # fmt: skip
         vars(self).update(  # the items: the attribute of a key that was not given is the class's None
             stream_alias=field,
             # Labels are classes, which are sparse in CNTK, whatever `is_sparse` is.

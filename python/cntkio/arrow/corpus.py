@@ -354,7 +354,7 @@ def _shape_of_lists(field: pa.Field, kinds: list[pa.DataType], is_flat: bool) ->
 
 def in_type(column: StreamColumn, dtype: npt.DTypeLike) -> StreamColumn:
     """Return the same column as a stream of another type."""
-    return dataclasses.replace(column, info=dataclasses.replace(column.info, dtype=dtype))
+    return dataclasses.replace(column, info=dataclasses.replace(column.info, dtype=np.dtype(dtype)))
 
 
 # float32 has all whole numbers up to 2^24.

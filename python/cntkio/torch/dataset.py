@@ -101,8 +101,11 @@ class MinibatchDataset(Displayed, WatchedDataset):
     ) -> None:
         super().__init__()
         if not isinstance(source, MinibatchSource | Mixture | UserMinibatchSource):
-            expected = "MinibatchSource(deserializer), a Mixture, or the result of ReaderConfig.open()"
-            raise ConfigError(f"source is {type(source).__name__}; expected {expected}", key="source")
+            raise ConfigError(
+                f"source is {type(source).__name__}; expected MinibatchSource(deserializer), a Mixture, or the result "
+                f"of ReaderConfig.open()",
+                key="source",
+            )
         minibatch_size = _checked_size(minibatch_size, source)
         if layout != "rows":
             check_layout(layout, [stream.name for stream in source.stream_infos()], get_args(Layout))
@@ -317,8 +320,10 @@ class MinibatchDataset(Displayed, WatchedDataset):
                 differences are named.
         """
         if not isinstance(state, Mapping):
-            expected = "a result of state_dict(); if it was saved as text, use json.loads"
-            raise CheckpointError(f"the state is {type(state).__name__}; expected {expected}")
+            raise CheckpointError(
+                f"the state is {type(state).__name__}; expected a result of state_dict(); if it was saved as text, use "
+                "json.loads"
+            )
         state = self._own(state)
         _check_state(state)
         before = self._source.state_dict(), self._epochs.current, self._partition
@@ -387,13 +392,10 @@ class MinibatchDataset(Displayed, WatchedDataset):
         worker, num_workers = self._worker()
         return {
             "minibatch_size": size_to_json(self.minibatch_size),
-            "partition": self.partition,
-            "remainder": self.remainder,
-            "rank": rank if self.partition == "cntk" else 0,
-            "world_size": world_size,
-            "worker": worker,
-            "num_workers": num_workers,
-        }
+            "partition": self.partition, "remainder": self.remainder,
+            "rank": rank if self.partition == "cntk" else 0, "world_size": world_size,
+            "worker": worker, "num_workers": num_workers,
+        }  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_given": self._rank()}  # a spawned worker has no process group
@@ -460,7 +462,7 @@ class _Epochs:
         span: Positions at which the first epoch begins and ends; None: it has no end that another epoch could follow.
     """
 
-    def __init__(self, source: MinibatchSource) -> None:
+    def __init__(self, source: Any) -> None:
         self._source = source
         self.start = source.state_dict()
         self.current: int | None = None

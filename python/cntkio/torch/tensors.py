@@ -180,7 +180,7 @@ class TensorMinibatch(Displayed, Generic[Tensors]):
         tensors = _in_layout(data, self._layout.get(name) if isinstance(self._layout, Mapping) else self._layout)
         if self._device is None:
             return tensors
-        return _built(_changed(_pieces_of(tensors), lambda tensor: tensor.to(self._device, non_blocking=True)))
+        return _built(_pieces_of(tensors), lambda tensor: tensor.to(self._device, non_blocking=True))
 
     def keys(self) -> list[str]:
         """Return the names of the streams."""
@@ -252,7 +252,7 @@ class TensorMinibatch(Displayed, Generic[Tensors]):
 
     def _changed(self, change: Callable[[torch.Tensor], torch.Tensor]) -> TensorMinibatch[Tensors]:
         finished, (pieces, *rest) = self.__reduce__()
-        return finished({name: _changed(piece, change) for name, piece in pieces.items()}, *rest)
+        return finished({name: _built(piece, change) for name, piece in pieces.items()}, *rest)
 
     def __reduce__(self) -> tuple[Callable[..., TensorMinibatch[Any]], tuple[Any, ...]]:
         # Tensors of a worker reach the main process in shared memory; arrays would be copied.
@@ -506,13 +506,8 @@ def _pieces_of(tensors: Any) -> Any:
     return tensors
 
 
-def _changed(piece: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Apply a function to each strided tensor of a piece."""
+def _built(piece: Any, change: Callable[[torch.Tensor], torch.Tensor] | None = None) -> Any:
+    """Put the tensors of a piece together; `change` is applied to each strided tensor of it."""
     if isinstance(piece, _Pieces):
-        return _Pieces(piece.function, tuple(_changed(argument, change) for argument in piece.arguments))
-    return change(piece) if isinstance(piece, torch.Tensor) else piece
-
-
-def _built(piece: Any) -> Any:
-    """Put the tensors of a piece together."""
-    return piece.function(*map(_built, piece.arguments)) if isinstance(piece, _Pieces) else piece
+        return piece.function(*(_built(argument, change) for argument in piece.arguments))
+    return change(piece) if change is not None and isinstance(piece, torch.Tensor) else piece

@@ -254,12 +254,13 @@ class Noted:
         self._count, self._number = dataset.loaded.count, dataset.loaded.number
         self._iteration: int | None = None  # the workers count their iterations themselves
         self._is_known = True
+        self._origin = 0 if state is None else self._number
+        self._num_steps = 0 if state is None else state.get("steps")
         if state is None:
-            self._origin = self._num_steps = dataset.delivered.num_steps = 0
+            dataset.delivered.num_steps = 0
             self._positions = Positions(dataset.epoch, [None] * num_workers, 0)
             dataset.delivered.note(self._positions)
         else:
-            self._origin, self._num_steps = self._number, state.get("steps")
             self._positions = Positions(state["epoch"], *shares(state, num_workers))
 
     def __iter__(self) -> Noted:
