@@ -11,16 +11,7 @@ from cntkio import io
 from cntkio._core import __version__
 from cntkio.arguments import did_you_mean
 from cntkio.config import ReaderConfig, read_config
-from cntkio.convert import (
-    CommentedMinibatch,
-    read_ctf,
-    read_kaldi,
-    read_svmlight,
-    write_cbf,
-    write_ctf,
-    write_kaldi,
-    write_svmlight,
-)
+from cntkio.convert import CommentedMinibatch, read_ctf, write_cbf, write_ctf
 from cntkio.errors import (
     CheckpointError,
     CntkIoError,
@@ -33,11 +24,11 @@ from cntkio.errors import (
 from cntkio.formats.ctf import Vocabulary, infer_streams, read_vocabularies
 from cntkio.formats.htk import write_archive as write_htk_archive
 from cntkio.formats.htk import write_features as write_htk_features
-from cntkio.formats.kaldi import KaldiDeserializer
+from cntkio.formats.kaldi import KaldiDeserializer, read_kaldi, write_kaldi
 from cntkio.formats.mlf import write_binary_mlf, write_mlf
 from cntkio.formats.mlf import write_mapping as write_label_mapping
 from cntkio.formats.remote import Remote
-from cntkio.formats.svmlight import SvmlightDeserializer
+from cntkio.formats.svmlight import SvmlightDeserializer, read_svmlight, write_svmlight
 from cntkio.htkmlf_reader import HTKMLFReader
 from cntkio.io import (
     DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,

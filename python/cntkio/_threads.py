@@ -77,7 +77,7 @@ def _begin_in_fork() -> None:
     _core.begin_in_fork()
     _available_cores.cache_clear()
     for lock in list(_fork_locks):
-        if lock.inner.acquire(blocking=False):  # nobody holds it, or the thread that forked
+        if lock.inner.acquire(blocking=False):  # no other thread holds it
             lock.inner.release()
         else:
             lock.inner = threading.RLock()
@@ -144,10 +144,6 @@ class Workers:
 
     The threads end when nothing refers to the object any more, and at the end of a ``with`` statement. A fork has none
     of them.
-
-    Args:
-        num_threads: Number of threads.
-        name: Their name.
 
     Raises:
         OSError: The operating system cannot start another thread.

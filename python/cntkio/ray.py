@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import functools
 import itertools
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -41,6 +40,7 @@ from cntkio.formats.file_lists import absolute_names
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.formats.index_cache import CacheCopy
 from cntkio.formats.names import FileNames
+from cntkio.formats.output_file import AnyPath
 from cntkio.pieces import Classes, CorpusChunks, corpus_chunks
 from cntkio.streams import StreamDefs
 
@@ -62,18 +62,16 @@ def read_ctf(
     override_num_blocks: int | None = None,
     **options: Any,
 ) -> ray.data.Dataset:
-    """Read a text as a data set, a row for each sequence. Columns as for `cntkio.arrow.RecordBatches`.
+    """Read a text as a data set, a row for each sequence.
 
-    The index is made here and cached; machines that do not find the cache get a copy of it. Rows come in any order
-    unless Ray's `preserve_order` is set; the keys tell the order.
+    Columns, `key`, `flat` and `ids` are as for `cntkio.arrow.RecordBatches`. The index is made here and cached;
+    machines that do not find the cache get a copy of it. Rows come in any order unless Ray's `preserve_order` is set;
+    the keys tell the order.
 
     Args:
         path: The file, which every machine can read; or several, as for `CTFDeserializer`: a pattern, a list, URLs in a
             remote store, compressed files.
         streams: The streams; None: all that `infer_streams` finds.
-        key: As for `RecordBatches`.
-        flat: As for `RecordBatches`.
-        ids: As for `RecordBatches`.
         override_num_blocks: Number of read tasks, at most one for each chunk; None: Ray decides.
         options: As for `CTFDeserializer`; `cache_index` is True by default.
 
@@ -129,13 +127,10 @@ def read_htk(
     override_num_blocks: int | None = None,
     **options: Any,
 ) -> ray.data.Dataset:
-    """Read HTK features as a data set.
+    """Read HTK features as a data set. Other arguments as for `read_ctf`.
 
     Args:
         streams: As for `HTKFeatureDeserializer`.
-        key: As for `read_ctf`.
-        flat: As for `read_ctf`.
-        override_num_blocks: As for `read_ctf`.
         options: As for `HTKFeatureDeserializer`.
 
     Raises:
@@ -162,13 +157,10 @@ class CorpusDatasource(Datasource):  # type: ignore[misc]
     """Any corpus as a source of Ray Data, for `ray.data.read_datasource`.
 
     A read task is a run of consecutive chunks, and a block is the Arrow table of a chunk. A corpus that was changed
-    since then raises a `CorpusError`.
+    since then raises a `CorpusError`. Other arguments as for `RecordBatches`.
 
     Args:
         deserializer: The corpus, or some of its chunks.
-        key: As for `RecordBatches`.
-        flat: As for `RecordBatches`.
-        ids: As for `RecordBatches`.
         index_caches: Files that a task copies from this machine if its own machine lacks them, such as the result of
             `CTFDeserializer.index_caches`.
     """
@@ -221,7 +213,7 @@ def _tables(
 
 def write(
     dataset: ray.data.Dataset,
-    folder: str | os.PathLike[str],
+    folder: AnyPath,
     *,
     to: Literal["ctf", "cbf"] = "ctf",
     shapes: Any = None,
@@ -256,7 +248,7 @@ def write(
 
 def write_to_one_ctf(
     dataset: ray.data.Dataset,
-    path: str | os.PathLike[str],
+    path: AnyPath,
     *,
     shapes: Any = None,
     one_hot: Mapping[str, Classes] | None = None,
@@ -264,12 +256,11 @@ def write_to_one_ctf(
 ) -> None:
     """Write a data set as one text. This process writes it, block by block, in the order in which Ray delivers blocks.
 
+    Other arguments as for `write`.
+
     Args:
         dataset: The data set.
         path: The file.
-        shapes: As for `cntkio.arrow.read`.
-        one_hot: As for `cntkio.arrow.read`.
-        renumber: As for `cntkio.write_ctf`.
 
     Raises:
         CorpusError: The data set has no rows, or its columns are not streams.
@@ -288,11 +279,7 @@ def write_to_one_ctf(
 
 
 def write_to_one_cbf(
-    dataset: ray.data.Dataset,
-    path: str | os.PathLike[str],
-    *,
-    shapes: Any = None,
-    one_hot: Mapping[str, Classes] | None = None,
+    dataset: ray.data.Dataset, path: AnyPath, *, shapes: Any = None, one_hot: Mapping[str, Classes] | None = None
 ) -> None:
     """Write a data set as one binary file. Arguments and exceptions as for `write_to_one_ctf`.
 
@@ -368,7 +355,7 @@ class CorpusDatasink(Datasink[str]):  # type: ignore[misc]
 
     def __init__(
         self,
-        folder: str | os.PathLike[str],
+        folder: AnyPath,
         *,
         to: Literal["ctf", "cbf"] = "ctf",
         shapes: Any = None,

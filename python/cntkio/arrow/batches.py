@@ -375,12 +375,10 @@ def write_parquet(
 ) -> None:
     """Write a corpus to a Parquet file, with bounded memory; the file appears when it is complete.
 
+    Other arguments as for `RecordBatches`.
+
     Args:
         path: The file.
-        data: As for `RecordBatches`.
-        key: As for `RecordBatches`.
-        flat: As for `RecordBatches`.
-        ids: As for `RecordBatches`.
         compression: Compression of the columns, by pyarrow's name: ``"zstd"``, ``"snappy"``, ``"none"``, …
         progress: Called with the number of pieces done and the number of all pieces (0: unknown).
         remote: As for `cntkio.write_cbf`.

@@ -10,7 +10,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -117,6 +117,8 @@ def small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 _T = TypeVar("_T")
 Shape = int | tuple[int, ...]
+Shapes: TypeAlias = Mapping[str, Shape] | pa.Schema | None
+"""Shapes of samples by column, or the schema of a table that cntkio wrote."""
 _WIDE_BITS = 32
 
 
@@ -363,11 +365,7 @@ _PANDAS_INDEX = "__index_level_"
 
 
 def read(
-    data: Any,
-    *,
-    key: str | None = None,
-    shapes: Mapping[str, Shape] | pa.Schema | None = None,
-    one_hot: Mapping[str, Classes] | None = None,
+    data: Any, *, key: str | None = None, shapes: Shapes = None, one_hot: Mapping[str, Classes] | None = None
 ) -> ArrowCorpus:
     """Read a table as a corpus, for `cntkio.write_ctf` and `cntkio.write_cbf`.
 
@@ -406,19 +404,12 @@ def read(
 
 
 def read_minibatch(
-    data: Any,
-    *,
-    key: str | None = None,
-    shapes: Mapping[str, Shape] | pa.Schema | None = None,
-    one_hot: Mapping[str, int] | None = None,
+    data: Any, *, key: str | None = None, shapes: Shapes = None, one_hot: Mapping[str, int] | None = None
 ) -> Minibatch:
     """Read a whole table into arrays. Arguments and exceptions as for `read`.
 
     Args:
         data: As for `read`; the columns of a mapping may also be arrays of objects, as in batches of Ray and pandas.
-        key: As for `read`.
-        shapes: As for `read`.
-        one_hot: As for `read`.
 
     Example:
         >>> read_minibatch({"x": [[1.0], [2.0, 3.0]], "key": [7, 9]})["x"].offsets.tolist()
@@ -489,11 +480,7 @@ def converted(convert: Callable[[Any], _T], batch: pa.RecordBatch, row_of: Calla
 
 
 def rows_of(
-    schema: pa.Schema,
-    key: str | None,
-    shapes: Mapping[str, Shape] | pa.Schema | None,
-    one_hot: Mapping[str, Classes],
-    ids: Collection[str] = (),
+    schema: pa.Schema, key: str | None, shapes: Shapes, one_hot: Mapping[str, Classes], ids: Collection[str] = ()
 ) -> Rows:
     """Return the columns of a table, with whole numbers as floats. Arguments and exceptions as for `read`.
 
@@ -509,7 +496,7 @@ def rows_of(
     for name, count in Counter(schema.names).most_common(1):
         if count > 1:
             raise ConfigError(f"{count} columns are named {name!r}; expected a different name for each", key="data")
-    are_texts = key is not None and has_text_keys(schema.field(key))
+    are_texts = has_text_keys(schema, key)
     shapes = dict(shapes or {})
     classes = {**_class_labels(schema, (key, *ids, *shapes)), **one_hot}
     # The unnamed index of a data frame of pandas is not part of the data.
@@ -540,9 +527,7 @@ class ArrowCorpus(Displayed):
         streams: The streams: `cntkio.StreamInformation`.
     """
 
-    def __init__(
-        self, data: Any, key: str | None, shapes: Mapping[str, Shape] | pa.Schema | None, one_hot: dict[str, Classes]
-    ) -> None:
+    def __init__(self, data: Any, key: str | None, shapes: Shapes, one_hot: dict[str, Classes]) -> None:
         self._data = data
         # A reader of batches delivers them once; each opening of other data reads the same batches.
         self._repeats = not isinstance(data, pa.RecordBatchReader)
@@ -644,12 +629,13 @@ def key_of(schema: pa.Schema, key: str | None) -> str | None:
     return marked[0] if marked else KEY if KEY in schema.names else None
 
 
-def has_text_keys(field: pa.Field) -> bool:
-    """Return whether a column of keys has texts, not whole numbers; refuse other types."""
-    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    if is_text(kind):
-        return True
-    if pa.types.is_integer(kind):
+def has_text_keys(schema: pa.Schema, key: str | None) -> bool:
+    """Return whether the column of keys has texts, not whole numbers; refuse other types."""
+    if key is None:
         return False
+    kind = schema.field(key).type
+    stored = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if is_text(stored) or pa.types.is_integer(stored):
+        return is_text(stored)
     expected = f"whole numbers from 0, or texts: convert the column, or give {caller().words.setting('key', 'COLUMN')}"
-    raise ConfigError(f"column {field.name!r}, the keys, is {field.type}; expected {expected}", key="key")
+    raise ConfigError(f"column {key!r}, the keys, is {kind}; expected {expected}", key="key")

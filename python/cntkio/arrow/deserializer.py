@@ -146,9 +146,7 @@ class ArrowDeserializer:
             OSError, FormatError, ConfigError: The file cannot be read, or does not fit the options.
         """
         with closing(open_table(self._paths()[0], self.remote)) as file, _named(file):
-            schema = file.schema
-            key = key_of(schema, self.key)
-            return key is not None and has_text_keys(schema.field(key))
+            return has_text_keys(file.schema, key_of(file.schema, self.key))
 
     def parts(self) -> Sequence[Deserializer]:
         """The deserializer itself."""
@@ -171,9 +169,9 @@ class ArrowDeserializer:
         found: dict[str, list[str]] = {}
         for path in paths:
             with closing(open_table(path, self.remote)) as file:
-                schema = file.schema
                 with _named(file):
-                    asked = columns_of_categories(schema, (*(self.one_hot or {}), key_of(schema, self.key)))
+                    others = *(self.one_hot or {}), key_of(file.schema, self.key)
+                    asked = columns_of_categories(file.schema, others)
                 names = [name for name in asked if self.columns is None or name in self.columns]
                 if not names:
                     # Files of a corpus have the same columns, so the other files have no categories either.
@@ -278,9 +276,9 @@ class _ArrowFormat(Format):
                 schema = pa.schema([schema.field(name) for name in asked], schema.metadata)
             rows = rows_of(schema, key, options.shapes, self._classes, options.ids)
             names = [info.name for info in rows.streams]
-            if options.defines_mb_size not in (None, *names):
-                what = f"no stream {options.defines_mb_size!r}{there_are(str(options.defines_mb_size), names)}"
-                raise ConfigError(what, key="defines_mb_size")
+            definer = options.defines_mb_size
+            if definer not in (None, *names):
+                raise ConfigError(f"no stream {definer!r}{there_are(definer, names)}", key="defines_mb_size")
         return rows._replace(columns=[self._in_own_type(schema, column) for column in rows.columns])
 
     def _in_own_type(self, schema: pa.Schema, column: StreamColumn) -> StreamColumn:
