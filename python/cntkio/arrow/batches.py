@@ -53,11 +53,8 @@ class Facts:
 
     def metadata(self) -> dict[bytes, bytes]:
         """Return the facts as metadata of a field."""
-        facts = {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
-        if self.role == "key":
-            facts = {"role": "key"}
-        elif self.role != "ids":
-            del facts["dtype"]
+        names = {"key": ["role"], "ids": ["role", "shape", "flat", "dtype"]}.get(self.role, ["role", "shape", "flat"])
+        facts = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return {_METADATA: json.dumps(facts).encode()}
 
 

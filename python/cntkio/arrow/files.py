@@ -293,12 +293,7 @@ _KINDS: dict[bytes, type[TableFile]] = {
 
 
 def open_table(path: str, remote: Remote | None = None, *, is_mapped: bool = False) -> TableFile:
-    """Open a file, or a URL; `is_mapped` has no effect on a URL.
-
-    Raises:
-        FormatError: The file is neither Parquet nor Arrow, or is damaged.
-        OSError: The file cannot be read.
-    """
+    """Open a file, or a URL; `is_mapped` has no effect on a URL. Refuse a file that is neither Parquet nor Arrow."""
     stored = open_stored(path, remote)
     try:
         head = stored.read(0, _HEAD)

@@ -339,11 +339,7 @@ def convert(minibatch: _Streams, device: Any = None, layout: _Layouts = None) ->
 
 
 def in_rows(minibatch: Minibatch, length: int, rows: int, device: Any = None) -> TensorMinibatch[torch.Tensor]:
-    """Return the arrays of `cntkio.packed` as tensors, by the names of streams and of the attributes of `PackedRows`.
-
-    Raises:
-        ConfigError: As for `cntkio.packed`; or a stream has the name of an attribute.
-    """
+    """Return the arrays of `cntkio.packed` as tensors, by the names of streams and of attributes of `PackedRows`."""
     found = packed(minibatch, length, rows=rows)
     streams = {**found.of_sequences, **found.values}
     of_cells = {name: getattr(found, name) for name in ("segment_ids", "position_ids", "cu_seqlens")}
