@@ -177,12 +177,16 @@ def agree(files: Sequence[str], rank: int, world_size: int, facts: Mapping[str, 
     _num_checks[name] += 1
     store = store_of()
     if _num_checks[name] == 1:
-        _warn_of_other_names(store, name, rank)
-    # The store adds atomically, so exactly one rank is the first. The others wait in `get` until it has set its facts.
-    if store.add(f"{key}/count", 1) == 1:
-        store.set(key, json.dumps({"rank": rank, "facts": facts}))
-        return
-    first = json.loads(store.get(key))
+        # Compared with the names of the first rank that began as many data sets.
+        other_rank, other = _of_first_rank(store, f"cntkio/names/{len(_num_checks)}", [rank, name])
+        if other != name:
+            text = (
+                "rank %d reads %s, and rank %d reads %s: ranks that share the data need the same corpus, and begin "
+                "their data sets in the same order; for a corpus of its own, make the data set with rank=0 and "
+                "world_size=1"
+            )
+            _log.warning(text, rank, name, other_rank, other)
+    first = _of_first_rank(store, key, {"rank": rank, "facts": facts})
     # These facts go through JSON, too, which turns tuples into lists.
     if different := differences(first["rank"], first["facts"], rank, json.loads(json.dumps(facts))):
         what = f"the ranks disagree, so they would not share the data: {'; '.join(different)}"
@@ -190,19 +194,12 @@ def agree(files: Sequence[str], rank: int, world_size: int, facts: Mapping[str, 
         raise ConfigError(f"{what}. {advice} (docs/torch.md, 'Ranks and workers')", key="rank")
 
 
-def _warn_of_other_names(store: Any, name: str, rank: int) -> None:
-    """Compare the names with the names of the first rank that began as many data sets."""
-    key = f"cntkio/names/{len(_num_checks)}"
+def _of_first_rank(store: Any, key: str, own: Any) -> Any:
+    """Return the value of the rank that is the first to come with this key."""
+    # The store adds atomically, so exactly one rank is the first. The others wait in `get` until it has set its value.
     if store.add(f"{key}/count", 1) == 1:
-        store.set(key, json.dumps([rank, name]))
-        return
-    other_rank, other = json.loads(store.get(key))
-    if other != name:
-        text = (
-            "rank %d reads %s, and rank %d reads %s: ranks that share the data need the same corpus, and begin their "
-            "data sets in the same order; for a corpus of its own, make the data set with rank=0 and world_size=1"
-        )
-        _log.warning(text, rank, name, other_rank, other)
+        store.set(key, json.dumps(own))
+    return json.loads(store.get(key))
 
 
 def _of_ray_train() -> tuple[int, int] | None:
