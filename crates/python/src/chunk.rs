@@ -17,6 +17,14 @@ pub(crate) struct Chunk {
     pub(crate) inner: chunk::Chunk,
 }
 
+impl Drop for Chunk {
+    /// Other threads of Python go on meanwhile, because it takes half a millisecond to unmap the pages of a chunk.
+    fn drop(&mut self) {
+        let inner = std::mem::replace(&mut self.inner, chunk::Chunk::new(Vec::new()));
+        Python::attach(|py| py.detach(|| drop(inner)));
+    }
+}
+
 /// A stream for `Chunk.from_columns`, from the attributes of an object.
 #[derive(FromPyObject)]
 struct ColumnArrays<'py> {
