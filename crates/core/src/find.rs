@@ -34,22 +34,23 @@ impl ChunksOf {
     pub fn of(places: impl ExactSizeIterator<Item = (u64, u32)>) -> ChunksOf {
         // No user chooses the numbers of chunks, so a fast hash is safe.
         let mut indices: FxHashMap<u64, u32> = FxHashMap::default();
-        let mut recent: [Option<(u64, u32)>; NUM_RECENT] = [None; NUM_RECENT];
+        // At first each place has a number that belongs to the next place, so no chunk is found there.
+        let mut recent: [(u64, u32); NUM_RECENT] = std::array::from_fn(|place| (place as u64 + 1, 0));
         let count = places.len();
         let mut found =
             ChunksOf { chunk_of: memory::with_room(count), numbers: memory::with_room(count), ..ChunksOf::default() };
         for (at, (chunk, number)) in places.enumerate() {
-            let last = &mut recent[chunk as usize % NUM_RECENT];
-            let index = match *last {
-                Some((other, index)) if other == chunk => index,
-                _ => *indices.entry(chunk).or_insert_with(|| {
+            let known = &mut recent[chunk as usize % NUM_RECENT];
+            // A write for each sequence would delay the next read of the same place.
+            if known.0 != chunk {
+                let index = *indices.entry(chunk).or_insert_with(|| {
                     found.chunks.push(chunk);
                     found.firsts.push(at);
                     found.chunks.len() as u32 - 1
-                }),
-            };
-            *last = Some((chunk, index));
-            found.chunk_of.push(index);
+                });
+                *known = (chunk, index);
+            }
+            found.chunk_of.push(known.1);
             found.numbers.push(number);
         }
         found
