@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 from cntkio import (
     CBFDeserializer,
+    ConfigError,
     CorpusError,
     MinibatchSourceFromData,
     StreamInformation,
@@ -68,6 +69,12 @@ def test_larger_whole_numbers_are_refused_by_name(form: str, value: int, write: 
 def test_small_whole_numbers_are_written_in_float32(tmp_path: Path) -> None:
     write_cbf(tmp_path / "a.cbf", {"x": np.array([2**24, -(2**24)]), "y": np.array([True, False])})
     assert [info.dtype for info in CBFDeserializer(tmp_path / "a.cbf").open().streams] == [np.float32, np.float32]
+
+
+@pytest.mark.parametrize("empty", [[], np.array([], object)])
+def test_without_a_sequence_the_error_says_what_to_pass(tmp_path: Path, empty: Any) -> None:
+    with pytest.raises(ConfigError, match="stream 'x' is a .*; expected an array or a tensor of one sample"):
+        write_ctf(tmp_path / "a.ctf", {"x": empty})
 
 
 def test_a_list_that_mixes_whole_numbers_and_fractions_rounds_none(tmp_path: Path) -> None:

@@ -340,6 +340,9 @@ def test_a_file_without_the_defining_stream_adds_no_sequences(tmp_path: Path) ->
     (tmp_path / "b.ctf").write_bytes(b"2 |s 1:1\n")
     with pytest.raises(CorpusError, match="nothing is left"):
         deserializer.open()
+    for _ in range(2):  # the second time from a cache, if one was written
+        with pytest.raises(CorpusError, match="no sequence contains 'x'.*; nothing is left"):
+            CTFDeserializer(tmp_path / "a.ctf", {"x": x, "s": STREAMS["s"]}, cache_index=True).open()
 
 
 # ------------------------------------------------------------------------------------------------------ states

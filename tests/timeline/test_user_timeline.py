@@ -212,6 +212,19 @@ def test_another_size_after_the_last_sequence_empties_the_slots(limit: dict[str,
     assert timeline.read(2) is None
 
 
+def test_going_back_to_another_size_gives_the_slots_of_that_size() -> None:
+    timeline = make([[3] * 9], None, truncation_length=2, max_sweeps=1)
+    timeline.read(4)
+    bookmark = timeline.bookmark()
+    expected = timeline.read(4)
+    timeline.read(8)
+    timeline.go_back(bookmark)
+    again = timeline.read(4)
+    assert expected is not None and expected.parts is not None and again is not None and again.parts is not None
+    assert again.parts.num_slots == expected.parts.num_slots == 2
+    assert again.parts.slot.tolist() == expected.parts.slot.tolist()
+
+
 def test_chunks_are_fetched_in_the_order_that_was_announced() -> None:
     fetched: list[int] = []
 

@@ -153,8 +153,11 @@ def _samples_of(name: str, data: Any) -> _Samples:
     try:
         if isinstance(data, ArrayLike):
             data = np.asarray(data)
-            return _array_samples(data) if data.dtype != object else _ListSamples(name, _as_arrays(name, list(data)))
-        if isinstance(data, list | tuple) and len(data):
+            if data.dtype != object:
+                return _array_samples(data)
+            if len(data):
+                return _ListSamples(name, _as_arrays(name, list(data)))
+        elif isinstance(data, list | tuple) and len(data):
             if isinstance(data[0], _Matrix):
                 return _ListSamples(name, _as_matrices(name, data))
             if isinstance(data[0], int | float | np.number | np.bool_):

@@ -328,7 +328,7 @@ class UserTimeline:
         self._windows = Windows(num_chunks, lengths_of, window, seed)
         self._settings: tuple[int, Partition] | None = None
         self._slots: Slots = ()
-        self._cursor, self._num_slots, self._has_ended = self._windows.window_at(Start(0, 0)), 0, False
+        self._cursor, self._has_ended = self._windows.window_at(Start(0, 0)), False
         self._plan_key: object = None
         self._plan = Plan([], 0)
 
@@ -359,7 +359,8 @@ class UserTimeline:
                 return None
             self._take_up(minibatch_size_in_samples, partition)
         if self._truncation_length:
-            return self._read_truncated(partition)
+            count = num_slots(minibatch_size_in_samples, partition, self._truncation_length)
+            return self._read_truncated(count, partition)
         if self._has_ended:
             return None
         pieces, end_of_sweep = self._take(partition.share(minibatch_size_in_samples), partition)
@@ -391,12 +392,13 @@ class UserTimeline:
             message = "a user-defined deserializer on its own timeline has neither balanced nor global partitions"
             advice = "set timeline='global' to use them, or partition='cntk' for a data set"
             raise ConfigError(f"{message}; {advice}", key="timeline")
-        rows = num_slots(size, partition, self._truncation_length) if self._truncation_length else 0
+        if self._truncation_length:
+            num_slots(size, partition, self._truncation_length)  # refuses a size with too many
         if self._settings is not None and self._settings[1] != partition:
             # The segment has chunks of the former partition, so fill the window again; the index in it stays.
             sweeps, samples, origin, passed, _, _, offset, _ = self._cursor
             self._cursor = self._windows.window_at(origin, passed + offset, sweeps, samples)
-        self._slots, self._num_slots, self._has_ended = (), rows, False
+        self._slots, self._has_ended = (), False
         self._settings = (size, partition)
 
     def _is_at_end(self, cursor: Cursor, partition: Partition) -> bool:
@@ -446,16 +448,16 @@ class UserTimeline:
         self._has_ended = num_marks == 2 or self._is_at_end(cursor, partition)
         return pieces, end_of_sweep
 
-    def _read_truncated(self, partition: Partition) -> Selection | None:
-        """Fill each slot, and take a truncation length of samples from each."""
+    def _read_truncated(self, count: int, partition: Partition) -> Selection | None:
+        """Fill each of `count` slots, and take a truncation length of samples from each."""
         # Filling slots moves the cursor sequence by sequence: after a failed fetch, go back to before the first.
         before = self.bookmark()
         try:
             slots = [self._filled(slot, partition) for slot in self._slots]
             if self._limits == (None, None):
-                _require_room(self._num_slots - len(slots))
+                _require_room(count - len(slots))
             # Others follow while there are data: the rest need no memory.
-            while len(slots) < self._num_slots and not self._has_ended:
+            while len(slots) < count and not self._has_ended:
                 slots.append(self._filled((), partition))
         except BaseException:
             self.go_back(before)
@@ -466,7 +468,7 @@ class UserTimeline:
             return None
         slot, chunks, indices, lengths, first, num_samples, step, continues = np.array(rows, np.int64).T.copy()
         kinds = continues.astype(np.bool_), lengths.astype(np.uint32)
-        parts = Parts(slot, first, num_samples, step, *kinds, self._num_slots, self._truncation_length)
+        parts = Parts(slot, first, num_samples, step, *kinds, count, self._truncation_length)
         return self._selection(indices, chunks, end_of_sweep, parts)
 
     def _filled(self, slot: tuple[InSlot, ...], partition: Partition) -> list[InSlot]:

@@ -242,6 +242,18 @@ def test_classes_beyond_the_shape_and_impossible_options_are_refused() -> None:
             read_kaldi("ali", **options)
 
 
+@pytest.mark.parametrize(
+    ("text", "utterances"), [(TEXT, "1 utterance is"), (f"{TEXT}u3  [\n  1 2\n  3 4 ]\n", "2 utterances are")]
+)
+def test_long_utterances_are_left_out_with_a_warning(
+    caplog: pytest.LogCaptureFixture, text: str, utterances: str
+) -> None:
+    Path("a.ark").write_text(text)
+    with closing(KaldiDeserializer("a.ark", max_sequence_length=1).open()) as corpus:
+        assert corpus.table.num_sequences == 1
+    assert f"{utterances} longer than 1 frames, and left out: u1" in caplog.text
+
+
 def test_an_archive_that_changes_is_refused() -> None:
     Path("a.ark").write_text(TEXT)
     with closing(KaldiDeserializer("a.ark").open()) as corpus:

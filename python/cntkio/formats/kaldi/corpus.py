@@ -276,7 +276,8 @@ class _KaldiFormat(Format):
             is_long = objects.lengths > longest
             keys = objects.keys[is_long]
             if len(keys):
-                what = f"{name}: {len(keys)} utterances are longer than {longest} frames, and left out: "
+                utterances = "1 utterance is" if len(keys) == 1 else f"{len(keys)} utterances are"
+                what = f"{name}: {utterances} longer than {longest} frames, and left out: "
                 message = what + first_few(map(decoded, keys), len(keys))
                 self.report.log_together("utterance too long", len(keys), message)
             if is_long.all():
