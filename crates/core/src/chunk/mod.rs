@@ -279,14 +279,24 @@ impl Chunk {
         (&self.blocks[block], sequence)
     }
 
+    /// The bytes of files that the chunk shows.
+    fn shown(&self) -> &[Bytes] {
+        // All blocks and columns show the same files, so the first column stands for all.
+        match self.blocks.first().and_then(|block| block.columns.first()).map(|column| &column.samples) {
+            Some(Samples::Stored(stored)) => std::slice::from_ref(&stored.bytes),
+            Some(Samples::Frames(frames)) => &frames.blocks,
+            _ => &[],
+        }
+    }
+
     /// The name of a file that the chunk shows, if the file has changed since.
     pub fn changed(&self) -> Option<&str> {
-        // All blocks and columns show the same files, so the first column stands for all.
-        match &self.blocks.first()?.columns.first()?.samples {
-            Samples::Stored(stored) => stored.bytes.changed(),
-            Samples::Frames(frames) => frames.blocks.iter().find_map(|block| block.changed()),
-            _ => None,
-        }
+        self.shown().iter().find_map(Bytes::changed)
+    }
+
+    /// True if the chunk shows mapped files.
+    pub fn is_mapped(&self) -> bool {
+        self.shown().iter().any(|bytes| bytes.mapped_name().is_some())
     }
 
     /// The chunk, if all its columns are dense or sparse in full width.
