@@ -44,6 +44,8 @@ pub fn push<T>(values: &mut Vec<T>, value: T) {
 }
 
 /// Append values whose number is known; unwind with [`OutOfMemory`] if the system has less memory.
+// In loops over short sequences, a call takes as long as its work.
+#[inline(always)]
 pub fn extend<T>(values: &mut Vec<T>, more: impl ExactSizeIterator<Item = T>) {
     reserve(values, more.len());
     values.extend(more);
