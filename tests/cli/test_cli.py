@@ -179,6 +179,20 @@ def test_index_writes_a_cache_that_the_next_start_uses(
     assert (printed["sequences"], Path(printed["cache"])) == ("2", cache)
 
 
+def test_index_counts_all_readers_of_a_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sections = ["command = a:b\n"]
+    for name, count in (("a", 3), ("b", 2)):
+        Path(f"{name}.ctf").write_text("|x 1 2\n" * count)
+        reader = f"file = {name}.ctf ; input = [ x = [ dim = 2 ; format = dense ] ]"
+        sections.append(f"{name} = [ reader = [ readerType = CNTKTextFormatReader ; {reader} ] ]\n")
+    Path("c.cntk").write_text("".join(sections))
+    assert main(["index", "c.cntk"]) == 0
+    assert facts(capsys.readouterr().out)["sequences"] == "5"
+
+
 def test_index_fails_where_no_cache_can_be_written(
     corpus: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

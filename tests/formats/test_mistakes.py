@@ -179,3 +179,8 @@ def test_half_a_variable_in_a_path_causes_a_warning(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING, "cntkio"):
         cntkio.read_config("c.cntk")
     assert "the '$' in '$Dir/a.ctf' begins no variable; a variable is written $name$" in caplog.text
+    caplog.clear()
+    Path("c.cntk").write_text(f'train = [ reader = [ file = "$Dir/a.ctf;b.ctf" ; {INPUT} ] ]')
+    with caplog.at_level(logging.WARNING, "cntkio"):
+        cntkio.read_config("c.cntk")
+    assert caplog.text.count("begins no variable") == 1  # and not once more for the list

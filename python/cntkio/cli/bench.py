@@ -105,14 +105,17 @@ def _index(options: Namespace, file: Input) -> int:
     cache, state_of_cache = None, file.kind.cache
     # The second time shows what the cache saves: the first opening has written it.
     for _ in range(2):
-        start = time.perf_counter()
+        took, tables, start = 0.0, [], time.perf_counter()
+        # A configuration may have several readers.
         for one in described(options, file, cache_index=True):
             with one.opened() as corpora:
-                seconds.append(time.perf_counter() - start)
-                tables = [corpus.table for corpus in corpora]
+                took += time.perf_counter() - start
+                tables += [corpus.table for corpus in corpora]
                 # For a kind without an index cache, this text says what is read at each start, or what saves time.
                 if not file.kind.cache:
                     cache, state_of_cache = _caches_of(corpora[0], file.files) if file.files else _cache_of(corpora[0])
+            start = time.perf_counter()
+        seconds.append(took)
     facts = file_facts(file)
     num_chunks = sum(table.num_chunks for table in tables)
     facts.add("chunks", num_chunks, f"{num_chunks:,}{one.chunk_sizes}")

@@ -713,10 +713,11 @@ class Section:
     def files(self, key: str, *, own: bool = False) -> str | list[str]:
         """Return a path or a pattern as `file` does, or a list of them: an extension of CNTK's language."""
         # The directory comes first: a file whose whole name contains ';' is one path, and only its full path finds it.
-        whole = self.file(key, own=own)
+        path = self.file_name(key, own=own)  # once, because it may warn
+        whole = self.in_directory(path, key, own=own)
         if isinstance(in_one_text(whole), str):
             return whole
-        names = in_one_text(self.file_name(key, own=own))
+        names = in_one_text(path)
         return whole if isinstance(names, str) else [self.in_directory(name, key, own=own) for name in names]
 
     def optional_file(self, key: str, default: str | None = None) -> str | None:

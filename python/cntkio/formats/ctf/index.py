@@ -844,7 +844,7 @@ def kept_index(file: TextInput, kept: Mapping[str, Any], make: Callable[[bool], 
 def _stored(index: TextIndex) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     places, keys, lengths = index.places, index.table.keys, index.table.lengths
     first_key = keys.first if isinstance(keys, CountedKeys) else None
-    # Without a sequence there is no length, and the caller refuses the index.
+    # An index of no sequence has no length. The caller refuses it.
     length = int(lengths[0]) if are_all_the_same(lengths) and len(lengths) else None
     facts = {
         "remarks": index.remarks, "first_key": first_key, "length": length, "content": index.content,
