@@ -255,6 +255,14 @@ def test_refuses_tables_that_are_not_a_corpus(
     assert words in str(caught.value)
 
 
+def test_numbers_at_any_address_are_read() -> None:
+    values = np.arange(6, dtype=np.float32)
+    buffer = pa.py_buffer(b"\0" + values.tobytes()).slice(1)
+    numbers = pa.Array.from_buffers(pa.float32(), 6, [None, buffer])
+    data = read_minibatch(pa.table({"x": pa.FixedSizeListArray.from_arrays(numbers, 2)}))
+    assert np.array_equal(data["x"].values, values.reshape(3, 2))
+
+
 def test_refuses_columns_of_the_same_name(tmp_path: Path) -> None:
     twice = pa.table([pa.array([1.0]), pa.array([2.0]), pa.array([3])], names=["a", "a", "key"])
     for data in (twice, {1: [1.0], "1": [2.0]}):

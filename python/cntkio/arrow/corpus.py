@@ -266,7 +266,8 @@ def _items(where: str, array: pa.Array) -> tuple[npt.NDArray[np.uint32], pa.Arra
 
 def _numbers(where: str, array: pa.Array) -> npt.NDArray[Any]:
     numbers: npt.NDArray[Any] = _without_nulls(where, array).to_numpy(zero_copy_only=False)
-    return numbers
+    # The buffers of a file may begin anywhere.
+    return np.require(numbers, requirements=["ALIGNED"])
 
 
 def stream_column(field: pa.Field, index: int, shape: Shape | None, classes: Any) -> StreamColumn:
