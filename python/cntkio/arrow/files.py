@@ -105,7 +105,7 @@ class TableFile(OpenedFile):
     Args:
         stored: Its bytes.
         is_mapped: Map the file, which is local, so that of a large batch only the parts in use are in memory. If
-            another process truncates the file meanwhile, the operating system kills this process (SIGBUS).
+            another process truncates the file at that time, the operating system kills this process (SIGBUS).
 
     Attributes:
         path: Its name in messages.

@@ -352,7 +352,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         self._iteration += 1  # ends an iteration that is under way: the source has moved
 
     def _different_settings(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of this data set that differ from those of a state."""
+        """Return the settings in which this data set differs from a state."""
         current = self._settings()
         ignored = {"worker", "num_workers"} if "workers" in state else set()
         if self.partition == "global" == state.get("partition"):
