@@ -1,6 +1,6 @@
 """The compiled part of cntkio. Not public: its functions change without notice."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -61,9 +61,6 @@ class Packed:
 
     @property
     def num_sequences(self) -> int: ...
-    @property
-    def num_bytes(self) -> int: ...
-    def num_samples(self, stream: int) -> int: ...
     def longest(self, stream: int) -> int: ...
     def arrays(self, stream: int) -> _Ragged: ...
 
@@ -89,7 +86,8 @@ class PackRequest:
         parts: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None = None,
     ) -> PackRequest: ...
 
-def pack(requests: list[PackRequest], num_threads: int) -> list[Packed]: ...
+def num_samples(packed: list[Packed], stream: int) -> list[int]: ...
+def pack(requests: list[PackRequest], num_threads: int) -> tuple[list[Packed], int]: ...
 def spread(
     chunks: list[Chunk],
     refs: selection.ChunkRefs,
@@ -676,6 +674,14 @@ class Budget:
 def cells_in_rows(lengths: npt.NDArray[np.uint32], row_length: int) -> npt.NDArray[np.int64]: ...
 
 @final
+class Cursors:
+    """A `Cursor` for each of several reads, each created on request."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Cursor: ...
+    def __iter__(self) -> Iterator[Cursor]: ...
+
+@final
 class SeveralReads:
     """The results of several reads of a `TimelineReader`."""
 
@@ -683,7 +689,7 @@ class SeveralReads:
     chunks: _Longs
     bounds: list[int]
     ends_of_sweep: list[bool]
-    cursors: list[Cursor]
+    cursors: Cursors
     refs: ChunkRefs | None
     lengths: npt.NDArray[np.uint32] | None
 

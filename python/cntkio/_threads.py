@@ -58,6 +58,8 @@ class ForkLock:
 
     Attributes:
         inner: The lock itself. Only a ``with`` statement may take it: then no interrupt can leave it taken.
+        is_inherited: Whether this process is a fork that has not set this to False yet. The question for the number of
+            the process would take as long as a tenth of a small minibatch.
 
     Example:
         >>> lock = ForkLock()
@@ -67,6 +69,7 @@ class ForkLock:
 
     def __init__(self) -> None:
         self.inner = threading.RLock()
+        self.is_inherited = False
         _fork_locks.add(self)
 
 
@@ -77,6 +80,7 @@ def _begin_in_fork() -> None:
     _core.begin_in_fork()
     _available_cores.cache_clear()
     for lock in list(_fork_locks):
+        lock.is_inherited = True
         if lock.inner.acquire(blocking=False):  # no other thread holds it
             lock.inner.release()
         else:

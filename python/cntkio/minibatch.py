@@ -38,6 +38,7 @@ class _OneStream:
 
     __slots__ = ()
     stream: StreamInformation
+    num_samples: int
     number_of_sequences = cntk_name("num_sequences")
     number_of_samples = cntk_name("num_samples")
     sweep_end = cntk_name("end_of_sweep")
@@ -65,10 +66,11 @@ class MinibatchData(_OneStream):
 
     Attributes:
         stream: The stream's description.
+        num_samples: Number of samples of this stream.
         end_of_sweep: True if the minibatch reaches or crosses the end of a sweep.
     """
 
-    __slots__ = ("__dict__", "_arrays", "_index", "_packed", "end_of_sweep", "stream")
+    __slots__ = ("__dict__", "_arrays", "_index", "_packed", "end_of_sweep", "num_samples", "stream")
     _arrays: Arrays | None  # None until the first access
     _packed: _core.Packed | None  # the packer's result
     _index: int  # the index of this stream in the packer's result
@@ -111,16 +113,32 @@ class MinibatchData(_OneStream):
         indices: npt.NDArray[np.int32] | None = None,
         end_of_sweep: bool = False,
     ) -> None:
-        self.stream, self.end_of_sweep = stream, end_of_sweep
+        self.stream, self.end_of_sweep, self.num_samples = stream, end_of_sweep, int(offsets[-1])
         self._packed, self._index, self._arrays = None, 0, Arrays(_in_shape(values, stream), offsets, indptr, indices)
 
     @classmethod
     def of(cls, stream: StreamInformation, packed: _core.Packed, index: int, end_of_sweep: bool) -> MinibatchData:
         """Make the view of a stream of the packer's result. Array objects are created on first access."""
-        data = cls.__new__(cls)
-        data.stream, data.end_of_sweep = stream, end_of_sweep
-        data._packed, data._index, data._arrays = packed, index, None
-        return data
+        minibatches: list[dict[str, MinibatchData]] = [{}]
+        cls.fill(minibatches, stream, [packed], index, [end_of_sweep])
+        return minibatches[0][stream.name]
+
+    @classmethod
+    def fill(
+        cls,
+        minibatches: Sequence[dict[str, MinibatchData]],
+        stream: StreamInformation,
+        packed: list[_core.Packed],
+        index: int,
+        ends_of_sweep: Sequence[bool],
+    ) -> None:
+        """Add a stream to several minibatches, as views of the packer's results, one for each minibatch."""
+        new, name, counts = cls.__new__, stream.name, _core.num_samples(packed, index)
+        each = zip(minibatches, packed, counts, ends_of_sweep, strict=True)
+        for minibatch, of_minibatch, num_samples, end_of_sweep in each:
+            data = minibatch[name] = new(cls)
+            data.stream, data.end_of_sweep, data.num_samples = stream, end_of_sweep, num_samples
+            data._packed, data._index, data._arrays = of_minibatch, index, None
 
     @property
     def arrays(self) -> Arrays:
@@ -160,8 +178,8 @@ class MinibatchData(_OneStream):
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """Keep the arrays alone, not the packer's result with the other streams."""
-        state = {"stream": self.stream, "end_of_sweep": self.end_of_sweep, "_arrays": self.arrays}
-        return None, {**state, "_packed": None, "_index": 0}
+        state = {"stream": self.stream, "num_samples": self.num_samples, "end_of_sweep": self.end_of_sweep}
+        return None, {**state, "_arrays": self.arrays, "_packed": None, "_index": 0}
 
     def __repr__(self) -> str:
         counts = f"num_sequences={self.num_sequences}, num_samples={self.num_samples}"
@@ -175,11 +193,6 @@ class MinibatchData(_OneStream):
     def num_sequences(self) -> int:
         """Number of sequences."""
         return len(self.offsets) - 1 if self._packed is None else self._packed.num_sequences
-
-    @property
-    def num_samples(self) -> int:
-        """Number of samples of this stream."""
-        return int(self.offsets[-1]) if self._packed is None else self._packed.num_samples(self._index)
 
     @property
     def is_sparse(self) -> bool:
@@ -398,6 +411,7 @@ class TruncatedMinibatchData(_OneStream):
         end_of_sweep: True if a sequence ends in this minibatch whose read reached or crossed the end of a sweep.
         parts: For each part of a sequence its slot, the step of the sequence's first sample (below 0 if that was in an
             earlier minibatch) and the step after its last (above `num_steps` if it continues); int64, `[parts, 3]`.
+        num_samples: Number of samples.
     """
 
     def __init__(
@@ -412,6 +426,7 @@ class TruncatedMinibatchData(_OneStream):
         self.values = values.reshape(*mask.shape, *stream.shape)
         self.continues = np.zeros(len(mask), np.bool_)
         self.continues[parts[parts[:, 1] < 0, 0]] = True
+        self.num_samples = int((np.minimum(parts[:, 2], mask.shape[1]) - np.maximum(parts[:, 1], 0)).sum())
 
     def __repr__(self) -> str:
         num_slots, num_steps = self.mask.shape
@@ -432,11 +447,6 @@ class TruncatedMinibatchData(_OneStream):
     def num_sequences(self) -> int:
         """Number of sequences with a sample in this minibatch."""
         return len(self.parts)
-
-    @property
-    def num_samples(self) -> int:
-        """Number of samples."""
-        return int(np.count_nonzero(self.mask))
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -93,6 +93,6 @@ def test_threads_together_pack_each_minibatch_once() -> None:
     indices = np.arange(count, dtype=np.uint32)
     request = _core.PackRequest([chunk], np.zeros(count, np.uint32), indices, [(0, False, 0)], bounds)
     for _ in range(rounds(150)):
-        packed = _core.pack([request], 4)
+        packed, _ = _core.pack([request], 4)
         assert len(packed) == count
     assert [one.arrays(0)[0][0] for one in packed] == values[::16].tolist()

@@ -54,26 +54,28 @@ class FakeSelector:
         self.held.append(hold)
         assert self.gate.wait(60)
         before = self.standing
-        prepared: list[Prepared] = []
-        minibatches: list[Minibatch] = []
-        while len(prepared) < most and (not prepared or prepared[-1].minibatch is not None):
+        hand_over = HandOver([], [], before)
+        while hand_over.num_minibatches < most and hand_over.goes_on:
             if self.position in self.errors:
                 error = self.errors[self.position]
                 self.position += isinstance(error, CorpusError)
-                prepared.append(Prepared(None, None, self.num_invalid, error))
+                hand_over.add(Prepared.end(self.standing, error))
             elif self.position == END:
-                prepared.append(Prepared(None, END, self.num_invalid))
+                hand_over.add(Prepared.end(self.standing))
             else:
-                minibatches.append(Numbered(self.position))
-                self.position += 1
+                # Up to two at once, as from one call of a timeline.
+                minibatches: list[Minibatch] = [Numbered(self.position)]
+                is_room = hand_over.num_minibatches + 1 < most and self.position % 10 < 8
+                if is_room and self.position + 1 not in {END, *self.errors}:
+                    minibatches.append(Numbered(self.position + 1))
+                bookmarks = [self.position + 1, self.position + 2]
+                self.position += len(minibatches)
                 self.num_invalid += self.position % 10 == 0
-                prepared.append(Prepared(minibatches[-1], self.position, self.num_invalid))
-        self.sizes.append(len(minibatches))
-        orders = [
-            PackOrder(0, at, [minibatch], [], [], None, None, [0, self.sequences])  # type: ignore[arg-type]
-            for at, minibatch in enumerate(minibatches)
-        ]
-        return HandOver(prepared, orders, before)
+                order = PackOrder(0, 0, minibatches, [], [], None, None, [0, self.sequences * len(minibatches)])  # type: ignore[arg-type]
+                hand_over.orders.append(order)
+                hand_over.add(Prepared(minibatches, [False] * len(minibatches), bookmarks, self.num_invalid))
+        self.sizes.append(hand_over.num_minibatches)
+        return hand_over
 
     def go_back(self, standing: Standing) -> None:
         self.went_back_to.append(standing.bookmark)
@@ -98,16 +100,15 @@ class FakePacker:
 
     def pack(self, hand_over: HandOver) -> Packed:
         self.threads.add(threading.current_thread().name)
-        for index, prepared in enumerate(hand_over.prepared):
-            minibatch = prepared.minibatch
-            if not isinstance(minibatch, Numbered):
-                break
+        minibatches = [minibatch for prepared in hand_over.prepared for minibatch in prepared.minibatches]
+        for index, minibatch in enumerate(minibatches):
+            assert isinstance(minibatch, Numbered)
             if minibatch.number == self.fails_at:
                 raise MemoryError("no memory")
             if minibatch.number in self.errors:
                 return Packed(self.num_bytes, index, self.errors[minibatch.number])
             minibatch.is_packed = True
-        return Packed(self.num_bytes * len(hand_over.prepared), len(hand_over.prepared), None)
+        return Packed(self.num_bytes * len(minibatches), len(minibatches), None)
 
 
 class Fakes:

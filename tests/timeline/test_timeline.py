@@ -469,7 +469,7 @@ def test_several_reads_at_once_equal_single_reads(
             assert selection is not None and bookmark == one_by_one.bookmark()
             assert content(selection) == (reads.selection.sequences[first:last].tolist(), end)
             assert [refs.chunk_ids[index] for index in refs.chunk_indices[first:last]] == selection.chunks.tolist()
-            if bookmark is not reads.bookmarks[-1]:
+            if bookmark != reads.bookmarks[-1]:
                 assert one_by_one.needed_chunks(partition) == needed
         assert [refs.chunk_indices.tolist().index(index) for index in range(len(refs.chunk_ids))] == refs.firsts
     assert one_by_one.read(size, partition) is None

@@ -70,7 +70,7 @@ mod _core {
     use super::file::{available_parallelism, file_read, file_read_into, file_write, text_line_ends};
 
     #[pymodule_export]
-    use super::packed::{PackRequest, Packed, Whole, pack};
+    use super::packed::{PackRequest, Packed, Whole, num_samples, pack};
 
     #[pymodule_export]
     use super::pool::begin_in_fork;

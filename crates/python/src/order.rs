@@ -11,8 +11,9 @@ use cntkio_core::timeline::{
     Table, Truncation, Unread, Window,
 };
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
-use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::{PyIterator, PyList};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -100,7 +101,7 @@ pub(crate) struct SeveralReads {
     /// For each read, true if it met the end of a sweep.
     ends_of_sweep: Vec<bool>,
     /// The cursor after each read.
-    cursors: Vec<CursorAt>,
+    cursors: Py<Cursors>,
     /// The result of `find_chunks`, unless the sequences are dealt afterwards.
     refs: Option<Py<ChunkRefs>>,
     /// The lengths of the sequences, if they are dealt afterwards.
@@ -166,6 +167,27 @@ impl From<CursorAt> for Cursor {
     fn from(cursor: CursorAt) -> Cursor {
         let CursorAt { position, sweep, index, rank, count, batch } = cursor;
         Cursor { position, sweep, index, rank, count, batch }
+    }
+}
+
+/// Bookmarks of the reader, one after each of several reads. The objects are created on request, because few are used.
+#[pyclass(frozen, sequence, module = "cntkio._core")]
+pub(crate) struct Cursors(Vec<Cursor>);
+
+#[pymethods]
+impl Cursors {
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    fn __getitem__(&self, index: isize) -> PyResult<CursorAt> {
+        let index = if index < 0 { index + self.0.len() as isize } else { index };
+        let cursor = usize::try_from(index).ok().and_then(|index| self.0.get(index));
+        Ok((*cursor.ok_or_else(|| PyIndexError::new_err("no such bookmark"))?).into())
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        PyList::new(py, self.0.iter().map(|&cursor| CursorAt::from(cursor)))?.try_iter()
     }
 }
 
@@ -415,7 +437,7 @@ impl TimelineReader {
                 bounds.push(state.delivered.len());
                 // CNTK flags a minibatch without data in its classic readers only.
                 ends.push(outcome.end_of_sweep && (!outcome.is_empty || !crosses_sweeps));
-                cursors.push(state.reader.cursor().into());
+                cursors.push(state.reader.cursor());
                 if outcome.ended || state.reader.ranks() != ranks {
                     break;
                 }
@@ -452,7 +474,7 @@ impl TimelineReader {
             chunks: chunks.into_pyarray(py).unbind(),
             bounds,
             ends_of_sweep: ends,
-            cursors,
+            cursors: Py::new(py, Cursors(cursors))?,
             refs,
             lengths: lengths.map(|lengths| lengths.into_pyarray(py).unbind()),
         }))
@@ -767,6 +789,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(crate::budget::cells_in_rows, module)?)?;
     module.add_class::<Budget>()?;
     module.add_class::<CursorAt>()?;
+    module.add_class::<Cursors>()?;
     module.add_class::<Dealt>()?;
     module.add_class::<SeveralReads>()?;
     module.add_class::<Shares>()?;

@@ -32,9 +32,6 @@ pub(crate) struct Packed {
     /// Number of sequences.
     #[pyo3(get)]
     num_sequences: usize,
-    /// Approximate size of the arrays in bytes.
-    #[pyo3(get)]
-    num_bytes: usize,
     streams: Vec<Stream>,
 }
 
@@ -60,11 +57,6 @@ impl Packed {
 
 #[pymethods]
 impl Packed {
-    /// Number of samples of a stream.
-    fn num_samples(&self, stream: usize) -> PyResult<i64> {
-        Ok(self.stream(stream)?.num_samples)
-    }
-
     /// Number of samples of a stream's longest sequence.
     fn longest(&self, stream: usize) -> PyResult<i64> {
         Ok(self.stream(stream)?.longest)
@@ -81,6 +73,12 @@ impl Packed {
         let sparse = sparse.as_ref().map(|(offsets, indices)| (offsets.bind(py).clone(), indices.bind(py).clone()));
         Ok((values.bind(py).clone(), offsets.bind(py).clone(), sparse))
     }
+}
+
+/// Number of samples of a stream in each of several minibatches.
+#[pyfunction]
+pub(crate) fn num_samples(packed: Vec<PyRef<'_, Packed>>, stream: usize) -> PyResult<Vec<i64>> {
+    packed.iter().map(|packed| Ok(packed.stream(stream)?.num_samples)).collect()
 }
 
 /// For each stream its number in the chunks, whether it is sparse, and the type of its values.
@@ -151,29 +149,34 @@ impl Arrays<'_> {
     }
 }
 
-/// Consecutive minibatches for one thread to gather, and the size of each in bytes.
-type Turn<'a> = (&'a [Job<'a>], &'a [usize]);
+/// Consecutive minibatches for one thread to gather.
+type Turn<'a> = &'a [Job<'a>];
 
 /// The most minibatches in a turn of a thread.
 const MOST_IN_TURN: usize = 8;
 
-fn packed_in_turn(&(jobs, sizes): &Turn) -> Result<Vec<Packed>, Error> {
-    let packed = |((ragged, job), &num_bytes): ((Result<Vec<Ragged>, Error>, &Job), &usize)| {
+fn packed_in_turn(jobs: &Turn) -> Result<Vec<Packed>, Error> {
+    let packed = |(ragged, job): (Result<Vec<Ragged>, Error>, &Job)| {
         let streams = ragged?.into_iter().map(Stream::of).collect();
-        Ok(Packed { num_sequences: job.selection.sequences.len(), num_bytes, streams })
+        Ok(Packed { num_sequences: job.selection.sequences.len(), streams })
     };
-    gather_in_turn(jobs).zip(jobs).zip(sizes).map(packed).collect()
+    gather_in_turn(jobs).zip(*jobs).map(packed).collect()
 }
 
 /// Gather the selected sequences of all streams for several minibatches at once, because waking other threads takes as
-/// long as packing a small minibatch. The minibatches are returned in the order of the requests.
+/// long as packing a small minibatch. The minibatches are returned in the order of the requests, with their approximate
+/// size in bytes.
 #[pyfunction]
-pub(crate) fn pack(py: Python<'_>, requests: Vec<Py<PackRequest>>, num_threads: usize) -> PyResult<Vec<Packed>> {
+pub(crate) fn pack(
+    py: Python<'_>,
+    requests: Vec<Py<PackRequest>>,
+    num_threads: usize,
+) -> PyResult<(Vec<Packed>, usize)> {
     // `pack_all` releases the interpreter's lock itself, and only where the data are large enough.
     attached(|| pack_all(py, &requests, num_threads))?
 }
 
-fn pack_all(py: Python<'_>, requests: &[Py<PackRequest>], num_threads: usize) -> PyResult<Vec<Packed>> {
+fn pack_all(py: Python<'_>, requests: &[Py<PackRequest>], num_threads: usize) -> PyResult<(Vec<Packed>, usize)> {
     let requests: Vec<&PackRequest> = requests.iter().map(|request| request.get()).collect();
     let chunks: Vec<Vec<&chunk::Chunk>> =
         requests.iter().map(|request| request.chunks.iter().map(|chunk| &chunk.get().inner).collect()).collect();
@@ -181,7 +184,7 @@ fn pack_all(py: Python<'_>, requests: &[Py<PackRequest>], num_threads: usize) ->
     let sources = chunks.iter().zip(streams).map(|(chunks, streams)| Sources::new(chunks, &streams));
     let sources: Vec<Sources> = sources.collect::<Result<_, Error>>().map_err(refused)?;
     let arrays: Vec<Arrays> = requests.iter().map(|request| request.arrays(py)).collect();
-    let (mut jobs, mut sizes) = (Vec::new(), Vec::new());
+    let (mut jobs, mut num_bytes) = (Vec::new(), 0);
     for (((request, arrays), chunks), sources) in requests.iter().zip(&arrays).zip(&chunks).zip(&sources) {
         let whole = arrays.selection()?;
         for pair in request.bounds.windows(2) {
@@ -189,13 +192,11 @@ fn pack_all(py: Python<'_>, requests: &[Py<PackRequest>], num_threads: usize) ->
             // Estimate the size: the minibatch takes the same share of its first chunk's bytes as of the chunk's
             // samples.
             let counts = selection.parts.map(|parts| parts.counts);
-            let num_bytes = chunks.first().map_or(0, |first| first.packed_bytes(selection.sequences.len(), counts));
+            num_bytes += chunks.first().map_or(0, |first| first.packed_bytes(selection.sequences.len(), counts));
             jobs.push(Job { sources, selection });
-            sizes.push(num_bytes);
         }
     }
-    let num_bytes: usize = sizes.iter().sum();
-    let turns = |count| jobs.chunks(count).zip(sizes.chunks(count)).collect::<Vec<Turn>>();
+    let turns = |count| jobs.chunks(count).collect::<Vec<Turn>>();
     let packed: Vec<Result<Vec<Packed>, Error>> =
         if num_bytes >= WORTH_THREADS && jobs.len() >= 2 * num_threads && num_threads > 1 {
             // Two turns for each thread or more, so that a thread with small minibatches takes over work of another.
@@ -206,14 +207,14 @@ fn pack_all(py: Python<'_>, requests: &[Py<PackRequest>], num_threads: usize) ->
             let pool = pool(num_threads)?;
             py.detach(|| pool.install(|| turns(1).par_iter().map(packed_in_turn).collect()))
         } else if num_bytes >= WORTH_UNLOCKING {
-            vec![py.detach(|| packed_in_turn(&(&jobs, &sizes)))]
+            vec![py.detach(|| packed_in_turn(&&jobs[..]))]
         } else {
-            vec![packed_in_turn(&(&jobs, &sizes))]
+            vec![packed_in_turn(&&jobs[..])]
         };
     let packed = packed.into_iter().collect::<Result<Vec<_>, Error>>().map_err(refused)?;
     // A file that changed while its map was copied may have given values of both versions.
     sources.iter().try_for_each(Sources::check_unchanged).map_err(refused)?;
-    Ok(packed.into_iter().flatten().collect())
+    Ok((packed.into_iter().flatten().collect(), num_bytes))
 }
 
 /// The streams of the chunks appended so far, as ragged arrays.
@@ -248,11 +249,6 @@ impl Whole {
     fn finish(&self) -> PyResult<Packed> {
         let so_far = self.so_far.lock().unwrap_or_else(PoisonError::into_inner).take();
         let streams = so_far.ok_or_else(|| refused(Error::Missing))?.finish();
-        let num_bytes = streams.iter().map(|stream| stream.values.len() * 4).sum();
-        Ok(Packed {
-            num_sequences: self.num_sequences,
-            num_bytes,
-            streams: streams.into_iter().map(Stream::of).collect(),
-        })
+        Ok(Packed { num_sequences: self.num_sequences, streams: streams.into_iter().map(Stream::of).collect() })
     }
 }

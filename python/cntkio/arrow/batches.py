@@ -237,7 +237,7 @@ class RecordBatches(Displayed):
         keys = np.arange(count, count + num_rows, dtype=np.uint64) if piece.keys is None else piece.keys
         columns = packed_columns(pieces.streams)
         request = _core.PackRequest([piece.chunk], chunk_indices, rows, columns, [0, num_rows])
-        (packed,) = _core.pack([request], num_threads())
+        (packed,), _ = _core.pack([request], num_threads())
         streams = [MinibatchData.of(info, packed, index, False) for index, info in enumerate(pieces.streams)]
         return self._columns.batch(keys, streams)
 

@@ -45,17 +45,15 @@ class Packer:
             columns = self._columns[order.corpus_index]
             indices = order.refs.chunk_indices, order.refs.indices_in_chunk
             requests.append(_core.PackRequest(order.chunks, *indices, columns, order.bounds, order.samples))
-        packed = _core.pack(requests, num_threads())
-        num_sound = len(hand_over.prepared)
+        packed, num_bytes = _core.pack(requests, num_threads())
+        num_sound = hand_over.num_minibatches
         error: BaseException | None = None
         all_packed = iter(packed)
         for order in hand_over.orders:
-            streams = [(info.name, info, index) for index, info in enumerate(self._layouts[order.corpus_index])]
+            streams = self._layouts[order.corpus_index]
             of_order = list(itertools.islice(all_packed, len(order.minibatches)))
-            each = zip(order.minibatches, order.ends_of_sweep, of_order, strict=True)
-            for minibatch, end_of_sweep, of_minibatch in each:
-                for name, info, index in streams:
-                    minibatch[name] = MinibatchData.of(info, of_minibatch, index, end_of_sweep)
+            for index, info in enumerate(streams):
+                MinibatchData.fill(order.minibatches, info, of_order, index, order.ends_of_sweep)
             if self._frame_mode:
                 sound = order.minibatches[: max(num_sound - order.first, 0)]
                 for number, (minibatch, of_minibatch) in enumerate(zip(sound, of_order, strict=False), order.first):
@@ -63,14 +61,15 @@ class Packer:
                     if error_here is not None:
                         num_sound, error = number, error_here
                         break
-        return Packed(sum(of_minibatch.num_bytes for of_minibatch in packed), num_sound, error)
+        return Packed(num_bytes, num_sound, error)
 
     def _misfit(
-        self, minibatch: Minibatch, packed: _core.Packed, streams: Sequence[tuple[str, StreamInformation, int]]
+        self, minibatch: Minibatch, packed: _core.Packed, streams: Sequence[StreamInformation]
     ) -> CorpusError | None:
-        for name, _, index in streams:
+        for index, info in enumerate(streams):
             longest = packed.longest(index)
             if longest > 1:
+                name = info.name
                 key = minibatch.keys_of_sequences[int(minibatch[name].lengths.argmax())]
                 advice = f"{self._wording.setting('frame_mode', False)} reads sequences"
                 found = f"sequence {key}, stream {name!r}: {longest} samples"
@@ -85,7 +84,7 @@ class Packer:
                 order.minibatches[0].update(self._spread(order))
             except CorpusError as error:
                 return Packed(None, order.first, error)
-        return Packed(None, len(hand_over.prepared), None)
+        return Packed(None, hand_over.num_minibatches, None)
 
     def _spread(self, order: PackOrder) -> dict[str, Any]:
         """Spread the parts of sequences over slots and steps."""

@@ -27,7 +27,7 @@ Only this module knows of the two threads. Public methods may be called from sev
 
 from __future__ import annotations
 
-import os
+import bisect
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -39,7 +39,7 @@ from cntkio import _core
 from cntkio._threads import ForkLock, Job, Workers
 from cntkio.errors import CorpusError
 from cntkio.minibatch import Minibatch
-from cntkio.timeline import Bookmark, ChunkRefs, Partition, Parts, Size
+from cntkio.timeline import Bookmark, Bookmarks, ChunkRefs, Partition, Parts, Size
 
 # --------------------------------------------------------------------------------------------------------------
 # Values that the stages of a source hand to each other.
@@ -82,19 +82,28 @@ class Request(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """The outcome of one read: a minibatch, the end of the data, or an error."""
+    """The outcomes of consecutive reads: minibatches, or a single end of the data, or a single error.
 
-    minibatch: Minibatch | None  # None at the end and for an error
-    bookmark: Bookmark  # position of the timeline after it
+    There is one object for many minibatches, because an object for each would take longer than a small minibatch.
+    """
+
+    minibatches: list[Minibatch]  # empty at the end and for an error
+    # Whether each minibatch reaches or crosses the end of a sweep. The minibatch would look into each of its streams
+    # for the answer.
+    ends_of_sweep: list[bool]
+    bookmarks: Bookmarks  # position of the timeline after each, and possibly after further reads
     num_invalid: int  # number of invalid utterances up to there
     error: BaseException | None = None
-    # Whether the minibatch reaches or crosses the end of a sweep. The minibatch would look into each of its
-    # streams for the answer.
-    ends_sweep: bool = False
+    first: int = 0  # index of the first minibatch in the hand-over
 
-    @property
-    def standing(self) -> Standing:
-        return Standing(self.bookmark, self.num_invalid)
+    @classmethod
+    def end(cls, standing: Standing, error: BaseException | None = None) -> Prepared:
+        """Return the end of the data, or an error, after which the timeline is at a standing."""
+        return cls([], [], [standing.bookmark], standing.num_invalid, error)
+
+    def before(self, index: int) -> Prepared:
+        """Return the outcomes of the reads before a read."""
+        return self._replace(minibatches=self.minibatches[:index], ends_of_sweep=self.ends_of_sweep[:index])
 
 
 class PackOrder(NamedTuple):
@@ -122,7 +131,30 @@ class HandOver(NamedTuple):
 
     @property
     def num_minibatches(self) -> int:
-        return len(self.prepared) - (self.prepared[-1].minibatch is None)
+        return self.prepared[-1].first + len(self.prepared[-1].minibatches) if self.prepared else 0
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether neither the end nor an error has come."""
+        return not self.prepared or bool(self.prepared[-1].minibatches)
+
+    def add(self, outcomes: Prepared) -> None:
+        self.prepared.append(outcomes._replace(first=self.num_minibatches))
+
+    def standing(self, index: int) -> Standing:
+        """Return the point after a minibatch."""
+        prepared = self.prepared[self._place(index)]
+        return Standing(prepared.bookmarks[index - prepared.first], prepared.num_invalid)
+
+    def sound(self, num_sound: int, error: BaseException) -> list[Prepared]:
+        """Return the outcomes if packing the minibatch after the first `num_sound` raises an error."""
+        place = self._place(num_sound)
+        refused = self.prepared[place]
+        sound = [*self.prepared[:place], refused.before(num_sound - refused.first)]
+        return [*(own for own in sound if own.minibatches), Prepared.end(self.standing(num_sound), error)]
+
+    def _place(self, index: int) -> int:
+        return bisect.bisect_right(self.prepared, index, key=lambda own: own.first) - 1
 
 
 class Packed(NamedTuple):
@@ -168,7 +200,10 @@ class Pipeline:
     def __init__(self, selector: Selects, packer: Packs, name: str = "") -> None:
         self._selector, self._packer, self._name = selector, packer, name
         self._is_closed, self._lock = False, ForkLock()
-        self._bookmark, self._num_invalid = selector.standing
+        before, self._num_invalid = selector.standing
+        # The last delivered minibatch is after the bookmark at this index, which is looked up only when it is needed.
+        self._bookmarks: Bookmarks = [before]
+        self._last = 0
         self.epoch = Epoch()
         self._num_minibatches = self._num_sweeps = 0
         self._begin()
@@ -179,16 +214,17 @@ class Pipeline:
         self.request: Request | None = None
         self._prepared_for: Request | None = None  # None: prepared minibatches, if any, have to be discarded
         self._is_ahead = False  # whether the selector may be elsewhere than after the last delivered minibatch
-        self._ready: deque[Prepared] = deque()
+        self._ready = Prepared([], [], [], 0)  # its minibatches in reverse order, so that the next is the last of them
+        self._after_ready: deque[Prepared] = deque()
         self._preparing: Job[list[Prepared]] | None = None
         self._selecting: Job[HandOver] | None = None  # changed by the packing thread, or while it is idle
         self._num_at_once = 1
-        self._process = os.getpid()
+        self._lock.is_inherited = False
 
     @property
     def delivered(self) -> Standing:
         """The point after the last minibatch that was delivered; its count includes errors raised since."""
-        return Standing(self._bookmark, self._num_invalid)
+        return Standing(self._bookmarks[self._last], self._num_invalid)
 
     @property
     def counts(self) -> DeliveredCounts:
@@ -200,7 +236,7 @@ class Pipeline:
         """Return the next minibatch, or None at the end."""
         with self._lock.inner:
             try:
-                if self._process != os.getpid():
+                if self._lock.is_inherited:
                     self._begin_in_child()
                 if request is not self.request:
                     self.check_open()
@@ -208,21 +244,34 @@ class Pipeline:
                         self._discard()
                         self._prepared_for, self._num_at_once = request, 1
                     self.request = request
-                if not self._ready:
-                    self._wait(request)
-                prepared = self._ready.popleft()
-                minibatch = prepared.minibatch
-                num_minibatches = self._num_minibatches + (minibatch is not None)
-                num_sweeps = self._num_sweeps + prepared.ends_sweep
+                ready = self._ready
+                if not ready.minibatches:
+                    ready = self._begin_ready(request)
+                index = len(ready.ends_of_sweep) - len(ready.minibatches)
+                minibatch = ready.minibatches.pop() if ready.minibatches else None
             except BaseException:
                 self.request = self._prepared_for = None
                 raise
-            self._num_invalid = prepared.num_invalid
-            if prepared.error is not None:
-                raise prepared.error
-            # No interrupt comes between these assignments.
-            self._bookmark, self._num_minibatches, self._num_sweeps = prepared.bookmark, num_minibatches, num_sweeps
+            # Neither an interrupt nor another thread comes between these assignments.
+            self._num_invalid = ready.num_invalid
+            if minibatch is None:
+                if ready.error is not None:
+                    raise ready.error
+                self._bookmarks, self._last = ready.bookmarks, 0
+                return None
+            self._bookmarks, self._last = ready.bookmarks, index
+            self._num_minibatches += 1
+            self._num_sweeps += ready.ends_of_sweep[index]
             return minibatch
+
+    def _begin_ready(self, request: Request) -> Prepared:
+        """Begin to deliver the next outcomes."""
+        if not self._after_ready:
+            self._wait(request)
+        ready = self._after_ready.popleft()
+        ready.minibatches.reverse()
+        self._ready = ready
+        return ready
 
     def move(self, move: Callable[[], Epoch]) -> None:
         """Discard prepared minibatches, and move the source. An exception moves it back.
@@ -236,10 +285,11 @@ class Pipeline:
             try:
                 epoch = move()
                 bookmark, num_invalid = self._selector.standing
+                bookmarks = [bookmark]
             except BaseException:
                 self._discard()
                 raise
-            self._bookmark, self._num_invalid = bookmark, num_invalid
+            self._bookmarks, self._last, self._num_invalid = bookmarks, 0, num_invalid
             self.epoch = epoch
             self._is_ahead = False
 
@@ -251,7 +301,7 @@ class Pipeline:
         """End all threads, and drop prepared minibatches. The method may be called again, also after an interrupt."""
         with self._lock.inner:
             self._is_closed = True
-            if self._process != os.getpid():
+            if self._lock.is_inherited:
                 return  # the threads are the parent's
             self.request = self._prepared_for = None
             for thread in self._threads:
@@ -275,8 +325,8 @@ class Pipeline:
             self._preparing = self._prepare_ahead(request)
         ready = self._preparing.result()
         self._preparing = None
-        self._ready.extend(ready)
-        if ready[-1].minibatch is not None:
+        self._after_ready.extend(ready)
+        if ready[-1].minibatches:
             self._preparing = self._prepare_ahead(request)
 
     def _prepare_ahead(self, request: Request) -> Job[list[Prepared]]:
@@ -288,7 +338,7 @@ class Pipeline:
 
     def _discard(self) -> None:
         """Discard prepared minibatches, and go back to the end of the last delivered minibatch."""
-        if self._process != os.getpid():
+        if self._lock.is_inherited:
             self._begin_in_child()
         self.request = self._prepared_for = None
         if not self._is_ahead:
@@ -296,7 +346,8 @@ class Pipeline:
         for thread in self._threads:
             thread.finish()
         self._preparing = self._selecting = None
-        self._ready.clear()
+        self._ready = Prepared([], [], [], 0)
+        self._after_ready.clear()
         self._selector.go_back(self.delivered)
         self._is_ahead = False
 
@@ -309,20 +360,19 @@ class Pipeline:
             selecting = self._select_ahead(thread, request)
         hand_over = selecting.result()
         # At the end and after an error, nothing can be selected ahead.
-        if hand_over.prepared[-1].minibatch is not None:
+        if hand_over.goes_on:
             self._selecting = self._select_ahead(thread, request)
         try:
             packed = self._packer.pack(hand_over)
         except BaseException as error:
             self._go_back(thread, hand_over.before)
-            return [Prepared(None, *hand_over.before, error)]
+            return [Prepared.end(hand_over.before, error)]
         if packed.error is not None:
             # Reading again would not repair the data, so, like CNTK, the next read continues after this minibatch.
-            standing = hand_over.prepared[packed.num_sound].standing
-            self._go_back(thread, standing)
-            return [*hand_over.prepared[: packed.num_sound], Prepared(None, *standing, packed.error)]
+            self._go_back(thread, hand_over.standing(packed.num_sound))
+            return hand_over.sound(packed.num_sound, packed.error)
         if packed.num_bytes is not None and hand_over.orders:
-            size = max(packed.num_bytes // len(hand_over.prepared), 1)
+            size = max(packed.num_bytes // hand_over.num_minibatches, 1)
             # Long sequences are copied as fast as the memory allows, which is faster if less of it is under way. Short
             # sequences take longer than that, and fewer hand-overs.
             num_sequences = sum(order.bounds[-1] for order in hand_over.orders if order.corpus_index == 0)
@@ -333,7 +383,7 @@ class Pipeline:
         return hand_over.prepared
 
     def _select_ahead(self, thread: Workers, request: Request) -> Job[HandOver]:
-        return thread.do(self._selector.select, request, self._num_at_once, self._bookmark)
+        return thread.do(self._selector.select, request, self._num_at_once, self.delivered.bookmark)
 
     def _go_back(self, thread: Workers, standing: Standing) -> None:
         """Discard minibatches that were selected beyond a standing."""

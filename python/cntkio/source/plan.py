@@ -241,7 +241,7 @@ class SourcePlan(Displayed):
                 positions = [_position(timeline, hand_over, order.first + at) for at in range(len(order.minibatches))]
                 columns.append((positions, *_sums(order, lengths), order.ends_of_sweep, *counts))
             num_walked += hand_over.num_minibatches
-            has_ended = any(prepared.ends_sweep for prepared in hand_over.prepared)
+            has_ended = any(True in prepared.ends_of_sweep for prepared in hand_over.prepared)
             if has_ended if num_steps is None else num_walked >= num_steps:
                 break
         # Counts of chunks, and the area of a truncated minibatch, are one number for all steps of an order.
@@ -277,7 +277,7 @@ class SourcePlan(Displayed):
             raise ConfigError(f"step is {step} and position is {position}; expected exactly one of the two", key="step")
         orders = [order for order in hand_over.orders if order.first <= index < order.first + len(order.minibatches)]
         # A selector adds the order of the first corpus first.
-        order_of_first, prepared = orders[0], hand_over.prepared[index]
+        order_of_first = orders[0]
         index_in_order = index - order_of_first.first
         first, last = order_of_first.bounds[index_in_order:][:2]
         origins = []
@@ -288,8 +288,8 @@ class SourcePlan(Displayed):
         samples = self._samples(order_of_first, self._sequences(order_of_first))
         first_samples, num_samples = (own[first:last] for own in samples)
         keys = order_of_first.minibatches[index_in_order].keys_of_sequences
-        position = _position_at(timeline, prepared.bookmark)
-        return ExplainedStep(step, position, keys, first_samples, num_samples, origins, prepared.ends_sweep)
+        position, ends_sweep = _position(timeline, hand_over, index), order_of_first.ends_of_sweep[index_in_order]
+        return ExplainedStep(step, position, keys, first_samples, num_samples, origins, ends_sweep)
 
     def where(self, key: int | str | bytes, num_steps: int | None = None) -> list[int]:
         """Return the steps that deliver a sequence.
@@ -314,9 +314,9 @@ class SourcePlan(Displayed):
                     found.extend(dict.fromkeys(at.tolist()))
             end = num_steps
             if num_steps is None:
-                ends_of_sweep = [prepared.ends_sweep for prepared in hand_over.prepared]
+                ends_of_sweep = [end for prepared in hand_over.prepared for end in prepared.ends_of_sweep]
                 end = step + ends_of_sweep.index(True) + 1 if True in ends_of_sweep else None
-            if end is not None and step + len(hand_over.prepared) >= end:
+            if end is not None and step + hand_over.num_minibatches >= end:
                 return [step for step in found if step < end]
         return found
 
@@ -329,7 +329,7 @@ class SourcePlan(Displayed):
         """
         timeline = self._begin()
         hand_over, index = self._find(num_steps - 1, timeline)
-        return self._take_state(timeline.state(hand_over.prepared[index].bookmark))
+        return self._take_state(timeline.state(hand_over.standing(index).bookmark))
 
     # ---------------------------------------------------------------------------------------------- the walk
 
@@ -371,9 +371,9 @@ class SourcePlan(Displayed):
             yield step, hand_over
             if last.error is not None:
                 raise last.error
-            if last.minibatch is None:
+            if not last.minibatches:
                 return
-            step += len(hand_over.prepared)
+            step += hand_over.num_minibatches
 
     def _find(self, step: int, timeline: AnyTimeline) -> tuple[HandOver, int]:
         """Return the hand-over with a step, and the index of the step in it."""
@@ -457,7 +457,7 @@ def _texts(origin: PlannedOrigin) -> list[str]:
 
 
 def _position(timeline: AnyTimeline, hand_over: HandOver, index: int) -> int:
-    return _position_at(timeline, hand_over.prepared[index].bookmark)
+    return _position_at(timeline, hand_over.standing(index).bookmark)
 
 
 def _position_at(timeline: AnyTimeline, bookmark: Any) -> int:

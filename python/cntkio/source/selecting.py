@@ -16,7 +16,6 @@ Only one thread may use a selector at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -30,7 +29,7 @@ from cntkio.minibatch import Minibatch, Origin
 from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located
 from cntkio.source.chunks import PiecesOfCorpus, Taken
 from cntkio.source.pipeline import HandOver, PackOrder, Prepared, Request, Standing
-from cntkio.timeline import Bookmark, ChunkRefs, Plan, Reads, Selection, SequenceOrder
+from cntkio.timeline import Bookmark, Bookmarks, ChunkRefs, Plan, Reads, Selection, SequenceOrder
 
 _T = TypeVar("_T")
 
@@ -100,17 +99,17 @@ class Selector:
         """Select the next minibatches, 1 to `most`. The selector may later have to go back to the bookmark `hold`."""
         self._timeline.hold(hold)
         hand_over = HandOver([], [], self.standing)
-        prepared = hand_over.prepared
-        while not prepared or (len(prepared) < most and prepared[-1].minibatch is not None):
+        while hand_over.num_minibatches < most and hand_over.goes_on:
             try:
-                self._select_some(request, most, hand_over)
+                self._select_some(request, most - hand_over.num_minibatches, hand_over)
             except CntkIoError as error:
                 # Reading again would not repair the data, so, like CNTK, the next read continues after this minibatch.
-                prepared.append(Prepared(None, None, self._num_invalid, error))
+                hand_over.add(Prepared.end(self.standing, error))
             except BaseException as error:
                 # Another failure may be temporary: the next read asks for this minibatch again.
-                self.go_back(prepared[-1].standing if prepared else hand_over.before)
-                prepared.append(Prepared(None, None, self._num_invalid, error))
+                last = hand_over.num_minibatches - 1
+                self.go_back(hand_over.before if last < 0 else hand_over.standing(last))
+                hand_over.add(Prepared.end(self.standing, error))
         return hand_over
 
     def jump(self, request: Request, most: int, until: int) -> int:
@@ -120,7 +119,7 @@ class Selector:
         """
         return self._moved(self._timeline.pass_over, request.size, request.partition, most, until) or 0
 
-    def pass_over(self, request: Request, most: int) -> Sequence[Bookmark]:
+    def pass_over(self, request: Request, most: int) -> Bookmarks:
         """Move the timeline without selecting, if that is possible; arguments as for `select`.
 
         Return the bookmark after each minibatch; none if only `select` can tell what follows.
@@ -144,7 +143,7 @@ class Selector:
     def _select_some(self, request: Request, most: int, hand_over: HandOver) -> None:
         """Add the reads of a single call of the timeline to a hand-over."""
         # A read of which nothing remains is skipped, so reads that lose utterances are made one by one.
-        most_here = 1 if self._is_judged else most - len(hand_over.prepared)
+        most_here = 1 if self._is_judged else most
         if self._went_back:
             self._chunks.stand(self._timeline.needed_chunks(request.partition))
             self._went_back = False
@@ -152,7 +151,7 @@ class Selector:
             reads = self._timeline.read_several(request.size, request.partition, most_here)
             if reads is None:
                 self._tell_totals()
-                hand_over.prepared.append(Prepared(None, *self.standing))
+                hand_over.add(Prepared.end(self.standing))
                 return
             selection, needed = reads.selection, self._timeline.needed_chunks(request.partition)
             if needed.version != self._chunks.planned:
@@ -233,12 +232,11 @@ class Selector:
         parts = selection.parts
         for corpus_index, chunks in enumerate(taken.chunks if minibatches else ()):
             samples = None if parts is not None else self._samples_of(corpus_index, located)
-            first, own_refs = len(hand_over.prepared), refs[corpus_index]
+            first, own_refs = hand_over.num_minibatches, refs[corpus_index]
             order = PackOrder(corpus_index, first, minibatches, ends_of_sweep, chunks, own_refs, samples, bounds, parts)
             hand_over.orders.append(order)
-        each = zip(minibatches, reads.bookmarks, repeat(self._num_invalid), repeat(None), ends_of_sweep)
-        # As `Prepared._make`, without a step of Python for each.
-        hand_over.prepared.extend(map(tuple.__new__, repeat(Prepared), each))
+        if minibatches:
+            hand_over.add(Prepared(minibatches, ends_of_sweep, reads.bookmarks, self._num_invalid))
         if taken.error is not None:
             if taken.num_sound + 1 < len(reads.bookmarks):
                 self._timeline.go_back(reads.bookmarks[taken.num_sound])  # to after the minibatch that has the error

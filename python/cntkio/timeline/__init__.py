@@ -18,6 +18,7 @@ from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition,
 from cntkio.timeline.selection import (
     AnyTimeline,
     Bookmark,
+    Bookmarks,
     ChunkPart,
     ChunkRefs,
     Parts,
@@ -44,8 +45,9 @@ from cntkio.timeline.window import (
 
 __all__ = [
     "DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS", "FULL_DATA_SWEEP", "INFINITELY_REPEAT", "WHOLE", "WHOLE_DATA",
-    "AnyTimeline", "BalancedPartition", "Bookmark", "Budget", "ChunkPart", "ChunkRefs", "GlobalPartition", "Partition",
-    "Parts", "PartsOfChunks", "Plan", "Reads", "Resumable", "Selection", "SequenceOrder", "Size", "Timeline", "Window",
+    "AnyTimeline", "BalancedPartition", "Bookmark", "Bookmarks", "Budget", "ChunkPart", "ChunkRefs", "GlobalPartition",
+    "Partition", "Parts", "PartsOfChunks", "Plan", "Reads", "Resumable", "Selection", "SequenceOrder", "Size",
+    "Timeline", "Window",
     "checked_partition", "classic_binary_window", "classic_htk_window", "classic_text_window", "composite_window",
     "python_window",
 ]  # fmt: skip

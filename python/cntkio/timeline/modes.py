@@ -296,8 +296,8 @@ class BalancedRounds(ReadMode):
 
     def _own_of_rounds(self, delivery: Reads) -> Reads:
         """Return this partition's minibatches of the whole rounds of a delivery, and go back to the end of the last."""
-        selection, bounds, _, cursors = delivery
-        index, count = self.partition.index, self.partition.count
+        selection, bounds = delivery.selection, delivery.bounds
+        index, count, cursors = self.partition.index, self.partition.count, [*delivery.bookmarks]
         ends = cursors[count - 1 :: count]
         if len(cursors) % count:
             self._reader.rewind(ends[-1])
@@ -670,7 +670,7 @@ class DealtAhead:
             selection, bounds, ends_of_sweep, cursors = delivery
             ends, by_padded_area = [cursor.position for cursor in cursors], self._partition.deal == "area"
             dealt = self._shares.deal(selection, bounds, ends, self._partition, by_padded_area)
-            self._groups.append(_Group(before, dealt, dealt.bounds, ends_of_sweep, cursors))
+            self._groups.append(_Group(before, dealt, dealt.bounds, ends_of_sweep, [*cursors]))
             where = self._reader.rank
         self._complete = _END if where is None else self._window_begin(where)
         self._is_sound = True

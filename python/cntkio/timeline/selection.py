@@ -22,6 +22,14 @@ Bookmark: TypeAlias = Any
 """Position of a timeline. Only the timeline that made it can read it, in this process or in a fork of it."""
 
 
+class Bookmarks(Protocol):
+    """Bookmarks after several reads. Some sequences create each bookmark on request."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Bookmark: ...
+    def __iter__(self) -> Iterator[Bookmark]: ...
+
+
 # Without `eq`: the comparison of two arrays has no single truth value.
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Parts:
@@ -141,7 +149,7 @@ class Reads(NamedTuple):
     selection: Selection
     bounds: list[int]
     ends_of_sweep: list[bool]
-    bookmarks: list[Bookmark]
+    bookmarks: Bookmarks
 
     @classmethod
     def of(cls, selection: Selection, bookmark: Bookmark) -> Reads:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -32,7 +31,7 @@ from cntkio.timeline.modes import (
     is_same_deal,
 )
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
-from cntkio.timeline.selection import Parts, Plan, Reads, Selection
+from cntkio.timeline.selection import Bookmarks, Parts, Plan, Reads, Selection
 from cntkio.timeline.state import Slots, State, check_num_slots, check_request, check_slots, num_slots, refused, whole
 from cntkio.timeline.window import LARGEST_WORD, Limits, Window, checked_limits
 
@@ -164,6 +163,22 @@ class _Bookmark(NamedTuple):
     slots: Slots
     rounds_to_pass: int
     course: _Course
+
+
+class _Bookmarks:
+    """Bookmarks after several reads, each created on request, because few are used."""
+
+    def __init__(self, settings: tuple[Size, Partition] | None, cursors: Bookmarks, *others: Any) -> None:
+        self._settings, self._cursors, self._others = settings, cursors, others
+
+    def __len__(self) -> int:
+        return len(self._cursors)
+
+    def __getitem__(self, index: int, /) -> _Bookmark:
+        return _Bookmark(self._settings, self._cursors[index], *self._others)
+
+    def __iter__(self) -> Iterator[_Bookmark]:
+        return (_Bookmark(self._settings, cursor, *self._others) for cursor in self._cursors)
 
 
 class Timeline:
@@ -306,9 +321,7 @@ class Timeline:
         if delivery is None:
             return None
         selection, bounds, ends_of_sweep, cursors = delivery
-        same = map(repeat, (self._slots(), self._rounds_to_pass(), self._course))
-        # As `_Bookmark._make`, without a step of Python for each.
-        bookmarks = list(map(tuple.__new__, repeat(_Bookmark), zip(repeat(self._settings), cursors, *same)))
+        bookmarks = _Bookmarks(self._settings, cursors, self._slots(), self._rounds_to_pass(), self._course)
         return Reads(selection, bounds, ends_of_sweep, bookmarks)
 
     def pass_over(self, minibatch_size_in_samples: Size, partition: Partition, most: int, until: int) -> int:
