@@ -118,6 +118,13 @@ def _judge_lengths(
     return _only(joined, is_kept)
 
 
+def _num_left_out(num_sequences: int, partners: npt.NDArray[np.uint32]) -> int:
+    # A byte for each sequence; `unique` would take sixty times as long.
+    are_left_out = np.ones(num_sequences, np.bool_)
+    are_left_out[partners] = False
+    return int(np.count_nonzero(are_left_out))
+
+
 def _flags_of(
     corpora: Sequence[Corpus], table: SequenceTable, partners: _Partners | None
 ) -> npt.NDArray[np.uint8] | None:
@@ -282,7 +289,7 @@ def arrange(
         table, partners = joined, joined.partners
         # A key that the first corpus repeats has the same partner each time.
         each = zip(tables, partners, strict=True)
-        left_out = tuple(own.num_sequences - len(np.unique(of_own)) for own, of_own in each)
+        left_out = tuple(_num_left_out(own.num_sequences, of_own) for own, of_own in each)
     finder = None
     lengths, chunk_starts = table.lengths, table.chunk_starts
     # Frame mode does not cut the sequences of a text: the packer refuses sequences of several samples.
