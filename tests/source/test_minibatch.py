@@ -96,3 +96,39 @@ def test_threads_together_pack_each_minibatch_once() -> None:
         packed, _ = _core.pack([request], 4)
         assert len(packed) == count
     assert [one.arrays(0)[0][0] for one in packed] == values[::16].tolist()
+
+
+def test_small_minibatches_are_what_each_alone_is() -> None:
+    """The core gathers several together, and separates the arrays of each when one of them is first asked for."""
+    random = np.random.default_rng(0)
+    count = 700
+    firsts = np.append(0, np.cumsum(random.integers(0, 4, count))).astype(np.uint32)
+    num_samples = int(firsts[-1])
+    entry_firsts = np.append(0, np.cumsum(random.integers(0, 5, num_samples))).astype(np.uint32)
+    indices = random.integers(0, 90, entry_firsts[-1]).astype(np.int32)
+    dense = Column(firsts, random.random(3 * num_samples, np.float32), 3, None)
+    sparse = Column(firsts, random.random(len(indices)), 90, (entry_firsts, indices))
+    chunk = _core.Chunk.from_columns(count, [dense, sparse])
+    order = random.permutation(count).astype(np.uint32)
+    bounds = np.sort(np.concatenate([[0, 0, count, count], random.integers(0, count, 300)])).tolist()
+    streams = [(0, False, 0), (1, True, 1)]
+    request = _core.PackRequest([chunk], np.zeros(count, np.uint32), order, streams, bounds)
+    packed, num_bytes = _core.pack([request], 2)
+    assert len(packed) == len(bounds) - 1 and num_bytes > 0
+    counts = [_core.num_samples(packed, stream) for stream in (0, 1)]
+    for number, (first, last) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        own = order[first:last]
+        (alone,), _ = _core.pack(
+            [_core.PackRequest([chunk], np.zeros(len(own), np.uint32), own, streams, [0, len(own)])], 2
+        )
+        assert packed[number].num_sequences == alone.num_sequences == len(own)
+        for stream in (1, 0) if number % 2 else (0, 1):
+            assert packed[number].longest(stream) == alone.longest(stream)
+            assert counts[stream][number] == _core.num_samples([alone], stream)[0]
+            values, offsets, entries = packed[number].arrays(stream)
+            expected_values, expected_offsets, expected_entries = alone.arrays(stream)
+            assert values.dtype == expected_values.dtype and np.array_equal(values, expected_values)
+            assert np.array_equal(offsets, expected_offsets) and (entries is None) == (expected_entries is None)
+            for found, expected in zip(entries or (), expected_entries or (), strict=True):
+                assert np.array_equal(found, expected)
+            assert packed[number].arrays(stream)[0] is values

@@ -8,7 +8,8 @@ use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use rayon::prelude::*;
-use std::sync::{Mutex, PoisonError};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Size of the data, in bytes, from which on several threads are faster than one.
 const WORTH_THREADS: usize = 128 << 10;
@@ -24,6 +25,9 @@ struct Stream {
     arrays: PyOnceLock<OwnedArrays>,
 }
 
+/// Streams of several minibatches, and the sequences of one of them.
+type Part = (Arc<[Ragged]>, Range<usize>);
+
 /// The streams of a minibatch, as ragged arrays.
 ///
 /// Array objects are created on first use, because a small minibatch takes less time than its array objects.
@@ -33,23 +37,63 @@ pub(crate) struct Packed {
     #[pyo3(get)]
     num_sequences: usize,
     streams: Vec<Stream>,
+    /// The streams of several small minibatches that were gathered together, and the sequences that belong to this one.
+    /// `None`: the streams have their own, as they have once any array was asked for.
+    together: Mutex<Option<Part>>,
 }
 
 impl Stream {
-    fn of(ragged: Ragged) -> Stream {
-        let lengths = ragged.sequence_offsets.windows(2).map(|pair| pair[1] - pair[0]);
+    /// A stream that has no samples of its own yet.
+    fn new(sequence_offsets: &[i64]) -> Stream {
+        let lengths = sequence_offsets.windows(2).map(|pair| pair[1] - pair[0]);
         Stream {
             // These two figures are asked for without the arrays, and the ragged samples leave when the arrays are
             // created.
-            num_samples: ragged.num_samples(),
+            num_samples: sequence_offsets[sequence_offsets.len() - 1] - sequence_offsets[0],
             longest: lengths.max().unwrap_or(0),
-            gathered: Mutex::new(Some(ragged)),
+            gathered: Mutex::default(),
             arrays: PyOnceLock::new(),
         }
     }
 }
 
 impl Packed {
+    fn of(ragged: Vec<Ragged>, num_sequences: usize) -> Packed {
+        let stream = |ragged: Ragged| {
+            let mut stream = Stream::new(&ragged.sequence_offsets);
+            stream.gathered = Mutex::new(Some(ragged));
+            stream
+        };
+        Packed { num_sequences, streams: ragged.into_iter().map(stream).collect(), together: Mutex::default() }
+    }
+
+    /// The minibatches of streams that were gathered together. `bounds`: the first sequence of each and, last, the end.
+    fn several(ragged: Vec<Ragged>, bounds: &[usize]) -> impl Iterator<Item = Packed> {
+        let all: Arc<[Ragged]> = ragged.into();
+        bounds.windows(2).map(move |pair| {
+            let own = pair[0] - bounds[0]..pair[1] - bounds[0];
+            let streams = all.iter().map(|ragged| Stream::new(&ragged.sequence_offsets[own.start..=own.end]));
+            Packed {
+                num_sequences: own.len(),
+                streams: streams.collect(),
+                together: Mutex::new(Some((all.clone(), own))),
+            }
+        })
+    }
+
+    /// Copy the sequences of this minibatch out of those that were gathered together, whose memory is then free.
+    fn separate(&self) -> PyResult<()> {
+        let mut together = self.together.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((all, own)) = &*together {
+            let parts = attached(|| all.iter().map(|ragged| ragged.part(own.clone())).collect::<Vec<_>>())?;
+            for (stream, part) in self.streams.iter().zip(parts) {
+                *stream.gathered.lock().unwrap_or_else(PoisonError::into_inner) = Some(part);
+            }
+            *together = None;
+        }
+        Ok(())
+    }
+
     fn stream(&self, number: usize) -> PyResult<&Stream> {
         self.streams.get(number).ok_or_else(|| pyo3::exceptions::PyIndexError::new_err("no such stream"))
     }
@@ -65,6 +109,7 @@ impl Packed {
     /// Values, sequence offsets and, if sparse, (sample offsets, indices) of a stream; the same objects each time.
     fn arrays<'py>(&self, py: Python<'py>, stream: usize) -> PyResult<RaggedArrays<'py>> {
         let stream = self.stream(stream)?;
+        self.separate()?;
         let (values, offsets, sparse) = stream.arrays.get_or_init(py, || {
             let gathered = stream.gathered.lock().unwrap_or_else(PoisonError::into_inner).take();
             let (values, offsets, sparse) = ragged_arrays(py, gathered.expect("the cell is initialised only once"));
@@ -149,18 +194,40 @@ impl Arrays<'_> {
     }
 }
 
-/// Consecutive minibatches for one thread to gather.
-type Turn<'a> = &'a [Job<'a>];
+/// Selections for one thread to gather, and the bounds of the minibatches in each.
+type Turn<'a> = (&'a [Job<'a>], &'a [&'a [usize]]);
 
-/// The most minibatches in a turn of a thread.
+/// The most selections in a turn of a thread.
 const MOST_IN_TURN: usize = 8;
+/// Smaller minibatches are gathered together, because a few sequences take less time than an array for each stream.
+const SMALL: usize = 16 << 10;
+/// The most bytes that are gathered together: a minibatch that is kept, and whose arrays nobody asks for, keeps them.
+const MOST_TOGETHER: usize = 256 << 10;
+/// The most minibatches and, about, sequences that are gathered together.
+const MOST_MINIBATCHES_TOGETHER: usize = 64;
+const MOST_SEQUENCES_TOGETHER: usize = 256;
 
-fn packed_in_turn(jobs: &Turn) -> Result<Vec<Packed>, Error> {
-    let packed = |(ragged, job): (Result<Vec<Ragged>, Error>, &Job)| {
-        let streams = ragged?.into_iter().map(Stream::of).collect();
-        Ok(Packed { num_sequences: job.selection.sequences.len(), streams })
-    };
-    gather_in_turn(jobs).zip(*jobs).map(packed).collect()
+fn packed_in_turn(&(jobs, bounds): &Turn) -> Result<Vec<Packed>, Error> {
+    let mut packed = Vec::new();
+    for (ragged, bounds) in gather_in_turn(jobs).zip(bounds) {
+        match bounds {
+            [first, last] => packed.push(Packed::of(ragged?, last - first)),
+            _ => packed.extend(Packed::several(ragged?, bounds)),
+        }
+    }
+    Ok(packed)
+}
+
+/// The number of minibatches of a request that are gathered together, all minibatches taking `num_bytes`.
+fn num_together(bounds: &[usize], num_bytes: usize) -> usize {
+    let num_minibatches = bounds.len().saturating_sub(1).max(1);
+    let size = num_bytes / num_minibatches;
+    if size > SMALL {
+        return 1;
+    }
+    let num_sequences = bounds.last().map_or(0, |last| last - bounds[0]) / num_minibatches;
+    let most = (MOST_TOGETHER / size.max(1)).min(MOST_SEQUENCES_TOGETHER / num_sequences.max(1));
+    most.clamp(1, MOST_MINIBATCHES_TOGETHER)
 }
 
 /// Gather the selected sequences of all streams for several minibatches at once, because waking other threads takes as
@@ -184,19 +251,23 @@ fn pack_all(py: Python<'_>, requests: &[Py<PackRequest>], num_threads: usize) ->
     let sources = chunks.iter().zip(streams).map(|(chunks, streams)| Sources::new(chunks, &streams));
     let sources: Vec<Sources> = sources.collect::<Result<_, Error>>().map_err(refused)?;
     let arrays: Vec<Arrays> = requests.iter().map(|request| request.arrays(py)).collect();
-    let (mut jobs, mut num_bytes) = (Vec::new(), 0);
+    let (mut jobs, mut bounds, mut num_bytes) = (Vec::new(), Vec::new(), 0);
     for (((request, arrays), chunks), sources) in requests.iter().zip(&arrays).zip(&chunks).zip(&sources) {
         let whole = arrays.selection()?;
-        for pair in request.bounds.windows(2) {
-            let selection = whole.slice(pair[0]..pair[1]).ok_or_else(|| refused(Error::Missing))?;
-            // Estimate the size: the minibatch takes the same share of its first chunk's bytes as of the chunk's
-            // samples.
-            let counts = selection.parts.map(|parts| parts.counts);
-            num_bytes += chunks.first().map_or(0, |first| first.packed_bytes(selection.sequences.len(), counts));
+        // Estimate the size: the sequences take the same share of their first chunk's bytes as of the chunk's samples.
+        let counts = whole.parts.map(|parts| parts.counts);
+        let own_bytes = chunks.first().map_or(0, |first| first.packed_bytes(whole.sequences.len(), counts));
+        num_bytes += own_bytes;
+        let count = num_together(&request.bounds, own_bytes);
+        let last = request.bounds.len().saturating_sub(1);
+        for first in (0..last).step_by(count) {
+            let own = &request.bounds[first..=(first + count).min(last)];
+            let selection = whole.slice(own[0]..own[own.len() - 1]).ok_or_else(|| refused(Error::Missing))?;
             jobs.push(Job { sources, selection });
+            bounds.push(own);
         }
     }
-    let turns = |count| jobs.chunks(count).collect::<Vec<Turn>>();
+    let turns = |count| jobs.chunks(count).zip(bounds.chunks(count)).collect::<Vec<Turn>>();
     let packed: Vec<Result<Vec<Packed>, Error>> =
         if num_bytes >= WORTH_THREADS && jobs.len() >= 2 * num_threads && num_threads > 1 {
             // Two turns for each thread or more, so that a thread with small minibatches takes over work of another.
@@ -207,9 +278,9 @@ fn pack_all(py: Python<'_>, requests: &[Py<PackRequest>], num_threads: usize) ->
             let pool = pool(num_threads)?;
             py.detach(|| pool.install(|| turns(1).par_iter().map(packed_in_turn).collect()))
         } else if num_bytes >= WORTH_UNLOCKING {
-            vec![py.detach(|| packed_in_turn(&&jobs[..]))]
+            vec![py.detach(|| packed_in_turn(&(&jobs, &bounds)))]
         } else {
-            vec![packed_in_turn(&&jobs[..])]
+            vec![packed_in_turn(&(&jobs, &bounds))]
         };
     let packed = packed.into_iter().collect::<Result<Vec<_>, Error>>().map_err(refused)?;
     // A file that changed while its map was copied may have given values of both versions.
@@ -249,6 +320,6 @@ impl Whole {
     fn finish(&self) -> PyResult<Packed> {
         let so_far = self.so_far.lock().unwrap_or_else(PoisonError::into_inner).take();
         let streams = so_far.ok_or_else(|| refused(Error::Missing))?.finish();
-        Ok(Packed { num_sequences: self.num_sequences, streams: streams.into_iter().map(Stream::of).collect() })
+        Ok(Packed::of(streams, self.num_sequences))
     }
 }
