@@ -58,8 +58,8 @@ class ForkLock:
 
     Attributes:
         inner: The lock itself. Only a ``with`` statement may take it: then no interrupt can leave it taken.
-        is_inherited: Whether this process is a fork that has not set this to False yet. The question for the number of
-            the process would take as long as a tenth of a small minibatch.
+        is_inherited: True in a fork, until the owner of the lock sets it to False. A question to the system for the
+            number of the process would take a thirtieth of the time of a small minibatch.
 
     Example:
         >>> lock = ForkLock()

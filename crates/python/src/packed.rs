@@ -37,8 +37,8 @@ pub(crate) struct Packed {
     #[pyo3(get)]
     num_sequences: usize,
     streams: Vec<Stream>,
-    /// The streams of several small minibatches that were gathered together, and the sequences that belong to this one.
-    /// `None`: the streams have their own, as they have once any array was asked for.
+    /// Small minibatches that were gathered together, and the sequences of this minibatch among them. `None`: each of
+    /// `streams` has its own samples, as after the first call of `arrays`.
     together: Mutex<Option<Part>>,
 }
 
@@ -81,7 +81,7 @@ impl Packed {
         })
     }
 
-    /// Copy the sequences of this minibatch out of those that were gathered together, whose memory is then free.
+    /// Copy the sequences of this minibatch out of the arrays that it shares with others, and give up its share of them.
     fn separate(&self) -> PyResult<()> {
         let mut together = self.together.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((all, own)) = &*together {
@@ -201,7 +201,7 @@ type Turn<'a> = (&'a [Job<'a>], &'a [&'a [usize]]);
 const MOST_IN_TURN: usize = 8;
 /// Smaller minibatches are gathered together, because a few sequences take less time than an array for each stream.
 const SMALL: usize = 16 << 10;
-/// The most bytes that are gathered together: a minibatch that is kept, and whose arrays nobody asks for, keeps them.
+/// The most bytes that are gathered together. A minibatch keeps all of them in memory until its arrays are first used.
 const MOST_TOGETHER: usize = 256 << 10;
 /// The most minibatches and, about, sequences that are gathered together.
 const MOST_MINIBATCHES_TOGETHER: usize = 64;

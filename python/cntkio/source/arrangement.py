@@ -119,7 +119,8 @@ def _judge_lengths(
 
 
 def _num_left_out(num_sequences: int, partners: npt.NDArray[np.uint32]) -> int:
-    # A byte for each sequence; `unique` would take sixty times as long.
+    """Return how many sequences of a corpus have no place in the joined table."""
+    # `np.unique` would take sixty times as long.
     are_left_out = np.ones(num_sequences, np.bool_)
     are_left_out[partners] = False
     return int(np.count_nonzero(are_left_out))

@@ -101,10 +101,6 @@ class Prepared(NamedTuple):
         """Return the end of the data, or an error, after which the timeline is at a standing."""
         return cls([], [], [standing.bookmark], standing.num_invalid, error)
 
-    def before(self, index: int) -> Prepared:
-        """Return the outcomes of the reads before a read."""
-        return self._replace(minibatches=self.minibatches[:index], ends_of_sweep=self.ends_of_sweep[:index])
-
 
 class PackOrder(NamedTuple):
     """The data of one corpus for consecutive minibatches of a hand-over."""
@@ -135,7 +131,7 @@ class HandOver(NamedTuple):
 
     @property
     def goes_on(self) -> bool:
-        """Whether neither the end nor an error has come."""
+        """Return whether further minibatches may follow: neither the end nor an error has come."""
         return not self.prepared or bool(self.prepared[-1].minibatches)
 
     def add(self, outcomes: Prepared) -> None:
@@ -143,18 +139,18 @@ class HandOver(NamedTuple):
 
     def standing(self, index: int) -> Standing:
         """Return the point after a minibatch."""
-        prepared = self.prepared[self._place(index)]
+        prepared = self.prepared[bisect.bisect_right(self.prepared, index, key=lambda own: own.first) - 1]
         return Standing(prepared.bookmarks[index - prepared.first], prepared.num_invalid)
 
     def sound(self, num_sound: int, error: BaseException) -> list[Prepared]:
         """Return the outcomes if packing the minibatch after the first `num_sound` raises an error."""
-        place = self._place(num_sound)
-        refused = self.prepared[place]
-        sound = [*self.prepared[:place], refused.before(num_sound - refused.first)]
-        return [*(own for own in sound if own.minibatches), Prepared.end(self.standing(num_sound), error)]
-
-    def _place(self, index: int) -> int:
-        return bisect.bisect_right(self.prepared, index, key=lambda own: own.first) - 1
+        outcomes = []
+        for own in self.prepared:
+            if own.first < num_sound:
+                ends_of_sweep = own.ends_of_sweep[: num_sound - own.first]
+                minibatches = own.minibatches[: len(ends_of_sweep)]
+                outcomes.append(own._replace(minibatches=minibatches, ends_of_sweep=ends_of_sweep))
+        return [*outcomes, Prepared.end(self.standing(num_sound), error)]
 
 
 class Packed(NamedTuple):
