@@ -27,7 +27,7 @@ from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Utterances
 from cntkio.formats.report import NUM_IN_FULL, first_few, warn
 from cntkio.formats.table import NamedFiles, SequenceTable, key_text, span_at
-from cntkio.source.join import JoinedTable, join, kept_starts
+from cntkio.source.join import JoinedTable, join, kept_starts, unused_of
 from cntkio.streams import check_definers
 from cntkio.timeline import ChunkRefs
 
@@ -116,14 +116,6 @@ def _judge_lengths(
             such = counted(count, "such utterance")
             raise CorpusError(f"utterance {keys[0]}: {found} ({such}); {advised} leaves them out")
     return _only(joined, is_kept)
-
-
-def _num_left_out(num_sequences: int, partners: npt.NDArray[np.uint32]) -> int:
-    """Return how many sequences of a corpus have no place in the joined table."""
-    # `np.unique` would take sixty times as long.
-    are_left_out = np.ones(num_sequences, np.bool_)
-    are_left_out[partners] = False
-    return int(np.count_nonzero(are_left_out))
 
 
 def _flags_of(
@@ -290,7 +282,7 @@ def arrange(
         table, partners = joined, joined.partners
         # A key that the first corpus repeats has the same partner each time.
         each = zip(tables, partners, strict=True)
-        left_out = tuple(_num_left_out(own.num_sequences, of_own) for own, of_own in each)
+        left_out = tuple(len(unused_of(own, of_own)) for own, of_own in each)
     finder = None
     lengths, chunk_starts = table.lengths, table.chunk_starts
     # Frame mode does not cut the sequences of a text: the packer refuses sequences of several samples.

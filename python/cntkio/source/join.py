@@ -136,10 +136,15 @@ def kept_starts(chunk_starts: npt.NDArray[np.int64], is_kept: _Mask) -> npt.NDAr
 def _left_out(
     table: SequenceTable, partners: npt.NDArray[np.uint32], first: SequenceTable, missing: npt.NDArray[np.int64]
 ) -> LeftOut:
+    unused = unused_of(table, partners)
+    return LeftOut(len(unused), _first_keys(table, unused), len(missing), _first_keys(first, missing))
+
+
+def unused_of(table: SequenceTable, partners: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    """Return the sequences of a table that are no partners."""
     is_unused = np.ones(table.num_sequences, np.bool_)
     is_unused[partners] = False
-    unused = np.flatnonzero(is_unused)
-    return LeftOut(len(unused), _first_keys(table, unused), len(missing), _first_keys(first, missing))
+    return np.flatnonzero(is_unused)
 
 
 def _first_keys(table: SequenceTable, sequences: npt.NDArray[np.int64]) -> tuple[str, ...]:
