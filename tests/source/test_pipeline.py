@@ -30,7 +30,7 @@ class Numbered(Minibatch):
 
 
 class FakeSelector:
-    """Selects the numbers from 0 to before END. Errors and waits can be planted at numbers."""
+    """Selects the numbers from 0 to before `end`. Errors and waits can be planted at numbers."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -43,7 +43,7 @@ class FakeSelector:
         self.threads: set[str] = set()
         self.is_closed = False
         self.held: list[int] = []
-        self.sequences = 1  # of a minibatch
+        self.end = END
 
     @property
     def standing(self) -> Standing:
@@ -60,18 +60,18 @@ class FakeSelector:
                 error = self.errors[self.position]
                 self.position += isinstance(error, CorpusError)
                 hand_over.add(Prepared.end(self.standing, error))
-            elif self.position == END:
+            elif self.position == self.end:
                 hand_over.add(Prepared.end(self.standing))
             else:
                 # Up to two at once, as from one call of a timeline.
                 minibatches: list[Minibatch] = [Numbered(self.position)]
                 is_room = hand_over.num_minibatches + 1 < most and self.position % 10 < 8
-                if is_room and self.position + 1 not in {END, *self.errors}:
+                if is_room and self.position + 1 not in {self.end, *self.errors}:
                     minibatches.append(Numbered(self.position + 1))
                 bookmarks = [self.position + 1, self.position + 2]
                 self.position += len(minibatches)
                 self.num_invalid += self.position % 10 == 0
-                order = PackOrder(0, 0, minibatches, [], [], None, None, [0, self.sequences * len(minibatches)])  # type: ignore[arg-type]
+                order = PackOrder(0, 0, minibatches, [], [], None, None, [])  # type: ignore[arg-type]
                 hand_over.orders.append(order)
                 hand_over.add(Prepared(minibatches, [False] * len(minibatches), bookmarks, self.num_invalid))
         self.sizes.append(hand_over.num_minibatches)
@@ -89,6 +89,36 @@ class FakeSelector:
         self.is_closed = True
 
 
+class FakeInTurn:
+    """Marks minibatches as packed when they are taken, up to three at a time."""
+
+    def __init__(self, hand_over: HandOver, fails_at: int | None) -> None:
+        self.hand_over, self.fails_at, self.num_left = hand_over, fails_at, hand_over.num_minibatches
+        self.is_stopped = False
+
+    def take(self) -> list[Prepared]:
+        assert not self.is_stopped
+        outcomes = self.hand_over.take(min(3, self.num_left))
+        for minibatch in (minibatch for prepared in outcomes for minibatch in prepared.minibatches):
+            assert isinstance(minibatch, Numbered)
+            if minibatch.number == self.fails_at:
+                raise MemoryError("no memory")
+            minibatch.is_packed = True
+            self.num_left -= 1
+        return outcomes
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+    @property
+    def is_taken(self) -> bool:
+        return not self.num_left
+
+    @property
+    def lets_follow(self) -> bool:
+        return self.num_left < 3 and self.hand_over.goes_on
+
+
 class FakePacker:
     """Marks minibatches as packed. Errors can be planted at numbers."""
 
@@ -97,6 +127,13 @@ class FakePacker:
         self.fails_at: int | None = None
         self.num_bytes = 100
         self.threads: set[str] = set()
+        self.in_turn: list[FakeInTurn] = []
+
+    def pack_in_turn(self, hand_over: HandOver, thread: Workers) -> tuple[FakeInTurn, int] | None:
+        if self.errors:
+            return None
+        self.in_turn.append(FakeInTurn(hand_over, self.fails_at))
+        return self.in_turn[-1], self.num_bytes * hand_over.num_minibatches
 
     def pack(self, hand_over: HandOver) -> Packed:
         self.threads.add(threading.current_thread().name)
@@ -144,9 +181,10 @@ class Fakes:
         return outcomes
 
 
-@pytest.fixture
-def fakes() -> Iterator[Fakes]:
+@pytest.fixture(params=[100, 64 << 10], ids=["packed together", "taken while later ones are packed"])
+def fakes(request: pytest.FixtureRequest) -> Iterator[Fakes]:
     fakes = Fakes()
+    fakes.packer.num_bytes = request.param
     with contextlib.closing(fakes.pipeline):
         yield fakes
 
@@ -174,17 +212,23 @@ def test_hand_overs_grow_and_one_is_prepared_ahead(fakes: Fakes) -> None:
     assert fakes.selector.threads != fakes.packer.threads
 
 
-def test_fewer_bytes_of_long_sequences_are_handed_over_at_once(fakes: Fakes) -> None:
-    # Each minibatch is one sequence.
+@pytest.mark.parametrize(("num_bytes", "most", "in_turn"), [(60_000, 256, False), (1 << 20, 64, True)])
+def test_small_minibatches_are_packed_together_and_others_in_turn(num_bytes: int, most: int, in_turn: bool) -> None:
+    fakes = Fakes()
+    fakes.packer.num_bytes, fakes.selector.end = num_bytes, 700
+    with contextlib.closing(fakes.pipeline):
+        assert fakes.rest() == list(range(700))
+    assert max(fakes.selector.sizes) == most
+    assert bool(fakes.packer.in_turn) == in_turn and all(own.is_taken for own in fakes.packer.in_turn)
+
+
+def test_a_discarded_hand_over_is_stopped() -> None:
+    fakes = Fakes()
     fakes.packer.num_bytes = 1 << 20
-    fakes.rest()
-    assert max(fakes.selector.sizes) == 8
-    other = Fakes()
-    with contextlib.closing(other.pipeline):
-        other.packer.num_bytes = 1 << 20
-        other.selector.sequences = 17
-        other.rest()
-        assert max(other.selector.sizes) > 8
+    with contextlib.closing(fakes.pipeline):
+        assert [fakes.read() for _ in range(12)] == list(range(12))
+        assert fakes.read(REQUEST._replace(size=6)) == 12
+        assert [own.is_stopped for own in fakes.packer.in_turn[:2]] == [False, True]
 
 
 def test_large_minibatches_come_one_at_a_time(fakes: Fakes) -> None:

@@ -620,6 +620,11 @@ def test_hand_overs_of_several_minibatches_equal_single_minibatches(
     with pytest.MonkeyPatch.context() as patch, opened() as source:
         patch.setattr("cntkio.source.pipeline.MOST_IN_HAND_OVER", 1)
         assert outcomes(source, size, 100) == together
+    with pytest.MonkeyPatch.context() as patch, opened() as source:
+        patch.setattr("cntkio.source.pipeline._WORTH_TAKING", 0)
+        patch.setattr("cntkio.source.pipeline._LEAST_IN_TURN", 1)
+        patch.setattr("cntkio.source.packing._BYTES_AHEAD_PER_THREAD", 1)
+        assert outcomes(source, size, 100) == together
 
 
 @dataclasses.dataclass

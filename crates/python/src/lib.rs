@@ -21,6 +21,7 @@ mod kaldi;
 mod lengths;
 mod order;
 mod packed;
+mod packing;
 mod pool;
 mod survey;
 mod text;
@@ -71,6 +72,9 @@ mod _core {
 
     #[pymodule_export]
     use super::packed::{PackRequest, Packed, Whole, num_samples, pack};
+
+    #[pymodule_export]
+    use super::packing::Packing;
 
     #[pymodule_export]
     use super::pool::begin_in_fork;

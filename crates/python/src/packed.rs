@@ -58,7 +58,7 @@ impl Stream {
 }
 
 impl Packed {
-    fn of(ragged: Vec<Ragged>, num_sequences: usize) -> Packed {
+    pub(crate) fn of(ragged: Vec<Ragged>, num_sequences: usize) -> Packed {
         let stream = |ragged: Ragged| {
             let mut stream = Stream::new(&ragged.sequence_offsets);
             stream.gathered = Mutex::new(Some(ragged));
@@ -127,9 +127,9 @@ pub(crate) fn num_samples(packed: Vec<PyRef<'_, Packed>>, stream: usize) -> PyRe
 }
 
 /// For each stream its number in the chunks, whether it is sparse, and the type of its values.
-type Streams = Vec<(usize, bool, Number)>;
+pub(crate) type Streams = Vec<(usize, bool, Number)>;
 
-fn wanted(streams: &Streams) -> Vec<Wanted> {
+pub(crate) fn wanted(streams: &Streams) -> Vec<Wanted> {
     let wanted = |&(stream, is_sparse, Number(number))| Wanted { stream, is_sparse, number };
     streams.iter().map(wanted).collect()
 }
@@ -141,9 +141,9 @@ pub(crate) struct PackRequest {
     /// For each sequence the position of its chunk in `chunks`, and its number in the chunk.
     chunk_indices: Words,
     indices_in_chunk: Words,
-    streams: Streams,
+    pub(crate) streams: Streams,
     /// The first sequence of each minibatch and, last, the number of sequences.
-    bounds: Vec<usize>,
+    pub(crate) bounds: Vec<usize>,
     /// For parts of sequences the first sample and the number of samples of each.
     parts: Option<(Words, Words)>,
 }
@@ -167,14 +167,18 @@ impl PackRequest {
 }
 
 /// The arrays of a request, while they are in use.
-struct Arrays<'py> {
+pub(crate) struct Arrays<'py> {
     chunk_indices: PyReadonlyArray1<'py, u32>,
     indices_in_chunk: PyReadonlyArray1<'py, u32>,
     parts: Option<(PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>)>,
 }
 
 impl PackRequest {
-    fn arrays<'py>(&self, py: Python<'py>) -> Arrays<'py> {
+    pub(crate) fn chunks(&self) -> Vec<&chunk::Chunk> {
+        self.chunks.iter().map(|chunk| &chunk.get().inner).collect()
+    }
+
+    pub(crate) fn arrays<'py>(&self, py: Python<'py>) -> Arrays<'py> {
         let borrowed = |words: &Words| words.bind(py).readonly();
         Arrays {
             chunk_indices: borrowed(&self.chunk_indices),
@@ -185,7 +189,7 @@ impl PackRequest {
 }
 
 impl Arrays<'_> {
-    fn selection(&self) -> PyResult<Selection<'_>> {
+    pub(crate) fn selection(&self) -> PyResult<Selection<'_>> {
         let parts = match &self.parts {
             Some((firsts, counts)) => Some(Parts { firsts: firsts.as_slice()?, counts: counts.as_slice()? }),
             None => None,
@@ -243,10 +247,15 @@ pub(crate) fn pack(
     attached(|| pack_all(py, &requests, num_threads))?
 }
 
+/// The size of a selection, if its sequences take the same share of their first chunk's bytes as of the chunk's samples.
+pub(crate) fn estimated_bytes(chunks: &[&chunk::Chunk], selection: Selection) -> usize {
+    let counts = selection.parts.map(|parts| parts.counts);
+    chunks.first().map_or(0, |first| first.packed_bytes(selection.sequences.len(), counts))
+}
+
 fn pack_all(py: Python<'_>, requests: &[Py<PackRequest>], num_threads: usize) -> PyResult<(Vec<Packed>, usize)> {
     let requests: Vec<&PackRequest> = requests.iter().map(|request| request.get()).collect();
-    let chunks: Vec<Vec<&chunk::Chunk>> =
-        requests.iter().map(|request| request.chunks.iter().map(|chunk| &chunk.get().inner).collect()).collect();
+    let chunks: Vec<Vec<&chunk::Chunk>> = requests.iter().map(|request| request.chunks()).collect();
     let streams = requests.iter().map(|request| wanted(&request.streams));
     let sources = chunks.iter().zip(streams).map(|(chunks, streams)| Sources::new(chunks, &streams));
     let sources: Vec<Sources> = sources.collect::<Result<_, Error>>().map_err(refused)?;
@@ -254,9 +263,7 @@ fn pack_all(py: Python<'_>, requests: &[Py<PackRequest>], num_threads: usize) ->
     let (mut jobs, mut bounds, mut num_bytes) = (Vec::new(), Vec::new(), 0);
     for (((request, arrays), chunks), sources) in requests.iter().zip(&arrays).zip(&chunks).zip(&sources) {
         let whole = arrays.selection()?;
-        // Estimate the size: the sequences take the same share of their first chunk's bytes as of the chunk's samples.
-        let counts = whole.parts.map(|parts| parts.counts);
-        let own_bytes = chunks.first().map_or(0, |first| first.packed_bytes(whole.sequences.len(), counts));
+        let own_bytes = estimated_bytes(chunks, whole);
         num_bytes += own_bytes;
         let count = num_together(&request.bounds, own_bytes);
         let last = request.bounds.len().saturating_sub(1);

@@ -58,39 +58,42 @@ fn kept(current: &Kept, num_threads: usize, what: &str) -> PyResult<Arc<ThreadPo
     Ok(pool)
 }
 
-/// Do the jobs on this thread and on helper threads, `num_threads` in all; each thread takes the next job in turn. This
-/// thread begins while the helpers are still waking, which takes as long as some jobs. A job runs on one thread only:
-/// pass several jobs for each thread, so that the work balances.
+/// Do the same work on this thread and on helper threads, `most` in all, but at most `num_threads`. This thread begins
+/// while the helpers are still waking.
+pub(crate) fn together(num_threads: usize, most: usize, work: impl Fn() + Sync) -> PyResult<()> {
+    if num_threads > 1 {
+        let helpers = kept(&HELPERS, num_threads - 1, "help")?;
+        helpers.in_place_scope(|scope| {
+            (1..num_threads.min(most)).for_each(|_| scope.spawn(|_| work()));
+            work();
+        });
+    } else {
+        work();
+    }
+    Ok(())
+}
+
+/// Do the jobs on `num_threads` threads, of which each takes the next job in turn. A job runs on one thread only: pass
+/// several jobs for each thread, so that the work balances.
 pub(crate) fn shared<J: Sync, R: Send>(
     jobs: &[J],
     num_threads: usize,
     one: impl Fn(&J) -> R + Sync,
 ) -> PyResult<Vec<R>> {
-    // The caller's thread is one of `num_threads`; `pack_all` comes here only with two or more.
-    let helpers = kept(&HELPERS, num_threads - 1, "help")?;
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        loop {
-            // Only the number itself must be unique; the end of the scope makes the results visible.
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(job) = jobs.get(number) else { return done };
-            done.push((number, one(job)));
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(jobs.len())));
+    together(num_threads, jobs.len(), || {
+        let mut own = Vec::new();
+        // Only the number itself must be unique; the end of the threads makes the results visible.
+        while let number = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(job) = jobs.get(number)
+        {
+            own.push((number, one(job)));
         }
-    };
-    let mut done: Vec<Vec<(usize, R)>> = Vec::new();
-    done.resize_with(num_threads, Vec::new);
-    if let Some((mine, others)) = done.split_first_mut() {
-        helpers.in_place_scope(|scope| {
-            for other in others {
-                scope.spawn(|_| *other = work());
-            }
-            *mine = work();
-        });
-    }
-    let mut done: Vec<(usize, R)> = done.into_iter().flatten().collect();
+        done.lock().unwrap_or_else(PoisonError::into_inner).append(&mut own);
+    })?;
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     // The threads took the jobs in turn. No two jobs have the same number, so the sort need not be stable.
-    done.sort_unstable_by_key(|(number, _)| *number);
+    done.sort_unstable_by_key(|&(number, _)| number);
     Ok(done.into_iter().map(|(_, result)| result).collect())
 }
 

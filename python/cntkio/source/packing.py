@@ -1,7 +1,8 @@
 """`Packer`: fills selected minibatches with the data of their chunks.
 
-A single call of the core gathers the streams of all minibatches of a hand-over. Truncated minibatches are packed one by
-one: the parts of their sequences are spread over cells of slots and steps.
+A single call of the core gathers the streams of all minibatches of a hand-over. It returns small ones together, and
+lets the caller take larger ones while it gathers those after them. Truncated minibatches are packed one by one: the
+parts of their sequences are spread over cells of slots and steps.
 
 Invariant: packing changes nothing except for the minibatches. One thread at a time may use a packer.
 """
@@ -17,13 +18,17 @@ from typing import Any
 import numpy as np
 
 from cntkio import _core
-from cntkio._threads import num_threads
+from cntkio._threads import Workers, num_threads
 from cntkio.arguments import caller
 from cntkio.displays import counted
 from cntkio.errors import CorpusError
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
-from cntkio.source.pipeline import HandOver, Packed, PackOrder
+from cntkio.source.pipeline import HandOver, Packed, PackOrder, Prepared
 from cntkio.streams import NUMBER_TYPES, StreamInformation, packed_columns
+
+# Bytes of the minibatches that are packed before the caller takes them, for each thread. The memory of more of them
+# does not stay in the cache.
+_BYTES_AHEAD_PER_THREAD = 4 << 20
 
 
 class Packer:
@@ -40,12 +45,7 @@ class Packer:
         """Fill the minibatches of a hand-over, up to the first one that has an error."""
         if any(order.parts is not None for order in hand_over.orders):
             return self._pack_truncated(hand_over)
-        requests = []
-        for order in hand_over.orders:
-            columns = self._columns[order.corpus_index]
-            indices = order.refs.chunk_indices, order.refs.indices_in_chunk
-            requests.append(_core.PackRequest(order.chunks, *indices, columns, order.bounds, order.samples))
-        packed, num_bytes = _core.pack(requests, num_threads())
+        packed, num_bytes = _core.pack(self._requests(hand_over), num_threads())
         num_sound = hand_over.num_minibatches
         error: BaseException | None = None
         all_packed = iter(packed)
@@ -62,6 +62,31 @@ class Packer:
                         num_sound, error = number, error_here
                         break
         return Packed(num_bytes, num_sound, error)
+
+    def pack_in_turn(self, hand_over: HandOver, thread: Workers) -> tuple[PackedInTurn, int] | None:
+        """Let a thread fill the minibatches of a hand-over one by one; None: only `pack` can fill them.
+
+        An error is raised where the caller takes the minibatch. The number is the approximate size of all in bytes.
+        """
+        orders = hand_over.orders
+        if any(order.parts is not None or (self._frame_mode and order.samples is None) for order in orders):
+            return None
+        packing = _core.Packing(
+            self._requests(hand_over),
+            [order.first for order in orders],
+            hand_over.num_minibatches,
+            num_threads(),
+            _BYTES_AHEAD_PER_THREAD,
+        )
+        return PackedInTurn(packing, hand_over, self._layouts, thread), packing.num_bytes
+
+    def _requests(self, hand_over: HandOver) -> list[_core.PackRequest]:
+        requests = []
+        for order in hand_over.orders:
+            columns = self._columns[order.corpus_index]
+            indices = order.refs.chunk_indices, order.refs.indices_in_chunk
+            requests.append(_core.PackRequest(order.chunks, *indices, columns, order.bounds, order.samples))
+        return requests
 
     def _misfit(
         self, minibatch: Minibatch, packed: _core.Packed, streams: Sequence[StreamInformation]
@@ -123,6 +148,52 @@ class Packer:
         spans = np.stack([parts.slot, begin, begin + parts.lengths], axis=1)
         (end,), each = order.ends_of_sweep, zip(streams, spread, strict=True)
         return {info.name: TruncatedMinibatchData(info, values, mask, spans, end) for info, values in each}
+
+
+class PackedInTurn:
+    """Minibatches that the caller takes while a thread packs later ones."""
+
+    def __init__(
+        self,
+        packing: _core.Packing,
+        hand_over: HandOver,
+        layouts: Sequence[Sequence[StreamInformation]],
+        thread: Workers,
+    ) -> None:
+        self._packing, self._hand_over, self._layouts, self._thread = packing, hand_over, layouts, thread
+        self._num_left = hand_over.num_minibatches
+        self._run = thread.do(packing.run)
+
+    @property
+    def is_taken(self) -> bool:
+        return not self._num_left
+
+    @property
+    def lets_follow(self) -> bool:
+        """Whether the next hand-over may be packed: the thread will do the rest of this one without another request."""
+        return self._hand_over.goes_on and self._packing.is_near_end()
+
+    def take(self) -> list[Prepared]:
+        """Wait for the next minibatches, and fill them."""
+        num_packed = 0
+        while not num_packed:
+            packed, num_packed = self._packing.take()
+            if self._packing.resume():
+                self._run = self._thread.do(self._packing.run)
+            elif self._run.is_done:
+                self._run.result()  # raises the error of work that could not begin
+        for order, of_order in zip(self._hand_over.orders, packed, strict=True):
+            minibatches = order.minibatches[: len(of_order)]
+            begin = len(order.ends_of_sweep) - len(order.minibatches)
+            ends_of_sweep = order.ends_of_sweep[begin : begin + len(of_order)]
+            for index, info in enumerate(self._layouts[order.corpus_index]):
+                MinibatchData.fill(minibatches, info, of_order, index, ends_of_sweep)
+        self._num_left -= num_packed
+        return self._hand_over.take(num_packed)
+
+    def stop(self) -> None:
+        """Let the thread end its work soon."""
+        self._packing.stop()
 
 
 def _memory_in_bytes() -> int:

@@ -6,8 +6,10 @@
     packing thread                 | pack 1        | pack 2        | ...
     caller                                         | reads 1       | reads 2 ...
 
-Small minibatches are prepared several at a time, because handing one over to another thread takes longer than making
-it: at first one, then twice as many each time, as long as the caller repeats the same request.
+Minibatches are selected several at a time, because handing one over to another thread takes longer than making a small
+one: at first one, then twice as many each time, as long as the caller repeats the same request. Small ones are packed
+together before the caller gets them. Larger ones are taken while later ones are being packed, a few megabytes ahead of
+the caller, so that their memory is reused while it is in the cache.
 
 Invariants:
 
@@ -127,12 +129,12 @@ class HandOver(NamedTuple):
 
     @property
     def num_minibatches(self) -> int:
-        return self.prepared[-1].first + len(self.prepared[-1].minibatches) if self.prepared else 0
+        return self.prepared[-1].first + len(self.prepared[-1].ends_of_sweep) if self.prepared else 0
 
     @property
     def goes_on(self) -> bool:
         """Return whether further minibatches may follow: neither the end nor an error has come."""
-        return not self.prepared or bool(self.prepared[-1].minibatches)
+        return not self.prepared or bool(self.prepared[-1].ends_of_sweep)
 
     def add(self, outcomes: Prepared) -> None:
         self.prepared.append(outcomes._replace(first=self.num_minibatches))
@@ -141,6 +143,21 @@ class HandOver(NamedTuple):
         """Return the point after a minibatch."""
         prepared = self.prepared[bisect.bisect_right(self.prepared, index, key=lambda own: own.first) - 1]
         return Standing(prepared.bookmarks[index - prepared.first], prepared.num_invalid)
+
+    def take(self, num_minibatches: int) -> list[Prepared]:
+        """Remove the next minibatches; return their outcomes and, with the last, also the end or the error after it."""
+        outcomes = []
+        for own in self.prepared:
+            taken = own.minibatches[:num_minibatches]
+            if taken:
+                del own.minibatches[: len(taken)]
+                num_minibatches -= len(taken)
+                # Their bookmarks are those of the last of so many reads.
+                num_reads = len(own.ends_of_sweep) - len(own.minibatches)
+                outcomes.append(own._replace(minibatches=taken, ends_of_sweep=own.ends_of_sweep[:num_reads]))
+        if not self.goes_on and not any(own.minibatches for own in self.prepared):
+            outcomes.append(self.prepared[-1])
+        return outcomes
 
     def sound(self, num_sound: int, error: BaseException) -> list[Prepared]:
         """Return the outcomes if packing the minibatch after the first `num_sound` raises an error."""
@@ -163,8 +180,9 @@ class Packed(NamedTuple):
 
 MOST_IN_HAND_OVER = 256
 _HAND_OVER_BYTES = 16 << 20
-_HAND_OVER_BYTES_OF_LONG = 8 << 20
-_LONG_SEQUENCE = 64 << 10  # bytes
+_HAND_OVER_BYTES_IN_TURN = 64 << 20  # of a hand-over whose minibatches are taken while later ones are being packed
+_LEAST_IN_TURN = 4  # minibatches of such a hand-over
+_WORTH_TAKING = 64 << 10  # bytes from which on a minibatch is worth the time to take it by itself
 _LARGE_MINIBATCH = 16 << 20
 
 
@@ -179,10 +197,42 @@ class Selects(Protocol):
     def close(self) -> None: ...
 
 
+class Packing(Protocol):
+    """Minibatches of a hand-over that the caller takes; `cntkio.source.packing.PackedInTurn` documents the methods."""
+
+    def take(self) -> list[Prepared]: ...
+    def stop(self) -> None: ...
+    @property
+    def is_taken(self) -> bool: ...
+    @property
+    def lets_follow(self) -> bool: ...
+
+
+class PackedTogether(NamedTuple):
+    """Minibatches that were packed before the caller takes the first of them."""
+
+    prepared: list[Prepared]
+
+    def take(self) -> list[Prepared]:
+        return self.prepared
+
+    def stop(self) -> None:
+        pass
+
+    @property
+    def is_taken(self) -> bool:
+        return True
+
+    @property
+    def lets_follow(self) -> bool:
+        return bool(self.prepared[-1].ends_of_sweep)
+
+
 class Packs(Protocol):
-    """The second stage, run by one thread at a time; `cntkio.source.packing.Packer` documents the method."""
+    """The second stage, run by one thread at a time; `cntkio.source.packing.Packer` documents the methods."""
 
     def pack(self, hand_over: HandOver) -> Packed: ...
+    def pack_in_turn(self, hand_over: HandOver, thread: Workers) -> tuple[Packing, int] | None: ...
 
 
 class Pipeline:
@@ -212,9 +262,11 @@ class Pipeline:
         self._is_ahead = False  # whether the selector may be elsewhere than after the last delivered minibatch
         self._ready = Prepared([], [], [], 0)  # its minibatches in reverse order, so that the next is the last of them
         self._after_ready: deque[Prepared] = deque()
-        self._preparing: Job[list[Prepared]] | None = None
+        self._packing: Packing | None = None  # minibatches of it were taken, and others will be
+        self._preparing: Job[Packing] | None = None
         self._selecting: Job[HandOver] | None = None  # changed by the packing thread, or while it is idle
         self._num_at_once = 1
+        self._size = 0  # bytes of a minibatch of the last hand-over
         self._lock.is_inherited = False
 
     @property
@@ -317,15 +369,19 @@ class Pipeline:
             )
 
     def _wait(self, request: Request) -> None:
-        if self._preparing is None:
+        if self._packing is None:
+            if self._preparing is None:
+                self._preparing = self._prepare_ahead(request)
+            self._packing = self._preparing.result()
+            self._preparing = None
+        packing = self._packing
+        self._after_ready.extend(packing.take())
+        if packing.lets_follow and self._preparing is None:
             self._preparing = self._prepare_ahead(request)
-        ready = self._preparing.result()
-        self._preparing = None
-        self._after_ready.extend(ready)
-        if ready[-1].minibatches:
-            self._preparing = self._prepare_ahead(request)
+        if packing.is_taken:
+            self._packing = None
 
-    def _prepare_ahead(self, request: Request) -> Job[list[Prepared]]:
+    def _prepare_ahead(self, request: Request) -> Job[Packing]:
         self._is_ahead = True
         if not self._threads:
             self._threads = Workers(1, "cntkio-pack"), Workers(1, "cntkio-select")
@@ -339,9 +395,11 @@ class Pipeline:
         self.request = self._prepared_for = None
         if not self._is_ahead:
             return
+        if self._packing is not None:
+            self._packing.stop()
         for thread in self._threads:
             thread.finish()
-        self._preparing = self._selecting = None
+        self._packing = self._preparing = self._selecting = None
         self._ready = Prepared([], [], [], 0)
         self._after_ready.clear()
         self._selector.go_back(self.delivered)
@@ -349,7 +407,7 @@ class Pipeline:
 
     # --------------------------------------------------------------------------------------- the packing thread
 
-    def _prepare(self, thread: Workers, request: Request) -> list[Prepared]:
+    def _prepare(self, thread: Workers, request: Request) -> Packing:
         """Pack the next minibatches, while the selecting thread selects those after them."""
         selecting, self._selecting = self._selecting, None
         if selecting is None:
@@ -359,24 +417,29 @@ class Pipeline:
         if hand_over.goes_on:
             self._selecting = self._select_ahead(thread, request)
         try:
+            if self._size >= _WORTH_TAKING and hand_over.num_minibatches >= _LEAST_IN_TURN:
+                in_turn = self._packer.pack_in_turn(hand_over, self._threads[0])
+                if in_turn is not None:
+                    packing, num_bytes = in_turn
+                    self._plan(num_bytes, hand_over.num_minibatches, _HAND_OVER_BYTES_IN_TURN)
+                    return packing
             packed = self._packer.pack(hand_over)
         except BaseException as error:
             self._go_back(thread, hand_over.before)
-            return [Prepared.end(hand_over.before, error)]
+            return PackedTogether([Prepared.end(hand_over.before, error)])
         if packed.error is not None:
             # Reading again would not repair the data, so, like CNTK, the next read continues after this minibatch.
             self._go_back(thread, hand_over.standing(packed.num_sound))
-            return hand_over.sound(packed.num_sound, packed.error)
+            return PackedTogether(hand_over.sound(packed.num_sound, packed.error))
         if packed.num_bytes is not None and hand_over.orders:
-            size = max(packed.num_bytes // hand_over.num_minibatches, 1)
-            # Long sequences are copied as fast as the memory allows, which is faster if less of it is under way. Short
-            # sequences take longer than that, and fewer hand-overs.
-            num_sequences = sum(order.bounds[-1] for order in hand_over.orders if order.corpus_index == 0)
-            are_long = packed.num_bytes >= _LONG_SEQUENCE * num_sequences
-            most = (_HAND_OVER_BYTES_OF_LONG if are_long else _HAND_OVER_BYTES) // size
-            several = min(max(most, 2), MOST_IN_HAND_OVER, 2 * self._num_at_once)
-            self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
-        return hand_over.prepared
+            self._plan(packed.num_bytes, hand_over.num_minibatches, _HAND_OVER_BYTES)
+        return PackedTogether(hand_over.prepared)
+
+    def _plan(self, num_bytes: int, num_minibatches: int, most_bytes: int) -> None:
+        """Choose the number of minibatches that are selected together."""
+        self._size = size = max(num_bytes // num_minibatches, 1)
+        several = min(max(most_bytes // size, 2), MOST_IN_HAND_OVER, 2 * self._num_at_once)
+        self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
 
     def _select_ahead(self, thread: Workers, request: Request) -> Job[HandOver]:
         return thread.do(self._selector.select, request, self._num_at_once, self.delivered.bookmark)

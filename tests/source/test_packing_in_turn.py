@@ -1,0 +1,180 @@
+"""Minibatches that the caller takes while later ones are being packed."""
+
+import gc
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cntkio import CorpusError, HTKFeatureDeserializer, HTKMLFDeserializer, MinibatchSource, StreamDef, StreamDefs
+from cntkio.formats import htk
+from support.builders import corpus_text, make, rest, send_rest, shown
+
+
+@pytest.fixture
+def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take every minibatch by itself, with at most three packed ahead."""
+    monkeypatch.setattr("cntkio.source.pipeline._WORTH_TAKING", 0)
+    monkeypatch.setattr("cntkio.source.pipeline._LEAST_IN_TURN", 1)
+    monkeypatch.setattr("cntkio.source.packing._BYTES_AHEAD_PER_THREAD", 1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "a.ctf"
+    file.write_bytes(corpus_text([1 + key % 4 for key in range(400)]))
+    return file
+
+
+def speech(folder: Path) -> None:
+    """Write utterances with labels, all in one archive."""
+    rng = np.random.default_rng(3)
+    features = {f"u{number}": rng.random((5 + number % 7, 3), np.float32) for number in range(40)}
+    htk.write_archive(folder / "a.ark", folder / "a.scp", features.items())
+    labels = (f'"{name}.lab"\n0 {len(frames) * 100_000} s1\n.\n' for name, frames in features.items())
+    (folder / "a.mlf").write_text("#!MLF!#\n" + "".join(labels))
+    (folder / "states").write_text("s0\ns1\n")
+
+
+def speech_source(folder: Path, **options: Any) -> MinibatchSource:
+    features = HTKFeatureDeserializer(StreamDefs(f=StreamDef(shape=3, scp=folder / "a.scp", context=(1, 1))))
+    labels = HTKMLFDeserializer(folder / "states", StreamDefs(l=StreamDef(shape=2, mlf=folder / "a.mlf")))
+    return MinibatchSource([features, labels], **options)
+
+
+def arrays(source: MinibatchSource, size: int) -> list[list[Any]]:
+    return [
+        [minibatch.keys_of_sequences.tolist(), *(data.values.tolist() for data in minibatch.values())]
+        for minibatch in source.minibatches(size)
+    ]
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 5])
+@pytest.mark.parametrize("randomize", [False, True])
+def test_a_text_gives_the_same_minibatches(
+    path: Path, randomize: bool, num_threads: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with make(path, max_sweeps=3, randomize=randomize) as source:
+        together = rest(source, 7)
+    request.getfixturevalue("in_turn")
+    monkeypatch.setenv("CNTKIO_NUM_THREADS", str(num_threads))
+    with make(path, max_sweeps=3, randomize=randomize) as source:
+        assert rest(source, 7) == together
+
+
+@pytest.mark.parametrize("options", [{}, {"frame_mode": True}, {"truncation_length": 4}], ids=str)
+def test_joined_corpora_give_the_same_minibatches(
+    tmp_path: Path, options: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    speech(tmp_path)
+    with speech_source(tmp_path, max_sweeps=2, **options) as source:
+        together = arrays(source, 20)
+    request.getfixturevalue("in_turn")
+    with speech_source(tmp_path, max_sweeps=2, **options) as source:
+        assert arrays(source, 20) == together
+
+
+@pytest.mark.usefixtures("in_turn")
+def test_packing_pauses_while_the_caller_works_and_then_goes_on(path: Path) -> None:
+    with make(path, max_sweeps=1, randomize=False) as source:
+        seen = []
+        for number, minibatch in enumerate(source.minibatches(7)):
+            seen += minibatch.keys_of_sequences.tolist()
+            if number % 10 == 5:
+                time.sleep(0.005)  # longer than a thread waits for the caller
+    assert seen == list(range(400))
+
+
+@pytest.mark.usefixtures("in_turn")
+def test_a_file_that_changes_is_an_error_of_the_minibatches_after_it(tmp_path: Path) -> None:
+    frames = np.ones((1 << 15, 16), np.float32)  # two megabytes, which are mapped
+    utterances = [(f"u{number:02}", frames) for number in range(24)]
+    htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", utterances)
+    features = HTKFeatureDeserializer(StreamDefs(f=StreamDef(shape=16, scp=tmp_path / "a.scp")))
+    seen: list[bytes] = []
+    with MinibatchSource(features, randomize=False) as source:
+        for _ in range(4):
+            seen += source.next_minibatch(1).keys_of_sequences.tolist()
+        with (tmp_path / "a.ark").open("ab") as file:
+            file.write(b"more")
+        for _ in range(2):
+            with pytest.raises(CorpusError, match=r"a\.ark: changed while in use"):
+                while minibatch := source.next_minibatch(1):
+                    seen += minibatch.keys_of_sequences.tolist()
+                    assert (minibatch["f"].values == 1).all()
+    assert seen == [f"u{number:02}".encode() for number in range(len(seen))] and len(seen) < 20
+
+
+@pytest.mark.usefixtures("in_turn", "interruptible")
+def test_interrupts_lose_nothing(path: Path) -> None:
+    with make(path, max_sweeps=20) as source:
+        expected = rest(source, 7, 5000)
+    seen: list[Any] = []
+    with make(path, max_sweeps=20) as source:
+        is_done = threading.Event()
+
+        def interrupt() -> None:
+            while not is_done.wait(0.02):
+                os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt, daemon=True)
+        thread.start()
+        num_interrupts = 0
+        while len(seen) < len(expected):
+            try:
+                while minibatch := source.next_minibatch(7):
+                    seen.append(minibatch)
+                    if len(seen) == len(expected):
+                        is_done.set()
+            except KeyboardInterrupt:
+                num_interrupts += 1
+        thread.join()
+    assert num_interrupts
+    assert [*map(shown, seen)] == expected
+
+
+@pytest.mark.usefixtures("in_turn")
+def test_a_child_process_and_its_parent_both_continue(path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    with make(path, max_sweeps=2) as source:
+        for _ in range(30):
+            source.next_minibatch(11)
+        receiver, sender = context.Pipe(duplex=False)
+        child = context.Process(target=send_rest, args=(source, sender), daemon=True)
+        child.start()
+        assert receiver.poll(60), "the child process hangs"
+        assert receiver.recv() == rest(source, 11)
+        child.join(60)
+
+
+@pytest.mark.usefixtures("in_turn")
+def test_a_source_that_nobody_uses_any_more_ends_its_threads(path: Path) -> None:
+    before = set(threading.enumerate())
+    source = make(path)
+    for _ in range(20):
+        source.next_minibatch(11)
+    del source
+    gc.collect()
+    deadline = time.monotonic() + 60
+    while set(threading.enumerate()) - before:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_program_ends_in_the_middle_of_a_hand_over(path: Path) -> None:
+    program = f"""
+import cntkio
+from cntkio.source import packing, pipeline
+pipeline._WORTH_TAKING, pipeline._LEAST_IN_TURN, packing._BYTES_AHEAD_PER_THREAD = 0, 1, 1
+source = cntkio.MinibatchSource(cntkio.CTFDeserializer({str(path)!r}, cntkio.StreamDefs(x=cntkio.StreamDef("x", 2))))
+for _ in range(20):
+    source.next_minibatch(11)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
