@@ -55,6 +55,7 @@ def main() -> None:
             corpora.write(text, kind, arguments.mb * 10**6)
         to_binary = partial(sweeps.binary, str(text), STREAMS[kind])
         on_disk = to_binary(str(binary))
+        corpora.read_anew(binary)
         with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else arguments.folder) as folder:
             made = best(arguments.repeat, {"convert": partial(to_binary, f"{folder}/a.cbf")})
         speed = rate(text.stat().st_size, made["convert"])

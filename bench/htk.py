@@ -3,11 +3,12 @@
     python bench/htk.py [FOLDER] [--mb 512] [--repeat 3] [--size 1024] [--cntk PYTHON] [--mlf]
 
 FOLDER holds feat.ark (40 values a frame), all.scp, all.mlf and states.list (500 names). If the files do not exist, the
-bench writes them: utterances of 100 to 899 frames, --mb times 10^6 bytes in all, with labels of 2 to 19 frames. Every
-figure is the best of --repeat runs; engines take turns. Next to cntkio's speed is its processor time, which depends
-less on other work on the machine. MB are 10^6 bytes of features. A sweep is everything from the construction of the
-source to the end of one sweep in a Python loop of minibatches of --size samples. --mlf measures the index of the label
-file instead, repeated up to 500 MB. PYTHON is an interpreter with CNTK 2.7; without it the columns of CNTK stay empty.
+bench writes them: utterances of 100 to 899 frames, --mb times 10^6 bytes in all, with labels of 2 to 19 frames. Engines
+take --repeat turns of two runs each, after a turn to warm up, and every figure is of the fastest run. Next to cntkio's
+speed is its processor time, which depends less on other work on the machine. MB are 10^6 bytes of features. A sweep is
+everything from the construction of the source to the end of one sweep in a Python loop of minibatches of --size
+samples. --mlf measures the index of the label file instead, repeated up to 500 MB. PYTHON is an interpreter with CNTK
+2.7; without it the columns of CNTK stay empty.
 """
 
 from __future__ import annotations
@@ -17,19 +18,20 @@ import resource
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from cntkio import HTKMLFDeserializer, StreamDef, StreamDefs
 from corpora import speech
-from engines import Engine
+from engines import Engine, best
 from sweeps import features
 
-# Goals of a sweep as multiples of CNTK 2.7's speed.
-JOBS: dict[str, tuple[tuple[int, int], bool, int]] = {
-    "utterances": ((0, 0), False, 6),
-    "utterances, window 11": ((5, 5), False, 6),
-    "frames, window 11": ((5, 5), True, 8),
+JOBS: dict[str, tuple[tuple[int, int], bool]] = {
+    "utterances": ((0, 0), False),
+    "utterances, window 11": ((5, 5), False),
+    "frames, window 11": ((5, 5), True),
 }
+GOAL = 9  # multiple of CNTK 2.7's speed
 
 
 def index(folder: Path) -> None:
@@ -66,20 +68,20 @@ def main() -> None:
     peer = Engine(options.cntk, Path(__file__).with_name("cntk27.py")) if options.cntk else None
     size = (options.folder / "feat.ark").stat().st_size / 1e6
     print(f"{'':32}{'cntkio MB/s':>12}{'CPU s':>8}{'CNTK MB/s':>12}{'ratio':>8}{'goal':>6}", flush=True)
-    for name, (context, frame_mode, goal) in JOBS.items():
+    for name, (context, frame_mode) in JOBS.items():
         for randomize in (False, True):
-            ours, theirs, processor = [], [], []
-            asked = {"frame_mode": frame_mode, "randomize": randomize, "size": options.size}
-            for _ in range(options.repeat):
-                own = features(str(options.folder), context, **asked)
-                ours.append(float(own["seconds"]))
-                processor.append(float(own["processor"]))
-                if peer is not None:
-                    answer = peer.ask(folder=str(options.folder), context=context, **asked)
-                    theirs.append(float(answer["seconds"]))
+            asked = {"context": context, "frame_mode": frame_mode, "randomize": randomize, "size": options.size}
+            runs = {"cntkio": partial(features, str(options.folder), **asked)}
+            if peer is not None:
+                runs["CNTK"] = partial(peer.ask, folder=str(options.folder), **asked)
+            fastest = best(options.repeat, runs)
+            ours = fastest["cntkio"]
             label = f"{name}, {'randomized' if randomize else 'in order'}"
-            cntk_columns = f"{size / min(theirs):12.0f}{min(theirs) / min(ours):8.1f}" if theirs else " " * 20
-            print(f"{label:32}{size / min(ours):12.0f}{min(processor):8.2f}{cntk_columns}{goal:6}", flush=True)
+            columns = " " * 20
+            if peer is not None:
+                theirs = fastest["CNTK"]["seconds"]
+                columns = f"{size / theirs:12.0f}{theirs / ours['seconds']:8.1f}"
+            print(f"{label:32}{size / ours['seconds']:12.0f}{ours['processor']:8.2f}{columns}{GOAL:6}", flush=True)
     if peer is not None:
         peer.close()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6

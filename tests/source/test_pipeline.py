@@ -107,6 +107,12 @@ class FakeInTurn:
             self.num_left -= 1
         return outcomes
 
+    def run(self) -> None:
+        pass
+
+    def resume(self) -> bool:
+        return False
+
     def stop(self) -> None:
         self.is_stopped = True
 
@@ -116,7 +122,7 @@ class FakeInTurn:
 
     @property
     def lets_follow(self) -> bool:
-        return self.num_left < 3 and self.hand_over.goes_on
+        return self.hand_over.goes_on
 
 
 class FakePacker:
@@ -129,7 +135,7 @@ class FakePacker:
         self.threads: set[str] = set()
         self.in_turn: list[FakeInTurn] = []
 
-    def pack_in_turn(self, hand_over: HandOver, thread: Workers) -> tuple[FakeInTurn, int] | None:
+    def pack_in_turn(self, hand_over: HandOver) -> tuple[FakeInTurn, int] | None:
         if self.errors:
             return None
         self.in_turn.append(FakeInTurn(hand_over, self.fails_at))

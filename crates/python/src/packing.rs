@@ -146,9 +146,9 @@ impl Packing {
         resumes
     }
 
-    /// True if the rest will be packed without another `run`.
-    fn is_near_end(&self) -> bool {
-        self.num_minibatches - self.progress().num_taken <= self.most_ahead
+    /// True if all minibatches are packed.
+    fn is_complete(&self) -> bool {
+        self.progress().num_ready == self.num_minibatches
     }
 
     /// End the work of `run` soon.

@@ -505,7 +505,11 @@ class ChunkStore:
     def _take_in_turn(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> tuple[int, BaseException | None]:
         """Take the chunks minibatch by minibatch, and release the chunks that the next minibatch does not need."""
         error: BaseException | None = None
+        before: tuple[list[int], ...] = ()
         for number, needed in enumerate(zip(*(own_refs.chunks_of_reads(bounds) for own_refs in refs), strict=True)):
+            if needed == before and number < len(bounds) - 2:
+                continue  # these chunks are in use, and no others are
+            before = needed
             try:
                 for chunks, chunk_ids in zip(self._chunks, needed, strict=True):
                     for chunk_id in chunk_ids:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from cntkio import _core
-from cntkio._threads import Workers, num_threads
+from cntkio._threads import num_threads
 from cntkio.arguments import caller
 from cntkio.displays import counted
 from cntkio.errors import CorpusError
@@ -63,8 +63,8 @@ class Packer:
                         break
         return Packed(num_bytes, num_sound, error)
 
-    def pack_in_turn(self, hand_over: HandOver, thread: Workers) -> tuple[PackedInTurn, int] | None:
-        """Let a thread fill the minibatches of a hand-over one by one; None: only `pack` can fill them.
+    def pack_in_turn(self, hand_over: HandOver) -> tuple[PackedInTurn, int] | None:
+        """Begin to fill the minibatches of a hand-over one by one; None: only `pack` can fill them.
 
         An error is raised where the caller takes the minibatch. The number is the approximate size of all in bytes.
         """
@@ -78,7 +78,7 @@ class Packer:
             num_threads(),
             _BYTES_AHEAD_PER_THREAD,
         )
-        return PackedInTurn(packing, hand_over, self._layouts, thread), packing.num_bytes
+        return PackedInTurn(packing, hand_over, self._layouts), packing.num_bytes
 
     def _requests(self, hand_over: HandOver) -> list[_core.PackRequest]:
         requests = []
@@ -151,18 +151,20 @@ class Packer:
 
 
 class PackedInTurn:
-    """Minibatches that the caller takes while a thread packs later ones."""
+    """Minibatches that the caller takes while a thread packs later ones.
+
+    Attributes:
+        run: Packs minibatches, until all are packed or enough of them are ahead of the caller.
+        resume: Returns whether `run` must be called again; it has been called, or will be, otherwise.
+        stop: Lets `run` end soon.
+    """
 
     def __init__(
-        self,
-        packing: _core.Packing,
-        hand_over: HandOver,
-        layouts: Sequence[Sequence[StreamInformation]],
-        thread: Workers,
+        self, packing: _core.Packing, hand_over: HandOver, layouts: Sequence[Sequence[StreamInformation]]
     ) -> None:
-        self._packing, self._hand_over, self._layouts, self._thread = packing, hand_over, layouts, thread
+        self._packing, self._hand_over, self._layouts = packing, hand_over, layouts
         self._num_left = hand_over.num_minibatches
-        self._run = thread.do(packing.run)
+        self.run, self.resume, self.stop = packing.run, packing.resume, packing.stop
 
     @property
     def is_taken(self) -> bool:
@@ -170,18 +172,15 @@ class PackedInTurn:
 
     @property
     def lets_follow(self) -> bool:
-        """Whether the next hand-over may be packed: the thread will do the rest of this one without another request."""
-        return self._hand_over.goes_on and self._packing.is_near_end()
+        """Whether to pack the next hand-over: this one is packed, and the caller has begun to take its minibatches."""
+        is_begun = self._num_left < self._hand_over.num_minibatches
+        return is_begun and self._hand_over.goes_on and self._packing.is_complete()
 
     def take(self) -> list[Prepared]:
-        """Wait for the next minibatches, and fill them."""
-        num_packed = 0
-        while not num_packed:
-            packed, num_packed = self._packing.take()
-            if self._packing.resume():
-                self._run = self._thread.do(self._packing.run)
-            elif self._run.is_done:
-                self._run.result()  # raises the error of work that could not begin
+        """Fill the next minibatches; wait a while for one. After an error of packing, raise it."""
+        packed, num_packed = self._packing.take()
+        if not num_packed:
+            return []
         for order, of_order in zip(self._hand_over.orders, packed, strict=True):
             minibatches = order.minibatches[: len(of_order)]
             begin = len(order.ends_of_sweep) - len(order.minibatches)
@@ -190,10 +189,6 @@ class PackedInTurn:
                 MinibatchData.fill(minibatches, info, of_order, index, ends_of_sweep)
         self._num_left -= num_packed
         return self._hand_over.take(num_packed)
-
-    def stop(self) -> None:
-        """Let the thread end its work soon."""
-        self._packing.stop()
 
 
 def _memory_in_bytes() -> int:

@@ -32,7 +32,7 @@ from __future__ import annotations
 import bisect
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -200,8 +200,10 @@ class Selects(Protocol):
 class Packing(Protocol):
     """Minibatches of a hand-over that the caller takes; `cntkio.source.packing.PackedInTurn` documents the methods."""
 
-    def take(self) -> list[Prepared]: ...
+    def run(self) -> None: ...
+    def resume(self) -> bool: ...
     def stop(self) -> None: ...
+    def take(self) -> list[Prepared]: ...
     @property
     def is_taken(self) -> bool: ...
     @property
@@ -213,11 +215,17 @@ class PackedTogether(NamedTuple):
 
     prepared: list[Prepared]
 
-    def take(self) -> list[Prepared]:
-        return self.prepared
+    def run(self) -> None:
+        pass
+
+    def resume(self) -> bool:
+        return False
 
     def stop(self) -> None:
         pass
+
+    def take(self) -> list[Prepared]:
+        return self.prepared
 
     @property
     def is_taken(self) -> bool:
@@ -232,7 +240,11 @@ class Packs(Protocol):
     """The second stage, run by one thread at a time; `cntkio.source.packing.Packer` documents the methods."""
 
     def pack(self, hand_over: HandOver) -> Packed: ...
-    def pack_in_turn(self, hand_over: HandOver, thread: Workers) -> tuple[Packing, int] | None: ...
+    def pack_in_turn(self, hand_over: HandOver) -> tuple[Packing, int] | None: ...
+
+
+# Minibatches to take, and the job that packs them and then returns those after them.
+_Begun: TypeAlias = "tuple[Packing, Job[_Begun | None] | None]"
 
 
 class Pipeline:
@@ -263,7 +275,8 @@ class Pipeline:
         self._ready = Prepared([], [], [], 0)  # its minibatches in reverse order, so that the next is the last of them
         self._after_ready: deque[Prepared] = deque()
         self._packing: Packing | None = None  # minibatches of it were taken, and others will be
-        self._preparing: Job[Packing] | None = None
+        # Returns the next; None: something else has to come first.
+        self._preparing: Job[_Begun | None] | None = None
         self._selecting: Job[HandOver] | None = None  # changed by the packing thread, or while it is idle
         self._num_at_once = 1
         self._size = 0  # bytes of a minibatch of the last hand-over
@@ -369,19 +382,21 @@ class Pipeline:
             )
 
     def _wait(self, request: Request) -> None:
-        if self._packing is None:
-            if self._preparing is None:
-                self._preparing = self._prepare_ahead(request)
-            self._packing = self._preparing.result()
-            self._preparing = None
+        while self._packing is None:
+            self._preparing = self._preparing or self._prepare_ahead(request)
+            begun = self._preparing.result()
+            self._packing, self._preparing = begun or (None, None)
         packing = self._packing
-        self._after_ready.extend(packing.take())
-        if packing.lets_follow and self._preparing is None:
-            self._preparing = self._prepare_ahead(request)
+        while not self._after_ready:
+            self._after_ready.extend(packing.take())
+            if packing.resume():
+                self._preparing = self._threads[0].do(self._pack_in_turn, packing, self._threads[1], request)
+            elif self._preparing is None or (self._preparing.is_done and self._preparing.result() is None):
+                self._preparing = self._prepare_ahead(request) if packing.lets_follow else None
         if packing.is_taken:
             self._packing = None
 
-    def _prepare_ahead(self, request: Request) -> Job[Packing]:
+    def _prepare_ahead(self, request: Request) -> Job[_Begun | None]:
         self._is_ahead = True
         if not self._threads:
             self._threads = Workers(1, "cntkio-pack"), Workers(1, "cntkio-select")
@@ -407,7 +422,7 @@ class Pipeline:
 
     # --------------------------------------------------------------------------------------- the packing thread
 
-    def _prepare(self, thread: Workers, request: Request) -> Packing:
+    def _prepare(self, thread: Workers, request: Request, before: Packing | None = None) -> _Begun | None:
         """Pack the next minibatches, while the selecting thread selects those after them."""
         selecting, self._selecting = self._selecting, None
         if selecting is None:
@@ -415,25 +430,30 @@ class Pipeline:
         hand_over = selecting.result()
         # At the end and after an error, nothing can be selected ahead.
         if hand_over.goes_on:
-            self._selecting = self._select_ahead(thread, request)
+            self._selecting = self._select_ahead(thread, request, before)
         try:
             if self._size >= _WORTH_TAKING and hand_over.num_minibatches >= _LEAST_IN_TURN:
-                in_turn = self._packer.pack_in_turn(hand_over, self._threads[0])
+                in_turn = self._packer.pack_in_turn(hand_over)
                 if in_turn is not None:
                     packing, num_bytes = in_turn
                     self._plan(num_bytes, hand_over.num_minibatches, _HAND_OVER_BYTES_IN_TURN)
-                    return packing
+                    return packing, self._threads[0].do(self._pack_in_turn, packing, thread, request)
             packed = self._packer.pack(hand_over)
         except BaseException as error:
             self._go_back(thread, hand_over.before)
-            return PackedTogether([Prepared.end(hand_over.before, error)])
+            return PackedTogether([Prepared.end(hand_over.before, error)]), None
         if packed.error is not None:
             # Reading again would not repair the data, so, like CNTK, the next read continues after this minibatch.
             self._go_back(thread, hand_over.standing(packed.num_sound))
-            return PackedTogether(hand_over.sound(packed.num_sound, packed.error))
+            return PackedTogether(hand_over.sound(packed.num_sound, packed.error)), None
         if packed.num_bytes is not None and hand_over.orders:
             self._plan(packed.num_bytes, hand_over.num_minibatches, _HAND_OVER_BYTES)
-        return PackedTogether(hand_over.prepared)
+        return PackedTogether(hand_over.prepared), None
+
+    def _pack_in_turn(self, packing: Packing, thread: Workers, request: Request) -> _Begun | None:
+        """Pack minibatches while the caller takes them; then prepare those after them."""
+        packing.run()
+        return self._prepare(thread, request, packing) if packing.lets_follow else None
 
     def _plan(self, num_bytes: int, num_minibatches: int, most_bytes: int) -> None:
         """Choose the number of minibatches that are selected together."""
@@ -441,8 +461,12 @@ class Pipeline:
         several = min(max(most_bytes // size, 2), MOST_IN_HAND_OVER, 2 * self._num_at_once)
         self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
 
-    def _select_ahead(self, thread: Workers, request: Request) -> Job[HandOver]:
-        return thread.do(self._selector.select, request, self._num_at_once, self.delivered.bookmark)
+    def _select_ahead(self, thread: Workers, request: Request, before: Packing | None = None) -> Job[HandOver]:
+        """Let the thread select. If the caller has taken all of `before`, the thread then unmaps its chunks."""
+        return thread.do(self._select, request, self._num_at_once, self.delivered.bookmark, before)
+
+    def _select(self, request: Request, most: int, hold: Bookmark, _before: Packing | None) -> HandOver:
+        return self._selector.select(request, most, hold)
 
     def _go_back(self, thread: Workers, standing: Standing) -> None:
         """Discard minibatches that were selected beyond a standing."""
