@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from cntkio import CTFDeserializer, MinibatchSource, SplitRows, StreamDefs, read_ctf, write_cbf
-from support.builders import STREAMS
+from support.builders import STREAMS, take_in_turn
 from support.interrupts import (
     WITH_MIXTURES,
     At,
@@ -67,8 +67,13 @@ def test_a_first_read_can_be_interrupted_at_every_step(name: str, folder: Path) 
         lockstep.close()
 
 
+@pytest.mark.parametrize("in_turn", [False, True])
 @pytest.mark.parametrize("name", WITH_MIXTURES)
-def test_later_reads_can_be_interrupted_at_every_step(name: str, folder: Path) -> None:
+def test_later_reads_can_be_interrupted_at_every_step(
+    name: str, in_turn: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if in_turn:
+        take_in_turn(monkeypatch)
     # Some of these reads find a minibatch ready, others have to wait, or request another size.
     for first in range(3):
         lockstep = Lockstep(WITH_MIXTURES[name], folder, never)

@@ -2,8 +2,6 @@
 
 import gc
 import multiprocessing
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -15,15 +13,13 @@ import numpy as np
 import pytest
 from cntkio import CorpusError, HTKFeatureDeserializer, HTKMLFDeserializer, MinibatchSource, StreamDef, StreamDefs
 from cntkio.formats import htk
-from support.builders import corpus_text, make, rest, send_rest, shown
+from support.builders import corpus_text, make, rest, send_rest, take_in_turn
 
 
 @pytest.fixture
 def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take every minibatch by itself, with at most three packed ahead."""
-    monkeypatch.setattr("cntkio.source.pipeline._WORTH_TAKING", 0)
-    monkeypatch.setattr("cntkio.source.pipeline._LEAST_IN_TURN", 1)
-    monkeypatch.setattr("cntkio.source.packing._BYTES_AHEAD_PER_THREAD", 1)
+    take_in_turn(monkeypatch)
 
 
 @pytest.fixture
@@ -110,34 +106,6 @@ def test_a_file_that_changes_is_an_error_of_the_minibatches_after_it(tmp_path: P
                     seen += minibatch.keys_of_sequences.tolist()
                     assert (minibatch["f"].values == 1).all()
     assert seen == [f"u{number:02}".encode() for number in range(len(seen))] and len(seen) < 20
-
-
-@pytest.mark.usefixtures("in_turn", "interruptible")
-def test_interrupts_lose_nothing(path: Path) -> None:
-    with make(path, max_sweeps=20) as source:
-        expected = rest(source, 7, 5000)
-    seen: list[Any] = []
-    with make(path, max_sweeps=20) as source:
-        is_done = threading.Event()
-
-        def interrupt() -> None:
-            while not is_done.wait(0.02):
-                os.kill(os.getpid(), signal.SIGINT)
-
-        thread = threading.Thread(target=interrupt, daemon=True)
-        thread.start()
-        num_interrupts = 0
-        while len(seen) < len(expected):
-            try:
-                while minibatch := source.next_minibatch(7):
-                    seen.append(minibatch)
-                    if len(seen) == len(expected):
-                        is_done.set()
-            except KeyboardInterrupt:
-                num_interrupts += 1
-        thread.join()
-    assert num_interrupts
-    assert [*map(shown, seen)] == expected
 
 
 @pytest.mark.usefixtures("in_turn")

@@ -32,7 +32,7 @@ from cntkio import (
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support import ROOT
-from support.builders import STREAMS, corpus_text, make, rest, send_rest, shown
+from support.builders import STREAMS, corpus_text, make, rest, send_rest, shown, take_in_turn
 from support.interrupts import plain
 from support.rounds import rounds
 
@@ -621,9 +621,7 @@ def test_hand_overs_of_several_minibatches_equal_single_minibatches(
         patch.setattr("cntkio.source.pipeline.MOST_IN_HAND_OVER", 1)
         assert outcomes(source, size, 100) == together
     with pytest.MonkeyPatch.context() as patch, opened() as source:
-        patch.setattr("cntkio.source.pipeline._WORTH_TAKING", 0)
-        patch.setattr("cntkio.source.pipeline._LEAST_IN_TURN", 1)
-        patch.setattr("cntkio.source.packing._BYTES_AHEAD_PER_THREAD", 1)
+        take_in_turn(patch)
         assert outcomes(source, size, 100) == together
 
 

@@ -4,6 +4,7 @@ import resource
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cntkio import CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), s=StreamDef(field="s", shape=1000, is_sparse=True))
@@ -30,6 +31,13 @@ def shown(minibatch: Any) -> Any:
         minibatch.keys_of_sequences.tolist(), x.values.tolist(), x.offsets.tolist(), x.end_of_sweep,
         s.values.tolist(), s.indices.tolist(), s.indptr.tolist(),
     )  # fmt: skip
+
+
+def take_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let sources take every minibatch by itself, with at most three packed ahead."""
+    monkeypatch.setattr("cntkio.source.pipeline._WORTH_TAKING", 0)
+    monkeypatch.setattr("cntkio.source.pipeline._LEAST_IN_TURN", 1)
+    monkeypatch.setattr("cntkio.source.packing._BYTES_AHEAD_PER_THREAD", 1)
 
 
 def rest(source: MinibatchSource, size: int, most: int = 1000, **partition: int) -> list[Any]:
