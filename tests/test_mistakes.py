@@ -156,8 +156,16 @@ def test_functions_of_numpy_take_the_padded_array_of_a_stream(tmp_path: Path) ->
     [
         (lambda path: infer_streams(path, remot=3), "infer_streams has no keyword 'remot'; did you mean 'remote'?"),
         (
+            lambda path: source(path).next_minibatch(3, partition=1),
+            "next_minibatch has no keyword 'partition'; did you mean 'partition_index'?",
+        ),
+        (
+            lambda path: source(path).next_minibatch(3, workers=2),
+            "next_minibatch has no keyword 'workers'; it has: minibatch_size_in_samples, input_map, ",
+        ),
+        (
             lambda path: source(path).next_minibatch(size=3),
-            "next_minibatch has no keyword 'size'; it has: mini",
+            "missing 1 required positional argument: 'minibatch_size_in_samples'",
         ),
         (lambda path: write_ctf(path, ARRAYS, shapes={}), "write_ctf has no keyword 'shapes'; "),
     ],

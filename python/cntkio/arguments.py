@@ -395,6 +395,17 @@ def there_are(name: object, known: Iterable[str]) -> str:
     return f"; there are: {', '.join(map(repr, names)) or 'none'}{did_you_mean(name, names)}"
 
 
+def no_keyword(function_name: str, keyword: str, known: Sequence[str]) -> TypeError:
+    """Return the error of a call with an unknown keyword, of the type that Python raises.
+
+    Example:
+        >>> str(no_keyword("write", "pth", ["path", "order"]))
+        "write has no keyword 'pth'; did you mean 'path'?"
+    """
+    hint = did_you_mean(keyword, known) or f"; it has: {', '.join(known)}"
+    return TypeError(f"{function_name} has no keyword {keyword!r}{hint}")
+
+
 def suggests_keywords(function: _C) -> _C:
     """Make a class or a function suggest the nearest keyword when it is called with an unknown one.
 
@@ -421,9 +432,7 @@ def suggests_keywords(function: _C) -> _C:
             return plain(*arguments)
         for keyword in keywords:
             if keyword not in known:
-                hint = did_you_mean(keyword, known) or f"; it has: {', '.join(known)}"
-                # TypeError, as Python raises for an unknown keyword.
-                raise TypeError(f"{name} has no keyword {keyword!r}{hint}")
+                raise no_keyword(name, keyword, known)
         return plain(*arguments, **keywords)
 
     # A class stays the same class, so that instance checks and pickling work; only its constructor is wrapped.

@@ -122,7 +122,7 @@ class FakeInTurn:
 
     @property
     def lets_follow(self) -> bool:
-        return self.hand_over.goes_on
+        return self.num_left < self.hand_over.num_minibatches and self.hand_over.goes_on
 
 
 class FakePacker:

@@ -97,11 +97,22 @@ class Prepared(NamedTuple):
     num_invalid: int  # number of invalid utterances up to there
     error: BaseException | None = None
     first: int = 0  # index of the first minibatch in the hand-over
+    num_before: int = 0  # number of bookmarks before that of the first minibatch
+    counts_before: DeliveredCounts = DeliveredCounts(0, 0)  # known when their delivery begins
 
     @classmethod
     def end(cls, standing: Standing, error: BaseException | None = None) -> Prepared:
         """Return the end of the data, or an error, after which the timeline is at a standing."""
         return cls([], [], [standing.bookmark], standing.num_invalid, error)
+
+    def standing(self, num_delivered: int) -> Standing:
+        """Return the point after so many of the minibatches, or after the end or the error."""
+        return Standing(self.bookmarks[max(self.num_before + num_delivered - 1, 0)], self.num_invalid)
+
+    def counts(self, num_delivered: int) -> DeliveredCounts:
+        """Return the counts after so many of the minibatches."""
+        num_minibatches, num_sweeps = self.counts_before
+        return DeliveredCounts(num_minibatches + num_delivered, num_sweeps + sum(self.ends_of_sweep[:num_delivered]))
 
 
 class PackOrder(NamedTuple):
@@ -142,7 +153,7 @@ class HandOver(NamedTuple):
     def standing(self, index: int) -> Standing:
         """Return the point after a minibatch."""
         prepared = self.prepared[bisect.bisect_right(self.prepared, index, key=lambda own: own.first) - 1]
-        return Standing(prepared.bookmarks[index - prepared.first], prepared.num_invalid)
+        return prepared.standing(index - prepared.first + 1)
 
     def take(self, num_minibatches: int) -> list[Prepared]:
         """Remove the next minibatches; return their outcomes and, with the last, also the end or the error after it."""
@@ -150,11 +161,11 @@ class HandOver(NamedTuple):
         for own in self.prepared:
             taken = own.minibatches[:num_minibatches]
             if taken:
+                before = len(own.ends_of_sweep) - len(own.minibatches)
+                ends_of_sweep = own.ends_of_sweep[before : before + len(taken)]
                 del own.minibatches[: len(taken)]
                 num_minibatches -= len(taken)
-                # Their bookmarks are those of the last of so many reads.
-                num_reads = len(own.ends_of_sweep) - len(own.minibatches)
-                outcomes.append(own._replace(minibatches=taken, ends_of_sweep=own.ends_of_sweep[:num_reads]))
+                outcomes.append(own._replace(minibatches=taken, ends_of_sweep=ends_of_sweep, num_before=before))
         if not self.goes_on and not any(own.minibatches for own in self.prepared):
             outcomes.append(self.prepared[-1])
         return outcomes
@@ -258,12 +269,10 @@ class Pipeline:
     def __init__(self, selector: Selects, packer: Packs, name: str = "") -> None:
         self._selector, self._packer, self._name = selector, packer, name
         self._is_closed, self._lock = False, ForkLock()
-        before, self._num_invalid = selector.standing
-        # The last delivered minibatch is after the bookmark at this index, which is looked up only when it is needed.
-        self._bookmarks: Bookmarks = [before]
-        self._last = 0
+        # The outcomes of which one was delivered last, and the number of minibatches that are left of them.
+        self._last = Prepared.end(selector.standing)
+        self._num_left = 0
         self.epoch = Epoch()
-        self._num_minibatches = self._num_sweeps = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -285,11 +294,13 @@ class Pipeline:
     @property
     def delivered(self) -> Standing:
         """The point after the last minibatch that was delivered; its count includes errors raised since."""
-        return Standing(self._bookmarks[self._last], self._num_invalid)
+        last, num_left = self._last, self._num_left
+        return last.standing(len(last.ends_of_sweep) - num_left)
 
     @property
     def counts(self) -> DeliveredCounts:
-        return DeliveredCounts(self._num_minibatches, self._num_sweeps)
+        last, num_left = self._last, self._num_left
+        return last.counts(len(last.ends_of_sweep) - num_left)
 
     # ----------------------------------------------------------------------------------------------- the caller
 
@@ -308,21 +319,15 @@ class Pipeline:
                 ready = self._ready
                 if not ready.minibatches:
                     ready = self._begin_ready(request)
-                index = len(ready.ends_of_sweep) - len(ready.minibatches)
                 minibatch = ready.minibatches.pop() if ready.minibatches else None
+                num_left = len(ready.minibatches)
             except BaseException:
                 self.request = self._prepared_for = None
                 raise
             # Neither an interrupt nor another thread comes between these assignments.
-            self._num_invalid = ready.num_invalid
-            if minibatch is None:
-                if ready.error is not None:
-                    raise ready.error
-                self._bookmarks, self._last = ready.bookmarks, 0
-                return None
-            self._bookmarks, self._last = ready.bookmarks, index
-            self._num_minibatches += 1
-            self._num_sweeps += ready.ends_of_sweep[index]
+            self._last, self._num_left = ready, num_left
+            if minibatch is None and ready.error is not None:
+                raise ready.error
             return minibatch
 
     def _begin_ready(self, request: Request) -> Prepared:
@@ -331,7 +336,9 @@ class Pipeline:
             self._wait(request)
         ready = self._after_ready.popleft()
         ready.minibatches.reverse()
-        self._ready = ready
+        # An error delivers nothing.
+        bookmarks = ready.bookmarks if ready.error is None else [self.delivered.bookmark]
+        self._ready = ready = ready._replace(bookmarks=bookmarks, counts_before=self.counts)
         return ready
 
     def move(self, move: Callable[[], Epoch]) -> None:
@@ -345,12 +352,11 @@ class Pipeline:
             self._is_ahead = True
             try:
                 epoch = move()
-                bookmark, num_invalid = self._selector.standing
-                bookmarks = [bookmark]
+                moved = Prepared.end(self._selector.standing)._replace(counts_before=self.counts)
             except BaseException:
                 self._discard()
                 raise
-            self._bookmarks, self._last, self._num_invalid = bookmarks, 0, num_invalid
+            self._last, self._num_left = moved, 0
             self.epoch = epoch
             self._is_ahead = False
 
