@@ -105,14 +105,15 @@ class Prepared(NamedTuple):
         """Return the end of the data, or an error, after which the timeline is at a standing."""
         return cls([], [], [standing.bookmark], standing.num_invalid, error)
 
-    def standing(self, num_delivered: int) -> Standing:
-        """Return the point after so many of the minibatches, or after the end or the error."""
-        return Standing(self.bookmarks[max(self.num_before + num_delivered - 1, 0)], self.num_invalid)
+    def standing(self, num_left: int) -> Standing:
+        """Return the point at which so many of the minibatches are left; 0: after all, the end or the error."""
+        index = self.num_before + len(self.ends_of_sweep) - num_left - 1
+        return Standing(self.bookmarks[max(index, 0)], self.num_invalid)
 
-    def counts(self, num_delivered: int) -> DeliveredCounts:
-        """Return the counts after so many of the minibatches."""
-        num_minibatches, num_sweeps = self.counts_before
-        return DeliveredCounts(num_minibatches + num_delivered, num_sweeps + sum(self.ends_of_sweep[:num_delivered]))
+    def counts(self, num_left: int) -> DeliveredCounts:
+        """Return the counts when so many of the minibatches are left."""
+        ends = self.ends_of_sweep[: len(self.ends_of_sweep) - num_left]
+        return DeliveredCounts(self.counts_before[0] + len(ends), self.counts_before[1] + sum(ends))
 
 
 class PackOrder(NamedTuple):
@@ -153,16 +154,15 @@ class HandOver(NamedTuple):
     def standing(self, index: int) -> Standing:
         """Return the point after a minibatch."""
         prepared = self.prepared[bisect.bisect_right(self.prepared, index, key=lambda own: own.first) - 1]
-        return prepared.standing(index - prepared.first + 1)
+        return prepared.standing(prepared.first + len(prepared.ends_of_sweep) - index - 1)
 
     def take(self, num_minibatches: int) -> list[Prepared]:
         """Remove the next minibatches; return their outcomes and, with the last, also the end or the error after it."""
         outcomes = []
         for own in self.prepared:
-            taken = own.minibatches[:num_minibatches]
+            taken, before = own.minibatches[:num_minibatches], len(own.ends_of_sweep) - len(own.minibatches)
             if taken:
-                before = len(own.ends_of_sweep) - len(own.minibatches)
-                ends_of_sweep = own.ends_of_sweep[before : before + len(taken)]
+                ends_of_sweep = own.ends_of_sweep[before:][: len(taken)]
                 del own.minibatches[: len(taken)]
                 num_minibatches -= len(taken)
                 outcomes.append(own._replace(minibatches=taken, ends_of_sweep=ends_of_sweep, num_before=before))
@@ -294,13 +294,11 @@ class Pipeline:
     @property
     def delivered(self) -> Standing:
         """The point after the last minibatch that was delivered; its count includes errors raised since."""
-        last, num_left = self._last, self._num_left
-        return last.standing(len(last.ends_of_sweep) - num_left)
+        return self._last.standing(self._num_left)
 
     @property
     def counts(self) -> DeliveredCounts:
-        last, num_left = self._last, self._num_left
-        return last.counts(len(last.ends_of_sweep) - num_left)
+        return self._last.counts(self._num_left)
 
     # ----------------------------------------------------------------------------------------------- the caller
 
@@ -331,15 +329,14 @@ class Pipeline:
             return minibatch
 
     def _begin_ready(self, request: Request) -> Prepared:
-        """Begin to deliver the next outcomes."""
+        """Begin to deliver the next outcomes. An error moves no bookmark."""
         if not self._after_ready:
             self._wait(request)
         ready = self._after_ready.popleft()
         ready.minibatches.reverse()
-        # An error delivers nothing.
         bookmarks = ready.bookmarks if ready.error is None else [self.delivered.bookmark]
-        self._ready = ready = ready._replace(bookmarks=bookmarks, counts_before=self.counts)
-        return ready
+        self._ready = ready._replace(bookmarks=bookmarks, counts_before=self.counts)
+        return self._ready
 
     def move(self, move: Callable[[], Epoch]) -> None:
         """Discard prepared minibatches, and move the source. An exception moves it back.
@@ -431,9 +428,7 @@ class Pipeline:
     def _prepare(self, thread: Workers, request: Request, before: Packing | None = None) -> _Begun | None:
         """Pack the next minibatches, while the selecting thread selects those after them."""
         selecting, self._selecting = self._selecting, None
-        if selecting is None:
-            selecting = self._select_ahead(thread, request)
-        hand_over = selecting.result()
+        hand_over = (selecting or self._select_ahead(thread, request)).result()
         # At the end and after an error, nothing can be selected ahead.
         if hand_over.goes_on:
             self._selecting = self._select_ahead(thread, request, before)
