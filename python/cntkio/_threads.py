@@ -200,12 +200,18 @@ class Workers:
     def close(self) -> None:
         """Withdraw the jobs that no thread has begun, and end the threads. After an interrupt, call it again."""
         if self._process == os.getpid():
-            with contextlib.suppress(Empty):
-                while isinstance(job := self._jobs.get_nowait(), Job):
-                    job.withdraw()
+            self._withdraw()
             self._jobs.put(None)
             for thread in self._threads:
                 thread.wait()
+            self._withdraw()  # what the last jobs submitted, which may refer to large data
+
+    def _withdraw(self) -> None:
+        with contextlib.suppress(Empty):
+            while True:
+                job = self._jobs.get_nowait()
+                if isinstance(job, Job):
+                    job.withdraw()
 
     def __enter__(self) -> Workers:
         return self

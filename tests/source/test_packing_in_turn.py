@@ -11,9 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cntkio import CorpusError, HTKFeatureDeserializer, HTKMLFDeserializer, MinibatchSource, StreamDef, StreamDefs
+from cntkio import (
+    CBFDeserializer,
+    CorpusError,
+    HTKFeatureDeserializer,
+    HTKMLFDeserializer,
+    MinibatchSource,
+    StreamDef,
+    StreamDefs,
+    convert,
+)
 from cntkio.formats import htk
-from support.builders import corpus_text, make, rest, send_rest, take_in_turn
+from support.builders import STREAMS, corpus_text, make, rest, send_rest, take_in_turn
 
 
 @pytest.fixture
@@ -50,6 +59,26 @@ def arrays(source: MinibatchSource, size: int) -> list[list[Any]]:
         [minibatch.keys_of_sequences.tolist(), *(data.values.tolist() for data in minibatch.values())]
         for minibatch in source.minibatches(size)
     ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the mapped files of a process")
+@pytest.mark.parametrize("is_in_turn", [False, True])
+def test_a_closed_source_holds_no_data(is_in_turn: bool, path: Path, request: pytest.FixtureRequest) -> None:
+    if is_in_turn:
+        request.getfixturevalue("in_turn")
+    binary = path.with_suffix(".cbf")
+    convert.ctf_to_cbf(path, binary, STREAMS, chunk_size_in_bytes=1000)
+    gc.disable()  # closing alone must free the data
+    try:
+        for num_read in range(8):
+            source = MinibatchSource([CBFDeserializer(binary)])
+            for _ in range(num_read):
+                assert source.next_minibatch(5)
+            assert str(binary) in Path("/proc/self/maps").read_text() or not num_read
+            source.close()
+            assert str(binary) not in Path("/proc/self/maps").read_text()
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 5])

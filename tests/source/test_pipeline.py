@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from cntkio import CorpusError, _threads
-from cntkio._threads import Workers
+from cntkio._threads import Job, Workers
 from cntkio.minibatch import Minibatch
 from cntkio.source.pipeline import Epoch, HandOver, Packed, PackOrder, Pipeline, Prepared, Request, Standing
 from cntkio.timeline import Partition
@@ -444,6 +444,22 @@ def test_finish_waits_for_jobs_that_no_thread_has_begun() -> None:
         workers.do(done.append, 2)
         workers.finish()
         assert done == [2]
+
+
+def test_a_job_that_the_last_job_submits_is_withdrawn() -> None:
+    begun, late = threading.Event(), list[Job[None]]()
+    workers = Workers(1, "test")
+
+    def last() -> None:
+        begun.set()
+        time.sleep(0.2)  # until `close` waits for this job
+        late.append(workers.do(lambda: None))
+
+    workers.do(last)
+    assert begun.wait(60)
+    workers.close()
+    assert not late[0].withdraw()  # there is no work left in it
+    workers.close()
 
 
 def test_a_thread_that_never_begins_is_a_memory_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -270,8 +270,7 @@ class Pipeline:
         self._selector, self._packer, self._name = selector, packer, name
         self._is_closed, self._lock = False, ForkLock()
         # The outcomes of which one was delivered last, and the number of minibatches that are left of them.
-        self._last = Prepared.end(selector.standing)
-        self._num_left = 0
+        self._last, self._num_left = Prepared.end(selector.standing), 0
         self.epoch = Epoch()
         self._begin()
 
@@ -281,15 +280,18 @@ class Pipeline:
         self.request: Request | None = None
         self._prepared_for: Request | None = None  # None: prepared minibatches, if any, have to be discarded
         self._is_ahead = False  # whether the selector may be elsewhere than after the last delivered minibatch
-        self._ready = Prepared([], [], [], 0)  # its minibatches in reverse order, so that the next is the last of them
-        self._after_ready: deque[Prepared] = deque()
-        self._packing: Packing | None = None  # minibatches of it were taken, and others will be
-        # Returns the next; None: something else has to come first.
-        self._preparing: Job[_Begun | None] | None = None
-        self._selecting: Job[HandOver] | None = None  # changed by the packing thread, or while it is idle
+        self._drop()
         self._num_at_once = 1
         self._size = 0  # bytes of a minibatch of the last hand-over
         self._lock.is_inherited = False
+
+    def _drop(self) -> None:
+        """Drop prepared minibatches."""
+        self._ready = Prepared([], [], [], 0)  # its minibatches in reverse order, so that the next is the last of them
+        self._after_ready: deque[Prepared] = deque()
+        self._packing: Packing | None = None  # minibatches of it were taken, and others will be
+        self._preparing: Job[_Begun | None] | None = None  # of the next; with None, something else comes first
+        self._selecting: Job[HandOver] | None = None  # changed by the packing thread, or while it is idle
 
     @property
     def delivered(self) -> Standing:
@@ -370,6 +372,7 @@ class Pipeline:
             self.request = self._prepared_for = None
             for thread in self._threads:
                 thread.close()
+            self._drop()
             self._selector.close()
 
     def _begin_in_child(self) -> None:
@@ -417,9 +420,7 @@ class Pipeline:
             self._packing.stop()
         for thread in self._threads:
             thread.finish()
-        self._packing = self._preparing = self._selecting = None
-        self._ready = Prepared([], [], [], 0)
-        self._after_ready.clear()
+        self._drop()
         self._selector.go_back(self.delivered)
         self._is_ahead = False
 
