@@ -93,9 +93,9 @@ def write(path: Path, kind: str, size: int, block: int = BLOCK_BYTES) -> Path:
 
 
 def read_anew(path: Path) -> Path:
-    """
-    Let the page cache have a file as it has a file that was written before the machine started. Linux keeps the pages
-    of a file that it reads in larger pieces than those of a file that a program has just written, and maps them faster.
+    """Drop a file from the page cache, and read it.
+
+    Linux then keeps its pages in larger pieces than the pages of a file that was just written, and maps them faster.
     """
     with path.open("rb") as file:
         if sys.platform == "linux":

@@ -1,4 +1,4 @@
-"""Minibatches that the caller takes while later ones are being packed."""
+"""Minibatches that the caller takes while later minibatches are being packed."""
 
 import gc
 import multiprocessing

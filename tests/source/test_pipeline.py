@@ -187,7 +187,7 @@ class Fakes:
         return outcomes
 
 
-@pytest.fixture(params=[100, 64 << 10], ids=["packed together", "taken while later ones are packed"])
+@pytest.fixture(params=[100, 64 << 10], ids=["packed together", "packed in turn"])
 def fakes(request: pytest.FixtureRequest) -> Iterator[Fakes]:
     fakes = Fakes()
     fakes.packer.num_bytes = request.param
@@ -458,7 +458,7 @@ def test_a_job_that_the_last_job_submits_is_withdrawn() -> None:
     workers.do(last)
     assert begun.wait(60)
     workers.close()
-    assert not late[0].withdraw()  # there is no work left in it
+    assert not late[0].withdraw()  # its work was withdrawn before
     workers.close()
 
 

@@ -90,7 +90,7 @@ impl Packing {
         Ok(Packing { requests, firsts, num_minibatches, num_bytes, most_ahead, num_threads, progress, changed })
     }
 
-    /// Pack minibatches, until all are packed or the reader is far behind.
+    /// Pack minibatches, until all are packed or enough of them wait for the reader.
     fn run(&self, py: Python<'_>) {
         let outcome = self.pack(py);
         let mut progress = self.progress();

@@ -1,8 +1,8 @@
 """`Packer`: fills selected minibatches with the data of their chunks.
 
-A single call of the core gathers the streams of all minibatches of a hand-over. It returns small ones together, and
-lets the caller take larger ones while it gathers those after them. Truncated minibatches are packed one by one: the
-parts of their sequences are spread over cells of slots and steps.
+A single call of the core gathers the streams of all minibatches of a hand-over. It returns small minibatches together,
+and lets the caller take a larger minibatch while it gathers the next. Each truncated minibatch is packed alone: the
+parts of its sequences are spread over cells of slots and steps.
 
 Invariant: packing changes nothing except for the minibatches. One thread at a time may use a packer.
 """
@@ -151,7 +151,7 @@ class Packer:
 
 
 class PackedInTurn:
-    """Minibatches that the caller takes while a thread packs later ones.
+    """Minibatches that the caller takes while a thread packs later minibatches.
 
     Attributes:
         run: Packs minibatches, until all are packed or enough of them are ahead of the caller.
@@ -172,7 +172,7 @@ class PackedInTurn:
 
     @property
     def lets_follow(self) -> bool:
-        """Whether to pack the next hand-over: this one is packed, and the caller has begun to take its minibatches."""
+        """True if the next hand-over may be packed: this hand-over is packed, and the caller has begun to take it."""
         is_begun = self._num_left < self._hand_over.num_minibatches
         return is_begun and self._hand_over.goes_on and self._packing.is_complete()
 

@@ -6,10 +6,10 @@
     packing thread                 | pack 1        | pack 2        | ...
     caller                                         | reads 1       | reads 2 ...
 
-Minibatches are selected several at a time, because handing one over to another thread takes longer than making a small
-one: at first one, then twice as many each time, as long as the caller repeats the same request. Small ones are packed
-together before the caller gets them. Larger ones are taken while later ones are being packed, a few megabytes ahead of
-the caller, so that their memory is reused while it is in the cache.
+Minibatches are selected several at a time, because handing a small minibatch over to another thread takes longer than
+making it: at first one, then twice as many each time, as long as the caller repeats the same request. Small minibatches
+are packed together before the caller gets them. The caller takes a larger minibatch while later minibatches are being
+packed, a few megabytes ahead of the caller, so that their memory is reused while it is in the cache.
 
 Invariants:
 
@@ -191,7 +191,7 @@ class Packed(NamedTuple):
 
 MOST_IN_HAND_OVER = 256
 _HAND_OVER_BYTES = 16 << 20
-_HAND_OVER_BYTES_IN_TURN = 64 << 20  # of a hand-over whose minibatches are taken while later ones are being packed
+_HAND_OVER_BYTES_IN_TURN = 64 << 20  # of a hand-over that is packed in turn
 _LEAST_IN_TURN = 4  # minibatches of such a hand-over
 _WORTH_TAKING = 64 << 10  # bytes from which on a minibatch is worth the time to take it by itself
 _LARGE_MINIBATCH = 16 << 20
@@ -269,7 +269,7 @@ class Pipeline:
     def __init__(self, selector: Selects, packer: Packs, name: str = "") -> None:
         self._selector, self._packer, self._name = selector, packer, name
         self._is_closed, self._lock = False, ForkLock()
-        # The outcomes of which one was delivered last, and the number of minibatches that are left of them.
+        # The outcomes that contain the last delivery, and the number of their minibatches that are still to come.
         self._last, self._num_left = Prepared.end(selector.standing), 0
         self.epoch = Epoch()
         self._begin()
