@@ -34,7 +34,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "python"), str(HERE.parent / "tests")]
 
 from cntkio import CTFDeserializer, MinibatchSource, Remote, StreamDef, StreamDefs  # noqa: E402
-from cntkio.formats.stores import PART  # noqa: E402
+from cntkio.storage.stores import PART  # noqa: E402
 from support.range_server import range_server  # noqa: E402
 
 MINIBATCH = 1024

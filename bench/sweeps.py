@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import cntkio
+import cntkio._core as _core
 import corpora
 import numpy as np
-from cntkio import _core
 from engines import Answer, timed
 
 IN_MEMORY = 16 << 20  # bytes of text for measurements in memory
@@ -129,7 +129,7 @@ def open_and_cache(path: str, streams: Streams) -> Answer:
 
 def decode(path: str, streams: Streams) -> Answer:
     """Decompress the file on all cores, a part from each access point, into memory that was used before."""
-    from cntkio.formats.open_input import open_input
+    from cntkio.storage.open_input import open_input
 
     file = open_input(path)
     # The access points come from a seek table, or from a pass over the file.

@@ -47,7 +47,7 @@ test-spark: build $(VENV)/.test-tools $(VENV)/.adapter-tools ## install PySpark,
 # Starts an S3 server on this machine, from a large package. Tasks of Ray and Spark also read from it if they are installed.
 test-stores: build $(VENV)/.test-tools ## run the tests of an S3 server on this machine
 	$(INSTALL) --group s3
-	$(BIN)/python -m pytest tests/formats/test_s3.py tests/adapters/test_s3_in_tasks.py
+	$(BIN)/python -m pytest tests/storage/test_s3.py tests/adapters/test_s3_in_tasks.py
 
 # Compares random sources, restores, forks and interrupts with the slow timeline; memory and open files must not grow.
 soak: build $(VENV)/.test-tools ## run random sources, restores, forks and interrupts for 10 minutes (SOAK_SECONDS=600)

@@ -24,9 +24,9 @@ MOST_MEMBERS = 8
 MOST_PARAMETERS = 7
 MOST_ITEMS = 3
 IRIS = ROOT / "examples" / "iris" / "iris.ctf"
-MOST_MODULES_TO_OPEN, MOST_MODULES_TO_CONVERT = 22, 28
+MOST_MODULES_TO_OPEN, MOST_MODULES_TO_CONVERT = 23, 30
 NOT_FOR_PLAIN_FILES = {
-    f"formats.{name}" for name in ("block_cache", "compressed", "file_lists", "index_cache", "remote", "stores")
+    f"storage.{name}" for name in ("block_cache", "compressed", "file_lists", "index_cache", "remote", "stores")
 }
 VAGUE_NAMES = {"utils", "util", "base", "manager", "common", "helpers", "helper", "misc"}
 
@@ -72,11 +72,28 @@ USED_BY_ONE = {
     "io", "transforms",  # names of CNTK
 }  # fmt: skip
 CEILINGS = {
-    "arrow": 1820, "cli": 2550, "config": 2880, "convert": 1190, "corpora": 350, "formats": 6140, "formats.cbf": 880,
-    "formats.ctf": 1970, "formats.htk": 1400, "formats.kaldi": 1000, "formats.mlf": 970, "formats.svmlight": 460,
-    "htkmlf_reader": 560, "minibatch": 680, "mixture": 840, "pieces": 1140, "source": 3455, "survey": 2280,
-    "timeline": 3630, "torch": 1710,
-}  # fmt: skip
+    "arrow": 1820,
+    "cli": 2550,
+    "config": 2880,
+    "convert": 1190,
+    "corpora": 350,
+    "formats": 2720,
+    "formats.cbf": 880,
+    "formats.ctf": 1970,
+    "formats.htk": 1400,
+    "formats.kaldi": 1000,
+    "formats.mlf": 970,
+    "formats.svmlight": 460,
+    "htkmlf_reader": 560,
+    "minibatch": 680,
+    "mixture": 840,
+    "pieces": 1140,
+    "source": 3455,
+    "storage": 3650,
+    "survey": 2280,
+    "timeline": 3630,
+    "torch": 1710,
+}
 """Most lines of a room, without comments; 500 for a room that is not listed."""
 PRIVATE_NAMES_IN_TESTS: set[str] = set()
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cntkio._core as _core
 import pytest
-from cntkio import _core
 from support.every_format import everything_read
 
 # Functions and constants of `os`, and modules, that Windows or macOS does not have.

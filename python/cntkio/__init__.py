@@ -27,7 +27,6 @@ from cntkio.formats.htk import write_features as write_htk_features
 from cntkio.formats.kaldi import KaldiDeserializer, read_kaldi, write_kaldi
 from cntkio.formats.mlf import write_binary_mlf, write_mlf
 from cntkio.formats.mlf import write_mapping as write_label_mapping
-from cntkio.formats.remote import Remote
 from cntkio.formats.svmlight import SvmlightDeserializer, read_svmlight, write_svmlight
 from cntkio.htkmlf_reader import HTKMLFReader
 from cntkio.io import (
@@ -61,6 +60,7 @@ from cntkio.minibatch import Minibatch, TruncatedMinibatchData
 from cntkio.mixture import Mixture, SequenceMixture
 from cntkio.rows import PackedRows, SplitRows, packed
 from cntkio.source import ExplainedStep, PlannedSteps, SourcePlan
+from cntkio.storage.remote import Remote
 from cntkio.survey import Finding, Findings, check
 from cntkio.timeline import BalancedPartition, Budget, GlobalPartition, Partition
 from cntkio.unsupported import NamesOfCntk, outside_io

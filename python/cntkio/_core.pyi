@@ -12,7 +12,7 @@ from cntkio.formats.ctf.corpus import ParseRules
 from cntkio.formats.ctf.index import Area, ChunkPlaces, FirstPass, Notes, StreamSchema
 from cntkio.formats.htk.lists import Frames
 from cntkio.formats.table import Column
-from cntkio.formats.text_input import PackedText
+from cntkio.storage.text_input import PackedText
 from cntkio.survey.contents import Wanted
 from cntkio.timeline import selection
 from cntkio.timeline.budget import Limits, Pool

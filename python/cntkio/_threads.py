@@ -20,7 +20,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from cntkio import _core
+import cntkio._core as _core
 
 _T = TypeVar("_T")
 

@@ -28,19 +28,20 @@ from cntkio.arguments import caller
 from cntkio.config.reader_config import Call
 from cntkio.config.reading import readers_asked_for
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.compressed import PACKED_ENDINGS, PACKINGS
 from cntkio.formats.contract import OPENING, Ahead, Corpus, CorpusInFiles, Deserializer, Opening, ReadingOptions
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.detect import KINDS, FileKind, detect, function_named
-from cntkio.formats.file_lists import in_one_text, listed_files, sizes_of
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer, infer_labels, read_mapping
-from cntkio.formats.names import FileNames, as_url, is_remote, one_file, shown_files
-from cntkio.formats.names import shown as shown_url
-from cntkio.formats.open_input import content_of, open_stored
-from cntkio.formats.remote import default_remote
-from cntkio.formats.report import NUM_IN_FULL, announced, passed
+from cntkio.formats.report import NUM_IN_FULL
 from cntkio.source import MinibatchSource
+from cntkio.storage.compressed import PACKED_ENDINGS, PACKINGS
+from cntkio.storage.file_lists import in_one_text, listed_files, sizes_of
+from cntkio.storage.names import FileNames, as_url, is_remote, one_file, shown_files
+from cntkio.storage.names import shown as shown_url
+from cntkio.storage.open_input import content_of, open_stored
+from cntkio.storage.progress import announced, passed
+from cntkio.storage.remote import default_remote
 from cntkio.streams import StreamDef, StreamDefs
 
 STANDARD_INPUT = "-"

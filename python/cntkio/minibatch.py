@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio.arguments import did_you_mean, there_are, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError

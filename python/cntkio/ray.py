@@ -36,12 +36,12 @@ from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.contract import Deserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
-from cntkio.formats.file_lists import absolute_names
 from cntkio.formats.htk import HTKFeatureDeserializer
-from cntkio.formats.index_cache import CacheCopy
-from cntkio.formats.names import FileNames
-from cntkio.formats.output_file import AnyPath
 from cntkio.pieces import Classes, CorpusChunks, corpus_chunks
+from cntkio.storage.file_lists import absolute_names
+from cntkio.storage.index_cache import CacheCopy
+from cntkio.storage.names import FileNames
+from cntkio.storage.output_file import AnyPath
 from cntkio.streams import StreamDefs
 
 __all__ = [

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio.arguments import flag, whole_number
 from cntkio.displays import counted
 from cntkio.errors import CheckpointError, ConfigError

@@ -31,11 +31,11 @@ from cntkio.arrow import KEY, RecordBatches, signed
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
-from cntkio.formats.file_lists import absolute_names, in_one_text
-from cntkio.formats.index_cache import CacheCopy
-from cntkio.formats.names import FileNames
-from cntkio.formats.remote import Remote
 from cntkio.pieces import CorpusChunks, corpus_chunks
+from cntkio.storage.file_lists import absolute_names, in_one_text
+from cntkio.storage.index_cache import CacheCopy
+from cntkio.storage.names import FileNames
+from cntkio.storage.remote import Remote
 from cntkio.streams import StreamDef, StreamDefs
 
 __all__ = ["CBFSource", "CTFSource", "register"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio.arguments import is_whole, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError, CorpusError

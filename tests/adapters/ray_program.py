@@ -26,7 +26,7 @@ from cntkio import (
     write_cbf,
     write_ctf,
 )
-from cntkio.formats import compressed
+from cntkio.storage import compressed
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.range_server import range_server

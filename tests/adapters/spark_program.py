@@ -12,8 +12,8 @@ from typing import Any
 
 import cntkio.spark
 from cntkio import CTFDeserializer, StreamDef, StreamDefs, write_cbf
-from cntkio.formats import compressed
 from cntkio.formats.ctf import index
+from cntkio.storage import compressed
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 

@@ -30,8 +30,8 @@ import pyarrow as pa
 from cntkio.arrow import ArrowDeserializer, write_arrow, write_parquet
 from cntkio.arrow.files import StreamFile, open_table
 from cntkio.formats.contract import Ahead, Opening
-from cntkio.formats.open_input import open_stored
 from cntkio.pieces import in_arrays
+from cntkio.storage.open_input import open_stored
 from pyarrow import dataset, feather, ipc, parquet
 from support.forks import in_a_fork
 

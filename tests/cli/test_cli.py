@@ -21,8 +21,9 @@ import pytest
 from cntkio.arguments import calling
 from cntkio.cli import main, show
 from cntkio.cli.arguments import parser
-from cntkio.formats import htk, index_cache, mlf
-from cntkio.formats.report import announced
+from cntkio.formats import htk, mlf
+from cntkio.storage import index_cache
+from cntkio.storage.progress import announced
 from support import ROOT, commands
 from support.rounds import step
 

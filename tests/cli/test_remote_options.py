@@ -7,10 +7,10 @@ import pytest
 from cntkio import CTFDeserializer, Remote, StreamDef, StreamDefs, check, read_config
 from cntkio.cli import main
 from cntkio.config.writing import configuration_for
-from cntkio.formats import block_cache
 from cntkio.formats import corpus as file_corpus
-from cntkio.formats.open_input import RemoteInput
-from cntkio.formats.remote import default_remote
+from cntkio.storage import block_cache
+from cntkio.storage.open_input import RemoteInput
+from cntkio.storage.remote import default_remote
 
 fsspec = pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
 URL = "memory://remote-options/a.ctf"

@@ -24,7 +24,7 @@ from cntkio import (
 from cntkio.cli import main
 from cntkio.config.writing import configuration_for
 from cntkio.errors import without_secrets
-from cntkio.formats import block_cache, stores
+from cntkio.storage import block_cache, stores
 from support.range_server import RangeServer, range_server
 
 pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")

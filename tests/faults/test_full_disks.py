@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from cntkio import write_ctf
 from cntkio.cli import main
-from cntkio.formats import output_file
-from cntkio.formats.output_file import written_whole
+from cntkio.storage import output_file
+from cntkio.storage.output_file import written_whole
 from support.disks import NUM_BYTES, WRITERS, small_disk
 
 

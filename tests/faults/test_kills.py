@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cntkio import write_cbf, write_ctf
-from cntkio.formats import output_file
-from cntkio.formats.output_file import written_whole
+from cntkio.storage import output_file
+from cntkio.storage.output_file import written_whole
 
 DATA = {"x": np.arange(40_000, dtype=np.float32).reshape(-1, 4)}
 

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import cntkio._core as _core
 import pytest
-from cntkio import _core
 from support.forks import in_a_fork
 from support.rounds import step
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cntkio import CTFDeserializer, StreamDef, StreamDefs, write_ctf
 from cntkio.cli import main
-from cntkio.formats import output_file
+from cntkio.storage import output_file
 from support.disks import WRITERS
 
 X = StreamDefs(x=StreamDef(field="x", shape=2))
@@ -110,4 +110,4 @@ def test_only_one_module_opens_files_for_writing() -> None:
             if opens or called in ("write_bytes", "write_text"):
                 found.add(path.relative_to(root).as_posix())
     # The first writes in a folder of `tempfile`, which only this user can write; the second is the module.
-    assert found == {"corpora.py", "formats/output_file.py"}
+    assert found == {"corpora.py", "storage/output_file.py"}

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import zstandard
 from cntkio import CorpusError, CTFDeserializer, MinibatchSource, Remote, StreamDef, StreamDefs
-from cntkio.formats import corpus, stores
+from cntkio.formats import corpus
+from cntkio.storage import stores
 from support.range_server import RangeServer, Request, range_server
 
 pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")

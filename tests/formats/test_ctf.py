@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 from cntkio import ConfigError, CorpusError, CTFDeserializer, FormatError, StreamDef, StreamDefs, _core
 from cntkio.cli import main
-from cntkio.formats import NOTHING_AHEAD, Ahead, Opening, text_input
+from cntkio.formats import NOTHING_AHEAD, Ahead, Opening
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import infer
 from cntkio.formats.ctf.findings import ParserFindings
 from cntkio.pieces import read_corpus
+from cntkio.storage import text_input
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slow import ctf as slow_ctf

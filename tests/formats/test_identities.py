@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from cntkio import CTFDeserializer, MinibatchSource, Remote, StreamDef, StreamDefs
-from cntkio.formats import block_cache
-from cntkio.formats.remote import without_access
-from cntkio.formats.stores import stored_object
+from cntkio.storage import block_cache
+from cntkio.storage.remote import without_access
+from cntkio.storage.stores import stored_object
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.forks import in_a_fork

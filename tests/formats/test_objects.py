@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import ConfigError, CorpusError
-from cntkio.formats import stores
-from cntkio.formats.names import is_remote, located, shown
-from cntkio.formats.remote import Remote
-from cntkio.formats.stores import RemoteFiles, RemoteObject, may_pass
+from cntkio.storage import stores
+from cntkio.storage.names import is_remote, located, shown
+from cntkio.storage.remote import Remote
+from cntkio.storage.stores import RemoteFiles, RemoteObject, may_pass
 from support.forks import in_a_fork
 from support.range_server import RangeServer, Request, range_server
 

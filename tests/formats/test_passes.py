@@ -12,7 +12,7 @@ from cntkio import CTFDeserializer, StreamDef, StreamDefs, infer_streams, read_v
 from cntkio.arguments import Show, calling
 from cntkio.formats.contract import Opening
 from cntkio.formats.ctf import infer
-from cntkio.formats.report import announced, announced_together, passed
+from cntkio.storage.progress import announced, announced_together, passed
 
 TEXT = "".join(f"{line // 3} |x {line % 10}:1 |# word{line % 10}\n" for line in range(600))
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=10, is_sparse=True))

@@ -7,8 +7,8 @@ from pathlib import Path
 import fsspec
 import pytest
 from cntkio import CorpusError, FormatError
-from cntkio.formats.compressed import PACKED_ENDINGS
-from cntkio.formats.open_input import content_of
+from cntkio.storage.compressed import PACKED_ENDINGS
+from cntkio.storage.open_input import content_of
 from support.packers import BY_ENDING, PACKERS
 
 Packer = Callable[[bytes, random.Random], bytes]

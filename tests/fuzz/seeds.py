@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cntkio.formats import mlf
 from cntkio.formats.cbf.header import read_header
-from cntkio.formats.text_input import InputFile
+from cntkio.storage.text_input import InputFile
 from support import ROOT
 from support.packers import frames, member_of_blocks, members
 from support.recorded import folder_of

@@ -23,8 +23,8 @@ from cntkio import (
     write_ctf,
 )
 from cntkio.convert import CorpusChunks, corpus_chunks
-from cntkio.formats import compressed
-from cntkio.formats.index_cache import CacheCopy
+from cntkio.storage import compressed
+from cntkio.storage.index_cache import CacheCopy
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -26,13 +26,13 @@ from cntkio.formats.contract import (
 )
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.detect import FileKind
-from cntkio.formats.file_lists import listed_files
-from cntkio.formats.names import FileNames, shown_files
-from cntkio.formats.open_input import open_input
-from cntkio.formats.output_file import AnyPath, written_whole
 from cntkio.formats.table import Column, SequenceTable
-from cntkio.formats.text_input import Locator, TextInput, explained, file_fingerprint
 from cntkio.pieces import Files, Progress, in_arrays, pieces_of, write_several
+from cntkio.storage.file_lists import listed_files
+from cntkio.storage.names import FileNames, shown_files
+from cntkio.storage.open_input import open_input
+from cntkio.storage.output_file import AnyPath, written_whole
+from cntkio.storage.text_input import Locator, TextInput, explained, file_fingerprint
 from cntkio.streams import StreamInformation
 
 CHUNK = 3  # lines of a chunk

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import cntkio
+import cntkio._core as _core
 import numpy as np
 import pytest
-from cntkio import _core, convert
+from cntkio import convert
 from cntkio.cli import main
 from cntkio.displays import columns_of
 from cntkio.formats.cbf.header import FAULTS

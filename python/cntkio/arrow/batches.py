@@ -15,17 +15,17 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import ipc, parquet
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._threads import num_threads
 from cntkio.arguments import caller, suggests_keywords, there_are
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.names import located_file
-from cntkio.formats.output_file import AnyPath, written_whole
-from cntkio.formats.remote import Remote
 from cntkio.layouts import are_whole, classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.pieces import Files, Piece, Pieces, Progress, pieces_of, write_several
+from cntkio.storage.names import located_file
+from cntkio.storage.output_file import AnyPath, written_whole
+from cntkio.storage.remote import Remote
 from cntkio.streams import LARGEST_DIM, StreamInformation, packed_columns
 
 # Each unsigned type becomes the next wider signed type, except for uint64, because int64 is the widest.

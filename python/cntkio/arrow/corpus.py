@@ -17,17 +17,17 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import compute
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio.arguments import caller, there_are
 from cntkio.arrow.batches import KEY, Facts, facts_of, unlisted
 from cntkio.arrow.files import ROWS_AT_ONCE, open_table
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.names import as_url
 from cntkio.formats.table import Column, in_precision
 from cntkio.minibatch import Minibatch
 from cntkio.pieces import Piece, Pieces, joined
 from cntkio.pieces.contract import ArrayLike, ArrowArray, ArrowStream, Classes, DataSet, refuse_parts
+from cntkio.storage.names import as_url
 from cntkio.streams import StorageFormat, StreamInformation, num_values
 
 # --------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import compute
 from pyarrow import dataset as data_sets
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio.arguments import check_fields, check_word, float_type, suggests_keywords, there_are
 from cntkio.arrow.batches import unlisted
 from cntkio.arrow.corpus import (
@@ -52,12 +52,13 @@ from cntkio.formats.contract import (
     ReadingOptions,
 )
 from cntkio.formats.corpus import FileCorpus, check_keys_of
-from cntkio.formats.file_lists import listed_files
-from cntkio.formats.names import located, shown_files
-from cntkio.formats.remote import Remote
-from cntkio.formats.table import CountedKeys, Keys, SequenceTable, compact_keys, compact_lengths, span_at
-from cntkio.formats.text_input import file_fingerprint
+from cntkio.formats.table import CountedKeys, Keys, SequenceTable, compact_keys, compact_lengths
 from cntkio.pieces import Classes, key_texts
+from cntkio.storage.file_lists import listed_files
+from cntkio.storage.names import located, shown_files
+from cntkio.storage.remote import Remote
+from cntkio.storage.spans import span_at
+from cntkio.storage.text_input import file_fingerprint
 from cntkio.streams import StreamDefs
 
 _T = TypeVar("_T")

@@ -26,10 +26,10 @@ from pyarrow import ipc, parquet
 from cntkio.errors import FormatError
 from cntkio.formats.contract import OpenedFile
 from cntkio.formats.detect import other_in
-from cntkio.formats.names import is_remote
-from cntkio.formats.open_input import open_stored
-from cntkio.formats.remote import Remote
-from cntkio.formats.text_input import TextInput
+from cntkio.storage.names import is_remote
+from cntkio.storage.open_input import open_stored
+from cntkio.storage.remote import Remote
+from cntkio.storage.text_input import TextInput
 
 ROWS_AT_ONCE = 4096
 """Rows of a piece of a Parquet file that is read in order."""

@@ -21,7 +21,7 @@ from cntkio.cli.inspect import head, inspect, vocab
 from cntkio.cli.parsing import Parser, completion
 from cntkio.cli.plan import DEALS, explain, plan
 from cntkio.formats.contract import KeysOf
-from cntkio.formats.remote import REMOTE_NUMBERS
+from cntkio.storage.remote import REMOTE_NUMBERS
 from cntkio.streams import StreamDef
 from cntkio.survey.rules import RULES
 

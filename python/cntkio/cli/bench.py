@@ -29,8 +29,8 @@ from cntkio.config.reading import Attempt, attempts, readers_asked_for
 from cntkio.corpora import Described, Input, Labels
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
-from cntkio.formats.index_cache import LEAST_CACHED
-from cntkio.formats.open_input import text_sizes
+from cntkio.storage.index_cache import LEAST_CACHED
+from cntkio.storage.open_input import text_sizes
 
 
 def bench(options: Namespace) -> int:

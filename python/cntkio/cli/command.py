@@ -15,7 +15,7 @@ from cntkio.arguments import COMMAND, calling
 from cntkio.cli.arguments import in_new_spelling, parser
 from cntkio.cli.show import BAD_CALL, BAD_DATA, FINE, complain, prints_any_text, watcher_of
 from cntkio.errors import CntkIoError, ConfigError
-from cntkio.formats.remote import Remote
+from cntkio.storage.remote import Remote
 
 _INTERRUPTED = 130  # the status that a shell reports for Ctrl-C
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._threads import num_threads
 from cntkio.cli.inspect import SequencesOf, in_words
 from cntkio.cli.show import BAD_DATA, FINE, Facts, described, form_of, in_minibatches, inputs_of, surveyed

@@ -39,13 +39,13 @@ from cntkio.errors import CntkIoError, ConfigError
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.formats.ctf import bounds_of, read_vocabularies, vocabularies_in
 from cntkio.formats.detect import detect
-from cntkio.formats.names import is_remote
-from cntkio.formats.open_input import open_input
-from cntkio.formats.output_file import written_whole
 from cntkio.formats.report import first_few
 from cntkio.formats.table import key_value
 from cntkio.minibatch import MinibatchData
 from cntkio.pieces import in_arrays
+from cntkio.storage.names import is_remote
+from cntkio.storage.open_input import open_input
+from cntkio.storage.output_file import written_whole
 from cntkio.survey.figures import QUANTILES, Figures, StreamFigures, figures
 from cntkio.survey.pictures import Sample, advice, histogram_line, number, page, quantiles
 

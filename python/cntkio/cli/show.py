@@ -31,13 +31,13 @@ from cntkio.displays import columns_of, counted
 from cntkio.errors import ConfigError, FormatError, printable, without_secrets
 from cntkio.formats.contract import Corpus, ReadingOptions
 from cntkio.formats.ctf import guessed_streams
-from cntkio.formats.names import is_remote
-from cntkio.formats.open_input import is_compressed
-from cntkio.formats.output_file import written_whole
 from cntkio.formats.table import SequenceTable
 from cntkio.minibatch import Minibatch
 from cntkio.pieces import Progress
 from cntkio.source import MinibatchSource
+from cntkio.storage.names import is_remote
+from cntkio.storage.open_input import is_compressed
+from cntkio.storage.output_file import written_whole
 from cntkio.streams import StreamDefs, StreamInformation
 from cntkio.survey import Block, blocks
 

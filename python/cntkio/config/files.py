@@ -24,7 +24,7 @@ from typing import TypeAlias
 from cntkio.arguments import did_you_mean
 from cntkio.config.language import BLANKS, Position, Section, Text, Value, folded_key, logger, without_comment
 from cntkio.errors import ConfigError
-from cntkio.formats.names import hint_on_home
+from cntkio.storage.names import hint_on_home
 
 _MOST_CHARACTERS = 4 << 20
 _TOO_LONG = f"more than {_MOST_CHARACTERS} characters in all files of a configuration; expected fewer"

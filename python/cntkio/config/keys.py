@@ -24,8 +24,8 @@ from cntkio.formats.contract import KeysOf
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
-from cntkio.formats.remote import Remote
 from cntkio.htkmlf_reader import DEFAULT_MAX_UTTERANCE_LENGTH
+from cntkio.storage.remote import Remote
 from cntkio.unsupported import REPLACEMENTS
 
 _T = TypeVar("_T")

@@ -35,9 +35,9 @@ from typing import NamedTuple, TypeVar
 from cntkio.arguments import did_you_mean
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
-from cntkio.formats.file_lists import in_one_text
-from cntkio.formats.names import is_remote
-from cntkio.formats.report import warn
+from cntkio.storage.file_lists import in_one_text
+from cntkio.storage.names import is_remote
+from cntkio.storage.progress import warn
 
 logger = logging.getLogger("cntkio")
 

@@ -26,8 +26,8 @@ from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.formats.htk.options import paths_of
 from cntkio.formats.mlf import HTKMLFDeserializer
-from cntkio.formats.names import shown_pattern
-from cntkio.formats.remote import Remote
+from cntkio.storage.names import shown_pattern
+from cntkio.storage.remote import Remote
 from cntkio.streams import StreamDef, StreamDefs, non_default_items
 from cntkio.timeline import WHOLE_DATA, Window, classic_binary_window, classic_text_window, composite_window
 

@@ -12,10 +12,10 @@ from cntkio.arguments import there_are
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Ahead, Opening
 from cntkio.formats.ctf import CTFDeserializer, Vocabulary, has_other_streams, infer_streams, read_vocabularies
-from cntkio.formats.names import FileNames
 from cntkio.layouts import classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.pieces import corpus_chunks, read_corpus
+from cntkio.storage.names import FileNames
 from cntkio.streams import StreamDefs, StreamInformation
 
 PARSED_AHEAD = 128 << 20

@@ -23,14 +23,14 @@ from cntkio.formats.cbf import CBFDeserializer, LayoutName
 from cntkio.formats.contract import CHUNK_SIZE, KeysOf, ReadingOptions
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import KINDS, FileFormat, detect, function_named
-from cntkio.formats.names import FileNames
-from cntkio.formats.output_file import AnyPath
-from cntkio.formats.remote import Remote
-from cntkio.formats.text_input import all_bytes
 from cntkio.pieces.array_streams import pieces_of
 from cntkio.pieces.contract import Classes, Files, Piece, Pieces, Progress, files_of, some_of
 from cntkio.pieces.files import COMPRESSED, Compression
 from cntkio.source import MinibatchSource
+from cntkio.storage.names import FileNames
+from cntkio.storage.output_file import AnyPath
+from cntkio.storage.remote import Remote
+from cntkio.storage.text_input import all_bytes
 from cntkio.streams import StreamDef, StreamDefs
 
 

@@ -12,17 +12,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import BinaryIO, Literal
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._core import Dictionary
 from cntkio.arguments import caller, check_word
 from cntkio.convert.writers import text_name
 from cntkio.errors import ConfigError, FormatError
-from cntkio.formats.compressed import packing_of
-from cntkio.formats.names import as_url
-from cntkio.formats.open_input import content_of, open_stored
-from cntkio.formats.output_file import AnyPath, written_whole
 from cntkio.pieces.contract import Progress
 from cntkio.pieces.files import Compression, Sink, compressed, compression_of
+from cntkio.storage.compressed import packing_of
+from cntkio.storage.names import as_url
+from cntkio.storage.open_input import content_of, open_stored
+from cntkio.storage.output_file import AnyPath, written_whole
 
 # Sizes by which an input is divided. They change memory and time, never a result.
 BLOCK = 8 << 20

@@ -11,18 +11,18 @@ from typing import Any, BinaryIO, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._threads import num_threads
 from cntkio.arguments import caller, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFWriter, LayoutName
-from cntkio.formats.names import located_file
-from cntkio.formats.output_file import AnyPath, written_whole
-from cntkio.formats.remote import Remote
 from cntkio.formats.table import in_precision
 from cntkio.pieces.array_streams import pieces_of
 from cntkio.pieces.contract import SEQUENCES_PER_CORE, Classes, Files, Piece, Pieces, Progress, in_arrays, key_texts
 from cntkio.pieces.files import Compression, compressed, compression_of, write_several
+from cntkio.storage.names import located_file
+from cntkio.storage.output_file import AnyPath, written_whole
+from cntkio.storage.remote import Remote
 from cntkio.streams import StreamInformation
 
 

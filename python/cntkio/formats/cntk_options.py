@@ -19,7 +19,7 @@ import numpy as np
 
 from cntkio.arguments import did_you_mean, folded
 from cntkio.errors import ConfigError
-from cntkio.formats.names import shown_pattern
+from cntkio.storage.names import shown_pattern
 from cntkio.streams import described_streams
 
 logger = logging.getLogger("cntkio")

@@ -27,11 +27,11 @@ import numpy.typing as npt
 
 from cntkio._core import Chunk
 from cntkio.errors import CntkIoError
-from cntkio.formats.index_cache import CacheFiles
-from cntkio.formats.names import FileNames
 from cntkio.formats.report import Observer, Report
 from cntkio.formats.table import SequenceTable
-from cntkio.formats.text_input import LOADS_AT_ONCE, Storage, TextInput
+from cntkio.storage.index_cache import CacheFiles
+from cntkio.storage.names import FileNames
+from cntkio.storage.text_input import LOADS_AT_ONCE, Storage, TextInput
 from cntkio.streams import StreamInformation
 
 Joins = Literal["anywhere", "first", "alone"]
@@ -106,6 +106,14 @@ class Ahead:
     window_in_chunks: int = 1
     window_in_samples: int = 0
     is_shuffled: bool = False
+
+    def chunks_in_window(self, table: SequenceTable) -> int:
+        """Return the number of chunks in the window, for a corpus with this table."""
+        num_chunks = self.window_in_chunks
+        if self.window_in_samples:
+            samples_of_chunk = int(table.lengths.sum(dtype=np.int64)) / max(table.num_chunks, 1)
+            num_chunks = int(self.window_in_samples / max(samples_of_chunk, 1)) + 1
+        return min(num_chunks, table.num_chunks)
 
     def shared(self, sizes: Sequence[int], chunk_size: int) -> list[Ahead]:
         """Divide this among files that are read one after the other.

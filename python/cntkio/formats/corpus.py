@@ -33,7 +33,6 @@ from cntkio._core import Chunk
 from cntkio._threads import ForkLock, Job, Workers, num_threads
 from cntkio.arguments import caller, check_word
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats import compressed
 from cntkio.formats.contract import (
     NOTHING_AHEAD,
     OPENING,
@@ -48,7 +47,6 @@ from cntkio.formats.contract import (
     PlacesInFiles,
 )
 from cntkio.formats.detect import KINDS, detect
-from cntkio.formats.index_cache import CacheFiles, publish
 from cntkio.formats.table import (
     CountedKeys,
     FileSpans,
@@ -60,9 +58,11 @@ from cntkio.formats.table import (
     moved_keys,
     part_of_keys,
     range_of_keys,
-    span_at,
 )
-from cntkio.formats.text_input import changed_in_use
+from cntkio.storage import compressed
+from cntkio.storage.index_cache import CacheFiles, publish
+from cntkio.storage.spans import span_at
+from cntkio.storage.text_input import changed_in_use
 
 KEYS_OF_A_FILE = 10**12
 """With keys per file, the keys of each file begin at a multiple of this number."""

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from cntkio.errors import ConfigError
-from cntkio.formats.compressed import PACKED_MAGIC
-from cntkio.formats.open_input import Beginning, open_stored
-from cntkio.formats.text_input import TextInput
+from cntkio.storage.compressed import PACKED_MAGIC
+from cntkio.storage.open_input import Beginning, open_stored
+from cntkio.storage.text_input import TextInput
 
 CBF_MAGIC = b"nib_ktnc"
 """First bytes of the binary format in its 2.x layout."""

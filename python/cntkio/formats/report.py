@@ -1,40 +1,16 @@
-"""Errors and warnings about a corpus, and the progress of passes over whole files, for the caller.
+"""Errors and warnings about a corpus, for the caller.
 
 Errors and warnings are counted by kind. The first ten of each kind are logged in full; totals, once.
-
-A pass over a file, such as the pass that makes an index, tells a watcher how far it is::
-
-    calling(watcher=bar) ──> announced("indexing", size) ──> add(number of bytes) ──> bar shows (done, total)
-
-The watcher and the pass under way belong to the `cntkio.arguments.Caller`.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
 from cntkio._threads import ForkLock
-from cntkio.arguments import Add, caller, calling
-from cntkio.errors import printable
-
-logger = logging.getLogger("cntkio")
-
-
-def _escape(record: logging.LogRecord) -> bool:
-    # Keys and names come from files, and their control characters could change the terminal.
-    message = record.getMessage()
-    escaped = printable(message)
-    if escaped != message:
-        record.msg, record.args = escaped, ()
-    return True
-
-
-# cntkio has only this logger, so all of its records pass this filter.
-logger.addFilter(_escape)
+from cntkio.storage.progress import logger
 
 NUM_IN_FULL = 10
 """Most items of a kind that are logged in full, or listed in a message. For the others, only their number is given."""
@@ -42,12 +18,6 @@ Observer = Callable[[str, "str | Exception", int], None]
 """Called with the kind of an error or a warning, the message or the error, and how many cases it stands for."""
 UNKNOWN_NAME = "unknown name"
 """The kind of a name in a text that no requested stream has: a warning for observers that ask for it."""
-
-
-def warn(trace_level: int, message: str, *arguments: object) -> None:
-    """Log a warning about a source that is being opened, unless its trace level is 0."""
-    if trace_level > 0:
-        logger.warning(message, *arguments)
 
 
 class Report:
@@ -178,62 +148,3 @@ def first_few(items: Iterable[object], total: int) -> str:
     """
     shown = [str(item) for item in islice(items, NUM_IN_FULL)]
     return ", ".join(shown) + (", ..." if total > len(shown) else "")
-
-
-@contextmanager
-def announced(name: str, total: int) -> Iterator[Add | None]:
-    """Announce a pass over a file, or over several. A pass within the block belongs to this pass.
-
-    Args:
-        name: Name of the pass, such as "indexing".
-        total: Number of bytes of all files; 0: unknown.
-
-    Returns:
-        A function that the pass calls from time to time, on any thread; None: no watcher is set.
-
-    Example:
-        >>> def bar(name):
-        ...     return nullcontext(lambda done, total: print(name, done, "of", total))
-        >>> with (
-        ...     calling(watcher=bar),
-        ...     announced("indexing", 30) as add,
-        ...     announced("decompressing", 7) as add_to_the_same,
-        ... ):
-        ...     add(10), add_to_the_same(20)
-        indexing 0 of 30
-        indexing 10 of 30
-        indexing 30 of 30
-        (None, None)
-    """
-    watcher, outer = caller().watcher, caller().add
-    if watcher is None or outer is not None:
-        yield outer
-        return
-    lock, done = ForkLock(), 0
-    with watcher(name) as show:
-
-        def add(num_bytes: int) -> None:
-            nonlocal done
-            with lock.inner:
-                done += num_bytes
-                # Within the lock, so that the watcher sees ascending numbers.
-                show(done, total)
-
-        show(0, total)
-        with calling(add=add):
-            yield add
-
-
-def announced_together(name: str, sizes: Sequence[int]) -> AbstractContextManager[Add | None]:
-    """Announce a pass over files of these sizes. If there is a single file, do nothing: it announces its own pass."""
-    if len(sizes) == 1:
-        return nullcontext()
-    # If a size is unknown, the sum would be too small.
-    return announced(name, sum(sizes) if all(sizes) else 0)
-
-
-def passed(num_bytes: int) -> None:
-    """Add bytes that are done, or that need no pass because of an index cache, to the current pass, if there is one."""
-    add = caller().add
-    if add is not None and num_bytes:
-        add(num_bytes)

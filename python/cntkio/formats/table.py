@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import CorpusError
+from cntkio.storage.spans import SlicedNumbers, span_at
 
 Lengths: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
@@ -33,15 +34,6 @@ class Column(NamedTuple):
     # The entry at which each sample begins and, last, the number of entries; and the index of each entry. None:
     # the stream is dense.
     sparse: tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]] | None
-
-
-class SlicedNumbers(Protocol):
-    """Numbers that are read in slices."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    def __len__(self) -> int: ...
-    def __getitem__(self, part: slice, /) -> npt.NDArray[Any]: ...
 
 
 class _Numbers:
@@ -238,20 +230,6 @@ def same_lengths(length: int, count: int) -> Lengths:
 def are_all_the_same(lengths: Lengths) -> bool:
     """Return whether the column keeps a single number for all lengths."""
     return lengths.strides == (0,)
-
-
-def span_at(starts: npt.NDArray[Any], positions: Any) -> Any:
-    """Return the index of the span that contains a position, or of each span if `positions` is an array.
-
-    Args:
-        starts: Position at which each span begins, ascending.
-        positions: One position, or an array of them. Before the first start, the result is -1.
-
-    Example:
-        >>> span_at(np.array([0, 2, 5]), 4), span_at(np.array([0, 2, 5]), np.array([1, 2, 9]))
-        (np.int64(1), array([0, 1, 2]))
-    """
-    return np.searchsorted(starts, positions, side="right") - 1
 
 
 def stored_keys(keys: Keys) -> npt.NDArray[Any]:

@@ -22,13 +22,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._threads import ForkLock
 from cntkio.arguments import is_whole
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import OPENING, Corpus, Index, Loaded, Opening, PlacesInFiles
-from cntkio.formats.table import NO_SEQUENCES, Column, SequenceTable, in_precision, span_at
+from cntkio.formats.table import NO_SEQUENCES, Column, SequenceTable, in_precision
+from cntkio.storage.spans import span_at
 from cntkio.streams import LARGEST_DIM, NUMBER_TYPES, StreamInformation, check_definers
 
 _LARGEST_OFFSET = 2**32 - 1

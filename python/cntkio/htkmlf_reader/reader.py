@@ -28,20 +28,20 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._threads import ForkLock
 from cntkio.arguments import flag, is_whole
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.formats.contract import Corpus, Deserializer, Index, Loaded, Opening
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.htk import FeatureSettings, Frames, HTKFeatureDeserializer, HTKFormat
-from cntkio.formats.table import span_at
-from cntkio.formats.text_input import system_number
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.pipeline import Request
 from cntkio.source.recipe import NUMBERS, Recipe, SourceOptions, without_flags
+from cntkio.storage.spans import span_at
+from cntkio.storage.text_input import system_number
 from cntkio.timeline import (
     INFINITELY_REPEAT,
     WHOLE,

@@ -21,12 +21,13 @@ from cntkio.errors import ConfigError
 from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Index, Loaded, Opening, PlacesInFiles
 from cntkio.formats.corpus import as_deserializer, fingerprint_of_files
 from cntkio.formats.report import Report
-from cntkio.formats.table import NamedFiles, SequenceTable, joined_keys, joined_lengths, span_at
+from cntkio.formats.table import NamedFiles, SequenceTable, joined_keys, joined_lengths
 from cntkio.minibatch import Minibatch, indices_in_table
 from cntkio.mixture.minibatches import checked_counts, counts_of, require_same_streams
 from cntkio.source import MinibatchSource
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.recipe import Recipe, SourceOptions
+from cntkio.storage.spans import span_at
 from cntkio.timeline import INFINITELY_REPEAT, WHOLE, AnyTimeline, Partition, Size, Timeline
 from cntkio.timeline.mixed import NUM_TURNS, MixedTimeline, Weights
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypedDict, TypeGuard, cast, runtim
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._core import Chunk
 from cntkio._threads import Job, Workers, num_threads
 from cntkio.arguments import there_are

@@ -23,14 +23,14 @@ from typing import Any, BinaryIO, Literal, NamedTuple, Protocol, get_args
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio.arguments import caller, whole_number
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.file_lists import lister_of
-from cntkio.formats.names import as_url, is_remote, shown_pattern
-from cntkio.formats.output_file import AnyPath
-from cntkio.formats.remote import Remote
 from cntkio.pieces.contract import Files, Piece, Pieces, Progress, some_of
+from cntkio.storage.file_lists import lister_of
+from cntkio.storage.names import as_url, is_remote, shown_pattern
+from cntkio.storage.output_file import AnyPath
+from cntkio.storage.remote import Remote
 
 Compression = Literal["none", "gzip", "zstd"]
 FRAME = 4 << 20

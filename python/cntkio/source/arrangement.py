@@ -20,14 +20,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio.arguments import caller
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Utterances
-from cntkio.formats.report import NUM_IN_FULL, first_few, warn
-from cntkio.formats.table import NamedFiles, SequenceTable, key_text, span_at
+from cntkio.formats.report import NUM_IN_FULL, first_few
+from cntkio.formats.table import NamedFiles, SequenceTable, key_text
 from cntkio.source.join import JoinedTable, join, kept_starts, unused_of
+from cntkio.storage.progress import warn
+from cntkio.storage.spans import span_at
 from cntkio.streams import check_definers
 from cntkio.timeline import ChunkRefs
 

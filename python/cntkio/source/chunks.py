@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._threads import Job, Workers
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.source.arrangement import Arrangement

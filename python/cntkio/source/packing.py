@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._threads import num_threads
 from cntkio.arguments import caller
 from cntkio.displays import counted

@@ -37,7 +37,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._threads import ForkLock, Job, Workers
 from cntkio.errors import CorpusError
 from cntkio.minibatch import Minibatch

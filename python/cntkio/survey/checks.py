@@ -34,15 +34,15 @@ from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import Corpus, Deserializer, KeysOf, Loaded, Opening, ReadingOptions
 from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams
 from cntkio.formats.detect import old_line_ends
-from cntkio.formats.names import FileNames
-from cntkio.formats.open_input import open_input
-from cntkio.formats.remote import Remote
 from cntkio.formats.report import UNKNOWN_NAME, first_few
 from cntkio.formats.table import key_value
-from cntkio.formats.text_input import Locator, TextInput
 from cntkio.pieces import Progress
 from cntkio.source.arrangement import arrange
 from cntkio.source.join import join
+from cntkio.storage.names import FileNames
+from cntkio.storage.open_input import open_input
+from cntkio.storage.remote import Remote
+from cntkio.storage.text_input import Locator, TextInput
 from cntkio.streams import StreamDef, StreamDefs
 from cntkio.survey.contents import Contents, Sequences, are_few, report_ids
 from cntkio.survey.figures import blocks

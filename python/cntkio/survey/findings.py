@@ -14,8 +14,8 @@ from typing import NamedTuple
 from cntkio.arguments import caller, did_you_mean
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CntkIoError, ConfigError, FormatError
-from cntkio.formats.open_input import open_input
-from cntkio.formats.text_input import TextInput
+from cntkio.storage.open_input import open_input
+from cntkio.storage.text_input import TextInput
 from cntkio.survey.rules import RULES, Rule, code_of
 
 _NUM_PLACES = 3

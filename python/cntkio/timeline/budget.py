@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio.arguments import check_word, is_whole, sizes, whole_number
 from cntkio.errors import CheckpointError, ConfigError, UnsupportedError
 

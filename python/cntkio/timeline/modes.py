@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import ConfigError
 from cntkio.timeline.budget import NO_LIMIT, Budget, Size

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio.timeline.budget import Size
 from cntkio.timeline.partition import Partition
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.timeline.budget import Size, whole_size
 from cntkio.timeline.partition import WHOLE, Partition

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._threads import num_threads, piece_size
 from cntkio.arguments import caller, check_fields, did_you_mean, float_type, path_texts, suggests_keywords
 from cntkio.errors import ConfigError, FormatError
@@ -30,11 +30,12 @@ from cntkio.formats.contract import (
     ReadingOptions,
 )
 from cntkio.formats.corpus import FileCorpus
-from cntkio.formats.file_lists import listed_files
-from cntkio.formats.names import FileNames, shown_files
-from cntkio.formats.report import warn
-from cntkio.formats.table import NO_SEQUENCES, SequenceTable, span_at
-from cntkio.formats.text_input import InputFile, file_fingerprint, in_utf8
+from cntkio.formats.table import NO_SEQUENCES, SequenceTable
+from cntkio.storage.file_lists import listed_files
+from cntkio.storage.names import FileNames, shown_files
+from cntkio.storage.progress import warn
+from cntkio.storage.spans import span_at
+from cntkio.storage.text_input import InputFile, file_fingerprint, in_utf8
 from cntkio.streams import StorageFormat, StreamDef, StreamDefs, StreamInformation, named, num_values
 
 # Least bytes of a chunk that a thread parses at a time.

@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio.errors import FormatError
 from cntkio.formats.detect import CBF_DOCUMENTED, CBF_MAGIC, cbf_version, other_than
-from cntkio.formats.text_input import InputFile
+from cntkio.storage.text_input import InputFile
 from cntkio.streams import LARGEST_DIM
 
 LayoutName = Literal["2.x", "documented"]

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._threads import Job, Workers
 from cntkio.arguments import check_word, whole_number
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf.header import CHUNK_ROW, FIRST_CHUNK, VERSION, LayoutName, fault_text
 from cntkio.formats.detect import CBF_MAGIC
-from cntkio.formats.output_file import written_whole
-from cntkio.formats.remote import Remote
+from cntkio.storage.output_file import written_whole
+from cntkio.storage.remote import Remote
 from cntkio.streams import LARGEST_DIM, StreamInformation
 
 _LARGEST_COUNT = {"2.x": 2**32 - 1, "documented": 2**31 - 1}

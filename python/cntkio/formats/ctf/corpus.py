@@ -15,13 +15,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._core import CTFFinding
 from cntkio._threads import num_threads, piece_size
 from cntkio.arguments import caller, check_fields, did_you_mean, float_type, suggests_keywords, whole_number
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.block_cache import require_room_in_cache
 from cntkio.formats.cntk_options import TEXT, CntkOptions
 from cntkio.formats.contract import (
     CHUNK_SIZE,
@@ -64,14 +63,17 @@ from cntkio.formats.ctf.index import (
 )
 from cntkio.formats.ctf.infer import advice_on_streams, infer_streams, streams_at_the_start, streams_between
 from cntkio.formats.detect import old_line_ends, other_in
-from cntkio.formats.file_lists import listed_files
-from cntkio.formats.index_cache import LEAST_CACHED
-from cntkio.formats.names import FileNames, is_remote, located, one_file, shown_files
-from cntkio.formats.open_input import loads_at_once, open_input, presumed_sizes
-from cntkio.formats.remote import Remote, default_remote
-from cntkio.formats.report import UNKNOWN_NAME, announced_together
-from cntkio.formats.table import NO_SEQUENCES, key_value, span_at
-from cntkio.formats.text_input import CoreText, Locator, PackedText, TextInput, explained, file_fingerprint
+from cntkio.formats.report import UNKNOWN_NAME
+from cntkio.formats.table import NO_SEQUENCES, key_value
+from cntkio.storage.block_cache import require_room_in_cache
+from cntkio.storage.file_lists import listed_files
+from cntkio.storage.index_cache import LEAST_CACHED
+from cntkio.storage.names import FileNames, is_remote, located, one_file, shown_files
+from cntkio.storage.open_input import loads_at_once, open_input, presumed_sizes
+from cntkio.storage.progress import announced_together
+from cntkio.storage.remote import Remote, default_remote
+from cntkio.storage.spans import span_at
+from cntkio.storage.text_input import CoreText, Locator, PackedText, TextInput, explained, file_fingerprint
 from cntkio.streams import (
     LARGEST_DIM,
     NUMBER_TYPES,
@@ -247,7 +249,7 @@ def opened_texts(options: CTFDeserializer, make: Callable[[bool], CTFFormat], ah
         if any(is_remote(path, remote) for path in paths):
             limit = (remote or default_remote()).cache_limit
             num_bytes = None if are_several else corpus.index.num_bytes
-            require_room_in_cache(limit, ahead, corpus.table, options.chunk_size_in_bytes, num_bytes)
+            require_room_in_cache(limit, ahead.chunks_in_window(corpus.table), options.chunk_size_in_bytes, num_bytes)
     except BaseException:
         corpus.close()
         raise

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._core import CTFFinding
 from cntkio.formats.report import UNKNOWN_NAME
 

@@ -9,7 +9,7 @@
                                   judged: sequences to leave out, ids that repeat, the starts of chunks
 
 The same pass can parse the first chunks (`FirstPass`), which saves reading them twice. An index cache
-(`cntkio.formats.index_cache`) keeps an index in a file.
+(`cntkio.storage.index_cache`) keeps an index in a file.
 """
 
 from __future__ import annotations
@@ -22,14 +22,28 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._threads import Workers, num_threads
 from cntkio.arguments import Add
 from cntkio.errors import FormatError
 from cntkio.formats.contract import Ahead
 from cntkio.formats.ctf.findings import REMARKS, advice_at, byte_text
 from cntkio.formats.detect import other_in
-from cntkio.formats.index_cache import (
+from cntkio.formats.table import (
+    CountedKeys,
+    Keys,
+    Lengths,
+    NumberKeys,
+    SequenceTable,
+    are_all_the_same,
+    compact_lengths,
+    joined_and_freed,
+    joined_lengths,
+    key_value,
+    same_lengths,
+    stored_keys,
+)
+from cntkio.storage.index_cache import (
     CachedArrays,
     CacheFiles,
     CacheWriter,
@@ -39,24 +53,9 @@ from cntkio.formats.index_cache import (
     StoredArrays,
     StoredColumn,
 )
-from cntkio.formats.report import announced, passed
-from cntkio.formats.table import (
-    CountedKeys,
-    Keys,
-    Lengths,
-    NumberKeys,
-    SequenceTable,
-    SlicedNumbers,
-    are_all_the_same,
-    compact_lengths,
-    joined_and_freed,
-    joined_lengths,
-    key_value,
-    same_lengths,
-    span_at,
-    stored_keys,
-)
-from cntkio.formats.text_input import (
+from cntkio.storage.progress import announced, passed
+from cntkio.storage.spans import SlicedNumbers, span_at
+from cntkio.storage.text_input import (
     Bytes,
     CoreText,
     Locator,

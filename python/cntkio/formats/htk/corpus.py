@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio.arguments import caller, float_type, suggests_keywords
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES
@@ -42,7 +42,6 @@ from cntkio.formats.contract import (
     Utterances,
 )
 from cntkio.formats.corpus import FileCorpus, fingerprint_of_files
-from cntkio.formats.file_lists import listed_files
 from cntkio.formats.htk.feature_files import HEADER_SIZE, FeatureFiles, HTKHeader, OpenFile
 from cntkio.formats.htk.lists import (
     Frames,
@@ -66,9 +65,11 @@ from cntkio.formats.htk.options import (
     size_of_window,
     window_of,
 )
-from cntkio.formats.names import FileNames, shown_files
 from cntkio.formats.report import first_few
-from cntkio.formats.table import ListedFiles, SequenceTable, digest_of, span_at
+from cntkio.formats.table import ListedFiles, SequenceTable, digest_of
+from cntkio.storage.file_lists import listed_files
+from cntkio.storage.names import FileNames, shown_files
+from cntkio.storage.spans import span_at
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs, StreamInformation, named
 
 # Lists with more frames (186 hours at 10 ms) are compared with the sizes of all their files.

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import other_than
-from cntkio.formats.output_file import AnyPath, write_whole, written_whole
 from cntkio.formats.table import as_numbers, in_precision
-from cntkio.formats.text_input import open_to_read, system_number
+from cntkio.storage.output_file import AnyPath, write_whole, written_whole
+from cntkio.storage.text_input import open_to_read, system_number
 
 _BASE_KINDS = "WAVEFORM LPC LPREFC LPCEPSTRA LPDELCEP IREFC MFCC FBANK MELSPEC USER DISCRETE PLP"
 KINDS = {name: code for code, name in enumerate(_BASE_KINDS.split())}

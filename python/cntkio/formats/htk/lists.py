@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio.errors import FormatError
 from cntkio.formats.detect import other_than
 from cntkio.formats.htk.feature_files import FeatureFiles, HTKHeader, OpenFile
-from cntkio.formats.output_file import AnyPath
-from cntkio.formats.text_input import all_bytes, in_utf8
+from cntkio.storage.output_file import AnyPath
+from cntkio.storage.text_input import all_bytes, in_utf8
 
 
 def text_rows(rows: tuple[npt.NDArray[np.uint8], int]) -> npt.NDArray[np.bytes_]:

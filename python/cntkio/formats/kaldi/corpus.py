@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Unpack, get_args
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._threads import num_threads
 from cntkio.arguments import check_fields, check_word, float_type, suggests_keywords, there_are, whole_number
 from cntkio.errors import ConfigError, CorpusError, FormatError
@@ -33,7 +33,6 @@ from cntkio.formats.contract import (
     Utterances,
 )
 from cntkio.formats.corpus import FileCorpus
-from cntkio.formats.file_lists import listed_files
 from cntkio.formats.htk import window_of
 from cntkio.formats.htk.lists import Frames, decoded, repeated
 from cntkio.formats.htk.options import Unequal, size_of_window
@@ -50,14 +49,15 @@ from cntkio.formats.kaldi.objects import (
     shown_content,
 )
 from cntkio.formats.mlf import read_mapping
-from cntkio.formats.names import FileNames, located, located_file, shown_files
-from cntkio.formats.output_file import AnyPath, written_whole
-from cntkio.formats.remote import Remote
 from cntkio.formats.report import first_few
 from cntkio.formats.table import Column, ListedFiles, SequenceTable, digest_of, key_value
-from cntkio.formats.text_input import TextInput, explained
 from cntkio.minibatch import Minibatch
 from cntkio.pieces import Files, Progress, key_texts, pieces_of, read_corpus, write_several
+from cntkio.storage.file_lists import listed_files
+from cntkio.storage.names import FileNames, located, located_file, shown_files
+from cntkio.storage.output_file import AnyPath, written_whole
+from cntkio.storage.remote import Remote
+from cntkio.storage.text_input import TextInput, explained
 from cntkio.streams import LARGEST_DIM, StorageFormat, StreamInformation
 
 _EXPECTED = {"frames": "matrices", "vectors": "vectors", "classes": "whole numbers", "map": "lines of a map"}

@@ -22,14 +22,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio.errors import FormatError
 from cntkio.formats.detect import other_in
 from cntkio.formats.htk.lists import decoded, text_rows
-from cntkio.formats.open_input import open_input
-from cntkio.formats.remote import Remote
-from cntkio.formats.report import Report, announced, passed
-from cntkio.formats.text_input import WINDOW, Locator, TextInput, changed_in_use, content_sum, explained
+from cntkio.formats.report import Report
+from cntkio.storage.open_input import open_input
+from cntkio.storage.progress import announced, passed
+from cntkio.storage.remote import Remote
+from cntkio.storage.text_input import WINDOW, Locator, TextInput, changed_in_use, content_sum, explained
 
 Content = Literal["frames", "vectors", "classes", "map"]
 

@@ -23,13 +23,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio.arguments import float_type, suggests_keywords
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cntk_options import BINARY_LABELS, LABEL_STREAM, LABELS
 from cntkio.formats.contract import OPENING, Ahead, Format, Index, Loaded, Opening, PlacesInFiles, Utterances
 from cntkio.formats.corpus import FileCorpus, fingerprint_of_files
-from cntkio.formats.file_lists import listed_files
 from cntkio.formats.htk.lists import decoded, repeated
 from cntkio.formats.htk.options import UtteranceOptions, entry_of, longest_of, merge_stream, paths_of, size_of
 from cntkio.formats.mlf.entries import (
@@ -48,10 +47,12 @@ from cntkio.formats.mlf.entries import (
     read_targets,
     scan_binary,
 )
-from cntkio.formats.names import shown_files
 from cntkio.formats.report import first_few
-from cntkio.formats.table import FileSpans, SequenceTable, digest_of, span_at
-from cntkio.formats.text_input import InputFile, Locator, all_bytes
+from cntkio.formats.table import FileSpans, SequenceTable, digest_of
+from cntkio.storage.file_lists import listed_files
+from cntkio.storage.names import shown_files
+from cntkio.storage.spans import span_at
+from cntkio.storage.text_input import InputFile, Locator, all_bytes
 from cntkio.streams import LARGEST_DIM, StorageFormat, StreamDefs, StreamInformation
 
 _LARGEST_DIM_OF_CNTK = 65535

@@ -28,7 +28,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._threads import num_threads
 from cntkio.arguments import check_word, is_whole
 from cntkio.displays import counted
@@ -36,9 +36,9 @@ from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import other_than
 from cntkio.formats.htk.lists import decoded, text_rows
 from cntkio.formats.htk.options import Unequal
-from cntkio.formats.index_cache import IndexCache
-from cntkio.formats.output_file import AnyPath, write_whole
-from cntkio.formats.text_input import InputFile, Locator, all_bytes, explained
+from cntkio.storage.index_cache import IndexCache
+from cntkio.storage.output_file import AnyPath, write_whole
+from cntkio.storage.text_input import InputFile, Locator, all_bytes, explained
 from cntkio.streams import LARGEST_DIM
 
 FRAME_PERIOD = 100_000

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._core import CTFFinding
 from cntkio._threads import num_threads
 from cntkio.arguments import check_fields, float_type, suggests_keywords, whole_number
@@ -35,13 +35,6 @@ from cntkio.formats.ctf.index import (
     scanned_parts,
 )
 from cntkio.formats.detect import other_in
-from cntkio.formats.file_lists import listed_files
-from cntkio.formats.names import FileNames, located, located_file, shown_files
-from cntkio.formats.open_input import Beginning, open_stored
-from cntkio.formats.output_file import AnyPath, written_whole
-from cntkio.formats.remote import Remote
-from cntkio.formats.report import announced
-from cntkio.formats.text_input import Locator, TextInput
 from cntkio.minibatch import Minibatch
 from cntkio.pieces import (
     SEQUENCES_PER_CORE,
@@ -55,6 +48,13 @@ from cntkio.pieces import (
     read_corpus,
     write_several,
 )
+from cntkio.storage.file_lists import listed_files
+from cntkio.storage.names import FileNames, located, located_file, shown_files
+from cntkio.storage.open_input import Beginning, open_stored
+from cntkio.storage.output_file import AnyPath, written_whole
+from cntkio.storage.progress import announced
+from cntkio.storage.remote import Remote
+from cntkio.storage.text_input import Locator, TextInput
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
 
 # The core's least index of a text without features, and every index that 64 bits cannot hold.

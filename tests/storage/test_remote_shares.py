@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 from cntkio import CTFDeserializer, GlobalPartition, MinibatchSource, StreamDef, StreamDefs
-from cntkio.formats import compressed, open_input, stores
+from cntkio.storage import compressed, open_input, stores
 from support.range_server import RangeServer, range_server
 
 pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")

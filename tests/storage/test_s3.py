@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cntkio import CorpusError, CTFDeserializer, MinibatchSource, Remote, StreamDef, StreamDefs
 from cntkio.cli import main
-from cntkio.formats.stores import stored_object
+from cntkio.storage.stores import stored_object
 from support.s3_server import s3_server
 
 pytest.importorskip("moto", reason="moto, which has a server of S3, is not installed (pip install --group s3)")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from cntkio import ConfigError, CTFDeserializer, StreamDef, StreamDefs
-from cntkio.formats.file_lists import expanded_braces, listed_files
-from cntkio.formats.names import shown_files
+from cntkio.storage.file_lists import expanded_braces, listed_files
+from cntkio.storage.names import shown_files
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -48,10 +48,10 @@ import numpy as np
 
 from cntkio._threads import ForkLock, Workers
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, without_secrets
-from cntkio.formats.names import shown, shown_pattern
-from cntkio.formats.remote import OF_PROCESS, Remote, default_remote, identity_of, without_access
-from cntkio.formats.report import logger
-from cntkio.formats.text_input import Bytes, filled
+from cntkio.storage.names import shown, shown_pattern
+from cntkio.storage.progress import logger
+from cntkio.storage.remote import OF_PROCESS, Remote, default_remote, identity_of, without_access
+from cntkio.storage.text_input import Bytes, filled
 
 # The names under which stores report values that change with the content; the most reliable come first.
 _VERSIONS = (
@@ -94,7 +94,7 @@ class StoredObject(ABC):
 
     @property
     def identity(self) -> str:
-        """The object for caches; see `cntkio.formats.remote`."""
+        """The object for caches; see `cntkio.storage.remote`."""
         return identity_of(self._store, [self.name], self._remote.own_identity)
 
     @abstractmethod
@@ -149,7 +149,7 @@ def hint_on_memory(path: str, remote: Remote | None = None) -> str:
 
 
 class RemoteFiles:
-    """Lists the files of remote stores; see `cntkio.formats.file_lists.LocalFiles`."""
+    """Lists the files of remote stores; see `cntkio.storage.file_lists.LocalFiles`."""
 
     def __init__(self, remote: Remote | None = None) -> None:
         self._remote = remote or default_remote()
@@ -553,7 +553,7 @@ class RemoteObject:
 
     Attributes:
         name: Name used in messages.
-        identity: The object for caches; see `cntkio.formats.remote`.
+        identity: The object for caches; see `cntkio.storage.remote`.
         facts: Size and version when it was opened.
     """
 

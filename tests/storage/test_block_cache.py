@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cntkio import CorpusError
-from cntkio.formats.block_cache import BLOCK, FOLDER, CachedObject, CacheFolder, num_bytes_in_cache
-from cntkio.formats.remote import Remote
-from cntkio.formats.stores import RemoteObject
+from cntkio.storage.block_cache import BLOCK, FOLDER, CachedObject, CacheFolder, num_bytes_in_cache
+from cntkio.storage.remote import Remote
+from cntkio.storage.stores import RemoteObject
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.disks import small_disk

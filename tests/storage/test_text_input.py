@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cntkio import CntkIoError, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs, infer_streams
 from cntkio.formats.ctf import corpus, infer
-from cntkio.formats.text_input import CoreText, InputFile, Storage, TextInMemory, windows_of_lines
+from cntkio.storage.text_input import CoreText, InputFile, Storage, TextInMemory, windows_of_lines
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), y=StreamDef(field="y", shape=9, is_sparse=True))
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from cntkio.arguments import path_texts
 from cntkio.errors import ConfigError
-from cntkio.formats.remote import Remote
+from cntkio.storage.remote import Remote
 
 FileNames: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A path, a pattern, or a sequence of them."""

@@ -1,6 +1,6 @@
 """Index caches of texts: a cache changes the time only, whatever happens to it.
 
-As a program it reads more damaged caches: ``PYTHONPATH=tests python tests/formats/test_index_cache.py 10000 [SEED]``.
+As a program it reads more damaged caches: ``PYTHONPATH=tests python tests/storage/test_index_cache.py 10000 [SEED]``.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ import cntkio
 import numpy as np
 import pytest
 from cntkio import CorpusError, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
-from cntkio.formats import index_cache, output_file
 from cntkio.formats.ctf import index
 from cntkio.formats.ctf.index import Places
-from cntkio.formats.index_cache import CacheWriter, IndexCache, Written
+from cntkio.storage import index_cache, output_file
+from cntkio.storage.index_cache import CacheWriter, IndexCache, Written
 from support.rounds import rounds, step
 
 X = StreamDefs(x=StreamDef(field="x", shape=2))

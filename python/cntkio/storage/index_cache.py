@@ -28,11 +28,11 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._threads import ForkLock, num_threads
-from cntkio.formats.output_file import written_whole
-from cntkio.formats.report import logger
-from cntkio.formats.text_input import Companions, TextInput, system_number
+from cntkio.storage.output_file import written_whole
+from cntkio.storage.progress import logger
+from cntkio.storage.text_input import Companions, TextInput, system_number
 
 _T = TypeVar("_T")
 CachedArrays = Mapping[str, npt.NDArray[Any]]

@@ -22,9 +22,9 @@ from cntkio import (
     StreamDef,
     StreamDefs,
 )
-from cntkio.formats import compressed, stores
-from cntkio.formats.open_input import open_input
 from cntkio.pieces import files
+from cntkio.storage import compressed, stores
+from cntkio.storage.open_input import open_input
 from support.packers import bgzf, member_of_blocks, with_table, written_by_us
 from support.range_server import RangeServer, range_server
 

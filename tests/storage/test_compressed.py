@@ -28,10 +28,11 @@ from cntkio import (
 )
 from cntkio.arguments import COMMAND, CONFIGURATION, PYTHON, Wording, calling
 from cntkio.cli.command import main
-from cntkio.formats import block_cache, compressed, htk
-from cntkio.formats.open_input import open_input, text_sizes
-from cntkio.formats.text_input import InputFile, Locator, windows_of
+from cntkio.formats import htk
 from cntkio.pieces import files
+from cntkio.storage import block_cache, compressed
+from cntkio.storage.open_input import open_input, text_sizes
+from cntkio.storage.text_input import InputFile, Locator, windows_of
 from support.packers import PACKERS, Packer, frames, member_of_blocks, members, one_frame, sized_frames, written_by_us
 from support.rounds import rounds
 

@@ -29,14 +29,14 @@ from typing import Any, Literal, NamedTuple, NoReturn, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._threads import ForkLock, num_threads
 from cntkio.errors import FormatError
-from cntkio.formats.block_cache import CachedObject, CacheFolder, num_bytes_in_cache
-from cntkio.formats.index_cache import DamagedCacheError, IndexCache, Remaking, StoredArrays, StoredColumn
-from cntkio.formats.report import announced, passed
-from cntkio.formats.table import SlicedNumbers, span_at
-from cntkio.formats.text_input import (
+from cntkio.storage.block_cache import CachedObject, CacheFolder, num_bytes_in_cache
+from cntkio.storage.index_cache import DamagedCacheError, IndexCache, Remaking, StoredArrays, StoredColumn
+from cntkio.storage.progress import announced, passed
+from cntkio.storage.spans import SlicedNumbers, span_at
+from cntkio.storage.text_input import (
     MEND_DATA,
     WINDOW,
     Bytes,

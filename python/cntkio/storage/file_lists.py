@@ -24,10 +24,10 @@ from typing import TypeAlias
 
 from cntkio.arguments import near_name
 from cntkio.errors import ConfigError
-from cntkio.formats.names import FileNames, as_url, is_remote, shown, shown_pattern
-from cntkio.formats.remote import Remote
-from cntkio.formats.stores import RemoteFiles, hint_on_memory
-from cntkio.formats.text_input import hint_on_missing
+from cntkio.storage.names import FileNames, as_url, is_remote, shown, shown_pattern
+from cntkio.storage.remote import Remote
+from cntkio.storage.stores import RemoteFiles, hint_on_memory
+from cntkio.storage.text_input import hint_on_missing
 
 _WILDCARDS = re.compile(r"[*?\[]")
 _NUMBERS = re.compile(r"(\d+)\.\.(\d+)(?:\.\.(\d+))?")

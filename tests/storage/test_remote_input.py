@@ -30,8 +30,8 @@ from cntkio import (
     read_ctf,
 )
 from cntkio.cli import main
-from cntkio.formats import block_cache, open_input, stores
-from cntkio.formats.remote import RequestSlots
+from cntkio.storage import block_cache, open_input, stores
+from cntkio.storage.remote import RequestSlots
 from support.forks import in_a_fork
 from support.range_server import RangeServer, Request, range_server
 

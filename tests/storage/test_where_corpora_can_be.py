@@ -20,9 +20,9 @@ from cntkio import (
     StreamDef,
     StreamDefs,
 )
-from cntkio.formats import block_cache, compressed, open_input, stores
 from cntkio.formats import corpus as file_corpus
 from cntkio.formats.ctf import corpus
+from cntkio.storage import block_cache, compressed, open_input, stores
 from support.range_server import RangeServer, range_server
 from support.rounds import step
 from support.whereabouts import KINDS, Kind, Whereabouts

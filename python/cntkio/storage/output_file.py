@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from cntkio.formats.names import as_url, hint_on_home, is_remote
-from cntkio.formats.remote import Remote
+from cntkio.storage.names import as_url, hint_on_home, is_remote
+from cntkio.storage.remote import Remote
 
 AnyPath = str | os.PathLike[str]
 UNNAMED: int | None = getattr(os, "O_TMPFILE", None)  # None: the system has no files without a name
@@ -54,7 +54,7 @@ def written_whole(
         with tempfile.TemporaryFile() as file:
             yield file
             if is_kept:
-                from cntkio.formats.stores import write_object  # late: few programs upload files
+                from cntkio.storage.stores import write_object  # late: few programs upload files
 
                 file.seek(0)
                 write_object(as_url(os.fspath(path)), file.read(), remote)

@@ -35,13 +35,11 @@ import numpy as np
 
 from cntkio._threads import ForkLock
 from cntkio.errors import ConfigError
-from cntkio.formats.contract import Ahead
-from cntkio.formats.index_cache import is_believed, opened_cache, sum_of
-from cntkio.formats.output_file import written_whole
-from cntkio.formats.remote import Remote
-from cntkio.formats.report import logger
-from cntkio.formats.table import SequenceTable
-from cntkio.formats.text_input import Bytes
+from cntkio.storage.index_cache import is_believed, opened_cache, sum_of
+from cntkio.storage.output_file import written_whole
+from cntkio.storage.progress import logger
+from cntkio.storage.remote import Remote
+from cntkio.storage.text_input import Bytes
 
 BLOCK = 4 << 20
 """Bytes of a block; the last block of an object may be shorter."""
@@ -227,21 +225,17 @@ def num_bytes_in_cache(num_bytes: int) -> int:
 
 
 def require_room_in_cache(
-    limit: int | str | None, ahead: Ahead, table: SequenceTable, chunk_size: int, num_bytes: int | None = None
+    limit: int | str | None, num_chunks: int, chunk_size: int, num_bytes: int | None = None
 ) -> None:
     """Refuse a limit so low that the chunks of a window would push each other out of the cache; say which is enough.
 
     Args:
+        num_chunks: Number of chunks in the window.
         chunk_size: Most bytes of a chunk.
         num_bytes: Size of the corpus in bytes, if it is a single object.
     """
     if limit is None:
         return
-    num_chunks = ahead.window_in_chunks
-    if ahead.window_in_samples:
-        samples_of_chunk = int(table.lengths.sum(dtype=np.int64)) / max(table.num_chunks, 1)
-        num_chunks = int(ahead.window_in_samples / max(samples_of_chunk, 1)) + 1
-    num_chunks = min(num_chunks, table.num_chunks)
     # A chunk begins and ends within blocks.
     num_blocks = num_chunks * (-(-chunk_size // BLOCK) + 1)
     if num_bytes is not None:

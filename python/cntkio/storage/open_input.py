@@ -12,13 +12,13 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.block_cache import CachedObject, cache_folder
-from cntkio.formats.compressed import ENDINGS, first_text, open_compressed, packing_of, text_pieces, unpacked
-from cntkio.formats.file_lists import lister_of, sizes_of
-from cntkio.formats.names import as_url, is_remote
-from cntkio.formats.remote import Remote, default_remote
-from cntkio.formats.stores import PART, RemoteObject, write_object
-from cntkio.formats.text_input import (
+from cntkio.storage.block_cache import CachedObject, cache_folder
+from cntkio.storage.compressed import ENDINGS, first_text, open_compressed, packing_of, text_pieces, unpacked
+from cntkio.storage.file_lists import lister_of, sizes_of
+from cntkio.storage.names import as_url, is_remote
+from cntkio.storage.remote import Remote, default_remote
+from cntkio.storage.stores import PART, RemoteObject, write_object
+from cntkio.storage.text_input import (
     LOADS_AT_ONCE,
     SAMPLE_SIZE,
     WINDOW,

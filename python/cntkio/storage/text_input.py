@@ -33,11 +33,11 @@ from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
+import cntkio._core as _core
 from cntkio._threads import Workers, num_threads
 from cntkio.arguments import near_name
 from cntkio.errors import CorpusError, FormatError
-from cntkio.formats.names import as_url, hint_on_home, is_remote, shown
+from cntkio.storage.names import as_url, hint_on_home, is_remote, shown
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 CoreText: TypeAlias = tuple[int, int] | tuple[Bytes, int]
@@ -130,7 +130,7 @@ class Storage(NamedTuple):
     """Facts about the storage of a text.
 
     Attributes:
-        identity: The text for caches: the absolute path of a local file; see `cntkio.formats.remote` for others.
+        identity: The text for caches: the absolute path of a local file; see `cntkio.storage.remote` for others.
         local_path: The file, whose index cache may be next to it; None: it is not in the local file system.
         companions: The objects next to the text, which may contain its index; None: the text is a local file.
         compression: The kind of compression; None: the text is stored as it is.
