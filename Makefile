@@ -47,11 +47,11 @@ $(VENV)/.adapter-tools: pyproject.toml $(VENV)/.test-tools
 	$(INSTALL) --group adapters
 	touch $@
 
-$(VENV)/.check-tools: pyproject.toml $(VENV)/.test-tools
+$(VENV)/.check-tools: pyproject.toml $(VENV)/.test-tools $(VENV)/.docs-tools
 	$(INSTALL) --group check
 	touch $@
 
-$(VENV)/.docs-tools: pyproject.toml | $(BIN)/python
+$(VENV)/.docs-tools: pyproject.toml $(VENV)/.test-tools
 	$(INSTALL) --group docs
 	touch $@
 
@@ -132,7 +132,7 @@ lint:
 	$(CARGO) clippy -q --workspace --all-targets -- -D warnings
 	$(FUZZ_CHECK) clippy -q --manifest-path crates/fuzz/Cargo.toml --all-targets -- -D warnings
 
-check: build lint $(VENV)/.check-tools ## run rustfmt, clippy, ruff, mypy, and the tests of stubs, types and structure
+check: build lint $(VENV)/.check-tools docs ## run rustfmt, clippy, ruff, mypy, the tests of stubs, types and structure; build the site
 	$(BIN)/ruff format --check -q .
 	$(BIN)/ruff check -q .
 	$(BIN)/mypy
@@ -141,6 +141,7 @@ check: build lint $(VENV)/.check-tools ## run rustfmt, clippy, ruff, mypy, and t
 
 docs: build $(VENV)/.docs-tools ## build the pages as a site, in site/
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site
+	$(BIN)/python docs/check_site.py site
 
 # Atheris, if it exists for this Python, chooses inputs by the code that they reach; otherwise inputs are random.
 $(VENV)/.fuzz-tools: pyproject.toml $(VENV)/.test-tools

@@ -19,6 +19,7 @@ from sphinx.util.inspect import stringify_signature
 
 project = "cntkio"
 author = "the authors of cntkio"
+copyright = f"2026, {author}"
 release = version = installed_version("cntkio")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.linkcode"]
@@ -44,10 +45,11 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_type_aliases = {"npt.DTypeLike": "numpy.typing.DTypeLike"}
 # Longer signatures have a line for each parameter.
 maximum_signature_line_length = 88
-# Frameworks need not be installed for their modules' pages.
-autodoc_mock_imports = ["torch", "jax", "pyarrow", "ray", "pyspark"]
+# These frameworks need not be installed for their modules' pages; pyarrow is, since its types are in signatures.
+autodoc_mock_imports = ["torch", "jax", "ray", "pyspark"]
 # Docstrings are written in Markdown's habit: one backtick is code.
 default_role = "code"
 
@@ -77,20 +79,53 @@ def linkcode_resolve(domain: str, info: dict[str, str]) -> str | None:
     return f"{_SOURCES}{path.relative_to(_ROOT).as_posix()}#L{first}-L{first + len(lines) - 1}"
 
 
-def _signature_behind_mock(_app: object, what: str, _name: str, found: Any, *more: Any) -> tuple[str, str] | None:
-    """Return the signature of a class that derives from a framework's class, which is a mock here."""
-    _options, signature, _returned = more
-    if what != "class" or signature != "(*args: Any, **kwargs: Any)":
+# What Python prints for annotations and defaults of data classes, and what the code says.
+_UNREADABLE = {
+    r"<class '([\w.]+)'>": r"\1",
+    r"TypeAliasForwardRef\('([\w.]+)'\)": r"\1",
+    r"<factory>": "...",
+    r"~(?:\w+\.)*": "",
+    r"type\[Any\] \| (?:numpy\.)?dtype\[Any\] \| .*?_DTypeDict \| str": "numpy.typing.DTypeLike",
+}
+
+
+def _readable(text: str) -> str:
+    for pattern, replacement in _UNREADABLE.items():
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+def _readable_signature(_app: object, what: str, _name: str, found: Any, *more: Any) -> tuple[str, str] | None:
+    """Return a signature that Sphinx can parse, with the names that the code uses for its types.
+
+    A class that derives from a framework's class gets the signature of its own `__init__`: the framework is a mock.
+    """
+    _options, signature, returned = more
+    if what == "class" and signature == "(*args: Any, **kwargs: Any)":
+        signature, returned = (
+            stringify_signature(signature_of(found.__init__, bound_method=True), unqualified_typehints=True),
+            "",
+        )
+    if signature is None:
         return None
-    return stringify_signature(signature_of(found.__init__, bound_method=True), unqualified_typehints=True), ""
+    return _readable(signature), returned
 
 
-def _pages_as_links(_app: object, _what: str, _name: str, _found: object, _options: object, lines: list[str]) -> None:
+def _skipped(_app: object, _what: str, name: str, found: Any, skip: bool, _options: object) -> bool | None:
+    """Leave out fields that the class's own text already describes: of named tuples, and defaults of data classes."""
+    is_field = type(found).__name__ == "_tuplegetter" or (name == "dtype" and isinstance(found, type))
+    return True if is_field else None
+
+
+def _pages_as_links(_app: object, what: str, _name: str, _found: object, _options: object, lines: list[str]) -> None:
     """Turn the name of a page in a docstring, such as docs/timeline.md, into a link."""
-    lines[:] = [re.sub(r"\bdocs/([\w/-]+)\.md", r":doc:`/\1`", line) for line in lines]
+    if what == "data":
+        lines.clear()  # the page says what it is; these lines are the docstring of the value's type
+    lines[:] = [_readable(re.sub(r"\bdocs/([\w/-]+)\.md", r":doc:`/\1`", line)) for line in lines]
 
 
 def setup(app: Any) -> None:
     """Connect the events of Sphinx."""
-    app.connect("autodoc-process-signature", _signature_behind_mock)
+    app.connect("autodoc-process-signature", _readable_signature)
+    app.connect("autodoc-skip-member", _skipped)
     app.connect("autodoc-process-docstring", _pages_as_links)
