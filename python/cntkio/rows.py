@@ -2,7 +2,7 @@
 
 ::
 
-    rows of 6   a a a b b ·      segments  1 1 1 2 2 0      positions  0 1 2 0 1 0      cu_seqlens  0 3 5 6 10 12
+    rows of 6   a a a b · ·      segments  1 1 1 2 0 0      positions  0 1 2 0 0 1      cu_seqlens  0 3 4 6 10 12
                 c c c c d d                3 3 3 3 4 4                 0 1 2 3 0 1
 
 A `cntkio.Budget` with `rows` chooses the sequences of a minibatch so that they fit. This module only changes the form.
@@ -33,12 +33,13 @@ class PackedRows:
     """The sequences of a minibatch in rows. All arrays are contiguous, so `torch.from_numpy` shares their memory.
 
     Attributes:
-        values: For each stream with the lengths of the first: `[rows, length, *sample shape]`, 0 in empty cells; class
-            ids of one-hot streams, int32, `[rows, length]`.
+        values: For each stream with the lengths of the sequences: `[rows, length, *sample shape]`, 0 in empty cells;
+            class ids of one-hot streams, int32, `[rows, length]`.
         of_sequences: For each stream with one sample for each sequence: `[num_sequences, *sample shape]`, or class
             ids, int32, `[num_sequences]`. If all sequences have one sample, streams are in both mappings.
         segment_ids: 1 + the index of the sequence in the minibatch, 0 in empty cells; int32, `[rows, length]`.
-        position_ids: Index of the sample in its sequence, 0 in empty cells; int32, `[rows, length]`.
+        position_ids: Index of the sample in its sequence; in empty cells their index in their segment; int32,
+            `[rows, length]`.
         cu_seqlens: First cell of each segment of the concatenated rows and, last, the number of cells; int32. A segment
             is a sequence, its part in a row, or the empty cells at the end of a row.
     """
@@ -54,7 +55,8 @@ def packed(minibatch: Minibatch, length: int, *, rows: int | None = None, split:
     """Fill rows with the sequences of a minibatch, in their order.
 
     Args:
-        minibatch: Minibatch of whole sequences. The first stream gives the lengths of its sequences.
+        minibatch: Minibatch of whole sequences. The stream that defines the minibatch size gives their lengths, or else
+            the stream with the most samples.
         length: Cells of a row.
         rows: Number of rows; None: as many as needed.
         split: Let a sequence that does not fit in the rest of its row continue in the next row, so that only the end of
@@ -151,7 +153,9 @@ class _Samples(NamedTuple):
 def _samples_of(minibatch: Minibatch) -> _Samples:
     if not minibatch:
         raise ConfigError("the minibatch is empty; expected a minibatch with streams", key="minibatch")
-    lengths = next(iter(minibatch.values())).lengths
+    # A budget counts the samples of the same stream.
+    longest = max(minibatch.values(), key=lambda data: (data.stream.defines_mb_size, data.num_samples, data.num_steps))
+    lengths = longest.lengths
     found = _Samples(lengths, 0, {}, {})
     for name, data in minibatch.items():
         samples = class_ids(data) if data.is_sparse or are_whole(data.stream) else data.values
@@ -160,8 +164,10 @@ def _samples_of(minibatch: Minibatch) -> _Samples:
         if (data.lengths == 1).all():
             found.of_sequences[name] = samples
         elif name not in found.values:
-            message = f"stream {name!r} has neither the lengths of the first stream nor one sample for each sequence"
-            raise ConfigError(f"{message}; leave it out", key="minibatch")
+            why = "which defines the minibatch size" if longest.stream.defines_mb_size else "which has the most samples"
+            message = f"stream {name!r} has neither the lengths of {longest.stream.name!r}, {why},"
+            advice = "read only one of the two streams"
+            raise ConfigError(f"{message} nor one sample for each sequence; {advice}", key="minibatch")
     return found
 
 
@@ -184,6 +190,9 @@ def _filled(
     segment_ids, position_ids = np.zeros(num_cells, np.int32), np.zeros(num_cells, np.int32)
     segment_ids[cells] = np.repeat(np.arange(1, len(lengths) + 1), lengths)
     position_ids[cells] = in_sequence
+    # Programs that derive segments from positions find the same segments, because empty cells count as well.
+    empty = np.flatnonzero(segment_ids == 0)
+    position_ids[empty] = empty - np.maximum.accumulate(np.where(begins_segment[empty], empty, 0))
 
     def in_rows(of_cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.ascontiguousarray(of_cells.reshape(rows, length, *of_cells.shape[1:])[own])

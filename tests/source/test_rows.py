@@ -10,16 +10,20 @@ import pytest
 from cntkio import (
     BalancedPartition,
     Budget,
+    CBFDeserializer,
     CheckpointError,
     ConfigError,
     CTFDeserializer,
     FormatError,
     GlobalPartition,
+    MinibatchData,
     MinibatchSource,
+    SequenceMixture,
     SplitRows,
     StreamDef,
     StreamDefs,
     packed,
+    write_cbf,
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -67,13 +71,17 @@ def test_rows_hold_every_sample_of_a_budget_once(
             assert found.position_ids[is_filled].tolist() == [at for _, at in in_order]
             assert found.values["w"][is_filled].tolist() == [(key + at) % 50 for key, at in in_order]
             assert found.of_sequences["y"][found.segment_ids[is_filled] - 1, 0].tolist() == [key for key, _ in in_order]
-            assert not found.values["x"][~is_filled].any() and not found.position_ids[~is_filled].any()
+            assert not found.values["x"][~is_filled].any()
             segments = list(itertools.pairwise(found.cu_seqlens.tolist()))
             assert segments[0][0] == 0 and segments[-1][1] == rows * length and found.cu_seqlens.dtype == np.int32
             cells = found.segment_ids.reshape(-1)
             assert all(begin // length == (end - 1) // length for begin, end in segments)
             assert all(len(set(cells[begin:end].tolist())) == 1 for begin, end in segments)
+            positions = found.position_ids.reshape(-1)
+            assert all((np.diff(positions[begin:end]) == 1).all() for begin, end in segments)
+            assert not any(positions[begin] for begin, _ in segments if not cells[begin])
             if not split:
+                assert np.flatnonzero(positions == 0).tolist() == found.cu_seqlens[:-1].tolist()
                 assert sum(end - begin in own for begin, end in segments) >= len(own)
                 expected = [sum(row) for row in filled_rows(own, length)]
                 assert is_filled.sum(axis=1).tolist() == expected + [0] * (rows - len(expected))
@@ -141,6 +149,9 @@ def test_split_rows_continue_sequences_across_minibatches_and_states(
         of_samples = of_one.of_sequences["y"][of_one.segment_ids[is_filled] - 1, 0]
         assert of_samples.tolist() == of_one.values["x"][is_filled][:, 0].tolist()
         assert {*range(0, rows * length + 1, length)} <= set(of_one.cu_seqlens.tolist())
+        for begin, end in itertools.pairwise(of_one.cu_seqlens.tolist()):
+            positions = of_one.position_ids.reshape(-1)[begin:end]
+            assert (np.diff(positions) == 1).all() and (is_filled.reshape(-1)[begin] or positions[0] == 0)
     at = min(at, len(states) - 1)
     with make(folder, lengths) as source:
         reader = split(source)
@@ -251,6 +262,65 @@ def test_split_rows_have_no_more_cells_than_int32_counts(folder: Path) -> None:
         with pytest.raises(ConfigError, match="length is 2147483648"):
             SplitRows(source, 1 << 31, rows=1)
         SplitRows(source, 1 << 30, rows=2, partition=GlobalPartition(0, 2))
+
+
+def labels_and_tokens(folder: Path, *, definer: str = "") -> CTFDeserializer:
+    """A corpus whose first stream by name, `label`, has one sample for each sequence."""
+    lines = [
+        f"{key}" + f" |label {key}" * (at == 0) + f" |tokens {at}" for key in range(9) for at in range(1 + key % 5)
+    ]
+    (folder / f"tokens-{definer}.ctf").write_text("\n".join(lines) + "\n")
+    names = ("label", "tokens")
+    streams = {name: StreamDef(field=name, shape=1, defines_mb_size=name == definer) for name in names}
+    return CTFDeserializer(folder / f"tokens-{definer}.ctf", StreamDefs(**streams))
+
+
+def sources_of_tokens(folder: Path) -> dict[str, MinibatchSource]:
+    text = labels_and_tokens(folder)
+    write_cbf(folder / "tokens.cbf", text)
+    lines = [f"{key} |tokens {at}\n" for key in range(9) for at in range(1 + key % 5)]
+    (folder / "tokens-alone.ctf").write_text("".join(lines))
+    tokens = CTFDeserializer(folder / "tokens-alone.ctf", StreamDefs(tokens=text.streams["tokens"]))
+    (folder / "label.ctf").write_text("".join(f"{key} |label {key}\n" for key in range(9)))
+    label = CTFDeserializer(folder / "label.ctf", StreamDefs(label=text.streams["label"]))
+    mixed = SequenceMixture({"a": (text, 1), "b": (text, 1)}, stop="first")
+    of_one = [
+        text,
+        CBFDeserializer(folder / "tokens.cbf"),
+        [label, tokens],
+        labels_and_tokens(folder, definer="tokens"),
+    ]
+    named = zip(("text", "binary", "joined", "with a definer"), of_one, strict=True)
+    return {"mixed": mixed, **{name: MinibatchSource(each, max_sweeps=1) for name, each in named}}
+
+
+@pytest.mark.parametrize("name", ["text", "binary", "joined", "with a definer", "mixed"])
+@pytest.mark.parametrize("splits", [False, True])
+def test_the_longest_stream_gives_the_lengths_of_rows(folder: Path, name: str, splits: bool) -> None:
+    with sources_of_tokens(folder)[name] as source:
+        budget = Budget(rows=2, row_length=8, pool=20)
+        rows = (
+            SplitRows(source, 8, rows=2) if splits else (packed(each, 8, rows=2) for each in source.minibatches(budget))
+        )
+        labels: set[int] = set()
+        for found in rows:
+            assert list(found.values) == ["tokens"] and list(found.of_sequences) == ["label"]
+            labels.update(found.of_sequences["label"][:, 0].astype(int).tolist())
+        assert labels == set(range(9))
+
+
+def test_a_stream_that_fits_no_rows_is_named(folder: Path) -> None:
+    for definer, text in (
+        ("", "'label' has neither the lengths of 'tokens', which has the most samples"),
+        ("label", "'tokens' has neither the lengths of 'label', which defines the minibatch size"),
+    ):
+        corpus = labels_and_tokens(folder, definer=definer)
+        minibatch = MinibatchSource(corpus, randomize=False).read(100)
+        assert minibatch is not None
+        if not definer:
+            minibatch["label"] = MinibatchData(minibatch["label"].stream, np.arange(18), np.arange(0, 19, 2))
+        with pytest.raises(ConfigError, match=text):
+            packed(minibatch, 8)
 
 
 def test_what_does_not_fit_rows_is_refused(folder: Path) -> None:
