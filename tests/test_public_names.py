@@ -33,7 +33,7 @@ from cntkio import (
     UserMinibatchSource,
     write_cbf,
 )
-from cntkio.arguments import near_name
+from cntkio.arguments import near_names
 
 REQUIRED = inspect.Parameter.empty
 ENDLESS, SWEEP = 2**64 - 1, 2**64 - 2
@@ -355,14 +355,14 @@ except ModuleNotFoundError as error:
 @pytest.mark.parametrize(
     ("name", "known", "near"),
     [
-        ("lenghts", ["lengths", "species"], "lengths"),
-        ("MaxErrors", ["max_errors", "strict"], "max_errors"),
-        ("zzz", ["lengths"], None),
-        ("a", [], None),
+        ("lenghts", ["lengths", "species"], ["lengths"]),
+        ("MaxErrors", ["max_errors", "strict"], ["max_errors"]),
+        ("zzz", ["lengths"], []),
+        ("a", [], []),
     ],
 )
-def test_only_plausible_names_are_suggested(name: str, known: list[str], near: str | None) -> None:
-    assert near_name(name, known) == near
+def test_only_plausible_names_are_suggested(name: str, known: list[str], near: list[str]) -> None:
+    assert near_names(name, known) == near
 
 
 @pytest.mark.parametrize(

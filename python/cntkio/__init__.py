@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from cntkio import io
 from cntkio._core import __version__
-from cntkio.arguments import did_you_mean
 from cntkio.config import ReaderConfig, read_config
 from cntkio.convert import CommentedMinibatch, read_ctf, write_cbf, write_ctf
 from cntkio.errors import (
@@ -63,7 +62,7 @@ from cntkio.source import ExplainedStep, PlannedSteps, SourcePlan
 from cntkio.storage.remote import Remote
 from cntkio.survey import Finding, Findings, check
 from cntkio.timeline import BalancedPartition, Budget, GlobalPartition, Partition
-from cntkio.unsupported import NamesOfCntk, outside_io
+from cntkio.unsupported import NamesOfCntk, no_attribute
 
 __all__ = [
     "DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS", "FULL_DATA_SWEEP", "INFINITELY_REPEAT", "BalancedPartition",
@@ -80,10 +79,10 @@ __all__ = [
     "write_htk_features", "write_kaldi", "write_label_mapping", "write_mlf", "write_svmlight",
 ]  # fmt: skip
 
-# Last, so that it sees only names that no other finder has.
-sys.meta_path.append(NamesOfCntk)
 # Loaded on first use: they need libraries that are optional, and slow to import.
 _FRAMEWORKS = ("arrow", "jax", "ray", "spark", "torch")
+# Last, so that it sees only names that no other finder has.
+sys.meta_path.append(NamesOfCntk([*__all__, *_FRAMEWORKS]))
 
 
 def __dir__() -> list[str]:
@@ -98,7 +97,4 @@ if not TYPE_CHECKING:
         """Load the module of a framework on first use; refuse any other name, with the nearest name."""
         if name in _FRAMEWORKS:
             return importlib.import_module(f"cntkio.{name}")
-        advice = outside_io(name)
-        if advice:
-            raise AttributeError(f"module 'cntkio' has no attribute {name!r} of CNTK: {advice}")
-        raise AttributeError(f"module 'cntkio' has no attribute {name!r}{did_you_mean(name, __all__)}")
+        raise no_attribute("cntkio", name, __dir__())

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import functools
 import inspect
 import os
+import re
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -63,8 +63,7 @@ def check_word(name: str, value: Any, *words: str) -> None:
         cntkio.errors.ConfigError: deal is 'size'; expected 'length', 'area' or 'chunk'
     """
     if value not in words:
-        *others, last = map(repr, words)
-        raise ConfigError(f"{name} is {value!r}; expected {', '.join(others)} or {last}", key=name)
+        raise ConfigError(f"{name} is {value!r}; expected {either(words)}", key=name)
 
 
 def is_whole(value: Any) -> TypeGuard[int | np.integer[Any]]:
@@ -349,18 +348,55 @@ def calling(
         _caller.reset(token)
 
 
-def near_name(name: object, known: Iterable[str]) -> str | None:
-    """Return the known name that is nearest to an unknown name, if any is near; case does not matter.
+# Keywords of CNTK before 2.3 and the keywords that replaced them, without underscores.
+_OLDER_KEYWORDS = {
+    "epochsize": ("max_samples", "max_sweeps"),
+    "randomizationwindow": ("randomization_window_in_chunks", "randomization_window_in_samples"),
+    "samplebasedrandomizationwindow": ("randomization_window_in_samples",),
+}
+_MOST_SHOWN = 8
+_OF_WORDS = 1.5  # the distance of a name with further words: farther than one letter, nearer than two
+
+
+def near_names(name: object, known: Iterable[str]) -> list[str]:
+    """Return all known names that are nearest to an unknown name; neither case nor underscores matter.
+
+    A name is near if at most about one letter in four differs, or if it contains all words of the unknown name.
 
     Example:
-        >>> near_name("lenghts", ["lengths", "species"])
-        'lengths'
-        >>> near_name("x", ["lengths", "species"])
+        >>> near_names("lenghts", ["lengths", "species"]), near_names("s", ["S0", "S1", "words"])
+        (['lengths'], ['S0', 'S1'])
+        >>> near_names("seed", ["randomization_seed", "max_sweeps"]), near_names("x", ["lengths", "y"])
+        (['randomization_seed'], [])
     """
     # Folded, so that CNTK's chunkSizeInBytes is near to chunk_size_in_bytes.
-    names = {folded(known_name): known_name for known_name in known}
-    nearest = difflib.get_close_matches(folded(str(name)), names, n=1)
-    return names[nearest[0]] if nearest else None
+    wanted, words, distances = folded(str(name)), _words(str(name)), dict[str, float]()
+    for known_name in dict.fromkeys(known):
+        other = folded(known_name)
+        longest = max(len(wanted), len(other))
+        most = min(max((longest + 1) // 4, 1), longest - 1)
+        if abs(len(wanted) - len(other)) <= most and (distance := _distance(wanted, other)) <= most:
+            distances[known_name] = float(distance)
+        if words and words <= _words(known_name):
+            distances[known_name] = min(distances.get(known_name, _OF_WORDS), _OF_WORDS)
+    least = min(distances.values(), default=0)
+    return [known_name for known_name, distance in distances.items() if distance == least]
+
+
+def _distance(first: str, second: str) -> int:
+    """Return how many letters must be replaced, inserted, left out or swapped with the next to get the second text."""
+    before, row = [0] * (len(second) + 1), list(range(len(second) + 1))
+    for i, letter in enumerate(first):
+        last, before, row = before, row, [i + 1]
+        for j, other in enumerate(second):
+            row.append(min(before[j] + (letter != other), before[j + 1] + 1, row[j] + 1))
+            if i and j and letter == second[j - 1] and first[i - 1] == other:
+                row[-1] = min(row[-1], last[j - 1] + 1)
+    return row[-1]
+
+
+def _words(name: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"[A-Z]*[a-z]+|[A-Z]+|[0-9]+", name)}
 
 
 def folded(name: str) -> str:
@@ -374,14 +410,34 @@ def folded(name: str) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: the nearest known name, if any is near.
+    """Return the end of a message about an unknown name: the nearest known names, or what replaced a name of CNTK.
 
     Example:
         >>> "no stream 'lenghts'" + did_you_mean("lenghts", ["lengths", "species"])
         "no stream 'lenghts'; did you mean 'lengths'?"
+        >>> did_you_mean("epoch_size", ["max_samples", "max_sweeps"])
+        "; 'epoch_size' of older CNTK is 'max_samples' or 'max_sweeps' today"
     """
-    nearest = near_name(name, known)
-    return f"; did you mean {nearest!r}?" if nearest else ""
+    names = list(known)
+    today = _OLDER_KEYWORDS.get(folded(str(name)))
+    if today and set(today) <= set(names):
+        return f"; {name!r} of older CNTK is {either(today)} today"
+    nearest = near_names(name, names)
+    return f"; did you mean {either(nearest)}?" if nearest else ""
+
+
+def either(names: Sequence[str]) -> str:
+    """Return names as alternatives.
+
+    Example:
+        >>> either(["x", "y", "z"])
+        "'x', 'y' or 'z'"
+    """
+    shown = list(map(repr, names[:_MOST_SHOWN]))
+    if len(names) > _MOST_SHOWN:
+        shown.append(f"one of {len(names) - _MOST_SHOWN} more")
+    *others, last = shown
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def there_are(name: object, known: Iterable[str]) -> str:

@@ -10,7 +10,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from cntkio import transforms
-from cntkio.arguments import did_you_mean
 from cntkio.convert import sequence_to_cntk_text_format
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer
@@ -21,7 +20,7 @@ from cntkio.minibatch import MinibatchData, Value
 from cntkio.source import MinibatchSource, TraceLevel
 from cntkio.streams import Record, StreamConfiguration, StreamDef, StreamDefs, StreamInformation
 from cntkio.timeline import DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, FULL_DATA_SWEEP, INFINITELY_REPEAT
-from cntkio.unsupported import Base64ImageDeserializer, ImageDeserializer, LatticeDeserializer
+from cntkio.unsupported import Base64ImageDeserializer, ImageDeserializer, LatticeDeserializer, no_attribute
 from cntkio.user_source import MinibatchSourceFromData, UserMinibatchSource
 
 __all__ = [
@@ -45,4 +44,4 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         """Refuse an unknown name, with the nearest name."""
-        raise AttributeError(f"module 'cntkio.io' has no attribute {name!r}{did_you_mean(name, __all__)}")
+        raise no_attribute("cntkio.io", name, __all__)

@@ -1,4 +1,4 @@
-"""Names of CNTK that cntkio leaves out, and their replacements, which the errors of these deserializers name.
+"""Names of CNTK that cntkio leaves out, and their replacements, which the errors about these names give.
 
 Other libraries read images better than CNTK did, and only CNTK's own speech trainer used lattices.
 (docs/coming-from-cntk.md)
@@ -6,9 +6,10 @@ Other libraries read images better than CNTK did, and only CNTK's own speech tra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from cntkio.arguments import did_you_mean
 from cntkio.errors import UnsupportedError
 
 _INSTEAD_OF_IMAGES = (
@@ -25,6 +26,22 @@ REPLACEMENTS = {
     "(docs/coming-from-cntk.md)",
 }
 """What to use instead of a deserializer."""
+_OF_READERS = {
+    "UCIFastReader Cntk.Reader.UCIFast": "convert the data to CTF (cntkio convert uci2ctf), and read it with "
+    "CTFDeserializer or, in a configuration, with CNTKTextFormatReader",
+    "LMSequenceReader Cntk.Reader.LMSequence LUSequenceReader Cntk.Reader.LUSequence": "map words to indices, write "
+    "CTF (cntkio convert txt2ctf), and read it with CTFDeserializer or, in a configuration, with CNTKTextFormatReader",
+    "LibSVMBinaryReader Cntk.Reader.SVMBinary": "SvmlightDeserializer reads the LibSVM text from which its file was "
+    "made; for a configuration convert that text to CTF (cntkio convert), and use CNTKTextFormatReader",
+    "SparsePCReader Cntk.Reader.SparsePC DSSMReader": "convert the data to CTF or CBF, and use CNTKTextFormatReader or "
+    "CNTKBinaryReader",
+    "BinaryReader Cntk.Reader.Binary": "it is an old cache format, not CBF; write CBF and use CNTKBinaryReader",
+    "Kaldi2Reader KaldiReader Cntk.Reader.Kaldi2": "KaldiDeserializer reads the archives and lists in Python; for a "
+    "configuration convert them to CTF (cntkio convert), and use CNTKTextFormatReader",
+    "ImageReader Cntk.Deserializers.Image": REPLACEMENTS["ImageDeserializer"],
+}
+INSTEAD = REPLACEMENTS | {name: advice for names, advice in _OF_READERS.items() for name in names.split()}
+"""For readers and deserializers of CNTK that cntkio leaves out, what to use instead."""
 
 
 def _refuse(name: str) -> NoReturn:
@@ -84,6 +101,19 @@ _RANKS = """
 Communicator DistributedLearner WorkerDescriptor block_momentum_distributed_learner data_parallel_distributed_learner
 distributed mpi_communicator
 """
+_OLDER = {
+    "text_format_minibatch_source CNTKTextFormatMinibatchSource": "write MinibatchSource(CTFDeserializer(path, "
+    "StreamDefs(...))), as in CNTK since 2.0",
+    "create_minibatch_source create_composite_minibatch_source minibatch_source": "write "
+    "MinibatchSource(deserializers), as in CNTK since 2.0",
+    "CNTKTextFormatReader CNTKTextFormatDeserializer CTFReader": "read the file with "
+    "MinibatchSource(CTFDeserializer(path, StreamDefs(...)))",
+    "CNTKBinaryReader CNTKBinaryFormatDeserializer CBFReader": "read the file with "
+    "MinibatchSource(CBFDeserializer(path))",
+    "HTKDeserializers HTKReader": "read the files with HTKFeatureDeserializer and HTKMLFDeserializer",
+    "INFINITE_SAMPLES": "write INFINITELY_REPEAT",
+    "DEFAULT_RANDOMIZATION_WINDOW": "write DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS",
+}
 _WHERE = {
     _MODEL: "build the model with PyTorch or JAX, from the minibatches of cntkio.torch and cntkio.jax",
     _TRAINING: "train with PyTorch or JAX, on the minibatches of cntkio.torch and cntkio.jax",
@@ -102,25 +132,48 @@ def outside_io(name: str) -> str | None:
         >>> outside_io("Trainer")
         'train with PyTorch or JAX, on the minibatches of cntkio.torch and cntkio.jax'
     """
-    return next((advice for names, advice in _WHERE.items() if name in names.split()), None)
+    table = INSTEAD | _OLDER | _WHERE
+    return next((advice for names, advice in table.items() if name in names.split()), None)
+
+
+def no_attribute(module: str, name: str, known: Iterable[str]) -> AttributeError:
+    """Return the error about an attribute that a module does not have: its replacement, or the nearest names.
+
+    Example:
+        >>> str(no_attribute("cntkio.io", "StreamDfe", ["StreamDef"]))
+        "module 'cntkio.io' has no attribute 'StreamDfe'; did you mean 'StreamDef'?"
+    """
+    advice = outside_io(name)
+    reason = f" of CNTK: {advice}" if advice else did_you_mean(name, known)
+    return AttributeError(f"module {module!r} has no attribute {name!r}{reason}")
 
 
 class NamesOfCntk:
-    """Finder of modules, the last to be asked, that refuses imports of CNTK's names, with their replacements.
+    """Finder of modules, the last to be asked, that refuses imports of unknown names, with their replacements.
 
     Python tries to import `cntkio.Trainer` for ``from cntkio import Trainer``, too, and reports no other error of it.
+
+    Attributes:
+        known: The public names.
 
     Example:
         >>> from cntkio.layers import Dense
         Traceback (most recent call last):
         ImportError: cntkio has no 'layers' of CNTK: build the model with PyTorch or JAX, ...
+        >>> from cntkio import MinibatchSourc
+        Traceback (most recent call last):
+        ImportError: cntkio has no 'MinibatchSourc'; did you mean 'MinibatchSource'?
     """
 
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """Refuse the import of a name of CNTK. Python would replace a `ModuleNotFoundError` by its own error."""
+    def __init__(self, known: Sequence[str]) -> None:
+        self.known = known
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Refuse the import of a name. Python would replace a `ModuleNotFoundError` by its own error."""
         package, _, own = name.partition(".")
         # Every import that Python cannot resolve comes here, also imports of other packages.
-        advice = outside_io(own) if package == "cntkio" else None
-        if advice:
-            raise ImportError(f"cntkio has no {own!r} of CNTK: {advice}", name=name)
+        if package != "cntkio":
+            return
+        advice, near = outside_io(own), did_you_mean(own, self.known)
+        if advice or near:
+            raise ImportError(f"cntkio has no {own!r}{f' of CNTK: {advice}' if advice else near}", name=name)

@@ -334,7 +334,7 @@ def test_a_composite_reader_keeps_its_data_in_memory(reader: str, deserializer: 
         (
             "train=[reader=[readerType=UCIFastReader]]",
             "readerType",
-            "uci2ctf.* and use CNTKTextFormatReader",
+            "uci2ctf.* with CNTKTextFormatReader",
         ),
         ("train=[reader=[chunkSizeInBytes=0]]", "chunkSizeInBytes", "expected at least 1"),
         ("train=[reader=[input=[x=[dim=0]]]]", "dim", "dim = 0; expected 1 to"),
@@ -352,9 +352,10 @@ def test_errors_of_a_reader_name_the_key(override: str, key: str, message: str, 
 @pytest.mark.parametrize(
     ("names", "instead"),
     [
-        ("UCIFastReader Cntk.Reader.UCIFast", "uci2ctf.* and use CNTKTextFormatReader"),
+        ("UCIFastReader Cntk.Reader.UCIFast", "uci2ctf.* with CNTKTextFormatReader"),
+        ("LibSVMBinaryReader Cntk.Reader.SVMBinary", "SvmlightDeserializer .* convert that text to CTF"),
         (
-            "LibSVMBinaryReader Cntk.Reader.SVMBinary SparsePCReader Cntk.Reader.SparsePC DSSMReader",
+            "SparsePCReader Cntk.Reader.SparsePC DSSMReader",
             "convert the data to CTF or CBF, and use CNTKTextFormatReader or CNTKBinaryReader",
         ),
         (
@@ -362,7 +363,7 @@ def test_errors_of_a_reader_name_the_key(override: str, key: str, message: str, 
             "map words to indices, write CTF .cntkio convert txt2ctf",
         ),
         ("BinaryReader Cntk.Reader.Binary", "write CBF and use CNTKBinaryReader"),
-        ("Kaldi2Reader KaldiReader Cntk.Reader.Kaldi2", "convert the archives to HTK features or to CTF"),
+        ("Kaldi2Reader KaldiReader Cntk.Reader.Kaldi2", "KaldiDeserializer .* convert them to CTF"),
         ("ImageReader Cntk.Deserializers.Image ImageDeserializer", "cntkio reads no images"),
         ("SparseDenseReader NoReader", "supported are CNTKTextFormatReader, "),
     ],

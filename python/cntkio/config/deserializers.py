@@ -26,6 +26,7 @@ from cntkio.formats.htk import HTKFeatureDeserializer, window_of
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
 from cntkio.timeline import Window
+from cntkio.unsupported import INSTEAD
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Asked:
 def refuse_kind(section: Section, key: str, name: str, known: Iterable[str]) -> NoReturn:
     """Raise the error about a kind of reader or deserializer that cntkio does not have."""
     names = list(known)
-    hint = keys.INSTEAD.get(name) or f"supported are {', '.join(names)}{did_you_mean(name, names)}"
+    hint = (INSTEAD | keys.CLASSES).get(name) or f"supported are {', '.join(names)}{did_you_mean(name, names)}"
     raise section.error(key, f"{key} = {name!r} is not supported: {hint}")
 
 

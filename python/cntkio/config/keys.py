@@ -26,7 +26,6 @@ from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
 from cntkio.htkmlf_reader import DEFAULT_MAX_UTTERANCE_LENGTH
 from cntkio.storage.remote import Remote
-from cntkio.unsupported import REPLACEMENTS
 
 _T = TypeVar("_T")
 
@@ -65,23 +64,12 @@ def has_text_keys(target: type[CntkOptions]) -> bool:
     return MODULES[target] == "HTKDeserializers"
 
 
-_ADVICE = {
-    "CTFDeserializer": "it is a class of Python; write CNTKTextFormatReader, or as the type of a deserializer "
-    "CNTKTextFormatDeserializer",
-    "CBFDeserializer": "it is a class of Python; write CNTKBinaryReader, or as the type of a deserializer "
-    "CNTKBinaryFormatDeserializer",
-    "UCIFastReader Cntk.Reader.UCIFast": "convert the data to CTF (cntkio convert uci2ctf) and use "
-    "CNTKTextFormatReader",
-    "LibSVMBinaryReader Cntk.Reader.SVMBinary SparsePCReader Cntk.Reader.SparsePC DSSMReader": "convert the data to "
-    "CTF or CBF, and use CNTKTextFormatReader or CNTKBinaryReader",
-    "LMSequenceReader Cntk.Reader.LMSequence LUSequenceReader Cntk.Reader.LUSequence": "map words to indices, write "
-    "CTF (cntkio convert txt2ctf) and use CNTKTextFormatReader",
-    "BinaryReader Cntk.Reader.Binary": "it is an old cache format, not CBF; write CBF and use CNTKBinaryReader",
-    "Kaldi2Reader KaldiReader Cntk.Reader.Kaldi2": "convert the archives to HTK features or to CTF",
-    "ImageReader Cntk.Deserializers.Image": REPLACEMENTS["ImageDeserializer"],
+CLASSES = {
+    target.__name__: f"it is a class of Python; write {MODULES[target]}, or as the type of a deserializer "
+    f"{target.cntk_type}"
+    for target in (CTFDeserializer, CBFDeserializer)
 }
-INSTEAD = REPLACEMENTS | {name: advice for names, advice in _ADVICE.items() for name in names.split()}
-"""For readers and deserializers of CNTK that cntkio leaves out, what to use instead."""
+"""For classes of Python, the names that a configuration has for them."""
 
 
 # ------------------------------------------------------------------------------------------------------ the options

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from cntkio.arguments import near_name
+from cntkio.arguments import near_names
 from cntkio.errors import ConfigError
 from cntkio.storage.names import FileNames, as_url, is_remote, shown, shown_pattern
 from cntkio.storage.remote import Remote
@@ -208,8 +208,8 @@ def _near_names(pattern: str, lister: Lister) -> str:
             return f"; the server does not list {shown(folder)!r}: name the files, for instance with {{000..127}}"
         return f"; there is no folder {shown(folder)!r}" if "://" in folder else hint_on_missing(Path(folder))
     names = sorted(lister.names(folder or os.curdir))
-    near = near_name(part, names)
-    some = [repr(near)] if near else [*map(repr, names[:_NUM_SHOWN]), *["..."] * (len(names) > _NUM_SHOWN)]
+    near = near_names(part, names) or names
+    some = [*map(repr, near[:_NUM_SHOWN]), *["..."] * (len(near) > _NUM_SHOWN)]
     where = repr(shown(folder) or os.getcwd())  # noqa: PTH109
     return f"; the folder {where} has {', '.join(some) or 'no files'}"
 

@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 import cntkio._core as _core
 from cntkio._threads import Workers, num_threads
-from cntkio.arguments import near_name
+from cntkio.arguments import either, near_names
 from cntkio.errors import CorpusError, FormatError
 from cntkio.storage.names import as_url, hint_on_home, is_remote, shown
 
@@ -412,14 +412,14 @@ def hint_on_missing(path: Path) -> str:
     while not missing.parent.exists():
         missing = missing.parent
     try:
-        names = [entry.name for entry in missing.parent.iterdir()]
+        names = sorted(entry.name for entry in missing.parent.iterdir())
         # Most names with the same ending mean other files, so the part before the ending must be similar.
-        near = near_name(missing.name, [name for name in names if near_name(missing.stem, [Path(name).stem])])
+        near = near_names(missing.name, [name for name in names if near_names(missing.stem, [Path(name).stem])])
     except OSError:
-        near = None
-    if near is not None:
+        near = []
+    if near:
         rest = path.parts[len(missing.parts) :]
-        return f"; did you mean {str(missing.parent.joinpath(near, *rest))!r}?"
+        return f"; did you mean {either([str(missing.parent.joinpath(name, *rest)) for name in near])}?"
     start = "" if path.is_absolute() else f" from the folder {str(Path.cwd())!r}"
     folder = "" if missing == path else f": there is no {str(missing)!r}"
     return f"{start}{folder}"
