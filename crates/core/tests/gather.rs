@@ -266,7 +266,16 @@ fn any_corpus() -> impl Strategy<Value = Corpus> {
         });
     let runs = prop::collection::vec(any::<bool>().prop_map(Kind::Runs), 1..4);
     let targets = prop::collection::vec(Just(Kind::Targets), 1..4);
-    let kinds = prop_oneof![3 => in_columns, 3 => stored, 2 => frames, 2 => runs, 1 => targets];
+    // Chunks of several formats: all of one dimension, sparse or dense, only sparse, only dense.
+    let either = prop_oneof![Just(Kind::Wide), Just(Kind::Small), any::<bool>().prop_map(Kind::Stored)];
+    let sparse = prop_oneof![2 => either.clone(), 1 => any::<bool>().prop_map(Kind::Runs)];
+    let dense = prop_oneof![any::<bool>().prop_map(|is_scaled| Kind::Frames(0, 0, is_scaled)), Just(Kind::Targets)];
+    let mixed = prop_oneof![
+        prop::collection::vec(either, 2..5),
+        prop::collection::vec(sparse, 2..5),
+        prop::collection::vec(dense, 2..5)
+    ];
+    let kinds = prop_oneof![3 => in_columns, 3 => stored, 2 => frames, 2 => runs, 1 => targets, 4 => mixed];
     // Columns whose sequences have one sample each are packed without their table.
     let of_chunk = prop_oneof![2 => prop::collection::vec(1usize..8, 1..7), 1 => prop::collection::vec(Just(1), 1..7)];
     let lengths = prop::collection::vec(of_chunk, 4);
@@ -276,7 +285,11 @@ fn any_corpus() -> impl Strategy<Value = Corpus> {
     (kinds, lengths, any::<bool>(), 0usize..4, entries).prop_map(|(kinds, lengths, is_sparse, number, entries)| {
         let numbers = [NumberType::F32, NumberType::F64, NumberType::I32, NumberType::I64];
         let are_wide = kinds.iter().all(|kind| matches!(kind, Kind::Wide));
-        let (is_sparse, number) = match kinds[0] {
+        let one_of = |which: fn(&Kind) -> bool| kinds.iter().copied().find(which);
+        // The kind with the fewest forms decides for mixed kinds.
+        let decides = one_of(|kind| !matches!(kind, Kind::Wide | Kind::Small | Kind::Stored(_)));
+        let decides = decides.or_else(|| one_of(|kind| matches!(kind, Kind::Stored(_)))).unwrap_or(kinds[0]);
+        let (is_sparse, number) = match decides {
             // Sparse samples of whole numbers have no small form.
             Kind::Wide | Kind::Small => (is_sparse, numbers[if is_sparse && !are_wide { number % 2 } else { number }]),
             Kind::Stored(_) => (is_sparse, numbers[number % 2]),
@@ -408,7 +421,8 @@ proptest! {
         prop_assert_eq!(gathered(0, u32::MAX, Some((0, 0)), wanted), Err(Error::Missing));
         prop_assert_eq!(gathered(0, 0, None, Wanted { stream: 1, ..wanted }), Err(Error::Missing));
         prop_assert_eq!(gathered(0, 0, None, Wanted { is_sparse: !is_sparse, ..wanted }), Err(Error::Mixed));
-        let is_decoded = !matches!(chunks[0].blocks()[0].columns[0].samples, Samples::Frames(_) | Samples::Runs(_));
+        let is_decoded = |chunk: &Chunk| !matches!(chunk.blocks()[0].columns[0].samples, Samples::Frames(_) | Samples::Runs(_));
+        let is_decoded = chunks.iter().any(is_decoded);
         let other = gathered(0, 0, None, Wanted { number: if number == NumberType::F32 { NumberType::F64 } else { NumberType::F32 }, ..wanted });
         prop_assert_eq!(other, if is_decoded { Err(Error::Mixed) } else { Ok(()) });
         let error = Error::Length { sequence: 0, stream: 0, num_samples: length as usize };
@@ -417,15 +431,36 @@ proptest! {
 }
 
 #[test]
-fn kinds_that_are_not_gathered_together_are_an_error() {
-    let lengths = [vec![2, 1], vec![3]];
-    for kinds in [[Kind::Wide, Kind::Stored(false)], [Kind::Stored(false), Kind::Small]] {
-        let Corpus { chunks, .. } = corpus(&kinds, &lengths, true, NumberType::F32, &[1, 2, 3, 4, 5]);
+fn columns_of_other_dimensions_are_an_error() {
+    for kinds in [[Kind::Wide, Kind::Targets], [Kind::Frames(0, 0, false), Kind::Stored(false)]] {
+        let Corpus { chunks, .. } = corpus(&kinds, &[vec![2, 1], vec![3]], false, NumberType::F32, &[1, 2, 3, 4, 5]);
         let handles: Vec<&Chunk> = chunks.iter().collect();
         let selection = Selection { chunk_of: &[0, 1], sequences: &[0, 0], parts: None };
-        let wanted = Wanted { stream: 0, is_sparse: true, number: NumberType::F32 };
+        let wanted = Wanted { stream: 0, is_sparse: false, number: NumberType::F32 };
         assert_eq!(pack::gather(&handles, selection, wanted), Err(Error::Mixed));
     }
+}
+
+#[test]
+fn classes_of_runs_and_whole_numbers_are_one_stream() {
+    let lengths = [vec![2, 1], vec![3]];
+    let Corpus { chunks: labels, samples, .. } = corpus(&[Kind::Runs(false); 2], &lengths, true, NumberType::F32, &[1]);
+    let ids = Column {
+        sequence_offsets: vec![0, 2, 3],
+        samples: Samples::Dense { dim: 1, values: Values::I32(vec![7, 8, 9]) },
+    };
+    let ids = Chunk::new(vec![Block { num_sequences: 2, columns: vec![ids] }]);
+    let handles = [&labels[0], &ids, &labels[1]];
+    let selection = Selection { chunk_of: &[0, 1, 2, 1, 0], sequences: &[0, 0, 0, 1, 1], parts: None };
+    let wanted = Wanted { stream: 0, is_sparse: false, number: NumberType::I32 };
+    let gathered = pack::gather(&handles, selection, wanted).unwrap();
+    let classes = |chunk: usize, sequence: usize| samples[chunk][sequence].iter().map(|sample| sample[0].0);
+    let expected: Vec<i32> = classes(0, 0).chain([7, 8]).chain(classes(1, 0)).chain([9]).chain(classes(0, 1)).collect();
+    assert_eq!(gathered.values, Values::I32(expected));
+    assert_eq!(gathered.sequence_offsets, [0, 2, 4, 7, 8, 9]);
+    let parts = Some(Parts { firsts: &[0, 0, 0, 1, 0], counts: &[1, 1, 1, 1, 1] });
+    let error = Error::Length { sequence: 3, stream: 0, num_samples: 1 };
+    assert_eq!(pack::gather(&handles, Selection { parts, ..selection }, wanted), Err(error));
 }
 
 #[test]

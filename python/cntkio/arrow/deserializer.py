@@ -52,8 +52,8 @@ from cntkio.formats.contract import (
     ReadingOptions,
 )
 from cntkio.formats.corpus import FileCorpus, check_keys_of
-from cntkio.formats.table import CountedKeys, Keys, SequenceTable, compact_keys, compact_lengths
-from cntkio.pieces import Classes, key_texts
+from cntkio.formats.table import CountedKeys, Keys, SequenceTable, compact_keys, compact_lengths, key_texts
+from cntkio.pieces import Classes
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import located, shown_files
 from cntkio.storage.remote import Remote

@@ -126,8 +126,15 @@ def compact_keys(keys: npt.NDArray[np.uint64], *, are_ascending: bool) -> Keys:
     return NumberKeys(keys.astype(np.uint32) if keys.max() < 2**32 else keys)
 
 
+def key_texts(keys: npt.NDArray[Any]) -> npt.NDArray[np.bytes_]:
+    """Return keys as texts in UTF-8."""
+    return keys if keys.dtype.kind == "S" else np.strings.encode(keys.astype(np.str_), "utf-8")
+
+
 def joined_keys(columns: Sequence[Keys]) -> Keys:
     """Return the keys of several columns, one after the other, in as few bytes as possible.
+
+    If only some columns are texts, all become texts.
 
     Example:
         >>> joined_keys([CountedKeys(0, 2), CountedKeys(2, 3)]).stored()
@@ -140,7 +147,9 @@ def joined_keys(columns: Sequence[Keys]) -> Keys:
     if filled and len(counted) == len(filled) and count_on:
         return CountedKeys(counted[0].first, sum(map(len, counted)))
     if any(column.dtype != np.uint64 for column in filled):
-        return np.concatenate([np.asarray(column) for column in filled])
+        texts = [np.asarray(column) for column in filled]
+        are_alike = len({column.dtype.kind for column in texts}) == 1
+        return np.concatenate(texts if are_alike else [key_texts(column) for column in texts])
     arrays = [column.stored() if isinstance(column, NumberKeys) else np.asarray(column) for column in filled]
     is_small = all(array.dtype == np.uint32 or int(array.max()) < 2**32 for array in arrays)
     return NumberKeys(_joined(arrays, np.uint32 if is_small else np.uint64))

@@ -175,8 +175,6 @@ class _Parts(Deserializer):
         if index.joins == "alone" or (traits is not None and not (traits.invalid is None and traits.broken is None)):
             why = "sequences that are known only when they are reached"
             raise ConfigError(f"part {name!r} has {why}; mix it by minibatch (Mixture)", key="parts")
-        if len({corpus.table.keys.dtype.kind in "ui" for corpus in corpora}) > 1:
-            raise ConfigError(f"the keys of part {name!r} and of the first part are not of one kind", key="parts")
 
 
 class _MixedRecipe(Recipe):

@@ -27,7 +27,6 @@ from cntkio.pieces.contract import (
     in_arrays,
     is_table,
     joined,
-    key_texts,
     read_corpus,
 )
 from cntkio.pieces.files import Compression, compressed, compression_of, write_several
@@ -35,5 +34,5 @@ from cntkio.pieces.files import Compression, compressed, compression_of, write_s
 __all__ = [
     "SEQUENCES_PER_CORE", "ArrayStream", "Classes", "Compression", "CorpusChunks", "Files", "Piece", "Pieces",
     "Progress", "Writable", "chunks_in_order", "compressed", "compression_of", "corpus_chunks", "in_arrays",
-    "is_table", "joined", "key_texts", "pieces_of", "read_corpus", "write_several",
+    "is_table", "joined", "pieces_of", "read_corpus", "write_several",
 ]  # fmt: skip

@@ -124,11 +124,6 @@ class Writable(Protocol):
         """Open the sequences. Each call begins anew."""
 
 
-def key_texts(keys: npt.NDArray[Any]) -> npt.NDArray[np.bytes_]:
-    """Return keys as texts in UTF-8."""
-    return keys if keys.dtype.kind == "S" else np.strings.encode(keys.astype(np.str_), "utf-8")
-
-
 def in_arrays(
     streams: Sequence[StreamInformation], num_sequences: int, chunks: Iterable[Chunk], *, end_of_sweep: bool = True
 ) -> dict[str, MinibatchData]:

@@ -122,6 +122,13 @@ pub struct Parts<'a> {
     pub counts: &'a [u32],
 }
 
+impl<'a> Parts<'a> {
+    /// The parts of some consecutive sequences; `None` if there are fewer.
+    pub(crate) fn slice(self, range: Range<usize>) -> Option<Parts<'a>> {
+        Some(Parts { firsts: self.firsts.get(range.clone())?, counts: self.counts.get(range)? })
+    }
+}
+
 /// The columns of one stream in all blocks of the chunks that a selection is taken from; all have one form.
 pub(crate) trait Gather: Sync {
     /// Append the samples that are taken of each sequence.

@@ -11,20 +11,20 @@
 //! Invariant: every value is copied once, in delivered order; nothing is summed, sorted or dropped.
 
 mod spread;
+mod stream;
 mod whole;
 
 pub use crate::chunk::{Error, NumberType, Parts, Ragged, RaggedEntries};
 pub use spread::{Cell, Table, pad, spread};
+pub use stream::Wanted;
 pub use whole::{Whole, in_full_width};
 
-use crate::chunk::{
-    Ahead, Block, Chunk, Column, Gather, KnownColumn, Located, Neighbours, Samples, Takes, Values, try_reserve,
-};
-use crate::chunk::{frames, plain, runs, stored};
+use crate::chunk::{Ahead, Block, Chunk, Located, Neighbours};
 use crate::memory;
 use rayon::prelude::*;
 use std::collections::VecDeque;
 use std::ops::Range;
+use stream::Stream;
 
 /// Sequences in delivered order: each a chunk and the sequence, counted in the chunk.
 #[derive(Debug, Clone, Copy)]
@@ -35,17 +35,6 @@ pub struct Selection<'a> {
     pub sequences: &'a [u32],
     /// The parts of the sequences that are taken; `None`: whole sequences are taken.
     pub parts: Option<Parts<'a>>,
-}
-
-/// A stream that is gathered, and the form that it has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
-    /// The stream, counted in the chunks.
-    pub stream: usize,
-    /// True if its samples are lists of (index, value).
-    pub is_sparse: bool,
-    /// The type of its values.
-    pub number: NumberType,
 }
 
 /// Sequences from which on streams are gathered on several threads.
@@ -77,26 +66,6 @@ pub struct Sources<'a> {
     /// True if each chunk has one block.
     are_single_blocks: bool,
     streams: Vec<Stream<'a>>,
-}
-
-/// The step that follows when columns have gathered in single precision.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Then {
-    /// None: the columns gather in the wanted type.
-    Nothing,
-    /// The values are widened.
-    Widen,
-    /// The only index of each sample is the wanted whole number.
-    TakeClasses,
-}
-
-/// A stream that is gathered.
-struct Stream<'a> {
-    wanted: Wanted,
-    /// Its columns in all blocks; `None` for a selection without blocks.
-    columns: Option<Box<dyn Gather + 'a>>,
-    /// The step after gathering.
-    then: Then,
 }
 
 impl<'a> Sources<'a> {
@@ -145,7 +114,7 @@ impl<'a> Sources<'a> {
     fn prefetch(&self, located: &Located, what: Ahead) {
         let Located::Neighbours { all, .. } = located else { return };
         if all.len() <= MOST_AHEAD {
-            self.streams.iter().flat_map(|stream| &stream.columns).for_each(|columns| columns.prefetch(all, what));
+            self.streams.iter().for_each(|stream| stream.prefetch(all, what));
         }
     }
 
@@ -241,78 +210,6 @@ pub fn gather_in_turn(jobs: &[Job]) -> impl Iterator<Item = Result<Vec<Ragged>, 
     })
 }
 
-impl<'a> Stream<'a> {
-    fn new(chunks: &[&'a Chunk], wanted: Wanted) -> Result<Stream<'a>, Error> {
-        let columns = chunks.iter().flat_map(|chunk| chunk.columns(wanted.stream));
-        let columns: Vec<KnownColumn<'a>> = columns.collect::<Option<_>>().ok_or(Error::Missing)?;
-        // An empty share of a minibatch can have no chunks, so no column says which form the stream has.
-        let Some((Column { samples: first, .. }, _)) = columns.first() else {
-            return Ok(Stream { wanted, columns: None, then: Then::Nothing });
-        };
-        let form = first.form();
-        // Frames and runs are decoded in single precision, and widened where doubles are wanted.
-        let then = match (first, wanted.number) {
-            (Samples::Frames(_) | Samples::Runs(_), NumberType::F64) => Then::Widen,
-            // Labels are kept as one-hot samples, but can be delivered as class ids.
-            (_, NumberType::I32) if form.number == NumberType::F32 && form.is_sparse && !wanted.is_sparse => {
-                Then::TakeClasses
-            }
-            _ => Then::Nothing,
-        };
-        let is_other = form.is_sparse != wanted.is_sparse && then != Then::TakeClasses;
-        if is_other || (form.number != wanted.number && then == Then::Nothing) {
-            return Err(Error::Mixed);
-        }
-        let columns = match first {
-            Samples::Dense { .. } | Samples::Sparse { .. } | Samples::Small(_) | Samples::Narrow(_) => {
-                plain::gatherer(&columns, form)
-            }
-            Samples::Stored(_) => narrowed(&columns, |samples| samples.as_stored(form)).map(stored::gatherer),
-            Samples::Frames(_) => narrowed(&columns, |samples| samples.as_frames(form)).map(frames::gatherer),
-            Samples::Runs(_) => narrowed(&columns, |samples| samples.as_runs(form)).map(runs::gatherer),
-        };
-        Ok(Stream { wanted, columns: Some(columns.ok_or(Error::Mixed)?), then })
-    }
-
-    /// Gather the samples that are taken of the sequences.
-    fn gather(&self, located: &Located, parts: Option<Parts>) -> Result<Ragged, Error> {
-        let mut out = Ragged::empty(self.wanted.is_sparse, self.wanted.number, located.num_sequences());
-        self.append(located, parts, &mut out)?;
-        Ok(out)
-    }
-
-    /// Append the samples that are taken of the sequences.
-    ///
-    /// After an error `out` must not be used any more.
-    fn append(&self, located: &Located, parts: Option<Parts>, out: &mut Ragged) -> Result<(), Error> {
-        let Some(columns) = &self.columns else { return Ok(()) };
-        let Ragged { sequence_offsets, values, entries } = &mut *out;
-        let takes = Takes::new(located.num_sequences(), parts, self.wanted.stream, sequence_offsets);
-        if self.then == Then::Nothing {
-            return columns.gather(located, takes, values, entries.as_mut());
-        }
-        let mut singles = Values::empty(NumberType::F32);
-        if let (Then::TakeClasses, Values::I32(classes)) = (self.then, &mut *values) {
-            // The indices are the classes, so they are gathered where the classes belong, without a copy.
-            let mut taken = RaggedEntries { sample_offsets: vec![0], indices: std::mem::take(classes) };
-            columns.gather(located, takes, &mut singles, Some(&mut taken))?;
-            *classes = taken.indices;
-            // A sample with another number of entries has no class. The entries of all samples before are not in
-            // `taken`, so the first offset says nothing, and the number of classes decides.
-            let ends = taken.sample_offsets.get(1..).unwrap_or_default();
-            // A fold without a branch: nearly always all samples have one entry.
-            let are_single = ends.windows(2).fold(0, |all, pair| all | ((pair[1] - pair[0]) ^ 1)) == 0;
-            return if are_single && classes.len() as i64 == out.num_samples() { Ok(()) } else { Err(Error::Mixed) };
-        }
-        columns.gather(located, takes, &mut singles, entries.as_mut())?;
-        // Other types were refused when the columns were looked up.
-        let (Values::F64(doubles), Values::F32(singles)) = (values, singles) else { return Err(Error::Mixed) };
-        try_reserve(doubles, singles.len())?;
-        doubles.extend(singles.into_iter().map(f64::from));
-        Ok(())
-    }
-}
-
 /// Check that no file that a chunk shows has changed.
 fn check_unchanged(chunks: &[&Chunk]) -> Result<(), Error> {
     match chunks.iter().find_map(|chunk| chunk.changed()) {
@@ -321,21 +218,11 @@ fn check_unchanged(chunks: &[&Chunk]) -> Result<(), Error> {
     }
 }
 
-/// For each column, the samples as their kind, and the sequence offsets; `None` if a column is of another kind or form.
-fn narrowed<'a, K>(
-    columns: &[KnownColumn<'a>],
-    narrow: impl Fn(&'a Samples) -> Option<&'a K>,
-) -> Option<Vec<(&'a K, &'a [u32])>> {
-    columns.iter().map(|(column, _)| Some((narrow(&column.samples)?, &column.sequence_offsets[..]))).collect()
-}
-
 impl<'a> Selection<'a> {
     /// Some consecutive sequences of the selection; `None` if it has fewer.
     pub fn slice(self, range: Range<usize>) -> Option<Selection<'a>> {
         let parts = match self.parts {
-            Some(Parts { firsts, counts }) => {
-                Some(Parts { firsts: firsts.get(range.clone())?, counts: counts.get(range.clone())? })
-            }
+            Some(parts) => Some(parts.slice(range.clone())?),
             None => None,
         };
         Some(Selection { chunk_of: self.chunk_of.get(range.clone())?, sequences: self.sequences.get(range)?, parts })

@@ -1,6 +1,7 @@
 //! Dense tables of ragged samples: rows of equal length, and the cells of truncated minibatches.
 
-use super::{Parts, Selection, Sources, Stream, Wanted};
+use super::stream::Stream;
+use super::{Parts, Selection, Sources, Wanted};
 use crate::chunk::{Chunk, Error, Located, NumberType, RaggedEntries, Value, Values, span};
 use crate::memory;
 use cntkio_memory::copy::zeros;

@@ -4,7 +4,8 @@
 //! Invariant: the arrays are what [`gather_all`](super::gather_all) makes of all sequences in order. Chunks are copied
 //! column by column and can be dropped at once, so that the data are in memory only once.
 
-use super::{Selection, Sources, Stream, Wanted};
+use super::stream::Stream;
+use super::{Selection, Sources, Wanted};
 use crate::chunk::{Block, Chunk, Column, Error, Form, Ragged, RaggedEntries, Samples, expect};
 use crate::memory;
 use rayon::prelude::*;

@@ -50,9 +50,9 @@ from cntkio.formats.kaldi.objects import (
 )
 from cntkio.formats.mlf import read_mapping
 from cntkio.formats.report import first_few
-from cntkio.formats.table import Column, ListedFiles, SequenceTable, digest_of, key_value
+from cntkio.formats.table import Column, ListedFiles, SequenceTable, digest_of, key_texts, key_value
 from cntkio.minibatch import Minibatch
-from cntkio.pieces import Files, Progress, key_texts, pieces_of, read_corpus, write_several
+from cntkio.pieces import Files, Progress, pieces_of, read_corpus, write_several
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, located, located_file, shown_files
 from cntkio.storage.output_file import AnyPath, written_whole
