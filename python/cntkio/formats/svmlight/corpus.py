@@ -389,7 +389,8 @@ def write_svmlight(
         path: The file.
         data: As for `write_cbf`.
         features: The stream of the features, sparse or dense.
-        label: The stream of the labels: one value a sample; or sparse with values of 1, several labels.
+        label: The stream of the labels: one value a sample; or one-hot vectors, of which the classes are written; or
+            sparse with values of 1, several labels.
         query: The stream of the queries, whole numbers, written as ``qid:``; None, or no such stream: none.
         by_query: Whether to write the key of each sequence as the query of its lines.
         zero_based: Whether the first feature gets the index 0; otherwise 1, as the format has it.
@@ -447,9 +448,15 @@ def _unwritable_line(
         what = f"a sequence without {names[0]!r}, or with another number of other samples; expected as many of each"
         return FormatError(what, path=corpus.name, sequence=num_before + sequence)
     stream, value = found
+    info = next(info for info in corpus.streams if info.name == names[stream])
+    several = f"{info.dim} values, or entries" if info.is_sparse else f"{info.dim} values"
     what = (
         f"the feature {value:.0f} is not above the feature before it; expected ascending indices",
-        f"a label with the value {value}; expected 1 for each of several labels",
-        f"the query {value}; expected a whole number of at most 2^53",
+        f"a label with the value {value}; expected 1 for each of several labels"
+        if info.is_sparse
+        else f"a label of {several}; expected one value, or a one-hot vector, of which the class is written",
+        f"the query {value}; expected a whole number of at most 2^53"
+        if info.dim == 1 and not info.is_sparse
+        else f"a query of {several}; expected one whole number",
     )[stream]
     return FormatError(what, path=corpus.name, sequence=num_before + sequence, stream=names[stream])

@@ -84,11 +84,23 @@ fn put_value<T: Decimal>(out: &mut Vec<u8>, value: T) {
     }
 }
 
-/// Write a label, or several. A failure is a value that is not 1.
+/// True if a vector whose first value other than 0 is at `class` has only a 1.
+fn is_one_hot<T: Decimal>(vector: &[T], class: usize) -> bool {
+    vector[class].wide() == 1.0 && vector[class + 1..].iter().all(|value| value.wide() == 0.0)
+}
+
+/// Write a label, or several; a one-hot vector of dense values is its class. A failure is the number of values of a
+/// dense sample that is neither one value nor one-hot, or an entry that is not 1.
 fn put_label(out: &mut Vec<u8>, column: &PlainColumn, sample: usize) -> Result<(), f64> {
     let range = column.range(sample..sample + 1);
     in_any_type!(column.values, values => match column.entries {
-        None => values[range].iter().for_each(|&value| put_value(out, value)),
+        None => match &values[range] {
+            &[value] => put_value(out, value),
+            several => match several.iter().position(|value| value.wide() != 0.0) {
+                Some(class) if is_one_hot(several, class) => put_integer(out, class as u64),
+                _ => return Err(several.len() as f64),
+            },
+        },
         Some((_, indices)) => {
             for (number, (&index, &value)) in indices[range.clone()].iter().zip(&values[range]).enumerate() {
                 // A line has room only for the labels, which are read back with the value 1.
@@ -108,6 +120,10 @@ fn put_label(out: &mut Vec<u8>, column: &PlainColumn, sample: usize) -> Result<(
 /// The whole number that a sample is, as its sign and its absolute value. A failure is another value.
 fn whole(column: &PlainColumn, sample: usize) -> Result<(bool, u64), f64> {
     let range = column.range(sample..sample + 1);
+    // A sample with several values is not one number, and the value of an entry is not its index.
+    if column.entries.is_some() || range.len() != 1 {
+        return Err(f64::NAN);
+    }
     // As float64, queries beyond 2^53 would be rounded.
     if let Values::I64(values) = column.values {
         return values[range].first().map(|value| (*value < 0, value.unsigned_abs())).ok_or(f64::NAN);
