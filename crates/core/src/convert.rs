@@ -138,8 +138,7 @@ pub fn tokens(
                 put_integer(&mut made.text, index.into());
                 memory::append(&mut made.text, b":1");
                 if style.is_annotated {
-                    memory::append(&mut made.text, b" |# ");
-                    put_escaped(&mut made.text, token.as_bytes());
+                    put_comment(&mut made.text, token.as_bytes());
                 }
             }
             memory::push(&mut made.text, b'\n');
@@ -149,11 +148,13 @@ pub fn tokens(
     Ok(made)
 }
 
-/// Append a token to a comment: a hash follows each pipe, because a pipe alone would end the comment.
-fn put_escaped(out: &mut Vec<u8>, token: &[u8]) {
-    for (at, &byte) in token.iter().enumerate() {
+/// Append a comment with a token: a hash follows each pipe, because a pipe alone would end the comment.
+fn put_comment(out: &mut Vec<u8>, token: &[u8]) {
+    // After a blank, a pipe would begin another comment.
+    memory::append(out, if token.starts_with(b"|") { b" |#" } else { b" |# " });
+    for &byte in token {
         memory::push(out, byte);
-        if byte == b'|' && token.get(at + 1) != Some(&b'#') {
+        if byte == b'|' {
             memory::push(out, b'#');
         }
     }
@@ -282,9 +283,9 @@ mod tests {
 
     #[test]
     fn a_pipe_in_a_comment_is_followed_by_a_hash() {
-        for (token, text) in [("a|b", "a|#b"), ("a|", "a|#"), ("|#", "|#"), ("||", "|#|#")] {
+        for (token, text) in [("a|b", " |# a|#b"), ("a|", " |# a|#"), ("|#", " |#|##"), ("||", " |#|#|#")] {
             let mut out = Vec::new();
-            put_escaped(&mut out, token.as_bytes());
+            put_comment(&mut out, token.as_bytes());
             assert_eq!(out, text.as_bytes());
         }
     }

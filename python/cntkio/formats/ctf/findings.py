@@ -77,10 +77,15 @@ class ParserFindings(NamedTuple):
 
 LONGEST_WORD = 16
 """Bytes that `advice_at` needs."""
+NO_NUMBER = re.compile(
+    rb"(?i)[+-]?(\d+\.)?(#(Q?NAN|SNAN|INF0*|IND0*|N/A|NUM!|DIV/0!|VALUE!|NULL!|REF!|NAME\?)|nan?\b|n/a\b|null\b|none\b"
+    rb"|inf(inity)?\b|\xe2\x88\x9e)"
+)
+"""What .NET, MSVC, Excel, R and Python write in place of a number that is missing or infinite."""
 _ADVICE = {
     "bad number": {
         re.compile(rb"\.\d"): "; write 0.5 for .5",
-        re.compile(rb"(?i)(nan|inf(inity)?)\b"): "; the format has no NaN and no infinity",
+        NO_NUMBER: "; the format has no NaN and no infinity",
     },
     "junk": {re.compile(rb"#"): "; a comment begins with '|#'"},
 }

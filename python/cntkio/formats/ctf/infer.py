@@ -334,8 +334,11 @@ def streams_between(file: TextInput, begin: int, end: int, *, is_line: bool = Fa
 BLOCK_OF_WORDS = 4 << 20
 """Bytes that are searched at a time."""
 _COUNTING = "finding words"  # the name of the pass
-# A name, an index of as many digits as the largest dimension has, the value 1, and a comment that ends with a word.
-_ONE_HOT_WITH_WORD = re.compile(rb"\|([^\s|#][^\s|]*)[ \t]+(\d{1,10}):1(?:\.0*)?[ \t]*\|#[ \t]*([^|\r\n]*[^|\s])")
+# A name, an index of as many digits as the largest dimension has, the value 1, and a comment. In a word, `|#` is a
+# pipe; a blank before or after it shows that it begins another comment.
+_ONE_HOT_WITH_WORD = re.compile(
+    rb"\|([^\s|#][^\s|]*)[ \t]+(\d{1,10}):1(?:\.0*)?[ \t]*\|#[ \t]*((?:[^|\r\n]+|(?<![ \t])\|#(?! ))*)"
+)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -413,7 +416,11 @@ def vocabularies_in(lines: bytes) -> dict[str, Vocabulary]:
 def _vocabularies(counts: Counter[tuple[bytes, bytes, bytes]]) -> dict[str, Vocabulary]:
     found: dict[str, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     # Different bytes may become the same text, so counts are added.
-    for (name, index, word), count in counts.items():
+    for (name, index, comment), count in counts.items():
+        word = comment.rstrip().replace(b"|#", b"|")
+        # A comment without a word says nothing about its sample.
+        if not word:
+            continue
         found[name.decode(errors="replace")][int(index)][word.decode(errors="replace")] += count
     return {name: _vocabulary(indices) for name, indices in found.items()}
 
