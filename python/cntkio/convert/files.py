@@ -30,7 +30,7 @@ from cntkio.source import MinibatchSource
 from cntkio.storage.names import FileNames
 from cntkio.storage.output_file import AnyPath
 from cntkio.storage.remote import Remote
-from cntkio.storage.text_input import all_bytes
+from cntkio.storage.text_input import whole_text
 from cntkio.streams import StreamDef, StreamDefs
 
 
@@ -417,7 +417,7 @@ def read_header_file(path: AnyPath) -> StreamDefs:
         >>> read_header_file(path).words.dim
         1323
     """
-    content = all_bytes(path)
+    content = whole_text(path)
     try:
         lines = content.decode("utf-8").splitlines()
     except UnicodeDecodeError as error:

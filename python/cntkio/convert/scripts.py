@@ -17,12 +17,14 @@ from cntkio._core import Dictionary
 from cntkio.arguments import caller, check_word
 from cntkio.convert.writers import text_name
 from cntkio.errors import ConfigError, FormatError
+from cntkio.formats.ctf.findings import NO_NUMBER
 from cntkio.pieces.contract import Progress
 from cntkio.pieces.files import Compression, Sink, compressed, compression_of
 from cntkio.storage.compressed import packing_of
 from cntkio.storage.names import as_url
 from cntkio.storage.open_input import content_of, open_stored
 from cntkio.storage.output_file import AnyPath, written_whole
+from cntkio.storage.text_input import unmarked
 
 # Sizes by which an input is divided. They change memory and time, never a result.
 BLOCK = 8 << 20
@@ -48,13 +50,13 @@ def _inputs(
 
     if not isinstance(sources, str | os.PathLike | Sequence):
         name = "standard input"
-        yield name, counted(_whole_lines(name, iter(partial(sources.read, BLOCK), b"")))
+        yield name, counted(unmarked(name, _whole_lines(name, iter(partial(sources.read, BLOCK), b""))))
         return
     names = [as_url(os.fspath(path)) for path in ([sources] if isinstance(sources, str | os.PathLike) else sources)]
     total = 0 if progress is None else sum(map(_known_size, names))
     for name in names:
         with contextlib.closing(content_of(name, size=BLOCK)) as pieces:
-            yield name, counted(_whole_lines(name, pieces))
+            yield name, counted(unmarked(name, _whole_lines(name, pieces)))
 
 
 def _whole_lines(name: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -99,8 +101,9 @@ def output(target: AnyPath | BinaryIO, compress: Compression | None) -> Iterator
 
 def read_dictionary(path: AnyPath) -> Dictionary:
     """Read a file in UTF-8 with one token per line."""
+    name = as_url(os.fspath(path))
     try:
-        return Dictionary(b"".join(content_of(as_url(os.fspath(path)))).decode("utf-8"))
+        return Dictionary(b"".join(unmarked(name, [b"".join(content_of(name))])).decode("utf-8"))
     except UnicodeDecodeError as error:
         raise FormatError("bytes that are not UTF-8", path=path, byte=error.start) from None
 
@@ -260,10 +263,13 @@ def uci_to_ctf(
                 rows = block.partition(b"\n")[2] if skip_header and not number else block
                 text, lines, fault = _core.text_numbers(rows, features, labels, separator)
                 if fault is not None:
+                    token = fault[2][1].encode() if fault[2] else b""
                     is_label = label_type == "Category" and fault[2] and fault[2][0] == labels_start
                     unknown = "is not a category" if is_label else _NOT_A_NUMBER
+                    if NO_NUMBER.fullmatch(token) and not is_label:
+                        unknown += "; the format has no NaN and no infinity: write a number, or remove the line"
                     # Only the first line of the file can be a header.
-                    if not (num_lines or fault[0] or skip_header):
+                    elif not (num_lines or fault[0] or skip_header):
                         unknown += f"; if the first line is a header, set {caller().words.setting('skip_header', True)}"
                     needed = f"at least {num_columns}"
                     if separator is None and fault[1] is not None and b"," in rows.split(b"\n", fault[0] + 1)[fault[0]]:

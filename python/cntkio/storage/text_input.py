@@ -17,6 +17,7 @@ chunks, the order and the places of errors are the same, however a text is store
 from __future__ import annotations
 
 import bisect
+import codecs
 import contextlib
 import errno
 import hashlib
@@ -25,7 +26,7 @@ import re
 import stat
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
@@ -429,6 +430,41 @@ def all_bytes(path: str | os.PathLike[str]) -> bytes:
     """Return the whole content of a file. Raises the errors of `open_to_read`."""
     with open(open_to_read(path), "rb") as file:
         return file.read()
+
+
+MARK_INSIDE = "a byte order mark in the middle of the text, as between two files that were joined; remove these bytes"
+
+
+def whole_text(path: str | os.PathLike[str]) -> bytes:
+    """Return the whole content of a text, without a byte order mark.
+
+    Raises:
+        FormatError: The text has a byte order mark after its beginning.
+        OSError: As for `open_to_read`.
+    """
+    return b"".join(unmarked(os.fspath(path), [all_bytes(path)]))
+
+
+def unmarked(name: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield blocks of whole lines of a text as `whole_text` returns it. `name` is the name of the text in messages.
+
+    Example:
+        >>> list(unmarked("words", [codecs.BOM_UTF8 + b"the\\n", b"cat"]))
+        [b'the\\n', b'cat']
+    """
+    num_lines = 0
+    for number, block in enumerate(blocks):
+        text = block if number else block.removeprefix(codecs.BOM_UTF8)
+        refuse_mark(name, text, num_lines)
+        yield text
+        num_lines += text.count(b"\n")
+
+
+def refuse_mark(name: str, text: bytes, num_lines: int = 0) -> None:
+    """Refuse a part of a text, after `num_lines` lines, that has a byte order mark: readers would take it for text."""
+    if codecs.BOM_UTF8 in text:
+        line = num_lines + text.count(b"\n", 0, text.index(codecs.BOM_UTF8)) + 1
+        raise FormatError(MARK_INSIDE, path=name, line=line)
 
 
 def changed_in_use(path: str, size: int, size_now: int) -> CorpusError:

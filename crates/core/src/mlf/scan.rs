@@ -135,6 +135,8 @@ pub fn scan(text: &[u8], rules: &Rules, share_bytes: usize) -> Labels {
     scan.finish()
 }
 
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Read the entries of a share. The text begins at `first` of the whole text.
 fn scan_entries(text: &[u8], first: u64, is_last: bool, rules: &Rules) -> Labels {
     let mut share = Share { rules, labels: Labels::default(), rows: Vec::new(), entry: None, needs_header: first == 0 };
@@ -142,8 +144,8 @@ fn scan_entries(text: &[u8], first: u64, is_last: bool, rules: &Rules) -> Labels
     share.labels.starts.reserve(text.len() / 16);
     share.labels.classes.reserve(text.len() / 16);
     // CNTK refuses a text with a byte order mark, because its first line is not the header.
-    let has_mark = first == 0 && !rules.is_compatible && text.starts_with(b"\xef\xbb\xbf");
-    let mut next = if has_mark { 3 } else { 0 };
+    let has_mark = first == 0 && !rules.is_compatible && text.starts_with(BYTE_ORDER_MARK);
+    let mut next = if has_mark { BYTE_ORDER_MARK.len() } else { 0 };
     loop {
         if let (Some(entry), Some(classes)) = (&mut share.entry, &rules.classes) {
             let rows_end = plain_rows(text, next, first, classes, rules.dim, &mut share.rows);
@@ -159,6 +161,8 @@ fn scan_entries(text: &[u8], first: u64, is_last: bool, rules: &Rules) -> Labels
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         // In CNTK, a dot with a blank after it is a row.
         let line = if rules.is_compatible { line } else { line.trim_ascii_end() };
+        // A text that was appended to others may begin with the mark.
+        let line = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| !rules.is_compatible).unwrap_or(line);
         if line.is_empty() {
             continue;
         }

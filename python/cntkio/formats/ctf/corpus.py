@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import dataclasses
 import re
@@ -73,7 +74,7 @@ from cntkio.storage.open_input import loads_at_once, open_input, presumed_sizes
 from cntkio.storage.progress import announced_together
 from cntkio.storage.remote import Remote, default_remote
 from cntkio.storage.spans import span_at
-from cntkio.storage.text_input import CoreText, Locator, PackedText, TextInput, explained, file_fingerprint
+from cntkio.storage.text_input import MARK_INSIDE, CoreText, Locator, PackedText, TextInput, explained, file_fingerprint
 from cntkio.streams import (
     LARGEST_DIM,
     NUMBER_TYPES,
@@ -508,7 +509,13 @@ class CTFFormat(Format):
             values=counted(finding.found, "value"), samples=counted(finding.found, "sample"),
             lines=counted(int(index.table.lengths[sequence_index]), "line"),
         )  # fmt: skip
-        what += self.advice_on_word(kind, file.text.read(offset, LONGEST_WORD)) + more
+        # A mark at the head is skipped. CNTK takes a second mark for blanks, so an id after it does not begin its line.
+        begin = max(offset - len(codecs.BOM_UTF8), 0)
+        around = file.text.read(begin, offset - begin + LONGEST_WORD)
+        word = around[offset - begin :]
+        if word.startswith(codecs.BOM_UTF8) or (begin and around.startswith(codecs.BOM_UTF8)):
+            more = f"; here is {MARK_INSIDE}"
+        what += self.advice_on_word(kind, word) + more
         key = key_value(index.table.keys[sequence_index])
         stream = None if finding.stream is None else self.streams[finding.stream].name
         return file.locator.error(offset, what, sequence=key, stream=stream, kind=kind)

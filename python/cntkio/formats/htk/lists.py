@@ -28,7 +28,7 @@ from cntkio.errors import FormatError
 from cntkio.formats.detect import other_than
 from cntkio.formats.htk.feature_files import FeatureFiles, HTKHeader, OpenFile
 from cntkio.storage.output_file import AnyPath
-from cntkio.storage.text_input import all_bytes, in_utf8
+from cntkio.storage.text_input import all_bytes, in_utf8, refuse_mark
 
 
 def text_rows(rows: tuple[npt.NDArray[np.uint8], int]) -> npt.NDArray[np.bytes_]:
@@ -94,6 +94,8 @@ class Listed(NamedTuple):
 def _scanned(text: bytes, path: str, prefix: str, compatible: bool) -> _core.HTKList | _core.HTKListError:
     if not compatible and text.startswith(codecs.BOM_UTF8):
         text = b"   " + text[3:]  # blanks, so that the bytes in errors stay true
+    if not compatible:
+        refuse_mark(path, text)
     folder = _FOLDER.match(os.fsencode(path))
     # CNTK changes the prefix in this way, too. The core puts a slash after it.
     before = os.fsencode(prefix).replace(b"\\", b"/").rstrip(b"/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import functools
 import itertools
@@ -57,7 +58,7 @@ from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, located, located_file, shown_files
 from cntkio.storage.output_file import AnyPath, written_whole
 from cntkio.storage.remote import Remote
-from cntkio.storage.text_input import TextInput, explained
+from cntkio.storage.text_input import MARK_INSIDE, TextInput, explained
 from cntkio.streams import LARGEST_DIM, StorageFormat, StreamInformation
 
 _EXPECTED = {"frames": "matrices", "vectors": "vectors", "classes": "whole numbers", "map": "lines of a map"}
@@ -283,6 +284,8 @@ class _KaldiFormat(Format):
             if is_long.all():
                 raise CorpusError(f"{name}: no utterance is left to read")
             objects = objects.only(~is_long)
+        if (has_mark := np.strings.startswith(objects.keys, codecs.BOM_UTF8)).any():
+            raise self._error(objects, int(np.argmax(has_mark)), f"the key begins with {MARK_INSIDE}")
         first, again = repeated(objects.keys)
         if len(again):
             other = objects.paths[int(objects.files[first[again[0]]])]

@@ -30,7 +30,15 @@ from cntkio.formats.report import Report
 from cntkio.storage.open_input import open_input
 from cntkio.storage.progress import announced, passed
 from cntkio.storage.remote import Remote
-from cntkio.storage.text_input import WINDOW, Locator, TextInput, changed_in_use, content_sum, explained
+from cntkio.storage.text_input import (
+    WINDOW,
+    Locator,
+    TextInput,
+    changed_in_use,
+    content_sum,
+    explained,
+    refuse_mark,
+)
 
 Content = Literal["frames", "vectors", "classes", "map"]
 
@@ -187,6 +195,7 @@ def found_in(files: FilesOfObjects, path: str, content: Content | None, name_of:
             content_of = text.read(0, text.size)
             if content_of.startswith(codecs.BOM_UTF8):
                 content_of = b"   " + content_of[3:]  # blanks, so that the bytes in errors stay true
+            refuse_mark(path, content_of)
             passed(text.size)
             listed = (_core.kaldi_map if form == "map" else _core.kaldi_list)(content_of)
         if isinstance(listed, _core.KaldiListError):

@@ -52,7 +52,7 @@ from cntkio.formats.table import FileSpans, SequenceTable, digest_of
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import shown_files
 from cntkio.storage.spans import span_at
-from cntkio.storage.text_input import InputFile, Locator, all_bytes
+from cntkio.storage.text_input import InputFile, Locator, whole_text
 from cntkio.streams import LARGEST_DIM, StorageFormat, StreamDefs, StreamInformation
 
 _LARGEST_DIM_OF_CNTK = 65535
@@ -114,7 +114,7 @@ def _listed_paths(lists: Any) -> tuple[str, ...]:
     paths = paths_of(lists, "mlfFileList")
     if not isinstance(lists, str | bytes | os.PathLike):
         return paths
-    lines = map(str.strip, os.fsdecode(all_bytes(paths[0])).split("\n"))
+    lines = map(str.strip, os.fsdecode(whole_text(paths[0])).split("\n"))
     return tuple(filter(None, lines))
 
 

@@ -38,7 +38,7 @@ from cntkio.formats.htk.lists import decoded, text_rows
 from cntkio.formats.htk.options import Unequal
 from cntkio.storage.index_cache import IndexCache
 from cntkio.storage.output_file import AnyPath, write_whole
-from cntkio.storage.text_input import InputFile, Locator, all_bytes, explained
+from cntkio.storage.text_input import InputFile, Locator, all_bytes, explained, whole_text
 from cntkio.streams import LARGEST_DIM
 
 FRAME_PERIOD = 100_000
@@ -302,7 +302,7 @@ def read_mapping(path: AnyPath) -> list[bytes]:
         >>> read_mapping(path)
         [b'sil', b'aa']
     """
-    data = all_bytes(path)
+    data = whole_text(path)
     if b"\0" in data:
         what = other_than("mapping", path, before="") or "a zero byte; expected a name on each line"
         raise FormatError(what, path=path)
@@ -346,7 +346,7 @@ def read_targets(
         >>> read_targets(path, 2, [b"sil", b"aa"])
         Targets(dim=3, rows=b'\\x01\\x00\\x00\\x00\\x01\\x01')
     """
-    lines = _LINE_END.split(all_bytes(path).replace(b"\t", b" "))
+    lines = _LINE_END.split(whole_text(path).replace(b"\t", b" "))
     expected = num_classes if names is None else len(names)
     rows: list[bytes] = []
     for line, text in enumerate(lines, 1):
