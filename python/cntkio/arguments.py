@@ -196,6 +196,7 @@ class Wording:
         dense: Template of the definition of a dense stream, with `{name}`, its name in the file `{field}`, and `{dim}`.
         sparse: The same for a sparse stream.
         inference: Template of the call that infers the streams of a file, with `{path}`.
+        one_corpus: How the files of a corpus are given.
         names: Names of options, where the caller's differ from Python's.
         settings: Settings, in Python's form, that the caller writes in another way.
         mark: Text before the name of an option.
@@ -206,6 +207,7 @@ class Wording:
     dense: str
     sparse: str
     inference: str
+    one_corpus: str
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
     mark: str = ""
@@ -218,7 +220,7 @@ class Wording:
             >>> PYTHON.number_of("one_hot", "y"), COMMAND.number_of("one_hot", "y")
             ("one_hot={'y': ...}", '--one-hot y:DIM')
         """
-        return self.entry.format(option=self.option(option), name=name)
+        return self.settings.get(option, self.entry).format(option=self.option(option), name=name)
 
     def flag(self, name: str) -> str:
         """Return the name of an option as it stands alone in a sentence.
@@ -264,11 +266,15 @@ PYTHON = Wording(
     "StreamDef(field={field!r}, shape={dim})",
     "StreamDef(field={field!r}, shape={dim}, is_sparse=True)",
     "cntkio.infer_streams({path!r})",
+    "one deserializer with a list of paths or a pattern",
     settings={"cache='FOLDER'": "remote=cntkio.Remote(cache='FOLDER')"},
 )
+_SHAPES = "shapes={{{name!r}: ...}} to cntkio.arrow.read, and write its result"
+WRITERS = dataclasses.replace(PYTHON, settings={**PYTHON.settings, "shapes": _SHAPES})
+"""The words for callers of a writer in Python, which takes no shapes."""
 CONFIGURATION = Wording(
     "{name} = {value}", "dim = {dim}, format = dense", "dim = {dim}, format = sparse",
-    "the command 'cntkio inspect {path}'",
+    "the command 'cntkio inspect {path}'", "one deserializer all paths, with ';' between them, or a pattern",
     {"shape": "dim", "dtype": "precision", "max_errors": "maxErrors", "unequal_lengths": "readerType"},
     {
         "frame_mode=False": "frameMode = false", "randomize=False": "randomize = false",
@@ -279,7 +285,7 @@ CONFIGURATION = Wording(
 )  # fmt: skip
 COMMAND = Wording(
     "--{name} {value}", "--stream {name}:{dim}{alias}", "--stream {name}:{dim}:sparse{alias}",
-    "'cntkio inspect {path}' without --stream",
+    "'cntkio inspect {path}' without --stream", "a pattern in quotes",
     {
         "shape": "the dimension", "shapes": "stream", "streams": "stream", "dtype": "precision",
         "max_errors": "max-errors", "skip_sequence_ids": "skip-sequence-ids", "chunk_size_in_bytes": "chunk-size",
@@ -374,8 +380,10 @@ def near_names(name: object, known: Iterable[str]) -> list[str]:
     for known_name in dict.fromkeys(known):
         other = folded(known_name)
         longest = max(len(wanted), len(other))
-        most = min(max((longest + 1) // 4, 1), longest - 1)
-        if abs(len(wanted) - len(other)) <= most and (distance := _distance(wanted, other)) <= most:
+        most = max((longest + 1) // 4, 1)
+        distance = _distance(wanted, other) if abs(len(wanted) - len(other)) <= most else longest
+        # Of the letters of both, more than half are equal: "s" is near to "s0", but "b0" is not near to "u0".
+        if distance <= most and 4 * (longest - distance) > len(wanted) + len(other):
             distances[known_name] = float(distance)
         if words and words <= _words(known_name):
             distances[known_name] = min(distances.get(known_name, _OF_WORDS), _OF_WORDS)

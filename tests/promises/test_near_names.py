@@ -104,6 +104,7 @@ def test_an_unknown_name_has_all_near_names_or_its_new_name(
         ("KaldiReader", cntkio.__all__, "Partition"),
         ("x", ["y", "lengths"], "y"),
         ("words", ["cards", "dates"], "cards"),
+        ("b0", ["u0", "b1"], "u0"),
         ("banana", ["epochSize", "maxErrors"], "maxErrors"),
     ],
 )

@@ -193,13 +193,16 @@ def _read_epochs(options: Namespace, reader: ReaderConfig) -> Facts:
     start = time.perf_counter()
     with progress_bar(options, "samples") as progress, reader.open() as source:
         opened = time.perf_counter() - start
+        epoch_size = reader.epoch_size or source.num_samples
         for epoch in range(num_epochs):
+            num_before, begin = num_samples, epoch * epoch_size
             for minibatch in reader.epoch(source, epoch):
                 num_minibatches += 1
                 num_sequences += minibatch.num_sequences
-                num_samples += max(data.num_samples for data in minibatch.values())
+                # The position counts each sequence once, by the stream that defines its length.
+                num_samples = num_before + source.current_position["minibatchSourcePosition"] - begin
                 if progress is not None:
-                    progress(num_samples, (reader.epoch_size or source.num_samples) * num_epochs)
+                    progress(num_samples, epoch_size * num_epochs)
         streams = [f"{info.name} {info.storage_format} {info.dim}" for info in source.stream_infos()]
     seconds = time.perf_counter() - start
     facts = Facts(section=reader.section, reader=reader.kind)

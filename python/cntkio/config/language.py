@@ -364,7 +364,8 @@ class Shared:
 
     Attributes:
         used: Positions of the entries of arguments that were looked up.
-        places: The position of the entry that names each file, by path.
+        places: Positions of entries that were read: of files by path, of streams and options by folded key, and of the
+            reader by the empty text.
         trace_level: Warnings about sections are logged, unless this is 0.
         missing: Variables without a value, to be reported together. None: the first one is an error.
     """
@@ -646,7 +647,7 @@ class Section:
 
     def _read(self, key: str, default: _T | None, convert: Callable[[Value], _T], kind: str, own: bool) -> _T:
         try:
-            value = self.value(key, own=own)
+            value = self._noted(key, own)
             if value is not None and value.is_section:
                 _require_variables(value, key, self.path)
         except _MissingVariablesError as error:
@@ -671,6 +672,13 @@ class Section:
             several = "; separate entries on one line with ';'" if "=" in value.string and not value.is_section else ""
             suffix = "; CNTK has no suffixes of numbers, so write all digits" if _SUFFIXES.search(value.string) else ""
             raise self.error(key, f"{key} = {shown!r} is not {kind}{several}{suffix}", own=own) from None
+
+    def _noted(self, key: str, own: bool = False) -> Value | None:
+        """Return the value of a key, and note where it stands, for an error that comes when the source opens."""
+        value = self.value(key, own=own)
+        if value is not None:
+            self.shared.places[folded_key(key)] = self._position_of(key, own)
+        return value
 
     def text(self, key: str, default: str | None = None, *, own: bool = False) -> str:
         """Return a text. Without a default the key is required and must not be empty, here and below."""
@@ -711,13 +719,17 @@ class Section:
         return self.in_directory(self.file_name(key, own=own), key, own=own)
 
     def files(self, key: str, *, own: bool = False) -> str | list[str]:
-        """Return a path or a pattern as `file` does, or a list of them: an extension of CNTK's language."""
+        """Return a path or a pattern as `file` does, or a list of them: an extension of CNTK's language.
+
+        A list is an array, or a text with semicolons.
+        """
         # The directory comes first: a file whose whole name contains ';' is one path, and only its full path finds it.
         path = self.file_name(key, own=own)  # once, because it may warn
         whole = self.in_directory(path, key, own=own)
-        if isinstance(in_one_text(whole), str):
-            return whole
-        names = in_one_text(path)
+        if path.startswith("(") and not os.path.exists(whole):  # noqa: PTH110
+            names: str | list[str] = list(self.texts(key, own=own))
+        else:
+            names = path if isinstance(in_one_text(whole), str) else in_one_text(path)
         return whole if isinstance(names, str) else [self.in_directory(name, key, own=own) for name in names]
 
     def optional_file(self, key: str, default: str | None = None) -> str | None:
@@ -750,7 +762,7 @@ class Section:
 
     def section(self, key: str, *, own: bool = False) -> Section:
         """Return the section of a key. Its parent is this section."""
-        entry, value = self.entry(key, own=own), self.value(key, own=own)
+        entry, value = self.entry(key, own=own), self._noted(key, own)
         if value is None or entry is None:
             raise self.error(key, f"there is no section {key!r}{did_you_mean(key, self.keys)}", own=own)
         if not value.is_section:
@@ -759,7 +771,7 @@ class Section:
 
     def sections(self, key: str) -> list[Section]:
         """Return an array of sections. They have no parent."""
-        value = self.value(key)
+        value = self._noted(key)
         if value is None:
             raise self.error(key, f"{key!r} is required, but missing")
         array = []

@@ -23,9 +23,11 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from cntkio.arguments import CONFIGURATION, calling
+from cntkio.arguments import CONFIGURATION, calling, folded
 from cntkio.config import keys
 from cntkio.config.keys import Kind, MinibatchMode, Precision
+from cntkio.config.language import Position, folded_key
+from cntkio.errors import ConfigError
 from cntkio.htkmlf_reader import DEFAULT_MAX_UTTERANCE_LENGTH, HTKMLFReader, ReadMethod
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
@@ -131,7 +133,8 @@ class ReaderConfig:
         minibatch_sizes: In samples, by epochs, the last size repeating.
         epoch_size: Samples of an epoch; 0: one sweep.
         max_epochs: Number of epochs that are trained; None: unknown.
-        places: File, line and column of the entry that names each file, by path.
+        places: Positions of entries: of files by path, of streams and options by folded key, and of the reader by the
+            empty text.
 
     Example:
         >>> import pathlib, tempfile
@@ -167,7 +170,7 @@ class ReaderConfig:
     epoch_size: int = 0
     max_epochs: int | None = None
     # Where an entry stands is not part of the meaning: a written configuration must be equal to its original.
-    places: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+    places: Mapping[str, Position] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     @property
     def deserializers(self) -> tuple[Any, ...]:
@@ -266,15 +269,25 @@ class ReaderConfig:
         """
         options = self.source_options(minibatch_size=minibatch_size)
         opened = HTKMLFReader if self.kind == "HTKMLFReader" else MinibatchSource
-        # Advice in errors then names keys of configurations, not parameters of Python.
-        with calling(words=CONFIGURATION), self.located():
+        with self.located():
             return opened(self.deserializers, **options)
 
     @contextlib.contextmanager
     def located(self) -> Iterator[None]:
-        """Complete an error in the block about a missing file by the entry of the configuration that names it."""
+        """Complete an error in the block about a missing file or an option by the entry of the configuration."""
         try:
-            yield
+            # Advice in errors then names keys of configurations, not parameters of Python.
+            with calling(words=CONFIGURATION):
+                yield
+        except ConfigError as error:
+            # The key is a stream, or an option as Python has it, such as defines_mb_size for definesMBSize.
+            names = (folded_key(error.key or ""), folded(CONFIGURATION.option(error.key or "")), "")
+            place = next((self.places[name] for name in names if name in self.places), None)
+            # Changed in place, so that the error keeps its type and key.
+            if place is not None and error.path is None:
+                placed = place.error(str(error))
+                error.args, error.path, error.line = placed.args, placed.path, placed.line
+            raise
         except FileNotFoundError as error:
             place = self.places.get(os.fsdecode(error.filename or ""))
             if place is None:
@@ -363,7 +376,17 @@ class ReaderConfig:
         facts["epoch size"] = f"{self.epoch_size:,} samples" if self.epoch_size else "one sweep"
         if self.max_epochs is not None:
             facts["epochs"] = str(self.max_epochs)
+        for option, value in self.set_options():
+            if option not in _IN_FACTS:
+                facts[option.name.replace("_", " ")] = str(value).lower() if isinstance(value, bool) else str(value)
         return facts
+
+
+# Options whose values are among the other facts.
+_IN_FACTS = (
+    keys.SEED, keys.FRAME_MODE, keys.HTK_FRAME_MODE, keys.TRUNCATED, keys.TRUNCATION_LENGTH, keys.COUNTS,
+    keys.READ_METHOD, keys.MINIBATCH_MODE,
+)  # fmt: skip
 
 
 def _of_epoch(values: Sequence[_T], epoch: int) -> _T:

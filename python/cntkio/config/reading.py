@@ -243,6 +243,7 @@ def _action_of(section: Section) -> str:
 
 def _read(section: Section, action: str) -> ReaderConfig:
     """Return the meaning of a reader when an action uses it; action "": as it is written."""
+    section.shared.places.clear()
     kind, around = _kind_of(section), _around(section)
     precision = section.word("precision", "float", keys.PRECISIONS)
     deserializers.warn_of_no_effect(section, keys.READER_WITHOUT_EFFECT[kind])
@@ -255,7 +256,7 @@ def _read(section: Section, action: str) -> ReaderConfig:
     else:  # each deserializer may have a trace level of its own, but a source has a single one
         level = max(call.trace_level for call in config.calls)
     # Reading the section has filled `places`, so this comes after it.
-    places = {path: str(position) for path, position in section.shared.places.items()}
+    places = {**section.shared.places, "": section.position}
     config = dataclasses.replace(config, trace_level=max(level, 0), places=places)
     if around is not None:
         config = _with_sizes(config, around, action)

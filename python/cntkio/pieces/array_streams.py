@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio._core import Chunk
-from cntkio.arguments import there_are
+from cntkio.arguments import PYTHON, WRITERS, caller, calling, there_are
 from cntkio.errors import CntkIoError, ConfigError, CorpusError
 from cntkio.formats.contract import Deserializer
 from cntkio.formats.corpus import as_deserializer, can_be_opened
@@ -302,6 +302,18 @@ class _ClassSamples(_Samples):
 # ---- Pieces of any argument of a writer: a deserializer, a source, a mapping of arrays, record batches.
 
 
+@contextmanager
+def _pieces_of_table(data: Any, one_hot: Mapping[str, Classes]) -> Iterator[Pieces]:
+    from cntkio import arrow  # late: Arrow is optional, and its module imports this module
+
+    words = caller().words
+    with (
+        calling(words=WRITERS if words is PYTHON else words),
+        arrow.read(data, one_hot=one_hot).pieces() as pieces,
+    ):
+        yield pieces
+
+
 def pieces_of(
     data: Any, dtype: npt.DTypeLike | None = None, one_hot: Mapping[str, Classes] | None = None
 ) -> AbstractContextManager[Pieces]:
@@ -327,9 +339,7 @@ def pieces_of(
     if isinstance(data, Mapping):
         return nullcontext(_pieces_of_arrays(data, dtype, one_hot))
     if is_table(data):
-        from cntkio import arrow  # late: Arrow is optional, and its module imports this module
-
-        return arrow.read(data, one_hot=one_hot).pieces()
+        return _pieces_of_table(data, one_hot)
     if one_hot:
         what = f"not for a {type(data).__name__}, which knows its streams"
         raise ConfigError(f"one_hot is for arrays, minibatches and tables, {what}", key="one_hot")

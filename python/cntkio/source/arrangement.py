@@ -303,6 +303,22 @@ def arrange(
     )
 
 
+def check_names(corpora: Sequence[Corpus]) -> None:
+    """Refuse two corpora that have a stream of the same name."""
+    owners: dict[str, Corpus] = {}
+    for corpus in corpora:
+        for name in (info.name for info in corpus.streams):
+            other = owners.setdefault(name, corpus)
+            if other is corpus:
+                continue
+            found = f"two streams have the name {name!r}, in {other.name} and in {corpus.name}"
+            advice = "rename one of them"
+            # Whoever renames streams of such files gets a join of their keys.
+            if {info.name for info in corpus.streams} == {info.name for info in other.streams}:
+                advice = f"if these files are one corpus, give {caller().words.one_corpus}; or else {advice}"
+            raise ConfigError(f"{found}; {advice}", key=name)
+
+
 def _check_joins(corpora: Sequence[Corpus]) -> None:
     for corpus in corpora[1:]:
         if corpus.index.joins == "first":

@@ -28,7 +28,7 @@ from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Deserializer, Opening
 from cntkio.minibatch import Minibatch, MinibatchData, check_input_map
-from cntkio.source.arrangement import arrange
+from cntkio.source.arrangement import arrange, check_names
 from cntkio.source.checkpoint import SourceProgress
 from cntkio.source.chunks import ChunkStore
 from cntkio.source.packing import Packer
@@ -105,18 +105,16 @@ class Assembly:
 
     def _open(self) -> list[list[StreamInformation]]:
         """Open the deserializers, and return the streams of each as the source shows them."""
-        options, layouts, names = self._options, [], set[str]()
+        options, layouts = self._options, []
         # If one deserializer has words as keys, all read keys as words.
         text_keys = any(deserializer.has_text_keys for deserializer in options.described)
         opening = Opening(text_keys, options.ahead, options.trace_level)
         for deserializer in options.described:
             corpus = self._recipe.open(deserializer, opening)
             self.corpora.append(corpus)
+            check_names(self.corpora)
             first = len(self.streams)
             for info in corpus.streams:
-                if info.name in names:
-                    raise ConfigError(f"two streams have the name {info.name!r}; rename one of them", key=info.name)
-                names.add(info.name)
                 form: StorageFormat = "dense" if options.truncation_length else info.storage_format
                 self.streams.append(dataclasses.replace(info, stream_id=len(self.streams), storage_format=form))
             layouts.append(self.streams[first:])

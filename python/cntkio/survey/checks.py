@@ -17,9 +17,8 @@ import errno
 import itertools
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +36,7 @@ from cntkio.formats.detect import old_line_ends
 from cntkio.formats.report import UNKNOWN_NAME, first_few
 from cntkio.formats.table import key_value
 from cntkio.pieces import Progress
-from cntkio.source.arrangement import arrange
+from cntkio.source.arrangement import arrange, check_names
 from cntkio.source.join import join
 from cntkio.storage.names import FileNames
 from cntkio.storage.open_input import open_input
@@ -354,6 +353,7 @@ class _Checked(NamedTuple):
     opened: _Opened | None
     contents: Contents
     num_noted: int
+    located: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 def _check_input(call: _Call, file: Input) -> list[list[_Checked]]:
@@ -489,7 +489,9 @@ def _check_described(call: _Call, one: Described, contents: Contents | None = No
     if kind.form == "ctf":
         aliases = {name: stream.stream_alias for name, stream in one.deserializers[0].streams.items()}
     call = call._replace(has_words=call.has_words or any(each.has_text_keys for each in one.deserializers))
-    return [_check_part(call, path, part, contents, aliases, is_table=kind.is_table) for part in one.parts()]
+    with one.located():
+        checked = [_check_part(call, path, part, contents, aliases, is_table=kind.is_table) for part in one.parts()]
+    return [each._replace(located=one.located) for each in checked]
 
 
 def _check_part(
@@ -572,10 +574,9 @@ def _check_source(call: _Call, source: Sequence[_Checked]) -> Sequences:
     # After other findings, a source may fail for the same reason, so it is not asked.
     if is_source and not has_findings:
         try:
-            arrange([one.corpus for one in opened], trace_level=0)
-            names = Counter(info.name for one in opened for info in one.corpus.streams)
-            for name in sorted(name for name, count in names.items() if count > 1):
-                raise ConfigError(f"two streams have the name {name!r}; rename one of them", key=name)
+            with source[0].located():
+                arrange([one.corpus for one in opened], trace_level=0)
+                check_names([one.corpus for one in opened])
         except CntkIoError as error:
             findings.add(Finding("cannot-join", str(error), first.path))
     return sequences
