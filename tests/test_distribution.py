@@ -1,6 +1,7 @@
 """The project as a package index shows it: links, versions and extras."""
 
 import re
+import runpy
 import tomllib
 from importlib.metadata import version
 
@@ -18,6 +19,11 @@ def test_links_of_the_readme_work_on_the_page_of_a_package_index() -> None:
     assert not [link for link in links if not link.startswith("https://")]
     files = [link.removeprefix(PAGES).partition("#")[0] for link in links if link.startswith(PAGES)]
     assert not [file for file in files if not (ROOT / file).exists()]
+
+
+def test_the_picture_of_speeds_shows_the_figures_of_the_pages() -> None:
+    drawn = runpy.run_path(str(ROOT / "docs" / "speed.py"))["picture"]()
+    assert drawn == (ROOT / "docs" / "static" / "speed.svg").read_text(encoding="utf-8")
 
 
 def test_the_project_page_of_each_kind_is_in_the_repository() -> None:
