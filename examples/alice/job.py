@@ -1,4 +1,4 @@
-"""Predict the capitals of a book's words, on any number of ranks. (docs/job.md)"""
+"""Predict the capitals of a book's words, on any number of ranks. (docs/training.md)"""
 
 from pathlib import Path
 
