@@ -65,6 +65,7 @@ USED_BY_ONE = {
     "cli.bench", "cli.check", "cli.convert", "cli.diff", "cli.plan",  # a file per verb
     "cli.arguments", "cli.parsing",  # what argparse knows, and how its parsers differ
     "config.deserializers", "config.writing", "survey.contents",  # too large for one file
+    "arrow.columns", "arrow.memory",  # the same
     "formats.kaldi.objects",  # bytes, next to options and opened corpora
     "source.packing",  # a stage, which tests replace
     "timeline.user_timeline",  # a timeline of its own
@@ -72,7 +73,7 @@ USED_BY_ONE = {
     "io", "transforms",  # names of CNTK
 }  # fmt: skip
 CEILINGS = {
-    "arrow": 1820,
+    "arrow": 2170,
     "cli": 2550,
     "config": 2895,
     "convert": 1190,

@@ -217,8 +217,6 @@ class Described(CorpusInFiles):
 
     def writable(self) -> Any:
         """Return the corpus as an argument of the writers: several deserializers as a source that joins them."""
-        if self.open_table is not None:
-            return self.open_table()
         if not self.deserializers:
             what = "expected a text, a binary corpus, a list of features, Parquet, Arrow or a configuration"
             raise ConfigError(f"{self.input.name} is {self.input.kind.noun}; {what}", key="source")

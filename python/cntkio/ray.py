@@ -30,7 +30,7 @@ except ModuleNotFoundError as error:
 from cntkio import arrow
 from cntkio.arguments import check_word
 from cntkio.arrow import KEY, RecordBatches
-from cntkio.arrow.batches import unlisted
+from cntkio.arrow.types import unlisted
 from cntkio.convert import write_cbf, write_ctf
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.cbf import CBFDeserializer
@@ -297,7 +297,7 @@ def write_to_one_cbf(
 
 def _corpus_of(
     name: str, blocks: Iterable[pa.Table], shapes: Any, one_hot: Mapping[str, Classes] | None
-) -> arrow.ArrowCorpus:
+) -> arrow.ArrowDeserializer:
     """Return the blocks that have rows as a corpus, which can be read once. Arguments as for `cntkio.arrow.read`."""
     known = {*(shapes.names if isinstance(shapes, pa.Schema) else shapes or ()), *(one_hot or ())}
     # Ray delivers blocks without rows, too, which may lack columns.
@@ -311,7 +311,7 @@ def _corpus_of(
     reader = pa.RecordBatchReader.from_batches(first.schema, batches)
     corpus = arrow.read(reader, shapes=shapes, one_hot=one_hot)
     # Messages would name a `RecordBatchReader`, which the caller has never seen.
-    corpus.name = name
+    corpus.label = name
     return corpus
 
 

@@ -239,7 +239,6 @@ def test_lists_of_lists_of_lists_are_samples_of_the_shape(shape: Any) -> None:
         ({"x": [1.0, 2.0], "key": [None, 1]}, {"key": "key"}, "column 'key' has nulls"),
         ({"x": [1.0, 2.0], "key": [1, -1]}, {}, "column 'key' has the key -1; expected whole numbers from 0, or texts"),
         ({"x": [1.0], "key": [1.5]}, {}, "column 'key', the keys, is double; expected whole numbers from 0, or texts"),
-        ({"x": [2**53 + 1]}, {}, "column 'x': the whole number 9007199254740993 is not exact in float64"),
         ({"x": ["a"]}, {}, "column 'x' is string; expected numbers"),
         ({"x": [{"a": 1}]}, {}, "expected structs of indices and values"),
         ({"x": [1.0]}, {"key": "y"}, "no column 'y'"),
@@ -390,8 +389,8 @@ def test_whole_numbers_of_tables_are_written_as_they_are(tmp_path: Path, kind: s
     assert text_of(tmp_path, read(data())) == "0\t|x 16777217 |small 1\n1\t|x -5 |small 2\n"
     write_cbf(tmp_path / "a.cbf", read(data()))
     types = [info.dtype for info in CBFDeserializer(tmp_path / "a.cbf").open().streams]
-    assert types == [np.float64, np.float64 if kind == "reader" else np.float32]
-    with pytest.raises(CorpusError, match="stream 'x': whole numbers that are not exact in float32"):
+    assert types == [np.float64, np.float64]
+    with pytest.raises(CorpusError, match="stream 'x': the whole number 16777217 is not exact in float32"):
         write_cbf(tmp_path / "b.cbf", read(data()), dtype=np.float32)
 
 

@@ -28,7 +28,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 from cntkio.arrow import ArrowDeserializer, write_arrow, write_parquet
-from cntkio.arrow.files import StreamFile, open_table
+from cntkio.arrow.files import OPENED_AS_IT_IS, StreamFile, open_table
 from cntkio.formats.contract import Ahead, Opening
 from cntkio.pieces import in_arrays
 from cntkio.storage.open_input import open_stored
@@ -325,7 +325,7 @@ def test_no_read_starts_threads_of_pyarrow_except_for_a_footer(tmp_path: Path, e
         pa.set_io_thread_count(1)
         before = len(list(Path("/proc/self/task").iterdir()))
         with closing(open_table(path)) as file:
-            assert sum(batch.num_rows for batch in file.in_order()) == 9000
+            assert sum(batch.num_rows for batch in file.in_order("abcdef")) == 9000
             batches = [file.read(number, ["e", "b"]) for number in range(file.num_batches)]
         assert [batch["b"].to_pylist() for batch in batches] == parts
         return len(list(Path("/proc/self/task").iterdir())) - before
@@ -347,7 +347,7 @@ def test_a_fork_reads_a_stream_while_a_thread_reads_another(tmp_path: Path) -> N
                 may_continue.wait(60)
             return super().source()
 
-    with closing(Slow(open_stored(path), is_mapped=False)) as slow:
+    with closing(Slow(open_stored(path), OPENED_AS_IT_IS)) as slow:
         thread = threading.Thread(target=lambda: slow.num_batches)
         thread.start()
         searches.wait(60)

@@ -6,9 +6,11 @@
     Parquet, Arrow files, data frames, data sets ──> record batches ──> pieces ──> write_ctf, write_cbf
 
     batches       RecordBatches, convert: from pieces to record batches; write_parquet, write_arrow
+    deserializer  ArrowDeserializer, read: a table as a corpus; read_minibatch: as arrays
     files         open_table: rows of files, in any order or one after the other
-    corpus        read: a table as a corpus; read_minibatch: as arrays; from columns of a table to columns of a chunk
-    deserializer  ArrowDeserializer: files as a corpus that is read where it is
+    memory        table_in_memory: rows of data frames, data sets and mappings of columns
+    columns       from columns of a table to columns of a chunk
+    types         the plain types that all others are turned into
 
 A row is a sequence: its key, and for each stream a list of its samples. Invariants: memory is bounded by a few
 chunks, values are not copied, and reading returns the bits that were written. Only this folder imports pyarrow.
@@ -21,8 +23,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(what, name=error.name) from None
 
 from cntkio.arrow.batches import KEY, RecordBatches, convert, signed, write_arrow, write_parquet
-from cntkio.arrow.corpus import ArrowCorpus, read, read_minibatch
-from cntkio.arrow.deserializer import ArrowDeserializer
+from cntkio.arrow.deserializer import ArrowCorpus, ArrowDeserializer, read, read_minibatch
 
 __all__ = [
     "KEY", "ArrowCorpus", "ArrowDeserializer", "RecordBatches", "convert", "read", "read_minibatch", "signed",

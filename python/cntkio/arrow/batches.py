@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -18,63 +15,20 @@ from pyarrow import ipc, parquet
 import cntkio._core as _core
 from cntkio._threads import num_threads
 from cntkio.arguments import caller, suggests_keywords, there_are
+from cntkio.arrow.types import Facts, Role, is_list
 from cntkio.displays import Description, Displayed, counted
-from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.errors import ConfigError, CorpusError
 from cntkio.layouts import are_whole, classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.pieces import Files, Piece, Pieces, Progress, pieces_of, write_several
 from cntkio.storage.names import located_file
 from cntkio.storage.output_file import AnyPath, written_whole
 from cntkio.storage.remote import Remote
-from cntkio.streams import LARGEST_DIM, StreamInformation, packed_columns
+from cntkio.streams import StreamInformation, packed_columns
 
 # Each unsigned type becomes the next wider signed type, except for uint64, because int64 is the widest.
 _SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.int64()}
 KEY = "key"
-_METADATA = b"cntkio"
-Role = Literal["key", "dense", "sparse", "ids"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Facts:
-    """Facts that cntkio wrote about a column.
-
-    Attributes:
-        role: Content of the column: keys, samples, or the classes of one-hot samples.
-        shape: Shape of a sample; of one-hot samples the number of classes; None: unknown.
-        flat: Whether a row is a sample, not a list of samples.
-        dtype: Precision of one-hot samples.
-    """
-
-    role: Role
-    shape: tuple[int, ...] | None = None
-    flat: bool = False
-    dtype: str = "float32"
-
-    def metadata(self) -> dict[bytes, bytes]:
-        """Return the facts as metadata of a field."""
-        names = {"key": ["role"], "ids": ["role", "shape", "flat", "dtype"]}.get(self.role, ["role", "shape", "flat"])
-        facts = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return {_METADATA: json.dumps(facts).encode()}
-
-
-def facts_of(field: pa.Field) -> Facts | None:
-    """Return the facts that cntkio wrote about a column; None: another program wrote the column."""
-    metadata = (field.metadata or {}).get(_METADATA)
-    if metadata is None:
-        return None
-    # Besides broken JSON: JSON that is not an object, or that is nested too deeply.
-    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        facts = json.loads(metadata)
-        shape = facts.get("shape")
-        shape = None if shape is None else tuple(shape)
-        found = Facts(facts["role"], shape, facts.get("flat", False), facts.get("dtype", "float32"))
-        # `type`, since True is an instance of int, too.
-        is_shape = all(type(size) is int and 0 < size <= LARGEST_DIM for size in shape or ())
-        is_known = found.role in get_args(Role) and found.dtype in ("float32", "float64")
-        if is_shape and is_known and isinstance(found.flat, bool):
-            return found
-    raise FormatError(f"column {field.name!r}: its metadata are damaged: {metadata!r:.200}")
 
 
 def stream_field(info: StreamInformation, is_flat: bool, as_ids: bool) -> pa.Field:
@@ -111,18 +65,6 @@ def entry_fields(number: pa.DataType) -> list[pa.Field]:
     return [pa.field("indices", pa.list_(pa.int32()), False), pa.field("values", pa.list_(number), False)]
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def unlisted(kind: pa.DataType) -> list[pa.DataType]:
-    """Return a type, and the types of the items of its lists, from the outside in."""
-    kinds: list[Any] = [kind]
-    while _is_list(kinds[-1]):
-        kinds.append(kinds[-1].value_type)
-    return kinds
-
-
 def signed(schema: pa.Schema) -> pa.Schema:
     """Return a schema of types that Spark and Java have: without unsigned numbers and lists of a fixed size.
 
@@ -139,7 +81,7 @@ def signed(schema: pa.Schema) -> pa.Schema:
     def type_of(kind: pa.DataType) -> pa.DataType:
         if pa.types.is_struct(kind):
             return pa.struct([pa.field(field.name, type_of(field.type)) for field in kind])
-        if _is_list(kind):
+        if is_list(kind):
             return pa.list_(type_of(kind.value_type))
         return _SIGNED.get(kind, kind)
 

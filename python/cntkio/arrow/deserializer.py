@@ -1,42 +1,42 @@
-"""`ArrowDeserializer`: files of tables as a corpus that is read where it is. (docs/formats/arrow.md)
+"""`ArrowDeserializer`: tables in files and in memory as a corpus. (docs/formats/arrow.md)
 
-A row group of a Parquet file, or a batch of an Arrow file or stream, is a chunk. The index reads the keys, and the
-columns whose lists are sequences: their lengths. Chunks are read lazily, and by any number of threads.
+A row group of a Parquet file, a batch of an Arrow file or stream, or some rows of a table in memory are a chunk. The
+index reads the keys, and the columns whose lists are sequences: their lengths. Chunks are read lazily, and by any
+number of threads.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyarrow import compute
 from pyarrow import dataset as data_sets
 
 import cntkio._core as _core
 from cntkio.arguments import check_fields, check_word, float_type, suggests_keywords, there_are
-from cntkio.arrow.batches import unlisted
-from cntkio.arrow.corpus import (
+from cntkio.arrow.columns import (
     Rows,
-    Shape,
+    Shapes,
     StreamColumn,
     categories,
     columns_of_categories,
+    columns_of_streams,
     converted,
     has_text_keys,
-    in_type,
     key_of,
-    read,
     rows_of,
 )
-from cntkio.arrow.files import TableFile, open_table
+from cntkio.arrow.files import Access, Table, open_table
+from cntkio.arrow.memory import name_of, pieces_in, table_in_memory
+from cntkio.arrow.types import lengths_of, unlisted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import (
     OPENING,
@@ -52,14 +52,22 @@ from cntkio.formats.contract import (
     ReadingOptions,
 )
 from cntkio.formats.corpus import FileCorpus, check_keys_of
-from cntkio.formats.table import CountedKeys, Keys, SequenceTable, compact_keys, compact_lengths, key_texts
-from cntkio.pieces import Classes
+from cntkio.formats.table import (
+    CountedKeys,
+    Keys,
+    SequenceTable,
+    compact_keys,
+    compact_lengths,
+    digest_of,
+    key_texts,
+)
+from cntkio.minibatch import Minibatch
+from cntkio.pieces import Classes, Piece, Pieces, joined, pieces_of_corpus
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import located, shown_files
 from cntkio.storage.remote import Remote
 from cntkio.storage.spans import span_at
-from cntkio.storage.text_input import file_fingerprint
-from cntkio.streams import StreamDefs
+from cntkio.streams import StreamDefs, StreamInformation
 
 _T = TypeVar("_T")
 Nulls = Literal["error", "drop"]
@@ -69,32 +77,45 @@ _STATE = "state.json"  # of a data set that Hugging Face saved in a folder
 @suggests_keywords
 @dataclasses.dataclass(eq=False)
 class ArrowDeserializer:
-    """Tables in Parquet, Arrow and Feather files as a corpus: a row is a sequence, and a row group or batch a chunk.
+    """A table in files or in memory as a corpus: a row is a sequence, and a row group or batch of a file is a chunk.
 
     A list is a sequence of samples. A number, or a list of a fixed size, is a sample; a column of such is a stream of
     sequences with one sample each. A struct of two lists, ``indices`` and ``values``, is a sparse sample. Whole numbers
     become int32 or int64, and floats keep their precision. (docs/formats/arrow.md)
 
     Args:
-        data: The file; or several files that are one corpus: a pattern or a list; also URLs
+        data: A Parquet, Arrow or Feather file; or several files that are one corpus: a pattern or a list; also URLs
             (docs/where-corpora-can-be.md). Or the folder of a data set that ``datasets.Dataset.save_to_disk`` wrote, or
-            a ``pyarrow.dataset.Dataset`` of files, such as ``DeltaTable.to_pyarrow_dataset()``.
+            a ``pyarrow.dataset.Dataset`` of files, such as ``DeltaTable.to_pyarrow_dataset()``. Or a table in memory: a
+            data frame of pandas or polars, a table, or anything else with ``__arrow_c_stream__``; a data set of Hugging
+            Face; a list of tables of pyarrow; or a mapping of names to columns: arrays and tensors with one sample per
+            row, series, or lists.
         columns: The columns to read as streams; None: all except the keys. Other columns are not read.
         key: The column of keys, whole numbers from 0 or texts, by which corpora are joined; None: the column that was
             written as keys, or else the column named ``key``, or else the number of the row.
         shapes: For columns that cntkio did not write: the shape of a dense sample, or the dimension of a sparse stream,
-            which is required.
-        one_hot: As for `read`.
+            which is required. Or the schema of a table that cntkio wrote (`RecordBatches.schema`), if a library dropped
+            the metadata of its columns.
+        one_hot: Columns of class ids or texts, which become one-hot streams, and their numbers of classes, or the names
+            of the classes in order. Columns of categories (of pandas, polars and Arrow) and of a `ClassLabel` of
+            Hugging Face become one-hot streams by themselves.
         ids: Columns of a `ClassLabel` to read as whole numbers instead.
         defines_mb_size: The stream whose samples minibatch sizes count; None: the longest of each row.
         dtype: float32 or float64, for all values except classes; None: the types of the columns. A whole number that is
             not exact in it is an error.
         nulls: ``"error"``: a null is an error that names its row; ``"drop"``: a row with a null is left out.
         keys: As for `CTFDeserializer`.
+        memory_map: Map local files, so that of a large batch only the parts in use are in memory. If another process
+            changes a file during a read, the read is an error; if it truncates the file, the operating system can end
+            this process (SIGBUS). False: copy what is read, which no other process can change.
+        decryption_properties: For encrypted Parquet files: the keys, as for ``pyarrow.parquet.ParquetFile``.
         remote: As for `CTFDeserializer`.
 
+    Attributes:
+        label: Name in messages: the files, or the type of the table.
+
     Raises:
-        ConfigError: An option is not possible.
+        ConfigError: An option is not possible, or the data are not a table.
 
     Example:
         >>> import pathlib, tempfile
@@ -115,39 +136,51 @@ class ArrowDeserializer:
     _: dataclasses.KW_ONLY
     columns: Sequence[str] | None = None
     key: str | None = None
-    shapes: Mapping[str, Shape] | None = None
+    shapes: Shapes = None
     one_hot: Mapping[str, Classes] | None = None
     ids: Sequence[str] = ()
     defines_mb_size: str | None = None
     dtype: npt.DTypeLike | None = None
     nulls: Nulls = "error"
     keys: KeysOf = "unique"
+    memory_map: bool = False
+    decryption_properties: Any = None
     remote: Remote | None = None
+    label: str = dataclasses.field(init=False, repr=False, default="")
 
     def __post_init__(self) -> None:
         """Check all options that can be checked without the files."""
         if isinstance(self.data, data_sets.Dataset):
             self.data, self.remote = _files_of(self.data, self.columns, self.remote)
-        self.data, self.remote = located("data", self.data, self.remote)
+        if self._is_in_memory():
+            self.label = name_of(self.data)
+        else:
+            self.data, self.remote = located("data", self.data, self.remote)
+            self.label = shown_files(self.data)
         check_fields(self)
         check_keys_of(self.keys)
         check_word("nulls", self.nulls, "error", "drop")
         self.dtype = None if self.dtype is None else float_type("dtype", self.dtype)
 
-    @property
-    def label(self) -> str:
-        """Name of the files in messages."""
-        return shown_files(self.data)
+    def _is_in_memory(self) -> bool:
+        names = self.data if isinstance(self.data, list | tuple) and self.data else [self.data]
+        return not all(isinstance(name, str | bytes | os.PathLike) for name in names)
 
     @property
-    def has_text_keys(self) -> bool:
-        """True if the keys of the first file are texts.
+    def streams(self) -> list[StreamInformation]:
+        """The streams. Reads the columns of the first file, and the names of classes in all files.
 
         Raises:
             OSError, FormatError, ConfigError: The file cannot be read, or does not fit the options.
         """
-        with closing(open_table(self._paths()[0], self.remote)) as file, _named(file):
-            return has_text_keys(file.schema, key_of(file.schema, self.key))
+        with self._first() as (form, table):
+            return form.rows(table).streams
+
+    @property
+    def has_text_keys(self) -> bool:
+        """True if the keys of the first file are texts. Exceptions as for `streams`."""
+        with closing(self.table(self._paths()[0])) as table, _named(table):
+            return has_text_keys(table.schema, key_of(table.schema, self.key))
 
     def parts(self) -> Sequence[Deserializer]:
         """The deserializer itself."""
@@ -161,29 +194,64 @@ class ArrowDeserializer:
             FormatError: A file is neither Parquet nor Arrow, is damaged, or has a null among the keys.
             ConfigError: The options do not fit the columns, or files have different streams.
         """
-        paths = self._paths()
-        aheads = [opening.ahead] if len(paths) == 1 else None
-        return FileCorpus(_ArrowFormat(self, opening, self._categories(paths)), paths, aheads, keys=self.keys)
+        self._keep_rows()
+        paths, form = self._paths(), self._format(opening)
+        return FileCorpus(form, paths, [opening.ahead] if len(paths) == 1 else None, keys=self.keys)
 
-    def _categories(self, paths: Sequence[str]) -> Mapping[str, Classes]:
-        """Return the columns of categories, and the names of the classes in all files, which a pass over them finds."""
+    @contextmanager
+    def pieces(self) -> Iterator[Pieces]:
+        """The sequences in order, for the writers. Of a single table, some megabytes are in memory at a time."""
+        if len(self._paths()) > 1:
+            with pieces_of_corpus(self) as pieces:
+                yield pieces
+            return
+        with self._first() as (form, table):
+            rows = form.rows(table)
+            pieces_of_rows = form.pieces(table, rows)
+            yield Pieces(table.path, rows.streams, pieces_of_rows, table.num_pieces, rows.has_text_keys)
+
+    @contextmanager
+    def _first(self) -> Iterator[tuple[_ArrowFormat, Table]]:
+        form = self._format(OPENING)
+        with closing(self.table(self._paths()[0])) as table:
+            yield form, table
+
+    def table(self, path: str) -> Table:
+        """Open a file, or the table in memory."""
+        if not self._is_in_memory():
+            return open_table(path, Access(self.remote, self.memory_map, self.decryption_properties))
+        table = table_in_memory(self.data)
+        table.path = self.label
+        return table
+
+    def _keep_rows(self) -> None:
+        """Keep the rows of a reader, which delivers them once."""
+        if isinstance(self.data, pa.RecordBatchReader):
+            self.data = self.data.read_all()
+
+    def _format(self, opening: Opening) -> _ArrowFormat:
         found: dict[str, list[str]] = {}
-        for path in paths:
-            with closing(open_table(path, self.remote)) as file:
-                with _named(file):
-                    others = *(self.one_hot or {}), key_of(file.schema, self.key)
-                    asked = columns_of_categories(file.schema, others)
+        order: list[str] = []
+        for path in self._paths():
+            with closing(self.table(path)) as table:
+                with _named(table):
+                    others = *(self.one_hot or {}), key_of(table.schema, self.key)
+                    asked = columns_of_categories(table.schema, others)
+                order = order or table.schema.names
                 names = [name for name in asked if self.columns is None or name in self.columns]
                 if not names:
                     # Files of a corpus have the same columns, so the other files have no categories either.
                     break
-                batches = (file.read(number, names) for number in range(file.num_batches))
-                for name, classes in categories(batches, names).items():
+                self._keep_rows()
+                # Each batch has a dictionary of its own, so the classes are known only after a pass over the data.
+                for name, classes in categories(self.table(path).in_order(names), names).items():
                     found[name] = list(dict.fromkeys((*found.get(name, ()), *classes)))
-        return found
+        return _ArrowFormat(self, opening, {**found, **(self.one_hot or {})}, order)
 
     def _paths(self) -> Sequence[str]:
         data = self.data
+        if self._is_in_memory():
+            return (self.label,)
         state = Path(data, _STATE) if isinstance(data, str) else None
         if state is None or not state.is_file():
             return listed_files(data, option="data", remote=self.remote)
@@ -193,6 +261,57 @@ class ArrowDeserializer:
             raise FormatError("not the state of a data set of Hugging Face", path=str(state)) from None
         # The files are next to the state, whatever folder a name in the state points to.
         return [str(state.with_name(Path(name).name)) for name in names]
+
+
+ArrowCorpus = ArrowDeserializer
+"""The earlier name of what `read` returns."""
+
+
+def read(
+    data: Any, *, key: str | None = None, shapes: Shapes = None, one_hot: Mapping[str, Classes] | None = None
+) -> ArrowDeserializer:
+    """Return a table as a corpus, after a look at its columns. Arguments and exceptions as for `ArrowDeserializer`.
+
+    Raises:
+        ConfigError: A column is not a stream, its shape is unknown, or keys are neither whole numbers nor texts.
+        FormatError: The file is neither Parquet nor Arrow, or is damaged. While the corpus is read: a column has nulls,
+            samples of different sizes, an index beyond the dimension, or a number that would be rounded.
+        CorpusError: While the corpus is read: the same faults in a table that is not in a file.
+        OSError: The file cannot be read.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from cntkio import write_ctf
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.ctf")
+        >>> table = pa.table({"x": [[1.0], [2.0, 3.0]], "word": [[5], [6, 7]], "key": [7, 9]})
+        >>> write_ctf(path, read(table, one_hot={"word": 943}))
+        >>> path.read_text().splitlines()
+        ['7\\t|x 1 |word 5:1', '9\\t|x 2 |word 6:1', '9\\t|x 3 |word 7:1']
+    """
+    table = ArrowDeserializer(data, key=key, shapes=shapes, one_hot=one_hot)
+    _ = table.streams  # for its errors
+    return table
+
+
+def read_minibatch(
+    data: Any, *, key: str | None = None, shapes: Shapes = None, one_hot: Mapping[str, int] | None = None
+) -> Minibatch:
+    """Read a whole table into arrays. Arguments and exceptions as for `read`.
+
+    Args:
+        data: As for `read`; the columns of a mapping may also be arrays of objects, as in batches of Ray and pandas.
+
+    Example:
+        >>> read_minibatch({"x": [[1.0], [2.0, 3.0]], "key": [7, 9]})["x"].offsets.tolist()
+        [0, 1, 3]
+    """
+    if isinstance(data, Mapping) and isinstance(shapes, pa.Schema):
+        data = dict(data)
+        for field in shapes:  # empty sequences do not show their type
+            if isinstance(column := data.get(field.name), np.ndarray) and column.dtype == object:
+                data[field.name] = pa.array(column, field.type)
+    with ArrowDeserializer(data, key=key, shapes=shapes, one_hot=one_hot).pieces() as pieces:
+        return joined(pieces)
 
 
 def _files_of(
@@ -218,14 +337,14 @@ def _files_of(
 
 
 @contextmanager
-def _named(file: TableFile) -> Iterator[None]:
-    """Let errors about the columns of a file begin with its name."""
+def _named(table: Table) -> Iterator[None]:
+    """Let errors about the columns of a table begin with its name."""
     try:
         yield
     except FormatError as error:
-        raise FormatError(str(error), path=file.path) from None
+        raise FormatError(str(error), path=table.path) from None
     except ConfigError as error:
-        raise type(error)(f"{file.path}: {error}", key=error.key) from None
+        raise type(error)(f"{table.path}: {error}", key=error.key) from None
 
 
 class _Part(NamedTuple):
@@ -254,114 +373,154 @@ class _Layout(NamedTuple):
     parts: list[_Part]
 
 
+class _Pass:
+    """What a pass over a table finds.
+
+    Args:
+        room: Bytes of chunks to prepare.
+    """
+
+    def __init__(self, rows: Rows, room: int) -> None:
+        self.rows, self.room, self.num_rows = rows, room, 0
+        self.parts: list[_Part] = []
+        self.sizes: list[int] = [0]
+        self.keys: list[npt.NDArray[Any]] = []
+        self.lengths: list[npt.NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
+        self.samples: list[npt.NDArray[Any]] = []
+        self.chunks: list[_core.Chunk] = []
+
+
 class _ArrowFormat(Format):
-    def __init__(self, options: ArrowDeserializer, opening: Opening, of_categories: Mapping[str, Classes]) -> None:
-        self._options, self._text_keys = options, opening.text_keys
-        self._classes = {**of_categories, **(options.one_hot or {})}
+    """Reads tables. `order`: the columns of the first file, whose order holds for all files."""
+
+    def __init__(
+        self, options: ArrowDeserializer, opening: Opening, classes: Mapping[str, Classes], order: Sequence[str]
+    ) -> None:
+        self._options, self._text_keys, self._classes, self._order = options, opening.text_keys, classes, order
         self.report = opening.report(options.label)
 
-    def open(self, path: str, index: Index | None) -> TableFile:
-        return open_table(path, self._options.remote)
+    def open(self, path: str, index: Index | None) -> Table:
+        return self._options.table(path)
 
-    def rows(self, file: TableFile) -> Rows:
-        """Return the columns of a file that are read."""
-        options, schema = self._options, file.schema
-        with _named(file):
+    def rows(self, table: Table) -> Rows:
+        """Return the columns of a table that are read."""
+        options, schema = self._options, table.schema
+        with _named(table):
             key = key_of(schema, options.key)
-            if options.columns is not None:
-                for name in options.columns:
-                    if name not in schema.names:
-                        raise ConfigError(f"no column {name!r}{there_are(name, schema.names)}", key="columns")
-                asked = [*options.columns, *([] if key is None or key in options.columns else [key])]
-                # The metadata of the schema have the class labels of Hugging Face.
-                schema = pa.schema([schema.field(name) for name in asked], schema.metadata)
-            rows = rows_of(schema, key, options.shapes, self._classes, options.ids)
-            names = [info.name for info in rows.streams]
+            names = [name for name in options.columns or () if name != key]
+            if options.columns is None:
+                order = {name: rank for rank, name in enumerate(self._order)}
+                names = sorted(columns_of_streams(schema, key), key=lambda name: order.get(name, len(order)))
+            rows = rows_of(schema, key, names, options.shapes, self._classes, options.ids)
             definer = options.defines_mb_size
             if definer not in (None, *names):
                 raise ConfigError(f"no stream {definer!r}{there_are(definer, names)}", key="defines_mb_size")
-        return rows._replace(columns=[self._in_own_type(schema, column) for column in rows.columns])
+        return rows._replace(columns=list(map(self._as_asked, rows.columns)))
 
-    def _in_own_type(self, schema: pa.Schema, column: StreamColumn) -> StreamColumn:
-        """Return a column as a stream whose values have the type of the column's, if that is a type of streams."""
-        number = unlisted(schema.field(column.info.name).type)[-1]
-        if pa.types.is_struct(number):
-            number = number.field("values").type.value_type
-        dtype = self._options.dtype
-        if dtype is None and not pa.types.is_floating(number):
-            # int32 has no room for all numbers of uint32.
-            most_bits = 32 if pa.types.is_signed_integer(number) else 16
-            dtype = np.int64 if pa.types.is_integer(number) and number.bit_width > most_bits else np.int32
-        if dtype is not None and not column.is_ids:
-            column = in_type(column, dtype)
-        defines = column.info.name == self._options.defines_mb_size
-        return dataclasses.replace(column, info=dataclasses.replace(column.info, defines_mb_size=defines))
+    def _as_asked(self, column: StreamColumn) -> StreamColumn:
+        """Return a column in the type that the caller asks for, with its say on the size of minibatches."""
+        info = column.info
+        dtype = np.dtype(info.dtype if column.is_ids or self._options.dtype is None else self._options.dtype)
+        defines = info.name == self._options.defines_mb_size
+        return dataclasses.replace(column, info=dataclasses.replace(info, dtype=dtype, defines_mb_size=defines))
 
-    def index(self, file: TableFile, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
-        rows, drops = self.rows(file), self._options.nulls == "drop"
+    def pieces(self, table: Table, rows: Rows) -> Iterator[Piece]:
+        """Yield the sequences of a table in order."""
+        first, names = 0, [*([] if rows.key is None else [rows.key]), *(info.name for info in rows.streams)]
+        for batch in pieces_in(table.in_order(names)):
+            own = np.arange(first, first + batch.num_rows)
+            first += batch.num_rows
+            batch, own = self._kept(batch, own)
+            columns, keys = _converted(table, rows.taken, batch, own)
+            keys = None if keys is None else self._stored(table, keys, own)
+            yield Piece(_core.Chunk.from_columns(len(own), list(columns)), keys, self._lengths(table, rows, batch, own))
+
+    def _kept(self, batch: pa.RecordBatch, own: npt.NDArray[np.int64]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+        """Return the rows that are kept, and their numbers in the table."""
+        kept = _without_nulls(batch) if self._options.nulls == "drop" else None
+        return (batch, own) if kept is None else (batch.take(pa.array(kept)), own[kept])
+
+    def _of_lists(self, rows: Rows) -> list[StreamColumn]:
         definer = self._options.defines_mb_size
-        of_lists = [column for column in rows.columns if not column.is_flat and definer in (None, column.info.name)]
-        names, keys_of = [column.info.name for column in of_lists], [] if rows.key is None else [rows.key]
-        of_all = [*keys_of, *(info.name for info in rows.streams)]
-        of_index = of_all if drops else [*keys_of, *names]
-        layout, num_rows = _Layout(rows, []), 0
-        chunks: list[_core.Chunk] = []
-        # Lists are decoded for their lengths, so a chunk that is needed immediately is not decoded a second time.
-        room = ahead.num_bytes if ahead.num_chunks is None or file.num_batches <= ahead.num_chunks else 0
-        keys: list[npt.NDArray[Any]] = []
-        all_lengths: list[npt.NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
-        for number in range(file.num_batches):
-            needed = of_all if room > 0 else of_index
-            batch = file.read(number, needed) if needed else None
-            count = file.num_rows(number) if batch is None else batch.num_rows
-            kept = _without_nulls(batch) if drops and batch is not None else None
-            if batch is not None and kept is not None:
-                batch = batch.take(pa.array(kept))
-            # Each sequence of a table needs a length of at least 1, so a row of empty lists counts as one sample.
-            lengths = np.ones(count if kept is None else len(kept), np.uint32)
-            # A row group or batch without rows is not a chunk.
-            if len(lengths):
-                layout.parts.append(_Part(number, num_rows, kept))
-                # Errors name rows by their numbers in the file, where dropped rows count, too.
-                own = layout.parts[-1].rows_of(np.arange(len(lengths)))
-                for column in of_lists:
-                    np.maximum(lengths, _converted(file, column.lengths, batch, own), out=lengths)
-                if rows.key is not None:
-                    keys.append(self._stored(file, _converted(file, rows.own_keys, batch, own), own))
-                all_lengths.append(lengths)
-                if batch is not None and room > 0:
-                    try:
-                        chunks.append(_chunk_of(file, rows, batch, own))
-                        room -= chunks[-1].num_bytes
-                    except FormatError:  # the read that needs the chunk raises it
-                        room = 0
-            num_rows += count
-        lengths = np.concatenate(all_lengths)
-        counted = rows.key is None
-        table = SequenceTable(
-            CountedKeys(0, len(lengths)) if counted else _joined(keys),
-            compact_lengths(lengths),
-            np.cumsum([0, *map(len, all_lengths[1:])]),
-            options={"columns": names, "nulls": self._options.nulls},
-        )
-        fingerprint = file_fingerprint(file.stored, table.num_sequences)
-        index = Index(
-            file.path, tuple(rows.streams), table, fingerprint, layout, file.stamp, file.size,
-            num_lines=len(lengths) if counted else None, why_empty=f"{file.path}: no row to read",
-        )  # fmt: skip
-        return index, chunks
+        return [column for column in rows.columns if not column.is_flat and definer in (None, column.info.name)]
 
-    def _stored(self, file: TableFile, keys: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    def _lengths(
+        self, table: Table, rows: Rows, batch: pa.RecordBatch | None, own: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.uint32]:
+        # Each sequence of a table needs a length of at least 1, so a row of empty lists counts as one sample.
+        lengths = np.ones(len(own), np.uint32)
+        for column in self._of_lists(rows):
+            np.maximum(lengths, _converted(table, column.lengths, batch, own), out=lengths)
+        return lengths
+
+    def index(self, table: Table, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
+        rows = self.rows(table)
+        # Lists are decoded for their lengths, so a chunk that is needed immediately is not decoded a second time.
+        room = ahead.num_bytes if ahead.num_chunks is None or table.num_batches <= ahead.num_chunks else 0
+        found = _Pass(rows, room)
+        for run in table.runs():
+            self._examine(table, run, found)
+        lengths, counted = np.concatenate(found.lengths), rows.key is None
+        sequences = SequenceTable(
+            CountedKeys(0, len(lengths)) if counted else _joined(found.keys),
+            compact_lengths(lengths),
+            np.cumsum(found.sizes),
+            options={"columns": [each.info.name for each in self._of_lists(rows)], "nulls": self._options.nulls},
+        )
+        fingerprint = table.fingerprint(len(lengths), digest_of(found.samples))
+        index = Index(
+            table.path, tuple(rows.streams), sequences, fingerprint, _Layout(rows, found.parts), table.stamp,
+            table.size, num_lines=len(lengths) if counted else None, why_empty=f"{table.path}: no row to read",
+        )  # fmt: skip
+        return index, found.chunks
+
+    def _examine(self, table: Table, run: range, found: _Pass) -> None:
+        """Add some batches, which are read together, to what a pass found."""
+        rows, first = found.rows, found.num_rows
+        keys = [] if rows.key is None else [rows.key]
+        names = [*keys, *(info.name for info in rows.streams)]
+        if self._options.nulls == "error" and found.room <= 0 and table.is_file:
+            names = [*keys, *(column.info.name for column in self._of_lists(rows))]
+        batch = table.read_run(run, names) if names else None
+        sizes = [batch.num_rows] if len(run) == 1 and batch is not None else list(map(table.num_rows, run))
+        ends = np.cumsum([first, *sizes])
+        own, found.num_rows = np.arange(first, ends[-1]), int(ends[-1])
+        if batch is not None:
+            batch, own = self._kept(batch, own)
+        found.lengths.append(self._lengths(table, rows, batch, own))
+        if rows.key is not None:
+            found.keys.append(self._stored(table, _converted(table, rows.own_keys, batch, own), own))
+        if not table.is_file and len(own):
+            found.samples += _some_values(table, rows, batch, own)
+        cuts = np.searchsorted(own, ends).tolist()
+        for number, begin, end, cut, next_cut in zip(
+            run, ends.tolist(), ends[1:].tolist(), cuts, cuts[1:], strict=False
+        ):
+            # A row group or batch without rows is not a chunk.
+            if cut == next_cut:
+                continue
+            kept = None if next_cut - cut == end - begin else own[cut:next_cut] - begin
+            found.parts.append(_Part(number, begin, kept))
+            found.sizes.append(next_cut - cut)
+            if found.room > 0 and batch is not None:
+                try:
+                    part = batch.slice(cut, next_cut - cut)
+                    found.chunks.append(_chunk_of(table, rows, part, own[cut:next_cut]))
+                    found.room -= found.chunks[-1].num_bytes
+                except (CorpusError, FormatError):  # the read that needs the chunk raises it
+                    found.room = 0
+
+    def _stored(self, table: Table, keys: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """Return keys as the table keeps them: numbers, or words as bytes."""
         if keys.dtype.kind == "u" and not self._text_keys:
             return keys
         words = key_texts(keys)
         if (words == b"").any():
             row = rows[int(np.argmax(words == b""))]
-            raise FormatError(f"row {row}: an empty key; expected a word", path=file.path)
+            raise table.error(f"row {row}: an empty key; expected a word")
         return words
 
-    def parse(self, file: TableFile, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
+    def parse(self, file: Table, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         rows, part = index.layout.rows, index.layout.parts[chunk_id]
         batch = file.read(part.batch, [info.name for info in rows.streams])
         own = part.rows_of(np.arange(batch.num_rows if part.kept is None else len(part.kept)))
@@ -372,7 +531,7 @@ class _ArrowFormat(Format):
             batch = batch.take(pa.array(own - part.first_row))
         return Loaded(chunk_id, _chunk_of(file, rows, batch, own), sequences=sequences)
 
-    def place(self, file: TableFile, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+    def place(self, file: Table, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         """Return the files of sequences. Their lines are their rows, from 1."""
         starts = index.table.chunk_starts
         chunks = span_at(starts, sequences)
@@ -384,18 +543,41 @@ class _ArrowFormat(Format):
 
 
 def _converted(
-    file: TableFile, convert: Callable[[pa.RecordBatch], _T], batch: pa.RecordBatch, own: npt.NDArray[np.int64]
+    table: Table, convert: Callable[[pa.RecordBatch], _T], batch: pa.RecordBatch, own: npt.NDArray[np.int64]
 ) -> _T:
-    """Return what a function makes of a batch, whose rows have these numbers in the file."""
+    """Return what a function makes of a batch, whose rows have these numbers in the table."""
     try:
-        return converted(convert, batch, own.__getitem__)
+        found = converted(convert, batch, own.__getitem__)
     except CorpusError as error:
-        raise FormatError(str(error), path=file.path) from None
+        table.require_unchanged()
+        raise table.error(str(error)) from None
+    # Of a mapped file, the conversion reads the bytes themselves.
+    if table.is_mapped:
+        table.require_unchanged()
+    return found
 
 
-def _chunk_of(file: TableFile, rows: Rows, batch: pa.RecordBatch, own: npt.NDArray[np.int64]) -> _core.Chunk:
-    columns, _ = _converted(file, rows._replace(key=None).taken, batch, own)
-    return _core.Chunk.from_columns(batch.num_rows, list(columns), is_packed=True)
+def _chunk_of(table: Table, rows: Rows, batch: pa.RecordBatch, own: npt.NDArray[np.int64]) -> _core.Chunk:
+    def chunk_of(rows_of_chunk: pa.RecordBatch) -> _core.Chunk:
+        columns, _ = without_keys.taken(rows_of_chunk)
+        return _core.Chunk.from_columns(rows_of_chunk.num_rows, list(columns), is_packed=True)
+
+    without_keys = rows._replace(key=None)
+    return _converted(table, chunk_of, batch, own)
+
+
+_NUM_SAMPLES = 64
+
+
+def _some_values(
+    table: Table, rows: Rows, batch: pa.RecordBatch, own: npt.NDArray[np.int64]
+) -> Iterator[npt.NDArray[Any]]:
+    """Yield the values of some rows of a batch, for the checksum of the content."""
+    count = max(_NUM_SAMPLES // table.num_batches, 1)
+    some = np.unique(np.linspace(0, len(own) - 1, count).astype(np.int64))
+    columns, _ = _converted(table, rows._replace(key=None).taken, batch.take(pa.array(some)), own[some])
+    for column in columns:
+        yield from (column.sequence_offsets, column.values, *(column.sparse or ()))
 
 
 def _joined(keys: Sequence[npt.NDArray[Any]]) -> Keys:
@@ -423,7 +605,7 @@ def _nulls_in(array: pa.Array) -> npt.NDArray[np.bool_]:
             found |= _nulls_in(field)
     elif unlisted(array.type)[1:]:
         # A null list has no items in the flattened array.
-        lengths = compute.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+        lengths = lengths_of(array)
         ends = np.cumsum(lengths)
         # A list has a null if the number of nulls before its end is larger than before its beginning.
         before = np.append(0, np.cumsum(_nulls_in(array.flatten())))
@@ -434,14 +616,9 @@ def _nulls_in(array: pa.Array) -> npt.NDArray[np.bool_]:
 def in_files(names: str | list[str], options: ReadingOptions) -> CorpusInFiles:
     """Return tables as the verbs read them (see `cntkio.formats.contract`)."""
     shapes = {name: stream.dim for name, stream in StreamDefs(options.streams).items()}
-    given: dict[str, Any] = {"key": options.key, "shapes": shapes, "one_hot": options.one_hot}
     deserializer = ArrowDeserializer(
-        names, columns=list(shapes) or None, keys=options.keys or "unique", dtype=options.dtype, **given
-    )
-    return CorpusInFiles(
-        deserializers=[deserializer],
-        chunk_sizes=", a row group or a batch each",
-        has_precisions=True,
-        # `read` takes a single file, and chooses the precisions itself.
-        open_table=partial(read, names, **given) if isinstance(names, str) and options.dtype is None else None,
-    )
+        names, columns=list(shapes) or None, keys=options.keys or "unique", dtype=options.dtype, key=options.key,
+        shapes=shapes, one_hot=options.one_hot,
+    )  # fmt: skip
+    chunk_sizes = ", a row group or a batch each"
+    return CorpusInFiles(deserializers=[deserializer], chunk_sizes=chunk_sizes, has_precisions=True)

@@ -6,10 +6,10 @@
     Arrow file    batch         footer, then a batch                              ├ read by any thread
     Arrow stream  batch         one pass finds the places of the batches          ┘
 
-Each read makes a reader of its own, without threads of pyarrow, so that a process may fork. The exception is the footer
-of an Arrow file, which pyarrow reads in a thread of its own, whatever the options; in Python 3.11, a fork at just that
-moment may hang. A damaged file raises a `FormatError` that names the file and its batch or row group, whatever pyarrow
-raises.
+Each thread reads with a reader of its own, without threads of pyarrow, so that a process may fork. The exception is the
+footer of an Arrow file, which pyarrow reads in a thread of its own, whatever the options; in Python 3.11, a fork at
+just that moment may hang. A damaged file raises a `FormatError` that names the file and its batch or row group,
+whatever pyarrow raises.
 """
 
 from __future__ import annotations
@@ -18,21 +18,24 @@ import contextlib
 import io
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyarrow import ipc, parquet
 
-from cntkio.errors import FormatError
+from cntkio.arrow.types import in_plain_types, plain_schema
+from cntkio.errors import CorpusError, FormatError
 from cntkio.formats.contract import OpenedFile
 from cntkio.formats.detect import other_in
 from cntkio.storage.names import is_remote
 from cntkio.storage.open_input import open_stored
 from cntkio.storage.remote import Remote
-from cntkio.storage.text_input import TextInput
+from cntkio.storage.text_input import TextInput, file_fingerprint
 
 ROWS_AT_ONCE = 4096
-"""Rows of a piece of a Parquet file that is read in order."""
+"""Rows of a piece of a Parquet file that is read in order, and most rows of a chunk of a table in memory."""
 # Only to decompress; pyarrow's default is True.
 _NO_THREADS = ipc.IpcReadOptions(use_threads=False)
 # pyarrow answers damaged bytes with any of these.
@@ -40,6 +43,18 @@ _DAMAGE = (
     pa.ArrowException, UnicodeDecodeError, OverflowError, EOFError, StopIteration, OSError, ValueError, TypeError,
     KeyError,
 )  # fmt: skip
+_Reader = TypeVar("_Reader")
+
+
+class Access(NamedTuple):
+    """Options of opening a file; see `cntkio.arrow.ArrowDeserializer`."""
+
+    remote: Remote | None = None
+    memory_map: bool = False
+    decryption_properties: Any = None
+
+
+OPENED_AS_IT_IS = Access()
 
 
 class StoredReader(io.RawIOBase):
@@ -64,88 +79,153 @@ class StoredReader(io.RawIOBase):
         return data
 
 
-def validated(path: str, batches: Iterator[pa.RecordBatch], where: str | None = None) -> Iterator[pa.RecordBatch]:
-    """Read and check batches one by one. `where` is what contains them; None: each batch stands alone in the file."""
-    for index in itertools.count():
-        with reading(path, where or f"batch {index}"):
-            batch = next(batches, None)
-            if batch is None:
-                return
-            # Arrow trusts the offsets in a batch, so later code would read outside of the buffers of a damaged one.
-            batch.validate(full=True)
-        yield batch
-
-
 @contextlib.contextmanager
 def reading(path: str, where: str) -> Iterator[None]:
-    """Turn an error of pyarrow in the block into an error that says where the file is damaged."""
+    """Turn an error of pyarrow in the block into an error that says what is wrong with the file."""
     try:
         yield
     except _DAMAGE as error:
         # An OSError of the system has a number; pyarrow raises one without a number for damaged bytes.
-        if isinstance(error, FormatError) or (isinstance(error, OSError) and error.errno is not None):
+        if isinstance(error, FormatError | CorpusError) or (isinstance(error, OSError) and error.errno is not None):
             raise
-        raise FormatError(f"{where} is damaged: {(str(error) or repr(error)).splitlines()[0]}", path=path) from None
+        said = (str(error) or repr(error)).splitlines()[0]
+        what = f"{where} is damaged: {said}"
+        if isinstance(error, pa.ArrowNotImplementedError):
+            what = f"{where}: pyarrow does not read this: {said}"
+        elif "crypt" in said:
+            what = f"{where} is encrypted: give the keys, decryption_properties=... ({said})"
+        raise FormatError(what, path=path) from None
 
 
-def checked_schema(schema: pa.Schema) -> pa.Schema:
-    """Read all names of a schema once; names that are not UTF-8 fail."""
-    fields = list(schema)
-    while fields:
-        field = fields.pop()
-        str(field.name)
-        if pa.types.is_nested(field.type):
-            fields.extend(field.type.field(index) for index in range(field.type.num_fields))
-    return schema
-
-
-class TableFile(OpenedFile):
-    """A file that is open.
-
-    Args:
-        stored: Its bytes.
-        is_mapped: Map the file, which is local, so that of a large batch only the parts in use are in memory. If
-            another process truncates the file at that time, the operating system kills this process (SIGBUS).
+class Table(OpenedFile):
+    """Rows in batches, of plain types (`cntkio.arrow.types`). Any thread reads any batch.
 
     Attributes:
-        path: Its name in messages.
+        path: Name in messages: the file, or the type of the object.
+        schema: The columns.
+        is_file: Whether it is a file, whose bytes have a checksum.
+        is_mapped: Whether batches share the bytes of a file, which other processes may change.
         num_pieces: Number of the pieces of `in_order`; 0: unknown.
     """
 
+    path: str
     schema: pa.Schema
+    is_file = is_mapped = False
     num_pieces = 0
-
-    def __init__(self, stored: TextInput, is_mapped: bool) -> None:
-        super().__init__(stored)
-        self.stored, self.path, self._is_mapped = stored, stored.path, is_mapped
 
     @property
     def num_batches(self) -> int:
         """Number of batches."""
         raise NotImplementedError
 
-    def source(self) -> pa.NativeFile:
-        """Return the bytes for pyarrow. Each source has a position of its own."""
-        return pa.memory_map(self.path) if self._is_mapped else pa.PythonFile(StoredReader(self.stored), "r")
-
     def num_rows(self, index: int) -> int:
         """Return the number of rows of a batch."""
+        raise NotImplementedError
+
+    def read(self, index: int, columns: Sequence[str]) -> pa.RecordBatch:
+        """Read columns of a batch, and check them."""
+        raise NotImplementedError
+
+    def runs(self) -> Iterator[range]:
+        """Yield consecutive batches that are best read together: several small ones, or one."""
+        return (range(index, index + 1) for index in range(self.num_batches))
+
+    def read_run(self, run: range, columns: Sequence[str]) -> pa.RecordBatch:
+        """Read columns of consecutive batches as one."""
+        return self.read(run[0], columns)
+
+    def in_order(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield columns of all rows, in pieces that are checked."""
+        return (self.read(index, columns) for index in range(self.num_batches))
+
+    def require_unchanged(self) -> None:
+        """Raise a `CorpusError` if the rows were changed since they were opened."""
+
+    def error(self, what: str) -> CorpusError | FormatError:
+        """Return the error about a row."""
+        return CorpusError(f"{self.path}, {what}")
+
+    def fingerprint(self, num_sequences: int, content: str) -> str:
+        """Return the fingerprint of the corpus; `content` is a checksum of some of its rows."""
+        return f"{num_sequences}:{content}"
+
+
+class TableFile(Table):
+    """A file that is open.
+
+    Args:
+        stored: Its bytes.
+        access: How it is opened.
+    """
+
+    def __init__(self, stored: TextInput, access: Access) -> None:
+        super().__init__(stored)
+        self.stored, self.path, self.access = stored, stored.path, access
+        self.is_file, self.is_mapped = True, access.memory_map
+        # Readers that no thread uses. Making one reads the footer, which grows with the number of batches.
+        self._idle: dict[Hashable, list[Any]] = {}
+
+    def close(self) -> None:
+        self._idle.clear()
+        super().close()
+
+    def source(self) -> pa.NativeFile:
+        """Return the bytes for pyarrow. Each source has a position of its own."""
+        return pa.memory_map(self.path) if self.is_mapped else pa.PythonFile(StoredReader(self.stored), "r")
+
+    @contextlib.contextmanager
+    def reader(self, key: Hashable, make: Callable[[], _Reader]) -> Iterator[_Reader]:
+        """Lend a reader of a kind to this thread; make one if all are in use."""
+        idle = self._idle.setdefault(key, [])
+        try:
+            found: _Reader = idle.pop()
+        except IndexError:
+            found = make()
+        yield found
+        # After an error, the reader is not used again.
+        idle.append(found)
+
+    def num_rows(self, index: int) -> int:
         # Arrow files do not list the rows of batches, so a column is read.
         return int(self._batch(index, self.schema.names[:1]).num_rows)
 
     def read(self, index: int, columns: Sequence[str]) -> pa.RecordBatch:
-        """Read columns of a batch, and check them, and that the file is still the same."""
-        batch = self._batch(index, columns)
-        # After the read, so that a change during the read is found, too.
+        with self._unchanged():
+            batch = self._batch(index, columns)
+        return in_plain_types(batch)
+
+    @contextlib.contextmanager
+    def _unchanged(self) -> Iterator[None]:
+        """Require after the block, which reads, that the file is still the same."""
+        try:
+            yield
+        except FormatError:
+            self.require_unchanged()  # a change explains more than damage
+            raise
+        self.require_unchanged()
+
+    def require_unchanged(self) -> None:
         self.stored.require_unchanged()
-        return batch
+
+    def error(self, what: str) -> FormatError:
+        return FormatError(what, path=self.path)
+
+    def fingerprint(self, num_sequences: int, content: str) -> str:
+        return file_fingerprint(self.stored, num_sequences)
 
     def _batch(self, index: int, columns: Sequence[str]) -> pa.RecordBatch:
         raise NotImplementedError
 
-    def in_order(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows, in pieces that are checked."""
-        raise NotImplementedError
+    def _validated(self, batches: Iterator[pa.RecordBatch], where: str | None = None) -> Iterator[pa.RecordBatch]:
+        """Read and check batches one by one. `where` is what contains them; None: each batch stands alone."""
+        for index in itertools.count():
+            with self._unchanged(), reading(self.path, where or f"batch {index}"):
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                # Arrow trusts the offsets in a batch, so later code would read outside of the buffers of a damaged one.
+                batch.validate(full=True)
+            yield in_plain_types(batch)
 
 
 class _Parquet(TableFile):
@@ -153,50 +233,82 @@ class _Parquet(TableFile):
 
     num_batches = 0
 
-    def __init__(self, stored: TextInput, is_mapped: bool) -> None:
-        super().__init__(stored, is_mapped)
-        with reading(self.path, "footer"):
-            # Buffering ahead would start threads of pyarrow.
-            opened = parquet.ParquetFile(self.source(), pre_buffer=False)
-        self._metadata, self.num_batches = opened.metadata, int(opened.num_row_groups)
-        self.num_pieces = -(-int(opened.metadata.num_rows) // ROWS_AT_ONCE)
+    def __init__(self, stored: TextInput, access: Access) -> None:
+        super().__init__(stored, access)
+        self._metadata: parquet.FileMetaData = None
+        with reading(self.path, "footer"), self.reader(None, self._opened) as opened:
+            self._metadata, self.num_batches = opened.metadata, int(opened.num_row_groups)
+            self._sizes = [int(opened.metadata.row_group(index).num_rows) for index in range(self.num_batches)]
+            self.num_pieces = -(-int(opened.metadata.num_rows) // ROWS_AT_ONCE)
         with reading(self.path, "schema"):
-            self.schema = checked_schema(opened.schema_arrow)
+            self.schema = plain_schema(opened.schema_arrow)
+
+    def _opened(self) -> parquet.ParquetFile:
+        # Buffering ahead would start threads of pyarrow.
+        return parquet.ParquetFile(
+            self.source(),
+            metadata=self._metadata,
+            pre_buffer=False,
+            page_checksum_verification=True,
+            decryption_properties=self.access.decryption_properties,
+        )
 
     def num_rows(self, index: int) -> int:
-        return int(self._metadata.row_group(index).num_rows)
+        return self._sizes[index]
 
     def _batch(self, index: int, columns: Sequence[str]) -> pa.RecordBatch:
-        where = f"row group {index}"
+        return self._groups(range(index, index + 1), columns)
+
+    def runs(self) -> Iterator[range]:
+        first = count = 0
+        for index, num_rows in enumerate(self._sizes):
+            if index > first and count + num_rows > ROWS_AT_ONCE:
+                yield range(first, index)
+                first, count = index, 0
+            count += num_rows
+        if self.num_batches:
+            yield range(first, self.num_batches)
+
+    def read_run(self, run: range, columns: Sequence[str]) -> pa.RecordBatch:
+        try:
+            with self._unchanged():
+                batch = self._groups(run, columns)
+        except FormatError:
+            for index in run:  # one of these raises the error that names it
+                self.read(index, columns)
+            raise
+        return in_plain_types(batch)
+
+    def _groups(self, groups: range, columns: Sequence[str]) -> pa.RecordBatch:
+        where = f"row group {groups[0]}"
         with reading(self.path, where):
-            table = self._opened().read_row_group(index, columns=list(columns), use_threads=False)
+            with self.reader(None, self._opened) as opened:
+                table = opened.read_row_groups(groups, columns=list(columns), use_threads=False)
             # Then the table is one batch, unless its lists have more items than 32-bit offsets can count.
             table = table.combine_chunks()
             table.validate(full=True)
             batches = table.to_batches()
-        self._require(index, table.num_rows)
+        self._require(groups, table.num_rows)
         if len(batches) > 1:
             raise FormatError(f"{where} has lists of more than 2^31 items; write smaller row groups", path=self.path)
         return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
 
-    def in_order(self) -> Iterator[pa.RecordBatch]:
+    def in_order(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for index in range(self.num_batches):
             where = f"row group {index}"
             with reading(self.path, where):
-                batches = self._opened().iter_batches(ROWS_AT_ONCE, row_groups=[index], use_threads=False)
+                options = {"row_groups": [index], "columns": list(columns), "use_threads": False}
+                batches = self._opened().iter_batches(ROWS_AT_ONCE, **options)
             count = 0
-            for batch in validated(self.path, batches, where):
+            for batch in self._validated(batches, where):
                 count += batch.num_rows
                 yield batch
-            self._require(index, count)
+            with self._unchanged():
+                self._require(range(index, index + 1), count)
 
-    def _opened(self) -> parquet.ParquetFile:
-        options = {"metadata": self._metadata, "pre_buffer": False, "page_checksum_verification": True}
-        return parquet.ParquetFile(self.source(), **options)
-
-    def _require(self, index: int, count: int) -> None:
-        with reading(self.path, f"row group {index}"):
-            expected = self.num_rows(index)
+    def _require(self, groups: range, count: int) -> None:
+        with reading(self.path, f"row group {groups[0]}"):
+            expected = sum(map(self.num_rows, groups))
             if count != expected:
                 raise ValueError(f"{count} rows, but the footer says {expected}")
 
@@ -206,42 +318,40 @@ class _ArrowFile(TableFile):
 
     num_batches = 0
 
-    def __init__(self, stored: TextInput, is_mapped: bool) -> None:
-        super().__init__(stored, is_mapped)
-        opened = self._opened()
+    def __init__(self, stored: TextInput, access: Access) -> None:
+        super().__init__(stored, access)
         with reading(self.path, "footer"):
+            opened = self._opened(None)
             self.num_batches = self.num_pieces = int(opened.num_record_batches)
         with reading(self.path, "schema"):
-            self.schema = checked_schema(opened.schema)
+            self.schema = plain_schema(opened.schema)
 
-    def _opened(self) -> ipc.RecordBatchFileReader:
-        with reading(self.path, "footer"):
-            return ipc.open_file(self.source(), options=_NO_THREADS)
+    def _opened(self, columns: Sequence[str] | None) -> ipc.RecordBatchFileReader:
+        fields = None if columns is None else sorted(self.schema.get_field_index(name) for name in columns)
+        return ipc.open_file(self.source(), options=ipc.IpcReadOptions(included_fields=fields, use_threads=False))
 
     def _batch(self, index: int, columns: Sequence[str]) -> pa.RecordBatch:
-        with reading(self.path, f"batch {index}"):
-            fields = sorted(self.schema.get_field_index(name) for name in columns)
-            options = ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-            batch = ipc.open_file(self.source(), options=options).get_batch(index)
+        with (
+            reading(self.path, f"batch {index}"),
+            self.reader(tuple(columns), partial(self._opened, columns)) as opened,
+        ):
+            batch = opened.get_batch(index)
             batch.validate(full=True)
         return batch
-
-    def in_order(self) -> Iterator[pa.RecordBatch]:
-        return validated(self.path, map(self._opened().get_batch, range(self.num_batches)))
 
 
 class StreamFile(TableFile):
     """Batches of an Arrow stream, whose places a pass over the messages finds when they are read in any order."""
 
-    def __init__(self, stored: TextInput, is_mapped: bool) -> None:
-        super().__init__(stored, is_mapped)
+    def __init__(self, stored: TextInput, access: Access) -> None:
+        super().__init__(stored, access)
         self._places: list[int] | None = None
         with reading(self.path, "schema"):
             first = ipc.MessageReader.open_stream(self.source()).read_next_message()
             if first.type != "schema":  # pyarrow takes the bytes of any message for a schema
                 what = f"it begins with a message of the type {first.type}; expected a schema"
                 raise FormatError(what, path=self.path)
-            self.schema = checked_schema(ipc.read_schema(first))
+            self.schema = plain_schema(ipc.read_schema(first))
 
     @property
     def num_batches(self) -> int:
@@ -277,29 +387,31 @@ class StreamFile(TableFile):
             batch.validate(full=True)
         return batch
 
-    def in_order(self) -> Iterator[pa.RecordBatch]:
+    def in_order(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with reading(self.path, "schema"):
             opened = ipc.open_stream(self.source(), options=_NO_THREADS)
-        return validated(self.path, opened)
+        return (batch.select(list(columns)) for batch in self._validated(opened))
 
 
 _HEAD = 8
 _KINDS: dict[bytes, type[TableFile]] = {
     b"PAR1": _Parquet,
+    b"PARE": _Parquet,  # with an encrypted footer
     b"ARROW1": _ArrowFile,
     # A stream has no magic number; this marker is the beginning of every message.
     b"\xff\xff\xff\xff": StreamFile,
 }
 
 
-def open_table(path: str, remote: Remote | None = None, *, is_mapped: bool = False) -> TableFile:
-    """Open a file, or a URL; `is_mapped` has no effect on a URL. Refuse a file that is neither Parquet nor Arrow."""
-    stored = open_stored(path, remote)
+def open_table(path: str, access: Access = OPENED_AS_IT_IS) -> TableFile:
+    """Open a file, or a URL, which is never mapped. Refuse a file that is neither Parquet nor Arrow."""
+    stored = open_stored(path, access.remote)
     try:
         head = stored.read(0, _HEAD)
         for magic, kind in _KINDS.items():
             if head.startswith(magic):
-                return kind(stored, is_mapped and not is_remote(path, remote))
+                is_local = not is_remote(path, access.remote)
+                return kind(stored, access._replace(memory_map=access.memory_map and is_local))
         what = "this is neither a Parquet nor an Arrow file" + other_in("parquet", stored)
         raise FormatError(what, path=stored.path, byte=0)
     except BaseException:

@@ -122,7 +122,7 @@ def write_cbf(
         return
     with pieces_of(data, dtype, one_hot) as corpus:
         columns = corpus.columns(order)
-        infos = [_in_precision(corpus, corpus.streams[column], dtype) for column in columns]
+        infos = [_in_precision(corpus.streams[column], dtype) for column in columns]
         with CBFWriter(path, infos, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout, remote=remote) as writer:
             for piece in corpus.reported(progress):
                 _require_exact(corpus, piece, infos)
@@ -139,15 +139,12 @@ def _require_exact(corpus: Pieces, piece: Piece, infos: Sequence[StreamInformati
                 in_precision(f"{corpus.name}, stream {name!r}", data.values, targets[name])
 
 
-def _in_precision(corpus: Pieces, info: StreamInformation, dtype: npt.DTypeLike | None) -> StreamInformation:
+def _in_precision(info: StreamInformation, dtype: npt.DTypeLike | None) -> StreamInformation:
     # A binary corpus has only floats, and float32 would round whole numbers beyond 2^24.
     if dtype is None and info.dtype.kind == "i":
         dtype = np.float64
     if dtype is None or info.are_class_ids:
         return info
-    if info.name in corpus.wide and np.dtype(dtype) == np.float32:
-        what = "whole numbers that are not exact in float32; write float64 instead"
-        raise CorpusError(f"{corpus.name}, stream {info.name!r}: {what}")
     return StreamInformation(info.name, info.stream_id, info.storage_format, dtype, info.shape)
 
 

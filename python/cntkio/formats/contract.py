@@ -399,5 +399,3 @@ class CorpusInFiles:
     order: Sequence[str] = ()  # the streams in the order in which they are printed; empty: in the order of the source
     has_precisions: bool = False  # whether the file gives the type of each stream's values
     forgives_errors: bool = False  # whether errors are counted instead of ending the call
-    # Opens a table for the writers, which need not hold a whole row group. None: not a single table.
-    open_table: Callable[[], Any] | None = None

@@ -129,9 +129,9 @@ def _packed(form: str, command: str) -> FileKind:
     return FileKind(form, f"file compressed with {form}", advice=f"unpack it ({command} {{path}})", magic=magic)
 
 
-def _table(form: str, title: str, magic: bytes, *extensions: str) -> FileKind:
+def _table(form: str, title: str, magic: tuple[bytes, ...], *extensions: str) -> FileKind:
     return FileKind(
-        form, title, "cntkio.arrow.ArrowDeserializer({path!r})", magic=(magic,),
+        form, title, "cntkio.arrow.ArrowDeserializer({path!r})", magic=magic,
         in_files="cntkio.arrow.deserializer:in_files", options=("streams", "one_hot", "keys", "dtype"),
         writer=f"cntkio.arrow:write_{form}" if extensions else "", written_options=("key", "flat", "ids"),
         extensions=extensions, is_table=True, cache="none; the footer, keys and lengths are read at each start",
@@ -210,9 +210,9 @@ KINDS = {
             "configuration", "CNTK configuration", advice="MinibatchSource.from_config opens its reader",
             first_line=re.compile(rb"[A-Za-z_][\w.]*\s*(=|\[).*", re.DOTALL), is_text=True,
         ),
-        _table("parquet", "Parquet file", b"PAR1", ".parquet", ".pq"),
-        _table("arrow", "Arrow file", b"ARROW1", ".arrow", ".feather", ".ipc"),
-        _table("arrow stream", "Arrow stream", b"\xff\xff\xff\xff"),
+        _table("parquet", "Parquet file", (b"PAR1", b"PARE"), ".parquet", ".pq"),
+        _table("arrow", "Arrow file", (b"ARROW1",), ".arrow", ".feather", ".ipc"),
+        _table("arrow stream", "Arrow stream", (b"\xff\xff\xff\xff",)),
         _packed("gzip", "gzip -dk"),
         _packed("bzip2", "bzip2 -dk"),
         _packed("xz", "xz -dk"),

@@ -406,7 +406,7 @@ def digest_of(columns: Iterable[npt.NDArray[Any]], start: bytes = b"") -> str:
 
 def rounded_text(value: int, dtype: np.dtype[Any]) -> str:
     """Return the message that a precision would round a whole number, with advice."""
-    advice = "no format keeps larger whole numbers; if they name classes, number the classes from 0"
+    advice = "Parquet, Arrow and texts keep it; if it names a class, number the classes from 0"
     advice = "write float64 instead" if dtype == FLOAT32 else advice
     return f"the whole number {value} is not exact in {dtype}; {advice}"
 

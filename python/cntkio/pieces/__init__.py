@@ -14,7 +14,7 @@ their progress and their files from here.
 """
 
 from cntkio.pieces.array_streams import ArrayStream, pieces_of
-from cntkio.pieces.chunks import CorpusChunks, corpus_chunks
+from cntkio.pieces.chunks import CorpusChunks, corpus_chunks, pieces_of_corpus
 from cntkio.pieces.contract import (
     SEQUENCES_PER_CORE,
     Classes,
@@ -34,5 +34,5 @@ from cntkio.pieces.files import Compression, compressed, compression_of, write_s
 __all__ = [
     "SEQUENCES_PER_CORE", "ArrayStream", "Classes", "Compression", "CorpusChunks", "Files", "Piece", "Pieces",
     "Progress", "Writable", "chunks_in_order", "compressed", "compression_of", "corpus_chunks", "in_arrays",
-    "is_table", "joined", "pieces_of", "read_corpus", "write_several",
+    "is_table", "joined", "pieces_of", "pieces_of_corpus", "read_corpus", "write_several",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,11 +16,10 @@ import numpy.typing as npt
 from cntkio._core import Chunk
 from cntkio.arguments import PYTHON, WRITERS, caller, calling, there_are
 from cntkio.errors import CntkIoError, ConfigError, CorpusError
-from cntkio.formats.contract import Deserializer
 from cntkio.formats.corpus import as_deserializer, can_be_opened
 from cntkio.formats.table import Column, as_numbers, in_precision, least_precision
 from cntkio.minibatch import Minibatch, MinibatchData
-from cntkio.pieces.chunks import has_text_keys, pieces_of_chunks, refuse_unknown_sequences
+from cntkio.pieces.chunks import pieces_of_corpus
 from cntkio.pieces.contract import (
     ArrayLike,
     ArrowArray,
@@ -56,7 +55,6 @@ class ArrayStream:
         name: Its name.
         num_sequences: Number of sequences.
         num_bytes: Approximate size in memory.
-        is_wide: Whether the data are doubles that came from whole numbers that float32 would round.
 
     Raises:
         ConfigError: The data do not form a stream.
@@ -72,7 +70,7 @@ class ArrayStream:
         if samples.dtype.kind not in "fiub":
             raise ConfigError(f"stream {name!r} has the dtype {samples.dtype}; expected real numbers", key=name)
         self.name, self._samples = name, samples
-        self.num_sequences, self.num_bytes, self.is_wide = samples.num_sequences, samples.num_bytes, samples.is_wide
+        self.num_sequences, self.num_bytes = samples.num_sequences, samples.num_bytes
         self._dtype = samples.precision(dtype)
         self._dim = self.info(0).dim
 
@@ -129,14 +127,13 @@ class _Cut(NamedTuple):
 
 
 class _Samples(Protocol):
-    """The samples of a stream, in one of the forms below; `is_wide` means the same as in `ArrayStream`."""
+    """The samples of a stream, in one of the forms below."""
 
     num_sequences: int
     num_bytes: int
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     is_sparse: bool = False
-    is_wide: bool = False
 
     def precision(self, asked: npt.DTypeLike | None) -> np.dtype[Any]: ...
     def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut: ...
@@ -184,9 +181,7 @@ def _in_table(name: str, data: Any, one_hot: Mapping[str, Classes]) -> _Samples:
     from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 
     with arrow.read({name: data}, one_hot=one_hot).pieces() as pieces:
-        samples = _FlatSamples.of(joined(pieces)[name])
-        samples.is_wide = name in pieces.wide
-    return samples
+        return _FlatSamples.of(joined(pieces)[name])
 
 
 class _FlatSamples(_Samples):
@@ -286,7 +281,7 @@ class _ClassSamples(_Samples):
             cast = "; write .astype(int) if they are whole" if classes.dtype.kind == "f" else ""
             what = f"{what}; expected class ids, whole numbers{cast}"
             raise ConfigError(f"one_hot: stream {name!r} has {what}", key="one_hot")
-        self._classes, self._steps, self.shape, self.is_wide = classes, steps, (num_classes,), classes.is_wide
+        self._classes, self._steps, self.shape = classes, steps, (num_classes,)
         self.num_sequences, self.num_bytes, self.dtype = classes.num_sequences, 4 * classes.num_bytes, classes.dtype
 
     def precision(self, asked: npt.DTypeLike | None) -> np.dtype[Any]:
@@ -348,20 +343,11 @@ def pieces_of(
     if isinstance(data, MinibatchSource):
         return nullcontext(_pieces_of_source(data))
     if isinstance(data, str | os.PathLike) or can_be_opened(data):
-        return _pieces_of_corpus(as_deserializer(data))
+        return pieces_of_corpus(as_deserializer(data))
     raise ConfigError(
         f"cannot write data of the type {type(data).__name__}; expected a deserializer, a MinibatchSource with an end, "
         "a data frame, the result of cntkio.arrow.read, or a mapping of names to arrays, such as {'x': data}"
     )
-
-
-@contextmanager
-def _pieces_of_corpus(deserializer: Deserializer) -> Iterator[Pieces]:
-    with closing(deserializer.open()) as corpus:
-        refuse_unknown_sequences(corpus)
-        num_chunks, count = corpus.table.num_chunks, corpus.table.num_sequences
-        pieces = pieces_of_chunks(corpus, range(num_chunks))
-        yield Pieces(corpus.name, list(corpus.streams), pieces, num_chunks, has_text_keys(corpus), num_sequences=count)
 
 
 def _pieces_of_source(source: MinibatchSource) -> Pieces:
@@ -414,5 +400,5 @@ def _pieces_of_arrays(data: Mapping[Any, Any], dtype: npt.DTypeLike | None, one_
             yield Piece(chunk, None if keys is None else keys[first:last])
 
     infos, total = [stream.info(index) for index, stream in enumerate(streams)], -(-num_sequences // step)
-    has_words, wide = keys is not None and keys.dtype.kind not in "ui", [one.name for one in streams if one.is_wide]
-    return Pieces("arrays", infos, pieces(), total, has_words, wide=wide, num_sequences=num_sequences)
+    has_words = keys is not None and keys.dtype.kind not in "ui"
+    return Pieces("arrays", infos, pieces(), total, has_words, num_sequences=num_sequences)

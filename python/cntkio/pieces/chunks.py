@@ -174,3 +174,13 @@ def pieces_of_chunks(corpus: Corpus, chunk_ids: range) -> Iterator[Piece]:
         # Writers take only columns in full width.
         yield Piece(loaded.chunk.in_full_width(), table.keys[first:last], table.lengths[first:last].astype(np.uint32))
     corpus.report.log_totals()
+
+
+@contextlib.contextmanager
+def pieces_of_corpus(deserializer: Deserializer) -> Iterator[Pieces]:
+    """Open a corpus, and yield its sequences, a piece for each chunk."""
+    with contextlib.closing(deserializer.open()) as corpus:
+        refuse_unknown_sequences(corpus)
+        num_chunks, count = corpus.table.num_chunks, corpus.table.num_sequences
+        pieces = pieces_of_chunks(corpus, range(num_chunks))
+        yield Pieces(corpus.name, list(corpus.streams), pieces, num_chunks, has_text_keys(corpus), num_sequences=count)

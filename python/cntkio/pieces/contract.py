@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypedDict, TypeGuard, cast, runtime_checkable
@@ -61,7 +61,6 @@ class Pieces(NamedTuple):
         total: Number of pieces; 0 if it is not known.
         has_text_keys: Whether keys are texts, not numbers.
         repeats_keys: Whether keys may repeat (several sweeps), so that they cannot separate sequences in a file.
-        wide: Streams in float64 because of their whole numbers, which float32 would round.
         num_sequences: Number of all sequences; None: it is not known.
         first: Number of the first sequence, if sequences without keys are numbered.
     """
@@ -72,7 +71,6 @@ class Pieces(NamedTuple):
     total: int
     has_text_keys: bool = False
     repeats_keys: bool = False
-    wide: Collection[str] = ()
     num_sequences: int | None = None
     first: int = 0
 

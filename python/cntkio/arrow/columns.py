@@ -1,4 +1,4 @@
-"""Tables as corpora: `read`."""
+"""From columns of a table to columns of a chunk."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import json
-import os
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -17,109 +15,18 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import compute
 
-import cntkio._core as _core
 from cntkio.arguments import caller, there_are
-from cntkio.arrow.batches import KEY, Facts, facts_of, unlisted
-from cntkio.arrow.files import ROWS_AT_ONCE, open_table
-from cntkio.displays import Description, Displayed, counted
-from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.arrow.batches import KEY
+from cntkio.arrow.types import Facts, facts_of, is_text, unlisted
+from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.table import Column, in_precision
-from cntkio.minibatch import Minibatch
-from cntkio.pieces import Piece, Pieces, joined
-from cntkio.pieces.contract import ArrayLike, ArrowArray, ArrowStream, Classes, DataSet, refuse_parts
-from cntkio.storage.names import as_url
-from cntkio.streams import StorageFormat, StreamInformation, num_values
-
-# --------------------------------------------------------------------------------------------------------------
-# Record batches from files, data frames, data sets and mappings of columns, checked before anything uses them.
-
-_BYTES_AT_ONCE = 16 << 20
-
-
-class Table(NamedTuple):
-    """Record batches of one schema.
-
-    Attributes:
-        name: Name used in messages: the file, or the type of the object.
-        batches: The batches, of any size, read one by one on request.
-        total: Number of batches; 0: unknown.
-    """
-
-    name: str
-    schema: pa.Schema
-    batches: Iterator[pa.RecordBatch]
-    total: int = 0
-
-
-@contextlib.contextmanager
-def opened(data: Any) -> Iterator[Table]:
-    """Open a file, or an object that has record batches. Exceptions as for `read`."""
-    refuse_parts(data)
-    if isinstance(data, str | os.PathLike):
-        with contextlib.closing(open_table(as_url(os.fspath(data)), is_mapped=True)) as file:
-            yield Table(file.path, file.schema, file.in_order(), file.num_pieces)
-    elif isinstance(data, pa.RecordBatchReader):
-        yield Table("RecordBatchReader", data.schema, iter(data))
-    elif isinstance(data, ArrowStream):
-        with _reader(data) as reader:
-            yield Table(type(data).__name__, reader.schema, iter(reader))
-    elif isinstance(data, DataSet) and data.features is not None:
-        # A format that the caller set, such as tensors, has no effect here.
-        tables = data.with_format("arrow").iter(batch_size=ROWS_AT_ONCE)
-        batches = (batch for table in tables for batch in pa.table(table).to_batches())
-        yield Table(type(data).__name__, data.features.arrow_schema, batches)
-    elif isinstance(data, Sequence) and len(data) and all(isinstance(part, pa.Table) for part in data):
-        batches = (batch for table in data for batch in table.to_batches())
-        yield Table("tables", data[0].schema, batches)
-    elif isinstance(data, Mapping):
-        table = pa.table([_column(name, value) for name, value in data.items()], names=list(map(str, data)))
-        yield Table("columns", table.schema, iter(table.to_batches()))
-    else:
-        kinds = "a path, a data frame, a data set, any object with __arrow_c_stream__, or a mapping of names to columns"
-        raise ConfigError(f"got a {type(data).__name__}; expected {kinds}, such as {{'x': data}}", key="data")
-
-
-def _reader(data: ArrowStream) -> pa.RecordBatchReader:
-    """Return the batches of a table; a series is a table of one column."""
-    try:
-        return pa.RecordBatchReader.from_stream(data)
-    except pa.ArrowInvalid:  # not a table
-        column, name = pa.chunked_array(data), getattr(data, "name", None)
-    if not isinstance(name, str) or not name:
-        raise ConfigError(f"a {type(data).__name__} without a name; expected {{'x': data}}", key="data")
-    return pa.table({name: column}).to_reader()
-
-
-def _column(name: Any, value: Any) -> pa.Array | pa.ChunkedArray:
-    """Return a column of a mapping: an array or a tensor with one sample per row, a series, or lists."""
-    try:
-        if isinstance(value, ArrowStream):
-            return pa.chunked_array(value)
-        # An array of Arrow is array-like, too, but NumPy would turn its lists into objects.
-        array = np.asarray(value) if isinstance(value, ArrayLike) and not isinstance(value, ArrowArray) else None
-        if array is None or array.ndim < 2:
-            return pa.array(value if array is None else array)
-        flat = pa.array(array.reshape(-1))
-        return pa.FixedSizeListArray.from_arrays(flat, int(np.prod(array.shape[1:])))
-    # PyTorch raises a RuntimeError for a tensor that cannot become an array, such as one that needs a gradient.
-    except (pa.ArrowException, TypeError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"column {name!r}: {error}; expected numbers, or lists of them", key=str(name)) from None
-
-
-def small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Cut large batches, so that memory stays bounded."""
-    for batch in batches:
-        # A row may be larger than a piece, and an empty batch has no bytes.
-        rows = max(batch.num_rows * _BYTES_AT_ONCE // max(batch.nbytes, 1), 1)
-        for first in range(0, batch.num_rows, rows):
-            yield batch.slice(first, rows)
-
+from cntkio.pieces.contract import Classes
+from cntkio.streams import StreamInformation, num_values
 
 _T = TypeVar("_T")
 Shape = int | tuple[int, ...]
 Shapes: TypeAlias = Mapping[str, Shape] | pa.Schema | None
 """Shapes of samples by column, or the schema of a table that cntkio wrote."""
-_WIDE_BITS = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,14 +36,12 @@ class StreamColumn:
     Attributes:
         is_flat: A row is a sample, not a list of samples.
         is_ids: The column has the class of each sample, and the samples are one-hot.
-        is_wide: The column has whole numbers of 32 bits or more, which float32 may round.
         names: The names of the classes, in order, if the column has texts.
     """
 
     info: StreamInformation
     is_flat: bool
     is_ids: bool
-    is_wide: bool
     names: Sequence[str] = ()
 
     @property
@@ -166,13 +71,6 @@ class StreamColumn:
     def _has_long_lists(self, items: pa.Array) -> bool:
         """Return whether all values of the samples of a sequence are in one list."""
         return not self.info.is_sparse and pa.types.is_primitive(items.type) and self.info.dim > 1
-
-    def largest(self, batch: pa.RecordBatch) -> int:
-        """Return the largest magnitude in a column of whole numbers."""
-        array = _innermost(batch.column(self.info.name))
-        found = compute.min_max(array.field("values").flatten() if pa.types.is_struct(array.type) else array).as_py()
-        # A column without rows has neither a minimum nor a maximum.
-        return max(-(found["min"] or 0), found["max"] or 0)
 
     def _places_of(self, texts: pa.Array) -> pa.Array:
         texts = _without_nulls(self.where, texts).cast(pa.large_string())
@@ -271,47 +169,52 @@ def _numbers(where: str, array: pa.Array) -> npt.NDArray[Any]:
 
 
 def stream_column(field: pa.Field, index: int, shape: Shape | None, classes: Any) -> StreamColumn:
-    """Return the stream that a column becomes.
+    """Return the stream that a column becomes, with values in the type of the column's, or a wider one.
 
     Args:
         shape: Shape of a dense sample, or dimension of a sparse stream; None: as the metadata or the type say.
         classes: Number of classes of a column of class ids, or the names of the classes of a column of texts; None: the
             column has other numbers, or cntkio wrote it.
     """
-    facts = facts_of(field)
+    facts, where = facts_of(field), f"column {field.name!r} is {field.type}"
+    if facts and facts.shape and shape is not None and num_values(shape) != num_values(facts.shape):
+        facts = None  # the caller reads the rows in samples of another size
     known = facts or Facts("dense")
     kinds = unlisted(field.type)
     innermost, depth = kinds[-1], len(kinds) - 1
-    if pa.types.is_dictionary(innermost):
-        innermost = innermost.value_type
-    if is_text(innermost):
+    if pa.types.is_dictionary(innermost) or is_text(innermost):
         return _column_of_texts(field, index, depth, classes)
-    storage_format: StorageFormat
     if pa.types.is_struct(innermost):
-        number, storage_format, is_flat = _number_of_entries(field, innermost), "sparse", depth == 0
+        number, is_flat = _number_of_entries(field, innermost), depth == 0
         found = known.shape if shape is None else shape
         if found is None:
             add = caller().words.number_of("shapes", field.name)
             raise ConfigError(f"column {field.name!r}: the dimension is unknown; add {add}", key="shapes")
-    elif not (pa.types.is_integer(innermost) or pa.types.is_floating(innermost) or pa.types.is_boolean(innermost)):
-        raise ConfigError(f"column {field.name!r} is {field.type}; expected numbers, or lists of them", key=field.name)
-    elif classes is not None or (known.role == "ids" and known.shape is not None and shape is None):
+        return StreamColumn(StreamInformation(field.name, index, "sparse", _own_type(number), found), is_flat, False)
+    if not (pa.types.is_integer(innermost) or pa.types.is_floating(innermost) or pa.types.is_boolean(innermost)):
+        is_number = pa.types.is_decimal(innermost) or pa.types.is_temporal(innermost)
+        cast = "; cast the column to int64 or float64" if is_number else ""
+        raise ConfigError(f"{where}; expected numbers, or lists of them{cast}", key=field.name)
+    if classes is not None or (known.role == "ids" and known.shape is not None and shape is None):
         dim = classes or known.shape or ()
         if not pa.types.is_integer(innermost) or depth > 1 or _names_in(dim) is not None:
             expected = f"whole numbers, or lists of them, in {caller().words.flag('one_hot')}"
-            raise ConfigError(f"column {field.name!r} is {field.type}; expected {expected}", key="one_hot")
-        return StreamColumn(StreamInformation(field.name, index, "sparse", known.dtype, dim), depth == 0, True, False)
-    else:
-        # Without metadata of cntkio, a list of a fixed size is a sample of several values, and any other list is a
-        # sequence.
-        is_row = depth == 1 and pa.types.is_fixed_size_list(kinds[0])
-        number, storage_format, is_flat = innermost, "dense", depth == 0 or (is_row if facts is None else facts.flat)
-        found = shape or known.shape or _shape_of_lists(field, kinds, is_flat)
-    # Whole numbers are float32 here; callers widen the columns whose numbers float32 would round (`in_type`).
-    dtype = np.float64 if pa.types.is_float64(number) else np.float32
-    info = StreamInformation(field.name, index, storage_format, dtype, found)
-    is_wide = pa.types.is_integer(number) and number.bit_width >= _WIDE_BITS
-    return StreamColumn(info, is_flat, False, is_wide)
+            raise ConfigError(f"{where}; expected {expected}", key="one_hot")
+        return StreamColumn(StreamInformation(field.name, index, "sparse", known.dtype, dim), depth == 0, True)
+    # Without facts, a list of a fixed size is a sample of several values, and any other list is a sequence.
+    is_row = depth == 1 and pa.types.is_fixed_size_list(kinds[0])
+    is_flat = depth == 0 or (is_row if facts is None else facts.flat)
+    found = shape or known.shape or _shape_of_lists(field, kinds, is_flat)
+    return StreamColumn(StreamInformation(field.name, index, "dense", _own_type(innermost), found), is_flat, False)
+
+
+def _own_type(number: pa.DataType) -> npt.DTypeLike:
+    """Return the type of streams that has all numbers of a type, except for some of uint64."""
+    if pa.types.is_floating(number):
+        return np.float64 if pa.types.is_float64(number) else np.float32
+    # int32 has no room for all numbers of uint32.
+    most_bits = 32 if pa.types.is_signed_integer(number) else 16
+    return np.int64 if pa.types.is_integer(number) and number.bit_width > most_bits else np.int32
 
 
 def _column_of_texts(field: pa.Field, index: int, depth: int, classes: Any) -> StreamColumn:
@@ -321,7 +224,7 @@ def _column_of_texts(field: pa.Field, index: int, depth: int, classes: Any) -> S
         expected = f"numbers, or lists of them; if texts are classes, a program gives their names, each once: {example}"
         raise ConfigError(f"column {field.name!r} is {field.type}; expected {expected}", key=field.name)
     info = StreamInformation(field.name, index, "sparse", np.float32, len(names))
-    return StreamColumn(info, depth == 0, True, False, tuple(names))
+    return StreamColumn(info, depth == 0, True, tuple(names))
 
 
 def _names_in(classes: Any) -> list[str] | None:
@@ -329,11 +232,6 @@ def _names_in(classes: Any) -> list[str] | None:
     if isinstance(classes, int | str | None) or not all(isinstance(name, str) for name in classes):
         return None
     return list(map(str, classes))
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Return whether a type is a text."""
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _number_of_entries(field: pa.Field, innermost: pa.StructType) -> pa.DataType:
@@ -348,6 +246,9 @@ def _number_of_entries(field: pa.Field, innermost: pa.StructType) -> pa.DataType
 def _shape_of_lists(field: pa.Field, kinds: list[pa.DataType], is_flat: bool) -> tuple[int, ...]:
     """Return the shape of a sample, if its lists have fixed sizes."""
     sizes = tuple(kind.list_size for kind in kinds[:-1] if pa.types.is_fixed_size_list(kind))
+    if 0 in sizes:
+        what = f"column {field.name!r} is {field.type}, lists without values; expected at least 1"
+        raise ConfigError(what, key=field.name)
     # `kinds` ends with the number, and the outermost list of a column that is not flat is the sequence, of any length.
     if len(sizes) < len(kinds) - (1 if is_flat else 2):
         what = f"column {field.name!r} is {field.type}, which does not give the number of values of a sample"
@@ -355,74 +256,7 @@ def _shape_of_lists(field: pa.Field, kinds: list[pa.DataType], is_flat: bool) ->
     return sizes or (1,)
 
 
-def in_type(column: StreamColumn, dtype: npt.DTypeLike) -> StreamColumn:
-    """Return the same column as a stream of another type."""
-    return dataclasses.replace(column, info=dataclasses.replace(column.info, dtype=np.dtype(dtype)))
-
-
-# float32 has all whole numbers up to 2^24.
-_LARGEST_IN_FLOAT32 = 1 << 24
 _PANDAS_INDEX = "__index_level_"
-
-
-def read(
-    data: Any, *, key: str | None = None, shapes: Shapes = None, one_hot: Mapping[str, Classes] | None = None
-) -> ArrowCorpus:
-    """Read a table as a corpus, for `cntkio.write_ctf` and `cntkio.write_cbf`.
-
-    Whole numbers become float32, or float64 if the column has one beyond 2^24.
-
-    Args:
-        data: A Parquet or Arrow file; a data frame of pandas or polars, a table, or anything else with
-            ``__arrow_c_stream__``; a data set of Hugging Face; a list of tables of pyarrow; or a mapping of names to
-            columns: arrays and tensors with one sample per row, series, or lists.
-        key: The column of keys, whole numbers from 0 or texts; None: the column that was written as keys, or else the
-            column named ``key``.
-        shapes: For columns that cntkio did not write: the shape of a dense sample, or the dimension of a sparse stream,
-            which is required. Or the schema of a table that cntkio wrote (`RecordBatches.schema`), if a library dropped
-            the metadata of its columns.
-        one_hot: Columns of class ids or texts, which become one-hot streams, and their numbers of classes, or the names
-            of the classes in order. Columns of categories (of pandas, polars and Arrow) and of a `ClassLabel` of
-            Hugging Face become one-hot streams by themselves.
-
-    Raises:
-        ConfigError: A column is not a stream, its shape is unknown, or keys are neither whole numbers nor texts.
-        FormatError: The file is neither Parquet nor Arrow, or is damaged. While the corpus is written: a column has
-            nulls, samples of different sizes, an index beyond the dimension, or a number that would be rounded.
-        CorpusError: While the corpus is written: the same faults in a table that is not in a file.
-        OSError: The file cannot be read.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> from cntkio import write_ctf
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.ctf")
-        >>> table = pa.table({"x": [[1.0], [2.0, 3.0]], "word": [[5], [6, 7]], "key": [7, 9]})
-        >>> write_ctf(path, read(table, one_hot={"word": 943}))
-        >>> path.read_text().splitlines()
-        ['7\\t|x 1 |word 5:1', '9\\t|x 2 |word 6:1', '9\\t|x 3 |word 7:1']
-    """
-    return ArrowCorpus(data, key, shapes, dict(one_hot or {}))
-
-
-def read_minibatch(
-    data: Any, *, key: str | None = None, shapes: Shapes = None, one_hot: Mapping[str, int] | None = None
-) -> Minibatch:
-    """Read a whole table into arrays. Arguments and exceptions as for `read`.
-
-    Args:
-        data: As for `read`; the columns of a mapping may also be arrays of objects, as in batches of Ray and pandas.
-
-    Example:
-        >>> read_minibatch({"x": [[1.0], [2.0, 3.0]], "key": [7, 9]})["x"].offsets.tolist()
-        [0, 1, 3]
-    """
-    if isinstance(data, Mapping) and isinstance(shapes, pa.Schema):
-        data = dict(data)
-        for field in shapes:  # empty sequences do not show their type
-            if isinstance(column := data.get(field.name), np.ndarray) and column.dtype == object:
-                data[field.name] = pa.array(column, field.type)
-    with read(data, key=key, shapes=shapes, one_hot=one_hot).pieces() as pieces:
-        return joined(pieces)
 
 
 class Rows(NamedTuple):
@@ -481,28 +315,25 @@ def converted(convert: Callable[[Any], _T], batch: pa.RecordBatch, row_of: Calla
 
 
 def rows_of(
-    schema: pa.Schema, key: str | None, shapes: Shapes, one_hot: Mapping[str, Classes], ids: Collection[str] = ()
-) -> Rows:
-    """Return the columns of a table, with whole numbers as floats. Arguments and exceptions as for `read`.
+    schema: pa.Schema, key: str | None, names: Sequence[str], shapes: Shapes, one_hot: Mapping[str, Classes],
+    ids: Collection[str],
+) -> Rows:  # fmt: skip
+    """Return the columns of a table that are read. Exceptions as for `cntkio.arrow.read`.
 
     Args:
         key: The column of keys; None: there is none.
+        names: The columns that are streams.
         one_hot: As for `read`, with the columns of categories.
         ids: Columns of a `ClassLabel` that are numbers.
     """
+    streams = {name: field_of(schema, name, "columns") for name in names}
     if isinstance(shapes, pa.Schema):
         described = {field.name: field.metadata for field in shapes}
-        fields = [field.with_metadata(described.get(field.name, field.metadata)) for field in schema]
-        schema, shapes = pa.schema(fields, schema.metadata), None
-    for name, count in Counter(schema.names).most_common(1):
-        if count > 1:
-            raise ConfigError(f"{count} columns are named {name!r}; expected a different name for each", key="data")
-    are_texts = has_text_keys(schema, key)
+        streams = {name: each.with_metadata(described.get(name, each.metadata)) for name, each in streams.items()}
+        shapes = None
     shapes = dict(shapes or {})
-    classes = {**_class_labels(schema, (key, *ids, *shapes)), **one_hot}
-    # The unnamed index of a data frame of pandas is not part of the data.
-    unnamed = _PANDAS_INDEX if b"pandas" in (schema.metadata or {}) else ()
-    streams = {field.name: field for field in schema if field.name != key and not field.name.startswith(unnamed)}
+    labels = _class_labels(schema, (key, *ids, *shapes))
+    classes = {**{name: labels[name] for name in labels if name in streams}, **one_hot}
     options: dict[str, Mapping[str, Any]] = {"shapes": shapes, "one_hot": classes}
     for option, given in options.items():
         for name, shape in given.items():
@@ -517,74 +348,24 @@ def rows_of(
         stream_column(field, index, shapes.get(name), classes.get(name))
         for index, (name, field) in enumerate(streams.items())
     ]
-    return Rows(columns, key, are_texts)
+    return Rows(columns, key, has_text_keys(schema, key))
 
 
-class ArrowCorpus(Displayed):
-    """A table that can be written as a corpus. Made by `read`.
+def field_of(schema: pa.Schema, name: str, option: str) -> pa.Field:
+    """Return the only column of a name, which an option gives."""
+    indices = schema.get_all_field_indices(name)
+    if len(indices) > 1:
+        raise ConfigError(f"{len(indices)} columns are named {name!r}; expected a different name for each", key="data")
+    if not indices:
+        raise ConfigError(f"no column {name!r}{there_are(name, schema.names)}", key=option)
+    return schema.field(indices[0])
 
-    Attributes:
-        name: The file, or the type of the object.
-        streams: The streams: `cntkio.StreamInformation`.
-    """
 
-    def __init__(self, data: Any, key: str | None, shapes: Shapes, one_hot: dict[str, Classes]) -> None:
-        self._data = data
-        # A reader of batches delivers them once; each opening of other data reads the same batches.
-        self._repeats = not isinstance(data, pa.RecordBatchReader)
-        with opened(data) as table:
-            self.name, schema = table.name, table.schema
-        try:
-            key = key_of(schema, key)
-            # Each batch has a dictionary of its own, so the classes are known only after a pass over the data.
-            if self._repeats and (names := columns_of_categories(schema, (*one_hot, key))):
-                with opened(data) as table:
-                    one_hot = {**categories(table.batches, names), **one_hot}
-            rows = rows_of(schema, key, shapes, one_hot)
-        except FormatError as error:
-            raise FormatError(str(error), path=self.name) from None
-        self._wide = self._in_float64(rows.columns)
-        columns = [in_type(column, np.float64) if column.info.name in self._wide else column for column in rows.columns]
-        self._rows = rows._replace(columns=columns)
-        self.streams = self._rows.streams
-
-    def _description(self) -> Description:
-        title = f"ArrowCorpus: {self.name}; {counted(len(self.streams), 'stream')}"
-        return Description(title, ("stream", "samples are"), [(info.name, info.form) for info in self.streams])
-
-    def _in_float64(self, columns: Sequence[StreamColumn]) -> frozenset[str]:
-        """Return the columns of whole numbers that need float64, which a pass over these columns finds."""
-        wide = {column.info.name: column for column in columns if column.is_wide}
-        # Data that are delivered once cannot be examined before they are written, so all their wide columns get
-        # float64.
-        if not wide or not self._repeats:
-            return frozenset(wide)
-        needed: set[str] = set()
-        with opened(self._data) as table:
-            for batch in table.batches:
-                needed |= {name for name, column in wide.items() if column.largest(batch) > _LARGEST_IN_FLOAT32}
-                if len(needed) == len(wide):
-                    break
-        return frozenset(needed)
-
-    @contextlib.contextmanager
-    def pieces(self) -> Iterator[Pieces]:
-        """The sequences, piece by piece."""
-        with opened(self._data) as table:
-            pieces, are_texts = self._each(table), self._rows.has_text_keys
-            yield Pieces(self.name, self.streams, pieces, table.total, are_texts, wide=self._wide)
-
-    def _each(self, table: Table) -> Iterator[Piece]:
-        count = 0
-        for batch in small(table.batches):
-            try:
-                columns, keys = converted(self._rows.taken, batch, count.__add__)
-            except CorpusError as error:
-                if isinstance(self._data, str | os.PathLike):
-                    raise FormatError(str(error), path=self._data) from None
-                raise CorpusError(f"{self.name}, {error}") from None
-            count += batch.num_rows
-            yield Piece(_core.Chunk.from_columns(batch.num_rows, list(columns)), keys)
+def columns_of_streams(schema: pa.Schema, key: str | None) -> list[str]:
+    """Return the columns that are streams if the caller chooses none: all except for the keys."""
+    # The unnamed index of a data frame of pandas is not part of the data.
+    unnamed = _PANDAS_INDEX if b"pandas" in (schema.metadata or {}) else ()
+    return [name for name in schema.names if name != key and not name.startswith(unnamed)]
 
 
 def columns_of_categories(schema: pa.Schema, without: Collection[str | None]) -> list[str]:
@@ -622,9 +403,7 @@ def _class_labels(schema: pa.Schema, without: Collection[str | None]) -> dict[st
 def key_of(schema: pa.Schema, key: str | None) -> str | None:
     """Return the column of keys, as `read` chooses it; None: there is none."""
     if key is not None:
-        if key not in schema.names:
-            raise ConfigError(f"no column {key!r}{there_are(key, schema.names)}", key="key")
-        return key
+        return str(field_of(schema, key, "key").name)
     facts = {field.name: facts_of(field) for field in schema}
     marked = [name for name, fact in facts.items() if fact is not None and fact.role == "key"]
     return marked[0] if marked else KEY if KEY in schema.names else None
@@ -634,7 +413,7 @@ def has_text_keys(schema: pa.Schema, key: str | None) -> bool:
     """Return whether the column of keys has texts, not whole numbers; refuse other types."""
     if key is None:
         return False
-    kind = schema.field(key).type
+    kind = field_of(schema, key, "key").type
     stored = kind.value_type if pa.types.is_dictionary(kind) else kind
     if is_text(stored) or pa.types.is_integer(stored):
         return is_text(stored)
