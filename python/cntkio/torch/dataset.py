@@ -236,9 +236,10 @@ class MinibatchDataset(Displayed, WatchedDataset):
         if worker is None:  # for workers, the process with the loader has done this
             self.begin_iteration()
         number, state = (0, self.loaded.state) if worker is None else self.loaded.receive()
-        if self.loaded.state is not None and self.loaded.is_of_this_worker:
+        own = self.loaded.state if self.loaded.is_of_this_worker else None
+        if own is not None:
             self._origin = None
-            self._resume(self.loaded.state["epoch"], self.loaded.state["source"])
+            self._resume(own["epoch"], own["source"])
         elif state is not None:
             positions, self._shift = shares(state, 0 if worker is None else worker.num_workers)
             self._origin, position = number, positions[self._worker()[0]]
@@ -251,9 +252,11 @@ class MinibatchDataset(Displayed, WatchedDataset):
             self._epochs.enter(self.epoch)
         if worker is None:
             self.loaded.withdraw()
-            self.delivered.begin_here(0 if state is None else state.get("steps"))
         else:
             self.loaded.take_up(number)
+        # In a forked worker, too: the deliveries that its parent noted are not its own.
+        begun = own or state
+        self.delivered.begin_here(0 if begun is None else begun.get("steps"))
         self._iteration += 1
         return self._minibatches(self._iteration, *self._request())
 
