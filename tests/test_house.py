@@ -89,7 +89,7 @@ CEILINGS = {
     "minibatch": 680,
     "mixture": 840,
     "pieces": 1140,
-    "source": 3470,
+    "source": 3555,
     "storage": 3650,
     "survey": 2280,
     "timeline": 3630,

@@ -122,7 +122,7 @@ def test_every_epoch_is_whole_after_epochs_breaks_and_resumes(
     course(new, expected)
 
 
-def test_a_forked_worker_has_its_own_state_after_an_epoch_of_another_loader(corpus: Path) -> None:
+def test_a_forked_worker_has_its_own_state_after_another_loader(corpus: Path) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
     options: dict[str, Any] = {"batch_size": None, "num_workers": 2, "multiprocessing_context": "fork"}
 

@@ -10,6 +10,7 @@ import pytest
 from cntkio import CorpusError, FormatError
 from cntkio.formats import Loaded
 from cntkio.formats.contract import Corpus, Index
+from cntkio.formats.report import Report
 from cntkio.formats.table import SequenceTable
 from cntkio.source.arrangement import arrange
 from cntkio.source.chunks import ChunkStore
@@ -34,6 +35,7 @@ class FakeCorpus(Corpus):
             np.arange(num_chunks + 1),
         )
         self.index = Index("fake", (), table, "", loads_parts=False, loads_at_once=2)
+        self.report = Report("fake")
         self.num_bytes = num_bytes
         self.loaded: list[int] = []
         self.counted: list[int] = []

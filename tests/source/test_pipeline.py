@@ -79,7 +79,7 @@ class FakeSelector:
 
     def go_back(self, standing: Standing) -> None:
         self.went_back_to.append(standing.bookmark)
-        self.position, self.num_invalid = standing
+        self.position, self.num_invalid, _ = standing
 
     def begin_in_child(self, standing: Standing) -> None:
         self.gate.set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
+from typing import NamedTuple
 
 from cntkio._threads import ForkLock
 from cntkio.storage.progress import logger
@@ -18,6 +19,14 @@ Observer = Callable[[str, "str | Exception", int], None]
 """Called with the kind of an error or a warning, the message or the error, and how many cases it stands for."""
 UNKNOWN_NAME = "unknown name"
 """The kind of a name in a text that no requested stream has: a warning for observers that ask for it."""
+
+
+class Costs(NamedTuple):
+    """Errors and warnings of the data up to a point, by kind, and the number of errors that are still forgiven."""
+
+    errors: Counter[str]
+    warnings: Counter[str]
+    left: int
 
 
 class Report:
@@ -72,6 +81,17 @@ class Report:
     def warnings(self) -> dict[str, int]:
         """Warnings so far, by kind."""
         return dict(self._warnings)
+
+    def costs(self) -> tuple[Costs, ...]:
+        """Return what the data have cost so far, for each budget."""
+        with self._lock.inner:
+            return (Costs(self._errors.copy(), self._warnings.copy(), self._left),)
+
+    def go_back(self, costs: tuple[Costs, ...]) -> None:
+        """Take back what data have cost since `costs` were returned. Lines that were logged count as logged."""
+        with self._lock.inner:
+            ((errors, warnings, self._left),) = costs
+            self._errors, self._warnings = errors.copy(), warnings.copy()
 
     def forgive(self, num_errors: int) -> bool:
         """Take errors from the budget; if it is too small, take nothing and return False."""

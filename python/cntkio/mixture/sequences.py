@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
@@ -20,7 +19,7 @@ import numpy.typing as npt
 from cntkio.errors import ConfigError
 from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Index, Loaded, Opening, PlacesInFiles
 from cntkio.formats.corpus import as_deserializer, fingerprint_of_files
-from cntkio.formats.report import Report
+from cntkio.formats.report import Costs, Report
 from cntkio.formats.table import NamedFiles, SequenceTable, joined_keys, joined_lengths
 from cntkio.minibatch import Minibatch, indices_in_table
 from cntkio.mixture.minibatches import checked_counts, counts_of, require_same_streams
@@ -43,13 +42,13 @@ class _Reports(Report):
         super().__init__(name)
         self._reports = reports
 
-    @property
-    def errors(self) -> dict[str, int]:
-        return dict(sum((Counter(report.errors) for report in self._reports), Counter()))
+    def costs(self) -> tuple[Costs, ...]:
+        return tuple(costs for report in self._reports for costs in report.costs())
 
-    @property
-    def warnings(self) -> dict[str, int]:
-        return dict(sum((Counter(report.warnings) for report in self._reports), Counter()))
+    def go_back(self, costs: tuple[Costs, ...]) -> None:
+        for report in self._reports:
+            own, costs = costs[: len(report.costs())], costs[len(report.costs()) :]
+            report.go_back(own)
 
     def log_totals(self) -> None:
         for report in self._reports:

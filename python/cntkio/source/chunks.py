@@ -10,7 +10,7 @@ A plan may name parts of chunks in place of chunks. Then the store loads these p
 the chunks of joined corpora (`cntkio.source.chunks`).
 
 Invariant: the store changes time and memory only. The timeline decides which chunks are needed, and in which order.
-Which of their errors count, and when, does not depend on the chunks in memory.
+Which of their errors count, and when, does not depend on the chunks in memory, nor on minibatches that are discarded.
 
 Only the selecting thread uses the store.
 """
@@ -30,6 +30,7 @@ import cntkio._core as _core
 from cntkio._threads import Job, Workers
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.source.arrangement import Arrangement
+from cntkio.source.pipeline import Account, Accounts
 from cntkio.timeline import ChunkPart, ChunkRefs, PartsOfChunks, Plan
 
 # --------------------------------------------------------------------------------------------------------------
@@ -155,7 +156,8 @@ class ChunksOfCorpus:
     The errors of a chunk count when the chunk is first used, not when it happens to be loaded: so neither memory nor
     read-ahead changes which error exceeds the budget. A chunk stays in use as long as each minibatch, or the window
     after it, needs the chunk; the errors of a chunk that is used again count again. A refused chunk is not in use, so
-    each minibatch that needs it raises its error.
+    each minibatch that needs it raises its error. If the minibatches that used a chunk are discarded before they are
+    delivered, `go_back` takes back what they cost.
 
     Args:
         keeps_all: Whether chunks stay in memory, and in use, once they have been used.
@@ -180,14 +182,38 @@ class ChunksOfCorpus:
         self._needed_before: set[int] | None = None  # the same before the current minibatches, if it was different
         self._only_needed_in_use = False  # so that there is nothing to release
         self._parts: PartsOfChunks | None = None
+        self._paid: set[int] = set()  # the chunks in use that have findings
+        self._account: Account | None = None  # None: to be made, because it has changed
+
+    def account(self) -> Account:
+        """Return what data have cost so far: the same object until that, or the chunks that were paid for, change."""
+        if self._account is None:
+            self._account = Account(self.corpus.report.costs(), frozenset(self._paid), self._parts)
+        return self._account
+
+    def go_back(self, account: Account) -> None:
+        """Let data have cost, and chunks be paid for, as `account` says."""
+        if account is self._account:
+            return
+        self.corpus.report.go_back(account.costs)
+        # After another deal, ids have another meaning, and the window is loaded again.
+        paid = account.paid if account.parts is self._parts else frozenset[int]()
+        self._in_use = self._in_use - self._paid | paid
+        self._paid, self._account, self._only_needed_in_use = set(paid), None, False
+
+    def _keep_in_use(self, chunk_ids: set[int]) -> None:
+        self._in_use &= chunk_ids
+        if not self._paid <= self._in_use:
+            self._paid &= self._in_use
+            self._account = None
 
     def set_parts(self, parts: PartsOfChunks | None) -> None:
         """Let ids of chunks mean parts of chunks, or whole chunks (None). If that changes, drop all data in memory."""
         if parts is not self._parts:
             self.keep_only(set())
             self._parts = parts
-            self._in_use, self.window, self._needed = set(), set(), set()
-            self._only_needed_in_use = False
+            self._in_use, self.window, self._needed, self._paid = set(), set(), set(), set()
+            self._only_needed_in_use, self._account = False, None
 
     def how_to_load(self, chunk_id: int) -> Callable[[], Loaded]:
         """Return a function that loads a chunk, or the part of a chunk that has the id. Any thread may call it."""
@@ -213,12 +239,18 @@ class ChunksOfCorpus:
         """Return a chunk, and count its errors if it was not in use."""
         loaded = self.get(chunk_id)
         if chunk_id not in self._in_use:
+            if loaded.findings is not None:
+                self._account = None  # before an error, which uses up the budget
             self.corpus.account_for(loaded)
+            if loaded.findings is not None:
+                self._paid.add(chunk_id)
             self._in_use.add(chunk_id)
             self._only_needed_in_use = False
         return loaded
 
     def set_window(self, window: set[int], needed: set[int], *, is_first: bool) -> None:
+        # If no other sequence begins, CNTK keeps the last window in use: a restore may need it again.
+        needed = needed or set(self._in_use)
         self._needed_before = None if is_first else self._needed
         self._needed, self.window = needed, window
         self._only_needed_in_use = False
@@ -236,7 +268,7 @@ class ChunksOfCorpus:
     def release_passed(self) -> None:
         """Before several minibatches are taken, release the chunks that none of them needs, except for the last."""
         if self._window_stays_in_use and not self._keeps_all and not self._only_needed_in_use:
-            self._in_use &= self._needed if self._needed_before is None else self._needed_before
+            self._keep_in_use(self._needed if self._needed_before is None else self._needed_before)
 
     def release_others(self, chunk_ids: Iterable[int], *, is_last: bool) -> None:
         """Release all chunks except for the chunks of a minibatch, taken or refused, and a window that stays in use.
@@ -248,9 +280,9 @@ class ChunksOfCorpus:
         if not self._window_stays_in_use:
             # A minibatch without sequences, such as a rank's share of a global minibatch, needs no other chunk. So it
             # releases none: the next minibatch often continues the chunk, whose errors would count again.
-            self._in_use &= set(chunk_ids) or self._in_use
+            self._keep_in_use(set(chunk_ids) or self._in_use)
         elif is_last:
-            self._in_use &= self._needed.union(chunk_ids)
+            self._keep_in_use(self._needed.union(chunk_ids))
             self._only_needed_in_use = self._in_use <= self._needed
 
     def end_taking(self) -> None:
@@ -275,6 +307,20 @@ class Taken(NamedTuple):
     chunks: list[list[_core.Chunk]]  # for each corpus the chunks of sound minibatches, in the order of first use
     num_sound: int  # number of minibatches that have all their chunks
     error: BaseException | None  # the error of a chunk of the next minibatch; None if all are sound
+    accounts: list[tuple[int, Accounts]]  # each with the minibatch after which it is right
+
+
+class _History:
+    """The accounts after the minibatches that are taken together."""
+
+    def __init__(self, now: Callable[[], Accounts]) -> None:
+        self._now, self.accounts = now, [(0, now())]
+
+    def note(self, minibatch: int) -> None:
+        """Note the accounts after a minibatch, if they have changed."""
+        now = self._now()
+        if any(own is not before for own, before in zip(now, self.accounts[-1][1], strict=True)):
+            self.accounts.append((minibatch, now))
 
 
 class ChunkStore:
@@ -332,6 +378,10 @@ class ChunkStore:
             self._workers.close()
             self._workers = None
 
+    def accounts(self) -> Accounts:
+        """Return the accounts of all corpora."""
+        return tuple(chunks.account() for chunks in self._chunks)
+
     def in_memory(self, corpus_index: int) -> list[int]:
         return list(self._chunks[corpus_index].in_memory)
 
@@ -355,11 +405,11 @@ class ChunkStore:
         """
         is_first, self.planned = self.planned is None, needed.version
         self._set_parts(needed.parts)
-        window = list(dict.fromkeys([*used, *needed.chunks]))
+        window, next_chunks = list(dict.fromkeys([*used, *needed.chunks])), [] if needed.is_last else needed.chunks
         wanted = list(dict.fromkeys([*window, *self._that_fit(ahead)]))
         if self._arrangement.partners is None:
             (chunks,) = self._chunks
-            chunks.set_window(set(window), set(needed.chunks), is_first=is_first)
+            chunks.set_window(set(window), set(next_chunks), is_first=is_first)
             chunks.keep_only(set(wanted))
             self._load((chunks, chunk_id) for chunk_id in wanted)
             return
@@ -371,7 +421,7 @@ class ChunkStore:
         pairs = [pair for own in self._partners.values() for pair in zip(self._chunks, own, strict=True)]
         wishes = dict.fromkeys((chunks, chunk_id) for chunks, chunk_ids in pairs for chunk_id in chunk_ids)
         for corpus_index, chunks in enumerate(self._chunks):
-            own = self._partners_in(corpus_index, window), self._partners_in(corpus_index, needed.chunks)
+            own = self._partners_in(corpus_index, window), self._partners_in(corpus_index, next_chunks)
             chunks.set_window(*own, is_first=is_first)
             chunks.keep_only({chunk_id for owner, chunk_id in wishes if owner is chunks})
         self._load(wishes)
@@ -386,8 +436,10 @@ class ChunkStore:
                     self._workers = Workers(num_threads, "cntkio-load")
                 chunks.loading[chunk_id] = self._workers.do(chunks.how_to_load(chunk_id))
 
-    def stand(self, needed: Plan) -> None:
-        """Note which chunks are needed before the next minibatches, after the source went back."""
+    def stand(self, needed: Plan, accounts: Accounts) -> None:
+        """After the source went back, note which chunks are needed next; take back what data have cost since then."""
+        for chunks, account in zip(self._chunks, accounts, strict=True):
+            chunks.go_back(account)
         if needed.parts is not self._parts:
             return  # other parts: what is in use will be forgotten
         for corpus_index, chunks in enumerate(self._chunks):
@@ -469,7 +521,8 @@ class ChunkStore:
         if len(bounds) > 2:
             for chunks in self._chunks:
                 chunks.release_passed()
-        num_sound, error = (self._take_together if are_together else self._take_in_turn)(refs, bounds)
+        history = _History(self.accounts)
+        num_sound, error = (self._take_together if are_together else self._take_in_turn)(refs, bounds, history)
         for chunks in self._chunks:
             chunks.end_taking()
         # After an error, later chunks were not loaded, and no request refers to them.
@@ -477,9 +530,11 @@ class ChunkStore:
         sound = [own_refs.chunk_ids[: bisect.bisect_left(own_refs.firsts, end)] for own_refs in refs]
         pairs = zip(self._chunks, sound, strict=True)
         taken = [[chunks.in_memory[chunk_id].chunk for chunk_id in chunk_ids] for chunks, chunk_ids in pairs]
-        return Taken(taken, num_sound, error)
+        return Taken(taken, num_sound, error, history.accounts)
 
-    def _take_together(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> tuple[int, BaseException | None]:
+    def _take_together(
+        self, refs: Sequence[ChunkRefs], bounds: Sequence[int], history: _History
+    ) -> tuple[int, BaseException | None]:
         """Take chunks that stay in use: only the few chunks that are not in use yet matter."""
         # In the order of `_take_in_turn`, so that the same error comes first.
         new = sorted(
@@ -495,14 +550,19 @@ class ChunkStore:
             except BaseException as raised:
                 num_sound, error = minibatch, raised
                 break
+            history.note(minibatch)
         # The window changes only after the last minibatch, whether it is taken or refused.
         if error is None or num_sound == len(bounds) - 2:
             for chunks, own in zip(self._chunks, refs, strict=True):
                 last = own.chunk_ids if len(bounds) == 2 else own.chunks_of_reads(bounds[-2:])[0]
                 chunks.release_others(last, is_last=True)
+        if error is None:
+            history.note(num_sound - 1)
         return num_sound, error
 
-    def _take_in_turn(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> tuple[int, BaseException | None]:
+    def _take_in_turn(
+        self, refs: Sequence[ChunkRefs], bounds: Sequence[int], history: _History
+    ) -> tuple[int, BaseException | None]:
         """Take the chunks minibatch by minibatch, and release the chunks that the next minibatch does not need."""
         error: BaseException | None = None
         before: tuple[list[int], ...] = ()
@@ -522,4 +582,5 @@ class ChunkStore:
                 chunks.release_others(chunk_ids, is_last=number == len(bounds) - 2)
             if error is not None:
                 return number, error
+            history.note(number)
         return len(bounds) - 1, None

@@ -14,7 +14,7 @@ packed, a few megabytes ahead of the caller, so that their memory is reused whil
 Invariants:
 
 - Preparing ahead changes time only. Prepared minibatches can be discarded at any moment before delivery; then the
-  selector goes back to where the last delivered minibatch ended.
+  selector goes back to where the last delivered minibatch ended, and the errors of their chunks cost nothing.
 - An error is raised in the read that it belongs to, and nothing is prepared beyond it before it was raised.
 - An interrupt (Ctrl-C) at any moment loses nothing. What a read does before it delivers can be done again: after an
   exception in a read, the next one waits until the threads are idle, discards what was prepared, and goes back to
@@ -30,8 +30,9 @@ Only this module knows of the two threads. Public methods may be called from sev
 from __future__ import annotations
 
 import bisect
+import operator
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -40,8 +41,9 @@ import numpy.typing as npt
 import cntkio._core as _core
 from cntkio._threads import ForkLock, Job, Workers
 from cntkio.errors import CorpusError
+from cntkio.formats.report import Costs
 from cntkio.minibatch import Minibatch
-from cntkio.timeline import Bookmark, Bookmarks, ChunkRefs, Partition, Parts, Size
+from cntkio.timeline import Bookmark, Bookmarks, ChunkRefs, Partition, Parts, PartsOfChunks, Size
 
 # --------------------------------------------------------------------------------------------------------------
 # Values that the stages of a source hand to each other.
@@ -53,11 +55,24 @@ from cntkio.timeline import Bookmark, Bookmarks, ChunkRefs, Partition, Parts, Si
 #                    └──── Standing: where to go back to when prepared minibatches are discarded ─────────────────┘
 
 
+class Account(NamedTuple):
+    """Costs of the data of a corpus up to a point, and the chunks in use that were paid for."""
+
+    costs: tuple[Costs, ...]
+    paid: frozenset[int]
+    parts: PartsOfChunks | None  # the meaning of ids of chunks
+
+
+Accounts: TypeAlias = tuple[Account, ...]
+"""The account of each corpus of a source."""
+
+
 class Standing(NamedTuple):
-    """A point between two minibatches: position of the timeline, and the number of invalid utterances up to there."""
+    """A point between two minibatches: position of the timeline, and what data and utterances have cost up to there."""
 
     bookmark: Bookmark
-    num_invalid: int
+    num_invalid: int  # number of invalid utterances
+    accounts: Accounts = ()
 
 
 class DeliveredCounts(NamedTuple):
@@ -99,16 +114,19 @@ class Prepared(NamedTuple):
     first: int = 0  # index of the first minibatch in the hand-over
     num_before: int = 0  # number of bookmarks before that of the first minibatch
     counts_before: DeliveredCounts = DeliveredCounts(0, 0)  # known when their delivery begins
+    # The accounts, each with the index in `bookmarks` from which on they are right. Few chunks change them.
+    accounts: Sequence[tuple[int, Accounts]] = ((0, ()),)
 
     @classmethod
     def end(cls, standing: Standing, error: BaseException | None = None) -> Prepared:
         """Return the end of the data, or an error, after which the timeline is at a standing."""
-        return cls([], [], [standing.bookmark], standing.num_invalid, error)
+        return cls([], [], [standing.bookmark], standing.num_invalid, error, accounts=((0, standing.accounts),))
 
     def standing(self, num_left: int) -> Standing:
         """Return the point at which so many of the minibatches are left; 0: after all, the end or the error."""
-        index = self.num_before + len(self.ends_of_sweep) - num_left - 1
-        return Standing(self.bookmarks[max(index, 0)], self.num_invalid)
+        index = max(self.num_before + len(self.ends_of_sweep) - num_left - 1, 0)
+        at = bisect.bisect_right(self.accounts, index, key=operator.itemgetter(0)) - 1
+        return Standing(self.bookmarks[index], self.num_invalid, self.accounts[at][1])
 
     def counts(self, num_left: int) -> DeliveredCounts:
         """Return the counts when so many of the minibatches are left."""

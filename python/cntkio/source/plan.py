@@ -22,7 +22,7 @@ from cntkio.formats.contract import Corpus, PlacesInFiles
 from cntkio.formats.table import key_text
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.chunks import Taken
-from cntkio.source.pipeline import HandOver, PackOrder, Request
+from cntkio.source.pipeline import Accounts, HandOver, PackOrder, Request
 from cntkio.source.selecting import Selector
 from cntkio.timeline import AnyTimeline, ChunkRefs, Plan
 from cntkio.timeline.budget import about_samples, size_text
@@ -56,9 +56,12 @@ class NoChunks:
 
     def take(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
         self.counts.append((len(self._needed), self._num_loads))
-        return Taken([[] for _ in refs], len(bounds) - 1, None)
+        return Taken([[] for _ in refs], len(bounds) - 1, None, [(0, ())])
 
-    def stand(self, needed: Plan) -> None: ...
+    def accounts(self) -> Accounts:
+        return ()
+
+    def stand(self, needed: Plan, accounts: Accounts) -> None: ...
     def pieces(self, corpus_index: int) -> None: ...
     def begin_in_child(self) -> None: ...
     def close(self) -> None: ...

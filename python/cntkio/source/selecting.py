@@ -28,7 +28,7 @@ from cntkio.formats.contract import Corpus
 from cntkio.minibatch import Minibatch, Origin
 from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located
 from cntkio.source.chunks import PiecesOfCorpus, Taken
-from cntkio.source.pipeline import HandOver, PackOrder, Prepared, Request, Standing
+from cntkio.source.pipeline import Accounts, HandOver, PackOrder, Prepared, Request, Standing
 from cntkio.timeline import Bookmark, Bookmarks, ChunkRefs, Plan, Reads, Selection, SequenceOrder
 
 _T = TypeVar("_T")
@@ -41,9 +41,10 @@ class Chunks(Protocol):
     """Version of the timeline's plan."""
 
     def plan(self, needed: Plan, used: Sequence[int], ahead: Iterator[int]) -> None: ...
-    def stand(self, needed: Plan) -> None: ...
+    def stand(self, needed: Plan, accounts: Accounts) -> None: ...
     def take(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken: ...
     def pieces(self, corpus_index: int) -> PiecesOfCorpus | None: ...
+    def accounts(self) -> Accounts: ...
     def begin_in_child(self) -> None: ...
     def close(self) -> None: ...
 
@@ -72,25 +73,25 @@ class Selector:
         # Messages come later and from other threads, which have another caller or none.
         self._wording = caller().words
         self._num_invalid = self._last_invalid = 0
-        self._went_back = False  # since the last read
+        self._went_back_to: Accounts | None = None  # since the last read
         self._ones = np.ones(0, np.uint32)
 
     @property
     def standing(self) -> Standing:
         """The point up to which the selector has selected."""
-        return Standing(self._timeline.bookmark(), self._num_invalid)
+        accounts = self._chunks.accounts() if self._went_back_to is None else self._went_back_to
+        return Standing(self._timeline.bookmark(), self._num_invalid, accounts)
 
     def go_back(self, standing: Standing) -> None:
         """Go back to an earlier standing. Later minibatches will be selected again."""
         self._timeline.go_back(standing.bookmark)
-        self._went_back = True
-        self._num_invalid = standing.num_invalid
+        self._num_invalid, self._went_back_to = standing.num_invalid, standing.accounts
 
     def begin_in_child(self, standing: Standing) -> None:
         """Continue from the parent's `standing` in a fork of the process, which lacks the thread that was selecting."""
         self._chunks.begin_in_child()
         self._timeline.go_back(standing.bookmark, in_child=True)
-        self._num_invalid = standing.num_invalid
+        self._num_invalid, self._went_back_to = standing.num_invalid, standing.accounts
 
     def close(self) -> None:
         self._chunks.close()
@@ -144,9 +145,9 @@ class Selector:
         """Add the reads of a single call of the timeline to a hand-over."""
         # A read of which nothing remains is skipped, so reads that lose utterances are made one by one.
         most_here = 1 if self._is_judged else most
-        if self._went_back:
-            self._chunks.stand(self._timeline.needed_chunks(request.partition))
-            self._went_back = False
+        if self._went_back_to is not None:
+            self._chunks.stand(self._timeline.needed_chunks(request.partition), self._went_back_to)
+            self._went_back_to = None
         while True:
             reads = self._timeline.read_several(request.size, request.partition, most_here)
             if reads is None:
@@ -236,11 +237,12 @@ class Selector:
             order = PackOrder(corpus_index, first, minibatches, ends_of_sweep, chunks, own_refs, samples, bounds, parts)
             hand_over.orders.append(order)
         if minibatches:
-            hand_over.add(Prepared(minibatches, ends_of_sweep, reads.bookmarks, self._num_invalid))
+            accounts = taken.accounts
+            hand_over.add(Prepared(minibatches, ends_of_sweep, reads.bookmarks, self._num_invalid, accounts=accounts))
         if taken.error is not None:
             if taken.num_sound + 1 < len(reads.bookmarks):
                 self._timeline.go_back(reads.bookmarks[taken.num_sound])  # to after the minibatch that has the error
-                self._went_back = True
+                self._went_back_to = self._chunks.accounts()
             raise taken.error
 
     def _refs_of(self, corpus_index: int, selection: Selection, located: Located) -> ChunkRefs:

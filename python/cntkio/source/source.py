@@ -327,14 +327,16 @@ class MinibatchSource(Displayed, StreamsByName):
     @property
     def error_counts(self) -> dict[str, int]:
         """Errors that were forgiven so far, by kind, over all deserializers."""
-        counts = sum((Counter(corpus.report.errors) for corpus in self._corpora), Counter())
-        counts["invalid utterance"] += self._pipeline.delivered.num_invalid
+        delivered = self._pipeline.delivered
+        counts = sum((costs.errors for account in delivered.accounts for costs in account.costs), Counter[str]())
+        counts["invalid utterance"] += delivered.num_invalid
         return dict(+counts)  # without counts of 0
 
     @property
     def warning_counts(self) -> dict[str, int]:
         """Warnings so far, by kind, over all deserializers."""
-        return dict(sum((Counter(corpus.report.warnings) for corpus in self._corpora), Counter()))
+        accounts = self._pipeline.delivered.accounts
+        return dict(sum((costs.warnings for account in accounts for costs in account.costs), Counter[str]()))
 
     # ------------------------------------------------------------------------------------------------ reading
 

@@ -184,11 +184,13 @@ class Plan(NamedTuple):
         version: Changes whenever the chunks change, so that a source need not compare them.
         parts: If chunks are loaded in part, knows the parts. The ids of chunks, in the plan and in selections, are then
             ids of parts, and indices in chunks are indices in parts. None: chunks are loaded as a whole.
+        is_last: True if no further sequence begins: the data end, except for sequences that slots continue.
     """
 
     chunks: list[int]
     version: int
     parts: PartsOfChunks | None = None
+    is_last: bool = False
 
 
 class SequenceOrder(Protocol):

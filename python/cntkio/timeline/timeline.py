@@ -65,7 +65,7 @@ class Needs:
             self._plan_key = key
             # Slots come first, because the next minibatch continues their sequences.
             chunks = list(dict.fromkeys([*of_slots, *needed])) if of_slots else needed
-            self._plan = Plan(chunks, self._plan.version + 1, dealt)
+            self._plan = Plan(chunks, self._plan.version + 1, dealt, where is None)
         return self._plan
 
     def _window(self, where: _Where, partition: Partition, dealt: DealtAhead | None) -> list[int]:
