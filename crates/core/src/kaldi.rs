@@ -268,8 +268,13 @@ fn next_object(window: &mut Window<'_>, scan: &mut Scan, total: usize) -> Result
 /// next one.
 pub fn objects(text: Text<'_>, offsets: &[u64], total: usize) -> Result<(Vec<Object>, Option<Broken>), io::Error> {
     let mut window = Window::new(text);
-    let mut found = memory::with_room(offsets.len());
-    for &offset in offsets {
+    let mut found: Vec<Object> = memory::with_room(offsets.len());
+    for (number, &offset) in offsets.iter().enumerate() {
+        // A list may have many ranges of one object, and the header of a text is its whole text.
+        if number > 0 && offset == offsets[number - 1] {
+            found.push(found[number - 1]);
+            continue;
+        }
         // An offset that does not fit the memory is beyond every text.
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         match object(&mut window, offset, total) {
@@ -488,7 +493,7 @@ pub fn decode<C: Cell>(
         jobs.push((number, each, mine));
         rest = others;
     }
-    let decode = |buffer: &mut Vec<u8>, (number, each, out): (usize, &Wanted, &mut [C])| match decode_one(
+    let decode = |buffer: &mut Buffer, (number, each, out): (usize, &Wanted, &mut [C])| match decode_one(
         text, each, num_cols, out, buffer,
     ) {
         Ok(()) => Ok(()),
@@ -500,11 +505,11 @@ pub fn decode<C: Cell>(
     // Few values take less time than waking threads, and a call outside of a pool must not start rayon's global
     // threads.
     let result = if num_values < SHARE_VALUES || rayon::current_thread_index().is_none() {
-        let mut buffer = Vec::new();
+        let mut buffer = Buffer::default();
         jobs.into_iter().try_for_each(|job| decode(&mut buffer, job))
     } else {
         // The first fault counts, not the fault that is found first.
-        jobs.into_par_iter().map_init(Vec::new, decode).find_first(Result::is_err).unwrap_or(Ok(()))
+        jobs.into_par_iter().map_init(Buffer::default, decode).find_first(Result::is_err).unwrap_or(Ok(()))
     };
     match result {
         Ok(()) => Ok(None),
@@ -513,12 +518,53 @@ pub fn decode<C: Cell>(
     }
 }
 
+/// The bytes of an object, which many ranges of it may need.
+#[derive(Default)]
+struct Buffer {
+    /// Memory, which only grows, so that it is cleared once and not for each object.
+    bytes: Vec<u8>,
+    /// The place of the bytes in the text.
+    place: Range<usize>,
+    /// Of a text: where each of its first rows begins, as far as known.
+    rows: Vec<usize>,
+}
+
+impl Buffer {
+    /// Return the bytes at a place of the text.
+    fn read(&mut self, text: Text<'_>, place: Range<usize>) -> io::Result<&[u8]> {
+        let size = place.len();
+        if self.place != place {
+            let room = size.max(self.bytes.len());
+            memory::resize(&mut self.bytes, room, 0);
+            // After an error the bytes are of no place.
+            (self.place, self.rows) = (0..0, Vec::new());
+            (text.read)(place.start, &mut self.bytes[..size])?;
+            self.place = place;
+        }
+        Ok(&self.bytes[..size])
+    }
+
+    /// Return where a row of a text begins, or a place before its first field; `None` if the text ends before.
+    fn row(&mut self, row: usize, cols: usize) -> Option<usize> {
+        let bytes = &self.bytes[..self.place.len()];
+        if self.rows.is_empty() {
+            self.rows.push(0);
+        }
+        while self.rows.len() <= row {
+            let begin = *self.rows.last()?;
+            let (at, field) = fields(&bytes[begin..]).nth(cols.checked_sub(1)?)?;
+            memory::push(&mut self.rows, begin + at + field.len());
+        }
+        Some(self.rows[row])
+    }
+}
+
 fn decode_one<C: Cell>(
     text: Text<'_>,
     wanted: &Wanted,
     num_cols: usize,
     out: &mut [C],
-    buffer: &mut Vec<u8>,
+    buffer: &mut Buffer,
 ) -> Result<(), Unread> {
     let Wanted { object, first_row, num_rows, first_col } = *wanted;
     let (first_row, num_rows, first_col) = (first_row as usize, num_rows as usize, first_col as usize);
@@ -548,11 +594,7 @@ fn decode_one<C: Cell>(
     {
         return Ok((text.read)(begin, bytes)?);
     }
-    // The buffer only grows, so that its memory is cleared once and not for each object.
-    let room = (end - begin).max(buffer.len());
-    memory::resize(buffer, room, 0);
-    let bytes = &mut buffer[..end - begin];
-    (text.read)(begin, bytes)?;
+    let bytes = buffer.read(text, begin..end)?;
     let rows_of = |range: Range<usize>, width: usize| range.start * width..range.end * width;
     match object.kind {
         Kind::FloatMatrix | Kind::FloatVector => {
@@ -587,16 +629,18 @@ fn decode_one<C: Cell>(
             }
         }
         Kind::TextMatrix | Kind::TextVector => {
-            let mut fields = fields(bytes);
-            // The place of a row in a text is not known, so the fields before it are counted.
-            for row in 0..first_row + num_rows {
+            // The place of a row in a text is found by counting the fields before it.
+            let Some(begin) = buffer.row(first_row, cols) else { return broken(object.end, Fault::Truncated) };
+            let mut fields = fields(&buffer.bytes[begin..end - object.begin]);
+            for row in 0..num_rows {
                 for col in 0..cols {
                     let Some((at, field)) = fields.next() else { return broken(object.end, Fault::Truncated) };
-                    if row < first_row || !chosen.contains(&col) {
+                    if !chosen.contains(&col) {
                         continue;
                     }
+                    let at = begin + at;
                     let number = std::str::from_utf8(field).ok();
-                    let cell = &mut out[(row - first_row) * num_cols + col - first_col];
+                    let cell = &mut out[row * num_cols + col - first_col];
                     // A number that is parsed in double precision and then rounded to single precision would be rounded
                     // twice.
                     if C::IS_SINGLE {

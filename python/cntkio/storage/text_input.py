@@ -547,11 +547,15 @@ def file_fingerprint(file: ReadableText, num_sequences: int, content: str | None
 
 
 class Locator:
-    """Finds the line and column of a byte in a text file. It counts line ends only when an error needs them."""
+    """Finds the line and column of a byte in a text file. It counts line ends only when an error needs them.
 
-    def __init__(self, file: ReadableText) -> None:
+    `known` has the first bytes of some lines, ascending, and the numbers of these lines. It grows with each error, and
+    is given if the text was closed since the last error.
+    """
+
+    def __init__(self, file: ReadableText, known: list[tuple[int, int]] | None = None) -> None:
         self._file = file
-        self._known = [(0, 1)]  # the first bytes of some lines, ascending, and the numbers of these lines
+        self._known = [(0, 1)] if known is None else known
 
     def locate(self, byte: int) -> dict[str, Any]:
         """Return the place of a byte as keyword arguments of `FormatError`."""

@@ -43,7 +43,7 @@ from cntkio.storage.open_input import open_input
 from cntkio.storage.remote import Remote
 from cntkio.storage.text_input import Locator, TextInput
 from cntkio.streams import StreamDef, StreamDefs
-from cntkio.survey.contents import Contents, Sequences, are_few, report_ids
+from cntkio.survey.contents import Contents, Sequences, are_few, pairs_in_common, report_ids
 from cntkio.survey.figures import blocks
 from cntkio.survey.findings import Finding, Findings
 
@@ -142,10 +142,9 @@ def check_all(
             found = [[checked for source in found for checked in source]]
         found = [source for source in found if source]
         all_sequences = [_check_source(call, source) for source in found]
-        for index, (source, sequences) in enumerate(zip(found, all_sequences, strict=True)):
-            for other, earlier in zip(found[:index], all_sequences[:index], strict=True):
-                findings.corpus = f"{source[0].name}, {other[0].name}"
-                sequences.report_overlap(earlier, other[0].name, findings)
+        for later, earlier in pairs_in_common(all_sequences):
+            name, findings.corpus = found[earlier][0].name, f"{found[later][0].name}, {found[earlier][0].name}"
+            all_sequences[later].report_overlap(all_sequences[earlier], name, findings)
         # A file that was copied for reading has the name that the call gave it.
         findings.finish({str(file.path): file.name for file in files if not file.files})
     return findings
@@ -296,7 +295,6 @@ def _folded(noted: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
         # Reversed, so that the first finding of a sequence stays, not the last.
         return {found.sequence: found for kind, found in reversed(noted) if kind in kinds}
 
-    samples = {(found.sequence, found.stream) for kind, found in noted if kind in _BAD_SAMPLES}
     sequences, lines = with_kinds(_BAD_SAMPLES), with_kinds(_BAD_LINES)
     bare, twice = with_kinds({"line without a sample"}), with_kinds({"stream twice on a line"})
     too_many, unknown, incomplete = with_kinds({"too many samples"}), with_kinds({UNKNOWN_NAME}), with_kinds(_GAPS)
@@ -311,11 +309,12 @@ def _folded(noted: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
         # A misspelled name is the cause of a missing sample, and the missing sample is the finding.
         if kind == UNKNOWN_NAME and sequence in incomplete:
             continue
-        if kind in _GAPS and sequence is not None:
-            # An error drops its sample or its line, so a sample that is missing there is not a second error.
-            is_dropped = sample in samples if kind == "stream without a sample" else sequence in sequences
-            if sequence in lines or is_dropped or (kind != "line without a sample" and sequence in bare):
-                continue
+        # An error drops its line, so a gap there is not a second error. The parser does the same for missing samples.
+        is_explained = sequence is not None and (sequence in lines or sequence in sequences)
+        if is_explained and kind in ("line without a sample", "too few samples"):
+            continue
+        if kind == "too few samples" and sequence in bare:
+            continue
         # These two errors have the same cause: `too many samples` stays, at the place of the other error.
         if kind == "stream twice on a line" and sequence in too_many:
             continue

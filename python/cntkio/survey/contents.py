@@ -456,6 +456,19 @@ class Sequences(NamedTuple):
         findings.add_cases(cases, len(sequences))
 
 
+def pairs_in_common(corpora: Sequence[Sequences]) -> Sequence[tuple[int, int]]:
+    """Return the indices of each corpus and of each earlier one that may be the first with some of its sequences."""
+    if len(corpora) < 3:
+        return [(1, 0)] if len(corpora) == 2 else []
+    hashes, owners = (np.concatenate(parts) for parts in (
+        [one.hashes for one in corpora], [np.full(len(one.hashes), index) for index, one in enumerate(corpora)],
+    ))  # fmt: skip
+    _, firsts, places = np.unique(hashes, return_index=True, return_inverse=True)
+    is_shared = (hashes != 0) & (owners[firsts[places]] < owners)
+    pairs = np.unique(np.column_stack((owners, owners[firsts[places]]))[is_shared], axis=0)
+    return [(int(later), int(earlier)) for later, earlier in pairs]
+
+
 def report_ids(keys: npt.NDArray[Any], corpus: Placed, findings: Findings) -> None:
     """Report ids that are missing or out of order, if almost all ids follow each other."""
     if keys.dtype.kind not in "ui" or len(keys) < _ENOUGH:

@@ -70,7 +70,8 @@ pub struct Finding {
     pub sequence: usize,
     /// The stream, if the finding concerns one.
     pub stream: Option<usize>,
-    /// The number that was counted or read: values, samples, an index.
+    /// The number that was counted or read: values, samples, an index. Of a stream without a sample: for how many other
+    /// sequences this finding stands.
     pub found: u64,
 }
 
@@ -88,12 +89,39 @@ pub struct Findings {
     is_strict: bool,
     /// Number of findings of a kind to keep in `first`.
     most: usize,
+    gaps: Vec<Gaps>,
 }
+
+/// The missing samples of a stream that are kept, if all findings are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Gaps {
+    /// In sequences without and with an unknown name: their number, and where in `Findings::first` the last of them is.
+    kept: [(usize, usize); 2],
+    /// The last sequence, counted from 1, with a finding that explains why the stream has no sample.
+    explained: usize,
+}
+
+/// A sequence may lack more samples than its text has bytes, so of each stream only the first are kept.
+const MOST_GAPS: usize = 3;
+/// Findings that explain each missing sample of their sequence.
+const BAD_LINES: [Kind; 5] =
+    [Kind::Junk, Kind::PipeWithoutName, Kind::NameAtEnd, Kind::EmptyAtEnd, Kind::LineWithoutSample];
+/// Findings of a sample that is dropped.
+const BAD_SAMPLES: [Kind; 5] =
+    [Kind::BadNumber, Kind::BadIndex, Kind::IndexOutOfRange, Kind::MissingColon, Kind::TooManyValues];
 
 impl Findings {
     /// No findings so far, and a budget of errors to forgive. If `is_strict`, a warning costs an error, too.
     pub fn new(budget: u64, is_strict: bool) -> Findings {
-        Findings { counts: [0; NUM_KINDS], first: Vec::new(), last_straw: None, budget, is_strict, most: MOST_IN_FULL }
+        Findings {
+            counts: [0; NUM_KINDS],
+            first: Vec::new(),
+            last_straw: None,
+            budget,
+            is_strict,
+            most: MOST_IN_FULL,
+            gaps: Vec::new(),
+        }
     }
 
     /// Findings that keep every finding in full.
@@ -127,6 +155,44 @@ impl Findings {
             self.budget -= 1;
         }
         Ok(())
+    }
+
+    /// After a sequence that lacks samples: keep only those that no other finding of the sequence explains, and of each
+    /// stream the first [`MOST_GAPS`], the last of which counts the others. `known` findings precede the sequence.
+    #[cold]
+    pub(super) fn thin_out_gaps(&mut self, known: usize, num_streams: usize) {
+        if self.most != usize::MAX {
+            return;
+        }
+        self.gaps.resize(num_streams, Gaps::default());
+        let own = self.first.split_off(known);
+        let has = |kinds: &[Kind]| own.iter().any(|finding| kinds.contains(&finding.kind));
+        let (is_explained, has_unknown) = (has(&BAD_LINES), usize::from(has(&[Kind::UnknownName])));
+        let mut is_any_kept = false;
+        for finding in &own {
+            let gaps = finding.stream.map(|stream| &mut self.gaps[stream]);
+            match gaps {
+                Some(gaps) if finding.kind == Kind::MissingStream => {
+                    let (num_kept, last) = &mut gaps.kept[has_unknown];
+                    if is_explained || gaps.explained == finding.sequence + 1 {
+                        continue;
+                    }
+                    if *num_kept == MOST_GAPS {
+                        self.first[*last].found += 1;
+                        continue;
+                    }
+                    (*num_kept, *last, is_any_kept) = (*num_kept + 1, self.first.len(), true);
+                }
+                Some(gaps) if BAD_SAMPLES.contains(&finding.kind) => gaps.explained = finding.sequence + 1,
+                _ => {}
+            }
+            self.first.push(*finding);
+        }
+        // A name that is unknown because it is misspelled is the cause of a missing sample, and has no finding then.
+        if !is_any_kept && has_unknown == 1 {
+            let own = self.first.split_off(known);
+            self.first.extend(own.into_iter().filter(|finding| finding.kind != Kind::UnknownName));
+        }
     }
 
     /// Note whether a part of the text has a carriage return, if every finding is wanted.

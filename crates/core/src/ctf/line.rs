@@ -51,7 +51,7 @@ pub(super) struct LineParser<'a> {
     pub(super) kernel: Kernel,
     pub(super) schema: &'a Schema,
     pub(super) builders: &'a mut [Builder],
-    findings: &'a mut Findings,
+    pub(super) findings: &'a mut Findings,
     /// The text, which begins at `first_byte` of the whole.
     pub(super) text: &'a [u8],
     pub(super) first_byte: usize,

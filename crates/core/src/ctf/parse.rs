@@ -80,7 +80,7 @@ impl<'a> Parser<'a> {
 
     fn sequence(&mut self, extent: &Extent) -> Result<(), Stop> {
         let lines = &mut self.lines;
-        let (start, end) = (lines.at, lines.sight.bytes.len());
+        let (start, end, num_findings) = (lines.at, lines.sight.bytes.len(), lines.findings.first.len());
         let mut num_empty_lines = 0;
         while lines.at < end {
             let has_sample = self.one_hot_lines.take_samples(lines);
@@ -102,17 +102,21 @@ impl<'a> Parser<'a> {
         // Lines without content belong to the length, and have no samples.
         let least =
             if lines.schema.defining.is_none() { extent.length.saturating_sub(num_empty_lines) } else { extent.length };
-        let (mut most, mut longest) = (0, None);
+        let (mut most, mut longest, mut has_gaps) = (0, None, false);
         // As in CNTK, streams without a sample are reported before a wrong number of samples.
         for stream in 0..lines.builders.len() {
             let num_samples = lines.builders[stream].num_in_sequence();
             if num_samples == 0 {
                 lines.add_finding(Kind::MissingStream, start, Some(stream), 0)?;
+                has_gaps = true;
             }
             let defines_length = lines.schema.defining.is_none_or(|defining| defining == stream);
             if defines_length && (num_samples > most || longest.is_none()) {
                 (most, longest) = (num_samples, Some(stream));
             }
+        }
+        if has_gaps {
+            lines.findings.thin_out_gaps(num_findings, lines.builders.len());
         }
         // As in CNTK, a sequence has at most one of these two errors, however many streams have a wrong number of
         // samples.

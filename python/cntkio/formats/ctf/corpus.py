@@ -438,7 +438,10 @@ class CTFFormat(Format):
             if count:
                 self.report.count(kind, count, is_error=number < self.num_error_kinds)
         for finding in findings.first:
-            self.report.log(KINDS_OF_FINDINGS[finding.kind], partial(self._error, file, index, findings, finding))
+            kind = KINDS_OF_FINDINGS[finding.kind]
+            # A missing sample stands for those of later sequences, which may be more than the text has bytes.
+            num_cases = 1 + finding.found if kind == "stream without a sample" else 1
+            self.report.log(kind, partial(self._error, file, index, findings, finding), stands_for=num_cases)
 
     def _log_remarks(self, file: OpenText, index: Index) -> None:
         for kind, remark in index.layout.remarks.items():

@@ -36,6 +36,9 @@ from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
 
 _MOST_NAMES = 10_000
 _LEAST_OUTLIER = 1 << 16  # a stream of fewer dimensions costs little
+# Most names that count as streams, for each sample of a line: a corpus has a column of each stream in each sequence, so
+# columns of more names would not grow as the text does.
+_MOST_FOR_A_SAMPLE = 32
 _PASS = "finding streams"  # the name of the pass
 # Number of bytes at the beginning of a file that are searched for advice on an error.
 _ADVICE_BYTES = 1 << 16
@@ -149,10 +152,11 @@ def infer_usual_streams(path: FileNames, least: int) -> StreamDefs:
     unless no file is a text.
 
     Args:
-        least: Smallest number of samples of a stream. If no stream has that many, all streams are returned.
+        least: Smallest number of samples of a stream. If no stream has that many, the most frequent are returned.
     """
     total = _all_streams(path, None, forgives=True)
-    usual = {name: seen for name, seen in total.items() if seen.num_samples >= least} or total
+    usual = {name: seen for name, seen in total.items() if seen.num_samples >= least}
+    usual = usual or _most_frequent(total, _MOST_FOR_A_SAMPLE)
     return _definitions({name: seen.without_odd_sizes() for name, seen in usual.items()})
 
 
@@ -166,12 +170,22 @@ def guessed_streams(path: FileNames) -> StreamDefs:
     files, remote = _texts(path, None)
     for name in files:
         with closing(open_input(name, remote)) as file:
-            found = {} if other_in("ctf", file) else streams_at_the_start(file)
-        if found:
+            text = b"" if other_in("ctf", file) else _first_lines(file)
+        if found := _streams_in(text):
+            num_samples, num_lines = sum(seen.num_samples for seen in found.values()), text.count(b"\n") or 1
+            found = _most_frequent(found, _MOST_FOR_A_SAMPLE * max(1, num_samples // num_lines))
             break
     for alias, seen in found.items():
         found[alias] = seen._replace(largest=LARGEST_DIM) if seen.is_sparse else seen.without_odd_sizes()
     return _definitions(found)
+
+
+def _most_frequent(streams: dict[bytes, _Seen], most: int) -> dict[bytes, _Seen]:
+    """Return at most this number of streams, in their order: those with the most samples."""
+    if len(streams) <= most:
+        return streams
+    frequent = set(sorted(streams, key=lambda name: streams[name].num_samples, reverse=True)[:most])
+    return {name: seen for name, seen in streams.items() if name in frequent}
 
 
 def _texts(path: FileNames, remote: Remote | None) -> tuple[Sequence[str], Remote | None]:
@@ -272,14 +286,18 @@ def _streams_in(text: bytes) -> dict[bytes, _Seen]:
 
 def streams_at_the_start(file: TextInput) -> dict[bytes, _Seen]:
     """Return the streams in the first lines of a file, by name; none if the file is not a text."""
+    return _streams_in(_first_lines(file))
+
+
+def _first_lines(file: TextInput) -> bytes:
+    """Return the first lines of a file; none if the file is not a text."""
     try:
         text = file.read(find_start(file).offset, _ADVICE_BYTES)
-        # The last line may be cut off, and would show too few values.
-        text = text[: text.rfind(b"\n") + 1] or text
-        return _streams_in(text)
     except (FormatError, OSError):
-        # The streams only serve guesses, and advice on other errors.
-        return {}
+        # The lines only serve guesses, and advice on other errors.
+        return b""
+    # The last line may be cut off, and would show too few values.
+    return text[: text.rfind(b"\n") + 1] or text
 
 
 def has_other_streams(path: FileNames, streams: StreamDefs, remote: Remote | None = None) -> bool:

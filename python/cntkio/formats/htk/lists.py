@@ -11,6 +11,8 @@ The compiled core scans the lines. Files are opened here only if the list names 
 from __future__ import annotations
 
 import codecs
+import dataclasses
+import functools
 import itertools
 import os
 import re
@@ -202,12 +204,26 @@ def _line_of(utterance: int, lines: Iterator[tuple[int, int]]) -> int:
     return next(line for passed, line in lines if passed == utterance)
 
 
-class Lists(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Lists:
     """Lists of utterances, and how they are read."""
 
     paths: Sequence[str]
     prefix: str
     compatible: bool = False
+
+    @functools.cached_property
+    def _utterances(self) -> list[tuple[str, npt.NDArray[np.bytes_], list[bytes], list[int]]]:
+        """The name of each list that can be read, and the keys, the paths and the lines of its utterances."""
+        # Only errors need them, but an error of one file is often an error of many.
+        found = []
+        for name in self.paths:
+            scanned = _scanned(text := all_bytes(name), name, self.prefix, self.compatible)
+            if not isinstance(scanned, _core.HTKListError):
+                names = scanned.paths
+                paths, lines = [names[file] for file in scanned.files], [line for _, line in _lines_of_utterances(text)]
+                found.append((name, text_rows(scanned.keys), paths, lines))
+        return found
 
     def read(self, refuse: Refuse | None) -> tuple[Listed, npt.NDArray[np.int64]]:
         """Read all lists; return their utterances, and the first path of each list and, last, the number of paths."""
@@ -229,15 +245,11 @@ class Lists(NamedTuple):
 
     def place(self, listed: Listed, index: int) -> str:
         """Return the list and the line of an utterance, by its key and its file; empty if no list has it."""
-        # Only errors need lines, so they are not kept: the lists are scanned again.
         path = listed.path_of(index)
-        for name in self.paths:
-            scanned = _scanned(text := all_bytes(name), name, self.prefix, self.compatible)
-            if isinstance(scanned, _core.HTKListError) or path not in scanned.paths:
-                continue
-            is_it = (text_rows(scanned.keys) == listed.keys[index]) & (scanned.files == scanned.paths.index(path))
-            if is_it.any():
-                return f"{name}, line {_line_of(int(np.argmax(is_it)), _lines_of_utterances(text))}"
+        for name, keys, paths, lines in self._utterances:
+            for utterance in np.flatnonzero(keys == listed.keys[index]).tolist():
+                if paths[utterance] == path:
+                    return f"{name}, line {lines[utterance]}"
         return ""
 
     def completed(self, error: FormatError | OSError, key: bytes, where: str) -> FormatError | OSError:

@@ -266,6 +266,7 @@ class MLFLayout(NamedTuple):
         run_bounds: First run of each entry and, last, the number of runs.
         starts: First frame of each run.
         classes: Class of each run.
+        known_lines: Of each file: the places of some lines, for errors (see `Locator`).
     """
 
     settings: LabelSettings
@@ -277,6 +278,7 @@ class MLFLayout(NamedTuple):
     run_bounds: npt.NDArray[np.int64]
     starts: CompactIntegers
     classes: CompactIntegers
+    known_lines: dict[str, list[tuple[int, int]]]
 
     @classmethod
     def of(cls, settings: LabelSettings, files: list[Entries]) -> MLFLayout:
@@ -297,6 +299,7 @@ class MLFLayout(NamedTuple):
             np.concatenate([np.zeros(1, np.uint64), *run_ends]).astype(np.int64),
             CompactIntegers.joined([file.starts for file in files]),
             CompactIntegers.joined([file.classes for file in files]),
+            {file.path: [(0, 1)] for file in files},
         )
 
     @property
@@ -319,7 +322,7 @@ class MLFLayout(NamedTuple):
         path, key = self.entry(sequence_index)[0].path, decoded(self.keys[sequence_index])
         details: dict[str, Any] = {"sequence": key, "stream": self.settings.name, "kind": kind}
         if self.settings.is_text:
-            return _located(path, byte, what, **details)
+            return _located(path, byte, what, self.known_lines[path], **details)
         return FormatError(what, path=path, byte=byte, **details)
 
     def complaint(self, sequence_index: int) -> FormatError:
@@ -457,6 +460,8 @@ class MLFFormat(Format):
         return PlacesInFiles(self._paths, path_indices, begins, lines)
 
 
-def _located(path: str, byte: int, what: str, **details: Any) -> FormatError:
+def _located(
+    path: str, byte: int, what: str, known: list[tuple[int, int]] | None = None, **details: Any
+) -> FormatError:
     with closing(InputFile(path)) as text:
-        return Locator(text).error(byte, what, **details)
+        return Locator(text, known).error(byte, what, **details)
