@@ -90,7 +90,7 @@ CEILINGS = {
     "mixture": 840,
     "pieces": 1140,
     "source": 3555,
-    "storage": 3650,
+    "storage": 3665,
     "survey": 2280,
     "timeline": 3630,
     "torch": 1710,
