@@ -347,3 +347,77 @@ def test_texts_and_binary_corpora_of_a_table_keep_its_whole_numbers(tmp_path: Pa
     for number, data in enumerate((one_file(tmp_path, table), two_files(tmp_path, table), table)):
         write_cbf(tmp_path / f"{number}.cbf", arrow.read(data))
         assert CBFDeserializer(tmp_path / f"{number}.cbf").open().streams[0].dtype == np.float64
+
+
+# -- facts that are said -----------------------------------------------------------------------------------------------
+
+
+def test_row_groups_of_one_row_are_read_together(tmp_path: Path) -> None:
+    table = pa.table({"key": list(range(150)), "t": [[number] * (1 + number % 3) for number in range(150)]})
+    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=1)
+    corpus = ArrowDeserializer(tmp_path / "a.parquet").open()
+    assert np.diff(corpus.table.chunk_starts).tolist() == [64, 64, 22]
+    corpus.close()
+    assert read(tmp_path / "a.parquet") == read(table)
+    with arrow.read(tmp_path / "a.parquet").pieces() as pieces:
+        assert facts(joined(pieces)) == read(table)
+    content = bytearray((tmp_path / "a.parquet").read_bytes())
+    content[content.index((70).to_bytes(8, "little"))] ^= 1  # a value in the second batch
+    (tmp_path / "a.parquet").write_bytes(content)
+    try:
+        assert read(tmp_path / "a.parquet") != read(table)
+    except FormatError as error:
+        assert "row group" in str(error)
+
+
+def test_equal_keys_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for keys, shown in (([7, 9, 7], "7"), (["b", "a", "b"], "b")):
+        caplog.clear()
+        read(pa.table({"key": keys, "x": [1, 2, 3]}))
+        assert f"1 row with the key of an earlier row, such as {shown}" in caplog.text
+    caplog.clear()
+    read(pa.table({"key": [9, 7], "x": [1, 2]}))
+    assert not caplog.text
+
+
+def test_lists_of_floats_of_one_length_give_a_hint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    columns = {"emb": [[0.5, 1.0, 2.0, 4.0]] * 3, "t": [[0.5], [1.0, 2.0], [3.0]], "tokens": [[1, 2]] * 3}
+    read(one_file(tmp_path, pa.table(columns)))
+    assert "column 'emb': every list has 4 values; if a list is one sample, give shapes={'emb': 4}" in caplog.text
+    assert "'t'" not in caplog.text and "'tokens'" not in caplog.text
+    assert read(pa.table(columns), shapes={"emb": 4})["emb"][0] == "dense float64 [4]"
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (pa.array([1, 2], pa.decimal128(10, 2)), "is decimal128.*; cast the column to int64 or float64"),
+        (pa.array([1, 2], pa.date32()), "is date32.*; cast the column to int64 or float64"),
+        (pa.array([b"a", b"b"]), "is binary; expected numbers"),
+    ],
+)
+def test_columns_of_other_types_say_what_to_do(column: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"column 'x' {words}"):
+        read(pa.table({"x": column}))
+
+
+def test_columns_of_objects_say_what_to_cast() -> None:
+    frame = pytest.importorskip("pandas").DataFrame({"x": [object(), 2]})
+    with pytest.raises(ConfigError, match="column x with type object; cast such columns to numbers"):
+        read(frame)
+
+
+def test_folders_with_several_parts_name_them(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    parts = {name: datasets.Dataset.from_dict({"x": [1, 2]}) for name in ("train", "test")}
+    datasets.DatasetDict(parts).save_to_disk(tmp_path / "saved")
+    with pytest.raises(ConfigError, match=r"expected one of them: '.*test', '.*train'"):
+        read(tmp_path / "saved")
+    with pytest.raises(ConfigError, match="of 'train', 'test'"):
+        read(datasets.DatasetDict(parts))
+    assert read(tmp_path / "saved" / "train")["x"][2] == [[1], [2]]
+    (tmp_path / "hive" / "year=2020").mkdir(parents=True)
+    parquet.write_table(pa.table({"x": [5]}), tmp_path / "hive" / "year=2020" / "a.parquet")
+    with pytest.raises(ConfigError, match=r"have the values of 'year'; .*give the pattern '.*\*\*.*'"):
+        read(tmp_path / "hive")
+    assert read(tmp_path / "hive" / "**" / "*.parquet")["x"][2] == [[5]]

@@ -45,6 +45,11 @@ class StreamColumn:
     names: Sequence[str] = ()
 
     @property
+    def may_be_samples(self) -> bool:
+        """Whether its lists of numbers may be samples of several values: they are not of whole numbers."""
+        return self.info.dim == 1 and not self.info.is_sparse and self.info.dtype.kind == "f"
+
+    @property
     def where(self) -> str:
         """Name used in messages."""
         return f"column {self.info.name!r}"
@@ -113,9 +118,9 @@ class StreamColumn:
         if levels:
             # A sample ends where the last list of its last list ends.
             sizes = np.diff(functools.reduce(lambda ends, bounds: bounds[ends], levels))
-        shapes = caller().words.number_of("shapes", self.info.name)
         if (sizes != dim).any() or len(values) != int(offsets[-1]) * dim:
-            raise CorpusError(f"{self.where}: not all samples have {dim} values; for another number give {shapes}")
+            what = f"{self.where}: not all samples have {dim} values; for another number give"
+            raise CorpusError(f"{what} {caller().words.number_of('shapes', self.info.name)}")
         shape = self.info.shape
         # A shape with another number of dimensions gives only the number of values: 6 for lists of 2 lists of 3.
         if len(levels) == len(shape):
@@ -124,6 +129,7 @@ class StreamColumn:
                 others = others[others != size]
                 if len(others):
                     what = f"a sample has {others[0]} items in dimension {level}, but the shape is {shape}"
+                    shapes = caller().words.number_of("shapes", self.info.name)
                     raise CorpusError(f"{self.where}: {what}; for another shape give {shapes}")
         return Column(offsets, values, dim, None)
 

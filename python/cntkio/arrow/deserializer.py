@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyarrow import dataset as data_sets
 
 import cntkio._core as _core
-from cntkio.arguments import check_fields, check_word, float_type, suggests_keywords, there_are
+from cntkio.arguments import caller, check_fields, check_word, float_type, suggests_keywords, there_are
 from cntkio.arrow.columns import (
     Rows,
     Shapes,
@@ -37,6 +37,7 @@ from cntkio.arrow.columns import (
 from cntkio.arrow.files import Access, Table, open_table
 from cntkio.arrow.memory import name_of, pieces_in, table_in_memory
 from cntkio.arrow.types import lengths_of, unlisted
+from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import (
     OPENING,
@@ -60,6 +61,7 @@ from cntkio.formats.table import (
     compact_lengths,
     digest_of,
     key_texts,
+    key_value,
 )
 from cntkio.minibatch import Minibatch
 from cntkio.pieces import Classes, Piece, Pieces, joined, pieces_of_corpus
@@ -254,6 +256,8 @@ class ArrowDeserializer:
             return (self.label,)
         state = Path(data, _STATE) if isinstance(data, str) else None
         if state is None or not state.is_file():
+            if state is not None and self.remote is None:
+                _refuse_folders_of_parts(state.parent)
             return listed_files(data, option="data", remote=self.remote)
         try:
             names = [str(file["filename"]) for file in json.loads(state.read_text())["_data_files"]]
@@ -261,6 +265,20 @@ class ArrowDeserializer:
             raise FormatError("not the state of a data set of Hugging Face", path=str(state)) from None
         # The files are next to the state, whatever folder a name in the state points to.
         return [str(state.with_name(Path(name).name)) for name in names]
+
+
+def _refuse_folders_of_parts(folder: Path) -> None:
+    """Refuse folders whose subfolders are the parts of a `DatasetDict`, or have values of columns in their names."""
+    found = sorted(child.name for child in folder.iterdir() if child.is_dir()) if folder.is_dir() else []
+    splits = [name for name in found if Path(folder, name, _STATE).is_file()]
+    if splits:
+        names = ", ".join(repr(str(folder / name)) for name in splits)
+        raise ConfigError(f"{folder} has several data sets; expected one of them: {names}", key="data")
+    values = sorted({name.partition("=")[0] for name in found if "=" in name})
+    if values:
+        what = f"{folder}: the names of its folders, not the files, have the values of {', '.join(map(repr, values))}"
+        files = str(folder / "**" / "*.parquet")
+        raise ConfigError(f"{what}; to read the files without them, give the pattern {files!r}", key="data")
 
 
 ArrowCorpus = ArrowDeserializer
@@ -388,6 +406,8 @@ class _Pass:
         self.lengths: list[npt.NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
         self.samples: list[npt.NDArray[Any]] = []
         self.chunks: list[_core.Chunk] = []
+        # The shortest and the longest list of the columns whose lists may be samples.
+        self.spans: dict[str, tuple[int, int]] = {}
 
 
 class _ArrowFormat(Format):
@@ -433,7 +453,9 @@ class _ArrowFormat(Format):
             batch, own = self._kept(batch, own)
             columns, keys = _converted(table, rows.taken, batch, own)
             keys = None if keys is None else self._stored(table, keys, own)
-            yield Piece(_core.Chunk.from_columns(len(own), list(columns)), keys, self._lengths(table, rows, batch, own))
+            yield Piece(
+                _core.Chunk.from_columns(len(own), list(columns)), keys, self._lengths(table, rows, batch, own, {})
+            )
 
     def _kept(self, batch: pa.RecordBatch, own: npt.NDArray[np.int64]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
         """Return the rows that are kept, and their numbers in the table."""
@@ -445,12 +467,17 @@ class _ArrowFormat(Format):
         return [column for column in rows.columns if not column.is_flat and definer in (None, column.info.name)]
 
     def _lengths(
-        self, table: Table, rows: Rows, batch: pa.RecordBatch | None, own: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.uint32]:
+        self, table: Table, rows: Rows, batch: pa.RecordBatch | None, own: npt.NDArray[np.int64],
+        spans: dict[str, tuple[int, int]],
+    ) -> npt.NDArray[np.uint32]:  # fmt: skip
         # Each sequence of a table needs a length of at least 1, so a row of empty lists counts as one sample.
         lengths = np.ones(len(own), np.uint32)
         for column in self._of_lists(rows):
-            np.maximum(lengths, _converted(table, column.lengths, batch, own), out=lengths)
+            of_column = _converted(table, column.lengths, batch, own)
+            np.maximum(lengths, of_column, out=lengths)
+            if len(own) and column.may_be_samples:
+                least, most = spans.get(column.info.name, (2**32, 0))
+                spans[column.info.name] = min(least, int(of_column.min())), max(most, int(of_column.max()))
         return lengths
 
     def index(self, table: Table, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
@@ -460,9 +487,10 @@ class _ArrowFormat(Format):
         found = _Pass(rows, room)
         for run in table.runs():
             self._examine(table, run, found)
-        lengths, counted = np.concatenate(found.lengths), rows.key is None
+        self._say_what_is_doubtful(table, found)
+        lengths, has_no_keys = np.concatenate(found.lengths), rows.key is None
         sequences = SequenceTable(
-            CountedKeys(0, len(lengths)) if counted else _joined(found.keys),
+            CountedKeys(0, len(lengths)) if has_no_keys else _joined(found.keys),
             compact_lengths(lengths),
             np.cumsum(found.sizes),
             options={"columns": [each.info.name for each in self._of_lists(rows)], "nulls": self._options.nulls},
@@ -470,9 +498,25 @@ class _ArrowFormat(Format):
         fingerprint = table.fingerprint(len(lengths), digest_of(found.samples))
         index = Index(
             table.path, tuple(rows.streams), sequences, fingerprint, _Layout(rows, found.parts), table.stamp,
-            table.size, num_lines=len(lengths) if counted else None, why_empty=f"{table.path}: no row to read",
+            table.size, num_lines=len(lengths) if has_no_keys else None, why_empty=f"{table.path}: no row to read",
         )  # fmt: skip
         return index, found.chunks
+
+    def _say_what_is_doubtful(self, table: Table, found: _Pass) -> None:
+        """Warn of equal keys, and of lists that may be samples."""
+        keys = np.concatenate(found.keys) if found.keys else np.zeros(0)
+        if (keys[1:] <= keys[:-1]).any():
+            keys = np.sort(keys)
+            again = keys[1:][keys[1:] == keys[:-1]]
+            if len(again):
+                what = f"{counted(len(again), 'row')} with the key of an earlier row, such as {key_value(again[0])}"
+                advice = "a table that is joined with another one gives only the first row; expected different keys"
+                self.report.log_together("repeated id", len(again), f"{table.path}: {what}; {advice}")
+        for name, (least, most) in found.spans.items():
+            if least == most > 1 and found.num_rows > 1 and not self.report.is_observed:
+                shapes = caller().words.number_of("shapes", name).replace("...", str(most))
+                what = f"every list has {most} values; if a list is one sample, give {shapes}"
+                self.report.log(f"lists of {name}", f"{table.path}, column {name!r}: {what}", most=1)
 
     def _examine(self, table: Table, run: range, found: _Pass) -> None:
         """Add some batches, which are read together, to what a pass found."""
@@ -487,7 +531,7 @@ class _ArrowFormat(Format):
         own, found.num_rows = np.arange(first, ends[-1]), int(ends[-1])
         if batch is not None:
             batch, own = self._kept(batch, own)
-        found.lengths.append(self._lengths(table, rows, batch, own))
+        found.lengths.append(self._lengths(table, rows, batch, own, found.spans))
         if rows.key is not None:
             found.keys.append(self._stored(table, _converted(table, rows.own_keys, batch, own), own))
         if not table.is_file and len(own):

@@ -2,7 +2,7 @@
 
 ::
 
-    Parquet       row group     footer, then the needed columns of a row group    ┐
+    Parquet       row groups    footer, then the needed columns of a row group    ┐
     Arrow file    batch         footer, then a batch                              ├ read by any thread
     Arrow stream  batch         one pass finds the places of the batches          ┘
 
@@ -36,6 +36,8 @@ from cntkio.storage.text_input import TextInput, file_fingerprint
 
 ROWS_AT_ONCE = 4096
 """Rows of a piece of a Parquet file that is read in order, and most rows of a chunk of a table in memory."""
+# Consecutive row groups of one row are one batch, up to these numbers: each costs as much to read as many rows.
+_MOST_SINGLE_ROWS, _MOST_BYTES_OF_SINGLE_ROWS = 64, 1 << 20
 # Only to decompress; pyarrow's default is True.
 _NO_THREADS = ipc.IpcReadOptions(use_threads=False)
 # pyarrow answers damaged bytes with any of these.
@@ -229,7 +231,7 @@ class TableFile(Table):
 
 
 class _Parquet(TableFile):
-    """Row groups of a Parquet file."""
+    """Row groups of a Parquet file. A batch is a row group, or several of one row."""
 
     num_batches = 0
 
@@ -237,8 +239,11 @@ class _Parquet(TableFile):
         super().__init__(stored, access)
         self._metadata: parquet.FileMetaData = None
         with reading(self.path, "footer"), self.reader(None, self._opened) as opened:
-            self._metadata, self.num_batches = opened.metadata, int(opened.num_row_groups)
-            self._sizes = [int(opened.metadata.row_group(index).num_rows) for index in range(self.num_batches)]
+            self._metadata = opened.metadata
+            groups = [opened.metadata.row_group(index) for index in range(opened.num_row_groups)]
+            self._groups = _batches_of_groups([(int(one.num_rows), int(one.total_byte_size)) for one in groups])
+            self._sizes = [sum(int(groups[index].num_rows) for index in batch) for batch in self._groups]
+            self.num_batches = len(self._groups)
             self.num_pieces = -(-int(opened.metadata.num_rows) // ROWS_AT_ONCE)
         with reading(self.path, "schema"):
             self.schema = plain_schema(opened.schema_arrow)
@@ -257,7 +262,7 @@ class _Parquet(TableFile):
         return self._sizes[index]
 
     def _batch(self, index: int, columns: Sequence[str]) -> pa.RecordBatch:
-        return self._groups(range(index, index + 1), columns)
+        return self._read(range(index, index + 1), columns)
 
     def runs(self) -> Iterator[range]:
         first = count = 0
@@ -272,14 +277,15 @@ class _Parquet(TableFile):
     def read_run(self, run: range, columns: Sequence[str]) -> pa.RecordBatch:
         try:
             with self._unchanged():
-                batch = self._groups(run, columns)
+                batch = self._read(run, columns)
         except FormatError:
             for index in run:  # one of these raises the error that names it
                 self.read(index, columns)
             raise
         return in_plain_types(batch)
 
-    def _groups(self, groups: range, columns: Sequence[str]) -> pa.RecordBatch:
+    def _read(self, run: range, columns: Sequence[str]) -> pa.RecordBatch:
+        groups = range(self._groups[run[0]].start, self._groups[run[-1]].stop)
         where = f"row group {groups[0]}"
         with reading(self.path, where):
             with self.reader(None, self._opened) as opened:
@@ -288,16 +294,16 @@ class _Parquet(TableFile):
             table = table.combine_chunks()
             table.validate(full=True)
             batches = table.to_batches()
-        self._require(groups, table.num_rows)
+        self._require(run, table.num_rows)
         if len(batches) > 1:
             raise FormatError(f"{where} has lists of more than 2^31 items; write smaller row groups", path=self.path)
         return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
 
     def in_order(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for index in range(self.num_batches):
-            where = f"row group {index}"
+            where = f"row group {self._groups[index][0]}"
             with reading(self.path, where):
-                options = {"row_groups": [index], "columns": list(columns), "use_threads": False}
+                options = {"row_groups": list(self._groups[index]), "columns": list(columns), "use_threads": False}
                 batches = self._opened().iter_batches(ROWS_AT_ONCE, **options)
             count = 0
             for batch in self._validated(batches, where):
@@ -306,11 +312,30 @@ class _Parquet(TableFile):
             with self._unchanged():
                 self._require(range(index, index + 1), count)
 
-    def _require(self, groups: range, count: int) -> None:
-        with reading(self.path, f"row group {groups[0]}"):
-            expected = sum(map(self.num_rows, groups))
+    def _require(self, run: range, count: int) -> None:
+        with reading(self.path, f"row group {self._groups[run[0]][0]}"):
+            expected = sum(map(self.num_rows, run))
             if count != expected:
                 raise ValueError(f"{count} rows, but the footer says {expected}")
+
+
+def _batches_of_groups(sizes: Sequence[tuple[int, int]]) -> list[range]:
+    """Return the row groups of each batch, from the rows and bytes of each row group.
+
+    Example:
+        >>> _batches_of_groups([(1, 10), (1, 10), (5, 50), (1, 10), (1, 2**20)])
+        [range(0, 2), range(2, 3), range(3, 4), range(4, 5)]
+    """
+    batches: list[range] = []
+    room = num_bytes = 0
+    for index, (num_rows, size) in enumerate(sizes):
+        if num_rows == 1 and room > 0 and num_bytes + size <= _MOST_BYTES_OF_SINGLE_ROWS:
+            batches[-1] = range(batches[-1].start, index + 1)
+            room, num_bytes = room - 1, num_bytes + size
+        else:
+            batches.append(range(index, index + 1))
+            room, num_bytes = _MOST_SINGLE_ROWS - 1 if num_rows == 1 else 0, size
+    return batches
 
 
 class _ArrowFile(TableFile):

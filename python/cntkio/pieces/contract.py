@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypedDict, TypeGuard, cast, runtime_checkable
@@ -252,7 +252,7 @@ class ArrayLike(Protocol):
     def __array__(self) -> Any: ...
 
 
-_ADVICE = {"LazyFrame": "call its method collect()", "DatasetDict": "choose a part, such as data['train']"}
+_ADVICE = {"LazyFrame": "call its method collect()", "DatasetDict": "choose a part, data[...]"}
 
 
 def refuse_parts(data: object) -> None:
@@ -263,7 +263,8 @@ def refuse_parts(data: object) -> None:
     """
     kind = type(data).__name__
     if kind in _ADVICE:
-        raise ConfigError(f"got a {kind}; expected a table: {_ADVICE[kind]}", key="data")
+        parts = f", of {', '.join(map(repr, data))}" if isinstance(data, Mapping) else ""
+        raise ConfigError(f"got a {kind}; expected a table: {_ADVICE[kind]}{parts}", key="data")
 
 
 def is_table(data: object) -> TypeGuard[ArrowStream | DataSet]:
