@@ -15,6 +15,7 @@ Only one thread may use a selector at a time.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -161,7 +162,7 @@ class Selector:
             located = self._arrangement.locate(selection.sequences)
             if self._arrangement.flags is None:
                 break
-            sound = self._without_invalid(selection, located, request.partition.is_balanced)
+            sound = self._without_invalid(selection, located, request)
             if sound is not None:
                 reads, located = Reads.of(sound[0], reads.bookmarks[-1]), sound[1]
                 break
@@ -176,7 +177,7 @@ class Selector:
     # -------------------------------------------------------------------------------------- invalid utterances
 
     def _without_invalid(
-        self, selection: Selection, located: Located, is_balanced: bool
+        self, selection: Selection, located: Located, request: Request
     ) -> tuple[Selection, Located] | None:
         """Remove invalid utterances from a selection, and count them.
 
@@ -201,10 +202,23 @@ class Selector:
             raise CorpusError(f"{so_far} so far, and {option} is {self._max_errors}; the last was {last}")
         if is_sound.all():
             return selection, located
-        if parts is None and not is_sound.any() and not self._arrangement.is_literal and not is_balanced:
+        is_left = parts is not None or request.partition.is_balanced or bool(is_sound.any())
+        if not is_left and not self._arrangement.is_literal:
             return None
+        # CNTK 2.7 delivers an empty minibatch without a flag, but none at the end of the data.
+        if not is_left and self._ends(request):
+            return None
+        if not is_left:
+            selection = dataclasses.replace(selection, end_of_sweep=False)
         frames = None if located.frames is None else located.frames[is_sound]
         return selection.where(is_sound), Located(located.sequences[is_sound], frames)
+
+    def _ends(self, request: Request) -> bool:
+        """Return whether the data have ended."""
+        here = self._timeline.bookmark()
+        reads = self._timeline.read_several(request.size, request.partition, 1)
+        self._timeline.go_back(here)
+        return reads is None
 
     def _complaint(self, sequence_index: int, flag: int) -> Exception:
         """Return the complaint of the first corpus that calls a sequence invalid or broken."""
