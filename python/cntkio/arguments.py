@@ -361,13 +361,15 @@ _OLDER_KEYWORDS = {
     "samplebasedrandomizationwindow": ("randomization_window_in_samples",),
 }
 _MOST_SHOWN = 8
+_LEAST_OF_BEGINNING = 3  # letters
 _OF_WORDS = 1.5  # the distance of a name with further words: farther than one letter, nearer than two
 
 
 def near_names(name: object, known: Iterable[str]) -> list[str]:
     """Return all known names that are nearest to an unknown name; neither case nor underscores matter.
 
-    A name is near if at most about one letter in four differs, or if it contains all words of the unknown name.
+    A name is near if at most about one letter in four differs, or if it begins with the unknown name or contains all
+    its words.
 
     Example:
         >>> near_names("lenghts", ["lengths", "species"]), near_names("s", ["S0", "S1", "words"])
@@ -385,7 +387,8 @@ def near_names(name: object, known: Iterable[str]) -> list[str]:
         # Of the letters of both, more than half are equal: "s" is near to "s0", but "b0" is not near to "u0".
         if distance <= most and 4 * (longest - distance) > len(wanted) + len(other):
             distances[known_name] = float(distance)
-        if words and words <= _words(known_name):
+        begins = len(wanted) >= _LEAST_OF_BEGINNING and other.startswith(wanted)
+        if begins or (words and words <= _words(known_name)):
             distances[known_name] = min(distances.get(known_name, _OF_WORDS), _OF_WORDS)
     least = min(distances.values(), default=0)
     return [known_name for known_name, distance in distances.items() if distance == least]

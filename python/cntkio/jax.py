@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.arguments import sizes, there_are
+from cntkio.arguments import sizes, suggests_keywords, there_are
 from cntkio.displays import counted, shape_text
 from cntkio.errors import ConfigError
 from cntkio.layouts import check_layout, class_ids
@@ -120,6 +120,7 @@ def _size_text(arrays: Any) -> str:
     return f"{type(arrays).__name__}({', '.join(sizes)})"
 
 
+@suggests_keywords
 def convert(
     minibatch: Mapping[Any, MinibatchData],
     device: Any = None,

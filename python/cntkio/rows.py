@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 import cntkio._core as _core
-from cntkio.arguments import flag, whole_number
+from cntkio.arguments import flag, suggests_keywords, whole_number
 from cntkio.displays import counted
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.layouts import are_whole, class_ids
@@ -51,6 +51,7 @@ class PackedRows:
     cu_seqlens: npt.NDArray[np.int32]
 
 
+@suggests_keywords
 def packed(minibatch: Minibatch, length: int, *, rows: int | None = None, split: bool = False) -> PackedRows:
     """Fill rows with the sequences of a minibatch, in their order.
 
@@ -233,6 +234,7 @@ class _Held(NamedTuple):
     num_delivered: int = 0
 
 
+@suggests_keywords
 class SplitRows:
     """Rows without empty cells: a sequence continues in the next row, also in the next rows that are read.
 

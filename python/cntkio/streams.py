@@ -249,6 +249,7 @@ def cntk_name(attribute: str) -> property:
     return property(operator.attrgetter(attribute), doc=f"CNTK's name for `{attribute}`.")
 
 
+@suggests_keywords
 @dataclasses.dataclass(frozen=True)
 class StreamConfiguration:
     """A stream of a text corpus, in CNTK's older form; `as_stream_def` converts it to a `StreamDef`.

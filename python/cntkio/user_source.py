@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import cntkio._core as _core
-from cntkio.arguments import is_whole, whole_number
+from cntkio.arguments import is_whole, suggests_keywords, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.formats.table import Column, as_numbers, in_precision
@@ -87,6 +87,7 @@ class UserMinibatchSource(StreamsByName):
         return False
 
 
+@suggests_keywords
 class MinibatchSourceFromData(Displayed, UserMinibatchSource):
     """Minibatches from arrays in memory, in order, repeatedly.
 

@@ -96,6 +96,32 @@ def test_an_unknown_name_has_all_near_names_or_its_new_name(
 
 
 @pytest.mark.parametrize(
+    ("call", "keyword", "near"),
+    [
+        (cntkio.Budget, "pad", "padded"),
+        (cntkio.Budget, "sequence", "sequences"),
+        (cntkio.Partition, "indx", "index"),
+        (cntkio.GlobalPartition, "num_worker", "num_workers"),
+        (cntkio.BalancedPartition, "cuont", "count"),
+        (cntkio.Mixture, "stpo", "stop"),
+        (cntkio.SequenceMixture, "part", "parts"),
+        (cntkio.SplitRows, "sizes", "size"),
+        (cntkio.packed, "lenght", "length"),
+        (cntkio.Remote, "cach", "cache"),
+        (cntkio.HTKMLFReader, "randomise", "randomize"),
+        (cntkio.MinibatchSourceFromData, "max_sample", "max_samples"),
+        (cntkio.StreamConfiguration, "sparse", "is_sparse"),
+        (cntkio.check, "joins", "join"),
+        (cntkio.read_config, "sections", "section"),
+        (cntkio.write_cbf, "chunk_size", "chunk_size_in_bytes"),
+    ],
+)  # fmt: skip
+def test_a_wrong_keyword_has_the_near_keywords(call: Callable[..., Any], keyword: str, near: str) -> None:
+    with pytest.raises(TypeError, match=rf"has no keyword '{keyword}'; did you mean .*'{near}'"):
+        call(**{keyword: 1})
+
+
+@pytest.mark.parametrize(
     ("name", "known", "far"),
     [
         ("UCIFastReader", cntkio.__all__, "StreamDef"),

@@ -184,6 +184,7 @@ class RecordBatches(Displayed):
         return self._columns.batch(keys, streams)
 
 
+@suggests_keywords
 def convert(
     minibatch: Minibatch, *, key: str | None = KEY, flat: Collection[str] | bool = False, ids: Collection[str] = ()
 ) -> pa.RecordBatch:

@@ -285,6 +285,7 @@ ArrowCorpus = ArrowDeserializer
 """The earlier name of what `read` returns."""
 
 
+@suggests_keywords
 def read(
     data: Any, *, key: str | None = None, shapes: Shapes = None, one_hot: Mapping[str, Classes] | None = None
 ) -> ArrowDeserializer:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import NamedTuple
 
 from cntkio import timeline
-from cntkio.arguments import CONFIGURATION, calling, did_you_mean, path_text
+from cntkio.arguments import CONFIGURATION, calling, did_you_mean, path_text, suggests_keywords
 from cntkio.config import deserializers, keys
 from cntkio.config.deserializers import Asked
 from cntkio.config.files import configuration, warn_of_unused
@@ -36,6 +36,7 @@ from cntkio.timeline import WHOLE_DATA, Window
 # --------------------------------------------------------------------------------------------- the choice of a section
 
 
+@suggests_keywords
 def read_config(
     path: str | os.PathLike[str], *overrides: str, section: str | Sequence[str] | None = None
 ) -> ReaderConfig:

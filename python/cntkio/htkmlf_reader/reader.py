@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 import cntkio._core as _core
 from cntkio._threads import ForkLock
-from cntkio.arguments import flag, is_whole
+from cntkio.arguments import flag, is_whole, suggests_keywords
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.formats.contract import Corpus, Deserializer, Index, Loaded, Opening
 from cntkio.formats.corpus import FileCorpus
@@ -435,6 +435,7 @@ class HTKMLFRecipe(Recipe):
         return number
 
 
+@suggests_keywords
 class HTKMLFReader(MinibatchSource):
     """A source that delivers features and labels of HTK as CNTK's HTKMLFReader did. (docs/formats/htk.md)
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.arguments import check_word, whole_number
+from cntkio.arguments import check_word, suggests_keywords, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.formats.contract import Deserializer
@@ -87,6 +87,7 @@ def require_same_streams(
         raise ConfigError(f"the parts of a mixture have the same streams, but {found}", key="parts")
 
 
+@suggests_keywords
 class Mixture(Displayed, StreamsByName):
     """Minibatches of several sources, each step from one of them, in exact proportions. (docs/batches.md)
 

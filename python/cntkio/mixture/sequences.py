@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.arguments import suggests_keywords
 from cntkio.errors import ConfigError
 from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Index, Loaded, Opening, PlacesInFiles
 from cntkio.formats.corpus import as_deserializer, fingerprint_of_files
@@ -240,6 +241,7 @@ def _part_options(name: str, source: MinibatchSource | Deserializer) -> SourceOp
     return options
 
 
+@suggests_keywords
 class SequenceMixture(MinibatchSource):
     """A source that mixes the sequences of several others in exact proportions. (docs/batches.md)
 

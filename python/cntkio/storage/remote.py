@@ -21,7 +21,7 @@ from operator import itemgetter
 from typing import Any
 
 from cntkio._threads import ForkLock
-from cntkio.arguments import caller
+from cntkio.arguments import caller, suggests_keywords
 from cntkio.errors import ConfigError
 
 _WITH_USERS = r"(?:^|(?<=::))(?:https?|ftps?|sftp|ssh|smb|hdfs|webhdfs|webdavs?|davs?)://"
@@ -177,6 +177,7 @@ class RequestSlots:
         self._free.release()
 
 
+@suggests_keywords
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Remote:
     """Options for reading the files of a remote store.

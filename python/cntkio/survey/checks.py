@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.arguments import caller, calling, there_are
+from cntkio.arguments import caller, calling, suggests_keywords, there_are
 from cntkio.corpora import IN_ORDER, SURVEYED_AT_ONCE, Described, Input, described, inputs, require_takers
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
@@ -60,6 +60,7 @@ _OF_MISFITS = ("bad-number", "bad-index", "index-too-large", "too-many-values", 
 _ENDS_VALUES = "byte above 0x7F"
 
 
+@suggests_keywords
 def check(
     *corpora: FileNames | Deserializer, join: bool = False, streams: StreamDefs | Mapping[str, Any] | None = None,
     skip_sequence_ids: bool = False, strict: bool = False, max_errors: int | None = None,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import cntkio._core as _core
-from cntkio.arguments import check_word, is_whole, sizes, whole_number
+from cntkio.arguments import check_word, is_whole, sizes, suggests_keywords, whole_number
 from cntkio.errors import CheckpointError, ConfigError, UnsupportedError
 
 NO_LIMIT = 2**64 - 1
@@ -21,6 +21,7 @@ _LONGEST_SEQUENCE = 2**32 - 1  # tables keep lengths in at most 32 bits
 _LIMITS = ("samples", "sequences", "padded", "rows")
 
 
+@suggests_keywords
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """The size of minibatches, as limits that no minibatch exceeds. (docs/batches.md)

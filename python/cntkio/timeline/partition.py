@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from cntkio.arguments import check_word, whole_number
+from cntkio.arguments import check_word, suggests_keywords, whole_number
 from cntkio.errors import ConfigError
 
 # The core adds an index and a count as unsigned 64-bit numbers.
 _LARGEST_COUNT = 2**63 - 1
 
 
+@suggests_keywords
 @dataclasses.dataclass(frozen=True, slots=True)
 class Partition:
     """Share `index` of the data, out of `count` shares.
@@ -123,6 +124,7 @@ def _check_worker(partition: BalancedPartition | GlobalPartition) -> None:
         raise ConfigError(f"worker {partition.worker} is outside 0..{partition.num_workers - 1}", key="worker")
 
 
+@suggests_keywords
 @dataclasses.dataclass(frozen=True, slots=True)
 class BalancedPartition(_EvenPartition):
     """Share `index` out of `count`, each with the same number of minibatches. (docs/timeline.md)
@@ -160,6 +162,7 @@ class BalancedPartition(_EvenPartition):
         _check_worker(self)
 
 
+@suggests_keywords
 @dataclasses.dataclass(frozen=True, slots=True)
 class GlobalPartition(_EvenPartition):
     """Share `index` out of `count` of each global minibatch. (docs/timeline.md, "Global partitions")

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from cntkio.arguments import suggests_keywords
 from cntkio.displays import Description, Displayed, counted, shape_text
 from cntkio.errors import ConfigError
 from cntkio.layouts import are_whole, check_layout, class_ids
@@ -295,6 +296,7 @@ def convert(
 ) -> TensorMinibatch[torch.Tensor]: ...
 @overload
 def convert(minibatch: _Streams, device: Any = None, layout: _Layouts = None) -> TensorMinibatch[Any]: ...
+@suggests_keywords
 def convert(minibatch: _Streams, device: Any = None, layout: _Layouts = None) -> TensorMinibatch[Any]:
     """Convert a minibatch to tensors. (docs/torch.md, "Layouts")
 
