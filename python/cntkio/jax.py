@@ -24,6 +24,7 @@ from cntkio.displays import counted, shape_text
 from cntkio.errors import ConfigError
 from cntkio.layouts import check_layout, class_ids
 from cntkio.minibatch import MinibatchData, TruncatedMinibatchData, checked_minibatch
+from cntkio.timeline import Budget
 
 try:
     import jax
@@ -128,20 +129,25 @@ def convert(
     *,
     pad_to: int | Sequence[int] | None = None,
     num_sequences: int | Sequence[int] | None = None,
+    budget: Budget | None = None,
 ) -> dict[str, Any]:
     """Convert a minibatch to JAX arrays, by stream name.
 
     Args:
         minibatch: A minibatch of a source, also of a `UserMinibatchSource` or with an `input_map`, whose keys are kept;
             or the result of `cntkio.read_ctf`.
-        device: A `jax.Device` or sharding; None: the CPU, without a copy where possible.
+        device: A `jax.Device`, its name such as ``"cpu"`` or ``"gpu:1"``, or a sharding; None: the CPU, without a copy
+            where possible.
         layout: One layout for all streams, or a mapping from stream names to layouts: ``"ragged"`` (`Ragged`),
             ``"padded"`` (`Padded`; sparse streams become dense), ``"csr"`` (a `jax.experimental.sparse.BCSR` of all
             samples), or, for one-hot streams, ``"ids"``, ``"ragged_ids"`` and ``"padded_ids"``. The default is padded
-            if `pad_to` or `num_sequences` is given, else ragged. Streams of a truncated minibatch become `Truncated`.
+            if `pad_to`, `num_sequences` or `budget` is given, else ragged. Streams of a truncated minibatch become
+            `Truncated`.
         pad_to: Steps of padded arrays: a number that no sequence exceeds, or several numbers, of which each stream uses
             the smallest that is large enough. None: the length of the longest sequence.
         num_sequences: Rows of padded arrays, in the same way; surplus rows are empty. None: the number of sequences.
+        budget: The budget with buckets with which the minibatch was read, in place of the two. Every padded stream gets
+            the steps of the minibatch's bucket, and as many rows as the budget allows there: one shape a bucket.
 
     Returns:
         A dictionary, which is a pytree: it can be an argument of a compiled function. Numbers have JAX's precision
@@ -161,6 +167,11 @@ def convert(
     """
     minibatch = checked_minibatch(minibatch)
     check_layout(layout, list(minibatch), get_args(Layout))
+    device = _device(device)
+    if budget is not None:
+        if pad_to is not None or num_sequences is not None:
+            raise ConfigError("budget excludes pad_to and num_sequences, which it gives", key="budget")
+        pad_to, num_sequences = _shape_of_bucket(budget, minibatch)
     pad_to, num_sequences = _allowed("pad_to", pad_to), _allowed("num_sequences", num_sequences)
     is_fixed = pad_to is not None or num_sequences is not None
     converted = _Streams()
@@ -202,6 +213,37 @@ def _in_layout(
     else:
         samples = _array(data.values if layout == "ragged" else class_ids(data), device)
     return Ragged(samples, _array(offsets, device)) if layout.startswith("ragged") else samples
+
+
+def _shape_of_bucket(budget: Budget, minibatch: Mapping[Any, MinibatchData]) -> tuple[int, int]:
+    """Return the steps of the bucket of a minibatch, and the most sequences that the budget puts into it."""
+    if not budget.buckets:
+        raise ConfigError("the budget has no buckets, so its shapes have no end; expected buckets=(...)", key="budget")
+    longest = max((data.num_steps for data in minibatch.values()), default=0)
+    if longest > budget.buckets[-1]:  # oversize="alone"
+        return longest, 1
+    index = next(index for index, steps in enumerate(budget.buckets) if steps >= longest)
+    steps, shortest = budget.buckets[index], (0, *budget.buckets)[index] + 1
+    # A bucket has the sequences above the next smaller bucket, and `samples` counts them without padding.
+    limits = ((budget.padded, steps), (budget.samples, shortest))
+    counts = [limit // _weight(budget, length) for limit, length in limits if limit is not None]
+    return steps, max(1, min([*counts, *([] if budget.sequences is None else [budget.sequences])]))
+
+
+def _weight(budget: Budget, length: int) -> int:
+    return length + (length * length // budget.quadratic if budget.quadratic else 0)
+
+
+def _device(device: Any) -> Any:
+    """Return a device of JAX for its name; any other value is what JAX takes itself."""
+    if not isinstance(device, str):
+        return device
+    platform, _, index = device.partition(":")
+    try:
+        return jax.devices(platform)[int(index or 0)]
+    except (RuntimeError, ValueError, IndexError) as error:
+        known = ", ".join(f"'{found.platform}:{found.id}'" for found in {*jax.devices(), *jax.devices("cpu")})
+        raise ConfigError(f"device is {device!r}; expected one of {known}, or a sharding", key="device") from error
 
 
 def _in_int32(stream: str, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:

@@ -157,7 +157,9 @@ def seconds(arguments: list[str]) -> float:
     return time.process_time() - begin
 
 
-@pytest.mark.parametrize(("verb", "name"), sorted(ALL if rounds(100) >= 100 else QUICK), ids=lambda text: text.replace(" ", "-"))
+@pytest.mark.parametrize(
+    ("verb", "name"), sorted(ALL if rounds(100) >= 100 else QUICK), ids=lambda text: text.replace(" ", "-")
+)
 def test_twice_the_input_takes_at_most_twice_the_time(verb: str, name: str, tmp_path: Path) -> None:
     write, count = INPUTS[name]
     calls = []

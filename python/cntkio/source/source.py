@@ -427,10 +427,20 @@ class MinibatchSource(Displayed, StreamsByName):
         minibatch_size_in_samples: Size,
         num_data_partitions: int | None = None,
         partition_index: int | None = None,
+        *,
+        partition: Partition | None = None,
     ) -> Iterator[Minibatch]:
-        """Iterate over minibatches until the data end. Arguments as for `next_minibatch`."""
-        request = minibatch_size_in_samples, None, None, num_data_partitions, partition_index
-        while minibatch := self.next_minibatch(*request):
+        """Iterate over minibatches until the data end. Arguments as for `next_minibatch`.
+
+        Args:
+            partition: The share to deliver, of any kind, as for `read`; in place of the two numbers.
+        """
+        if partition is None:
+            index, count = partition_index or 0, 1 if num_data_partitions is None else num_data_partitions
+            partition = Partition(index, count) if count != 1 or index else WHOLE
+        elif (num_data_partitions, partition_index) != (None, None):
+            raise ConfigError("partition excludes num_data_partitions and partition_index", key="partition")
+        while (minibatch := self.read(minibatch_size_in_samples, partition)) is not None:
             yield minibatch
 
     def plan(
