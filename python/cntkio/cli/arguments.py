@@ -237,6 +237,10 @@ def _add_setting(option: _Option) -> None:
     option("--deal", choices=tuple(DEALS), default="cntk", help="how ranks share the data (cntk)")
     option("--seed", type=_whole, default=0, help="seed of the first sweep (0)")
     option("--truncation-length", type=_whole, default=0, help="samples of a part of a sequence (0: whole)")
+    option("--padded", metavar="SAMPLES", type=_whole, default=0, help="a budget: samples after padding (0: no limit)")
+    option("--pool", metavar="SEQUENCES", type=_whole, default=0, help="a budget: sequences of a pool (0: no pools)")
+    option("--rows", type=_whole, default=0, help="a budget: packed rows (0: not packed)")
+    option("--row-length", metavar="SAMPLES", type=_whole, default=0, help="a budget: samples of a row")
 
 
 def _add_config(verb: _Verb) -> None:

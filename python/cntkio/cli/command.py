@@ -13,10 +13,11 @@ from typing import Any
 from cntkio._start import begin_main
 from cntkio.arguments import COMMAND, calling
 from cntkio.cli.arguments import in_new_spelling, parser
-from cntkio.cli.show import BAD_CALL, BAD_DATA, FINE, complain, prints_any_text, watcher_of
+from cntkio.cli.show import BAD_CALL, BAD_DATA, FINE, complain, prints_any_text, prints_to_the_end, watcher_of
 from cntkio.errors import CntkIoError, ConfigError
 from cntkio.storage.remote import Remote
 
+_VERDICTS = ("check", "diff")  # verbs whose status says what they found
 _INTERRUPTED = 130  # the status that a shell reports for Ctrl-C
 
 
@@ -47,6 +48,8 @@ def _run(words: list[str]) -> int:
     words, hint = in_new_spelling(words)
     options = parser(words).parse_args(words)
     prints_any_text()
+    if words[0] in _VERDICTS:
+        prints_to_the_end()
     if hint and not options.quiet:
         complain(hint)
     with _log_on_standard_error(options.quiet), calling(words=COMMAND, watcher=watcher_of(options)):

@@ -13,6 +13,7 @@ from cntkio.cli.show import FINE, described, inputs_of, progress_bar, show_json
 from cntkio.convert import FileFormat, format_of_name, read_header_file, txt_to_ctf, uci_to_ctf
 from cntkio.convert.files import Merged, Selected, divided, write_file
 from cntkio.corpora import Described
+from cntkio.displays import counted
 from cntkio.errors import ConfigError
 from cntkio.formats.contract import CHUNK_SIZE
 from cntkio.pieces import Progress, pieces_of
@@ -75,10 +76,14 @@ def _sources_and_targets(options: Namespace) -> tuple[list[Path], list[Path]]:
         sources, targets = options.files[:-num_targets], options.files[-num_targets:]
     else:
         sources, targets = sources or options.files, targets or options.files
+    if options.split and (not sources or len(targets) != num_targets):
+        shares, given = ", ".join(f"{share:g}" for share in options.split), ", ".join(map(str, [*sources, *targets]))
+        what = f"--split has {counted(num_targets, 'share')} ({shares}), and the files are {given or 'missing'}"
+        raise ConfigError(f"{what}; expected one to read, and one to write for each share", key="split")
     if not sources or not targets:
         raise ConfigError("convert needs two files: cntkio convert IN OUT", key="output")
     if len(targets) != num_targets:
-        raise ConfigError(f"{len(targets)} files to write, but {num_targets} expected (--split)", key="split")
+        raise ConfigError(f"{len(targets)} files to write; expected one, or --split with their shares", key="split")
     if len({target.resolve() for target in targets}) < num_targets:
         raise ConfigError("--split: a file to write is named twice; expected one for each share", key="split")
     if len(sources) > 1 and not options.merge:
@@ -114,7 +119,12 @@ def _selected(options: Namespace, corpora: Sequence[Described], stack: ExitStack
     with pieces_of(data) as pieces:
         # Counted in a pass of its own: the number must be known before the first sequence is chosen.
         num_sequences = sum(piece.chunk.num_sequences for piece in pieces.pieces)
-    return [Selected(data, keep) for keep in divided(num_sequences, shares, options.seed)]
+    kept = divided(num_sequences, shares, options.seed)
+    for share, keep in zip(shares, kept, strict=True):
+        if not keep.any():
+            what = f"a share of {share:g} of {counted(num_sequences, 'sequence')} has no sequence"
+            raise ConfigError(f"{what}; expected a larger share", key="split")
+    return [Selected(data, keep) for keep in kept]
 
 
 # ------------------------------------------------------------------------------------------------ CNTK's scripts

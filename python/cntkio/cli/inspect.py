@@ -19,6 +19,7 @@ from cntkio.cli.show import (
     FINE,
     Facts,
     add_size,
+    coloured,
     complain,
     described,
     file_facts,
@@ -35,7 +36,7 @@ from cntkio.cli.show import (
 from cntkio.config.writing import configuration_for
 from cntkio.corpora import LABEL_FORMS, Described, Input, Labels, inputs
 from cntkio.displays import counted
-from cntkio.errors import CntkIoError, ConfigError
+from cntkio.errors import CntkIoError, ConfigError, printable
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.formats.ctf import bounds_of, read_vocabularies, vocabularies_in
 from cntkio.formats.detect import detect
@@ -306,7 +307,7 @@ def _show_rows(options: Namespace, one: Described, rows: _Rows) -> None:
         show_json({"file": one.input.name, **section, "sequences": sequences})
         return
     for key, lines in rows:
-        show(f"sequence {key}")
+        print(coloured(printable(f"sequence {key}"), "bold"))
         width = max(len(name) for name, _ in lines)
         for name, line in lines:
             show(f"  {name:{width}}  {line}")

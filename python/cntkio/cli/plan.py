@@ -17,7 +17,7 @@ from cntkio.errors import ConfigError
 from cntkio.source import ExplainedStep, MinibatchSource, SourcePlan, sweeps_of
 from cntkio.survey.figures import OrderFigures, order_figures
 from cntkio.survey.pictures import histogram_line, number, order_drawing, order_page
-from cntkio.timeline import INFINITELY_REPEAT, BalancedPartition, GlobalPartition, Partition
+from cntkio.timeline import INFINITELY_REPEAT, BalancedPartition, Budget, GlobalPartition, Partition, Size
 
 # A plan follows the steps of every rank, so its time and memory grow with the number of ranks.
 _MOST_RANKS = 4096
@@ -34,6 +34,10 @@ class Setting(NamedTuple):
         window: Chunks within which sequences are shuffled; 0: in order; None: the default of a source.
         deal: The way in which the ranks share the data.
         truncation_length: Samples of a part of a truncated sequence; 0: sequences are not truncated.
+        padded: Samples of a minibatch after padding, as in a `Budget`; 0: no limit.
+        pool: Sequences of a pool; 0: no pools.
+        rows: Rows of a minibatch that are packed; 0: minibatches are not packed.
+        row_length: Samples of a row.
     """
 
     minibatch_size: int = 1024
@@ -42,6 +46,10 @@ class Setting(NamedTuple):
     deal: str = "cntk"
     seed: int = 0
     truncation_length: int = 0
+    padded: int = 0
+    pool: int = 0
+    rows: int = 0
+    row_length: int = 0
 
     @classmethod
     def of(cls, options: Namespace) -> Setting:
@@ -71,6 +79,16 @@ class Setting(NamedTuple):
             raise ConfigError(f"deal={self.deal}: expected one of {', '.join(DEALS)}", key="deal")
         if not 1 <= self.ranks <= _MOST_RANKS:
             raise ConfigError(f"ranks={self.ranks}: expected 1 to {_MOST_RANKS}", key="ranks")
+        self.size()
+
+    def size(self) -> Size:
+        """Return the size of a minibatch: a budget if one of its options is given."""
+        limits = {"padded": self.padded, "pool": self.pool, "rows": self.rows, "row_length": self.row_length}
+        given: dict[str, Any] = {name: value for name, value in limits.items() if value}
+        # Without a limit of its own, a budget has that of the minibatch size.
+        if given and not self.padded and not self.rows:
+            given["samples"] = self.minibatch_size
+        return Budget(**given) if given else self.minibatch_size
 
     def open(self, one: Described, max_sweeps: int = INFINITELY_REPEAT) -> MinibatchSource:
         """Open a source of a corpus."""
@@ -81,14 +99,18 @@ class Setting(NamedTuple):
 
     def plan(self, source: MinibatchSource, rank: int) -> SourcePlan:
         """Return the plan of a rank."""
-        return source.plan(self.minibatch_size, DEALS[self.deal](rank, self.ranks))
+        return source.plan(self.size(), DEALS[self.deal](rank, self.ranks))
 
     def text(self) -> str:
         """Return the setting for people."""
         window = {None: "the default window", 0: "in order"}.get(self.window, f"window {self.window}")
         ranks = f", {self.ranks} ranks ({self.deal})" if self.ranks > 1 else ""
         truncated = f", truncated to {self.truncation_length}" if self.truncation_length else ""
-        return f"{self.minibatch_size:,} samples, {window}{ranks}{truncated}"
+        limits = [f"{self.rows:,} rows of {self.row_length:,} samples"] * bool(self.rows)
+        limits += [f"{self.padded:,} samples with padding"] * bool(self.padded)
+        pool = f", pools of {self.pool:,}" if self.pool else ""
+        size = " and ".join(limits) or f"{self.minibatch_size:,} samples"
+        return f"{size}{pool}, {window}{ranks}{truncated}"
 
 
 def plan(options: Namespace) -> int:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import numpy as np
 
@@ -111,7 +111,9 @@ class Facts:
         names = [printable(name) for name, _ in self._lines]
         width = max(map(columns_of, names))
         for name, (_, text) in zip(names, self._lines, strict=True):
-            print(wrapped(f"{name}{'':{width - columns_of(name)}}  {printable(text)}", width + 2))
+            line = wrapped(f"{name}{'':{width - columns_of(name)}}  {printable(text)}", width + 2)
+            # Coloured last, because escape sequences would count as characters.
+            print(coloured(name, "blue", "bold") + line.removeprefix(name) if name else line)
 
 
 def separated(options: Namespace, items: Iterable[_Item]) -> Iterator[_Item]:
@@ -152,7 +154,8 @@ def _for_json(value: Any) -> Any:
 
 def complain(complaint: object) -> None:
     """Print a complaint on standard error, without control characters and passwords."""
-    print(f"cntkio: {printable(without_secrets(str(complaint)))}", file=sys.stderr)
+    mark = coloured("cntkio:", "magenta", "bold", stream=sys.stderr)
+    print(f"{mark} {printable(without_secrets(str(complaint)))}", file=sys.stderr)
 
 
 def write_page(options: Namespace, path: Path, text: str) -> None:
@@ -173,14 +176,37 @@ def prints_any_text() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def coloured(text: str, *names: str) -> str:
+def prints_to_the_end() -> None:
+    """Let a verb go on after the reader of a pipe has seen enough, since its status is a result, too."""
+    stdout = sys.stdout
+    # Standard output without a buffer is a file itself.
+    if isinstance(stdout, io.TextIOWrapper) and isinstance(stdout.buffer, io.BufferedWriter | io.FileIO):
+        buffer = io.BufferedWriter(_Pipe(stdout.fileno(), "wb", closefd=False))
+        sys.stdout = io.TextIOWrapper(buffer, stdout.encoding, stdout.errors, line_buffering=stdout.line_buffering)
+
+
+class _Pipe(io.FileIO):
+    """A file that takes what nobody reads."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return len(data)
+
+
+def coloured(text: str, *names: str, stream: TextIO | None = None) -> str:
     """Return a text in colours: never with `NO_COLOR`, always with `FORCE_COLOR`, or else if it goes to a terminal.
+
+    Args:
+        stream: Where it goes; None: standard output.
 
     Example:
         >>> coloured("text", "red")
         'text'
     """
-    is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    is_terminal = (stream or sys.stdout).isatty() and os.environ.get("TERM") != "dumb"
     if os.environ.get("NO_COLOR") or not (is_terminal or os.environ.get("FORCE_COLOR")):
         return text
     return f"\x1b[{';'.join(str(_COLOURS[name]) for name in names)}m{text}\x1b[0m"
