@@ -27,7 +27,7 @@ from cntkio._threads import Workers
 from cntkio.arguments import caller
 from cntkio.config.reader_config import Call
 from cntkio.config.reading import readers_asked_for
-from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.contract import OPENING, Ahead, Corpus, CorpusInFiles, Deserializer, Opening, ReadingOptions
 from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import CTFDeserializer
@@ -332,8 +332,6 @@ def labels_of(
         return HTKMLFBinaryDeserializer(StreamDefs(labels=StreamDef(mlf=path, shape=_LARGEST_CLASS))), names
     if mapping is None:
         names = sorted(set().union(*map(infer_labels, files)))
-        if not names:
-            raise CorpusError(f"{shown_files(path)}: no row has a label")
     streams = StreamDefs(labels=StreamDef(mlf=path, shape=max(1, len(names))))
     if mapping is not None and knows_mapping:
         return HTKMLFDeserializer(os.fspath(mapping), streams), names

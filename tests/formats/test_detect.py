@@ -51,7 +51,7 @@ def written(path: Path, content: bytes) -> Path:
         ("train.list", b"u1=all.ark[0,299]\nu2=all.ark[300,420]\n", "scp"),
         ("a.mlf", b'#!MLF!#\n"u1.lab"\n0 3 sil\n.\n', "mlf"),
         ("labels", b'\xef\xbb\xbf \n#!MLF!#\n"u1.lab"\n', "mlf"),
-        ("train.cntk", b"|x 1\n", "configuration"),
+        ("train.cntk", b"|x 1\n", "ctf"),
         ("train.cfg", b"# reader\ncommand = Train:Test\n", "configuration"),
         ("train.cfg", b"Train = [\n", "configuration"),
         ("a.gz", gzip.compress(b"nib_ktnc", mtime=0), "gzip"),

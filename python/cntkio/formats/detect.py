@@ -149,6 +149,17 @@ _KALDI_OBJECT = re.compile(rb"\S+[ \t]\0B(\x04|[FD][MV] |CM[23]? )")
 # The key has a letter or `_`, since lines of numbers alone are a table.
 _KALDI_CLASSES = re.compile(rb"(?=\S*[A-Za-z_])[^\s|,;=:]+( +\d+)+")
 _KALDI_MAP = re.compile(rb"(?=\S*[A-Za-z_])[^\s|,;=:]+ [^\s|,;=:]+")
+# Two paths, of a sound and of its features; or a key, and a sound or a command that writes it.
+_SOUND = rb"\.(?:wav|sph|wv1|flac|nist|raw|pcm|mp3|ogg|aiff?)"
+_HCOPY_LINE = re.compile(rb"\S+%s\s+\S*[./]\S*\s*" % _SOUND, re.I)
+_SOUND_LINE = re.compile(rb"[^\s|=]+[ \t]+([^\s|]+%s|[^|]+(\|[^|]+)*\|)\s*" % _SOUND, re.I)
+_IMAGE_LINE = re.compile(rb"[^|]+\.(?:jpe?g|png|bmp|gif|ppm|tiff?)\s+\d+\s*", re.I)
+_POSTERIORS = re.compile(rb"[^\s=|]+(\s+\[(\s+\d+\s+%s)+\s*\]){2,}\s*" % _NUMBER)
+_TRANSCRIPT = re.compile(rb"(?=\S*[\d_-])[^\s|,;=:]+([ \t]+[^\s|=:\[\]]*[^\s|=:\[\]\d.,;][^\s|=:\[\]]*)+")
+_NAME = re.compile(rb"[^\s|,;={}\"':./]{1,40}")
+_LETTER = re.compile(rb"[A-Za-z\x80-\xff]")
+_COLUMNS = re.compile(rb"%s([ \t]+%s)+" % (_NUMBER, _NUMBER))
+_STRICT = re.compile(rb"(\d+[ \t]*)?\|[^\s|]")  # a line that is CNTK's format, whatever the name of the file
 _KALDI_MATRIX = re.compile(rb"[^\s=|]+[ \t]+\[[ \t\r]*\n\s*%s\s" % _NUMBER)
 # First lines are compared in this order: `u1=x |x 1` fits the pattern of configurations, too, but is a text.
 KINDS = {
@@ -207,6 +218,10 @@ KINDS = {
             cache="none; the file is read at each start",
         ),
         FileKind(
+            "posteriors", "Kaldi archive of posteriors", first_line=_POSTERIORS,
+            advice="ali-to-pdf or ali-to-phones --per-frame of Kaldi writes alignments, which KaldiDeserializer reads",
+        ),
+        FileKind(
             "configuration", "CNTK configuration", advice="MinibatchSource.from_config opens its reader",
             first_line=re.compile(rb"[A-Za-z_][\w.]*\s*(=|\[).*", re.DOTALL), is_text=True,
         ),
@@ -234,6 +249,36 @@ KINDS = {
             "csv", "table of columns (CSV)",
             advice="cntkio convert uci2ctf converts columns of numbers (--delimiter names their separator, "
             "--skip-header skips a line of names), and txt2ctf columns of tokens",
+        ),
+        FileKind(
+            "hcopy", "script of HCopy", first_line=_HCOPY_LINE,
+            advice="HTKFeatureDeserializer reads a list of the second paths alone: awk '{{print $2}}' {path} > NEW.scp",
+        ),
+        FileKind(
+            "sound list", "list of sound files (wav.scp)", first_line=_SOUND_LINE,
+            advice="a program makes features of the files, such as make_mfcc.sh of Kaldi or HCopy of HTK; name their "
+            "list",
+        ),
+        FileKind(
+            "image list", "map file of images", first_line=_IMAGE_LINE,
+            advice="cntkio reads no images: read them in a UserDeserializer, for example with torchvision",
+        ),
+        FileKind(
+            "pointer", "pointer of Git LFS", magic=(b"version https://git-lfs",),
+            advice="git lfs pull puts the file itself in its place",
+        ),
+        FileKind(
+            "page", "page of a web server (HTML)", first_line=re.compile(rb"<(!doctype html|html|head)\b.*", re.I),
+            advice="download the file itself: a page with a log-in or an error is in its place",
+        ),
+        FileKind(
+            "transcripts", "list of transcripts (Kaldi's text)",
+            advice="cntkio convert txt2ctf converts columns of words; for frames, align the words first",
+        ),
+        FileKind(
+            "names", "list of names, one on each line",
+            advice="it may be the mapping of a label file: --mapping {path}, or the first argument of "
+            "HTKMLFDeserializer",
         ),
         FileKind(
             "json", "JSON text", advice=f"json.load reads it, and {_ARRAY_ADVICE}",
@@ -372,7 +417,11 @@ def _form(head: bytes, size: int, suffix: str) -> str | None:
         return "mlf"
     if _KALDI_OBJECT.match(head):
         return "kaldi"
-    # A list of HTK may have only paths, which no pattern recognizes.
+    # Lines of CNTK's format are nothing else. A list of HTK may have only paths, which no pattern recognizes.
+    if b"\0" not in head and _STRICT.match(text):
+        return "ctf"
+    if suffix == ".scp" and (found := _form_of_text(text)) in ("sound list", "svmlight", "page"):
+        return found
     if suffix == ".scp":
         return "kaldi" if _KALDI_LINE.match(text.split(b"\n", 1)[0]) else "scp"
     if suffix in _NAMED:
@@ -405,21 +454,36 @@ def _form_of_text(text: bytes) -> str | None:
     # Before the patterns of first lines, since the pattern of configurations fits `u1 [`, too.
     if _KALDI_MATRIX.match(text):
         return "kaldi"
+    # Before them, too: a name may be a bracket, or have one.
+    if (
+        len(lines) > 2
+        and all(map(_NAME.fullmatch, lines[:-1]))
+        and 2 * len([*filter(_LETTER.search, lines)]) >= len(lines)
+    ):
+        return "names"
     for kind in KINDS.values():
         if kind.first_line is not None and kind.first_line.fullmatch(lines[0]):
             return kind.form
-    whole = lines[:-1] or lines  # the last line may be cut off
+    whole = lines if len(text) < _HEAD // 2 else lines[:-1] or lines  # the last line may be cut off
     if any(map(_SVMLIGHT_LINE.fullmatch, lines[1:3])):  # below a line of names
         return "svmlight"
     for form, pattern in (("kaldi", _KALDI_CLASSES), ("kaldi map", _KALDI_MAP)):
         # A single line of this form may be anything.
         if len(lines) > 1 and all(map(pattern.fullmatch, whole)):
             return form
+    if len(lines) > 1 and all(map(_TRANSCRIPT.fullmatch, whole)) and len({*map(_first_field, whole)}) == len(whole):
+        return "transcripts"
+    if all(map(_COLUMNS.fullmatch, whole[1:] or whole)) and len({len(line.split()) for line in whole}) == 1:
+        return "csv"
     for separator in _SEPARATORS:
         counts = {line.count(separator) for line in whole}
         if len(counts) == 1 and counts != {0}:
             return "csv"
     return None
+
+
+def _first_field(line: bytes) -> bytes:
+    return line.split(maxsplit=1)[0]
 
 
 def cbf_version(head: bytes) -> int | None:

@@ -42,7 +42,7 @@ from cntkio.storage.names import FileNames
 from cntkio.storage.open_input import open_input
 from cntkio.storage.remote import Remote
 from cntkio.storage.text_input import Locator, TextInput
-from cntkio.streams import StreamDef, StreamDefs
+from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
 from cntkio.survey.contents import Contents, Sequences, are_few, pairs_in_common, report_ids
 from cntkio.survey.figures import blocks
 from cntkio.survey.findings import Finding, Findings
@@ -404,7 +404,12 @@ def _check_kind(call: _Call, file: Input) -> list[list[_Checked]]:
         num_sequences = findings.num_sequences
         least = num_sequences // _SEQUENCES_FOR_A_NAME
         usual = infer_usual_streams(file.names, max(least, 2) if num_sequences >= _ENOUGH_FOR_A_NAME else least)
-        return _check_as_asked(call._replace(reading=call.reading._replace(streams=usual), is_guess=True), file)
+        # A dimension that is inferred here is no reason to blame an index.
+        wide = {
+            name: StreamDef(field=name, shape=LARGEST_DIM, is_sparse=True) for name in usual if usual[name].is_sparse
+        }
+        reading = call.reading._replace(streams=StreamDefs({**usual, **wide}))
+        return _check_as_asked(call._replace(reading=reading, is_guess=True), file)
     except (FormatError, CorpusError, OSError) as error:
         # No feature file has a header, so the dimension is unknown; the corpus reports each file.
         if file.kind.form == "scp" and not asked:

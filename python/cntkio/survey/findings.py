@@ -14,6 +14,7 @@ from typing import NamedTuple
 from cntkio.arguments import caller, did_you_mean
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CntkIoError, ConfigError, FormatError
+from cntkio.formats.ctf import NO_NUMBER
 from cntkio.storage.open_input import open_input
 from cntkio.storage.text_input import TextInput
 from cntkio.survey.rules import RULES, Rule, code_of
@@ -187,6 +188,15 @@ def _advice(finding: Finding, excerpt: Excerpt) -> str:
         return "write #!MLF!# on a line above this line"
     if code == "empty-utterance" and re.fullmatch(r"\d*\.\d+", word):
         return "write times in units of 100 ns, such as 2000000 for 0.2 s"
+    if code == "stray-text" and "; an id begins its line" in finding.message:
+        digits = re.match(r"\s*(\d*)", text)
+        at = f"line begins with {digits[1]} and a blank" if digits and digits[1] else "line begins with its id"
+        return f"remove what is not a part of the id, so that the {at}"
+    if code == "stray-text" and "no pipe of the file has one" in finding.message:
+        name = re.match(r"[|]\s*([^\s|]+)", text[excerpt.caret :])
+        return f"write |{name[1]} here" if name else "write the name of the stream here"
+    if code == "stray-text" and finding.message.startswith("a text without a pipe"):
+        return "convert the columns, or begin each sample with a pipe and the name of its stream"
     if code == "broken-file" and is_first and word.startswith("#"):
         return "write |# for #, because a comment begins with a pipe"
     if code == "broken-file" and is_first and is_ctf:
@@ -196,6 +206,8 @@ def _advice(finding: Finding, excerpt: Excerpt) -> str:
         return "remove the line if it is a header; otherwise, begin it with a number, the label"
     if is_svmlight and of_label and re.match(r"\d+:", word):
         return f"write the label before {word}"
+    if code in ("bad-number", "bad-index") and NO_NUMBER.match(word.rpartition(":")[2].encode()):
+        return f"write a number for {word}, or remove the sample"
     if code in ("bad-number", "bad-index") and word.startswith("#"):
         return f"write |{word} if a comment begins here"
     if code == "bad-index" and re.fullmatch(r"\d+=[+-]?\d\S*", word):
@@ -217,8 +229,6 @@ def _advice(finding: Finding, excerpt: Excerpt) -> str:
         return f"write {index[0].rstrip()}{value[1]} for {index[0].rstrip()}{value[0]}"
     if is_ctf and code == "bad-number" and re.fullmatch(r"\d+:\S+", word):
         return "write the values without indices, or define the stream as sparse (--stream NAME:DIM:sparse)"
-    if word.lower().lstrip("+-") in ("nan", "inf", "null", "na", "none"):
-        return f"write a number for {word}, or remove the sample"
     if is_ctf and code == "bad-number" and re.fullmatch(r"[A-Za-z_]\w*", word):
         return f"write |{word} if a stream begins here, or else a number"
     return ""

@@ -458,9 +458,9 @@ class CTFFormat(Format):
         """Return the template of the message about a kind of finding, as in `WORDS`."""
         return WORDS[kind]
 
-    def advice_on_word(self, kind: str, text: bytes) -> str:
+    def advice_on_word(self, kind: str, text: bytes, before: bytes) -> str:
         """Return advice on what is at the place of a finding, as `advice_at` does."""
-        return advice_at(kind, text)
+        return advice_at(kind, text, before)
 
     def advice(self, file: OpenText, index: Index, findings: ParserFindings, finding: CTFFinding) -> str:
         """Return advice about the last error, as the end of its message."""
@@ -513,12 +513,12 @@ class CTFFormat(Format):
             lines=counted(int(index.table.lengths[sequence_index]), "line"),
         )  # fmt: skip
         # A mark at the head is skipped. CNTK takes a second mark for blanks, so an id after it does not begin its line.
-        begin = max(offset - len(codecs.BOM_UTF8), 0)
+        begin = max(offset - LONGEST_WORD, 0)
         around = file.text.read(begin, offset - begin + LONGEST_WORD)
-        word = around[offset - begin :]
-        if word.startswith(codecs.BOM_UTF8) or (begin and around.startswith(codecs.BOM_UTF8)):
+        before, word = around[: offset - begin], around[offset - begin :]
+        if codecs.BOM_UTF8 in (word[:3], before[-3:] if offset > len(codecs.BOM_UTF8) else b""):
             more = f"; here is {MARK_INSIDE}"
-        what += self.advice_on_word(kind, word) + more
+        what += self.advice_on_word(kind, word, before if begin else b"\n" + before) + more
         key = key_value(index.table.keys[sequence_index])
         stream = None if finding.stream is None else self.streams[finding.stream].name
         return file.locator.error(offset, what, sequence=key, stream=stream, kind=kind)

@@ -91,17 +91,27 @@ _ADVICE = {
 }
 
 
-def advice_at(kind: str, text: bytes) -> str:
+_ID_WITH_MORE = re.compile(rb"\s*\d+([.:,;)])$")
+
+
+def advice_at(kind: str, text: bytes, before: bytes = b"\n") -> str:
     """Return advice on an error, as the end of its message; empty if there is none.
 
     Args:
         kind: The kind of the error.
         text: What is at its place.
+        before: What is before it.
 
     Example:
         >>> advice_at("bad number", b".5 2")
         '; write 0.5 for .5'
     """
+    if kind == "junk":
+        line = before.rpartition(b"\n")[2]
+        if line.isspace() and text[:1].isdigit():
+            return "; an id begins its line: remove the white space before it"
+        if _ID_WITH_MORE.fullmatch(line + text[:1]):
+            return "; an id begins its line, has digits only, and a blank or a pipe ends it"
     return next((advice for pattern, advice in _ADVICE.get(kind, {}).items() if pattern.match(text)), "")
 
 

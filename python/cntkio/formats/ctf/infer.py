@@ -230,12 +230,24 @@ def _streams_of(file: TextInput, report: Report | None) -> dict[bytes, _Seen]:
         raise FormatError(other, path=file.path, byte=0)
     found = _streams_from(file, offset)
     if not found:
-        what = "no sample, that is, no name after a pipe, in the whole file; expected |name values"
-        raise FormatError(what, path=file.path)
+        raise _error_without_names(file, offset)
     if report is not None:
         for name, seen in found.items():
             _log_outliers(file, name, seen, report)
     return found
+
+
+def _error_without_names(file: TextInput, offset: int) -> FormatError:
+    """Return the error about a text in which no pipe has a name: at its first pipe, or else at its first line."""
+    text = file.read(offset, _ADVICE_BYTES)
+    pipe = re.search(rb"\|(?!#)", text)
+    if pipe is None:
+        what = "a text without a pipe; expected |name values, such as |x 1 2; cntkio convert txt2ctf converts columns "
+        what += "of words, and uci2ctf columns of numbers"
+    else:
+        what = "a pipe without a name after it, and no pipe of the file has one; expected |name values: write the name "
+        what += "directly after the pipe, without a blank"
+    return Locator(file).error(offset + (pipe.start() if pipe else 0), what, kind="pipe without a name")
 
 
 def _add(total: dict[bytes, _Seen], streams: Mapping[bytes, _Seen]) -> None:

@@ -163,7 +163,8 @@ def read_list(path: AnyPath, *, prefix: str = "", compatible: bool = False, refu
             except (FormatError, OSError) as error:
                 # In a text of another format, lines look like names of files that do not exist.
                 if isinstance(error, OSError) and (other := other_than("scp", path)):
-                    raise FormatError(f"the list names a file that does not exist{other}", path=path) from error
+                    what = f"the list names a file that does not exist{other}"
+                    raise FormatError(what, path=path, byte=0, line=1, column=1, kind="no range") from error
                 if isinstance(error, OSError) and _KALDI_LINE.match(text):
                     what = "a line of a Kaldi list; expected id=path[first,last], and HTK features: Kaldi's "
                     raise FormatError(f"{what}copy-feats-to-htk writes them", path=path, line=1) from error

@@ -312,7 +312,7 @@ class _SvmlightFormat(CTFFormat):
             "bad query": "no query before the features; expected qid: and a whole number of int64",
         }.get(kind) or WORDS[kind]
 
-    def advice_on_word(self, kind: str, text: bytes) -> str:
+    def advice_on_word(self, kind: str, text: bytes, before: bytes) -> str:
         return ""  # the advice of `CTFFormat` is about other rules for numbers
 
     def advice(self, file: OpenText, index: Index, findings: ParserFindings, finding: CTFFinding) -> str:

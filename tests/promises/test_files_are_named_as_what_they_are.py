@@ -1,0 +1,83 @@
+"""A file is named as what its content is, whatever its name, and the help leads to a file that can be read."""
+
+import contextlib
+import io
+from pathlib import Path
+
+import pytest
+from cntkio.cli import main
+from cntkio.formats.detect import detect
+
+
+def printed(*arguments: str) -> str:
+    """Return what a verb prints."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        main([*arguments])
+    return " ".join(output.getvalue().split())
+
+
+OTHERS = {
+    "pointer": "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n",
+    "page": "<!DOCTYPE html>\n<html><body>Not found</body></html>\n",
+    "names": "[\n]\na\nb\n",
+    "image list": "a/b.jpg\t3\nc.jpg\t1\n",
+    "sound list": "u1 a.wav\nu2 sph2pipe -f wav b.sph |\n",
+    "posteriors": "u1 [ 3 0.5 4 0.5 ] [ 4 1 ]\nu2 [ 3 1 ] [ 3 1 ]\n",
+    "transcripts": "u-1 HELLO WORLD\nu-2 GOOD DAY TO YOU\n",
+    "csv": "0.5 0.25 1\n0.1 0.2 0\n",
+    "hcopy": "wav/a.wav mfc/a.mfc\nwav/b.wav mfc/b.mfc\n",
+}
+
+
+@pytest.mark.parametrize("form", OTHERS)
+def test_a_file_that_nobody_reads_is_named_with_advice(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(OTHERS[form])
+    kind = detect(path)
+    assert (kind.form, kind.deserializer) == (form, None)
+    assert kind.use(path) in printed("check", str(path)).replace("a.txt '", "a.txt'")
+
+
+@pytest.mark.parametrize("suffix", ["scp", "mlf", "cntk", "config", "bs", "ark", "bin", "csv", "svm"])
+@pytest.mark.parametrize("text", ["0 |p 1 |l 1\n1 |p 2 |l 2\n", "|p 1\n|p 2\n"])
+def test_a_text_is_read_whatever_its_name(suffix: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{suffix}"
+    path.write_text(text)
+    assert "sequence 0" in printed("head", "-n", "1", str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("1 |x 1\n 2 |x 2\n", 2, "an id begins its line"),
+        ("1 |x 1\n\t2 |x 2\n", 2, "an id begins its line"),
+        (" 1 |x 1\n 2 |x 2\n", 2, "an id begins its line"),
+        ("1. |x 1\n2. |x 2\n", 1, "an id begins its line"),
+        ("1 |x 1\n2: |x 2\n", 2, "an id begins its line"),
+        ("1, |x 1\n2, |x 2\n", 1, "an id begins its line"),
+        ("| label 0 1 | x 1 2\n", 1, "write |label here"),
+        ("0 | x 1 2\n", 1, "write |x here"),
+        ("\n|# a comment\n| x 1 2\n", 3, "write |x here"),
+        ("hello world\nthese are words\n", 1, "txt2ctf"),
+        ("|f Infinity 2\n|f 1 2\n", 1, "write a number for Infinity"),
+        ("|f 1.#QNAN 2\n|f 1 2\n", 1, "write a number for 1.#QNAN"),
+        ("|f #N/A 2\n|f 1 2\n", 1, "write a number for #N/A"),
+        ("|w 12.0:1\n" + "|w 3:1\n|w 9:1\n" * 20, 1, "'.' after index 12"),
+    ],
+)
+def test_help_about_a_text_names_the_line_and_the_cause(text: str, line: int, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.ctf"
+    path.write_text(text)
+    report = printed("check", str(path))
+    assert f"a.ctf:{line}:" in report
+    assert words in report
+    assert "copy the file again" not in report
+    assert "begin each sample with a pipe and the name of its stream, and each comment" not in report
+
+
+def test_labels_without_times_are_found_at_their_line(tmp_path: Path) -> None:
+    (tmp_path / "a.mlf").write_text('#!MLF!#\n"*/u1.lab"\nwhen\nwe\n.\n"*/u2.lab"\nit\n.\n')
+    report = printed("check", str(tmp_path / "a.mlf"))
+    assert "a.mlf:3:1" in report
+    assert "forced alignment" in report
