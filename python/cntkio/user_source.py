@@ -15,7 +15,7 @@ import cntkio._core as _core
 from cntkio.arguments import is_whole, suggests_keywords, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
-from cntkio.formats.table import Column, as_numbers, in_precision
+from cntkio.formats.table import Column, as_numbers, in_precision, least_precision
 from cntkio.formats.user import column, joined_columns
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.pieces import ArrayStream, is_table, joined, pieces_of
@@ -241,7 +241,10 @@ def _stream(name: str, stream_index: int, argument: Any) -> tuple[StreamInformat
     if isinstance(value, list) and not all(isinstance(item, np.ndarray) or _is_matrix(item) for item in value):
         value = _from_list(where, value)
     if not isinstance(value, list | np.ndarray) and not _is_matrix(value):
-        stream = ArrayStream(name, value, getattr(kind, "dtype", None))
+        dtype = getattr(kind, "dtype", None)
+        stream = ArrayStream(name, value, dtype)
+        if dtype is None and stream.info(0).dtype.kind == "i" and not stream.info(0).are_class_ids:
+            stream = ArrayStream(name, value, least_precision([stream.column(0, stream.num_sequences).values]))
         return stream.info(stream_index), stream.column(0, stream.num_sequences)
     items = value if isinstance(value, list) else [value]
     if not items:

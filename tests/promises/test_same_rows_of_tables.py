@@ -15,6 +15,7 @@ from cntkio import (
     CTFDeserializer,
     FormatError,
     MinibatchSource,
+    MinibatchSourceFromData,
     StreamDef,
     StreamDefs,
     write_cbf,
@@ -27,7 +28,7 @@ from support.rounds import rounds
 pa = pytest.importorskip("pyarrow")
 from cntkio import arrow  # noqa: E402
 from cntkio.arrow import ArrowDeserializer  # noqa: E402
-from cntkio.pieces import joined  # noqa: E402
+from cntkio.pieces import in_arrays, joined  # noqa: E402
 from pyarrow import ipc, parquet  # noqa: E402
 
 BEYOND = 2**53 + 1
@@ -338,6 +339,30 @@ def test_a_file_that_is_overwritten_during_a_conversion_is_an_error(
     with pytest.raises(CorpusError, match="changed while in use"):
         corpus.load(0)
     corpus.close()
+
+
+def test_a_mapped_file_that_is_replaced_is_delivered_as_it_was(tmp_path: Path) -> None:
+    path = one_arrow(tmp_path, pa.table({"t": [[1.0], [2.0, 3.0]]}))
+    corpus = arrow.read(path, memory_map=True).open()
+    (tmp_path / "other").mkdir()
+    one_arrow(tmp_path / "other", pa.table({"t": [[7.0], [8.0, 9.0]]})).replace(path)
+    try:
+        chunk = corpus.load(0).chunk
+    except CorpusError as error:
+        assert "changed" in str(error)
+    else:
+        (data,) = in_arrays(corpus.streams, 2, [chunk]).values()
+        assert data.values.ravel().tolist() == [1, 2, 3]
+    corpus.close()
+
+
+@pytest.mark.parametrize("form", ["pandas", "series"])
+def test_a_source_of_data_has_whole_numbers_as_floats(form: str) -> None:
+    library = pytest.importorskip("pandas")
+    frame = library.DataFrame({"x": [1, 2**24 + 1]})
+    data: Any = {"pandas": frame, "series": {"x": frame["x"]}}[form]
+    found = MinibatchSourceFromData(data).next_minibatch(9)["x"].values
+    assert found.dtype.kind == "f" and found.ravel().tolist() == [1, 2**24 + 1]
 
 
 def test_texts_and_binary_corpora_of_a_table_keep_its_whole_numbers(tmp_path: Path) -> None:

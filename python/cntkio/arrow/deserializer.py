@@ -287,8 +287,9 @@ ArrowCorpus = ArrowDeserializer
 
 @suggests_keywords
 def read(
-    data: Any, *, key: str | None = None, shapes: Shapes = None, one_hot: Mapping[str, Classes] | None = None
-) -> ArrowDeserializer:
+    data: Any, *, key: str | None = None, shapes: Shapes = None, one_hot: Mapping[str, Classes] | None = None,
+    memory_map: bool = False, decryption_properties: Any = None, remote: Remote | None = None,
+) -> ArrowDeserializer:  # fmt: skip
     """Return a table as a corpus, after a look at its columns. Arguments and exceptions as for `ArrowDeserializer`.
 
     Raises:
@@ -307,7 +308,12 @@ def read(
         >>> path.read_text().splitlines()
         ['7\\t|x 1 |word 5:1', '9\\t|x 2 |word 6:1', '9\\t|x 3 |word 7:1']
     """
-    table = ArrowDeserializer(data, key=key, shapes=shapes, one_hot=one_hot)
+    access: dict[str, Any] = {
+        "memory_map": memory_map,
+        "decryption_properties": decryption_properties,
+        "remote": remote,
+    }
+    table = ArrowDeserializer(data, key=key, shapes=shapes, one_hot=one_hot, **access)
     _ = table.streams  # for its errors
     return table
 

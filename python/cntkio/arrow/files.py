@@ -164,6 +164,8 @@ class TableFile(Table):
         super().__init__(stored)
         self.stored, self.path, self.access = stored, stored.path, access
         self.is_file, self.is_mapped = True, access.memory_map
+        # Mapped once, so that no reader sees a file that got the name later.
+        self._map = pa.memory_map(self.path).read_buffer() if self.is_mapped else None
         # Readers that no thread uses. Making one reads the footer, which grows with the number of batches.
         self._idle: dict[Hashable, list[Any]] = {}
 
@@ -173,7 +175,7 @@ class TableFile(Table):
 
     def source(self) -> pa.NativeFile:
         """Return the bytes for pyarrow. Each source has a position of its own."""
-        return pa.memory_map(self.path) if self.is_mapped else pa.PythonFile(StoredReader(self.stored), "r")
+        return pa.PythonFile(StoredReader(self.stored), "r") if self._map is None else pa.BufferReader(self._map)
 
     @contextlib.contextmanager
     def reader(self, key: Hashable, make: Callable[[], _Reader]) -> Iterator[_Reader]:
