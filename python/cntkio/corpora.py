@@ -29,7 +29,6 @@ from cntkio.config.reader_config import Call
 from cntkio.config.reading import readers_asked_for
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.contract import OPENING, Ahead, Corpus, CorpusInFiles, Deserializer, Opening, ReadingOptions
-from cntkio.formats.corpus import FileCorpus
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.detect import KINDS, FileKind, detect, function_named
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer, infer_labels, read_mapping
@@ -286,7 +285,7 @@ _LARGEST_CLASS = 65536  # of a binary file
 class Labels(NamedTuple):
     """An opened label file, and the names of its classes; empty if they have none."""
 
-    corpus: FileCorpus
+    corpus: Corpus
     names: list[bytes]
 
     def complaints(self) -> Iterator[str]:
@@ -314,7 +313,7 @@ class _NamedLabels(NamedTuple):
     def parts(self) -> list[Deserializer]:
         return [self]
 
-    def open(self, opening: Opening = OPENING) -> FileCorpus:
+    def open(self, opening: Opening = OPENING) -> Corpus:
         return self.deserializer.open_with(self.names, opening)
 
 

@@ -54,7 +54,7 @@ class _Watched(CTFDeserializer):
             corpus = super().open(**options)
         finally:
             compressed.pass_over = pass_over
-        if corpus.index_caches.writers:
+        if any(caches.writers for caches in corpus.index.caches):
             Path(f"{self.filename}.scanned").touch()
         return corpus
 

@@ -27,7 +27,7 @@ from cntkio import (
     StreamDefs,
     write_cbf,
 )
-from cntkio.formats.corpus import FileCorpus
+from cntkio.formats.contract import Corpus
 from cntkio.pieces import read_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -384,7 +384,7 @@ def test_a_part_of_a_damaged_chunk_is_refused_as_the_chunk_is(tmp_path: Path, me
     with contextlib.closing(CBFDeserializer(path).open()) as corpus:
         begin, end = (int(places[0]) for places in (corpus.index.layout.begins, corpus.index.layout.ends))
 
-    def refusal(corpus: FileCorpus, *part: Any) -> str | None:
+    def refusal(corpus: Corpus, *part: Any) -> str | None:
         try:
             corpus.load(0, *part)
         except FormatError as error:

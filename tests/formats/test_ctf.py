@@ -16,7 +16,7 @@ import pytest
 from cntkio import ConfigError, CorpusError, CTFDeserializer, FormatError, StreamDef, StreamDefs, _core
 from cntkio.cli import main
 from cntkio.formats import NOTHING_AHEAD, Ahead, Opening
-from cntkio.formats.corpus import FileCorpus
+from cntkio.formats.contract import Corpus
 from cntkio.formats.ctf import infer
 from cntkio.formats.ctf.findings import ParserFindings
 from cntkio.pieces import read_corpus
@@ -31,7 +31,7 @@ from support.rounds import rounds, step
 NUM_ERRORS = _core.CTF_NUM_ERROR_KINDS
 
 
-def problem(finding: Any, parsed: Any, corpus: FileCorpus) -> slow_ctf.Problem:
+def problem(finding: Any, parsed: Any, corpus: Corpus) -> slow_ctf.Problem:
     key = corpus.table.keys[parsed.first_sequence + finding.sequence].item()
     stream = None if finding.stream is None else corpus.streams[finding.stream].name
     return slow_ctf.Problem(ERRORS[finding.kind], parsed.first_byte + finding.offset, key, stream)
@@ -71,7 +71,7 @@ def by_name(problems: list[slow_ctf.Problem], names: list[str]) -> list[slow_ctf
     return [one for run in runs for one in sorted(run, key=lambda p: order.get(p.stream or "", -1))]
 
 
-def check_ahead(ahead: FileCorpus, corpus: FileCorpus, file: CtfFile) -> int:
+def check_ahead(ahead: Corpus, corpus: Corpus, file: CtfFile) -> int:
     """Check that chunks parsed with the index equal loaded chunks; return their number."""
     table, plain = ahead.index, corpus.index
     assert places_of(ahead) == places_of(corpus)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import CTFDeserializer, FormatError, GlobalPartition, MinibatchSource, StreamDef, StreamDefs
-from cntkio.formats.corpus import FileCorpus
+from cntkio.formats.contract import Corpus
 from cntkio.formats.ctf.findings import KINDS_OF_FINDINGS, ParserFindings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("parts")
 
 
-def opened(folder: Path, sequences: list[list[str]], **options: Any) -> FileCorpus:
+def opened(folder: Path, sequences: list[list[str]], **options: Any) -> Corpus:
     lines = [f"{key}{line}\n" for key, sequence in enumerate(sequences) for line in sequence]
     (folder / "a.ctf").write_text("".join(lines))
     return CTFDeserializer(folder / "a.ctf", STREAMS, **{"max_errors": -1, **options}).open()

@@ -150,9 +150,9 @@ def test_verify_notices_a_change_that_samples_and_times_miss(tmp_path: Path, mon
         file.seek(7 * 1000)
         file.write(b"|x 1\n |")  # between the samples
     with contextlib.closing(cached.deserializer().open()) as corpus:
-        assert corpus.index.caches.indexes
+        assert corpus.index.caches[0].indexes
     with contextlib.closing(cached.deserializer(cache_index="verify").open()) as corpus:
-        assert not corpus.index.caches.indexes
+        assert not corpus.index.caches[0].indexes
 
 
 def test_the_cache_belongs_to_the_file_that_was_read(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,7 +389,7 @@ def test_the_index_of_a_read_only_folder_is_in_the_users_cache(
     assert list(cached.path.parent.iterdir()) == [cached.path]
     (path,) = user_folder.iterdir()
     with contextlib.closing(cached.deserializer().open()) as corpus:
-        assert corpus.index.caches.indexes == (path,)
+        assert corpus.index.caches[0].indexes == (path,)
 
 
 def test_without_a_home_folder_the_cache_is_next_to_the_corpus(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,7 +404,7 @@ def test_without_a_home_folder_the_cache_is_next_to_the_corpus(cached: Cached, m
     refuse(monkeypatch, cached.path.parent)
     assert cached.read() == plain
     with contextlib.closing(cached.deserializer().open()) as corpus:
-        (writer,) = corpus.index_caches.writers
+        ((writer,),) = (caches.writers for caches in corpus.index.caches)
         written = writer.wait()
         assert written.path is None
         assert written.failures == [f"{path}: Permission denied"]
@@ -417,8 +417,9 @@ def test_a_cache_of_access_points_is_not_an_index_cache(tmp_path: Path, monkeypa
     deserializer = CTFDeserializer(path, StreamDefs(x=StreamDef(field="x", shape=2)), cache_index=True)
     deserializer.index_caches()
     with contextlib.closing(deserializer.open()) as corpus:
-        index, points = corpus.index_caches.paths()
-        assert corpus.publish_indexes() == [str(index)]
+        (caches,) = corpus.index.caches
+        index, points = caches.paths()
+        assert caches.publish() == str(index)
     # A folder has the name of the index, next to the text and in the user's folder.
     index.unlink()
     index.mkdir()
@@ -426,15 +427,17 @@ def test_a_cache_of_access_points_is_not_an_index_cache(tmp_path: Path, monkeypa
     second.unlink()
     second.mkdir()
     with contextlib.closing(deserializer.open()) as corpus:
-        assert corpus.index_caches.paths() == [points]
-        assert corpus.publish_indexes() == [None]
+        (caches,) = corpus.index.caches
+        assert caches.paths() == [points]
+        assert caches.publish() is None
 
 
 def test_the_error_about_a_mismatched_index_names_its_cache(cached: Cached) -> None:
     for _ in range(2):  # the second time the index comes from the cache
         corpus = cached.deserializer().open()
-        corpus.index_caches.paths()
-        advice = f"delete the index cache '{cached.cache}'" if corpus.index.caches.indexes else "open it again"
+        (caches,) = corpus.index.caches
+        caches.paths()
+        advice = f"delete the index cache '{cached.cache}'" if caches.indexes else "open it again"
         places = corpus.index.layout.places.of_chunk(0, 0, 5)
         corpus.index.layout.places.of_chunk = lambda *_, places=places: places._replace(end=1 << 40)  # type: ignore[method-assign]
         with pytest.raises(CorpusError) as caught:

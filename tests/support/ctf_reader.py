@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from cntkio import CTFDeserializer, StreamDef, StreamDefs, _core
-from cntkio.formats.corpus import FileCorpus
+from cntkio.formats.contract import Corpus
 from cntkio.formats.ctf import bounds_of
 
 from support.ctf_files import CtfFile
@@ -30,12 +30,12 @@ def deserializer(path: Path, file: CtfFile, **options: Any) -> CTFDeserializer:
     return CTFDeserializer(str(path), StreamDefs(streams), **{**given, **options})
 
 
-def in_order_of(file: CtfFile, columns: list[Any], corpus: FileCorpus) -> dict[str, Any]:
+def in_order_of(file: CtfFile, columns: list[Any], corpus: Corpus) -> dict[str, Any]:
     by_name = {info.name: column for info, column in zip(corpus.streams, columns, strict=True)}
     return {stream.name: by_name[stream.name] for stream in file.streams}
 
 
-def samples_of(chunk: _core.Chunk, corpus: FileCorpus, file: CtfFile) -> list[dict[str, Any]]:
+def samples_of(chunk: _core.Chunk, corpus: Corpus, file: CtfFile) -> list[dict[str, Any]]:
     """Return the chunk's samples in the form of the slow reader."""
     count = chunk.num_sequences
     layout = [(info.stream_id, info.is_sparse, info.dtype == np.float64) for info in corpus.streams]
@@ -54,6 +54,6 @@ def samples_of(chunk: _core.Chunk, corpus: FileCorpus, file: CtfFile) -> list[di
     return [in_order_of(file, [column[number] for column in columns], corpus) for number in range(count)]
 
 
-def places_of(corpus: FileCorpus) -> list[tuple[int, int]]:
+def places_of(corpus: Corpus) -> list[tuple[int, int]]:
     """Return the first byte of each sequence, and the byte after it."""
     return [bounds_of(corpus.index, number) for number in range(corpus.table.num_sequences)]

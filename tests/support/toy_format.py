@@ -15,6 +15,7 @@ from cntkio._core import Chunk
 from cntkio.formats.contract import (
     OPENING,
     Ahead,
+    Corpus,
     CorpusInFiles,
     Format,
     Index,
@@ -24,7 +25,7 @@ from cntkio.formats.contract import (
     PlacesInFiles,
     ReadingOptions,
 )
-from cntkio.formats.corpus import FileCorpus
+from cntkio.formats.corpus import opened_corpus
 from cntkio.formats.detect import FileKind
 from cntkio.formats.table import Column, SequenceTable
 from cntkio.pieces import Files, Progress, in_arrays, pieces_of, write_several
@@ -71,9 +72,9 @@ class ToyDeserializer:
     def parts(self) -> Sequence[ToyDeserializer]:
         return (self,)
 
-    def open(self, opening: Opening = OPENING) -> FileCorpus:
+    def open(self, opening: Opening = OPENING) -> Corpus:
         paths = listed_files(self.filename, remote=self.remote)
-        return FileCorpus(ToyFormat(self, opening), paths)
+        return opened_corpus(ToyFormat(self, opening), paths)
 
 
 class OpenLines(OpenedFile):

@@ -97,6 +97,12 @@ impl Chunk {
         Ok(Chunk { inner })
     }
 
+    /// A copy with these columns in this order, dense and sparse in full width only.
+    fn in_order(&self, py: Python<'_>, columns: Vec<usize>) -> PyResult<Chunk> {
+        let inner = detached(py, || pack::in_order(&self.inner, &columns))?.map_err(refused)?;
+        Ok(Chunk { inner })
+    }
+
     fn __repr__(&self) -> String {
         format!("Chunk(num_sequences={}, num_bytes={})", self.inner.num_sequences(), self.inner.num_bytes())
     }

@@ -42,6 +42,7 @@ from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import (
     OPENING,
     Ahead,
+    Corpus,
     CorpusInFiles,
     Deserializer,
     Format,
@@ -52,7 +53,7 @@ from cntkio.formats.contract import (
     PlacesInFiles,
     ReadingOptions,
 )
-from cntkio.formats.corpus import FileCorpus, check_keys_of
+from cntkio.formats.corpus import check_keys_of, opened_corpus
 from cntkio.formats.table import (
     CountedKeys,
     Keys,
@@ -188,7 +189,7 @@ class ArrowDeserializer:
         """The deserializer itself."""
         return (self,)
 
-    def open(self, opening: Opening = OPENING) -> FileCorpus:
+    def open(self, opening: Opening = OPENING) -> Corpus:
         """Read the footers, the keys, and the lengths of the sequences; of a single file also the chunks asked for.
 
         Raises:
@@ -198,7 +199,7 @@ class ArrowDeserializer:
         """
         self._keep_rows()
         paths, form = self._paths(), self._format(opening)
-        return FileCorpus(form, paths, [opening.ahead] if len(paths) == 1 else None, keys=self.keys)
+        return opened_corpus(form, paths, [opening.ahead] if len(paths) == 1 else None, keys=self.keys)
 
     @contextmanager
     def pieces(self) -> Iterator[Pieces]:

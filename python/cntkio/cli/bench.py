@@ -134,7 +134,7 @@ _ALL_SMALL = f"none; the index of a text of less than {LEAST_CACHED >> 10} KiB i
 
 def _caches_of(corpus: Any, files: Sequence[str]) -> tuple[str | None, str]:
     """Return the first index cache of several texts, or None if a text has none; and the fact about all caches."""
-    caches = [name for name in corpus.publish_indexes() if name is not None]
+    caches = [name for of_file in corpus.index.caches if (name := of_file.publish()) is not None]
     # The size 0 is an unknown size, of a text that is compressed or in a store.
     num_small = sum(0 < size < LEAST_CACHED for size in text_sizes(files))
     if not caches and num_small == len(files):
@@ -146,11 +146,12 @@ def _caches_of(corpus: Any, files: Sequence[str]) -> tuple[str | None, str]:
 
 def _cache_of(corpus: Any) -> tuple[str | None, str]:
     """Return the index cache of a text, or None; and the fact about it, or the reason why none was written."""
-    failures = [failure for writer in corpus.index_caches.writers for failure in writer.wait().failures]
+    (caches,) = corpus.index.caches
+    failures = [failure for writer in caches.writers for failure in writer.wait().failures]
     # A text that was opened from its cache has no writer. A writer at this second opening means that the first failed.
-    if not corpus.index_caches.writers:
-        (name,) = corpus.publish_indexes()
-        return name, name
+    if not caches.writers:
+        name = caches.publish()
+        return name, str(name)
     return None, f"none could be written: {'; '.join(failures)}"
 
 

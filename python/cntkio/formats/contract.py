@@ -210,7 +210,7 @@ class Index(NamedTuple):
     num_bytes: int = 0
     num_lines: int | None = None  # number of keys in the file, if keys are counted across files; None: keys are ids
     why_empty: str = ""  # the reason why the file has no sequence
-    caches: CacheFiles = CacheFiles()  # the index caches of the file: of its sequences, and of its access points
+    caches: tuple[CacheFiles, ...] = ()  # the index caches of each file: of its sequences, and of its access points
     # The position that the corpus accepts among several: anywhere, first, or only alone. A corpus that joins
     # alone has an order of its own, and the findings of its chunks are the lengths of their sequences.
     joins: Joins = "anywhere"
@@ -231,13 +231,12 @@ class OpenedFile:
 
     Attributes:
         stamp: Facts about the stored bytes when they were opened: quick to get, and different after a change.
-        companions: The objects next to the file, which may contain its index; None: the file is local.
     """
 
     def __init__(self, text: TextInput | None = None) -> None:
         storage = Storage("") if text is None else text.storage
         # Without a text the stamp is always None, so the corpus never takes the file for changed.
-        self.size, self.stamp, self.companions = 0 if text is None else text.size, storage.stamp, storage.companions
+        self.size, self.stamp = 0 if text is None else text.size, storage.stamp
         self._text = text
 
     def close(self) -> None:
@@ -247,9 +246,15 @@ class OpenedFile:
 
 
 class Format(Protocol):
-    """Reads files of one kind with one set of options. Any thread may call its functions. All files have one report."""
+    """Reads files of one kind with one set of options. Any thread may call its functions. All files have one report.
+
+    Attributes:
+        report: Gets the errors and the warnings.
+        is_strict: Whether warnings are errors.
+    """
 
     report: Report
+    is_strict: bool = False
 
     def open(self, path: str, index: Index | None) -> Any:
         """Open a file. By default, files are not kept open: the index needs all of a file, or each chunk opens its own.

@@ -1,4 +1,4 @@
-"""An opened deserializer: one file, or several files that are one corpus. (docs/where-corpora-can-be.md)
+"""An opened deserializer: one file, or several corpora that are one. (docs/where-corpora-can-be.md)
 
 ::
 
@@ -6,10 +6,11 @@
     chunks   0  1  2    3  4     5            no chunk spans files
     keys     0 .. 99    100 ..   170 ..       keys that count lines or sequences continue; ids stay as they are
 
-A corpus is its index: it keeps the indexes of its files, the open files and the report, and nothing else. Several
-files stand one after the other. A join (`cntkio.source`) puts corpora next to each other, by key; each of them may have
-several files. The files are opened in parallel, and few stay open: the others are opened again when their next chunk is
-loaded, and refused if they have changed.
+A corpus is its index: it keeps the index, the open file and the report, and nothing else. A concatenation puts corpora
+one after the other: the files of a corpus, or the components of a mixture. Their streams are the same, in any order. A
+join (`cntkio.source`) puts corpora next to each other, by key. Files are opened in parallel, and few stay open: the
+others are opened again when their next chunk is loaded, and refused if they have changed. Files without a sequence are
+left out.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import hashlib
 import inspect
 import os
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, islice
 from pathlib import PurePath
 from typing import Any, get_args
@@ -32,7 +34,7 @@ import numpy.typing as npt
 from cntkio._core import Chunk
 from cntkio._threads import ForkLock, Job, Workers, num_threads
 from cntkio.arguments import caller, check_word
-from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import (
     NOTHING_AHEAD,
     OPENING,
@@ -47,10 +49,12 @@ from cntkio.formats.contract import (
     PlacesInFiles,
 )
 from cntkio.formats.detect import KINDS, detect
+from cntkio.formats.report import EMPTY_FILE, Costs, Report
 from cntkio.formats.table import (
     CountedKeys,
     FileSpans,
     Keys,
+    NamedFiles,
     SequenceTable,
     joined_keys,
     joined_lengths,
@@ -60,7 +64,6 @@ from cntkio.formats.table import (
     range_of_keys,
 )
 from cntkio.storage import compressed
-from cntkio.storage.index_cache import CacheFiles, publish
 from cntkio.storage.spans import span_at
 from cntkio.storage.text_input import changed_in_use
 
@@ -133,320 +136,54 @@ MOST_OPEN = 64
 
 
 class FileCorpus(Corpus):
-    """An opened deserializer of files. `cntkio.formats.Corpus` documents its methods.
+    """An opened file, or several that the format treats as one. `cntkio.formats.Corpus` documents its methods.
 
     Args:
-        form: Opens and reads its files. The name of its report is the name of several files.
-        paths: The files. Empty: the format treats all files as one, and opens them itself.
-        aheads: For each file, which of its chunks are needed immediately; None: none is.
-        keys: Whether ids must be unique, or keys are file and id.
+        path: The file.
+        file: The open file, as the format has opened it.
+        index: Its index.
+        chunks: Its first chunks, if they are parsed already.
+        files: The open files of the corpus that the file belongs to.
         keeps_data: Whether all chunks that have been loaded stay in memory.
-
-    Raises:
-        OSError: A file cannot be read.
-        FormatError: A file breaks the format, or has an id of another file.
-        CorpusError: No sequence is left to read.
-        ConfigError: The files do not belong together.
     """
 
     def __init__(
-        self,
-        form: Format,
-        paths: Sequence[str] = (),
-        aheads: Sequence[Ahead] | None = None,
-        *,
-        keys: KeysOf = "unique",
-        keeps_data: bool = False,
+        self, path: str, file: Any, index: Index, chunks: Iterable[Chunk], files: _OpenFiles, *, keeps_data: bool
     ) -> None:
-        self.report = form.report
-        self._format, self._paths = form, paths or (form.report.name,)
-        self._context = contextvars.copy_context()  # of the caller; other threads may open files again
-        self._indexes: list[Index] = []
-        self._files: OrderedDict[int, _OpenFile] = OrderedDict()
-        self._lock = ForkLock()
-        self._kept: dict[int, Loaded] | None = {} if keeps_data else None
-        self._parsed: dict[int, Loaded] = {}
-        num_chunks = 0
-        try:
-            for file, index, chunks in self._opened(aheads or [NOTHING_AHEAD] * len(self._paths)):
-                number = len(self._indexes)
-                self._files[number] = _OpenFile(file)
-                self._indexes.append(index)
-                self._refuse_other_streams(index)
-                # Counted in the order of the files, so that the first error does not depend on which thread was faster.
-                form.account(file, index, None)
-                self._parsed |= {id: Loaded(id, chunk) for id, chunk in enumerate(chunks, num_chunks)}
-                num_chunks += index.table.num_chunks
-                self._close_others()
-            if not any(index.table.num_sequences for index in self._indexes) and self._indexes[0].why_empty:
-                raise CorpusError(self._indexes[0].why_empty)
-            self._indexes = form.agreed(self._indexes)
-            self._first_chunks = np.cumsum([0, *(index.table.num_chunks for index in self._indexes)])
-            self._first_sequences = np.cumsum([0, *(index.table.num_sequences for index in self._indexes)])
-            self.index = self._indexes[0]
-            if len(paths) > 1:
-                self.index = self._index_of_files(keys)
-                self._keep_one_copy()
-            # A kept chunk serves all later reads, so it must have all its sequences.
-            if keeps_data:
-                self.index = self.index._replace(loads_parts=False)
-        except BaseException:
-            self._close_files()
-            raise
-
-    def _opened(self, aheads: Sequence[Ahead]) -> Iterator[tuple[Any, Index, list[Chunk]]]:
-        """Open files on several threads, and yield them in order. Only a few files are opened ahead of the caller."""
-        if len(self._paths) == 1:
-            yield self._open(self._paths[0], aheads[0])
-            return
-        count = min(max(num_threads(), _LEAST_THREADS), len(self._paths))
-        coming: deque[Job[tuple[Any, Index, list[Chunk]]]] = deque()
-        with Workers(count, "cntkio-open") as workers:
-            for path, ahead in zip(self._paths, aheads, strict=True):
-                # Only one thread at a time can be in a context, so each file gets a copy.
-                coming.append(workers.do(self._context.copy().run, self._open, path, ahead))
-                # Opened files wait here for the caller, and each holds a descriptor and its index.
-                if len(coming) > 2 * count:
-                    yield coming.popleft().result()
-            while coming:
-                yield coming.popleft().result()
-
-    def _open(self, path: str, ahead: Ahead) -> tuple[Any, Index, list[Chunk]]:
-        file = self._format.open(path, None)
-        try:
-            return file, *self._format.index(file, ahead)
-        except BaseException:
-            file.close()
-            raise
-
-    # -------------------------------------------------------------------------------------------------- several files
-
-    def _refuse_other_streams(self, index: Index) -> None:
-        first = self._indexes[0]
-        if index.streams != first.streams:
-            own, others = (
-                ", ".join(f"{info.name!r} ({info.storage_format}, {info.dim} wide, {info.dtype})" for info in streams)
-                for streams in (index.streams, first.streams)
-            )
-            found = f"its streams are {own}, but the streams of {first.name} are {others}"
-            raise ConfigError(f"{index.name}: {found}; expected the same", key="streams")
-
-    def _index_of_files(self, keys: KeysOf) -> Index:
-        """Return the index of the corpus that has the sequences of the files, one file after the other."""
-        tables, names = [index.table for index in self._indexes], [index.name for index in self._indexes]
-        # The first start of a file is the last start of the file before, so it is left out.
-        starts = [first + table.chunk_starts[1:] for first, table in zip(self._first_sequences, tables, strict=False)]
-        table = SequenceTable(
-            self._joined_keys(keys),
-            joined_lengths([table.lengths for table in tables]),
-            np.concatenate([np.zeros(1, np.int64), *starts]),
-            options=tables[0].options if keys == "unique" else {**tables[0].options, "keys": keys},
-            files=FileSpans(names, self._first_sequences),
-        )
-        fingerprint = fingerprint_of_files(names, [index.fingerprint for index in self._indexes])
-        return self._indexes[0]._replace(name=self.report.name, table=table, fingerprint=fingerprint)
-
-    def _keep_one_copy(self) -> None:
-        """Let the files use slices of the corpus's arrays, and so name sequences by their keys in the corpus."""
-        bounds, lengths = self._first_sequences.tolist(), self.table.lengths
-        for number, index in enumerate(self._indexes):
-            first, last = bounds[number : number + 2]
-            keys = part_of_keys(self.table.keys, first, last)
-            table = dataclasses.replace(index.table, keys=keys, lengths=lengths[first:last])
-            self._indexes[number] = index._replace(table=table)
-
-    def _joined_keys(self, keys: KeysOf) -> Keys:
-        self._refuse_mixed_keys()
-        columns = [index.table.keys for index in self._indexes]
-        if keys == "per_file":
-            return joined_keys([self._keys_of_a_file(number) for number in range(len(columns))])
-        if self._indexes[0].num_lines is not None:
-            before = np.cumsum([0, *(index.num_lines or 0 for index in self._indexes)]).tolist()
-            return joined_keys([moved_keys(column, first) for first, column in zip(before, columns, strict=False)])
-        joined = joined_keys(columns)
-        # Keys that count up through all files cannot repeat.
-        if not isinstance(joined, CountedKeys):
-            self._refuse_common_ids()
-        return joined
-
-    def _refuse_mixed_keys(self) -> None:
-        counts = [index.num_lines is not None for index in self._indexes]
-        if len(set(counts)) > 1:
-            with_ids, without = self._indexes[counts.index(False)].name, self._indexes[counts.index(True)].name
-            found = f"the lines of {without} have no ids, but the lines of {with_ids} have ids"
-            advice = caller().words.setting("skip_sequence_ids", True)
-            raise CorpusError(f"{found}; expected ids in all files or in none, or {advice}")
-
-    def _keys_of_a_file(self, number: int) -> Keys:
-        keys = self._indexes[number].table.keys
-        # Ids are words if another deserializer of the source has words; then the key is the text `file/id`.
-        if isinstance(keys, np.ndarray) and keys.dtype.kind == "S":
-            return np.strings.add(f"{number}/".encode(), keys)
-        is_large = np.asarray(keys) >= KEYS_OF_A_FILE
-        if is_large.any():
-            what = f"with {caller().words.setting('keys', 'per_file')}, ids are below {KEYS_OF_A_FILE:,}"
-            raise self._error_at(number, int(np.argmax(is_large)), what)
-        return moved_keys(keys, number * KEYS_OF_A_FILE)
-
-    def _refuse_common_ids(self) -> None:
-        """Refuse an id that is in two files. Only files whose ranges of ids overlap are compared."""
-        keys = [index.table.keys for index in self._indexes]
-        # An empty file has no range of keys.
-        candidates = [number for number, of_file in enumerate(keys) if len(of_file)]
-        if keys[0].dtype == np.uint64:
-            candidates = _overlapping([range_of_keys(keys[number]) for number in candidates], candidates)
-        if not candidates:
-            return
-        ids = np.concatenate([np.asarray(keys[number]) for number in candidates])
-        file_of = np.repeat(np.array(candidates, np.uint32), [len(keys[number]) for number in candidates])
-        # Stable, so that of equal ids the file that comes first stays first, and the error names the later file.
-        order = np.argsort(ids, kind="stable")
-        # An id that repeats within its file is a matter of the format: the text format only warns of it.
-        is_again = (ids[order][1:] == ids[order][:-1]) & (file_of[order][1:] != file_of[order][:-1])
-        if not is_again.any():
-            return
-        again = order[1:][is_again]
-        sequence = int(again.min())
-        file = int(file_of[sequence])
-        earlier = self._indexes[int(file_of[order[:-1][is_again][int(np.argmin(again))]])].name
-        found = f"{earlier} has this id, too (ids in several files: {len(again)})"
-        what = f"{found}; expected ids that differ, or {caller().words.setting('keys', 'per_file')}"
-        raise self._error_at(file, sequence - int(np.argmax(file_of == file)), what)
-
-    def _error_at(self, number: int, sequence_index: int, what: str) -> FormatError:
-        index, places = self._indexes[number], self._place_of(number, np.array([sequence_index]))
-        byte, line = (None if column is None else int(column[0]) for column in (places.bytes, places.lines))
-        column, key = None if line is None else 1, key_value(index.table.keys[sequence_index])
-        return FormatError(what, path=index.name, byte=byte, line=line, column=column, sequence=key)
-
-    # ------------------------------------------------------------------------------------------------------------- data
+        # A kept chunk serves all later reads, so it must have all its sequences.
+        self.index = index._replace(loads_parts=False) if keeps_data else index
+        self.path, self.report = path, files.form.report
+        self._files, self._kept = files, dict[int, Loaded]() if keeps_data else None
+        self._parsed = {chunk_id: Loaded(chunk_id, chunk) for chunk_id, chunk in enumerate(chunks)}
+        files.add(self, file)
 
     def load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
         kept = None if self._kept is None else self._kept.get(chunk_id)
         if kept is not None:
             return kept
-        number, own_id = self._chunk_at(chunk_id)
-        with self._use(number) as file:
-            loaded = self._format.parse(file, self._indexes[number], own_id, sequences)
-        if own_id != chunk_id:
-            loaded = dataclasses.replace(loaded, chunk_id=chunk_id)
+        with self._files.use(self) as file:
+            loaded = self._files.form.parse(file, self.index, chunk_id, sequences)
         if self._kept is not None:
             self._kept[chunk_id] = loaded
         return loaded
 
-    def _chunk_at(self, chunk_id: int) -> tuple[int, int]:
-        """Return the number of a chunk's file, and the chunk's number in that file."""
-        number = int(span_at(self._first_chunks, chunk_id))
-        return number, chunk_id - int(self._first_chunks[number])
-
     def account_for(self, loaded: Loaded) -> None:
         # Most chunks have no findings. To name the lines of findings, the format reads the file again.
         if loaded.findings is not None:
-            number, own_id = self._chunk_at(loaded.chunk_id)
-            with self._use(number) as file:
-                self._format.account(file, self._indexes[number], dataclasses.replace(loaded, chunk_id=own_id))
+            with self._files.use(self) as file:
+                self._files.form.account(file, self.index, loaded)
 
     def take_parsed(self) -> dict[int, Loaded]:
         parsed, self._parsed = self._parsed, {}
         return parsed
 
     def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
-        if len(self._paths) == 1:
-            return self._place_of(0, sequences)
-        # A file without a sequence has the start of the next file, and is passed over.
-        file_of = span_at(self._first_sequences, sequences)
-        columns = np.zeros((2, len(sequences)), np.int64)
-        has_columns = [False, False]
-        for number in np.unique(file_of).tolist():
-            mine = file_of == number
-            _, _, *found = self._place_of(number, sequences[mine] - self._first_sequences[number])
-            for column, values in enumerate(found):
-                has_columns[column] = values is not None
-                columns[column, mine] = 0 if values is None else values
-        begins, lines = (column if has else None for column, has in zip(columns, has_columns, strict=True))
-        return PlacesInFiles([index.name for index in self._indexes], file_of, begins, lines)
-
-    def _place_of(self, number: int, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
-        with self._use(number) as file:
-            return self._format.place(file, self._indexes[number], sequences)
-
-    # ----------------------------------------------------------------------------------------------------- index caches
-
-    @property
-    def index_caches(self) -> CacheFiles:
-        """The index caches of all files."""
-        of_files = zip(*(index.caches for index in self._indexes), strict=True)
-        return CacheFiles(*(tuple(chain.from_iterable(each)) for each in of_files))
-
-    def publish_indexes(self) -> list[str | None]:
-        """Write the index caches of files in a remote store next to them.
-
-        Return for each file the name of its index cache; None: it has none. If the store does not accept it: `OSError`.
-        """
-        names: list[str | None] = []
-        for number, index in enumerate(self._indexes):
-            with self._use(number) as file:
-                # The access points of a compressed text may have a cache although the index has none.
-                caches, store = [*index.caches.indexes, *index.caches.points], file.companions
-                published = [os.fspath(cache) if store is None else publish(store, cache) for cache in caches]
-            names.append(published[0] if index.caches.indexes else None)
-        return names
-
-    # ------------------------------------------------------------------------------------------------------- open files
-
-    @contextmanager
-    def _use(self, number: int) -> Iterator[Any]:
-        """Open a file if it is not open, and keep it open while the block uses it."""
-        with self._lock.inner:
-            opened = self._files.setdefault(number, _OpenFile())
-            self._files.move_to_end(number)
-            # From here on, `_close_others` leaves the file alone, also while it is being opened.
-            opened.num_users += 1
-        try:
-            # A lock of the file, so that opening it stops only the threads that need this file.
-            with opened.lock.inner:
-                if opened.file is None:
-                    opened.file = self._open_again(number)
-            yield opened.file
-        finally:
-            with self._lock.inner:
-                opened.num_users -= 1
-            self._close_others()
-
-    def _open_again(self, number: int) -> Any:
-        index = self._indexes[number]
-        file = self._context.copy().run(self._format.open, self._paths[number], index)
-        # The index belongs to the content that was there at first.
-        if file.stamp != index.stamp:
-            file.close()
-            raise changed_in_use(index.name, index.num_bytes, file.size)
-        return file
-
-    def _close_others(self) -> None:
-        if len(self._files) <= MOST_OPEN:
-            return
-        with self._lock.inner:
-            # Files in use move to the end, so the least recently used files come first.
-            unused = (number for number, opened in self._files.items() if not opened.num_users)
-            closed = {number: self._files.pop(number) for number in [*islice(unused, len(self._files) - MOST_OPEN)]}
-        self._close_all(closed)
-
-    def _close_all(self, files: Mapping[int, _OpenFile]) -> None:
-        for number, opened in files.items():
-            # After an interrupt in the constructor, the last file may be without its index.
-            for writer in self._indexes[number].caches.writers if number < len(self._indexes) else ():
-                writer.wait()  # it reads facts of the file
-            if opened.file is not None:
-                opened.file.close()
-
-    def _close_files(self) -> None:
-        with self._lock.inner:
-            files, self._files = self._files, OrderedDict()
-        self._close_all(files)
+        with self._files.use(self) as file:
+            return self._files.form.place(file, self.index, sequences)
 
     def close(self) -> None:
         self.report.log_totals()
-        self._close_files()
+        self._files.close(self)
         if self._kept is not None:
             self._kept.clear()
 
@@ -458,6 +195,455 @@ class _OpenFile:
     file: Any = None
     lock: ForkLock = dataclasses.field(default_factory=ForkLock)
     num_users: int = 0
+
+
+class _OpenFiles:
+    """The open files of a corpus. When no thread uses them, only a few stay open; the others are opened again."""
+
+    def __init__(self, form: Format) -> None:
+        self.form = form
+        self.context = contextvars.copy_context()  # of the caller; other threads may open files again
+        self._files: OrderedDict[FileCorpus, _OpenFile] = OrderedDict()
+        self._lock = ForkLock()
+
+    def first_opened(self, path: str, ahead: Ahead) -> tuple[Any, Index, list[Chunk]]:
+        """Open a file for the first time, and return it with its index and its first chunks. Any thread may do this."""
+        file = self.form.open(path, None)
+        try:
+            return file, *self.form.index(file, ahead)
+        except BaseException:
+            file.close()
+            raise
+
+    def add(self, corpus: FileCorpus, file: Any) -> None:
+        """Take over an open file."""
+        with self._lock.inner:
+            self._files[corpus] = _OpenFile(file)
+
+    @contextmanager
+    def use(self, corpus: FileCorpus) -> Iterator[Any]:
+        """Open a file if it is not open, and keep it open while the block uses it."""
+        with self._lock.inner:
+            opened = self._files.setdefault(corpus, _OpenFile())
+            self._files.move_to_end(corpus)
+            # From here on, `close_others` leaves the file alone, also while it is being opened.
+            opened.num_users += 1
+        try:
+            # A lock of the file, so that opening it stops only the threads that need this file.
+            with opened.lock.inner:
+                if opened.file is None:
+                    opened.file = self._open_again(corpus)
+            yield opened.file
+        finally:
+            with self._lock.inner:
+                opened.num_users -= 1
+            self.close_others()
+
+    def _open_again(self, corpus: FileCorpus) -> Any:
+        index = corpus.index
+        file = self.context.copy().run(self.form.open, corpus.path, index)
+        # The index belongs to the content that was there at first.
+        if file.stamp != index.stamp:
+            file.close()
+            raise changed_in_use(index.name, index.num_bytes, file.size)
+        return file
+
+    def close_others(self) -> None:
+        """Close the files that were not used for longest, if more than a few are open."""
+        if len(self._files) <= MOST_OPEN:
+            return
+        with self._lock.inner:
+            # Files in use move to the end, so the least recently used files come first.
+            unused = (corpus for corpus, opened in self._files.items() if not opened.num_users)
+            others = [*islice(unused, len(self._files) - MOST_OPEN)]
+        for corpus in others:
+            self.close(corpus)
+
+    def close(self, corpus: FileCorpus) -> None:
+        """Close a file."""
+        with self._lock.inner:
+            opened = self._files.pop(corpus, None)
+        for caches in corpus.index.caches if opened is not None else ():
+            for writer in caches.writers:
+                writer.wait()  # it reads facts of the file
+        if opened is not None and opened.file is not None:
+            opened.file.close()
+
+
+# -------------------------------------------------------------------------------------------------------- concatenation
+
+
+class _Reports(Report):
+    """The reports of several corpora together."""
+
+    def __init__(self, name: str, reports: Sequence[Report]) -> None:
+        super().__init__(name)
+        self._reports = reports
+
+    def costs(self) -> tuple[Costs, ...]:
+        return tuple(costs for report in self._reports for costs in report.costs())
+
+    def go_back(self, costs: tuple[Costs, ...]) -> None:
+        for report in self._reports:
+            own, costs = costs[: len(report.costs())], costs[len(report.costs()) :]
+            report.go_back(own)
+
+    def log_totals(self) -> None:
+        for report in self._reports:
+            report.log_totals()
+
+
+class Concatenation(Corpus):
+    """Corpora with the same streams as one corpus, one after the other: files, or the components of a mixture.
+
+    The streams are in the order of the first corpus; in the others they may have any order.
+
+    Args:
+        name: Name used in messages.
+        names: Name of each corpus in fingerprints.
+        corpora: The corpora, which are closed with this one. They share the memory of its keys and lengths.
+        options: Options that the table depends on, for the messages of checkpoints.
+        keys: The keys of all sequences; None: the keys of the corpora.
+
+    Raises:
+        ConfigError: The corpora have different streams.
+
+    Attributes:
+        corpora: The corpora.
+        first_sequences: First sequence of each corpus and, last, the number of sequences, int64.
+        first_chunks: First chunk of each corpus and, last, the number of chunks, int64.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        names: Sequence[str],
+        corpora: Sequence[Corpus],
+        options: Mapping[str, Any],
+        keys: Keys | None = None,
+    ) -> None:
+        self.corpora = corpora
+        indexes = [corpus.index for corpus in corpora]
+        tables = [index.table for index in indexes]
+        self._orders = [order_of_streams(indexes[0], index) for index in indexes]
+        self.first_sequences = np.cumsum([0, *(table.num_sequences for table in tables)])
+        self.first_chunks = np.cumsum([0, *(table.num_chunks for table in tables)])
+        # The first start of a corpus is the last start of the corpus before, so it is left out.
+        starts = [first + table.chunk_starts[1:] for first, table in zip(self.first_sequences, tables, strict=False)]
+        have_files = any(table.files is not None for table in tables)
+        table = SequenceTable(
+            joined_keys([table.keys for table in tables]) if keys is None else keys,
+            joined_lengths([table.lengths for table in tables]),
+            np.concatenate([np.zeros(1, np.int64), *starts]),
+            options=options,
+            files=self if have_files else FileSpans([corpus.name for corpus in corpora], self.first_sequences),
+        )
+        self.index = Index(
+            name,
+            indexes[0].streams,
+            table,
+            fingerprint_of_files(names, [index.fingerprint for index in indexes]),
+            num_lines=indexes[0].num_lines,
+            caches=tuple(chain.from_iterable(index.caches for index in indexes)),
+            joins=indexes[0].joins,
+            loads_parts=all(index.loads_parts for index in indexes),
+            loads_at_once=max(index.loads_at_once for index in indexes),
+            first_indices=indexes[0].first_indices,
+        )
+        reports = list(dict.fromkeys(corpus.report for corpus in corpora))
+        self.report = reports[0] if len(reports) == 1 else _Reports(name, reports)
+        self._share_columns()
+
+    def _share_columns(self) -> None:
+        """Let the corpora use slices of the arrays, and so name sequences by their keys among all."""
+        bounds, table = self.first_sequences.tolist(), self.table
+        for corpus, first, last in zip(self.corpora, bounds, bounds[1:], strict=False):
+            keys = part_of_keys(table.keys, first, last)
+            own = dataclasses.replace(corpus.table, keys=keys, lengths=table.lengths[first:last])
+            corpus.index = corpus.index._replace(table=own)
+
+    def load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
+        number, own_id = self._chunk_at(chunk_id)
+        return self._among_all(number, self.corpora[number].load(own_id, sequences))
+
+    def _chunk_at(self, chunk_id: int) -> tuple[int, int]:
+        """Return the number of a chunk's corpus, and the chunk's number in that corpus."""
+        number = int(span_at(self.first_chunks, chunk_id))
+        return number, chunk_id - int(self.first_chunks[number])
+
+    def _among_all(self, number: int, loaded: Loaded) -> Loaded:
+        """Return a chunk of a corpus with its number among all chunks, and its columns in the order of the streams."""
+        order, chunk_id = self._orders[number], int(self.first_chunks[number]) + loaded.chunk_id
+        chunk = loaded.chunk if order is None else loaded.chunk.in_order(order)
+        return dataclasses.replace(loaded, chunk_id=chunk_id, chunk=chunk)
+
+    def account_for(self, loaded: Loaded) -> None:
+        number, own_id = self._chunk_at(loaded.chunk_id)
+        self.corpora[number].account_for(dataclasses.replace(loaded, chunk_id=own_id))
+
+    def take_parsed(self) -> dict[int, Loaded]:
+        all_parsed = [corpus.take_parsed() for corpus in self.corpora]
+        of_all = [self._among_all(number, one) for number, parsed in enumerate(all_parsed) for one in parsed.values()]
+        return {loaded.chunk_id: loaded for loaded in of_all}
+
+    def _by_corpus(
+        self, sequences: npt.NDArray[np.int64]
+    ) -> Iterator[tuple[Corpus, npt.NDArray[np.bool_], npt.NDArray[np.int64]]]:
+        """Yield each corpus of some sequences, which of the sequences are its own, and their indices in its table."""
+        # A corpus without a sequence has the start of the next corpus, and is passed over.
+        corpus_of = span_at(self.first_sequences, sequences)
+        for number in np.unique(corpus_of).tolist():
+            own = corpus_of == number
+            yield self.corpora[number], own, sequences[own] - self.first_sequences[number]
+
+    def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+        paths: list[str] = []
+        path_indices, begins, lines = np.zeros((3, len(sequences)), np.int64)
+        has_bytes = has_lines = True
+        for corpus, own, in_corpus in self._by_corpus(sequences):
+            found = corpus.places(in_corpus)
+            path_indices[own] = len(paths) + found.path_indices
+            # A corpus that is not in files has one entry, its name.
+            paths += found.paths or [corpus.name]
+            has_bytes, has_lines = has_bytes and found.bytes is not None, has_lines and found.lines is not None
+            begins[own] = 0 if found.bytes is None else found.bytes
+            lines[own] = 0 if found.lines is None else found.lines
+        return PlacesInFiles(paths, path_indices, begins if has_bytes else None, lines if has_lines else None)
+
+    def of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles:
+        """Return the files of some sequences."""
+        names: list[str] = []
+        which = np.zeros(len(sequences), np.int64)
+        for corpus, own, in_corpus in self._by_corpus(sequences):
+            of_corpus: NamedFiles = (np.array([corpus.name]), np.zeros(len(in_corpus), np.int64))
+            if corpus.table.files is not None:
+                of_corpus = corpus.table.files.of(in_corpus)
+            which[own] = len(names) + of_corpus[1]
+            names += of_corpus[0].tolist()
+        return np.array(names, np.str_), which
+
+    def close(self) -> None:
+        for corpus in self.corpora:
+            corpus.close()
+
+
+def order_of_streams(first: Index, index: Index) -> list[int] | None:
+    """Return where the streams of the first corpus are in another corpus; None: in the same places.
+
+    Raises:
+        ConfigError: The corpora have different streams.
+    """
+    if index.streams == first.streams:
+        return None
+    infos, expected = ([dataclasses.replace(info, stream_id=0) for info in of.streams] for of in (index, first))
+    if len(infos) == len(expected) and all(info in infos for info in expected):
+        return [infos.index(info) for info in expected]
+    own, others = (", ".join(f"{info.name!r}: {info.form}" for info in of.streams) for of in (index, first))
+    found = f"its streams are {own}, but the streams of {first.name} are {others}"
+    raise ConfigError(f"{index.name}: {found}; expected the same streams", key="streams")
+
+
+# -------------------------------------------------------------------------------------------------------- several files
+
+
+class EmptyFiles:
+    """The files without a sequence, which a corpus of several files leaves out with a warning.
+
+    A block that reads a file ends early if it raises a `FormatError` of the kind `EMPTY_FILE`.
+
+    Args:
+        report: Gets the warnings.
+        num_files: Number of files of the corpus.
+        is_strict: Whether warnings are errors.
+
+    Example:
+        >>> empty = EmptyFiles(Report("two files"), 2)
+        >>> for path in ("a.ctf", "b.ctf"):
+        ...     with empty:
+        ...         if path == "b.ctf":
+        ...             raise FormatError("the file is empty", path=path, kind=EMPTY_FILE)
+        ...         print(path)
+        a.ctf
+        >>> empty.leave_out()
+    """
+
+    def __init__(self, report: Report, num_files: int, *, is_strict: bool = False) -> None:
+        self._report, self._num_files, self._is_strict = report, num_files, is_strict
+        self._errors: list[CntkIoError] = []
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if not isinstance(error, FormatError) or error.kind != EMPTY_FILE:
+            return False
+        self.add(error)
+        return True
+
+    def add(self, error: CntkIoError) -> None:
+        """Note that a file is empty. If warnings are errors, raise the error."""
+        if self._is_strict:
+            raise error
+        self._errors.append(error)
+
+    def leave_out(self) -> None:
+        """Warn of the empty files; if all files are empty, raise the error of the first."""
+        if len(self._errors) == self._num_files:
+            raise self._errors[0]
+        for error in self._errors:
+            self._report.count(EMPTY_FILE)
+            self._report.log(EMPTY_FILE, f"{error}; the file is left out")
+
+
+def opened_corpus(
+    form: Format,
+    paths: Sequence[str] = (),
+    aheads: Sequence[Ahead] | None = None,
+    *,
+    keys: KeysOf = "unique",
+    keeps_data: bool = False,
+) -> FileCorpus | Concatenation:
+    """Open the files of a corpus.
+
+    Args:
+        form: Opens and reads the files. The name of its report is the name of several files.
+        paths: The files. Empty: the format treats all files as one, and opens them itself.
+        aheads: For each file, which of its chunks are needed immediately; None: none is.
+        keys: Whether ids must be unique, or keys are file and id.
+        keeps_data: Whether all chunks that have been loaded stay in memory.
+
+    Raises:
+        OSError: A file cannot be read.
+        FormatError: A file breaks the format, or has an id of another file.
+        CorpusError: No sequence is left to read.
+        ConfigError: The files do not belong together.
+    """
+    paths, files = paths or (form.report.name,), _OpenFiles(form)
+    corpora: list[FileCorpus] = []
+    numbers: list[int] = []
+    empty = EmptyFiles(form.report, len(paths), is_strict=form.is_strict)
+    try:
+        for number, result in enumerate(_opening(files, paths, aheads or [NOTHING_AHEAD] * len(paths))):
+            with empty:
+                file, index, chunks = result()
+                corpora.append(FileCorpus(paths[number], file, index, chunks, files, keeps_data=keeps_data))
+                # Counted in the order of the files, so that the first error does not depend on which thread was faster.
+                form.account(file, index, None)
+                if index.why_empty and not index.table.num_sequences:
+                    files.close(corpora.pop())
+                    empty.add(CorpusError(index.why_empty))
+                    continue
+                order_of_streams(corpora[0].index, index)
+                numbers.append(number)
+                files.close_others()
+        empty.leave_out()
+        for corpus, index in zip(corpora, form.agreed([corpus.index for corpus in corpora]), strict=True):
+            corpus.index = index
+        if len(paths) == 1:
+            return corpora[0]
+        of_files = [corpus.index for corpus in corpora]
+        options = of_files[0].table.options if keys == "unique" else {**of_files[0].table.options, "keys": keys}
+        joined = _ids_of_files(corpora) if keys == "unique" else _keys_per_file(numbers, corpora)
+        return Concatenation(form.report.name, [index.name for index in of_files], corpora, options, joined)
+    except BaseException:
+        for corpus in corpora:
+            files.close(corpus)
+        raise
+
+
+def _opening(
+    files: _OpenFiles, paths: Sequence[str], aheads: Sequence[Ahead]
+) -> Iterator[Callable[[], tuple[Any, Index, list[Chunk]]]]:
+    """Open files on several threads, and yield in order what returns each. Few files are opened ahead of the caller."""
+    if len(paths) == 1:
+        yield partial(files.first_opened, paths[0], aheads[0])
+        return
+    count = min(max(num_threads(), _LEAST_THREADS), len(paths))
+    coming: deque[Job[tuple[Any, Index, list[Chunk]]]] = deque()
+    with Workers(count, "cntkio-open") as workers:
+        for path, ahead in zip(paths, aheads, strict=True):
+            # Only one thread at a time can be in a context, so each file gets a copy.
+            coming.append(workers.do(files.context.copy().run, files.first_opened, path, ahead))
+            # Opened files wait here for the caller, and each holds a descriptor and its index.
+            if len(coming) > 2 * count:
+                yield coming.popleft().result
+        while coming:
+            yield coming.popleft().result
+
+
+def _ids_of_files(corpora: Sequence[FileCorpus]) -> Keys:
+    """Return the keys of files in which each id is unique, or whose lines are counted on."""
+    indexes = [corpus.index for corpus in corpora]
+    _refuse_mixed_keys(indexes)
+    columns = [index.table.keys for index in indexes]
+    if indexes[0].num_lines is not None:
+        before = np.cumsum([0, *(index.num_lines or 0 for index in indexes)]).tolist()
+        return joined_keys([moved_keys(column, first) for first, column in zip(before, columns, strict=False)])
+    joined = joined_keys(columns)
+    # Keys that count up through all files cannot repeat.
+    if not isinstance(joined, CountedKeys):
+        _refuse_common_ids(corpora)
+    return joined
+
+
+def _refuse_mixed_keys(indexes: Sequence[Index]) -> None:
+    counts = [index.num_lines is not None for index in indexes]
+    if len(set(counts)) > 1:
+        with_ids, without = indexes[counts.index(False)].name, indexes[counts.index(True)].name
+        found = f"the lines of {without} have no ids, but the lines of {with_ids} have ids"
+        advice = caller().words.setting("skip_sequence_ids", True)
+        raise CorpusError(f"{found}; expected ids in all files or in none, or {advice}")
+
+
+def _keys_per_file(numbers: Sequence[int], corpora: Sequence[FileCorpus]) -> Keys:
+    """Return keys that are the number of the file, and the id in the file."""
+    _refuse_mixed_keys([corpus.index for corpus in corpora])
+    return joined_keys([_keys_of_a_file(number, corpus) for number, corpus in zip(numbers, corpora, strict=True)])
+
+
+def _keys_of_a_file(number: int, corpus: FileCorpus) -> Keys:
+    keys = corpus.table.keys
+    # Ids are words if another deserializer of the source has words; then the key is the text `file/id`.
+    if isinstance(keys, np.ndarray) and keys.dtype.kind == "S":
+        return np.strings.add(f"{number}/".encode(), keys)
+    is_large = np.asarray(keys) >= KEYS_OF_A_FILE
+    if is_large.any():
+        what = f"with {caller().words.setting('keys', 'per_file')}, ids are below {KEYS_OF_A_FILE:,}"
+        raise _error_at(corpus, int(np.argmax(is_large)), what)
+    return moved_keys(keys, number * KEYS_OF_A_FILE)
+
+
+def _refuse_common_ids(corpora: Sequence[FileCorpus]) -> None:
+    """Refuse an id that is in two files. Only files whose ranges of ids overlap are compared."""
+    keys = [corpus.table.keys for corpus in corpora]
+    # A file without sequences has no range of keys.
+    candidates = [number for number, of_file in enumerate(keys) if len(of_file)]
+    if keys[0].dtype == np.uint64:
+        candidates = _overlapping([range_of_keys(keys[number]) for number in candidates], candidates)
+    if not candidates:
+        return
+    ids = np.concatenate([np.asarray(keys[number]) for number in candidates])
+    file_of = np.repeat(np.array(candidates, np.uint32), [len(keys[number]) for number in candidates])
+    # Stable, so that of equal ids the file that comes first stays first, and the error names the later file.
+    order = np.argsort(ids, kind="stable")
+    # An id that repeats within its file is a matter of the format: the text format only warns of it.
+    is_again = (ids[order][1:] == ids[order][:-1]) & (file_of[order][1:] != file_of[order][:-1])
+    if not is_again.any():
+        return
+    again = order[1:][is_again]
+    sequence = int(again.min())
+    file = int(file_of[sequence])
+    earlier = corpora[int(file_of[order[:-1][is_again][int(np.argmin(again))]])].name
+    found = f"{earlier} has this id, too (ids in several files: {len(again)})"
+    what = f"{found}; expected ids that differ, or {caller().words.setting('keys', 'per_file')}"
+    raise _error_at(corpora[file], sequence - int(np.argmax(file_of == file)), what)
+
+
+def _error_at(corpus: FileCorpus, sequence_index: int, what: str) -> FormatError:
+    places = corpus.places(np.array([sequence_index]))
+    byte, line = (None if column is None else int(column[0]) for column in (places.bytes, places.lines))
+    column, key = None if line is None else 1, key_value(corpus.table.keys[sequence_index])
+    return FormatError(what, path=corpus.name, byte=byte, line=line, column=column, sequence=key)
 
 
 # -------------------------------------------------------------------------------------------------------- deserializers

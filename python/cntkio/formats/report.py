@@ -17,6 +17,8 @@ NUM_IN_FULL = 10
 """Most items of a kind that are logged in full, or listed in a message. For the others, only their number is given."""
 Observer = Callable[[str, "str | Exception", int], None]
 """Called with the kind of an error or a warning, the message or the error, and how many cases it stands for."""
+EMPTY_FILE = "empty file"
+"""The kind of the error of a file without a sequence, which a corpus of several files leaves out."""
 UNKNOWN_NAME = "unknown name"
 """The kind of a name in a text that no requested stream has: a warning for observers that ask for it."""
 

@@ -33,7 +33,7 @@ from cntkio._threads import ForkLock
 from cntkio.arguments import flag, is_whole, suggests_keywords
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.formats.contract import Corpus, Deserializer, Index, Loaded, Opening
-from cntkio.formats.corpus import FileCorpus
+from cntkio.formats.corpus import opened_corpus
 from cntkio.formats.htk import FeatureSettings, Frames, HTKFeatureDeserializer, HTKFormat
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
@@ -175,7 +175,7 @@ class PageFile:
     """
 
     size = 0
-    stamp = companions = None
+    stamp = None
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
@@ -357,7 +357,7 @@ class HTKMLFRecipe(Recipe):
         if self.read_method != "rollingWindow" or not isinstance(deserializer, HTKFeatureDeserializer):
             return super().open(deserializer, opening)
         features = PagedFeatures(deserializer.settings(), opening, self.page_folder)
-        corpus = FileCorpus(features)
+        corpus = opened_corpus(features)
         self._paged.append(features)
         self._num_bytes += corpus.index.num_bytes
         return corpus

@@ -1,6 +1,6 @@
 """`SequenceMixture`: a source that mixes the sequences of several others. (docs/batches.md)
 
-It is a source of one corpus, which has the chunks of all parts, one part after the other, with the timeline that mixes
+It is a source of one corpus, the concatenation of the parts, with the timeline that mixes
 theirs (`cntkio.timeline.mixed`). Its recipe makes both; the rest of the source does not know of parts.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
 
@@ -18,12 +18,10 @@ import numpy.typing as npt
 
 from cntkio.arguments import suggests_keywords
 from cntkio.errors import ConfigError
-from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Index, Loaded, Opening, PlacesInFiles
-from cntkio.formats.corpus import as_deserializer, fingerprint_of_files
-from cntkio.formats.report import Costs, Report
-from cntkio.formats.table import NamedFiles, SequenceTable, joined_keys, joined_lengths
+from cntkio.formats.contract import OPENING, Ahead, Corpus, Deserializer, Opening
+from cntkio.formats.corpus import Concatenation, as_deserializer, order_of_streams
 from cntkio.minibatch import Minibatch, indices_in_table
-from cntkio.mixture.minibatches import checked_counts, counts_of, require_same_streams
+from cntkio.mixture.minibatches import checked_counts, counts_of
 from cntkio.source import MinibatchSource
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.recipe import Recipe, SourceOptions
@@ -34,111 +32,6 @@ from cntkio.timeline.mixed import NUM_TURNS, MixedTimeline, Weights
 # Options of a source that a part leaves at these values, because the mixture decides them.
 _NO_LIMITS = {"max_samples": INFINITELY_REPEAT, "max_sweeps": INFINITELY_REPEAT}
 _DECIDED_BY_MIXTURE = {"frame_mode": False, "truncation_length": 0, **_NO_LIMITS}
-
-
-class _Reports(Report):
-    """The reports of all parts together."""
-
-    def __init__(self, name: str, reports: Sequence[Report]) -> None:
-        super().__init__(name)
-        self._reports = reports
-
-    def costs(self) -> tuple[Costs, ...]:
-        return tuple(costs for report in self._reports for costs in report.costs())
-
-    def go_back(self, costs: tuple[Costs, ...]) -> None:
-        for report in self._reports:
-            own, costs = costs[: len(report.costs())], costs[len(report.costs()) :]
-            report.go_back(own)
-
-    def log_totals(self) -> None:
-        for report in self._reports:
-            report.log_totals()
-
-
-class _Together(Corpus):
-    """The corpora of all parts as one corpus. `MixedTimeline` documents `first_sequences` and `first_chunks`."""
-
-    def __init__(self, names: Sequence[str], corpora: Sequence[Corpus]) -> None:
-        self.corpora = corpora
-        indexes = [corpus.index for corpus in corpora]
-        tables = [index.table for index in indexes]
-        self.first_sequences = np.cumsum([0, *(table.num_sequences for table in tables)])
-        self.first_chunks = np.cumsum([0, *(table.num_chunks for table in tables)])
-        starts = [first + table.chunk_starts[1:] for first, table in zip(self.first_sequences, tables, strict=False)]
-        table = SequenceTable(
-            joined_keys([table.keys for table in tables]),
-            joined_lengths([table.lengths for table in tables]),
-            np.concatenate([np.zeros(1, np.int64), *starts]),
-            options={name: dict(table.options) for name, table in zip(names, tables, strict=True)},
-            files=self,  # the method `of` names the files
-        )
-        name = f"mixture of {', '.join(names)}"
-        fingerprint = fingerprint_of_files(names, [index.fingerprint for index in indexes])
-        at_once = max(index.loads_at_once for index in indexes)
-        own = Index(name, indexes[0].streams, table, fingerprint, loads_at_once=at_once)
-        self.index = own._replace(loads_parts=all(index.loads_parts for index in indexes))
-        self.report = _Reports(name, [corpus.report for corpus in corpora])
-
-    def load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
-        corpus, own_id = self._chunk_at(chunk_id)
-        # Others count the chunks of all parts; only a part knows the number in its own corpus.
-        return dataclasses.replace(corpus.load(own_id, sequences), chunk_id=chunk_id)
-
-    def _chunk_at(self, chunk_id: int) -> tuple[Corpus, int]:
-        """Return the corpus of a chunk, and the chunk's number in that corpus."""
-        number = int(span_at(self.first_chunks, chunk_id))
-        return self.corpora[number], chunk_id - int(self.first_chunks[number])
-
-    def account_for(self, loaded: Loaded) -> None:
-        corpus, own_id = self._chunk_at(loaded.chunk_id)
-        corpus.account_for(dataclasses.replace(loaded, chunk_id=own_id))
-
-    def take_parsed(self) -> dict[int, Loaded]:
-        return {
-            int(first) + own_id: dataclasses.replace(loaded, chunk_id=int(first) + own_id)
-            for first, corpus in zip(self.first_chunks, self.corpora, strict=False)
-            for own_id, loaded in corpus.take_parsed().items()
-        }
-
-    def _by_corpus(
-        self, sequences: npt.NDArray[np.int64]
-    ) -> Iterator[tuple[Corpus, npt.NDArray[np.bool_], npt.NDArray[np.int64]]]:
-        """Yield each corpus of some sequences, which of the sequences are its own, and their indices in its table."""
-        part_of = span_at(self.first_sequences, sequences)
-        for number in np.unique(part_of).tolist():
-            own = part_of == number
-            yield self.corpora[number], own, sequences[own] - self.first_sequences[number]
-
-    def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
-        paths: list[str] = []
-        path_indices, begins, lines = np.zeros((3, len(sequences)), np.int64)
-        has_bytes = has_lines = True
-        for corpus, own, in_corpus in self._by_corpus(sequences):
-            found = corpus.places(in_corpus)
-            path_indices[own] = len(paths) + found.path_indices
-            # A part that is not in files has one entry, its name.
-            paths += found.paths or [corpus.name]
-            has_bytes, has_lines = has_bytes and found.bytes is not None, has_lines and found.lines is not None
-            begins[own] = 0 if found.bytes is None else found.bytes
-            lines[own] = 0 if found.lines is None else found.lines
-        return PlacesInFiles(paths, path_indices, begins if has_bytes else None, lines if has_lines else None)
-
-    def of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles:
-        """Return the files of some sequences."""
-        names: list[str] = []
-        which = np.zeros(len(sequences), np.int64)
-        for corpus, own, in_corpus in self._by_corpus(sequences):
-            of_part: NamedFiles = (np.array([corpus.name]), np.zeros(len(in_corpus), np.int64))
-            if corpus.table.files is not None:
-                of_part = corpus.table.files.of(in_corpus)
-            which[own] = len(names) + of_part[1]
-            names += of_part[0].tolist()
-        return np.array(names, np.str_), which
-
-    def close(self) -> None:
-        for corpus in self.corpora:
-            corpus.close()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -164,13 +57,15 @@ class _Parts(Deserializer):
                 # If this or a later part is refused, it is closed again.
                 opened.callback(corpora[-1].close)
                 self._check(name, corpora)
-            together = _Together(list(self.options), corpora)
+            names = list(self.options)
+            of_parts = {name: dict(corpus.table.options) for name, corpus in zip(names, corpora, strict=True)}
+            together = Concatenation(f"mixture of {', '.join(names)}", names, corpora, of_parts)
             opened.pop_all()
         return together
 
     def _check(self, name: str, corpora: Sequence[Corpus]) -> None:
-        first, index = corpora[0].index, corpora[-1].index
-        require_same_streams(next(iter(self.options)), first.streams, name, index.streams)
+        index = corpora[-1].index
+        order_of_streams(corpora[0].index, index)
         traits = index.utterances
         if index.joins == "alone" or (traits is not None and not (traits.invalid is None and traits.broken is None)):
             why = "sequences that are known only when they are reached"
@@ -186,7 +81,7 @@ class _MixedRecipe(Recipe):
 
     def open(self, deserializer: Deserializer, opening: Opening) -> Corpus:
         corpus = deserializer.open(opening)
-        assert isinstance(corpus, _Together)
+        assert isinstance(corpus, Concatenation)
         # `SequenceMixture.read` needs the bounds of the parts to name the part of each sequence.
         self.first_sequences = corpus.first_sequences
         return corpus
@@ -196,7 +91,7 @@ class _MixedRecipe(Recipe):
         self, options: SourceOptions, corpora: Sequence[Corpus], arrangement: Arrangement, *_: Any, **__: Any
     ) -> AnyTimeline:
         together = corpora[0]
-        assert isinstance(together, _Together)
+        assert isinstance(together, Concatenation)
         # Turns count sequences, and a part never ends, whatever the options of its source are.
         decided = {"counts_sequences": True, "crosses_sweeps": True, "size_counts": "own"}
         tables = [corpus.table for corpus in together.corpora]

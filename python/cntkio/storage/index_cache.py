@@ -282,12 +282,6 @@ class IndexCache:
         return Written(None, failures)
 
 
-def publish(companions: Companions, cache: Path) -> str:
-    """Write a copy of an index cache next to the corpus in its store, and return its name."""
-    # The last two suffixes, the checksum of the settings and `.index`, are the same for the copy.
-    return companions.write("".join(cache.suffixes[-2:]), cache.read_bytes())
-
-
 class Written(NamedTuple):
     """A written index cache, or None, and the paths to which it could not be written, each with the reason."""
 
@@ -324,16 +318,35 @@ class CacheWriter:
 
 
 class CacheFiles(NamedTuple):
-    """The index caches from which files were opened, the caches of access points, and the writers of other caches."""
+    """The index cache from which a file was opened, the cache of access points, and the writers of other caches.
+
+    Attributes:
+        companions: The objects next to the file in its store; None: the file is local.
+    """
 
     indexes: tuple[Path, ...] = ()
     points: tuple[Path, ...] = ()
     writers: tuple[CacheWriter, ...] = ()
+    companions: Companions | None = None
 
     def paths(self) -> list[Path]:
         """Wait for the writers, and return all caches."""
         written = [writer.wait().path for writer in self.writers]
         return [*self.indexes, *self.points, *(path for path in written if path is not None)]
+
+    def publish(self) -> str | None:
+        """Write the caches of a file in a remote store next to it, and return the name of its index cache, if any.
+
+        Raises:
+            OSError: The store does not accept them.
+        """
+        names: list[str] = []
+        # The access points of a compressed text may have a cache although the index has none.
+        for cache in (*self.indexes, *self.points):
+            # The last two suffixes, the checksum of the settings and `.index`, are the same for the copy.
+            ending, store = "".join(cache.suffixes[-2:]), self.companions
+            names.append(os.fspath(cache) if store is None else store.write(ending, cache.read_bytes()))
+        return names[0] if self.indexes else None
 
 
 class CacheCopy:

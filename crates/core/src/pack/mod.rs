@@ -17,7 +17,7 @@ mod whole;
 pub use crate::chunk::{Error, NumberType, Parts, Ragged, RaggedEntries};
 pub use spread::{Cell, Table, pad, spread};
 pub use stream::Wanted;
-pub use whole::{Whole, in_full_width};
+pub use whole::{Whole, in_full_width, in_order};
 
 use crate::chunk::{Ahead, Block, Chunk, Located, Neighbours};
 use crate::memory;

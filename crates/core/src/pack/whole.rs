@@ -65,6 +65,19 @@ impl Whole {
 /// # Errors
 /// [`Error::LongChunk`], or the selection cannot be packed.
 pub fn in_full_width(chunk: &Chunk, own: Option<&[u32]>) -> Result<Chunk, Error> {
+    let num_columns = chunk.blocks().first().map_or(0, |block| block.columns.len());
+    copied(chunk, own, 0..num_columns)
+}
+
+/// Copy a chunk into one with these of its columns, in this order, dense or sparse in full width.
+///
+/// # Errors
+/// [`Error::LongChunk`], or [`Error::Missing`]: the chunk has no such column.
+pub fn in_order(chunk: &Chunk, columns: &[usize]) -> Result<Chunk, Error> {
+    copied(chunk, None, columns.iter().copied())
+}
+
+fn copied(chunk: &Chunk, own: Option<&[u32]>, columns: impl Iterator<Item = usize>) -> Result<Chunk, Error> {
     let offsets = |offsets: Vec<i64>| -> Result<Vec<u32>, Error> {
         let mut narrow = memory::with_room(offsets.len());
         for at in offsets {
@@ -75,19 +88,17 @@ pub fn in_full_width(chunk: &Chunk, own: Option<&[u32]>) -> Result<Chunk, Error>
         Ok(narrow)
     };
     let first = chunk.blocks().first().map_or(&[][..], |block| &block.columns);
-    let forms: Vec<Form> = first.iter().map(|column| column.samples.form()).collect();
-    let wanted = |(stream, form): (usize, &Form)| {
-        let Form { is_sparse, number, .. } = *form;
-        Wanted { stream, is_sparse, number }
-    };
+    let form = |stream: usize| first.get(stream).map(|column| (stream, column.samples.form()));
+    let forms: Vec<(usize, Form)> = columns.map(form).collect::<Option<_>>().ok_or(Error::Missing)?;
+    let wanted = |&(stream, Form { is_sparse, number, .. }): &(usize, Form)| Wanted { stream, is_sparse, number };
     let chunks = [chunk];
-    let sources = Sources::new(&chunks, &forms.iter().enumerate().map(wanted).collect::<Vec<_>>())?;
+    let sources = Sources::new(&chunks, &forms.iter().map(wanted).collect::<Vec<_>>())?;
     let chunk_of = memory::collected(std::iter::repeat_n(0, own.map_or(0, <[u32]>::len)));
     let located = match own {
         None => sources.all(),
         Some(sequences) => sources.locate(Selection { chunk_of: &chunk_of, sequences, parts: None })?,
     };
-    let column = |(stream, &Form { dim, .. }): (&Stream, &Form)| {
+    let column = |(stream, &(_, Form { dim, .. })): (&Stream, &(usize, Form))| {
         let Ragged { sequence_offsets, values, entries } = stream.gather(&located, None)?;
         let samples = match entries {
             None => Samples::Dense { dim, values },
@@ -152,6 +163,17 @@ mod tests {
         let handles: Vec<&Chunk> = chunks.iter().collect();
         let selection = Selection { chunk_of: &chunk_of, sequences: &sequences, parts: None };
         assert_eq!(Ok(whole.finish()), gather_all(&handles, selection, &streams));
+    }
+
+    #[test]
+    fn columns_are_copied_in_any_order() {
+        let chunk = Chunk::new(vec![block(0, 4), block(90, 2)]);
+        let whole = in_full_width(&chunk, None).unwrap();
+        assert_eq!(in_order(&chunk, &[0, 1]), Ok(whole.clone()));
+        let other = in_order(&chunk, &[1, 0]).unwrap();
+        assert_eq!(other.blocks()[0].columns[0], whole.blocks()[0].columns[1]);
+        assert_eq!(other.blocks()[0].columns[1], whole.blocks()[0].columns[0]);
+        assert_eq!(in_order(&chunk, &[2]), Err(Error::Missing));
     }
 
     #[test]

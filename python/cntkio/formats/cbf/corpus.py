@@ -19,6 +19,7 @@ from cntkio.formats.cntk_options import BINARY, CntkOptions
 from cntkio.formats.contract import (
     OPENING,
     Ahead,
+    Corpus,
     CorpusInFiles,
     Deserializer,
     Format,
@@ -29,7 +30,7 @@ from cntkio.formats.contract import (
     PlacesInFiles,
     ReadingOptions,
 )
-from cntkio.formats.corpus import FileCorpus
+from cntkio.formats.corpus import opened_corpus
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, shown_files
@@ -104,7 +105,7 @@ class CBFDeserializer(CntkOptions):
     def parts(self) -> Sequence[Deserializer]:
         return (self,)
 
-    def open(self, opening: Opening = OPENING) -> FileCorpus:
+    def open(self, opening: Opening = OPENING) -> Corpus:
         """Open the files and read their headers and the lengths of their sequences.
 
         Keys are numbers, and nothing is parsed ahead, because the files need no index.
@@ -115,7 +116,7 @@ class CBFDeserializer(CntkOptions):
             ConfigError: A renaming or a precision does not fit a file, or files have different streams.
         """
         paths = listed_files(self.filename)
-        return FileCorpus(CBFFormat(self, opening), paths, keeps_data=self.keep_data_in_memory)
+        return opened_corpus(CBFFormat(self, opening), paths, keeps_data=self.keep_data_in_memory)
 
 
 class ChunkInFile(NamedTuple):
@@ -149,7 +150,7 @@ class CBFFormat(Format):
 
     def __init__(self, options: CBFDeserializer, opening: Opening) -> None:
         self._options, self._trace_level = options, opening.trace_level
-        self.report = opening.report(options.label)
+        self.report, self.is_strict = opening.report(options.label), options.strict
         self._wording = caller().words
         self._remarks: set[str] = set()
         self._spare = _core.Spare(0)

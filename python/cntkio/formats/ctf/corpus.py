@@ -28,6 +28,7 @@ from cntkio.formats.contract import (
     NOTHING_AHEAD,
     OPENING,
     Ahead,
+    Corpus,
     CorpusInFiles,
     Deserializer,
     Format,
@@ -39,7 +40,7 @@ from cntkio.formats.contract import (
     PlacesInFiles,
     ReadingOptions,
 )
-from cntkio.formats.corpus import FileCorpus, check_keys_of
+from cntkio.formats.corpus import check_keys_of, opened_corpus
 from cntkio.formats.ctf.findings import (
     KINDS_OF_FINDINGS,
     KINDS_OF_GAPS,
@@ -180,7 +181,7 @@ class CTFDeserializer(CntkOptions):
     def parts(self) -> Sequence[Deserializer]:
         return (self,)
 
-    def open(self, opening: Opening = OPENING) -> FileCorpus:
+    def open(self, opening: Opening = OPENING) -> Corpus:
         """Open the files and index them, or load the indexes.
 
         The pass that makes the index parses the chunks that are needed immediately, so that they are read only once. If
@@ -213,7 +214,7 @@ class CTFDeserializer(CntkOptions):
             1
         """
         with contextlib.closing(self.open()) as corpus:
-            return corpus.index_caches.paths()
+            return [path for caches in corpus.index.caches for path in caches.paths()]
 
 
 def _check_stream(name: str, stream: StreamDef) -> None:
@@ -233,18 +234,18 @@ def _check_stream(name: str, stream: StreamDef) -> None:
         raise ConfigError(what, key=name)
 
 
-def opened_texts(options: CTFDeserializer, make: Callable[[bool], CTFFormat], ahead: Ahead) -> FileCorpus:
+def opened_texts(options: CTFDeserializer, make: Callable[[bool], CTFFormat], ahead: Ahead) -> Corpus:
     """Open the files of a text. `make` makes the format; it is called with whether there are several files."""
     # A single local file, the usual case, does not enter the modules about patterns and remote stores.
     remote, path = options.remote, one_file(options.filename, options.remote)
     if path is not None:
-        return FileCorpus(make(False), [path], [ahead])
+        return opened_corpus(make(False), [path], [ahead])
     paths = listed_files(options.filename, remote=remote)
     are_several = len(paths) > 1
     sizes = presumed_sizes(paths, remote)  # opens no file
     aheads = ahead.shared(sizes, options.chunk_size_in_bytes) if are_several else [ahead]
     with announced_together("indexing", sizes):
-        corpus = FileCorpus(make(are_several), paths, aheads, keys=options.keys)
+        corpus = opened_corpus(make(are_several), paths, aheads, keys=options.keys)
     try:
         # Only the table shows how many chunks a window of samples has, so the check comes after opening.
         if any(is_remote(path, remote) for path in paths):
@@ -295,7 +296,7 @@ class CTFFormat(Format):
 
     def __init__(self, options: CTFDeserializer, opening: Opening, are_several: bool) -> None:
         self.options, self.opening, self._are_several = options, opening, are_several
-        self.report = opening.report(options.label, options.max_errors)
+        self.report, self.is_strict = opening.report(options.label, options.max_errors), options.strict
         # The core has room for this number, and no memory is larger.
         self.spare = _core.Spare(min(_SPARE_CHUNKS * options.chunk_size_in_bytes, sys.maxsize))
         # Errors are made later, when the caller's words may no longer be set.
@@ -346,9 +347,10 @@ class CTFFormat(Format):
         layout = made._replace(table=NO_SEQUENCES, parsed=(), guide=storage.guide)
         why_empty = "" if table.num_sequences else self._why_empty(text)
         points = () if storage.points_cache is None else (storage.points_cache,)
+        caches = made.caches._replace(points=points, companions=storage.companions)
         index = Index(
             text.path, self.streams, table, fingerprint, layout, storage.stamp, text.size, made.num_lines, why_empty,
-            made.caches._replace(points=points), loads_at_once=loads_at_once(text, self.options.chunk_size_in_bytes),
+            caches=(caches,), loads_at_once=loads_at_once(text, self.options.chunk_size_in_bytes),
         )  # fmt: skip
         return index, list(made.parsed)
 
@@ -410,7 +412,7 @@ class CTFFormat(Format):
                 parsed = _core.ctf_parse(source, places, lengths, schema, rules, self.spare)
             except ValueError as error:
                 # The core refuses places outside the text: of a damaged cache, or of a file that has become shorter.
-                caches = index.caches.indexes
+                caches = [cache for of_file in index.caches for cache in of_file.indexes]
                 advice = f"delete the index cache {str(caches[0])!r}" if caches else "open it again"
                 raise CorpusError(f"{index.name}: the index does not match the file; {advice}") from error
             text.require_unchanged()  # after the read, to find changes during the read, too

@@ -32,6 +32,7 @@ from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES
 from cntkio.formats.contract import (
     OPENING,
     Ahead,
+    Corpus,
     CorpusInFiles,
     Format,
     Index,
@@ -41,7 +42,7 @@ from cntkio.formats.contract import (
     ReadingOptions,
     Utterances,
 )
-from cntkio.formats.corpus import FileCorpus, fingerprint_of_files
+from cntkio.formats.corpus import fingerprint_of_files, opened_corpus
 from cntkio.formats.htk.feature_files import HEADER_SIZE, FeatureFiles, HTKHeader, OpenFile
 from cntkio.formats.htk.lists import (
     Frames,
@@ -169,7 +170,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
             raise ConfigError(f"{count} streams are {count} corpora; open each item of parts()", key="streams")
         return self._settings(*self.streams)
 
-    def open(self, opening: Opening = OPENING) -> FileCorpus:
+    def open(self, opening: Opening = OPENING) -> Corpus:
         """Read the lists of the only stream, and the header of the first utterance's file.
 
         Raises:
@@ -178,7 +179,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
             ConfigError: The shape does not fit the files, or there are several streams.
             CorpusError: No utterance is left.
         """
-        return FileCorpus(HTKFormat(self.settings(), opening))
+        return opened_corpus(HTKFormat(self.settings(), opening))
 
 
 class HTKLayout(NamedTuple):

@@ -23,6 +23,7 @@ from cntkio.formats.contract import (
     CHUNK_SIZE,
     OPENING,
     Ahead,
+    Corpus,
     CorpusInFiles,
     Deserializer,
     Format,
@@ -33,7 +34,7 @@ from cntkio.formats.contract import (
     ReadingOptions,
     Utterances,
 )
-from cntkio.formats.corpus import FileCorpus
+from cntkio.formats.corpus import opened_corpus
 from cntkio.formats.htk import window_of
 from cntkio.formats.htk.lists import Frames, decoded, repeated
 from cntkio.formats.htk.options import Unequal, size_of_window
@@ -152,7 +153,7 @@ class KaldiDeserializer:
         """The deserializer itself."""
         return (self,)
 
-    def open(self, opening: Opening = OPENING) -> FileCorpus:
+    def open(self, opening: Opening = OPENING) -> Corpus:
         """Find the objects in the files; no values are read, except for text.
 
         Raises:
@@ -160,7 +161,7 @@ class KaldiDeserializer:
             FormatError: A file breaks its format, or has an utterance twice.
             ConfigError: The options do not fit the files.
         """
-        return FileCorpus(_KaldiFormat(self, opening))
+        return opened_corpus(_KaldiFormat(self, opening))
 
 
 class _Layout(NamedTuple):

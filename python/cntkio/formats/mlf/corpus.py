@@ -27,8 +27,8 @@ import cntkio._core as _core
 from cntkio.arguments import float_type, suggests_keywords
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cntk_options import BINARY_LABELS, LABEL_STREAM, LABELS
-from cntkio.formats.contract import OPENING, Ahead, Format, Index, Loaded, Opening, PlacesInFiles, Utterances
-from cntkio.formats.corpus import FileCorpus, fingerprint_of_files
+from cntkio.formats.contract import OPENING, Ahead, Corpus, Format, Index, Loaded, Opening, PlacesInFiles, Utterances
+from cntkio.formats.corpus import fingerprint_of_files, opened_corpus
 from cntkio.formats.htk.lists import decoded, repeated
 from cntkio.formats.htk.options import UtteranceOptions, entry_of, longest_of, merge_stream, paths_of, size_of
 from cntkio.formats.mlf.entries import (
@@ -184,7 +184,7 @@ class HTKMLFDeserializer(LabelOptions):
             is_text=True, times=self.times, frame_period=self.frame_period,
         )  # fmt: skip
 
-    def open(self, opening: Opening = OPENING) -> FileCorpus:
+    def open(self, opening: Opening = OPENING) -> Corpus:
         """Read the files, or their index caches.
 
         Raises:
@@ -194,7 +194,7 @@ class HTKMLFDeserializer(LabelOptions):
         mapping = self._settings().mapping_file
         return self.open_with(read_mapping(mapping) if mapping else None, opening)
 
-    def open_with(self, names: Names, opening: Opening = OPENING) -> FileCorpus:
+    def open_with(self, names: Names, opening: Opening = OPENING) -> Corpus:
         """Read the files with these names of classes instead of a mapping file; None: the fourth column is the class.
 
         Raises:
@@ -206,7 +206,7 @@ class HTKMLFDeserializer(LabelOptions):
             # The mapping file may have more names than the stream has classes.
             known = None if names is None else names[: settings.dim]
             targets = read_targets(settings.target_file, settings.dim, known, settings.target_dim)
-        return FileCorpus(MLFFormat(settings, opening, names, targets))
+        return opened_corpus(MLFFormat(settings, opening, names, targets))
 
 
 @suggests_keywords
@@ -243,14 +243,14 @@ class HTKMLFBinaryDeserializer(LabelOptions):
         self.streams = self.check_common(self.streams)
         self._label_settings(self.streams)
 
-    def open(self, opening: Opening = OPENING) -> FileCorpus:
+    def open(self, opening: Opening = OPENING) -> Corpus:
         """Read the files.
 
         Raises:
             OSError: A file cannot be read.
             FormatError: A file breaks the format.
         """
-        return FileCorpus(MLFFormat(self._label_settings(self.streams), opening))
+        return opened_corpus(MLFFormat(self._label_settings(self.streams), opening))
 
 
 class MLFLayout(NamedTuple):

@@ -19,8 +19,8 @@ from cntkio._core import CTFFinding
 from cntkio._threads import num_threads
 from cntkio.arguments import check_fields, float_type, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.contract import OPENING, CorpusInFiles, Deserializer, Index, KeysOf, Opening, ReadingOptions
-from cntkio.formats.corpus import FileCorpus, check_keys_of
+from cntkio.formats.contract import OPENING, Corpus, CorpusInFiles, Deserializer, Index, KeysOf, Opening, ReadingOptions
+from cntkio.formats.corpus import check_keys_of
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.ctf.corpus import CTFFormat, OpenText, opened_texts, options_of_texts
 from cntkio.formats.ctf.findings import WORDS, ParserFindings
@@ -150,7 +150,7 @@ class SvmlightDeserializer:
         """The deserializer itself."""
         return (self,)
 
-    def open(self, opening: Opening = OPENING) -> FileCorpus:
+    def open(self, opening: Opening = OPENING) -> Corpus:
         """Open the files and index them, or load the indexes. Keys are numbers, whatever the other corpora have.
 
         Raises:
