@@ -83,7 +83,7 @@ CEILINGS = {
     "formats.ctf": 2025,
     "formats.htk": 1410,
     "formats.kaldi": 1005,
-    "formats.mlf": 970,
+    "formats.mlf": 980,
     "formats.svmlight": 460,
     "htkmlf_reader": 560,
     "minibatch": 680,

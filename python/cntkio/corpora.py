@@ -137,14 +137,15 @@ def _input(names: FileNames, target: Path) -> Input:
 
 
 def _several(shown: str, files: tuple[str, ...]) -> Input:
-    # The first file decides for all: a corpus has files of one format.
-    kind = detect(files[0])
+    # The first file that is not empty decides for all: a corpus has files of one format.
+    sizes = _sizes_of(files)
+    kind = detect(next((file for file, size in zip(files, sizes, strict=True) if size), files[0]))
     if kind.form in PACKINGS or kind.deserializer is None:
         what = "several files are one corpus only in the formats of CNTK and Kaldi, as svmlight texts and as tables"
         if kind.form in PACKINGS:
             what = f"{kind.use(files[0])}: among several files, only texts may be compressed"
         raise ConfigError(f"{files[0]} is {kind.noun}; {what}", key="file")
-    return Input(shown, Path(files[0]), kind, sum(_sizes_of(files)), files)
+    return Input(shown, Path(files[0]), kind, sum(sizes), files)
 
 
 def _sizes_of(files: Sequence[str]) -> list[int]:
@@ -327,7 +328,7 @@ def labels_of(
     """
     names = [] if mapping is None else read_mapping(mapping)
     files = listed_files(path, option="FILE")
-    if detect(files[0]).form == "binary mlf":
+    if any(detect(file).form == "binary mlf" for file in files):
         return HTKMLFBinaryDeserializer(StreamDefs(labels=StreamDef(mlf=path, shape=_LARGEST_CLASS))), names
     if mapping is None:
         names = sorted(set().union(*map(infer_labels, files)))

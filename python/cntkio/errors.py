@@ -54,7 +54,13 @@ def without_secrets(text: str) -> str:
 
 
 class CntkIoError(RuntimeError):
-    """Base class of all exceptions of cntkio. Every character of a message can be seen, and none is of a password."""
+    """Base class of all exceptions of cntkio. Every character of a message can be seen, and none is of a password.
+
+    Attributes:
+        kind: Name of the kind of error, if it has one.
+    """
+
+    kind: str | None = None
 
     def __init__(self, message: str = "") -> None:
         # Here, since many messages quote URLs, paths and keys, and a single place cannot be forgotten.
@@ -112,15 +118,12 @@ class FormatError(CntkIoError, ValueError):
         column: Byte in the line, from 1.
         sequence: Key of the sequence.
         stream: Name of the stream.
-        kind: Name of the kind of error, if its format has names for them.
         what: The message without the location.
 
     Example:
         >>> str(FormatError("3 values, but the dimension is 2", path="a.ctf", line=7, column=4, byte=80, stream="x"))
         "a.ctf, line 7, column 4 (byte 80), stream 'x': 3 values, but the dimension is 2"
     """
-
-    kind: str | None = None
 
     def __init__(
         self, what: str, *, path: str | os.PathLike[str] | None = None, byte: int | None = None,
@@ -143,6 +146,10 @@ class FormatError(CntkIoError, ValueError):
 
 class CorpusError(CntkIoError):
     """Inputs that do not fit together, or changed: missing keys, unequal lengths, a file that was written to."""
+
+    def __init__(self, message: str = "", *, kind: str | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class CheckpointError(CntkIoError, ValueError):

@@ -53,7 +53,7 @@ from cntkio.formats.contract import (
     PlacesInFiles,
     ReadingOptions,
 )
-from cntkio.formats.corpus import check_keys_of, opened_corpus
+from cntkio.formats.corpus import check_keys_of, opened_corpus, without_empty
 from cntkio.formats.table import (
     CountedKeys,
     Keys,
@@ -182,7 +182,7 @@ class ArrowDeserializer:
     @property
     def has_text_keys(self) -> bool:
         """True if the keys of the first file are texts. Exceptions as for `streams`."""
-        with closing(self.table(self._paths()[0])) as table, _named(table):
+        with closing(next(self._filled())[1]) as table, _named(table):
             return has_text_keys(table.schema, key_of(table.schema, self.key))
 
     def parts(self) -> Sequence[Deserializer]:
@@ -216,8 +216,12 @@ class ArrowDeserializer:
     @contextmanager
     def _first(self) -> Iterator[tuple[_ArrowFormat, Table]]:
         form = self._format(OPENING)
-        with closing(self.table(self._paths()[0])) as table:
+        with closing(next(self._filled())[1]) as table:
             yield form, table
+
+    def _filled(self) -> Iterator[tuple[str, Table]]:
+        """Open the files that are not empty, or the table in memory."""
+        return without_empty(self._paths(), lambda path: (path, self.table(path)))
 
     def table(self, path: str) -> Table:
         """Open a file, or the table in memory."""
@@ -235,8 +239,8 @@ class ArrowDeserializer:
     def _format(self, opening: Opening) -> _ArrowFormat:
         found: dict[str, list[str]] = {}
         order: list[str] = []
-        for path in self._paths():
-            with closing(self.table(path)) as table:
+        for path, opened in self._filled():
+            with closing(opened) as table:
                 with _named(table):
                     others = *(self.one_hot or {}), key_of(table.schema, self.key)
                     asked = columns_of_categories(table.schema, others)

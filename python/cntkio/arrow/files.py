@@ -29,6 +29,7 @@ from cntkio.arrow.types import in_plain_types, plain_schema
 from cntkio.errors import CorpusError, FormatError
 from cntkio.formats.contract import OpenedFile
 from cntkio.formats.detect import other_in
+from cntkio.formats.report import EMPTY_FILE
 from cntkio.storage.names import is_remote
 from cntkio.storage.open_input import open_stored
 from cntkio.storage.remote import Remote
@@ -439,6 +440,8 @@ def open_table(path: str, access: Access = OPENED_AS_IT_IS) -> TableFile:
             if head.startswith(magic):
                 is_local = not is_remote(path, access.remote)
                 return kind(stored, access._replace(memory_map=access.memory_map and is_local))
+        if not head:
+            raise FormatError("the file is empty", path=stored.path, byte=0, kind=EMPTY_FILE)
         what = "this is neither a Parquet nor an Arrow file" + other_in("parquet", stored)
         raise FormatError(what, path=stored.path, byte=0)
     except BaseException:

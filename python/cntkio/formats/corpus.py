@@ -21,12 +21,11 @@ import hashlib
 import inspect
 import os
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain, islice
 from pathlib import PurePath
-from typing import Any, get_args
+from typing import Any, TypeAlias, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -135,27 +134,39 @@ MOST_OPEN = 64
 """Number of files of a corpus that stay open when no thread uses them."""
 
 
+_T = TypeVar("_T")
+_Opened: TypeAlias = tuple[Any, Index, list[Chunk]]  # a file, its index, and its first chunks
+
+
 class FileCorpus(Corpus):
     """An opened file, or several that the format treats as one. `cntkio.formats.Corpus` documents its methods.
 
     Args:
         path: The file.
-        file: The open file, as the format has opened it.
-        index: Its index.
-        chunks: Its first chunks, if they are parsed already.
+        opened: The file as the format has opened it, its index, and its first chunks, if they are parsed already.
         files: The open files of the corpus that the file belongs to.
         keeps_data: Whether all chunks that have been loaded stay in memory.
+
+    Raises:
+        FormatError: The warnings of the index are errors.
+        CorpusError: The file has no sequence; the kind of the error is `EMPTY_FILE`.
     """
 
-    def __init__(
-        self, path: str, file: Any, index: Index, chunks: Iterable[Chunk], files: _OpenFiles, *, keeps_data: bool
-    ) -> None:
+    def __init__(self, path: str, opened: _Opened, files: _OpenFiles, *, keeps_data: bool) -> None:
+        file, index, chunks = opened
         # A kept chunk serves all later reads, so it must have all its sequences.
         self.index = index._replace(loads_parts=False) if keeps_data else index
         self.path, self.report = path, files.form.report
         self._files, self._kept = files, dict[int, Loaded]() if keeps_data else None
         self._parsed = {chunk_id: Loaded(chunk_id, chunk) for chunk_id, chunk in enumerate(chunks)}
         files.add(self, file)
+        try:
+            files.form.account(file, index, None)
+            if index.why_empty and not index.table.num_sequences:
+                raise CorpusError(index.why_empty, kind=EMPTY_FILE)
+        except BaseException:
+            files.close(self)
+            raise
 
     def load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
         kept = None if self._kept is None else self._kept.get(chunk_id)
@@ -206,7 +217,7 @@ class _OpenFiles:
         self._files: OrderedDict[FileCorpus, _OpenFile] = OrderedDict()
         self._lock = ForkLock()
 
-    def first_opened(self, path: str, ahead: Ahead) -> tuple[Any, Index, list[Chunk]]:
+    def first_opened(self, path: str, ahead: Ahead) -> _Opened:
         """Open a file for the first time, and return it with its index and its first chunks. Any thread may do this."""
         file = self.form.open(path, None)
         try:
@@ -449,7 +460,7 @@ def order_of_streams(first: Index, index: Index) -> list[int] | None:
 class EmptyFiles:
     """The files without a sequence, which a corpus of several files leaves out with a warning.
 
-    A block that reads a file ends early if it raises a `FormatError` of the kind `EMPTY_FILE`.
+    A block that reads a file ends early, without an error, if it raises an error of the kind `EMPTY_FILE`.
 
     Args:
         report: Gets the warnings.
@@ -475,16 +486,10 @@ class EmptyFiles:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        if not isinstance(error, FormatError) or error.kind != EMPTY_FILE:
+        if self._is_strict or not isinstance(error, CntkIoError) or error.kind != EMPTY_FILE:
             return False
-        self.add(error)
-        return True
-
-    def add(self, error: CntkIoError) -> None:
-        """Note that a file is empty. If warnings are errors, raise the error."""
-        if self._is_strict:
-            raise error
         self._errors.append(error)
+        return True
 
     def leave_out(self) -> None:
         """Warn of the empty files; if all files are empty, raise the error of the first."""
@@ -493,6 +498,32 @@ class EmptyFiles:
         for error in self._errors:
             self._report.count(EMPTY_FILE)
             self._report.log(EMPTY_FILE, f"{error}; the file is left out")
+
+
+def filled_files(form: Format, paths: Sequence[str], read: Callable[[str], _T]) -> dict[str, _T]:
+    """Read files that a format treats as one, except for the empty ones. Return for each path what `read` returns."""
+    empty, found = EmptyFiles(form.report, len(paths), is_strict=form.is_strict), dict[str, _T]()
+    for path in paths:
+        with empty:
+            found[path] = read(path)
+    empty.leave_out()
+    return found
+
+
+def without_empty(paths: Sequence[str], read: Callable[[str], _T]) -> Iterator[_T]:
+    """Yield what `read` returns for each file that is not empty; if all are empty, raise the error of the first."""
+    errors: list[CntkIoError] = []
+    for path in paths:
+        try:
+            found = read(path)
+        except CntkIoError as error:
+            if error.kind != EMPTY_FILE:
+                raise
+            errors.append(error)
+            continue
+        yield found
+    if len(errors) == len(paths):
+        raise errors[0]
 
 
 def opened_corpus(
@@ -519,56 +550,48 @@ def opened_corpus(
         ConfigError: The files do not belong together.
     """
     paths, files = paths or (form.report.name,), _OpenFiles(form)
+    aheads = aheads or [NOTHING_AHEAD] * len(paths)
     corpora: list[FileCorpus] = []
-    numbers: list[int] = []
-    empty = EmptyFiles(form.report, len(paths), is_strict=form.is_strict)
     try:
-        for number, result in enumerate(_opening(files, paths, aheads or [NOTHING_AHEAD] * len(paths))):
+        if len(paths) == 1:
+            opened = files.first_opened(paths[0], aheads[0])
+            corpora.append(FileCorpus(paths[0], opened, files, keeps_data=keeps_data))
+            (corpora[0].index,) = form.agreed([corpora[0].index])
+            return corpora[0]
+        numbers: list[int] = []
+        empty = EmptyFiles(form.report, len(paths), is_strict=form.is_strict)
+        # Taken in the order of the files, so that the first error does not depend on which thread was faster.
+        for number, job in enumerate(_opening(files, paths, aheads)):
             with empty:
-                file, index, chunks = result()
-                corpora.append(FileCorpus(paths[number], file, index, chunks, files, keeps_data=keeps_data))
-                # Counted in the order of the files, so that the first error does not depend on which thread was faster.
-                form.account(file, index, None)
-                if index.why_empty and not index.table.num_sequences:
-                    files.close(corpora.pop())
-                    empty.add(CorpusError(index.why_empty))
-                    continue
-                order_of_streams(corpora[0].index, index)
+                corpora.append(FileCorpus(paths[number], job.result(), files, keeps_data=keeps_data))
                 numbers.append(number)
+                order_of_streams(corpora[0].index, corpora[-1].index)
                 files.close_others()
         empty.leave_out()
-        for corpus, index in zip(corpora, form.agreed([corpus.index for corpus in corpora]), strict=True):
+        indexes = form.agreed([corpus.index for corpus in corpora])
+        for corpus, index in zip(corpora, indexes, strict=True):
             corpus.index = index
-        if len(paths) == 1:
-            return corpora[0]
-        of_files = [corpus.index for corpus in corpora]
-        options = of_files[0].table.options if keys == "unique" else {**of_files[0].table.options, "keys": keys}
+        options = indexes[0].table.options if keys == "unique" else {**indexes[0].table.options, "keys": keys}
         joined = _ids_of_files(corpora) if keys == "unique" else _keys_per_file(numbers, corpora)
-        return Concatenation(form.report.name, [index.name for index in of_files], corpora, options, joined)
+        return Concatenation(form.report.name, [index.name for index in indexes], corpora, options, joined)
     except BaseException:
         for corpus in corpora:
             files.close(corpus)
         raise
 
 
-def _opening(
-    files: _OpenFiles, paths: Sequence[str], aheads: Sequence[Ahead]
-) -> Iterator[Callable[[], tuple[Any, Index, list[Chunk]]]]:
-    """Open files on several threads, and yield in order what returns each. Few files are opened ahead of the caller."""
-    if len(paths) == 1:
-        yield partial(files.first_opened, paths[0], aheads[0])
-        return
+def _opening(files: _OpenFiles, paths: Sequence[str], aheads: Sequence[Ahead]) -> Iterator[Job[_Opened]]:
+    """Open files on several threads, and yield the jobs in order. Few files are opened ahead of the caller."""
     count = min(max(num_threads(), _LEAST_THREADS), len(paths))
-    coming: deque[Job[tuple[Any, Index, list[Chunk]]]] = deque()
+    coming: deque[Job[_Opened]] = deque()
     with Workers(count, "cntkio-open") as workers:
         for path, ahead in zip(paths, aheads, strict=True):
             # Only one thread at a time can be in a context, so each file gets a copy.
             coming.append(workers.do(files.context.copy().run, files.first_opened, path, ahead))
             # Opened files wait here for the caller, and each holds a descriptor and its index.
             if len(coming) > 2 * count:
-                yield coming.popleft().result
-        while coming:
-            yield coming.popleft().result
+                yield coming.popleft()
+        yield from coming
 
 
 def _ids_of_files(corpora: Sequence[FileCorpus]) -> Keys:
@@ -642,7 +665,7 @@ def _refuse_common_ids(corpora: Sequence[FileCorpus]) -> None:
 def _error_at(corpus: FileCorpus, sequence_index: int, what: str) -> FormatError:
     places = corpus.places(np.array([sequence_index]))
     byte, line = (None if column is None else int(column[0]) for column in (places.bytes, places.lines))
-    column, key = None if line is None else 1, key_value(corpus.table.keys[sequence_index])
+    column, key = None if line is None or byte is None else 1, key_value(corpus.table.keys[sequence_index])
     return FormatError(what, path=corpus.name, byte=byte, line=line, column=column, sequence=key)
 
 

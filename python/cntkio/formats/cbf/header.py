@@ -12,6 +12,7 @@ import numpy.typing as npt
 import cntkio._core as _core
 from cntkio.errors import FormatError
 from cntkio.formats.detect import CBF_DOCUMENTED, CBF_MAGIC, cbf_version, other_than
+from cntkio.formats.report import EMPTY_FILE
 from cntkio.storage.text_input import InputFile
 from cntkio.streams import LARGEST_DIM
 
@@ -87,9 +88,9 @@ class _Fields:
     def num_left(self) -> int:
         return len(self._content) - self._num_read
 
-    def error(self, what: str, distance: int = 0) -> FormatError:
+    def error(self, what: str, distance: int = 0, kind: str | None = None) -> FormatError:
         """Return an error about the last field, or about a byte at a distance from its beginning."""
-        return FormatError(what, path=self._path, byte=self._last + distance)
+        return FormatError(what, path=self._path, byte=self._last + distance, kind=kind)
 
     def bytes(self, size: int, what: str) -> bytes:
         self._last = self.offset  # before the check, whose error is about this field
@@ -146,7 +147,7 @@ def read_header(file: InputFile) -> CBFHeader:
     begin = f"begins with {repr(head[:8])[1:]}" if head else "is empty"
     expected = f"'{CBF_MAGIC.decode()}', or the number 1 in 8 bytes{other_than('cbf', file.path)}"
     what = f"this is not a file in the CNTK binary format: it {begin}; expected {expected}"
-    raise FormatError(what, path=file.path, byte=0)
+    raise FormatError(what, path=file.path, byte=0, kind=None if head else EMPTY_FILE)
 
 
 def _read_2x_header(file: InputFile, head: bytes) -> CBFHeader:
@@ -248,7 +249,7 @@ def _chunk_table(
     # Chunks without sequences are removed last, because their offsets end the chunks before them.
     is_kept = sequences > 0
     if not is_kept.any():
-        raise fields.error("no chunk has a sequence")
+        raise fields.error("no chunk has a sequence", kind=EMPTY_FILE)
     return CBFHeader(layout, streams, begins[is_kept], ends[is_kept], sequences[is_kept], samples[is_kept])
 
 

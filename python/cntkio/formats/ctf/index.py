@@ -29,6 +29,7 @@ from cntkio.errors import FormatError
 from cntkio.formats.contract import Ahead
 from cntkio.formats.ctf.findings import REMARKS, advice_at, byte_text
 from cntkio.formats.detect import other_in
+from cntkio.formats.report import EMPTY_FILE
 from cntkio.formats.table import (
     CountedKeys,
     Keys,
@@ -102,11 +103,11 @@ def find_start(file: TextInput) -> TextStart:
     if mark[:2] == b"\xff\xfe":
         raise FormatError(other_in("ctf", file, before=""), path=file.path, byte=0)
     if not mark:
-        raise FormatError("the file is empty", path=file.path, byte=0)
+        raise FormatError("the file is empty", path=file.path, byte=0, kind=EMPTY_FILE)
     # CNTK skips an incomplete mark, too.
     offset = next((size for size in (3, 2, 1) if mark[:size] == _BYTE_ORDER_MARK[:size]), 0)
     if offset == file.size:
-        raise FormatError("the file is empty except for a byte order mark", path=file.path, byte=0)
+        raise FormatError("the file is empty except for a byte order mark", path=file.path, byte=0, kind=EMPTY_FILE)
     num_lines = 0
     while offset < file.size:
         block = file.read(offset, _READ)
@@ -117,7 +118,7 @@ def find_start(file: TextInput) -> TextStart:
         if text or not block:  # the file may have become shorter since it was opened
             break
     if offset >= file.size:
-        raise FormatError("the file contains only white space", path=file.path, byte=0)
+        raise FormatError("the file contains only white space", path=file.path, byte=0, kind=EMPTY_FILE)
     return TextStart(offset, num_lines)
 
 
@@ -537,9 +538,9 @@ def _is_in_lines(file: TextInput, start: TextStart, settings: IndexSettings) -> 
     return in_lines
 
 
-def _error_at(file: TextInput, start: TextStart, what: str, advice: str = "") -> FormatError:
+def _error_at(file: TextInput, start: TextStart, what: str, advice: str = "", kind: str | None = None) -> FormatError:
     what += other_in("ctf", file) or advice
-    return FormatError(what, path=file.path, byte=start.offset, line=start.num_lines + 1)
+    return FormatError(what, path=file.path, byte=start.offset, line=start.num_lines + 1, kind=kind)
 
 
 # -------------------------------------------------------------------------------------------------- finding sequences
@@ -739,7 +740,7 @@ def _leave_out(
             examples += _examples(part.begin + part.starts[which].astype(np.int64), part.keys[which])
         parts[number] = part.only(is_kept)
     if defining is None and not any(len(part.starts) for part in parts):
-        raise _error_at(file, start, "the file holds nothing except blank lines and comments")
+        raise _error_at(file, start, "the file holds nothing except blank lines and comments", kind=EMPTY_FILE)
     kind = "line left out" if in_lines else "sequence left out"
     return {kind: Remark(total, examples)} if total else {}
 

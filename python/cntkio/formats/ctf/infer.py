@@ -25,7 +25,7 @@ from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import FormatError
 from cntkio.formats.ctf.index import StreamSchema, find_start, map_lines
 from cntkio.formats.detect import other_in
-from cntkio.formats.report import Report
+from cntkio.formats.report import EMPTY_FILE, Report
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, located, one_file, shown_files
 from cntkio.storage.open_input import open_input, presumed_sizes
@@ -196,7 +196,7 @@ def _texts(path: FileNames, remote: Remote | None) -> tuple[Sequence[str], Remot
 
 
 def _all_streams(path: FileNames, remote: Remote | None, *, forgives: bool = False) -> dict[bytes, _Seen]:
-    """Return the streams of all files. If `forgives`, leave out files that are not texts, unless no file is a text."""
+    """Return the streams of all files. Leave out empty files and, if `forgives`, other files that are not texts."""
     total: dict[bytes, _Seen] = {}
     files, remote = _texts(path, remote)
     refused, report = None, None if forgives else Report(shown_files(path))
@@ -207,7 +207,7 @@ def _all_streams(path: FileNames, remote: Remote | None, *, forgives: bool = Fal
                 with closing(open_input(name, remote)) as file:
                     _add(total, _streams_of(file, report))
             except FormatError as error:
-                if not forgives:
+                if not forgives and error.kind != EMPTY_FILE:
                     raise
                 refused = refused or error
     if refused is not None and not total:
@@ -241,6 +241,8 @@ def _error_without_names(file: TextInput, offset: int) -> FormatError:
     """Return the error about a text in which no pipe has a name: at its first pipe, or else at its first line."""
     text = file.read(offset, _ADVICE_BYTES)
     pipe = re.search(rb"\|(?!#)", text)
+    if pipe is None and b"|#" in text:
+        return Locator(file).error(offset, "only comments; expected |name values, such as |x 1 2", kind=EMPTY_FILE)
     if pipe is None:
         what = "a text without a pipe; expected |name values, such as |x 1 2; cntkio convert txt2ctf converts columns "
         what += "of words, and uci2ctf columns of numbers"
@@ -315,8 +317,12 @@ def _first_lines(file: TextInput) -> bytes:
 def has_other_streams(path: FileNames, streams: StreamDefs, remote: Remote | None = None) -> bool:
     """Return whether the first lines of a text have all these streams, and others. For `path` see `infer_streams`."""
     files, remote = _texts(path, remote)
-    with closing(open_input(files[0], remote)) as file:
-        known = {name.decode(errors="replace") for name in streams_at_the_start(file)}
+    known: set[str] = set()
+    for name in files:
+        with closing(open_input(name, remote)) as file:
+            known = {alias.decode(errors="replace") for alias in streams_at_the_start(file)}
+        if known:
+            break
     return {stream.stream_alias for stream in streams.values()} < known
 
 

@@ -42,7 +42,7 @@ from cntkio.formats.contract import (
     ReadingOptions,
     Utterances,
 )
-from cntkio.formats.corpus import fingerprint_of_files, opened_corpus
+from cntkio.formats.corpus import filled_files, fingerprint_of_files, opened_corpus, without_empty
 from cntkio.formats.htk.feature_files import HEADER_SIZE, FeatureFiles, HTKHeader, OpenFile
 from cntkio.formats.htk.lists import (
     Frames,
@@ -52,6 +52,7 @@ from cntkio.formats.htk.lists import (
     decoded,
     first_header,
     first_sound,
+    joined_lists,
     repeated,
     runs_of,
 )
@@ -206,11 +207,14 @@ class HTKFormat(Format):
     def __init__(self, settings: FeatureSettings, opening: Opening) -> None:
         self._settings = settings
         self._lists = Lists(listed_files(settings.lists, option="scp"), settings.prefix, settings.compatible)
-        self.report = opening.report(shown_files(self._lists.paths))
+        self.report, self.is_strict = opening.report(shown_files(self._lists.paths)), settings.strict
 
     def index(self, file: object, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         settings = self._settings
-        listed, first_paths = self._lists.read(self.report.refuse if self.report.is_observed else None)
+        refuse = self.report.refuse if self.report.is_observed else None
+        lists = filled_files(self, self._lists.paths, lambda path: self._lists.read(path, refuse))
+        self._lists = dataclasses.replace(self._lists, paths=list(lists))
+        listed, first_paths = joined_lists(list(lists.values()))
         # Each list has its own paths, so the path of an utterance identifies its list.
         listed = self._without_unwanted(listed, first_paths)
         keys, lengths = listed.keys, listed.lengths
@@ -447,13 +451,15 @@ def _frames(listed: Listed, sequence_index: int) -> str:
     return f"frames {listed.first[sequence_index]} to {listed.ends_of(sequence_index) - 1}"
 
 
+def _first_header(names: FileNames, prefix: str) -> HTKHeader:
+    return next(without_empty(listed_files(names, option="FILE"), functools.partial(first_header, prefix=prefix)))
+
+
 def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
     """Return lists as the verbs read them (see `cntkio.formats.contract`)."""
     prefix = options.prefix or ""
     # All files need frames of the same size, so the first one shows the shape.
-    streams = StreamDefs(options.streams) or StreamDefs(
-        features=StreamDef(shape=first_header(listed_files(names, option="FILE")[0], prefix=prefix).dim)
-    )
+    streams = StreamDefs(options.streams) or StreamDefs(features=StreamDef(shape=_first_header(names, prefix).dim))
     if len(streams) != 1:
         raise ConfigError(f"a list of features has one stream; {len(streams)} are requested", key="stream")
     ((name, stream),) = streams.items()
@@ -469,7 +475,7 @@ def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
 
 def _facts(deserializer: HTKFeatureDeserializer, names: FileNames) -> dict[str, int | str]:
     """Return facts about the files of a list."""
-    header = first_header(listed_files(names, option="FILE")[0], prefix=deserializer.prefix)
+    header = _first_header(names, deserializer.prefix)
     with closing(deserializer.open()) as corpus:
         num_files = len(np.unique(corpus.index.layout.listed.files))
     order = "big-endian" if header.is_big_endian else "little-endian"

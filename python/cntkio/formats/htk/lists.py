@@ -29,6 +29,7 @@ import cntkio._core as _core
 from cntkio.errors import FormatError
 from cntkio.formats.detect import other_than
 from cntkio.formats.htk.feature_files import FeatureFiles, HTKHeader, OpenFile
+from cntkio.formats.report import EMPTY_FILE
 from cntkio.storage.output_file import AnyPath
 from cntkio.storage.text_input import all_bytes, in_utf8, refuse_mark
 
@@ -140,7 +141,8 @@ def read_list(path: AnyPath, *, prefix: str = "", compatible: bool = False, refu
         what = f"{_FAULT_WORDS[kind]}{advice}: {line!r}{other_than('scp', path)}"
         raise FormatError(what, path=path, line=scanned.line, column=1, byte=scanned.byte, kind=kind)
     if not len(scanned.files):
-        raise FormatError("no utterance; expected a line such as id=path[first,last]", path=path, byte=0)
+        what = "no utterance; expected a line such as id=path[first,last]"
+        raise FormatError(what, path=path, byte=0, kind=EMPTY_FILE)
     first, last = scanned.first_frames, scanned.last_frames
     # For a whole file the sum exceeds 32 bits and becomes 0; its header replaces this length below.
     lengths = last - first + np.uint32(1)
@@ -205,6 +207,17 @@ def _line_of(utterance: int, lines: Iterator[tuple[int, int]]) -> int:
     return next(line for passed, line in lines if passed == utterance)
 
 
+def joined_lists(lists: Sequence[Listed]) -> tuple[Listed, npt.NDArray[np.int64]]:
+    """Return the utterances of lists, and the first path of each list and, last, the number of paths."""
+    keys, paths, files, first, lengths = zip(*lists, strict=True)
+    first_paths = np.cumsum([0, *map(len, paths)])
+    if len(lists) == 1:
+        return lists[0], first_paths
+    moved = [part + np.uint32(start) for part, start in zip(files, first_paths, strict=False)]
+    join = np.concatenate
+    return Listed(join(keys), [*itertools.chain(*paths)], join(moved), join(first), join(lengths)), first_paths
+
+
 @dataclasses.dataclass(frozen=True)
 class Lists:
     """Lists of utterances, and how they are read."""
@@ -226,16 +239,9 @@ class Lists:
                 found.append((name, text_rows(scanned.keys), paths, lines))
         return found
 
-    def read(self, refuse: Refuse | None) -> tuple[Listed, npt.NDArray[np.int64]]:
-        """Read all lists; return their utterances, and the first path of each list and, last, the number of paths."""
-        lists = [read_list(path, prefix=self.prefix, compatible=self.compatible, refuse=refuse) for path in self.paths]
-        keys, paths, files, first, lengths = zip(*lists, strict=True)
-        first_paths = np.cumsum([0, *map(len, paths)])
-        if len(lists) == 1:
-            return lists[0], first_paths
-        moved = [part + np.uint32(start) for part, start in zip(files, first_paths, strict=False)]
-        join = np.concatenate
-        return Listed(join(keys), [*itertools.chain(*paths)], join(moved), join(first), join(lengths)), first_paths
+    def read(self, path: str, refuse: Refuse | None) -> Listed:
+        """Read one of the lists."""
+        return read_list(path, prefix=self.prefix, compatible=self.compatible, refuse=refuse)
 
     def open(self, files: FeatureFiles, listed: Listed, index: int) -> OpenFile:
         """Open the file of an utterance. Errors of the system name the list, the line and the utterance."""

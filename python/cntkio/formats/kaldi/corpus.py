@@ -34,7 +34,7 @@ from cntkio.formats.contract import (
     ReadingOptions,
     Utterances,
 )
-from cntkio.formats.corpus import opened_corpus
+from cntkio.formats.corpus import filled_files, opened_corpus
 from cntkio.formats.htk import window_of
 from cntkio.formats.htk.lists import Frames, decoded, repeated
 from cntkio.formats.htk.options import Unequal, size_of_window
@@ -187,8 +187,10 @@ class _KaldiFormat(Format):
 
     def index(self, file: object, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         options = self._options
-        found = [found_in(self._files, path, options.content, self._stream, self.report) for path in self._paths]
-        objects = joined(found)
+        found = filled_files(
+            self, self._paths, lambda path: found_in(self._files, path, options.content, self._stream, self.report)
+        )
+        objects = joined(list(found.values()))
         content = self._content(objects)
         if content == "frames":
             is_vector = np.isin(objects.kinds, VECTORS)

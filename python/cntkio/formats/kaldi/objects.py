@@ -26,7 +26,7 @@ import cntkio._core as _core
 from cntkio.errors import FormatError
 from cntkio.formats.detect import other_in
 from cntkio.formats.htk.lists import decoded, text_rows
-from cntkio.formats.report import Report
+from cntkio.formats.report import EMPTY_FILE, Report
 from cntkio.storage.open_input import open_input
 from cntkio.storage.progress import announced, passed
 from cntkio.storage.remote import Remote
@@ -206,7 +206,8 @@ def found_in(files: FilesOfObjects, path: str, content: Content | None, name_of:
             stream = name_of(_NO_KINDS)
             raise FormatError(what, path=path, line=listed.line, column=1, byte=listed.byte, stream=stream, kind=kind)
         if not len(listed.lines):
-            raise FormatError("no line; expected a key, a blank and a value on each line", path=path, byte=0)
+            what = "no line; expected a key, a blank and a value on each line"
+            raise FormatError(what, path=path, byte=0, kind=EMPTY_FILE)
         text.require_unchanged()
         if form == "map":
             return _map(text, listed)
@@ -222,7 +223,8 @@ def _form_of(text: TextInput, path: str, content: Content | None) -> Literal["ar
     if b"\0" in first or re.match(rb"\S+[ \t]+\[", first):
         return "ark"
     if not head.strip():
-        raise FormatError("the file is empty; expected an archive (ark), a list (scp) or a map", path=path, byte=0)
+        what = "the file is empty; expected an archive (ark), a list (scp) or a map"
+        raise FormatError(what, path=path, byte=0, kind=EMPTY_FILE)
     if content is None and _INTEGERS.fullmatch(first):
         return "ark"
     is_list = path.lower().endswith(".scp") or _PLACE.fullmatch(first) is not None
@@ -263,7 +265,8 @@ def _archive(text: TextInput, name_of: _NameOf) -> Objects:
     text.require_unchanged()
     keys, offsets, kinds, rows, cols, begins, ends = map(np.concatenate, zip(*parts, strict=True))
     if not len(keys):
-        raise FormatError("no object; expected a key, a blank and an object", path=text.path, byte=0)
+        what = "no object; expected a key, a blank and an object"
+        raise FormatError(what, path=text.path, byte=0, kind=EMPTY_FILE)
     zeros = np.zeros(len(keys), np.uint32)
     return Objects(
         *_file(text), [], keys, zeros, offsets, kinds, rows, cols, begins, ends, zeros, rows, zeros, cols, zeros

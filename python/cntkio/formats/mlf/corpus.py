@@ -25,10 +25,10 @@ import numpy.typing as npt
 
 import cntkio._core as _core
 from cntkio.arguments import float_type, suggests_keywords
-from cntkio.errors import ConfigError, FormatError
+from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import BINARY_LABELS, LABEL_STREAM, LABELS
 from cntkio.formats.contract import OPENING, Ahead, Corpus, Format, Index, Loaded, Opening, PlacesInFiles, Utterances
-from cntkio.formats.corpus import fingerprint_of_files, opened_corpus
+from cntkio.formats.corpus import filled_files, fingerprint_of_files, opened_corpus
 from cntkio.formats.htk.lists import decoded, repeated
 from cntkio.formats.htk.options import UtteranceOptions, entry_of, longest_of, merge_stream, paths_of, size_of
 from cntkio.formats.mlf.entries import (
@@ -47,7 +47,7 @@ from cntkio.formats.mlf.entries import (
     read_targets,
     scan_binary,
 )
-from cntkio.formats.report import first_few
+from cntkio.formats.report import EMPTY_FILE, first_few
 from cntkio.formats.table import FileSpans, SequenceTable, digest_of
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import shown_files
@@ -356,14 +356,11 @@ class MLFFormat(Format):
     ) -> None:
         self._settings, self._names, self._targets = settings, names, targets
         self._paths = listed_files(settings.paths, option="mlf")
-        self.report = opening.report(shown_files(self._paths))
+        self.report, self.is_strict = opening.report(shown_files(self._paths)), settings.strict
 
     def index(self, file: object, ahead: Ahead) -> tuple[Index, list[_core.Chunk]]:
         settings, targets = self._settings, self._targets
-        files = [
-            read_entries(path, self._names, settings) if settings.is_text else scan_binary(path, settings.dim)
-            for path in self._paths
-        ]
+        files = list(filled_files(self, self._paths, self._entries).values())
         self._warn_of_remarks(files)
         layout = MLFLayout.of(settings, files)
         self._refuse_repeated(layout)
@@ -372,7 +369,7 @@ class MLFFormat(Format):
         shape = () if settings.as_class_ids else settings.dim if targets is None else targets.dim
         stream = StreamInformation(settings.name, 0, form, dtype, shape, settings.defines_mb_size)
         chunk_starts = _core.htk_chunk_starts(layout.lengths, _CHUNK_FRAMES)
-        files_of = FileSpans(self._paths, layout.first_of_file)
+        files_of = FileSpans([file.path for file in files], layout.first_of_file)
         table = SequenceTable(layout.keys, layout.lengths, chunk_starts, files=files_of)
         # The core's faults are in the order: sound, invalid, broken.
         is_broken = layout.faults > LAST_INVALID
@@ -388,9 +385,15 @@ class MLFFormat(Format):
             is_pattern=is_pattern if is_pattern.any() else None,
             complaint=layout.complaint,
         )
-        name, why = self.report.name, f"{self.report.name}: no entry is left to read"
         fingerprint = self._fingerprint(layout)
-        return Index(name, (stream,), table, fingerprint, layout, why_empty=why, utterances=utterances), []
+        return Index(self.report.name, (stream,), table, fingerprint, layout, utterances=utterances), []
+
+    def _entries(self, path: str) -> Entries:
+        settings = self._settings
+        found = read_entries(path, self._names, settings) if settings.is_text else scan_binary(path, settings.dim)
+        if not len(found.keys):
+            raise CorpusError(f"{path}: no entry is left to read", kind=EMPTY_FILE)
+        return found
 
     def _refuse_repeated(self, layout: MLFLayout) -> None:
         _, again = repeated(layout.keys)
@@ -420,7 +423,7 @@ class MLFFormat(Format):
         # With a fingerprint for each file, the message about a checkpoint can name the files that differ.
         if len(layout.files) > 1:
             sums = [digest_of([file.keys, file.frames, *file.classes, *file.starts, rows]) for file in layout.files]
-            return fingerprint_of_files(self._paths, sums)
+            return fingerprint_of_files([file.path for file in layout.files], sums)
         digest = digest_of([layout.keys, layout.lengths, *layout.classes, *layout.starts, rows])
         return f"{len(layout.keys)}:{digest}"
 
@@ -457,7 +460,7 @@ class MLFFormat(Format):
             if lines is not None:
                 with closing(InputFile(entries.path)) as text:
                     lines[mine] = Locator(text).lines_of(begins[mine])
-        return PlacesInFiles(self._paths, path_indices, begins, lines)
+        return PlacesInFiles([file.path for file in layout.files], path_indices, begins, lines)
 
 
 def _located(

@@ -14,6 +14,7 @@ fault, which is an error only if the entry is needed.
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import hashlib
 import itertools
@@ -36,6 +37,7 @@ from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import other_than
 from cntkio.formats.htk.lists import decoded, text_rows
 from cntkio.formats.htk.options import Unequal
+from cntkio.formats.report import EMPTY_FILE
 from cntkio.storage.index_cache import IndexCache
 from cntkio.storage.output_file import AnyPath, write_whole
 from cntkio.storage.text_input import InputFile, Locator, all_bytes, explained, whole_text
@@ -276,6 +278,9 @@ def scan_binary(path: str, dim: int) -> Entries:
 def _stopped(stop: tuple[int, int], form: str, path: str) -> tuple[str, str, int]:
     """Return the kind of the error that ended a scan, its message, and the byte."""
     kind = _core.MLF_STOPS[stop[0]]
+    is_unknown = kind in ("no header", "not binary")
+    if is_unknown and not all_bytes(path).removeprefix(codecs.BOM_UTF8).strip():
+        return EMPTY_FILE, f"the file is empty; {_STOP_WORDS[kind]}", stop[1]
     return kind, _STOP_WORDS[kind] + other_than(form, path), stop[1]
 
 

@@ -35,6 +35,7 @@ from cntkio.formats.ctf.index import (
     scanned_parts,
 )
 from cntkio.formats.detect import other_in
+from cntkio.formats.report import EMPTY_FILE
 from cntkio.minibatch import Minibatch
 from cntkio.pieces import (
     SEQUENCES_PER_CORE,
@@ -188,9 +189,13 @@ def svmlight_of(filename: FileNames, **options: Any) -> SvmlightDeserializer:
         (True, True)
     """
     deserializer = SvmlightDeserializer(filename, **options)
-    with closing(open_stored(listed_files(deserializer.filename, remote=deserializer.remote)[0])) as stored:
-        head = Beginning.of(stored, _HEAD).head
-    lines = [fields for line in head.split(b"\n") if (fields := line.partition(b"#")[0].split())]
+    lines: list[list[bytes]] = []
+    for path in listed_files(deserializer.filename, remote=deserializer.remote):
+        with closing(open_stored(path)) as stored:
+            head = Beginning.of(stored, _HEAD).head
+        lines = [fields for line in head.split(b"\n") if (fields := line.partition(b"#")[0].split())]
+        if lines:
+            break
     whole = lines[:-1] or lines  # the last line may be cut off
     # A few lines without a label are mistakes.
     num_without = sum(b":" in fields[0] for fields in whole)
@@ -250,7 +255,7 @@ def _scan(file: TextInput, by_query: bool, chunk_size: int) -> TextIndex:
         parts = scanned_parts(file, start.offset, scan, add)
     if not any(len(part.starts) for part in parts):
         what = "the file has only comments; expected lines such as '1 3:0.5 7:1'"
-        raise FormatError(what, path=file.path, byte=start.offset)
+        raise FormatError(what, path=file.path, byte=start.offset, kind=EMPTY_FILE)
     # Skipped lines belong to the sequence before them, so each sequence ends where the next one starts.
     join_over_borders(file, start, parts)
     # Keys count sequences, not lines as in CNTK's text format.
