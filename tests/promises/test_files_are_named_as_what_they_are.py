@@ -59,7 +59,7 @@ def test_a_text_is_read_whatever_its_name(suffix: str, text: str, tmp_path: Path
         ("| label 0 1 | x 1 2\n", 1, "write |label here"),
         ("0 | x 1 2\n", 1, "write |x here"),
         ("\n|# a comment\n| x 1 2\n", 3, "write |x here"),
-        ("hello world\nthese are words\n", 1, "txt2ctf"),
+        ("hello world\nthese are words\nand more of them\n", 1, "txt2ctf"),
         ("|f Infinity 2\n|f 1 2\n", 1, "write a number for Infinity"),
         ("|f 1.#QNAN 2\n|f 1 2\n", 1, "write a number for 1.#QNAN"),
         ("|f #N/A 2\n|f 1 2\n", 1, "write a number for #N/A"),

@@ -464,7 +464,7 @@ def _form_of_text(text: bytes) -> str | None:
     for kind in KINDS.values():
         if kind.first_line is not None and kind.first_line.fullmatch(lines[0]):
             return kind.form
-    whole = lines if len(text) < _HEAD // 2 else lines[:-1] or lines  # the last line may be cut off
+    whole = lines[:-1] or lines  # the last line may be cut off
     if any(map(_SVMLIGHT_LINE.fullmatch, lines[1:3])):  # below a line of names
         return "svmlight"
     for form, pattern in (("kaldi", _KALDI_CLASSES), ("kaldi map", _KALDI_MAP)):
