@@ -80,7 +80,7 @@ CEILINGS = {
     "corpora": 350,
     "formats": 2720,
     "formats.cbf": 880,
-    "formats.ctf": 2030,
+    "formats.ctf": 2070,
     "formats.htk": 1420,
     "formats.kaldi": 1010,
     "formats.mlf": 980,

@@ -204,7 +204,7 @@ def _find_line_feed(buffer: Bytes) -> int:
 # --------------------------------------------------------------------------------------------------------------
 # Places of sequences in a text, in as few bytes as they take.
 
-PlacedBlock: TypeAlias = tuple[int, npt.NDArray[np.uint32], npt.NDArray[np.uint32] | None]
+PlacedBlock: TypeAlias = tuple[int, npt.NDArray[np.uint32], Lengths | None]
 """Some sequences of a text, one after the other: the offset from which their starts count, the start and the bytes of
 each; None: each ends where the next starts."""
 
@@ -288,12 +288,14 @@ class Places:
         Returns:
             The places; and the first sequence of each chunk and, last, the number of sequences.
         """
-        sizes = None if blocks[0][2] is None else np.concatenate([sizes_of_block for *_, sizes_of_block in blocks])
+        has_sizes = blocks[0][2] is not None
         # A chunk has at most `limit` bytes before a sequence is added, and the text that was left out right before that
         # sequence does not count. So the largest start in a chunk may be the sum of both.
-        left_out = 0 if sizes is None else ends[-1] - blocks[0][0] - int(sizes.sum(dtype=np.uint64))
+        num_bytes = sum(int(own.sum(dtype=np.uint64)) for *_, own in blocks if own is not None)
+        left_out = ends[-1] - blocks[0][0] - num_bytes if has_sizes else 0
         dtype = np.uint32 if min(limit + left_out, ends[-1]) < 2**32 else np.uint64
         starts: list[npt.NDArray[Any]] = []
+        sizes: list[Lengths] = []
         begun: list[_core.CTFBegun] = []
         last = None
         # Blocks are taken from the end of the list, so that each block is freed before the next block is placed.
@@ -301,15 +303,20 @@ class Places:
         for end in ends:
             begin, of_block, sizes_of_block = blocks.pop()
             starts.append(of_block.astype(dtype, copy=False))
+            if sizes_of_block is not None:
+                sizes.append(sizes_of_block)
             # The core replaces the starts in the array: from now on they count from their chunk.
-            begun.append(_core.ctf_place(begin, starts[-1], sizes_of_block, end, limit, last))
+            words = None if sizes_of_block is None else sizes_of_block.astype(np.uint32, copy=False)
+            begun.append(_core.ctf_place(begin, starts[-1], words, end, limit, last))
             last = begun[-1].open
         before = np.cumsum([0, *map(len, starts)])
         firsts = [each.firsts + num_before for each, num_before in zip(begun, before, strict=False)]
         begins = np.concatenate([each.begins for each in begun])
         last_end = np.array([] if last is None else [last[1]], np.uint64)
         chunk_ends = np.concatenate([*(each.ends for each in begun), last_end])
-        places = cls(begins, chunk_ends, joined_and_freed(starts, dtype), sizes)
+        del of_block, sizes_of_block, words
+        joined_sizes = joined_and_freed(sizes, np.result_type(*sizes)) if has_sizes else None
+        places = cls(begins, chunk_ends, joined_and_freed(starts, dtype), joined_sizes)
         return places, np.concatenate([*firsts, before[-1:]])
 
     def first_bytes(
@@ -331,7 +338,7 @@ class Places:
 
     def of_chunk(self, chunk_id: int, first: int, last: int) -> ChunkPlaces:
         """Return the places of a chunk, which has the sequences from `first` up to `last`."""
-        sizes = None if self.sizes is None else self.sizes[first:last]
+        sizes = None if self.sizes is None else self.sizes[first:last].astype(np.uint32, copy=False)
         return ChunkPlaces(int(self.begins[chunk_id]), int(self.ends[chunk_id]), self.starts[first:last], sizes)
 
 
@@ -442,7 +449,8 @@ class Part(NamedTuple):
 
     Attributes:
         num_head_lines: Lines before the first id of the part. They belong to the sequence before it.
-        keys: Id of each sequence; empty if each line is a sequence.
+        keys: Id of each sequence; empty if each line is a sequence. If lines are left out, the first part has the
+            numbers of the lines of all parts.
         begin: Offset from which `starts` count.
         starts: First byte of each sequence, counted from `begin`.
         lengths: Lines of each sequence, or samples of the stream that defines the minibatch size.
@@ -458,7 +466,7 @@ class Part(NamedTuple):
     lengths: Lengths
     hollow: npt.NDArray[np.uint64]
     end: int = 0
-    sizes: npt.NDArray[np.uint32] | None = None
+    sizes: Lengths | None = None
 
     @classmethod
     def of(cls, scan: _core.CTFScan) -> Part:
@@ -473,6 +481,23 @@ class Part(NamedTuple):
         keys = self.keys[sequences] if len(self.keys) else self.keys
         sizes = None if self.sizes is None else self.sizes[sequences]
         return self._replace(keys=keys, starts=self.starts[sequences], lengths=self.lengths[sequences], sizes=sizes)
+
+    def only_in_place(self, is_kept: npt.NDArray[np.bool_]) -> Part:
+        """Return the part with some of its sequences, in the memory of this part and in as few bytes as they take.
+
+        All parts wait in memory until they are joined, and memory of copies would not return to the system.
+        """
+        assert self.sizes is not None
+        columns = []
+        for column in (self.keys, self.starts):
+            kept = column[is_kept]
+            column[: len(kept)] = kept
+            columns.append(column[: len(kept)])
+        sizes = self.sizes[is_kept].astype(np.min_scalar_type(int(self.sizes.max())))
+        is_same = are_all_the_same(self.lengths)
+        lengths = self.lengths[: len(sizes)] if is_same else compact_lengths(self.lengths[is_kept])
+        keys, starts = columns
+        return self._replace(keys=keys, starts=starts, lengths=lengths, hollow=self.hollow[:0], sizes=sizes)
 
     def longer(self, more: int) -> Part:
         """Return the part with a number added to its last length."""
@@ -699,6 +724,7 @@ def index_of_parts(file: TextInput, parts: list[Part], first_key: int | None, ch
     columns = [part.keys for part in parts if len(part.keys)]
     parts.clear()  # so that each column is in memory once while its parts are joined
     keys = _keys_of_parts(columns) if columns else CountedKeys(first_key or 0, len(lengths))
+    columns.clear()
     places, chunk_starts = Places.of(blocks, ends, min(chunk_size, _LARGEST_CHUNK))
     remarks = {}
     # Line numbers and keys that count up by one cannot repeat.
@@ -721,13 +747,15 @@ def _leave_out(
     if not has_hollow and (defining is None or all(part.lengths.all() for part in parts)):
         return {}
     total, examples, num_before = 0, list[tuple[int, int | str]](), start.num_lines
+    # Line numbers with gaps cannot be counted, so they become keys, in one array for all parts.
+    most = sum(len(part.starts) for part in parts) if in_lines else 0
+    numbers, num_kept = np.empty(most, np.uint32 if num_before + most < 2**32 else np.uint64), 0
     for number, part in enumerate(parts):
         # Taken before anything is left out: after that, a sequence may end before the next one starts.
         sizes = np.append(np.diff(part.starts), np.uint32(part.end - part.begin - int(part.starts[-1])))
         part = part._replace(sizes=sizes)
         if in_lines:
-            # Line numbers with gaps cannot be counted, so they become keys.
-            part = part._replace(keys=np.arange(num_before, num_before + len(sizes), dtype=np.uint64))
+            part = part._replace(keys=np.arange(num_before, num_before + len(sizes), dtype=numbers.dtype))
             num_before += len(sizes)
         if defining is None:
             is_kept = np.ones(len(sizes), np.bool_)
@@ -738,7 +766,14 @@ def _leave_out(
             total += len(which)
             which = which[: _MOST_EXAMPLES - len(examples)]
             examples += _examples(part.begin + part.starts[which].astype(np.int64), part.keys[which])
-        parts[number] = part.only(is_kept)
+        part = part.only_in_place(is_kept)
+        if in_lines:
+            numbers[num_kept : num_kept + len(part.keys)] = part.keys
+            num_kept += len(part.keys)
+            part = part._replace(keys=numbers[:0])
+        parts[number] = part
+    if in_lines:
+        parts[0] = parts[0]._replace(keys=numbers[:num_kept])
     if defining is None and not any(len(part.starts) for part in parts):
         raise _error_at(file, start, "the file holds nothing except blank lines and comments", kind=EMPTY_FILE)
     kind = "line left out" if in_lines else "sequence left out"

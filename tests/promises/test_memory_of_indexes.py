@@ -1,0 +1,53 @@
+"""Making the index of a text takes at most 10 bytes of memory a sequence, and a constant."""
+
+import os
+import sys
+from pathlib import Path
+
+import cntkio._core as _core
+import pytest
+from cntkio import CTFDeserializer, StreamDef, StreamDefs
+from support.forks import in_a_fork
+
+NUM_LINES = 2_800_000
+CONSTANT = 34 << 20
+"""Bytes of freed blocks that the allocator keeps, and of the text and the sequences that a thread works on."""
+
+TEXTS = {
+    "without ids": b"|x 1 2\n",
+    "comments between lines without ids": b"|x 1 2\n|x 1 2\n|x 1 2\n|# c\n",
+    "ids": b"%d |x 1 2\n",
+    "sequences that are left out": b"%d |x 1 2\n%d |x 1 2\n%d |y 1\n",
+}
+
+
+def write(path: Path, lines: bytes) -> None:
+    """Write the lines again and again; their ids have gaps."""
+    at_once = 4 * 3 * 1000
+    text, num_ids = lines * (at_once // lines.count(b"\n")), lines.count(b"%d") * (at_once // lines.count(b"\n"))
+    with path.open("wb") as file:
+        for number in range(NUM_LINES // at_once):
+            ids = tuple(range(2 * number * num_ids, 2 * (number + 1) * num_ids, 2))
+            file.write(text % ids)
+
+
+def status(name: str) -> int:
+    return 1024 * int(Path("/proc/self/status").read_text().split(name)[1].split()[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of the memory since a moment")
+@pytest.mark.parametrize("kind", TEXTS)
+def test_an_index_takes_ten_bytes_of_memory_a_sequence(kind: str, tmp_path: Path) -> None:
+    write(tmp_path / "a.ctf", TEXTS[kind])
+    streams = StreamDefs(x=StreamDef(field="x", shape=2, defines_mb_size=kind == "sequences that are left out"))
+
+    def taken() -> int:
+        os.environ["CNTKIO_NUM_THREADS"] = "1"
+        _core.release_kept_memory()
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        before = status("VmRSS:")
+        corpus = CTFDeserializer(tmp_path / "a.ctf", streams).open()
+        assert corpus.table.num_sequences > NUM_LINES // 2
+        return status("VmHWM:") - before
+
+    assert (int(in_a_fork(taken)) - CONSTANT) / NUM_LINES <= 10
