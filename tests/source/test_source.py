@@ -711,22 +711,6 @@ def test_a_flag_in_place_of_a_number_is_refused(path: Path) -> None:
             make(path, **{name: value})
 
 
-def test_states_of_sources_whose_numbers_were_flags_still_load(path: Path) -> None:
-    with make(path, randomization_seed=1, max_sweeps=1) as source:
-        source.next_minibatch(7)
-        state, pickled = source.state_dict(), source.__getstate__()
-        # Earlier versions took flags as numbers, and kept them.
-        settings = {**state["settings"], "randomization_seed": True, "truncation_length": False}
-        arguments = {**pickled["arguments"], "randomization_seed": True, "max_sweeps": True, "trace_level": False}
-        expected = rest(source, 7)
-        source.load_state_dict({**state, "settings": settings})
-        assert rest(source, 7) == expected
-        again = MinibatchSource.__new__(MinibatchSource)
-        again.__setstate__({**pickled, "arguments": arguments})
-        with again:
-            assert rest(again, 7) == expected
-
-
 def test_a_splice_as_long_as_the_truncation_is_refused(path: Path) -> None:
     make(path, truncation_length=3, right_splice=2, randomize=False).close()
     for length in (3, 4):

@@ -39,7 +39,7 @@ from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.pipeline import Request
-from cntkio.source.recipe import NUMBERS, Recipe, SourceOptions, without_flags
+from cntkio.source.recipe import Recipe, SourceOptions
 from cntkio.storage.spans import span_at
 from cntkio.storage.text_input import system_number
 from cntkio.timeline import (
@@ -571,5 +571,5 @@ class HTKMLFReader(MinibatchSource):
                 return
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        HTKMLFReader.__init__(self, **without_flags(state["arguments"], NUMBERS))
+        HTKMLFReader.__init__(self, **state["arguments"])
         self.load_state_dict(state["state"])

@@ -28,7 +28,7 @@ from cntkio.formats.corpus import differences_of_files
 from cntkio.formats.table import SequenceTable
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.pipeline import Epoch, Pipeline
-from cntkio.source.recipe import Recipe, SourceOptions, without_flags
+from cntkio.source.recipe import Recipe, SourceOptions
 from cntkio.timeline import AnyTimeline
 
 _VERSION = 1
@@ -248,7 +248,7 @@ class SourceProgress:
         data, order = self._fingerprints().values()
         described = saved_order["deserializers"], order["deserializers"]
         different = [
-            *_different(without_flags(saved_settings, settings), settings),
+            *_different(saved_settings, settings),
             *_different_data(saved_data, data, *described),
         ]
         if "order" in state and saved_order["digest"] != order["digest"]:

@@ -140,8 +140,6 @@ class SourceOptions:
 
 # Evaluated once, because evaluating annotations takes as long as opening a small file.
 _KINDS = get_type_hints(SourceOptions)
-NUMBERS = {name: 0 for name, kind in _KINDS.items() if kind is int}
-"""The options that are whole numbers."""
 
 
 def _check_whole(name: str, value: Any) -> None:
@@ -152,15 +150,6 @@ def _check_whole(name: str, value: Any) -> None:
         raise TypeError(f"{name} is {value!r}; expected a whole number{hint}")
     if not 0 <= value <= INFINITELY_REPEAT:
         raise OutOfRangeError(f"{name} is {value}; expected 0 to {INFINITELY_REPEAT} (2^64 - 1)", key=name)
-
-
-def without_flags(saved: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
-    """Return saved values with numbers in place of flags where numbers are current.
-
-    Earlier versions took True and False as the numbers 1 and 0, and saved them as they were.
-    """
-    flags = {name for name, value in saved.items() if isinstance(value, bool) and is_whole(current.get(name))}
-    return {name: int(value) if name in flags else value for name, value in saved.items()}
 
 
 class Recipe:

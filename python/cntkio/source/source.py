@@ -34,7 +34,7 @@ from cntkio.source.chunks import ChunkStore
 from cntkio.source.packing import Packer
 from cntkio.source.pipeline import DeliveredCounts, Pipeline, Request
 from cntkio.source.plan import SourcePlan
-from cntkio.source.recipe import NUMBERS, Recipe, SourceOptions, without_flags
+from cntkio.source.recipe import Recipe, SourceOptions
 from cntkio.source.selecting import Chunks, Selector
 from cntkio.streams import StorageFormat, StreamInformation, StreamsByName
 from cntkio.timeline import (
@@ -545,7 +545,7 @@ class MinibatchSource(Displayed, StreamsByName):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Not the constructor of the object's own class, which may have other parameters.
-        MinibatchSource.__init__(self, **without_flags(state["arguments"], NUMBERS))
+        MinibatchSource.__init__(self, **state["arguments"])
         self.load_state_dict(state["state"])
 
     def close(self) -> None:
