@@ -331,7 +331,7 @@ def test_the_command_converts_to_tables_and_back(tmp_path: Path, kind: str) -> N
         (["--to", "parquet", "--flat", "--input", "{a}", "--output", "{b}"], "leave the stream out of --flat"),
         (["--to", "parquet", "--flat", "z", "--input", "{a}", "--output", "{b}"], "--flat: no stream 'z'"),
         (["--to", "ctf", "--input", "{a}t", "--output", "{b}"], "did you mean"),
-        (["--to", "cbf", "ctf2cbf", "--input", "{a}", "--output", "{b}"], "exclude each other"),
+        (["--to", "cbf", "c", "--input", "{a}", "--output", "{b}"], "exclude each other"),
     ],
 )
 def test_a_wrong_conversion_command_says_what_to_do(

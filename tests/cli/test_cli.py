@@ -285,7 +285,7 @@ def test_convert_reads_a_text_in_chunks_of_the_requested_size() -> None:
         ([], "convert needs two files: cntkio convert IN OUT"),
         (["a.ctf"], "convert needs two files: cntkio convert IN OUT"),
         (["--to", "cbf", "--input", "a.ctf"], "convert needs two files: cntkio convert IN OUT"),
-        (["--to", "cbf", "cbf2ctf", "--input", "a", "--output", "b"], "IN and --input exclude each other"),
+        (["--to", "cbf", "c", "--input", "a", "--output", "b"], "IN and --input exclude each other"),
         (["a.ctf", "a.xyz"], "a.xyz: no format to write has the extension '.xyz'; expected one of .ark, .ctf"),
         (["examples/iris/iris.ctf", "examples/iris/../iris/iris.ctf"], "convert never changes its input"),
         (["examples/iris/*.ctf", "examples/iris/iris.ctf"], "convert never changes its input"),

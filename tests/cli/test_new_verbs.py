@@ -210,23 +210,6 @@ def test_diff_prints_the_first_sparse_sample_that_differs(capsys: pytest.Capture
     assert (found["sample"], found["first"], found["second"]) == (1, "1:1 2:1", "1:1")
 
 
-def test_old_names_work_and_say_the_new_names(capsys: pytest.CaptureFixture[str]) -> None:
-    write_ctf("a.ctf", {"x": [[1], [2]]})
-    calls = {
-        "stats a.ctf": "'cntkio stats' is now 'cntkio inspect'",
-        "read a.ctf": "'cntkio read' is now 'cntkio bench'",
-        "plan --step 0 a.ctf": "'cntkio plan' is now 'cntkio explain'",
-        "convert ctf2bin --input a.ctf --output a.cbf": "'cntkio convert ctf2bin' is now 'cntkio convert --to cbf'",
-        "convert cbf2ctf --input a.cbf --output b.ctf": "'cntkio convert cbf2ctf' is now 'cntkio convert --to ctf'",
-    }
-    for call, hint in calls.items():
-        assert main(call.split()) == 0
-        assert hint in capsys.readouterr().err
-        assert main([*call.split(), "--quiet"]) == 0
-        assert capsys.readouterr().err == ""
-    assert Path("a.ctf").read_text() == Path("b.ctf").read_text()
-
-
 def test_the_help_of_a_verb_fits_a_screen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for verb in parser().verbs:

@@ -132,7 +132,7 @@ def test_several_compressed_files_are_refused_with_what_to_do(capsys: pytest.Cap
     ("arguments", "output"),
     [
         (["a.ctf", "b.cbf"], "b.cbf"),
-        (["ctf2cbf", "--input", "a.ctf", "--output", "b.cbf"], "b.cbf"),
+        (["ctf2bin", "--input", "a.ctf", "--output", "b.cbf"], "b.cbf"),
         (["txt2ctf", "--map", "words", "--input", "a.txt", "--output", "b.ctf"], "b.ctf"),
         (["uci2ctf", "-in", "a.uci", "-fs", "1", "-fd", "2", "-ls", "0", "-nl", "3"], "a_cntk_text.uci"),
     ],

@@ -324,7 +324,7 @@ def test_the_command_converts_with_a_header_file_as_ctf2bin_does(tmp_path: Path)
     assert corpus.table.num_chunks == 2
     whole = read_corpus(corpus)
     assert whole["words"].lengths.tolist() == [1, 1]  # the empty sample is kept
-    command("cbf2ctf", "--input", tmp_path / "a.cbf", "--output", tmp_path / "b.ctf")
+    command("--to", "ctf", tmp_path / "a.cbf", tmp_path / "b.ctf")
     assert (tmp_path / "b.ctf").read_text() == "0\t|words 3:1 |features 1 2\n1\t|words |features 3 4\n"
 
 

@@ -63,32 +63,6 @@ def parser(arguments: Sequence[str] = ()) -> Parser:
     return whole
 
 
-def in_new_spelling(words: Sequence[str]) -> tuple[list[str], str]:
-    """Return the arguments with the verbs of today, and a hint if a verb has another name today.
-
-    Example:
-        >>> in_new_spelling(["stats", "a.ctf"])
-        (['inspect', 'a.ctf'], "'cntkio stats' is now 'cntkio inspect'")
-        >>> in_new_spelling(["convert", "ctf2bin", "--input", "a.ctf", "--output", "a.cbf"])[0]
-        ['convert', '--to', 'cbf', '--input', 'a.ctf', '--output', 'a.cbf']
-    """
-    old = list(words[: 2 if " ".join(words[:2]) in _RENAMED else 1])
-    new = _RENAMED.get(" ".join(old), old)
-    # Before `explain` was a verb, `plan` explained steps. An option may contain its value, as in --step=7.
-    if old == ["plan"] and not _OPTIONS_OF_EXPLAIN.isdisjoint(word.partition("=")[0] for word in words):
-        new = ["explain"]
-    hint = f"'cntkio {' '.join(old)}' is now 'cntkio {' '.join(new)}'" if old != new else ""
-    return [*new, *words[len(old) :]], hint
-
-
-_OPTIONS_OF_EXPLAIN = {"--step", "--position", "--key", "--rank"}
-_TO_CBF, _TO_CTF = ["convert", "--to", "cbf"], ["convert", "--to", "ctf"]
-_RENAMED = {
-    "stats": ["inspect"], "read": ["bench"],
-    "convert ctf2cbf": _TO_CBF, "convert ctf2bin": _TO_CBF, "convert cbf2ctf": _TO_CTF, "convert bin2ctf": _TO_CTF,
-}  # fmt: skip
-
-
 # ------------------------------------------------------------------------------------------------------ verbs
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from cntkio._start import begin_main
 from cntkio.arguments import COMMAND, calling
-from cntkio.cli.arguments import in_new_spelling, parser
+from cntkio.cli.arguments import parser
 from cntkio.cli.show import BAD_CALL, BAD_DATA, FINE, complain, prints_any_text, prints_to_the_end, watcher_of
 from cntkio.errors import CntkIoError, ConfigError
 from cntkio.storage.remote import Remote
@@ -45,13 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    words, hint = in_new_spelling(words)
+    # `convert` has the options of this script of CNTK.
+    if words[:2] == ["convert", "ctf2bin"]:
+        words[1:2] = ["--to", "cbf"]
     options = parser(words).parse_args(words)
     prints_any_text()
     if words[0] in _VERDICTS:
         prints_to_the_end()
-    if hint and not options.quiet:
-        complain(hint)
     with _log_on_standard_error(options.quiet), calling(words=COMMAND, watcher=watcher_of(options)):
         try:
             with calling(remote=_remote(options)):

@@ -1,6 +1,6 @@
 """Conversion between files of any format, which the bytes of the input and the name of the output show.
 
-The functions `ctf_to_cbf` and `cbf_to_ctf` convert as CNTK's scripts ctf2bin.py and bin2ctf do.
+The functions `ctf_to_cbf` and `cbf_to_ctf` convert as CNTK's script ctf2bin.py does, and back.
 """
 
 from __future__ import annotations
