@@ -72,6 +72,9 @@ class ForkLock:
         self.is_inherited = False
         _fork_locks.add(self)
 
+    def __reduce__(self) -> tuple[type[ForkLock], tuple[()]]:
+        return ForkLock, ()  # a copy of the owner has an open lock of its own
+
 
 _fork_locks: weakref.WeakSet[ForkLock] = weakref.WeakSet()
 

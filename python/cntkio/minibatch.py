@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,30 @@ from cntkio.errors import ConfigError
 from cntkio.streams import StreamInformation, cntk_name
 
 _STREAM_COLUMNS = ("stream", "samples are", "here")
+
+
+_Result = TypeVar("_Result")
+
+
+class Results(Iterator[_Result]):
+    """The results of repeated calls of `read`, until it returns None. Several threads may take them.
+
+    Example:
+        >>> numbers = [2, 1]
+        >>> list(Results(lambda: numbers.pop() if numbers else None))
+        [1, 2]
+    """
+
+    def __init__(self, read: Callable[[], _Result | None]) -> None:
+        self._read: Callable[[], _Result | None] | None = read
+
+    def __next__(self) -> _Result:
+        read = self._read
+        result = None if read is None else read()
+        if result is None:
+            self._read = None
+            raise StopIteration
+        return result
 
 
 class Arrays(NamedTuple):

@@ -18,14 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 import cntkio._core as _core
+from cntkio._threads import ForkLock
 from cntkio.arguments import flag, suggests_keywords, whole_number
 from cntkio.displays import counted
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.layouts import are_whole, class_ids
-from cntkio.minibatch import Minibatch
+from cntkio.minibatch import Minibatch, Results
 from cntkio.timeline import WHOLE, Budget, GlobalPartition, Partition, Size
+from cntkio.timeline.state import is_same
 
 _STATE_VERSION = 1
+_MOST_CELLS = 1 << 28
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -99,11 +102,11 @@ def packed(minibatch: Minibatch, length: int, *, rows: int | None = None, split:
 
 
 def _require_room(rows: int, length: int) -> None:
-    """Refuse a result whose cells int32 cannot count, which `cu_seqlens` and positions are."""
-    if length >= 1 << 31:
-        raise ConfigError(f"length is {length}; expected less than 2147483648", key="length")
-    if rows * length >= 1 << 31:
-        message = f"{counted(rows, 'row')} of {length} have {rows * length} cells; expected less than 2147483648"
+    """Refuse a result whose arrays would take several gigabytes; int32 also counts no more than 2^31 cells."""
+    if length > _MOST_CELLS:
+        raise ConfigError(f"length is {length}; expected at most {_MOST_CELLS}", key="length")
+    if rows * length > _MOST_CELLS:
+        message = f"{counted(rows, 'row')} of {length} have {rows * length} cells; expected at most {_MOST_CELLS}"
         raise ConfigError(f"{message}: use fewer rows, or a smaller length", key="rows")
 
 
@@ -238,6 +241,8 @@ class _Held(NamedTuple):
 class SplitRows:
     """Rows without empty cells: a sequence continues in the next row, also in the next rows that are read.
 
+    Several threads may read them.
+
     In rows that begin inside a sequence, `position_ids` begin above 0, and `of_sequences` has that sequence again.
 
     Args:
@@ -278,17 +283,21 @@ class SplitRows:
                 expected = "expected a row for each partition, without workers"
                 raise ConfigError(f"{partition} of {counted(rows, 'row')}: {expected}", key="partition")
             self._partition, self._own = WHOLE, slice(partition.index, None, partition.count)
-        # Of several partitions, each has only its own rows in its result.
-        _require_room(len(range(self.rows)[self._own]), self.length)
+        _require_room(self.rows, self.length)
         self._delivered = self._held = _Held((), source.state_dict())
         # The source's state before a read that is under way, or failed; None: `_held` has all that was read.
         self._reading: dict[str, Any] | None = None
+        self._lock = ForkLock()
 
     def read(self) -> PackedRows | None:
         """Return the next rows, or None when the data have ended. The last rows may have empty cells at their end.
 
         After an error of the source, the next call continues as the source does, with all samples that were read.
         """
+        with self._lock.inner:
+            return self._next()
+
+    def _next(self) -> PackedRows | None:
         if self._reading is not None and self._source.state_dict() != self._reading:
             # An interrupted call has lost a minibatch that the source had delivered.
             self.load_state_dict(self.state_dict())
@@ -325,8 +334,7 @@ class SplitRows:
         return found
 
     def __iter__(self) -> Iterator[PackedRows]:
-        while (found := self.read()) is not None:
-            yield found
+        return Results(self.read)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to continue here: a small dict for JSON."""
@@ -342,25 +350,28 @@ class SplitRows:
         Raises:
             CheckpointError: The state does not fit the source, or is damaged.
         """
-        if not isinstance(state, Mapping) or state.get("version") != _STATE_VERSION or "source" not in state:
+        if not isinstance(state, Mapping) or not is_same(state.get("version"), _STATE_VERSION) or "source" not in state:
             raise CheckpointError("not the state of SplitRows; expected a result of its state_dict()", saved=state)
         num_delivered = state.get("num_delivered")
         if type(num_delivered) is not int or num_delivered < 0:
             raise CheckpointError(f"the state's 'num_delivered' is {num_delivered!r}", saved=num_delivered)
-        # No source has this state, so if this call fails, the next read goes back to the last result.
-        self._reading = {}
-        self._source.load_state_dict(state["source"])
-        held = _Held((), self._source.state_dict())
-        if num_delivered:
-            # The minibatch with the next sample is read again, and the samples that were delivered are cut off.
-            minibatch = self._source.read(self.size, self._partition)
-            while minibatch is not None and not minibatch.num_sequences:
+        with self._lock.inner:
+            # No source has this state, so if this call fails, the next read goes back to the last result.
+            self._reading = {}
+            self._source.load_state_dict(state["source"])
+            held = _Held((), self._source.state_dict())
+            if num_delivered:
+                # The minibatch with the next sample is read again, and the samples that were delivered are cut off.
                 minibatch = self._source.read(self.size, self._partition)
-            samples = None if minibatch is None else _samples_of(minibatch)
-            if samples is None or int(samples.lengths.sum()) <= num_delivered:
-                message = f"the state's 'num_delivered' is {num_delivered}, but the next minibatch has fewer samples"
-                advice = "was it read with another size or partition?"
-                raise CheckpointError(f"{message}; {advice}", saved=num_delivered)
-            held = _Held((samples.cut(num_delivered)[1],), held.before, num_delivered)
-        # No interrupt comes between these assignments.
-        self._delivered, self._held, self._reading = held, held, None
+                while minibatch is not None and not minibatch.num_sequences:
+                    minibatch = self._source.read(self.size, self._partition)
+                samples = None if minibatch is None else _samples_of(minibatch)
+                if samples is None or int(samples.lengths.sum()) <= num_delivered:
+                    message = (
+                        f"the state's 'num_delivered' is {num_delivered}, but the next minibatch has fewer samples"
+                    )
+                    advice = "was it read with another size or partition?"
+                    raise CheckpointError(f"{message}; {advice}", saved=num_delivered)
+                held = _Held((samples.cut(num_delivered)[1],), held.before, num_delivered)
+            # No interrupt comes between these assignments.
+            self._delivered, self._held, self._reading = held, held, None

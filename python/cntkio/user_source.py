@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import cntkio._core as _core
+from cntkio._threads import ForkLock
 from cntkio.arguments import is_whole, suggests_keywords, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
@@ -145,6 +146,7 @@ class MinibatchSourceFromData(Displayed, UserMinibatchSource):
         self._starts = [column.sequence_offsets.astype(np.int64) for column in columns]
         self._layout, self._max_samples = packed_columns(self._streams), max_samples
         self._cursor = self._total_num_samples = 0
+        self._lock = ForkLock()
 
     def stream_infos(self) -> list[StreamInformation]:
         """Return the streams in the order of the arguments."""
@@ -177,20 +179,21 @@ class MinibatchSourceFromData(Displayed, UserMinibatchSource):
         """
         num_samples = whole_number("num_samples", num_samples, least=1)
         partition = Partition(worker_rank, number_of_workers)
-        if self._has_ended():
-            return Minibatch({}, lambda: np.empty(0, np.uint64))
-        begin = self._cursor
-        # Below, room is added to positions of int64, which must not overflow.
-        room = min(num_samples, 2**62)
-        # The two largest numbers are `FULL_DATA_SWEEP` and `INFINITELY_REPEAT`, which are not limits of samples.
-        if self._max_samples < FULL_DATA_SWEEP:
-            room = min(room, self._max_samples - self._total_num_samples)
-        fits = min(int(np.searchsorted(starts, starts[begin] + room, side="right")) - 1 for starts in self._starts)
-        end = max(fits, begin + 1)
-        samples = max(int(starts[end] - starts[begin]) for starts in self._starts)
-        # An interrupt (Ctrl-C) cannot come between two values of one assignment.
-        self._total_num_samples, self._cursor = self._total_num_samples + samples, end % self._num_sequences
-        end_of_sweep = self._cursor == 0 or self._has_ended()
+        with self._lock.inner:
+            if self._has_ended():
+                return Minibatch({}, lambda: np.empty(0, np.uint64))
+            begin = self._cursor
+            # Below, room is added to positions of int64, which must not overflow.
+            room = min(num_samples, 2**62)
+            # The two largest numbers are `FULL_DATA_SWEEP` and `INFINITELY_REPEAT`, which are not limits of samples.
+            if self._max_samples < FULL_DATA_SWEEP:
+                room = min(room, self._max_samples - self._total_num_samples)
+            fits = min(int(np.searchsorted(starts, starts[begin] + room, side="right")) - 1 for starts in self._starts)
+            end = max(fits, begin + 1)
+            samples = max(int(starts[end] - starts[begin]) for starts in self._starts)
+            # An interrupt (Ctrl-C) cannot come between two values of one assignment.
+            self._total_num_samples, self._cursor = self._total_num_samples + samples, end % self._num_sequences
+            end_of_sweep = self._cursor == 0 or self._has_ended()
         last = min(end + partition.index, self._num_sequences)
         sequences = np.arange(begin + partition.index, last, partition.count, dtype=np.uint32)
         chunk_indices, bounds = np.zeros(len(sequences), np.uint32), [0, len(sequences)]

@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cntkio import (
     BalancedPartition,
@@ -19,8 +20,11 @@ from cntkio import (
     MinibatchSource,
     Mixture,
     Partition,
+    SequenceMixture,
     StreamDef,
     StreamDefs,
+    StreamInformation,
+    UserDeserializer,
 )
 from cntkio.timeline.state import of_any_worker
 from hypothesis import HealthCheck, given, settings
@@ -161,6 +165,68 @@ def test_workers_take_steps_in_turn_and_resume_in_any_number(folder: Path, parti
             with make(folder, stop="all") as mixture:
                 mixture.load_state_dict({**state, "timeline": of_any_worker(state["timeline"])})
                 assert read(mixture, 10_000, POOLED, partition(1, 2)) == whole[3 * 3 + worker + 1 :]
+
+
+@pytest.mark.parametrize("stop", ["first", "all", "forever"])
+@pytest.mark.parametrize("partition", [Partition(1, 2), Partition(5, 7), Partition(1, 2**40)])
+def test_a_part_without_a_chunk_for_a_partition_is_refused(folder: Path, stop: Any, partition: Partition) -> None:
+    small = MinibatchSource(CTFDeserializer(folder / "a", STREAMS))  # of one chunk
+    with Mixture({"b": (source(folder, "b"), 9), "a": (small, 1)}, stop=stop) as mixture:
+        text = "'a' has 1 chunk, and so nothing" if partition.count < 9 else "so nothing for Partition"
+        state = mixture.state_dict()
+        for ask in (mixture.read, mixture.plan, lambda *request: list(mixture.minibatches(*request))):
+            with pytest.raises(ConfigError, match=text):
+                ask(4, partition)
+        assert mixture.state_dict() == state
+        for possible in (WHOLE, GlobalPartition(1, 2), BalancedPartition(1, 2)):
+            assert mixture.read(4, possible) is not None
+
+
+def test_a_part_that_ends_before_the_mixture_is_named(folder: Path) -> None:
+    ended = source(folder, "a")
+    ended.begin_epoch(0, 12)
+    with Mixture({"a": (ended, 1), "b": (source(folder, "b"), 1)}, stop="all") as mixture:
+        plan = mixture.plan(4)
+        num_steps = 0
+        with pytest.raises(ConfigError, match="part 'a' has no further minibatch"):
+            while mixture.read(4) is not None:
+                num_steps += 1
+        assert len(plan.steps(num_steps)) == num_steps > 3
+        with pytest.raises(ConfigError, match="part 'a' has no further minibatch"):
+            plan.steps(num_steps + 1)
+
+
+class TwoStreams(UserDeserializer):
+    """Two sequences of two streams, in the order of the names."""
+
+    def __init__(self, names: str) -> None:
+        super().__init__(timeline="global")
+        self._names = names
+
+    def stream_infos(self) -> list[StreamInformation]:
+        forms = {"u": (1,), "v": (2,)}
+        return [StreamInformation(name, at, "dense", np.float32, forms[name]) for at, name in enumerate(self._names)]
+
+    def num_chunks(self) -> int:
+        return 2
+
+    def get_chunk(self, chunk_id: int) -> dict[str, Any]:
+        return {"u": np.full((3, 1), chunk_id, np.float32), "v": np.full((3, 2), -chunk_id, np.float32)}
+
+
+@pytest.mark.parametrize("kind", [Mixture, SequenceMixture])
+def test_parts_may_have_their_streams_in_another_order(kind: Any) -> None:
+    parts = {names: (TwoStreams(names), 1) for names in ("uv", "vu")}
+    with kind(parts, stop="forever") as mixture:
+        first, *infos = mixture.stream_infos()
+        found = set()
+        for minibatch in itertools.islice(mixture.minibatches(4), 8):
+            assert list(minibatch) == ["u", "v"]
+            # A stream can be asked for by its description.
+            assert minibatch[first].values.shape[1:] == (1,) and minibatch[infos[0]].values.shape[1:] == (2,)
+            assert (minibatch["u"].values == -minibatch["v"].values[:, :1]).all()
+            found.update(minibatch.source_of_sequences.tolist())
+        assert found == {"uv", "vu"}
 
 
 def test_weights_change_from_a_step_on(folder: Path) -> None:

@@ -16,6 +16,8 @@ from cntkio import (
     HTKMLFDeserializer,
     HTKMLFReader,
     MinibatchSource,
+    Mixture,
+    SequenceMixture,
     StreamDef,
     StreamDefs,
     write_htk_archive,
@@ -213,6 +215,76 @@ def test_a_skip_of_a_million_steps_takes_few_calls(
         source.skip(1_000_000, 4, partition)
         assert source.get_checkpoint_state()["minibatchSourcePosition"] > 1_000_000
     assert num_calls["pass_over"] and sum(num_calls.values()) < 100
+
+
+FAR_AWAY = {
+    "skip": lambda source: source.skip(2**40, 7),
+    "steps": lambda source: source.plan(7).steps(2**40),
+    "explain": lambda source: source.plan(7).explain(2**62),
+    "explain a position": lambda source: source.plan(7).explain(position=2**61),
+    "where": lambda source: source.plan(7).where(0, num_steps=2**40),
+    "state_at": lambda source: source.plan(7).state_at(2**40),
+}
+ENDLESS = {
+    "randomized": lambda path: make(path),
+    "in order": lambda path: make(path, randomize=False),
+    "truncated": lambda path: make(path, truncation_length=2),
+    "mixture of sequences": lambda path: SequenceMixture({"a": (CTFDeserializer(path, STREAMS), 1)}, stop="forever"),
+}
+
+
+@pytest.mark.parametrize("name", FAR_AWAY)
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_a_step_that_is_too_far_away_is_refused_at_once(name: str, kind: str, folder: Path) -> None:
+    with ENDLESS[kind](folder / "a.ctf") as source:
+        state = source.state_dict()
+        with pytest.raises(ConfigError, match="too far for a plan"):
+            FAR_AWAY[name](source)
+        assert source.state_dict() == state
+
+
+@pytest.mark.parametrize("name", FAR_AWAY)
+def test_a_step_after_the_end_costs_only_the_sweeps(name: str, folder: Path) -> None:
+    with make(folder / "a.ctf", max_sweeps=3) as source:
+        if name in ("steps", "where"):
+            assert 10 < len(source.plan(7).steps(2**40)) < 90 and len(source.plan(7).where(0, 2**40)) == 3
+        else:
+            with pytest.raises(ConfigError, match="the data end"):
+                FAR_AWAY[name](source)
+
+
+def test_sequences_of_one_length_are_skipped_by_arithmetic(folder: Path) -> None:
+    (folder / "even.ctf").write_bytes(b"".join(b"%d |x %d %d |s %d:1\n" % (key, key, key, key) for key in range(30)))
+    with make(folder / "even.ctf") as source:
+        source.skip(2**40, 7)
+        assert source.get_checkpoint_state() == {"minibatchSourcePosition": 7 * 2**40}
+
+
+@pytest.mark.parametrize("stop", ["first", "all", "forever"])
+def test_a_plan_of_a_mixture_ends_or_refuses_too_many_steps(stop: Any, folder: Path) -> None:
+    with Mixture({"a": (CTFDeserializer(folder / "a.ctf", STREAMS), 1)}, stop=stop) as mixture:
+        plan = mixture.plan(7)
+        if stop == "forever":
+            for ask in (plan.steps, plan.explain):
+                with pytest.raises(ConfigError, match="too far for a plan"):
+                    ask(2**62)
+        else:
+            assert 5 < len(plan.steps(2**62)) < 40
+            with pytest.raises(ConfigError, match="the data end"):
+                plan.explain(2**62)
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_the_state_before_the_first_step_is_the_state_of_the_source(name: str, folder: Path) -> None:
+    kind = KINDS[name]
+    with kind.make(folder) as source:
+        start = source.state_dict()
+        assert source.plan(5, kind.partition).state_at(0) == start
+        source.read(5, kind.partition)
+        assert source.plan(5, kind.partition).state_at(0) == start
+        assert source.plan(5, kind.partition, from_here=True).state_at(0) == source.state_dict()
+        with pytest.raises(ConfigError, match="num_steps is -1"):
+            source.plan(5, kind.partition).state_at(-1)
 
 
 def test_the_steps_of_an_epoch_begin_with_the_epoch(folder: Path) -> None:

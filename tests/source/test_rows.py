@@ -255,13 +255,21 @@ def test_split_rows_stay_where_they_are_if_a_state_is_refused(folder: Path) -> N
             assert found.values["x"].tolist() == expected.values["x"].tolist()
 
 
-def test_split_rows_have_no_more_cells_than_int32_counts(folder: Path) -> None:
+def test_too_many_cells_are_refused_from_the_numbers(folder: Path) -> None:
+    most = "expected at most 268435456"
     with make(folder, [5]) as source:
-        with pytest.raises(ConfigError, match="2 rows of 1073741824 have 2147483648 cells"):
-            SplitRows(source, 1 << 30, rows=2)
-        with pytest.raises(ConfigError, match="length is 2147483648"):
+        with pytest.raises(ConfigError, match=f"2 rows of 268435456 have 536870912 cells; {most}"):
+            SplitRows(source, 1 << 28, rows=2)
+        with pytest.raises(ConfigError, match=f"length is 2147483648; {most}"):
             SplitRows(source, 1 << 31, rows=1)
-        SplitRows(source, 1 << 30, rows=2, partition=GlobalPartition(0, 2))
+        with pytest.raises(ConfigError, match="cells"):
+            SplitRows(source, 1 << 28, rows=2, partition=GlobalPartition(0, 2))
+        SplitRows(source, 1 << 27, rows=2)
+        minibatch = source.read(9)
+    assert minibatch is not None
+    for options in ({"rows": 2**31 - 1}, {"rows": 2**31 - 1, "split": True}, {"length": 2**31 - 1}):
+        with pytest.raises(ConfigError, match=most):
+            packed(minibatch, **{"length": 5, **options})
 
 
 def labels_and_tokens(folder: Path, *, definer: str = "") -> CTFDeserializer:
@@ -334,7 +342,7 @@ def test_what_does_not_fit_rows_is_refused(folder: Path) -> None:
         ({"length": 1 << 40}, "length is 1099511627776"),
         (
             {"length": np.int32(1 << 30), "rows": np.int32(2)},
-            "2 rows of 1073741824 have 2147483648 cells; expected less than 2147483648",
+            "length is 1073741824; expected at most 268435456",
         ),
     ):
         with pytest.raises(ConfigError, match=text):

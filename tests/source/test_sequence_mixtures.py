@@ -162,6 +162,18 @@ def test_an_impossible_mixture_is_refused(folder: Path) -> None:
         fewer.load_state_dict(mixture.state_dict())
 
 
+@pytest.mark.parametrize(
+    "size", [Budget(padded=20, pool=10**9), Budget(padded=20, pool=10**12, pool_unit="samples"), 2**31 - 1]
+)
+def test_a_pool_beyond_memory_is_refused_from_the_numbers(folder: Path, size: Any) -> None:
+    with make(folder) as mixture:
+        with pytest.raises(ConfigError, match="are too many; expected at most 67108864"):
+            mixture.read(size)
+        assert mixture.read(5) is not None
+    with make(folder, stop="all") as mixture:  # it ends before
+        assert mixture.read(size) is not None
+
+
 @pytest.mark.parametrize("kind", [Mixture, SequenceMixture])
 def test_a_mixture_that_is_refused_closes_what_it_opened(folder: Path, kind: type[Any]) -> None:
     closed: list[str] = []

@@ -7,8 +7,8 @@ use crate::pool::{attached, detached, no_memory};
 use cntkio_core::find::ChunksOf;
 use cntkio_core::memory::{self, or_out_of_memory};
 use cntkio_core::timeline::{
-    self, Cursor, Delivered, Load, Outcome, Partition, Pause, Pending, Randomization, Reader, Request, Slots, Stopped,
-    Table, Truncation, Unread, Window,
+    self, Cursor, Delivered, Load, MOST_READS_PASSED, Outcome, Partition, Pause, Pending, Randomization, Reader,
+    Request, Slots, Stopped, Table, Truncation, Unread, Window,
 };
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::{PyIndexError, PyMemoryError, PyRuntimeError, PyValueError};
@@ -499,7 +499,7 @@ impl TimelineReader {
         let (request, truncation) = (rules.request(), rules.truncation());
         let num_passed = self.run(py, |state, table, pause| {
             let (mut parts, mut num_passed) = (Vec::new(), 0);
-            while num_passed < most {
+            while num_passed < most.min(MOST_READS_PASSED) {
                 parts.clear();
                 match state.slots.read(&mut state.reader, table, truncation, request, &mut parts, pause) {
                     Ok(_) if parts.is_empty() => break,

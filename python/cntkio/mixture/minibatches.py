@@ -17,24 +17,28 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cntkio._threads import ForkLock
 from cntkio.arguments import check_word, suggests_keywords, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.formats.contract import Deserializer
-from cntkio.minibatch import Minibatch
+from cntkio.minibatch import Minibatch, Results
 from cntkio.source import MinibatchSource
 from cntkio.source.checkpoint import changing, difference
 from cntkio.source.pipeline import DeliveredCounts
-from cntkio.source.plan import ExplainedStep, PlannedSteps, SourcePlan
+from cntkio.source.plan import ExplainedStep, PlannedSteps, SourcePlan, require_few_steps
 from cntkio.streams import StreamInformation, StreamsByName
 from cntkio.timeline import WHOLE, BalancedPartition, GlobalPartition, Partition, Size
 from cntkio.timeline.mixed import NUM_TURNS, turns_of
 from cntkio.timeline.partition import checked_partition
-from cntkio.timeline.state import State, damaged, of_partition, whole, wholes
+from cntkio.timeline.state import State, damaged, is_same, of_partition, whole, wholes
 
 _STATE_VERSION = 1
 # Sums of weights, and their products with `NUM_TURNS`, stay finite.
 _LARGEST_WEIGHT = 1e300
+# The data end before a step with a number that no state can hold.
+_LARGEST_STEP = 2**63 - 1
+_STEPS_AT_ONCE = 1 << 12
 
 
 def checked_counts(parts: Mapping[str, tuple[object, float]], stop: str) -> dict[str, int]:
@@ -77,23 +81,33 @@ def _counts(weights: Mapping[str, Any]) -> dict[str, int]:
     return counts
 
 
-def require_same_streams(
+def places_of_streams(
     first: str, of_first: Sequence[StreamInformation], name: str, streams: Sequence[StreamInformation]
-) -> None:
-    """Refuse a part whose streams differ from the streams of the first part."""
-    if streams != of_first:
+) -> list[int]:
+    """Return where each stream of the first part is among the streams of a part, which may have another order.
+
+    Raises:
+        ConfigError: The part has other streams.
+    """
+    places = {info.name: place for place, info in enumerate(streams)}
+    same = {dataclasses.replace(info, stream_id=places.get(info.name, 0)) for info in of_first}
+    if same != set(streams):
         texts = [", ".join(f"{info.name}: {info.form}" for info in infos) for infos in (of_first, streams)]
         found = f"{first!r} has {texts[0]}, and {name!r} has {texts[1]}"
         raise ConfigError(f"the parts of a mixture have the same streams, but {found}", key="parts")
+    return [places[info.name] for info in of_first]
 
 
 @suggests_keywords
 class Mixture(Displayed, StreamsByName):
     """Minibatches of several sources, each step from one of them, in exact proportions. (docs/batches.md)
 
+    Several threads may read a mixture.
+
     Args:
         parts: For each name a source, or a deserializer, and its weight, above 0. The sources have no limit
-            (`max_samples`, `max_sweeps`), and from now on only the mixture may read them. Their streams are equal.
+            (`max_samples`, `max_sweeps`), and from now on only the mixture may read them. Their streams are equal, in
+            any order; minibatches have the order of the first part.
         stop: When the data end: ``"first"``: after the step in which the first part finishes a sweep. ``"all"``: after
             the step in which the last part finishes its first sweep; other parts have then begun further sweeps.
             ``"forever"``: never.
@@ -126,6 +140,7 @@ class Mixture(Displayed, StreamsByName):
         self._first_step = 0  # the step at which the current weights began
         self._turn = (WHOLE, *_turn_of(WHOLE))  # the partition of the last read, and what follows from it
         self._reading: _Reading | None = None
+        self._lock = ForkLock()  # taken by a `with` statement in each method that uses the position
         # If a part is refused, close the sources that were opened here, and no other.
         with ExitStack() as opened:
             for name, (source, _) in parts.items():
@@ -138,8 +153,10 @@ class Mixture(Displayed, StreamsByName):
 
     def _check_sources(self) -> None:
         (first, of_first), *others = ((name, source.stream_infos()) for name, source in self.sources.items())
+        self._in_other_order = set()
         for name, streams in others:
-            require_same_streams(first, of_first, name, streams)
+            if places_of_streams(first, of_first, name, streams) != list(range(len(of_first))):
+                self._in_other_order.add(name)
         for name, source in self.sources.items():
             if not source.is_infinite():
                 advice = f"leave out max_samples and max_sweeps, because stop={self.stop!r} decides when a mixture ends"
@@ -150,11 +167,12 @@ class Mixture(Displayed, StreamsByName):
     @property
     def has_ended(self) -> bool:
         """True if no further minibatch follows."""
-        return self._ends_at(self._position())
+        with self._lock.inner:
+            return self._ends_at(self._position())
 
     def _ends_at(self, at: _Position) -> bool:
-        if self.stop == "forever":
-            return False
+        if self.stop == "forever" or at.step == _LARGEST_STEP:
+            return at.step == _LARGEST_STEP
         finished = [num_sweeps > 0 for num_sweeps in at.num_sweeps.values()]
         return any(finished) if self.stop == "first" else all(finished)
 
@@ -180,9 +198,11 @@ class Mixture(Displayed, StreamsByName):
         Raises:
             ConfigError: The step came before the current weights.
         """
-        if whole_number("step", step) < self._first_step:
-            raise ConfigError(f"step is {step}, but the weights changed at step {self._first_step}", key="step")
-        return self._turns[(step - self._first_step) % NUM_TURNS]
+        with self._lock.inner:
+            turns, first_step = self._turns, self._first_step
+        if whole_number("step", step) < first_step:
+            raise ConfigError(f"step is {step}, but the weights changed at step {first_step}", key="step")
+        return turns[(step - first_step) % NUM_TURNS]
 
     def read(self, minibatch_size_in_samples: Size, partition: Partition = WHOLE) -> Minibatch | None:
         """Return the next minibatch of a partition, or None when the data have ended.
@@ -191,31 +211,48 @@ class Mixture(Displayed, StreamsByName):
         balanced or global partition take steps in turn; each reads the minibatches of all of them, so that it knows
         where the parts end a sweep.
         """
-        at = self._position()
-        if self._turn[0] is not partition:
-            self._turn = (partition, *_turn_of(checked_partition(partition)))
-        _, worker, num_workers, share = self._turn
-        # The turns of the same worker continue.
-        is_new = at.settings is None or _turn_of(at.settings[1])[:2] != (worker, num_workers)
-        steps_to_pass = worker if is_new else at.steps_to_pass
-        at = at._replace(settings=(minibatch_size_in_samples, partition), steps_to_pass=steps_to_pass)
-        while not self._ends_at(at):
-            name = self.part_of(at.step)
-            source, is_own = self.sources[name], not at.steps_to_pass
-            # Noted before the read, so that `_position` can count a read that was interrupted after it delivered.
-            self._reading = _Reading(name, source.delivered, at)
-            minibatch = source.read(minibatch_size_in_samples, share)
-            assert minibatch is not None  # a source without limits does not end
+        with self._lock.inner:
             at = self._position()
-            if is_own:
-                minibatch.source = name
-                return minibatch
-        return None
+            if self._turn[0] is not partition:
+                turn = _turn_of(checked_partition(partition))
+                self._require_data(turn[2])
+                self._turn = (partition, *turn)
+            _, worker, num_workers, share = self._turn
+            # The turns of the same worker continue.
+            is_new = at.settings is None or _turn_of(at.settings[1])[:2] != (worker, num_workers)
+            steps_to_pass = worker if is_new else at.steps_to_pass
+            at = at._replace(settings=(minibatch_size_in_samples, partition), steps_to_pass=steps_to_pass)
+            while not self._ends_at(at):
+                name = self._turns[(at.step - self._first_step) % NUM_TURNS]
+                source, is_own = self.sources[name], not at.steps_to_pass
+                # Noted before the read, so that `_position` can count a read that was interrupted after it delivered.
+                self._reading = _Reading(name, source.delivered, at)
+                minibatch = source.read(minibatch_size_in_samples, share)
+                if minibatch is None:
+                    raise _without_data(name, share)
+                at = self._position()
+                if is_own:
+                    minibatch.source = name
+                    return self._in_order(minibatch) if name in self._in_other_order else minibatch
+            return None
+
+    def _require_data(self, share: Partition) -> None:
+        """Refuse a partition that has no chunk of a part: the part would never end a sweep."""
+        for name, source in self.sources.items():
+            if source.is_randomized and share.of_reads.index >= source.num_chunks:
+                raise _without_data(name, share, source.num_chunks)
+
+    def _in_order(self, minibatch: Minibatch) -> Minibatch:
+        """Put the streams of a minibatch into the order of the first part."""
+        for info in self.stream_infos():
+            data = minibatch.pop(info.name)
+            data.stream = info
+            minibatch[info.name] = data
+        return minibatch
 
     def minibatches(self, minibatch_size_in_samples: Size, partition: Partition = WHOLE) -> Iterator[Minibatch]:
         """Iterate over minibatches until the data end. Arguments as for `read`."""
-        while (minibatch := self.read(minibatch_size_in_samples, partition)) is not None:
-            yield minibatch
+        return Results(lambda: self.read(minibatch_size_in_samples, partition))
 
     def plan(self, minibatch_size_in_samples: Size, partition: Partition = WHOLE) -> MixturePlan:
         """Return a plan of the next reads of one size with the current weights, from the index alone. (docs/plan.md)
@@ -225,12 +262,14 @@ class Mixture(Displayed, StreamsByName):
         Raises:
             ConfigError: The order of a source is not known without its data, or the partition has several workers.
         """
-        if _turn_of(partition)[1] > 1:
+        if _turn_of(checked_partition(partition))[1] > 1:
             raise ConfigError("a Mixture plans for all workers together: leave out num_workers", key="partition")
+        self._require_data(partition)
         size = minibatch_size_in_samples
-        plans = {name: source.plan(size, partition, from_here=True) for name, source in self.sources.items()}
-        at = self._position()
-        turns = np.roll(turns_of(tuple(self._counts.values())), (self._first_step - at.step) % NUM_TURNS)
+        with self._lock.inner:
+            plans = {name: source.plan(size, partition, from_here=True) for name, source in self.sources.items()}
+            at = self._position()
+            turns = np.roll(turns_of(tuple(self._counts.values())), (self._first_step - at.step) % NUM_TURNS)
         return MixturePlan(plans, turns, np.array([count > 0 for count in at.num_sweeps.values()]), self.stop)
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
@@ -240,8 +279,10 @@ class Mixture(Displayed, StreamsByName):
             ConfigError: A part has no weight, there is no such part, or a weight is not possible.
         """
         counts = counts_of(weights, list(self.sources))
-        turns, step = _turns(counts), self._position().step
-        self._counts, self._turns, self._first_step = counts, turns, step
+        turns = _turns(counts)
+        with self._lock.inner:
+            step = self._position().step
+            self._counts, self._turns, self._first_step = counts, turns, step
 
     def stream_infos(self) -> list[StreamInformation]:
         """Return the streams, which are the same in all parts."""
@@ -275,7 +316,8 @@ class Mixture(Displayed, StreamsByName):
         return min(source.num_chunks for source in self.sources.values())
 
     def _description(self) -> Description:
-        at = self._position()
+        with self._lock.inner:
+            at = self._position()
         shares = {name: f"{count / NUM_TURNS:.1%}" for name, count in self._counts.items()}
         rows = [(name, share, counted(at.num_sweeps[name], "sweep")) for name, share in shares.items()]
         title = f"Mixture: step {at.step}, stops {self.stop!r}"
@@ -283,14 +325,15 @@ class Mixture(Displayed, StreamsByName):
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to continue here: a small dict for JSON."""
-        at = self._position()
-        states = {name: source.state_dict() for name, source in self.sources.items()}
+        with self._lock.inner:
+            at = self._position()
+            states = {name: source.state_dict() for name, source in self.sources.items()}
+            weights = {"first_step": self._first_step, "turns": dict(self._counts)}
         orders = {name: state["order"] for name, state in states.items()}
         # A `MinibatchDataset` compares these two among the ranks, as it does for a source.
         digests = [order["digest"] for order in orders.values()]
         deserializers = [of_one for order in orders.values() for of_one in order["deserializers"]]
         own = State(at.step, at.settings, rounds_to_pass=at.steps_to_pass).to_json()
-        weights = {"first_step": self._first_step, "turns": dict(self._counts)}
         parts = {name: {"version": state["version"], **changing(state)} for name, state in states.items()}
         return {
             "version": _STATE_VERSION,
@@ -309,21 +352,23 @@ class Mixture(Displayed, StreamsByName):
             CheckpointError: The state has other parts, or a part has other data or settings.
         """
         at, first_step, counts, parts = self._checked(state)
-        # The states of the parts here, for an error after some parts have moved.
-        before, turns = self._checked(self.state_dict())[-1], _turns(counts)
-        try:
-            for name, source in self.sources.items():
-                try:
-                    source.load_state_dict(parts[name])
-                except CheckpointError as error:
-                    text = str(error).removeprefix("the state does not fit this source: ")
-                    message = f"the state does not fit this mixture: part {name!r}: {text}"
-                    raise CheckpointError(message, saved=error.saved, current=error.current) from error
-            self._counts, self._turns, self._first_step, self._counted = counts, turns, first_step, at
-        except BaseException:
-            for name, source in self.sources.items():
-                source.load_state_dict(before[name])
-            raise
+        turns = _turns(counts)
+        with self._lock.inner:
+            # The states of the parts here, for an error after some parts have moved.
+            before = self._checked(self.state_dict())[-1]
+            try:
+                for name, source in self.sources.items():
+                    try:
+                        source.load_state_dict(parts[name])
+                    except CheckpointError as error:
+                        text = str(error).removeprefix("the state does not fit this source: ")
+                        message = f"the state does not fit this mixture: part {name!r}: {text}"
+                        raise CheckpointError(message, saved=error.saved, current=error.current) from error
+                self._counts, self._turns, self._first_step, self._counted = counts, turns, first_step, at
+            except BaseException:
+                for name, source in self.sources.items():
+                    source.load_state_dict(before[name])
+                raise
 
     def _checked(self, state: Mapping[str, Any]) -> tuple[_Position, int, dict[str, int], dict[str, dict[str, Any]]]:
         """Return the position, the first step of the weights, turns, and the states of the parts."""
@@ -333,7 +378,7 @@ class Mixture(Displayed, StreamsByName):
         timeline, settings, order = fields
         are_mappings = isinstance(timeline, Mapping) and isinstance(settings, Mapping)
         # The state of a source has the same version, but no turns.
-        if not are_mappings or state.get("version") != _STATE_VERSION or "turns" not in timeline:
+        if not are_mappings or not is_same(state.get("version"), _STATE_VERSION) or "turns" not in timeline:
             raise CheckpointError("not the state of a Mixture; expected a result of its state_dict()", saved=state)
         of_parts: list[Any] = [timeline.get(name) for name in ("turns", "num_sweeps", "parts")]
         order = order.get("parts") if isinstance(order, Mapping) else None
@@ -341,13 +386,15 @@ class Mixture(Displayed, StreamsByName):
         for found in of_parts:
             if not isinstance(found, Mapping) or set(found) != set(self.sources):
                 raise _misfit("parts", list(found) if isinstance(found, Mapping) else found, list(self.sources))
-        if settings.get("stop") != self.stop:
+        if not is_same(settings.get("stop"), self.stop):
             raise _misfit("stop", settings.get("stop"), self.stop)
         # In the order of the parts here, which a file of the state need not keep.
         turns, num_sweeps, changed, *constant = ({name: found[name] for name in self.sources} for found in of_parts)
         own = State.from_json(timeline)
+        whole("position", own.position, _LARGEST_STEP)
         first_step = whole("first_step", timeline.get("first_step"), own.position)
-        wholes("num_sweeps", list(num_sweeps.values()), [0] * len(num_sweeps))
+        for count in num_sweeps.values():
+            whole("num_sweeps", count, own.position)
         if sum(wholes("turns", list(turns.values()), [1] * len(turns))) != NUM_TURNS:
             raise damaged("turns", dict(turns), f"{NUM_TURNS} turns")
         parts = {}
@@ -443,26 +490,44 @@ class MixturePlan(Displayed):
         """Return the first steps: `num_steps`, or fewer if the data end. Each step has its position in its part.
 
         Raises:
+            ConfigError: There are too many steps, or a part ends before the mixture does.
             CorpusError: An error that a source raises in one of these steps.
         """
-        parts = self._parts(whole_number("num_steps", num_steps, least=0))
-        # The steps below are concatenated part by part; this is the index of each step among them.
-        order = np.argsort(np.argsort(parts, kind="stable"))
+        count = min(whole_number("num_steps", num_steps, least=0), _STEPS_AT_ONCE)
+        # The data may end long before the number of steps, so twice as many are planned each time.
+        while True:
+            require_few_steps(num_steps if self._stop == "forever" else count)
+            found = self._first(count)
+            if len(found) < count or count == num_steps:
+                return found
+            count = min(num_steps, 2 * count)
+
+    def _first(self, num_steps: int) -> PlannedSteps:
+        """Return a number of steps, or fewer if the data end."""
+        parts = self._parts(num_steps)
         counts = np.bincount(parts, minlength=len(self._plans)).tolist()
         of_parts = [plan.steps(count) for plan, count in zip(self._plans.values(), counts, strict=True)]
+        # The steps are joined part by part, and sorted by their place in the mixture.
+        places = np.concatenate([np.flatnonzero(parts == part)[: len(steps)] for part, steps in enumerate(of_parts)])
+        order = np.argsort(places)
         names = [field.name for field in dataclasses.fields(PlannedSteps)]
         columns = {name: np.concatenate([getattr(steps, name) for steps in of_parts])[order] for name in names}
-        end = self._end(parts, columns["ends_of_sweep"])
-        return PlannedSteps(**{name: column[:end] for name, column in columns.items()})
+        # If a part has too few steps, the mixture ends before the first of these steps, or has an error there.
+        missing = len(places) if len(places) == num_steps else int(np.setdiff1d(np.arange(num_steps), places)[0])
+        end = self._end(parts[:missing], columns["ends_of_sweep"][:missing])
+        if end > missing < num_steps:
+            raise _without_data(list(self._plans)[int(parts[missing])])
+        return PlannedSteps(**{name: column[: min(end, missing)] for name, column in columns.items()})
 
     def _end(self, parts: npt.NDArray[np.int64], ends_of_sweep: npt.NDArray[np.bool_]) -> int:
-        """Return the number of steps until the data end."""
+        """Return the number of steps until the data end; more than there are here if they end later."""
+        later = len(parts) + 1
         if self._stop == "forever":
-            return len(parts)
-        finishing = np.where(self._is_finished, 0, len(parts) + 1)
+            return later
+        finishing = np.where(self._is_finished, 0, later)
         ended, steps = np.unique(parts[ends_of_sweep], return_index=True)
         finishing[ended] = np.minimum(finishing[ended], np.flatnonzero(ends_of_sweep)[steps] + 1)
-        return min(int(finishing.min() if self._stop == "first" else finishing.max()), len(parts))
+        return int(finishing.min() if self._stop == "first" else finishing.max())
 
     def explain(self, step: int) -> ExplainedStep:
         """Return the sequences of a step. It has the number of the step in its part, and the position in its part.
@@ -471,10 +536,12 @@ class MixturePlan(Displayed):
             ConfigError: The data end before the step.
             CorpusError: An error that a source raises up to this step.
         """
-        parts = self._parts(whole_number("step", step, least=0) + 1)
+        rounds, turn = divmod(whole_number("step", step, least=0), NUM_TURNS)
         if self._stop != "forever" and step >= len(self.steps(step + 1)):
             raise ConfigError(f"the data end before step {step}", key="step")
-        return list(self._plans.values())[int(parts[-1])].explain(int(np.count_nonzero(parts[:-1] == parts[-1])))
+        is_of_part = self._turns == self._turns[turn]
+        step_of_part = rounds * np.count_nonzero(is_of_part) + np.count_nonzero(is_of_part[:turn])
+        return self._plans[self.part_of(step)].explain(int(step_of_part))
 
     def part_of(self, step: int) -> str:
         """Return the name of the part that a step reads."""
@@ -486,6 +553,17 @@ def _turn_of(partition: Partition) -> tuple[int, int, Partition]:
     if isinstance(partition, BalancedPartition | GlobalPartition) and partition.num_workers > 1:
         return partition.worker, partition.num_workers, dataclasses.replace(partition, worker=0, num_workers=1)
     return 0, 1, partition
+
+
+def _without_data(name: str, share: Partition | None = None, num_chunks: int = 0) -> ConfigError:
+    """Make the error for a part that delivers nothing, although only the mixture decides where the data end."""
+    if share is not None and num_chunks:
+        advice = "make chunks smaller (chunk_size_in_bytes), or use a GlobalPartition"
+        message = f"part {name!r} has {counted(num_chunks, 'chunk')}, and so nothing for {share!r}; {advice}"
+    else:
+        advice = "ask for another size or partition, and mix only sources that have begun no epoch"
+        message = f"part {name!r} has no further minibatch of this size, but the mixture continues; {advice}"
+    return ConfigError(message, key="partition")
 
 
 def _turns(counts: Mapping[str, int]) -> list[str]:

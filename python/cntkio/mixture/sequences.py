@@ -147,7 +147,7 @@ class SequenceMixture(MinibatchSource):
     Args:
         parts: For each name a deserializer, or a source of one deserializer without limits, and its weight, above 0.
             Each part keeps the window and the seed of its source, and its own sweeps. All parts have equal
-            streams. A source that is passed is closed, and begins at its beginning.
+            streams, in any order. A source that is passed is closed, and begins at its beginning.
         stop: When the data end: ``"first"``: with the first sweep of a part. ``"all"``: when the last part has finished
             its first sweep; other parts have then begun further sweeps. ``"forever"``: never.
 
@@ -215,19 +215,20 @@ class SequenceMixture(MinibatchSource):
                 inside a pool of samples, whose end depends on what follows.
         """
         counts = counts_of(weights, self._names.tolist())
-        state = self.state_dict()
-        timeline = state["timeline"]
-        first = timeline["position"]
-        if "batch" in timeline:
-            if "pool_unit" in timeline["minibatch_size"]:
-                message = "the source is inside a pool of samples; change the weights where the pool ends"
-                raise ConfigError(message, key="weights")
-            first = timeline["pool_end"]
-        taken = _weights_at(timeline).taken_at(first)
-        kept = [of_time for of_time in timeline["weights"] if of_time[0] < first]
-        changed = [*kept, [first, list(counts.values()), list(taken)]]
-        # A move discards the minibatches that were prepared with the former weights.
-        self.load_state_dict({**state, "timeline": {**timeline, "weights": changed}})
+        with self.lock.inner:  # a read of another thread comes before or after
+            state = self.state_dict()
+            timeline = state["timeline"]
+            first = timeline["position"]
+            if "batch" in timeline:
+                if "pool_unit" in timeline["minibatch_size"]:
+                    message = "the source is inside a pool of samples; change the weights where the pool ends"
+                    raise ConfigError(message, key="weights")
+                first = timeline["pool_end"]
+            taken = _weights_at(timeline).taken_at(first)
+            kept = [of_time for of_time in timeline["weights"] if of_time[0] < first]
+            changed = [*kept, [first, list(counts.values()), list(taken)]]
+            # A move discards the minibatches that were prepared with the former weights.
+            self.load_state_dict({**state, "timeline": {**timeline, "weights": changed}})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Unpickling calls the constructor of `MinibatchSource`, so the attributes of this class are set here.

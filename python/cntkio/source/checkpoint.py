@@ -30,6 +30,7 @@ from cntkio.source.arrangement import Arrangement
 from cntkio.source.pipeline import Epoch, Pipeline
 from cntkio.source.recipe import Recipe, SourceOptions
 from cntkio.timeline import AnyTimeline
+from cntkio.timeline.state import is_same
 
 _VERSION = 1
 _NO_ORDER: Mapping[str, Any] = {"digest": "", "deserializers": []}
@@ -73,16 +74,8 @@ class _Difference(NamedTuple):
 
 def _different(saved: Mapping[str, Any], current: Mapping[str, Any], suffix: str = "") -> Iterator[_Difference]:
     for name in dict.fromkeys([*saved, *current]):
-        if not _is_same(saved.get(name), current.get(name)):
+        if not is_same(saved.get(name), current.get(name)):
             yield _Difference(f"{name}{suffix}", saved.get(name), current.get(name))
-
-
-def _is_same(saved: Any, current: Any) -> bool:
-    """Compare values of JSON: 1 and True differ. A value that cannot be compared, such as an array, differs."""
-    try:
-        return bool(saved == current) and isinstance(saved, bool) == isinstance(current, bool)
-    except (TypeError, ValueError):
-        return False
 
 
 def _is_order(value: Any) -> TypeGuard[Mapping[str, Any]]:
@@ -98,7 +91,7 @@ def _different_data(
     saved: Sequence[Any], current: Sequence[str], *descriptions: Sequence[Mapping[str, Any]]
 ) -> Iterator[_Difference]:
     for index, (before, now, *described) in enumerate(zip_longest(saved, current, *descriptions)):
-        if _is_same(before, now):
+        if is_same(before, now):
             continue
         shown = None
         # A state of an earlier version has no descriptions, so its message shows the fingerprints.
@@ -235,7 +228,7 @@ class SourceProgress:
         A state of an earlier version has no order; only its other fields are compared.
         """
         version = state.get("version")
-        if not _is_same(version, _VERSION):
+        if not is_same(version, _VERSION):
             message = f"the state's version is {version!r:.200}; expected {_VERSION}"
             raise CheckpointError(message, saved=version, current=_VERSION)
         saved_settings, saved_data = state.get("settings"), state.get("data")

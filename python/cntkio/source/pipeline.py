@@ -282,11 +282,12 @@ class Pipeline:
     Attributes:
         request: The request of the last read; None: the next request has to be checked again.
         epoch: The epoch that the source delivers.
+        lock: The lock of all calls. Only a ``with`` statement may take it.
     """
 
     def __init__(self, selector: Selects, packer: Packs, name: str = "") -> None:
         self._selector, self._packer, self._name = selector, packer, name
-        self._is_closed, self._lock = False, ForkLock()
+        self._is_closed, self.lock = False, ForkLock()
         # The outcomes that contain the last delivery, and the number of their minibatches that are still to come.
         self._last, self._num_left = Prepared.end(selector.standing), 0
         self.epoch = Epoch()
@@ -301,7 +302,7 @@ class Pipeline:
         self._drop()
         self._num_at_once = 1
         self._size = 0  # bytes of a minibatch of the last hand-over
-        self._lock.is_inherited = False
+        self.lock.is_inherited = False
 
     def _drop(self) -> None:
         """Drop prepared minibatches."""
@@ -324,9 +325,9 @@ class Pipeline:
 
     def next(self, request: Request) -> Minibatch | None:
         """Return the next minibatch, or None at the end."""
-        with self._lock.inner:
+        with self.lock.inner:
             try:
-                if self._lock.is_inherited:
+                if self.lock.is_inherited:
                     self._begin_in_child()
                 if request is not self.request:
                     self.check_open()
@@ -363,7 +364,7 @@ class Pipeline:
 
         `move` moves the timeline, and returns the epoch that the source then delivers.
         """
-        with self._lock.inner:
+        with self.lock.inner:
             self.check_open()
             self._discard()
             self._is_ahead = True
@@ -378,14 +379,14 @@ class Pipeline:
             self._is_ahead = False
 
     def where(self) -> tuple[Standing, Epoch]:
-        with self._lock.inner:
+        with self.lock.inner:
             return self.delivered, self.epoch
 
     def close(self) -> None:
         """End all threads, and drop prepared minibatches. The method may be called again, also after an interrupt."""
-        with self._lock.inner:
+        with self.lock.inner:
             self._is_closed = True
-            if self._lock.is_inherited:
+            if self.lock.is_inherited:
                 return  # the threads are the parent's
             self.request = self._prepared_for = None
             for thread in self._threads:
@@ -429,7 +430,7 @@ class Pipeline:
 
     def _discard(self) -> None:
         """Discard prepared minibatches, and go back to the end of the last delivered minibatch."""
-        if self._lock.is_inherited:
+        if self.lock.is_inherited:
             self._begin_in_child()
         self.request = self._prepared_for = None
         if not self._is_ahead:

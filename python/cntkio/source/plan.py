@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -32,7 +33,22 @@ _SAMPLES_AT_ONCE = 1 << 18
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 16, 2048
 _KINDS = (np.uint64, np.int64, np.int64, np.int64, np.bool_, np.int64, np.int64)  # `PlannedSteps`, and chunks loaded
 
+# A walk passes about 15 million sequences, and at most a million steps, in a second.
+_MOST_STEPS, _MOST_SEQUENCES = 2**28, 2**32
+
 _Indices: TypeAlias = npt.NDArray[np.int64]
+
+
+def require_few_steps(num_steps: int, num_sequences: float = math.inf, what: str = "") -> None:
+    """Refuse a number of steps that takes hours to walk through, unless the data end after few sequences.
+
+    `what` is named in the message; by default it is the number of steps.
+    """
+    if num_steps > _MOST_STEPS and num_sequences > _MOST_SEQUENCES:
+        limit = f"at most {_MOST_STEPS} steps, or {_MOST_SEQUENCES} sequences"
+        advice = "begin_epoch and restore_from_checkpoint go to a position at once"
+        what = what or f"{num_steps} steps"
+        raise ConfigError(f"{what}: too far for a plan, which walks through {limit}; {advice}", key="num_steps")
 
 
 class NoChunks:
@@ -216,9 +232,12 @@ class SourcePlan(Displayed):
         """Return the first steps: `num_steps`, or fewer if the data end.
 
         Raises:
+            ConfigError: There are too many steps.
             CorpusError: An error that the source raises in one of these steps.
         """
-        return self._walk(self._begin(), num_steps).steps
+        timeline = self._begin()
+        self._require_few(timeline, whole_number("num_steps", num_steps, least=0))
+        return self._walk(timeline, num_steps).steps
 
     def sweep(self) -> PlannedSweep:
         """Return the steps up to the first that reaches or crosses the end of a sweep, and their sequences.
@@ -268,7 +287,7 @@ class SourcePlan(Displayed):
                 it is explained.
 
         Raises:
-            ConfigError: The data end before the step, or not exactly one of the two is given.
+            ConfigError: The data end before the step, it is too far away, or not exactly one of the two is given.
             CorpusError: An error that the source raises before the step.
         """
         timeline = self._begin()
@@ -302,14 +321,17 @@ class SourcePlan(Displayed):
             num_steps: Number of steps to search; None: up to the first end of a sweep.
 
         Raises:
+            ConfigError: There are too many steps.
             CorpusError: No sequence has that key; or an error that the source raises in one of these steps.
         """
+        timeline = self._begin()
+        self._require_few(timeline, 0 if num_steps is None else num_steps)
         # Orders have sequences of the corpus, not of the joined table.
         wanted = self._arrangement.partner(0, _indices_of(np.asarray(self._arrangement.table.keys), key_text(key)))
         if not len(wanted):
             raise CorpusError(f"{self._corpora[0].name}: no sequence has the key {key!r}")
         found: list[int] = []
-        for step, hand_over in self._hand_overs(self._begin(), NoChunks()):
+        for step, hand_over in self._hand_overs(timeline, NoChunks()):
             for order in hand_over.orders:
                 if order.corpus_index == 0:
                     rows = np.flatnonzero(np.isin(self._sequences(order), wanted))
@@ -324,15 +346,18 @@ class SourcePlan(Displayed):
         return found
 
     def state_at(self, num_steps: int) -> dict[str, Any]:
-        """Return the state of the source after a number of steps, at least 1, as `state_dict` returns it there.
+        """Return the state of the source after a number of steps, as `state_dict` returns it there.
 
         Raises:
-            ConfigError: The data end before that step.
+            ConfigError: The data end before that step, or it is too far away.
             CorpusError: An error that the source raises before that step.
         """
         timeline = self._begin()
-        hand_over, index = self._find(num_steps - 1, timeline)
-        return self._take_state(timeline.state(hand_over.standing(index).bookmark))
+        bookmark = timeline.bookmark()
+        if whole_number("num_steps", num_steps, least=0):
+            hand_over, index = self._find(num_steps - 1, timeline)
+            bookmark = hand_over.standing(index).bookmark
+        return self._take_state(timeline.state(bookmark))
 
     # ---------------------------------------------------------------------------------------------- the walk
 
@@ -347,6 +372,7 @@ class SourcePlan(Displayed):
         selector, num_passed = self._selector(timeline, NoChunks()), 0
         while num_passed < most:
             num_passed += selector.jump(self._request, min(most - num_passed, LARGEST_WORD), min(until, LARGEST_WORD))
+            self._require_few(timeline, most - num_passed, until)
             standing = selector.standing
             bookmarks = selector.pass_over(self._request, self._at_once)
             # Several steps are passed at once. If they go too far, the caller selects the rest of the way.
@@ -356,6 +382,14 @@ class SourcePlan(Displayed):
                 break
             num_passed += len(bookmarks)
         return num_passed
+
+    def _require_few(self, timeline: AnyTimeline, num_steps: int, until: int = LARGEST_WORD) -> None:
+        """Refuse a number of further steps up to a position, if a walk through them takes hours."""
+        if num_steps <= _MOST_STEPS:
+            return
+        num_samples = min(until, timeline.end or 0) - _position_at(timeline, None)
+        what = f"position {until}" if until < LARGEST_WORD else ""
+        require_few_steps(num_steps, num_samples * timeline.num_sequences / timeline.num_samples, what)
 
     def _hand_overs(
         self, timeline: AnyTimeline, chunks: NoChunks, step: int = 0, most: int = _MOST_AT_ONCE, hold: Any = None

@@ -27,7 +27,7 @@ from cntkio.arguments import no_keyword, suggests_keywords, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Deserializer, Opening
-from cntkio.minibatch import Minibatch, MinibatchData, check_input_map
+from cntkio.minibatch import Minibatch, MinibatchData, Results, check_input_map
 from cntkio.source.arrangement import arrange, check_names
 from cntkio.source.checkpoint import SourceProgress
 from cntkio.source.chunks import ChunkStore
@@ -185,6 +185,7 @@ class MinibatchSource(Displayed, StreamsByName):
         recipe: The decisions of another kind of source; None: a plain source. (`cntkio.source.recipe`)
 
     Attributes:
+        lock: The lock of all calls: ``with source.lock.inner`` makes several calls one step for other threads.
         left_out: For each deserializer the number of its sequences that the join left out.
 
     Raises:
@@ -238,6 +239,7 @@ class MinibatchSource(Displayed, StreamsByName):
         self._assembly = Assembly(options, self._recipe)
         self._timeline, self._pipeline = self._assembly.timeline, self._assembly.pipeline
         self._corpora, self._progress = self._assembly.corpora, self._assembly.progress
+        self.lock = self._pipeline.lock
         self.left_out = list(self._assembly.arrangement.left_out)
 
     @classmethod
@@ -440,8 +442,8 @@ class MinibatchSource(Displayed, StreamsByName):
             partition = Partition(index, count) if count != 1 or index else WHOLE
         elif (num_data_partitions, partition_index) != (None, None):
             raise ConfigError("partition excludes num_data_partitions and partition_index", key="partition")
-        while (minibatch := self.read(minibatch_size_in_samples, partition)) is not None:
-            yield minibatch
+        share = partition
+        return Results(lambda: self.read(minibatch_size_in_samples, share))
 
     def plan(
         self, minibatch_size_in_samples: Size, partition: Partition = WHOLE, *, from_here: bool = False
@@ -463,7 +465,8 @@ class MinibatchSource(Displayed, StreamsByName):
 
     def skip(self, num_steps: int, minibatch_size_in_samples: Size, partition: Partition = WHOLE) -> None:
         """Skip a number of reads, without reading data. It raises the same errors as `plan`."""
-        if whole_number("num_steps", num_steps):
+        whole_number("num_steps", num_steps, least=0)
+        with self.lock.inner:
             plan = self.plan(minibatch_size_in_samples, partition, from_here=True)
             self.load_state_dict(plan.state_at(num_steps))
 

@@ -38,6 +38,8 @@ NUM_TURNS = 1000
 """Number of consecutive turns in which each part has exactly its share."""
 # A run takes the same number of calls for each part, however long it is.
 _LEAST_RUN = 2048
+# Sequences of a pool or a minibatch, which take some 40 bytes each.
+_MOST_AT_ONCE = 2**26
 _POSITION = "minibatchSourcePosition"
 _Integers = npt.NDArray[np.int64]
 
@@ -218,6 +220,9 @@ class MixedTimeline:
         self._seed, self._stop = seed, stop
         self.num_samples = sum(part.timeline.num_samples for part in self._parts)
         self.num_sequences, self.num_chunks = len(lengths), len(chunk_starts) - 1
+        timelines_of_parts = [part.timeline for part in self._parts]
+        # Up to there, positions of the parts, which count samples, have 63 bits.
+        self._last = min(2**62 // of_one.num_samples * of_one.num_sequences for of_one in timelines_of_parts)
         self._budgets = Budgets(None)
         self._epoch_end: int | None = None
         self._settings: tuple[Size, Partition] | None = None
@@ -232,19 +237,19 @@ class MixedTimeline:
         self._planned: _Run | None = None
 
     @property
-    def end(self) -> int | None:
+    def end(self) -> int:
         return self._end_of(self._weights, self._epoch_end)
 
-    def _end_of(self, weights: tuple[Weights, ...], epoch_end: int | None) -> int | None:
-        """Return the position at which the data end; None: they do not end."""
+    def _end_of(self, weights: tuple[Weights, ...], epoch_end: int | None) -> int:
+        """Return the position at which the data end; without an end, the last position to which all parts can go."""
         if epoch_end is not None or self._stop == "forever":
-            return epoch_end
+            return self._last if epoch_end is None else min(epoch_end, self._last)
         ends = []  # for each part the position at which it has delivered its first sweep
         for index, part in enumerate(self._parts):
             # Later weights begin after the part has finished its first sweep.
             last = next(of_time for of_time in reversed(weights) if of_time.taken[index] < part.timeline.num_sequences)
             ends.append(last.position_after(index, part.timeline.num_sequences))
-        return min(ends) if self._stop == "first" else max(ends)
+        return min(self._last, min(ends) if self._stop == "first" else max(ends))
 
     def _weights_at(self, position: int) -> Weights:
         return next(of_time for of_time in reversed(self._weights) if of_time.first <= position)
@@ -277,13 +282,12 @@ class MixedTimeline:
     def run(self, first: int, count: int) -> tuple[_Run, bool]:
         """Return at least `count` sequences from a position on, fewer only if the data end, and whether they end."""
         run, end = self._prepared(), self.end
-        until = first + count if end is None else min(first + count, end)
+        until = min(first + count, end)
         if run.end < until:
-            more = max(until, run.end + _LEAST_RUN)
-            following = self._following(run.end, more if end is None else min(more, end))
+            following = self._following(run.end, min(max(until, run.end + _LEAST_RUN), end))
             # Going back to the held position needs the sequences from there on.
             run = self._run = run.between(max(min(self._held, first), run.first), run.end).then(following)
-        until = run.end if end is None else min(run.end, end)  # an epoch may end earlier
+        until = min(run.end, end)  # an epoch may end earlier
         return run.between(first, until), until == end
 
     def _following(self, begin: int, end: int) -> _Run:
@@ -310,7 +314,7 @@ class MixedTimeline:
             self._prepared()
             page = self._page
             if page is None or self.at not in page.numbers:
-                if self.end is not None and self.at.position >= self.end:
+                if self.at.position >= self.end:
                     return None
                 page = self._page = self._cut(self.at.position, self._budget)
             if len(page.bounds) > 1:
@@ -377,6 +381,7 @@ class MixedTimeline:
                 # As in other sources, a sequence that is longer than the size comes alone.
                 budget = Budget(samples=max(size // num_shares, 1), oversize="alone")
             self._budgets.check(self._lengths, budget, partition)
+            self._require_room(budget)
             mode: ReadMode = _Minibatches(self)
             turns: InTurn | None = None
             if isinstance(partition, GlobalPartition):
@@ -397,6 +402,16 @@ class MixedTimeline:
             if budget != self._budget:
                 self._budget, self._page = budget, None
         return self._mode
+
+    def _require_room(self, budget: Budget) -> None:
+        """Refuse a pool or a minibatch of more sequences than memory holds; the data may never end."""
+        key = "minibatch_size_in_samples" if budget.pool is None else "pool"
+        size = about_samples(budget) if budget.pool is None else budget.pool
+        if budget.pool is None or budget.pool_unit == "samples":
+            size = size * self.num_sequences // self.num_samples
+        if min(size, self.end) > _MOST_AT_ONCE:
+            message = f"a mixture reads the sequences of a {'minibatch' if budget.pool is None else 'pool'} at once"
+            raise ConfigError(f"{message}, and {size} are too many; expected at most {_MOST_AT_ONCE}", key=key)
 
     def _rounds_to_pass(self) -> int:
         return 0 if self._turns is None else self._turns.rounds_to_pass
@@ -473,12 +488,11 @@ class MixedTimeline:
         self._epoch_end = end
 
     def ends_at(self, bookmark: _Bookmark) -> bool:
-        end = self._end_of(bookmark.weights, bookmark.epoch_end)
-        return end is not None and bookmark.cursor.position >= end
+        return bookmark.cursor.position >= self._end_of(bookmark.weights, bookmark.epoch_end)
 
     def _go_to_position(self, position: int) -> None:
-        if not 0 <= position < 2**62:
-            message = f"position {position} is outside 0..2^62 - 1 (sequences of a mixture)"
+        if not 0 <= position <= self._last:
+            message = f"position {position} is outside 0..{self._last} (sequences of a mixture)"
             raise CheckpointError(message, saved=position)
         self._go_to(Cursor(position), None, 0)
 

@@ -10,6 +10,8 @@ from cntkio.errors import ConfigError
 
 # The core adds an index and a count as unsigned 64-bit numbers.
 _LARGEST_COUNT = 2**63 - 1
+LARGEST_NUM_WORKERS = 2**16
+"""Largest number of workers of a partition: each passes over the reads of all others."""
 
 
 @suggests_keywords
@@ -120,6 +122,9 @@ class _EvenPartition(Partition):
 def _check_worker(partition: BalancedPartition | GlobalPartition) -> None:
     for name in ("worker", "num_workers"):
         object.__setattr__(partition, name, whole_number(name, getattr(partition, name)))
+    if partition.num_workers > LARGEST_NUM_WORKERS:
+        message = f"num_workers is {partition.num_workers}; expected at most {LARGEST_NUM_WORKERS}"
+        raise ConfigError(message, key="num_workers")
     if not 0 <= partition.worker < partition.num_workers:
         raise ConfigError(f"worker {partition.worker} is outside 0..{partition.num_workers - 1}", key="worker")
 

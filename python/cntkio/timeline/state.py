@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cntkio.arguments import is_whole
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline.budget import Size, about_samples, size_from_json, size_to_json
-from cntkio.timeline.partition import BalancedPartition, GlobalPartition, Partition
+from cntkio.timeline.partition import LARGEST_NUM_WORKERS, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.window import LARGEST_WORD, Limits
 
 
@@ -72,6 +72,14 @@ def below(name: str, index: int, count: int) -> int:
     if index >= count:
         raise damaged(name, [index, count], "an index and a larger count")
     return index
+
+
+def is_same(saved: Any, current: Any) -> bool:
+    """Compare values of JSON: 1 and True differ. A value that cannot be compared, such as an array, differs."""
+    try:
+        return bool(saved == current) and isinstance(saved, bool) == isinstance(current, bool)
+    except (TypeError, ValueError):
+        return False
 
 
 def damaged(name: str, value: object, expected: str) -> CheckpointError:
@@ -147,7 +155,8 @@ class State(NamedTuple):
             size = size_from_json(saved) if is_budget else whole("minibatch_size", saved, _LARGEST_COUNT, least=1)
             partition, rounds_to_pass = _partition(json)
             settings = (size, partition)
-        count = whole("count", json.get("count", 0), _LARGEST_COUNT)
+        # A sequence has at least one sample. With this check, the count of each later state is possible as well.
+        count = whole("count", json.get("count", 0), position)
         # `check_slots` compares the numbers with the table; here they only have to fit its array.
         slots = slots_of(json, 2, 2**32)
         batch = whole("batch", json.get("batch", 0), 2**32 - 1)  # the core counts them in 32 bits
@@ -163,8 +172,7 @@ def plain_partition(json: Mapping[str, Any]) -> Partition:
 def _partition(json: Mapping[str, Any]) -> tuple[Partition, int]:
     """Return the partition of a state, and the rounds to pass."""
     if "global" in json:
-        worker, num_workers, rounds_to_pass = wholes("global", json["global"], (0, 1, 0))
-        below("global", max(worker, rounds_to_pass), num_workers)
+        worker, num_workers, rounds_to_pass = _turns("global", json["global"])
         return GlobalPartition(worker=worker, num_workers=num_workers), rounds_to_pass
     partition = plain_partition(json)
     if "balanced" not in json:
@@ -174,9 +182,15 @@ def _partition(json: Mapping[str, Any]) -> tuple[Partition, int]:
     if not isinstance(name, str) or name not in ("drop", "repeat"):
         raise damaged("balanced", json["balanced"], "'drop' or 'repeat' first")
     remainder: Literal["drop", "repeat"] = "drop" if name == "drop" else "repeat"
-    worker, num_workers, rounds_to_pass = wholes("balanced", turns, (0, 1, 0))
-    below("balanced", max(worker, rounds_to_pass), num_workers)
+    worker, num_workers, rounds_to_pass = _turns("balanced", turns)
     return BalancedPartition(partition.index, partition.count, remainder, worker, num_workers), rounds_to_pass
+
+
+def _turns(name: str, value: Any) -> list[int]:
+    """Return a worker, the number of workers, and the rounds to pass."""
+    worker, num_workers, rounds_to_pass = wholes(name, value, (0, 1, 0))
+    below(name, max(worker, rounds_to_pass), whole(name, num_workers, LARGEST_NUM_WORKERS))
+    return [worker, num_workers, rounds_to_pass]
 
 
 def slots_of(json: Mapping[str, Any], num_numbers: int, largest: int) -> list[list[Any]]:
@@ -193,18 +207,21 @@ def slots_of(json: Mapping[str, Any], num_numbers: int, largest: int) -> list[li
     return [list(map(in_slot, items("slots", slot))) for slot in items("slots", json.get("slots", []))]
 
 
-def of_partition(json: Mapping[str, Any], index: int) -> Mapping[str, Any]:
+def of_partition(json: Any, index: int) -> Any:
     """Return a state with another balanced partition at the same position, from which the same round follows.
 
-    The state of a partition that is not balanced is returned unchanged.
+    Another value is returned unchanged.
+
+    Raises:
+        CheckpointError: The partition of the state is damaged.
 
     Example:
         >>> of_partition({"position": 4, "partition": [0, 2], "balanced": ["drop", 0, 1, 0]}, 1)["partition"]
         [1, 2]
     """
-    if "balanced" not in json:
+    if not isinstance(json, Mapping) or "balanced" not in json:
         return json
-    return {**json, "partition": [index, json["partition"][1]]}
+    return {**json, "partition": [index, plain_partition(json).count]}
 
 
 def of_any_worker(json: Mapping[str, Any]) -> Mapping[str, Any]:

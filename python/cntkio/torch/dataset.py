@@ -15,11 +15,12 @@ from typing import Any, Literal, cast, get_args
 import torch
 import torch.utils.data
 
+from cntkio._threads import ForkLock
 from cntkio.arguments import check_word, suggests_keywords, whole_number
 from cntkio.displays import Description, Displayed
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.layouts import check_layout
-from cntkio.minibatch import Minibatch, checked_minibatch
+from cntkio.minibatch import Minibatch, Results, checked_minibatch
 from cntkio.mixture import Mixture
 from cntkio.source import MinibatchSource
 from cntkio.source.checkpoint import CONSTANT, changing, difference
@@ -141,6 +142,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         # A loader's worker k has the share of worker k plus this number, because a state may begin at any.
         self._shift = 0
         self._iteration = 0
+        self._lock = ForkLock()
 
     @property
     def partition(self) -> Literal["cntk", "balanced", "global"]:
@@ -258,30 +260,35 @@ class MinibatchDataset(Displayed, WatchedDataset):
         begun = own or state
         self.delivered.begin_here(0 if begun is None else begun.get("steps"))
         self._iteration += 1
-        return self._minibatches(self._iteration, *self._request())
+        iteration, size, share = self._iteration, *self._request()
+        return Results(lambda: self._next(iteration, size, share))
 
     def _resume(self, epoch: int, source: Mapping[str, Any]) -> None:
         self._epochs.resume(epoch, _of_rank(self._rank()[0], source))
 
-    def _minibatches(self, iteration: int, size: Size, partition: Partition) -> Iterator[TensorMinibatch[Any]]:
+    def _next(self, iteration: int, size: Size, partition: Partition) -> TensorMinibatch[Any] | None:
         keeps_empty = partition.count == 1 or partition.is_balanced  # ranks may wait for each other's minibatches
-        is_worker = torch.utils.data.get_worker_info() is not None
-        while True:
-            if self._iteration != iteration:
-                raise RuntimeError("this iteration has ended, because another iteration over the same data set began")
-            minibatch = self._source.read(size, partition)
-            if minibatch is None:
-                self.delivered.num_steps = None
-                return
-            if keeps_empty or minibatch.num_sequences:
-                self.delivered.count()  # before the yield, where a caller may ask for the state
-                tensors = self._tensors(minibatch)
-                if is_worker:
-                    position, epoch = changing(self._source.state_dict()), self._epochs.current
-                    assert epoch is not None
-                    facts = self.delivered.token, *self._worker(), iteration, epoch, self._origin, position
-                    tensors.passed = Passed(*facts)
-                yield tensors
+        with self._lock.inner:
+            while True:
+                if self._iteration != iteration:
+                    message = "this iteration has ended, because another iteration over the same data set began"
+                    raise RuntimeError(message)
+                minibatch = self._source.read(size, partition)
+                if minibatch is None:
+                    self.delivered.num_steps = None
+                    return None
+                if keeps_empty or minibatch.num_sequences:
+                    break
+            self.delivered.count()
+            passed = None
+            if torch.utils.data.get_worker_info() is not None:
+                position, epoch = changing(self._source.state_dict()), self._epochs.current
+                assert epoch is not None
+                facts = self.delivered.token, *self._worker(), iteration, epoch, self._origin, position
+                passed = Passed(*facts)
+        tensors = self._tensors(minibatch)
+        tensors.passed = passed
+        return tensors
 
     # ------------------------------------------------------------------------------------------------- checkpoints
 
@@ -296,22 +303,23 @@ class MinibatchDataset(Displayed, WatchedDataset):
             CheckpointError: A loader delivered minibatches that do not tell where they come from: a ``collate_fn``
                 changed them, or a ``StatefulDataLoader`` resumed, which has a state of its own.
         """
-        if self.loaded.state is not None:
-            return dict(self.loaded.state)
-        self.delivered.check()
-        positions = self.delivered.positions
-        if positions is None:
-            if self._epochs.current is None:  # before the first iteration, the source has not moved to the epoch
-                self._epochs.enter(self.epoch)
-            source = _of_rank(0, self._source.state_dict())  # equal on all ranks if they are balanced
-            position: dict[str, Any] = {"epoch": self._epochs.current, "source": source}
-        else:
-            position = positions.state(is_global=self.partition == "global")
-            position["workers"] = [worker and _of_rank(0, worker) for worker in position["workers"]]
-            position["source"] = {name: self._epochs.start[name] for name in CONSTANT}
-        if self.partition == "cntk" and self.delivered.num_steps is not None:
-            position["steps"] = self.delivered.num_steps
-        return _sealed({**self._settings(), **position})
+        with self._lock.inner:
+            if self.loaded.state is not None:
+                return dict(self.loaded.state)
+            self.delivered.check()
+            positions = self.delivered.positions
+            if positions is None:
+                if self._epochs.current is None:  # before the first iteration, the source has not moved to the epoch
+                    self._epochs.enter(self.epoch)
+                source = _of_rank(0, self._source.state_dict())  # equal on all ranks if they are balanced
+                position: dict[str, Any] = {"epoch": self._epochs.current, "source": source}
+            else:
+                position = positions.state(is_global=self.partition == "global")
+                position["workers"] = [worker and _of_rank(0, worker) for worker in position["workers"]]
+                position["source"] = {name: self._epochs.start[name] for name in CONSTANT}
+            if self.partition == "cntk" and self.delivered.num_steps is not None:
+                position["steps"] = self.delivered.num_steps
+            return _sealed({**self._settings(), **position})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration resume where a `state_dict` was taken, in this or another process.
@@ -405,7 +413,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
 
 
 def _of_rank(rank: int, source: Mapping[str, Any]) -> dict[str, Any]:
-    return {**source, "timeline": of_partition(source["timeline"], rank)}
+    return {**source, "timeline": of_partition(source.get("timeline"), rank)}
 
 
 class _UserSource:

@@ -43,6 +43,9 @@ pub use slots::{Part, Pending, Slots, Truncation, Unread};
 /// Number of sequences between two calls of `pause`: some ten milliseconds of work.
 const SEQUENCES_BETWEEN_PAUSES: u32 = 1 << 19;
 
+/// Number of reads that a call passes at most, one by one.
+pub const MOST_READS_PASSED: u64 = 1 << 18;
+
 /// `pause` asked the work to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopped;

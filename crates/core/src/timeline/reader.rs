@@ -23,7 +23,7 @@ use super::batches::{Limits, Pool, Tally, batches};
 use super::generator::Remainder;
 use super::plan::{Randomization, Span, SweepPlan};
 use super::shuffle::{Located, SweepOrder};
-use super::{Partition, Pause, SEQUENCES_BETWEEN_PAUSES, Stopped, Table};
+use super::{MOST_READS_PASSED, Partition, Pause, SEQUENCES_BETWEEN_PAUSES, Stopped, Table};
 use crate::lengths::Lengths;
 use crate::memory;
 use std::sync::Arc;
@@ -491,6 +491,8 @@ impl Reader {
         pause: &mut Pause,
     ) -> Result<u64, Stopped> {
         let mut num_passed = self.jump(table, request, most, until);
+        // The caller may then see that the rest is too long.
+        let most = most.min(num_passed.saturating_add(MOST_READS_PASSED));
         let mut out = Vec::new();
         while num_passed < most {
             let before = self.cursor;
