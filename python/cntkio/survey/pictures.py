@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.displays import columns_of
 from cntkio.errors import printable
 from cntkio.survey.figures import QUANTILES, Buckets, Figures, Histogram, OrderFigures, StreamFigures
 
@@ -22,8 +23,8 @@ _WIDTH, _HEIGHT = 480, 120
 _HEADROOM = 16  # above the columns, for the largest count
 _MOST_BARS = 60
 _MOST_LABELS = 20
-_MOST_WITH_COUNTS = 12  # columns that are wide enough for a count above each
-_NAME_WIDTH, _COUNT_WIDTH, _LONGEST_NAME = 120, 60, 18
+_CHARACTER = 9  # width of a character at the size that phones use, the largest
+_NAME_WIDTH, _COUNT_WIDTH, _LONGEST_NAME = 150, 100, 16
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 68rem; padding: 0 1rem; color: #1b1f24;
@@ -45,7 +46,7 @@ rect { fill: #2f6fab; }
 rect.b { fill: #c4741f; }
 text { font: 11px system-ui, sans-serif; fill: #57606a; }
 line { stroke: #d0d7de; }
-@media (max-width: 34rem) { text { font-size: 15px; } }
+@media (max-width: 34rem) { text { font-size: 13px; } }
 @media (prefers-color-scheme: dark) {
   body { color: #d7dde3; background: #14181d; }
   h2 { border-color: #3a424b; }
@@ -177,8 +178,8 @@ def _corpus(found: Figures, names: Mapping[str, Mapping[int, str]]) -> Iterable[
     if found.padding:
         in_order = [round(100 * one.in_order) for one in found.padding]
         shuffled = [round(100 * one.shuffled) for one in found.padding]
-        drawing = _columns(in_order, [f"{one.size:,}" for one in found.padding], shuffled, unit=" %")
-        yield _figure(drawing, "share of padding by sequences in a minibatch: in order (blue), and shuffled (orange)")
+        drawing = _columns(in_order, [f"{one.size:,}" for one in found.padding], shuffled)
+        yield _figure(drawing, "padding in %, by sequences in a minibatch: in order (blue), and shuffled (orange)")
     for stream in found.streams:
         yield from _stream(stream, names.get(stream.info.name, {}))
 
@@ -229,14 +230,18 @@ def _bars(counts: Sequence[tuple[str, int]]) -> str:
     for index, (name, count) in enumerate(counts):
         y, width = index * height, (_WIDTH - _NAME_WIDTH - _COUNT_WIDTH) * count / most
         # The title, which browsers show at the pointer, has the whole name.
-        shown = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
         parts.append(
             f'<text x="{_NAME_WIDTH - 6}" y="{y + 13}" text-anchor="end"><title>{_text(name)}</title>'
-            f"{_text(shown)}</text>"
+            f"{html.escape(_shortened(printable(name)))}</text>"
             f'<rect x="{_NAME_WIDTH}" y="{y + 2}" width="{width:.1f}" height="{height - 4}"/>'
             f'<text x="{_NAME_WIDTH + width + 5:.1f}" y="{y + 13}">{count:,}</text>'
         )
     return _drawing(parts, len(counts) * height)
+
+
+def _shortened(name: str) -> str:
+    fits = (name[:size] for size in range(_LONGEST_NAME, 0, -1) if columns_of(name[:size]) < _LONGEST_NAME)
+    return name if columns_of(name) <= _LONGEST_NAME else f"{next(fits)}…"
 
 
 def _figure(drawing: str, caption: str) -> str:
@@ -250,32 +255,36 @@ def _histogram(found: Histogram) -> str:
     return _columns(counts, labels)
 
 
-def _columns(counts: Sequence[int], labels: Sequence[str], second: Sequence[int] = (), unit: str = "") -> str:
+def _columns(counts: Sequence[int], labels: Sequence[str], second: Sequence[int] = ()) -> str:
     """Draw columns with labels below; `second` draws a second column next to each column."""
     most = max((*counts, *second), default=0) or 1
     step = _WIDTH / max(len(counts), 1)
-    width = step * (0.4 if second else 0.86)
+    width = step * (0.46 if second else 0.86)
+    has_counts = _fit([f"{count:,}" for count in (*counts, *second)], width)
     parts = [f'<line x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>']
     for series, kind in ((counts, ""), (second, ' class="b"')):
         shift = step / 2 - (0 if kind else width) if second else (step - width) / 2
         for index, count in enumerate(series):
             height = (_HEIGHT - _HEADROOM) * count / most
             sides = f'x="{index * step + shift:.1f}" y="{_HEIGHT - height:.1f}" width="{width:.1f}"'
-            title = f"<title>{_text(labels[index])} {count:,}{unit}</title>"
-            parts.append(f'<rect{kind} {sides} height="{height:.1f}">{title}</rect>')
-            if len(counts) <= _MOST_WITH_COUNTS and count:
+            parts.append(f'<rect{kind} {sides} height="{height:.1f}"><title>{labels[index]} {count:,}</title></rect>')
+            if has_counts and count:
                 x = index * step + shift + width / 2
-                y = _HEIGHT - height - 3
-                parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{count:,}{unit}</text>')
+                parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - height - 3:.1f}" text-anchor="middle">{count:,}</text>')
     # Narrow columns have labels at both ends only, which must not stand out.
-    ends = {0: ("start", 0.0), len(labels) - 1: ("end", _WIDTH)} if len(labels) > _MOST_LABELS else {}
+    ends = {0: ("start", 0.0), len(labels) - 1: ("end", _WIDTH)} if not _fit(labels, step) else {}
     for index, label in enumerate(labels):
         if label:
             anchor, x = ends.get(index, ("middle", (index + 0.5) * step))
             parts.append(f'<text x="{x:.1f}" y="{_HEIGHT + 14}" text-anchor="{anchor}">{_text(label)}</text>')
-    if len(counts) > _MOST_WITH_COUNTS:
-        parts.append(f'<text x="{_WIDTH}" y="10" text-anchor="end">{most:,}{unit}</text>')
+    if not has_counts:
+        parts.append(f'<text x="{_WIDTH}" y="10" text-anchor="end">{most:,}</text>')
     return _drawing(parts, _HEIGHT + 20)
+
+
+def _fit(labels: Iterable[str], room: float) -> bool:
+    """Return whether all labels fit into this room on every screen, so that neighbours do not overlap."""
+    return max((len(label) for label in labels), default=0) * _CHARACTER <= room
 
 
 def _drawing(parts: Iterable[str], height: int, attributes: str = "") -> str:
