@@ -11,7 +11,6 @@ object store to machines that lack them. Only this module imports Ray.
 
 from __future__ import annotations
 
-import errno
 import functools
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -38,10 +37,12 @@ from cntkio.formats.contract import Deserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.pieces import Classes, CorpusChunks, corpus_chunks
+from cntkio.pieces.files import OutputFolder
 from cntkio.storage.file_lists import absolute_names
 from cntkio.storage.index_cache import CacheCopy
 from cntkio.storage.names import FileNames
 from cntkio.storage.output_file import AnyPath
+from cntkio.storage.remote import Remote
 from cntkio.streams import StreamDefs
 
 __all__ = [
@@ -219,19 +220,23 @@ def write(
     shapes: Any = None,
     one_hot: Mapping[str, Classes] | None = None,
     renumber: bool = False,
+    remote: Remote | None = None,
 ) -> None:
     """Write a data set as text or binary files, one for each write task.
 
     Args:
         dataset: The data set.
-        folder: The folder of the files `000000.ctf`, … (or `.cbf`). It is created if it does not exist, and must not
-            have such files yet. A task that Ray repeats writes the same file again.
+        folder: The folder of the files `000000.ctf`, … (or `.cbf`): on a disk that all machines share, or in a store (a
+            URL). It is created if it does not exist, and must not have such files yet. A task that Ray repeats writes
+            the same file again.
         to: The format.
         shapes: As for `cntkio.arrow.read`.
         one_hot: As for `cntkio.arrow.read`.
         renumber: As for `cntkio.write_ctf`: number the sequences of each file from 0.
+        remote: Options of the store, such as credentials; tasks do not find those of the driver's environment.
 
     Raises:
+        ConfigError: The folder is in memory (`memory://`), which only one process sees.
         FileExistsError: The folder has files of this format.
         RayTaskError: A task failed; its cause is the exception of `write_ctf` or `write_cbf`.
 
@@ -243,7 +248,9 @@ def write(
         >>> [path.name for path in sorted(folder.iterdir())]
         ['000000.ctf']
     """
-    dataset.write_datasink(CorpusDatasink(folder, to=to, shapes=shapes, one_hot=one_hot, renumber=renumber))
+    dataset.write_datasink(
+        CorpusDatasink(folder, to=to, shapes=shapes, one_hot=one_hot, renumber=renumber, remote=remote)
+    )
 
 
 def write_to_one_ctf(
@@ -361,10 +368,10 @@ class CorpusDatasink(Datasink[str]):  # type: ignore[misc]
         shapes: Any = None,
         one_hot: Mapping[str, Classes] | None = None,
         renumber: bool = False,
+        remote: Remote | None = None,
     ) -> None:
         check_word("to", to, "ctf", "cbf")
-        # Tasks run in other working directories.
-        self._folder, self._to = Path(folder).absolute(), to
+        self._folder, self._to = OutputFolder(folder, remote), to
         self._shapes, self._one_hot, self._renumber = shapes, one_hot, renumber
 
     def on_write_start(self, schema: Any = None) -> None:
@@ -373,12 +380,7 @@ class CorpusDatasink(Datasink[str]):  # type: ignore[misc]
         Raises:
             FileExistsError: The folder has files that would be mixed with these.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
-        earlier = min((path.name for path in self._folder.glob(f"*.{self._to}")), default=None)
-        if earlier is not None:
-            what = f"The folder has {earlier!r} already, which would be mixed with the files of this data set"
-            expected = f"expected a folder without .{self._to} files"
-            raise FileExistsError(errno.EEXIST, f"{what}; {expected}", str(self._folder))
+        self._folder.begin(f".{self._to}")
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> str:
         """Write the file of a task, and return its path; empty if the task has no rows."""
@@ -387,15 +389,15 @@ class CorpusDatasink(Datasink[str]):  # type: ignore[misc]
         if not tables:
             return ""
         # The number of the task gives the name, so that a task that Ray repeats replaces its own file.
-        path = self._folder / f"{ctx.task_idx:06}.{self._to}"
+        path, remote = self._folder.file(f"{ctx.task_idx:06}.{self._to}"), self._folder.remote
         data = _corpus_of(f"data set, write task {ctx.task_idx}", tables, self._shapes, self._one_hot)
         if self._to == "ctf":
-            write_ctf(path, data, renumber=self._renumber)
+            write_ctf(path, data, renumber=self._renumber, remote=remote)
         else:
-            write_cbf(path, data)
-        return str(path)
+            write_cbf(path, data, remote=remote)
+        return path
 
     def on_write_complete(self, write_result: Any) -> None:
         """Refuse a data set without rows."""
         if not any(write_result.write_returns):
-            raise CorpusError(f"{self._folder}: no sequence to write")
+            raise CorpusError(f"{self._folder.path}: no sequence to write")

@@ -30,7 +30,7 @@ def convert(options: Namespace) -> int:
         with progress_bar(options, "bytes") as progress:
             written: Path | None = options.script(options, progress)
         if options.json and written is not None:
-            show_json({"output": written, "size": written.stat().st_size})
+            show_json({"output": written, **_size_of(written)})
         return FINE
     sources, targets = _sources_and_targets(options)
     forms = [options.to or format_of_name(target) for target in targets]
@@ -61,9 +61,13 @@ def convert(options: Namespace) -> int:
                 )  # fmt: skip
             if options.json:
                 fields = {"input": files[0].name, "input_format": files[0].kind.form, "output": target}
-                size = {"size": target.stat().st_size} if target.is_file() else {}
-                show_json({**fields, "output_format": form, **size})
+                show_json({**fields, "output_format": form, **_size_of(target)})
     return FINE
+
+
+def _size_of(target: Path) -> dict[str, int]:
+    """Return the size of a written file as a field; none for a pipe, and for several files and objects of stores."""
+    return {"size": target.stat().st_size} if target.is_file() else {}
 
 
 def _sources_and_targets(options: Namespace) -> tuple[list[Path], list[Path]]:

@@ -10,6 +10,7 @@ anywhere. Every tool that unpacks zstd unpacks the file.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import itertools
 import os
@@ -28,9 +29,10 @@ from cntkio.arguments import caller, whole_number
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.pieces.contract import Files, Piece, Pieces, Progress, some_of
 from cntkio.storage.file_lists import lister_of
-from cntkio.storage.names import as_url, is_remote, shown_pattern
+from cntkio.storage.names import as_url, is_remote, located_file, shown_pattern
 from cntkio.storage.output_file import AnyPath
 from cntkio.storage.remote import Remote
+from cntkio.storage.stores import hint_on_memory
 
 Compression = Literal["none", "gzip", "zstd"]
 FRAME = 4 << 20
@@ -101,6 +103,38 @@ def write_several(
         for file in written if not is_remote(name, remote) else ():
             Path(file).unlink(missing_ok=True)
         raise
+
+
+class OutputFolder:
+    """A folder in which each of several processes writes files of its own: on a disk that they share, or in a store.
+
+    Raises:
+        ConfigError: The folder is in memory, which other processes do not see.
+    """
+
+    def __init__(self, folder: AnyPath, remote: Remote | None = None) -> None:
+        name, self.remote = located_file("folder", folder, remote)
+        self._is_remote = is_remote(name, self.remote)
+        # The processes work in other folders.
+        self.path = as_url(name).rstrip("/") if self._is_remote else str(Path(name).absolute())
+        if hint := hint_on_memory(self.path, self.remote):
+            raise ConfigError(
+                f"{shown_pattern(self.path)}: expected a folder that all processes see{hint}", key="folder"
+            )
+
+    def begin(self, ending: str) -> None:
+        """Make the folder. `FileExistsError`: it has files with this ending, which would be mixed with the new ones."""
+        if not self._is_remote:
+            Path(self.path).mkdir(parents=True, exist_ok=True)
+        names = lister_of(self.path, self.remote).names(self.path)
+        earlier = min((name for name in names if name.endswith(ending)), default=None)
+        if earlier is not None:
+            what = f"The folder has {earlier!r} already, which would be mixed with the files of this data set"
+            raise FileExistsError(errno.EEXIST, f"{what}; expected a folder without {ending} files", self.path)
+
+    def file(self, name: str) -> str:
+        """Return the path or the URL of a file."""
+        return f"{self.path}/{name}" if self._is_remote else str(Path(self.path, name))
 
 
 class _Part(NamedTuple):

@@ -95,11 +95,14 @@ def as_url(path: str) -> str:
     """Return the URL from which a `pathlib.Path` was made; other paths, and names of existing files, stay as they are.
 
     Example:
-        >>> as_url("s3:/bucket/a.ctf"), as_url("folder/a.ctf"), as_url("C:/a.ctf")
-        ('s3://bucket/a.ctf', 'folder/a.ctf', 'C:/a.ctf')
+        >>> as_url("s3:/bucket/a.ctf"), as_url("file:/data/a.ctf"), as_url("C:/a.ctf")
+        ('s3://bucket/a.ctf', 'file:///data/a.ctf', 'C:/a.ctf')
     """
     found = _SCHEME_OF_PATH.match(path)
-    return f"{found[1]}://{path[found.end() :]}" if found and not os.path.lexists(path) else path
+    if not found or os.path.lexists(path):
+        return path
+    # The paths of local files begin with the third slash.
+    return f"{found[1]}://{'/' * (found[1] in ('file', 'local'))}{path[found.end() :]}"
 
 
 def shown(url: str) -> str:

@@ -104,9 +104,15 @@ def written_whole(
             os.fsync(parent)
 
 
-def write_whole(path: Path, pieces: Iterable[bytes], *, is_durable: bool = True) -> None:
+def make_folder_of(path: AnyPath) -> None:
+    """Make the folder of a file if it is missing; stores need no folders."""
+    if not is_remote(os.fspath(path)):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+
+
+def write_whole(path: AnyPath, pieces: Iterable[bytes], *, is_durable: bool = True) -> None:
     """Write a file piece by piece, as `written_whole` does. Missing folders are created."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder_of(path)
     with written_whole(path, is_durable=is_durable) as file:
         file.writelines(pieces)
 

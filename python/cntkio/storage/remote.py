@@ -145,6 +145,7 @@ def _is_known(kind: type) -> bool:
     return any(library == str(found["class"]).partition(".")[0] for found in known_implementations.values())
 
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a `pathlib.Path` turns two slashes into one
 REMOTE_NUMBERS = ("num_requests", "num_retries", "timeout_in_seconds")
 """Options that are numbers."""
 _SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
@@ -228,6 +229,8 @@ class Remote:
             raise ConfigError(what, key="timeout_in_seconds")
         if self.store is not None and self.storage_options:
             raise ConfigError("storage_options and store are both given; expected one of them", key="storage_options")
+        if self.cache is not None and _URL.match(os.fsdecode(self.cache)):
+            raise ConfigError(f"cache is {self.cache!r}; expected a folder of a local disk", key="cache")
         if self.cache is None and self.cache_limit is not None:
             raise ConfigError("cache_limit is given without cache; expected the folder, too", key="cache_limit")
         object.__setattr__(self, "cache", None if self.cache is None else os.fsdecode(self.cache))

@@ -23,7 +23,6 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -453,7 +452,7 @@ def write_mlf(
             rows = (f"{a} {b} {names[c]}\n" for a, b, c in zip(times, times[1:], ids.tolist(), strict=False))
             yield f'"{key}{extension}"\n{"".join(rows)}.\n'.encode()
 
-    write_whole(Path(path), pieces())
+    write_whole(path, pieces())
 
 
 def write_binary_mlf(path: AnyPath, utterances: Iterable[tuple[str, npt.NDArray[Any]]]) -> None:
@@ -491,7 +490,7 @@ def write_binary_mlf(path: AnyPath, utterances: Iterable[tuple[str, npt.NDArray[
             runs = np.stack([np.repeat(ids, num_splits), counts], axis=1).astype("<u2")
             yield struct.pack("<H", len(name)) + name + struct.pack("<IH", int(bounds[-1]), len(runs)) + runs.tobytes()
 
-    write_whole(Path(path), pieces())
+    write_whole(path, pieces())
 
 
 def write_mapping(path: AnyPath, names: Sequence[str]) -> None:
@@ -514,4 +513,4 @@ def write_mapping(path: AnyPath, names: Sequence[str]) -> None:
     """
     if len(set(names)) < len(names) or any(not name or set(name) & set("\r\n") for name in names):
         raise ConfigError("names must be different, not empty, and without line ends", key="names")
-    write_whole(Path(path), [f"{name}\n".encode() for name in names])
+    write_whole(path, [f"{name}\n".encode() for name in names])
