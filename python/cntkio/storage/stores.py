@@ -34,6 +34,7 @@ import os
 import pickle
 import random
 import re
+import secrets
 import socket
 import threading
 import time
@@ -43,6 +44,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -241,6 +243,7 @@ class _OfFsspec(StoredObject):
         self.is_secret = self.name != path
         # A fork loads this pickle: the parent's file system may have connections and a thread, which a fork lacks.
         self._pickled = None if remote.store is None else pickle.dumps(remote.store)
+        self._ranges = _RangesByHTTP()
         self._opened: tuple[int, Any, str] = (self._process, *self._open())
 
     def _open(self) -> tuple[Any, str]:
@@ -283,7 +286,7 @@ class _OfFsspec(StoredObject):
         from fsspec.asyn import sync
 
         is_range_by_http = name == "cat_file" and type(system).__module__ == "fsspec.implementations.http"
-        method = partial(_range_by_http, system) if is_range_by_http else getattr(system, f"_{name}")
+        method = partial(self._ranges.read, system) if is_range_by_http else getattr(system, f"_{name}")
         return sync(system.loop, method, path, *args, timeout=self._remote.timeout_in_seconds, **kwargs)
 
     def facts(self) -> ObjectFacts:
@@ -301,7 +304,20 @@ class _OfFsspec(StoredObject):
         return content
 
     def write(self, content: bytes) -> None:
-        self._call("pipe_file", content)
+        system, path = self._system()
+        protocols = {system.protocol} if isinstance(system.protocol, str) else {*system.protocol}
+        # Other stores show an object when it is complete, or have no move that replaces an object.
+        if not protocols & _MOVE_REPLACES:
+            self._call("pipe_file", content)
+            return
+        part = _part_of(path)
+        try:
+            system.pipe_file(part, content)
+            system.mv(part, path)
+        except BaseException:
+            with suppress(Exception):
+                system.rm_file(part)
+            raise
 
     @staticmethod
     def matching(pattern: str, remote: Remote) -> list[str]:
@@ -316,16 +332,53 @@ class _OfFsspec(StoredObject):
         return list(urls) if ":///" in pattern else [url.replace(":///", "://", 1) for url in urls]
 
 
+_MOVE_REPLACES = {"file", "local", "sftp", "ssh", "hdfs", "arrow_hdfs"}
+"""Stores of fsspec that are folders, whose files move in one step."""
+
+
+def _part_of(path: str) -> str:
+    """Return the name of a file beside another that has its content until it is complete."""
+    folder, slash, _ = path.rpartition("/")
+    return f"{folder}{slash}.cntkio-{secrets.token_hex(8)}.part"
+
+
 class WrongRangeError(OSError):
     """A server returned other bytes than requested."""
 
 
-async def _range_by_http(system: Any, url: str, start: int, end: int) -> memoryview:
-    """Return a range of an object by HTTP. fsspec does not check which range the answer has, and reads all of it."""
+class _RangesByHTTP:
+    """Reads ranges of an object by HTTP. It asks the target of a redirect directly until the target refuses a range."""
+
+    def __init__(self) -> None:
+        self._target: Any = None  # the URL, which may contain a signature: no message shows it
+
+    async def read(self, system: Any, url: str, start: int, end: int) -> memoryview:
+        """Return a range. The server of `url` decides again after an error of the target, such as an old signature."""
+        target = self._target
+        if target is not None:
+            with suppress(Exception):
+                return (await _range_by_http(system, target, start, end, url))[0]
+            self._target = None
+        content, reached = await _range_by_http(system, system.encode_url(url), start, end, url)
+        self._target = reached
+        return content
+
+
+async def _range_by_http(system: Any, asked: Any, start: int, end: int, url: str) -> tuple[memoryview, Any]:
+    """Return a range of an object and, after a redirect, the URL that has it. `url` is the URL that the user gave.
+
+    fsspec does not check which range the answer has, and reads all of it.
+    """
+    options = dict(system.kwargs)
+    headers = dict(options.get("headers", {}))
+    if _server_of(asked) != _server_of(system.encode_url(url)):
+        # As when a redirect is followed: what grants access is for the server of the user's URL only.
+        headers = {name: value for name, value in headers.items() if name.lower() not in _FOR_ONE_SERVER}
+        options = {name: value for name, value in options.items() if name not in ("auth", "cookies")}
     # If the server compressed the answer, the range would count bytes of the compressed object.
-    headers = {**system.kwargs.get("headers", {}), "Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
+    headers |= {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
     session = await system.set_session()
-    async with session.get(system.encode_url(url), **{**system.kwargs, "headers": headers}) as answer:
+    async with session.get(asked, **{**options, "headers": headers}) as answer:
         answer.raise_for_status()
         # A server without ranges sends the whole object, which is right only if the whole object was requested.
         if answer.status != 206 and (start or answer.content_length != end):
@@ -340,7 +393,16 @@ async def _range_by_http(system: Any, url: str, start: int, end: int) -> memoryv
             # Checked for each part, so that a wrong answer of any length takes little memory.
             if len(content) > end - start:
                 raise WrongRangeError(f"the server returned more bytes than the {end - start} that were requested")
-        return memoryview(content)
+        return memoryview(content), answer.url if answer.history else None
+
+
+_FOR_ONE_SERVER = ("authorization", "cookie", "proxy-authorization")
+"""Headers, in small letters, that no other server gets."""
+
+
+def _server_of(url: Any) -> tuple[Any, ...]:
+    parts = urlsplit(str(url))
+    return parts.scheme, parts.hostname, parts.port
 
 
 # -------------------------------------------------------------------------------------------------------------- obstore
@@ -410,8 +472,17 @@ class _OfPyarrow(StoredObject):
         return memoryview(self._file.read_at(end - begin, begin))
 
     def write(self, content: bytes) -> None:
-        with self._store.open_output_stream(self.name) as file:
-            file.write(content)
+        part = _part_of(self.name) if self._store.type_name in ("local", "hdfs") else self.name
+        try:
+            with self._store.open_output_stream(part) as file:
+                file.write(content)
+            if part != self.name:
+                self._store.move(part, self.name)
+        except BaseException:
+            if part != self.name:
+                with suppress(Exception):
+                    self._store.delete_file(part)
+            raise
 
     @staticmethod
     def matching(pattern: str, remote: Remote) -> list[str]:
@@ -455,10 +526,14 @@ _STAY = (
 )  # fmt: skip
 # The server asks for the same request later: Request Timeout, Too Early, Too Many Requests.
 _STATUSES_THAT_PASS = (408, 425, 429)
-# Errors of libraries that have no status: obstore's by their names, pyarrow's by their texts.
+# Errors of libraries that have no status: obstore's and those about credentials of botocore, google-auth and
+# azure-identity by their names, pyarrow's by their texts.
 _STATUSES = {
     "NotFoundError": 404, "PermissionDeniedError": 403, "UnauthenticatedError": 401, "InvalidPathError": 400,
     "NotSupportedError": 501, "PreconditionError": 412, "UnknownConfigurationKeyError": 400,
+    "NoCredentialsError": 401, "PartialCredentialsError": 401, "ProfileNotFound": 401, "NoAuthTokenError": 401,
+    "SSOTokenLoadError": 401, "UnauthorizedSSOTokenError": 401, "DefaultCredentialsError": 401,
+    "CredentialUnavailableError": 401, "ClientAuthenticationError": 401,
 }  # fmt: skip
 _STATUS_IN_TEXT = re.compile(r"\b(?:status(?: code)?|HTTP(?: status)?)[ :]+([45]\d\d)\b", re.IGNORECASE)
 _REFUSED_IN_TEXT = re.compile(r"AWS Error \w*(ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|TOKEN|UNRECOGNIZED_CLIENT)")
