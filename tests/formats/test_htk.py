@@ -259,22 +259,6 @@ def test_a_part_of_an_archive_touches_only_the_pages_of_its_utterances(tmp_path:
     assert sizes[1] < 0.6 * sizes[0]
 
 
-@pytest.mark.parametrize("memory_map", [True, False])
-def test_a_changed_file_is_an_error_if_it_is_mapped(memory_map: bool, tmp_path: Path) -> None:
-    frames = np.ones((1 << 15, 16), np.float32)  # two megabytes, three or four of them in a chunk
-    htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", [(f"u{n}", frames) for n in range(12)])
-    deserializer = features(tmp_path / "a.scp", 16, memory_map=memory_map)
-    with MinibatchSource(deserializer, randomize=True, max_sweeps=1) as source:
-        assert source.next_minibatch(1)
-        with (tmp_path / "a.ark").open("ab") as file:
-            file.write(b"more")
-        if memory_map:
-            with pytest.raises(CorpusError, match=r"a.ark: changed while in use"):
-                list(source.minibatches(1))
-        else:
-            assert len(list(source.minibatches(1))) == 11
-
-
 def test_an_error_in_a_label_names_file_line_utterance_and_row(corpus: Path) -> None:
     text = (corpus / "a.mlf").read_text()
     for old, new, what in [

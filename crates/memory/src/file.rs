@@ -91,6 +91,11 @@ impl<'a> OpenFile<'a> {
         Ok(if known { size.min(usize::try_from(file.len().saturating_sub(at)).unwrap_or(size)) } else { size })
     }
 
+    /// The properties of the file as they are now.
+    pub fn metadata(self) -> Result<std::fs::Metadata> {
+        self.file().metadata()
+    }
+
     /// Append `size` bytes from position `at`, or fewer if the file ends before; returns their number.
     pub fn append_read(self, out: &mut Vec<u8>, size: usize, at: u64) -> Result<usize> {
         // The callers have reserved this memory already, in a way that can fail.

@@ -4,12 +4,14 @@
 use crate::pool::{detached, pool};
 use cntkio_core::line_numbers::line_ends_before;
 use cntkio_core::text::Text;
+use cntkio_memory::copy::zeros;
 use cntkio_memory::file::{FileBytes, MappedFile, OpenFile};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
+use rayon::prelude::*;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
@@ -177,6 +179,52 @@ pub(crate) fn text_line_ends<'py>(
     let pool = pool(num_threads)?;
     let counts = detached(py, || pool.install(|| line_ends_before(text, begin, offsets)))?.map_err(os_error)?;
     Ok(counts.into_pyarray(py))
+}
+
+/// Size of a file, times of the last change of its content and of its properties in nanoseconds, and inode. Windows has
+/// neither the second time nor the inode.
+type Stamp = [i64; 4];
+
+fn stamp_of(file: &std::fs::Metadata) -> Stamp {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let [modified, changed] = [(file.mtime(), file.mtime_nsec()), (file.ctime(), file.ctime_nsec())]
+            .map(|(seconds, rest)| seconds.wrapping_mul(1_000_000_000).wrapping_add(rest));
+        [file.len() as i64, modified, changed, file.ino() as i64]
+    }
+    #[cfg(windows)]
+    {
+        use std::os::windows::fs::MetadataExt;
+        [file.len() as i64, file.last_write_time() as i64, 0, 0]
+    }
+}
+
+/// The stamp of an open file.
+#[pyfunction]
+pub(crate) fn file_stamp(py: Python<'_>, file: FileNumber) -> PyResult<Stamp> {
+    py.detach(|| file.file()?.metadata()).map(|found| stamp_of(&found)).map_err(os_error)
+}
+
+/// The stamps of files, one after the other; a file that cannot be looked at has the size -1.
+#[pyfunction]
+pub(crate) fn file_stamps(
+    py: Python<'_>,
+    paths: Vec<PyBackedBytes>,
+    num_threads: usize,
+) -> PyResult<Bound<'_, PyArray1<i64>>> {
+    let stamp = |path: &PyBackedBytes| {
+        #[cfg(unix)]
+        let path = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path);
+        #[cfg(windows)]
+        let path = &*String::from_utf8_lossy(path);
+        std::fs::metadata(path).map_or([-1, 0, 0, 0], |found| stamp_of(&found))
+    };
+    let mut stamps = zeros(4 * paths.len()).ok_or_else(|| PyMemoryError::new_err("no memory for stamps of files"))?;
+    let pool = pool(num_threads)?;
+    let each = || stamps.par_chunks_mut(4).zip(&paths).for_each(|(row, path)| row.copy_from_slice(&stamp(path)));
+    detached(py, || pool.install(each))?;
+    Ok(stamps.into_pyarray(py))
 }
 
 /// Write all bytes at position `at`.

@@ -68,7 +68,9 @@ mod _core {
     };
 
     #[pymodule_export]
-    use super::file::{available_parallelism, file_read, file_read_into, file_write, text_line_ends};
+    use super::file::{
+        available_parallelism, file_read, file_read_into, file_stamp, file_stamps, file_write, text_line_ends,
+    };
 
     #[pymodule_export]
     use super::packed::{PackRequest, Packed, Whole, num_samples, pack};

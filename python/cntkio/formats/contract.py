@@ -31,7 +31,7 @@ from cntkio.formats.report import Observer, Report
 from cntkio.formats.table import SequenceTable
 from cntkio.storage.index_cache import CacheFiles
 from cntkio.storage.names import FileNames
-from cntkio.storage.text_input import LOADS_AT_ONCE, Storage, TextInput
+from cntkio.storage.text_input import LOADS_AT_ONCE, MOST_SUMMED, Storage, TextInput, whole_sum
 from cntkio.streams import StreamInformation
 
 Joins = Literal["anywhere", "first", "alone"]
@@ -239,6 +239,15 @@ class OpenedFile:
         self.size, self.stamp = 0 if text is None else text.size, storage.stamp
         self._text = text
 
+    def require_unchanged(self) -> None:
+        """Raise a `CorpusError` if the file was changed since it was opened, so that its index no longer matches."""
+        if self._text is not None:
+            self._text.require_unchanged()
+
+    def content_sum(self) -> str:
+        """Return a checksum of all bytes; empty if that takes long, or the format keeps no file open."""
+        return "" if self._text is None else whole_sum(self._text)
+
     def close(self) -> None:
         """Close the file. Nothing can be read afterwards."""
         if self._text is not None:
@@ -283,6 +292,11 @@ class Format(Protocol):
         It raises a `FormatError` if the errors exceed the budget.
         """
         return
+
+    def content_sum(self, file: Any, index: Index) -> str:
+        """Return a checksum of the content of a file that the fingerprint lacks; see `Corpus.content_sum`."""
+        content: str = file.content_sum() if index.num_bytes <= MOST_SUMMED else ""
+        return content
 
     def place(self, file: Any, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         """Return the places of sequences of the index; see `Corpus.places`."""
@@ -340,6 +354,10 @@ class Corpus(Protocol):
             OSError: A file cannot be read.
             FormatError: The header of a file breaks its format.
         """
+
+    def content_sum(self) -> str:
+        """Return a checksum of the content, for states; empty if making it takes long."""
+        return ""
 
     def close(self) -> None:
         """Log totals and close files. Nothing can be loaded afterwards."""

@@ -55,6 +55,7 @@ from cntkio.formats.table import (
     Keys,
     NamedFiles,
     SequenceTable,
+    digest_of,
     joined_keys,
     joined_lengths,
     key_value,
@@ -64,7 +65,7 @@ from cntkio.formats.table import (
 )
 from cntkio.storage import compressed
 from cntkio.storage.spans import span_at
-from cntkio.storage.text_input import changed_in_use
+from cntkio.storage.text_input import MOST_SUMMED, changed_in_use
 
 KEYS_OF_A_FILE = 10**12
 """With keys per file, the keys of each file begin at a multiple of this number."""
@@ -173,7 +174,11 @@ class FileCorpus(Corpus):
         if kept is not None:
             return kept
         with self._files.use(self) as file:
-            loaded = self._files.form.parse(file, self.index, chunk_id, sequences)
+            try:
+                loaded = self._files.form.parse(file, self.index, chunk_id, sequences)
+            finally:
+                # After the read, to find a change during the read; and a change explains more than any other error.
+                file.require_unchanged()
         if self._kept is not None:
             self._kept[chunk_id] = loaded
         return loaded
@@ -191,6 +196,13 @@ class FileCorpus(Corpus):
     def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         with self._files.use(self) as file:
             return self._files.form.place(file, self.index, sequences)
+
+    def content_sum(self) -> str:
+        try:
+            with self._files.use(self) as file:
+                return self._files.form.content_sum(file, self.index)
+        except (OSError, CorpusError):
+            return ""  # a state can be saved although the next read raises this error
 
     def close(self) -> None:
         self.report.log_totals()
@@ -387,6 +399,13 @@ class Concatenation(Corpus):
         order, chunk_id = self._orders[number], int(self.first_chunks[number]) + loaded.chunk_id
         chunk = loaded.chunk if order is None else loaded.chunk.in_order(order)
         return dataclasses.replace(loaded, chunk_id=chunk_id, chunk=chunk)
+
+    def content_sum(self) -> str:
+        # The fingerprint has samples of each of several files.
+        if sum(corpus.index.num_bytes for corpus in self.corpora) > MOST_SUMMED:
+            return ""
+        sums = [corpus.content_sum() for corpus in self.corpora]
+        return digest_of([], "\n".join(sums).encode()) if all(sums) else ""
 
     def account_for(self, loaded: Loaded) -> None:
         number, own_id = self._chunk_at(loaded.chunk_id)

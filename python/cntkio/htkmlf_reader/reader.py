@@ -32,7 +32,7 @@ import cntkio._core as _core
 from cntkio._threads import ForkLock
 from cntkio.arguments import flag, is_whole, suggests_keywords
 from cntkio.errors import CheckpointError, ConfigError
-from cntkio.formats.contract import Corpus, Deserializer, Index, Loaded, Opening
+from cntkio.formats.contract import Corpus, Deserializer, Index, Loaded, OpenedFile, Opening
 from cntkio.formats.corpus import opened_corpus
 from cntkio.formats.htk import FeatureSettings, Frames, HTKFeatureDeserializer, HTKFormat
 from cntkio.minibatch import Minibatch
@@ -167,17 +167,15 @@ class RollingTimeline(Timeline):
 # Features that wait in a temporary file, so that each chunk of the feature files is read only once.
 
 
-class PageFile:
+class PageFile(OpenedFile):
     """A temporary file that keeps chunks as they were read, in this folder, or else in the system's.
 
     It has no name, or loses it immediately, so it disappears with the reader, however the process ends. Any thread may
     use it. A fork of the process has an empty file of its own.
     """
 
-    size = 0
-    stamp = None
-
     def __init__(self, folder: str | None) -> None:
+        super().__init__()
         self._folder = folder
         self._lock = ForkLock()
         self._process = 0

@@ -124,7 +124,7 @@ class CorpusChunks:
             raise FileNotFoundError(error.errno, f"{error.strerror}; {advice}", error.filename) from error
         with contextlib.closing(opened) as corpus:
             # Another corpus could have other chunks under the same numbers.
-            if corpus.index.fingerprint != self.fingerprint:
+            if _fingerprint(corpus) != self.fingerprint:
                 raise CorpusError(f"{self.name} has changed since its chunks were listed; list them again")
             yield from pieces_of_chunks(corpus, self.chunk_ids)
 
@@ -149,8 +149,12 @@ def corpus_chunks(deserializer: Deserializer) -> CorpusChunks:
     with contextlib.closing(deserializer.open()) as corpus:
         refuse_unknown_sequences(corpus)
         chunk_ids, counts = range(corpus.table.num_chunks), tuple(np.diff(corpus.table.chunk_starts).tolist())
-        about = (corpus.name, tuple(corpus.streams), has_text_keys(corpus), corpus.index.fingerprint)
+        about = (corpus.name, tuple(corpus.streams), has_text_keys(corpus), _fingerprint(corpus))
         return CorpusChunks(deserializer, chunk_ids, counts, *about)
+
+
+def _fingerprint(corpus: Corpus) -> str:
+    return f"{corpus.index.fingerprint}\n{corpus.content_sum()}"
 
 
 def has_text_keys(corpus: Corpus) -> bool:

@@ -4,7 +4,8 @@
 
     timeline    position of the timeline
     settings    the settings that change the minibatches
-    data        a fingerprint of the content of each corpus
+    data        a fingerprint of each corpus
+    content     a checksum of the content of each corpus, in addition to its fingerprint; empty if making it takes long
     order       a checksum of the tables that decide the order, and their description for messages
 
 A state that does not fit is refused with one error that names every difference.
@@ -36,7 +37,7 @@ _VERSION = 1
 _NO_ORDER: Mapping[str, Any] = {"digest": "", "deserializers": []}
 
 
-CONSTANT = ("version", "settings", "data", "order")
+CONSTANT = ("version", "settings", "data", "content", "order")
 """Fields that all states of a source have in common."""
 
 
@@ -104,6 +105,18 @@ def _different_data(
         yield _Difference(f"data of deserializer {index}", before, now, shown)
 
 
+def _other_content(saved: Any, made: Mapping[str, Any]) -> Iterator[_Difference]:
+    """Compare the checksums of content that both sides have. A state of an earlier version has none."""
+    if not isinstance(saved, list):
+        raise CheckpointError(f"the state's 'content' is {saved!r:.200}; expected a list of checksums", saved=saved)
+    # The states may have been taken with another number of deserializers.
+    for index, (before, now, described) in enumerate(
+        zip(saved, made["content"], made["order"]["deserializers"], strict=False)
+    ):
+        if before and now and not is_same(before, now):
+            yield _Difference(f"data of deserializer {index}", before, now, (described["name"], "other content"))
+
+
 def _counts(described: Mapping[str, Any]) -> str:
     num_sequences, num_chunks = described.get("num_sequences"), described.get("num_chunks")
     return f"{num_sequences} sequence{'s' * (num_sequences != 1)} in {num_chunks} chunk{'s' * (num_chunks != 1)}"
@@ -142,7 +155,8 @@ def _content(array: npt.NDArray[Any]) -> bytes | memoryview:
 class SourceProgress:
     """Position of a source, and the ways to move it.
 
-    The fingerprints are computed when the first state is taken or checked, in about 0.1 s for ten million sequences.
+    The fingerprints and checksums are made when the first state is taken or checked, in about 0.1 s for ten million
+    sequences, and as long for 64 MB of content.
     """
 
     _options: SourceOptions
@@ -238,12 +252,13 @@ class SourceProgress:
         saved_order = state.get("order", _NO_ORDER)
         if not _is_order(saved_order):
             raise CheckpointError("the state's 'order' is damaged", saved=saved_order)
-        data, order = self._fingerprints().values()
+        made = self._fingerprints()
+        data, order = made["data"], made["order"]
         described = saved_order["deserializers"], order["deserializers"]
-        different = [
+        different: list[_Difference] = [
             *_different(saved_settings, settings),
             *_different_data(saved_data, data, *described),
-        ]
+        ] or [*_other_content(state.get("content", []), made)]
         if "order" in state and saved_order["digest"] != order["digest"]:
             # The states may have been taken with another number of deserializers.
             for index, (of_saved, of_current) in enumerate(zip(*described, strict=False)):
@@ -286,7 +301,7 @@ class SourceProgress:
         return {**self._recipe.for_checkpoint(self.options_in(epoch)), **self._timeline.checkpoint_settings}
 
     def _fingerprints(self) -> dict[str, Any]:
-        """Return the fields `data` and `order` of each state."""
+        """Return the fields `data`, `content` and `order` of each state."""
         if self._made is None:
             described = [
                 {"name": corpus.name, **_sizes(corpus.table), "options": dict(corpus.table.options)}
@@ -294,7 +309,10 @@ class SourceProgress:
             ]
             digest = _digest(self._arrangement)
             order = {"digest": digest, **_sizes(self._arrangement.table), "deserializers": described}
-            self._made = {"data": [corpus.index.fingerprint for corpus in self._corpora], "order": order}
+            data, content = zip(
+                *((corpus.index.fingerprint, corpus.content_sum()) for corpus in self._corpora), strict=True
+            )
+            self._made = {"data": [*data], "content": [*content], "order": order}
         return self._made
 
 

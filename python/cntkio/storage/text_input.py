@@ -19,6 +19,7 @@ from __future__ import annotations
 import bisect
 import codecs
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import os
@@ -26,7 +27,7 @@ import re
 import stat
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
@@ -196,7 +197,7 @@ def explained(text: TextInput) -> Iterator[None]:
     """Explain errors of reads: a change of the file (`CorpusError`) explains more than damaged data (`FormatError`)."""
     try:
         yield
-    except (OSError, EOFError):
+    except (OSError, EOFError, FormatError, ValueError):  # ValueError: the core met places outside the text
         text.require_unchanged()
         raise
     except _core.DamagedDataError as error:
@@ -467,6 +468,50 @@ def refuse_mark(name: str, text: bytes, num_lines: int = 0) -> None:
         raise FormatError(MARK_INSIDE, path=name, line=line)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Stamp:
+    """Size, times and inode of a local file. Two stamps of a file are equal if its content is the same.
+
+    The size and the time of the last change of the content decide. `chmod`, a link or a new name change only the time
+    of the last change of the properties, and some network file systems number a file anew each time they open it: only
+    both together show another file with the same size and time. All times are in nanoseconds.
+    """
+
+    size: int
+    modified: int
+    properties_changed: int
+    inode: int
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Stamp):
+            return NotImplemented
+        is_one_file = self.inode == other.inode or self.properties_changed == other.properties_changed
+        return is_one_file and (self.size, self.modified) == (other.size, other.modified)
+
+    __hash__ = None  # type: ignore[assignment]  # equality is not transitive
+
+
+class FileStamps:
+    """The stamps of many local files when a corpus was opened, in 32 bytes for each file."""
+
+    def __init__(self, paths: Sequence[bytes]) -> None:
+        self._rows = _core.file_stamps(list(paths), num_threads()).reshape(-1, 4)
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """The size of each file in bytes; -1: it could not be looked at."""
+        return self._rows[:, 0]
+
+    def __getitem__(self, file: int) -> Stamp:
+        return Stamp(*self._rows[file].tolist())
+
+    def require(self, file: int, path: str, now: Stamp) -> None:
+        """Raise a `CorpusError` if a file has another stamp now, unless it could not be looked at."""
+        then = self[file]
+        if then.size >= 0 and then != now:
+            raise changed_in_use(path, then.size, now.size)
+
+
 def changed_in_use(path: str, size: int, size_now: int) -> CorpusError:
     """Return the error about a file that has changed since it was opened."""
     now = f"{size_now} now" if size_now != size else "as now, but with another content or time"
@@ -487,10 +532,9 @@ class InputFile:
         self._descriptor = open_to_read(path)
         self.close = weakref.finalize(self, os.close, self._descriptor)
         self.number = system_number(self._descriptor)
-        status = os.fstat(self._descriptor)
-        self.size = status.st_size
+        stamp = Stamp(*_core.file_stamp(self.number))
+        self.size = stamp.size
         self.handle = self.number, self.size
-        stamp = status.st_size, status.st_mtime_ns
         self.storage = Storage(os.path.abspath(path), Path(path), stamp=stamp)  # noqa: PTH100 - no links
 
     # The core reads the file itself, in small parts, and skips gaps.
@@ -519,9 +563,9 @@ class InputFile:
 
     def require_unchanged(self) -> None:
         # The descriptor, not the path: if another file got the name, the open file still has the old content.
-        now = os.fstat(self._descriptor)
-        if (now.st_size, now.st_mtime_ns) != self.storage.stamp:
-            raise changed_in_use(self.path, self.size, now.st_size)
+        now = Stamp(*_core.file_stamp(self.number))
+        if now != self.storage.stamp:
+            raise changed_in_use(self.path, self.size, now.size)
 
 
 def sample_offsets(size: int) -> list[int]:
@@ -544,6 +588,42 @@ def content_sum(text: ReadableText) -> str:
 def file_fingerprint(file: ReadableText, num_sequences: int, content: str | None = None) -> str:
     """Return the fingerprint of a corpus that is one file, for checkpoints. `content` is its `content_sum` if known."""
     return f"{file.size}:{num_sequences}:{content or content_sum(file)}"
+
+
+MOST_SUMMED = 64 << 20
+"""Bytes of a corpus up to which states have a checksum of all bytes."""
+_MOST_FILES_SUMMED = 1024
+
+
+def whole_sum(text: TextInput) -> str:
+    """Return a checksum of all bytes of a text; empty if that takes long: the text is in a store, or compressed."""
+    if text.storage.local_path is None or text.storage.compression is not None:
+        return ""
+    found = text.facts(verify=True)["whole"]
+    text.require_unchanged()
+    return f"{found:x}"
+
+
+def sum_of_files(open_file: Callable[[int], TextInput], sizes: npt.NDArray[np.int64]) -> str:
+    """Return a checksum of files one after the other: of their sizes, and of all bytes or, if there are many, samples.
+
+    Args:
+        open_file: Opens a file by its number; it refuses a file that has changed.
+    """
+    total, ends = int(sizes.sum()), np.cumsum(sizes)
+    if total <= MOST_SUMMED and len(sizes) <= _MOST_FILES_SUMMED:
+        wanted = [(file, 0, size) for file, size in enumerate(sizes.tolist()) if size]
+    else:
+        offsets = np.array(sample_offsets(total))
+        files = np.searchsorted(ends, offsets, side="right")
+        begins = offsets - (ends - sizes)[files]
+        wanted = [(file, begin, SAMPLE_SIZE) for file, begin in zip(files.tolist(), begins.tolist(), strict=True)]
+    found = hashlib.blake2b(np.ascontiguousarray(sizes, "<i8").tobytes(), digest_size=16)
+    for file, begin, size in wanted:
+        with contextlib.closing(open_file(file)) as text:
+            found.update(text.read(begin, size))
+            text.require_unchanged()
+    return found.hexdigest()
 
 
 class Locator:

@@ -383,7 +383,7 @@ class CTFFormat(Format):
             index = cached_index(file, settings, first_pass, verify=options.cache_index == "verify")
         else:
             index = make_index(file, settings, first_pass)
-        # `parse` checks other chunks after it has read them; for these chunks, this is the check.
+        # The corpus checks other chunks after it has read them; for these chunks, this is the check.
         if index.parsed:
             file.require_unchanged()
         return index
@@ -415,7 +415,6 @@ class CTFFormat(Format):
                 caches = [cache for of_file in index.caches for cache in of_file.indexes]
                 advice = f"delete the index cache {str(caches[0])!r}" if caches else "open it again"
                 raise CorpusError(f"{index.name}: the index does not match the file; {advice}") from error
-            text.require_unchanged()  # after the read, to find changes during the read, too
         findings = ParserFindings(parsed.counts, parsed.first, parsed.last_straw, places.begin, first, sequences)
         return parsed.chunk, findings
 

@@ -19,7 +19,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
@@ -72,6 +72,7 @@ from cntkio.formats.table import ListedFiles, SequenceTable, digest_of
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, shown_files
 from cntkio.storage.spans import span_at
+from cntkio.storage.text_input import FileStamps, InputFile, sum_of_files
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs, StreamInformation, named
 
 # Lists with more frames (186 hours at 10 ms) are compared with the sizes of all their files.
@@ -189,11 +190,13 @@ class HTKLayout(NamedTuple):
     Attributes:
         model: Header of the first file, which all files must resemble.
         window: Number of frames before and after each frame.
+        stamps: The stamps of the files of `listed` when the corpus was opened.
     """
 
     listed: Listed
     model: HTKHeader
     window: tuple[int, int]
+    stamps: FileStamps
 
 
 class HTKFormat(Format):
@@ -220,7 +223,8 @@ class HTKFormat(Format):
         keys, lengths = listed.keys, listed.lengths
         with closing(FeatureFiles(settings.compatible)) as opened:
             model = self._first_header(opened, listed)
-        self._require_room(listed, model)
+        stamps = FileStamps(listed.paths)
+        self._require_room(listed, model, stamps.sizes)
         window = self._window(model)
         dim = size_of_window(model.dim, window)
         if settings.is_broadcast and (lengths != 1).any():
@@ -247,7 +251,7 @@ class HTKFormat(Format):
             is_literal=settings.compatible,
         )
         stream = StreamInformation(settings.name, 0, "dense", settings.dtype, dim, settings.defines_mb_size)
-        name, layout = self.report.name, HTKLayout(listed, model, window)
+        name, layout = self.report.name, HTKLayout(listed, model, window, stamps)
         fingerprint = sums[0] if len(sums) == 1 else fingerprint_of_files(self._lists.paths, sums)
         num_bytes = int(lengths.sum(dtype=np.int64)) * model.frame_size
         return Index(name, (stream,), table, fingerprint, layout, num_bytes=num_bytes, utterances=utterances), []
@@ -323,7 +327,7 @@ class HTKFormat(Format):
             what = f"{_frames(listed, index)} are wanted, but the file has {header.num_frames}"
             raise self._error(listed, what, index, kind="range beyond the file")
 
-    def _require_room(self, listed: Listed, model: HTKHeader) -> None:
+    def _require_room(self, listed: Listed, model: HTKHeader, sizes: npt.NDArray[np.int64]) -> None:
         """Refuse lists that claim many more frames than their files have room for.
 
         In frame mode, every frame takes memory before the first file is read. Files with few frames are checked only if
@@ -335,22 +339,18 @@ class HTKFormat(Format):
         most = 0 if listed.lengths.sum(dtype=np.int64) > _MOST_UNCHECKED_FRAMES else _MOST_UNCHECKED_FRAMES_OF_A_FILE
         # Any file may be compressed, so each value takes at least 2 bytes.
         least = np.where(ends > most, model.dim * 2 * ends + HEADER_SIZE, 0)
-        for file in np.flatnonzero(least).tolist():
-            size = 0
-            with suppress(OSError):
-                size = os.stat(listed.paths[file]).st_size  # noqa: PTH116 - any bytes
-            if size < least[file]:
-                last = int(np.argmax((listed.files == file) & (ends_of_utterances == ends[file])))
-                # If the file cannot be read, this raises the error that names the list, the line and the utterance.
-                with closing(FeatureFiles(self._settings.compatible)) as files:
-                    size = self._open(files, listed, last).size
-                what = f"frames up to {ends[file] - 1} are wanted, but the file has {size} bytes"
-                raise self._error(listed, what, last, 0)
+        for file in np.flatnonzero((least > 0) & (sizes < least))[:1].tolist():
+            last = int(np.argmax((listed.files == file) & (ends_of_utterances == ends[file])))
+            # If the file cannot be read, this raises the error that names the list, the line and the utterance.
+            with closing(FeatureFiles(self._settings.compatible)) as files:
+                size = self._open(files, listed, last).size
+            what = f"frames up to {ends[file] - 1} are wanted, but the file has {size} bytes"
+            raise self._error(listed, what, last, 0)
 
     def place(self, file: object, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         listed: Listed = index.layout.listed
         files, first_of, path_indices = np.unique(listed.files[sequences], return_index=True, return_inverse=True)
-        with closing(FeatureFiles(self._settings.compatible)) as opened:
+        with closing(FeatureFiles(self._settings.compatible, index.layout.stamps)) as opened:
             headers = [self._open(opened, listed, int(sequences[index])).header for index in first_of]
         bounds = [(header.frames_offset, header.frame_size) for header in headers]
         offsets, sizes = np.array(bounds, np.int64).reshape(-1, 2).T
@@ -374,12 +374,13 @@ class HTKFormat(Format):
         bounds, sizes = runs_of(listed.files, begins, ends, model.frame_size, memory_map=memory_map)
         gathered = GatheredFrames(sizes, memory_map=memory_map)
         mixes = Counter[str]()
-        with closing(FeatureFiles(self._settings.compatible)) as files:
+        with closing(FeatureFiles(self._settings.compatible, index.layout.stamps)) as files:
             for low, high in itertools.pairwise(bounds.tolist()):
                 file, run = self._open(files, listed, low), slice(low, high)
                 mixes.update(self._differences(model, listed, file.header, low))
                 self._check_range(listed, file.header, run)
                 num_read = gathered.add(file, begins[run], ends[run])
+                file.require_unchanged()
                 if num_read is not None:
                     end = int(begins[low]) + num_read // file.header.frame_size
                     # An utterance that ends with the file is complete.
@@ -388,6 +389,16 @@ class HTKFormat(Format):
                     byte = file.header.frames_offset + int(begins[low]) * file.header.frame_size + num_read
                     raise self._error(listed, what, broken, byte)
         return gathered.of_utterances(begins, bounds, mixes)
+
+    def content_sum(self, file: object, index: Index) -> str:
+        paths, stamps = index.layout.listed.paths, index.layout.stamps
+
+        def opened(number: int) -> InputFile:
+            text = InputFile(os.fsdecode(paths[number]))
+            stamps.require(number, text.path, text.storage.stamp)
+            return text
+
+        return sum_of_files(opened, stamps.sizes)
 
     def _first_header(self, files: FeatureFiles, listed: Listed) -> HTKHeader:
         """Return the header of the first file. Observers want to know about all files: they get the first sound one."""
@@ -410,7 +421,7 @@ class HTKFormat(Format):
         self, index: Index, chunk_id: int, frames: Frames, sequences: npt.NDArray[np.uint32] | None = None
     ) -> Loaded:
         """Make a chunk from the frames of a chunk, or of some of its utterances. It takes over their bytes."""
-        listed, model, context = index.layout
+        listed, model, context, _ = index.layout
         lengths = listed.lengths[_utterances(index, chunk_id, sequences)]
         chunk = _core.frames_chunk(frames, lengths, model.dim, context, self._settings.is_broadcast)
         return Loaded(chunk_id, chunk, frames.mixes or None, sequences)

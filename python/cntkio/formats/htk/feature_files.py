@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +18,8 @@ import cntkio._core as _core
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import other_than
 from cntkio.formats.table import as_numbers, in_precision
-from cntkio.storage.output_file import AnyPath, write_whole, written_whole
-from cntkio.storage.text_input import open_to_read, system_number
+from cntkio.storage.output_file import AnyPath, make_folder_of, write_whole, written_whole
+from cntkio.storage.text_input import FileStamps, Stamp, changed_in_use, open_to_read, system_number
 
 _BASE_KINDS = "WAVEFORM LPC LPREFC LPCEPSTRA LPDELCEP IREFC MFCC FBANK MELSPEC USER DISCRETE PLP"
 KINDS = {name: code for code, name in enumerate(_BASE_KINDS.split())}
@@ -160,15 +159,26 @@ class OpenFile(NamedTuple):
     path: bytes
     descriptor: int
     number: int
-    size: int
+    stamp: Stamp
     header: HTKHeader
+
+    @property
+    def size(self) -> int:
+        """Size in bytes when it was opened."""
+        return self.stamp.size
+
+    def require_unchanged(self) -> None:
+        """Raise a `CorpusError` if the file was changed since it was opened."""
+        now = Stamp(*_core.file_stamp(self.number))
+        if now != self.stamp:
+            raise changed_in_use(os.fsdecode(self.path), self.size, now.size)
 
 
 class FeatureFiles:
-    """Open feature files, a few at a time."""
+    """Open feature files, a few at a time; with `stamps`, a file that has changed since then is refused."""
 
-    def __init__(self, compatible: bool) -> None:
-        self._compatible = compatible
+    def __init__(self, compatible: bool, stamps: FileStamps | None = None) -> None:
+        self._compatible, self._stamps = compatible, stamps
         self._open: dict[bytes, OpenFile] = {}
 
     def close(self) -> None:
@@ -176,8 +186,8 @@ class FeatureFiles:
             os.close(file.descriptor)
         self._open.clear()
 
-    def open(self, path: bytes) -> OpenFile:
-        """Open a file and read its header, or return the file if it is open."""
+    def open(self, path: bytes, index: int) -> OpenFile:
+        """Open a file and read its header, or return the file if it is open. `index` is its place in the stamps."""
         if path in self._open:
             return self._open[path]
         if len(self._open) >= _MOST_OPEN_FILES:
@@ -185,17 +195,20 @@ class FeatureFiles:
         name = os.fsdecode(path)
         descriptor = open_to_read(name)
         try:
-            size, number = os.fstat(descriptor).st_size, system_number(descriptor)
+            number = system_number(descriptor)
+            stamp = Stamp(*_core.file_stamp(number))
+            if self._stamps is not None:
+                self._stamps.require(index, name, stamp)
             data = _core.file_read(number, 0, _HEADER_AND_GUID_SIZE)
             try:
-                header = parse_header(data, size, compatible=self._compatible)
+                header = parse_header(data, stamp.size, compatible=self._compatible)
             except ValueError as error:
                 what = f"{error}{other_than('htk', name)}"
                 raise FormatError(what, path=name, byte=0, kind="bad header") from None
         except BaseException:
             os.close(descriptor)
             raise
-        self._open[path] = file = OpenFile(path, descriptor, number, size, header)
+        self._open[path] = file = OpenFile(path, descriptor, number, stamp, header)
         return file
 
 
@@ -306,7 +319,7 @@ def write_features(path: AnyPath, frames: npt.NDArray[Any], **options: Any) -> N
         >>> path.stat().st_size
         36
     """
-    write_whole(Path(path), [encode_features(frames, **options)], is_durable=False)
+    write_whole(path, [encode_features(frames, **options)], is_durable=False)
 
 
 def write_archive(
@@ -349,7 +362,7 @@ def write_archive(
     if parse_kind(kind) & (COMPRESSED | CHECKED):
         what = f"kind={kind!r}: archives have neither compression nor checksums; expected it without _C and _K"
         raise ConfigError(what, key="kind")
-    Path(archive).parent.mkdir(parents=True, exist_ok=True)
+    make_folder_of(archive)
     with written_whole(archive) as file:
         for key, frames in utterances:
             if not key or set(key) & set('=[]"\n\r') or key != key.strip():
@@ -372,5 +385,5 @@ def write_archive(
         file.seek(0)
         file.write(struct.pack(">i" if big_endian else "<i", begin))
     path = os.fspath(archive)
-    write_whole(Path(scp), (os.fsencode(f"{key}{extension}={path}[{first},{last}]\n") for key, first, last in ranges))
+    write_whole(scp, (os.fsencode(f"{key}{extension}={path}[{first},{last}]\n") for key, first, last in ranges))
     return ranges

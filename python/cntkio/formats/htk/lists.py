@@ -161,7 +161,7 @@ def read_list(path: AnyPath, *, prefix: str = "", compatible: bool = False, refu
         for number in np.argsort(firsts).tolist():
             utterance = int(firsts[number])
             try:
-                counts[number] = _num_frames(opened, listed.path_of(utterance))
+                counts[number] = _num_frames(opened, listed, utterance)
             except (FormatError, OSError) as error:
                 # In a text of another format, lines look like names of files that do not exist.
                 if isinstance(error, OSError) and (other := other_than("scp", path)):
@@ -184,8 +184,9 @@ def read_list(path: AnyPath, *, prefix: str = "", compatible: bool = False, refu
     return listed.only(is_sound) if errors else listed
 
 
-def _num_frames(files: FeatureFiles, path: bytes) -> int:
-    file = files.open(path)
+def _num_frames(files: FeatureFiles, listed: Listed, index: int) -> int:
+    path = listed.path_of(index)
+    file = files.open(path, int(listed.files[index]))
     header = file.header
     if not header.num_frames:
         raise FormatError("no frames", path=os.fsdecode(path), byte=0, kind="no frames")
@@ -246,7 +247,7 @@ class Lists:
     def open(self, files: FeatureFiles, listed: Listed, index: int) -> OpenFile:
         """Open the file of an utterance. Errors of the system name the list, the line and the utterance."""
         try:
-            return files.open(listed.path_of(index))
+            return files.open(listed.path_of(index), int(listed.files[index]))
         except OSError as error:
             raise self.completed(error, listed.keys[index], self.place(listed, index)) from None
 

@@ -59,7 +59,7 @@ from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, located, located_file, shown_files
 from cntkio.storage.output_file import AnyPath, written_whole
 from cntkio.storage.remote import Remote
-from cntkio.storage.text_input import MARK_INSIDE, TextInput, explained
+from cntkio.storage.text_input import MARK_INSIDE, Stamp, TextInput, explained, sum_of_files
 from cntkio.streams import LARGEST_DIM, StorageFormat, StreamInformation
 
 _EXPECTED = {"frames": "matrices", "vectors": "vectors", "classes": "whole numbers", "map": "lines of a map"}
@@ -343,6 +343,15 @@ class _KaldiFormat(Format):
         return classes, known
 
     # ----------------------------------------------------------------------------------------------------------- data
+
+    def content_sum(self, file: object, index: Index) -> str:
+        objects: Objects = index.layout.objects
+        sizes = [int(size.partition(":")[0]) for size in objects.sums]
+        stamps = [stamp for stamp in objects.stamps if isinstance(stamp, Stamp)]
+        if [stamp.size for stamp in stamps] != sizes:
+            return ""  # in a store, or compressed
+        open_file = self._files.open
+        return sum_of_files(lambda number: open_file(objects.paths[number], stamps[number]), np.array(sizes))
 
     def parse(self, file: object, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         layout: _Layout = index.layout
