@@ -24,7 +24,7 @@ MOST_MEMBERS = 8
 MOST_PARAMETERS = 7
 MOST_ITEMS = 3
 IRIS = ROOT / "examples" / "iris" / "iris.ctf"
-MOST_MODULES_TO_OPEN, MOST_MODULES_TO_CONVERT = 23, 30
+MOST_MODULES_TO_OPEN, MOST_MODULES_TO_CONVERT = 23, 32
 NOT_FOR_PLAIN_FILES = {
     f"storage.{name}" for name in ("block_cache", "compressed", "file_lists", "index_cache", "remote", "stores")
 }
@@ -74,15 +74,15 @@ USED_BY_ONE = {
 }  # fmt: skip
 CEILINGS = {
     "arrow": 2265,
-    "cli": 2608,
+    "cli": 2625,
     "config": 2895,
-    "convert": 1190,
+    "convert": 1235,
     "corpora": 350,
-    "formats": 2755,
+    "formats": 2840,
     "formats.cbf": 880,
-    "formats.ctf": 2070,
+    "formats.ctf": 2078,
     "formats.htk": 1460,
-    "formats.kaldi": 1025,
+    "formats.kaldi": 1045,
     "formats.mlf": 980,
     "formats.svmlight": 470,
     "htkmlf_reader": 560,

@@ -113,7 +113,7 @@ def test_shuffle_keeps_keys_and_sample_counts_sequences() -> None:
 def test_merge_writes_corpora_with_the_same_streams_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
     write_ctf("a.ctf", {"x": [[1], [2]]})
     write_cbf("b.cbf", {"x": [[3]]})
-    assert main(["convert", "--merge", "a.ctf", "b.cbf", "c.ctf"]) == 0
+    assert main(["convert", "--merge", "--renumber", "a.ctf", "b.cbf", "c.ctf"]) == 0
     assert Path("c.ctf").read_text() == "0\t|x 1\n1\t|x 2\n2\t|x 3\n"
     assert main(["convert", "a.ctf", "b.cbf", "c.ctf"]) == 2
     write_cbf("d.cbf", {"y": [[3]]})

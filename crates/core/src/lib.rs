@@ -37,6 +37,7 @@ pub mod keys;
 pub mod lengths;
 pub mod line_numbers;
 mod lines;
+pub mod losses;
 pub mod mlf;
 mod named;
 pub mod number;

@@ -85,7 +85,7 @@ mod _core {
     use super::survey::{StreamFigures, hashes, repeated, survey};
 
     #[pymodule_export]
-    use super::text::{Dictionary, TokenText, svmlight_write, text_numbers, text_tokens, text_write};
+    use super::text::{Dictionary, TokenText, svmlight_write, text_losses, text_numbers, text_tokens, text_write};
 
     #[pymodule_export]
     use super::htk::{

@@ -4,6 +4,7 @@ use crate::chunk::{Chunk, plain};
 use crate::pool::{attached, detached, pool};
 use cntkio_core::convert::{self, Labels, LineFault, TokenStyle};
 use cntkio_core::ctf::{self, Unwritable, svmlight};
+use cntkio_core::losses::{Layout, Losses, losses};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -59,6 +60,21 @@ pub(crate) fn svmlight_write<'py>(
         Err(Unwritable::Value { sequence, stream, value }) => (vec![], Some((sequence, Some((stream, value))))),
         Err(Unwritable::NoSample { sequence }) => (vec![], Some((sequence, None))),
     })
+}
+
+/// For a block of whole lines: the numbers that float32 and that float64 change, each with the offset of the first, and
+/// the number of comments.
+#[pyfunction]
+pub(crate) fn text_losses(
+    py: Python<'_>,
+    block: PyReadonlyArray1<'_, u8>,
+    form: &str,
+    num_threads: usize,
+) -> PyResult<((u64, usize), (u64, usize), u64)> {
+    let layout = if form == "svmlight" { Layout::Svmlight } else { Layout::Ctf };
+    let (block, pool) = (block.as_slice()?, pool(num_threads)?);
+    let Losses { single, double, num_comments } = detached(py, || pool.install(|| losses(block, layout)))?;
+    Ok((single, double, num_comments))
 }
 
 /// Tokens and their numbers. A token is a line of a text, and its number is the line's number from 0.

@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
+
 from cntkio.cli.show import FINE, described, inputs_of, progress_bar, show_json
 from cntkio.convert import FileFormat, format_of_name, read_header_file, txt_to_ctf, uci_to_ctf
 from cntkio.convert.files import Merged, Selected, divided, write_file
@@ -46,13 +48,19 @@ def convert(options: Namespace) -> int:
             if any(file.has(target) for file in files):
                 raise ConfigError(f"{target} is the file to read; convert never changes its input", key="output")
         chunk_size = _SHUFFLED_AT_ONCE if options.shuffle else CHUNK_SIZE
-        corpora = [one for file in files for one in described(options, file, chunk_size_in_bytes=chunk_size)]
+        corpora = [
+            one for file in files for one in described(options, file, chunk_size_in_bytes=chunk_size, written=forms[0])
+        ]
+        if len(_precisions(corpora)) > 1:
+            options.precision = "double"
+            corpora = [one for file in files for one in described(options, file, chunk_size_in_bytes=chunk_size)]
         if len(corpora) > len(files):
             raise ConfigError(f"{files[0].name} has several readers; expected one", key="source")
+        is_merged = len(files) > 1  # then the merged corpus is numbered, in any format
         for target, form, data in zip(targets, forms, _selected(options, corpora, stack), strict=True):
             with progress_bar(options, "pieces") as progress:
                 write_file(
-                    target, data, to=form, renumber=options.renumber, keys_file=options.keys_file,
+                    target, data, to=form, renumber=options.renumber and not is_merged, keys_file=options.keys_file,
                     flat=options.flat is not None and (options.flat or True),  # no name: all streams
                     ids=options.ids or (), key=options.key_column, compress=options.compress, layout=options.layout,
                     chunk_size_in_bytes=options.chunk_size or CHUNK_SIZE,
@@ -68,6 +76,12 @@ def convert(options: Namespace) -> int:
 def _size_of(target: Path) -> dict[str, int]:
     """Return the size of a written file as a field; none for a pipe, and for several files and objects of stores."""
     return {"size": target.stat().st_size} if target.is_file() else {}
+
+
+def _precisions(corpora: Sequence[Described]) -> set[object]:
+    """Return the precisions of texts: one text may need float64 where another does not."""
+    texts = (one for one in corpora if one.input.kind.is_text and "dtype" in one.input.kind.options)
+    return {np.dtype(deserializer.dtype) for one in texts for deserializer in one.deserializers[:1]}
 
 
 def _sources_and_targets(options: Namespace) -> tuple[list[Path], list[Path]]:
@@ -116,7 +130,7 @@ def _selected(options: Namespace, corpora: Sequence[Described], stack: ExitStack
             data = one.writable()
         # A source continues where its last pass ended; `Selected` starts each pass anew.
         datas.append(Selected(stack.enter_context(data)) if is_source else data)
-    data = Merged(datas) if len(datas) > 1 else datas[0]
+    data = Merged(datas, options.renumber) if len(datas) > 1 else datas[0]
     shares = options.split or ([options.sample] if options.sample else [])
     if not shares:
         return [data]

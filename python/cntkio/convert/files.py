@@ -23,6 +23,7 @@ from cntkio.formats.cbf import CBFDeserializer, LayoutName
 from cntkio.formats.contract import CHUNK_SIZE, KeysOf, ReadingOptions
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import KINDS, FileFormat, detect, function_named
+from cntkio.formats.table import key_value
 from cntkio.pieces.array_streams import pieces_of
 from cntkio.pieces.contract import Classes, Files, Piece, Pieces, Progress, files_of, some_of
 from cntkio.pieces.files import COMPRESSED, Compression
@@ -79,7 +80,13 @@ def _kept(pieces: Iterable[Piece], keep: npt.NDArray[np.bool_]) -> Iterator[Piec
 
 
 class Merged(NamedTuple):
-    """The `Writable` of several corpora with the same streams, one after the other. Their keys are not kept.
+    """The `Writable` of several corpora with the same streams, one after the other.
+
+    Keys are kept, unless they count the sequences of each corpus, or one corpus has none.
+
+    Attributes:
+        corpora: The corpora.
+        renumber: Number the sequences of all corpora instead.
 
     Example:
         >>> from cntkio.convert import joined
@@ -89,6 +96,7 @@ class Merged(NamedTuple):
     """
 
     corpora: Sequence[Any]
+    renumber: bool = False
 
     @contextmanager
     def pieces(self) -> Iterator[Pieces]:
@@ -102,10 +110,42 @@ class Merged(NamedTuple):
                     raise CorpusError(f"{what}; expected {expected}")
             counts = [each.num_sequences for each in opened if each.num_sequences is not None]
             count = sum(counts) if len(counts) == len(opened) else None
-            # Without keys, because several corpora may have the same keys.
-            pieces = (Piece(piece.chunk, None, piece.lengths) for each in opened for piece in each.pieces)
-            merged = first._replace(pieces=pieces, total=sum(each.total for each in opened), num_sequences=count)
-            yield merged._replace(has_text_keys=False, repeats_keys=True)
+            total = sum(each.total for each in opened)
+            if self.renumber or all(each.counts_keys for each in opened):
+                pieces: Iterator[Piece] = (
+                    Piece(piece.chunk, None, piece.lengths) for each in opened for piece in each.pieces
+                )
+                first = first._replace(has_text_keys=False, repeats_keys=True)
+            else:
+                _refuse_mixed_keys(opened)
+                pieces = _with_different_keys(opened)
+            yield first._replace(pieces=pieces, total=total, num_sequences=count)
+
+
+def _refuse_mixed_keys(corpora: Sequence[Pieces]) -> None:
+    kinds = ["no ids" if each.counts_keys else "words as ids" if each.has_text_keys else "ids" for each in corpora]
+    other = next((number for number, kind in enumerate(kinds) if kind != kinds[0]), 0)
+    if other:
+        found = f"those of {corpora[other].name} have {kinds[other]}"
+        found = f"the sequences of {corpora[0].name} have {kinds[0]}, but {found}"
+        raise CorpusError(f"{found}; expected the same, or {caller().words.setting('renumber', True)}")
+
+
+def _with_different_keys(corpora: Sequence[Pieces]) -> Iterator[Piece]:
+    """Yield the sequences of all corpora. Refuse a key that two of them have."""
+    earlier: list[tuple[str, npt.NDArray[Any]]] = []
+    for corpus in corpora:
+        columns = []
+        for piece in corpus.pieces:
+            yield piece
+            columns.append(np.asarray(piece.keys))
+        keys = np.unique(np.concatenate(columns)) if columns else np.empty(0, np.uint64)
+        for name, known in earlier:
+            if len(again := np.intersect1d(known, keys, assume_unique=True)):
+                both = f"{name} has this id, too (ids in both files: {len(again)})"
+                what = f"{both}; expected ids that differ, or {caller().words.setting('renumber', True)}"
+                raise FormatError(what, path=corpus.name, sequence=key_value(again[0]))
+        earlier.append((corpus.name, keys))
 
 
 def _forms(pieces: Pieces) -> list[str]:
@@ -254,7 +294,7 @@ def convert_file(
         '0\\t|lengths 5.1 3.5 1.4 0.2 |species 1 0 0'
     """
     with calling(remote=remote), ExitStack() as stack:
-        corpus = corpus_of(source, StreamDefs(streams or {}), **reading)
+        corpus = corpus_of(source, StreamDefs(streams or {}), to=to or format_of_name(target), **reading)
         if isinstance(corpus, Selected):
             stack.callback(corpus.close)
         write_file(
@@ -308,8 +348,12 @@ def write_file(
 
 
 @suggests_keywords
-def corpus_of(path: FileNames, streams: StreamDefs, **reading: Unpack[Reading]) -> Any:
-    """Return a file of any format as an argument of the writers. Arguments and exceptions as for `convert_file`.
+def corpus_of(
+    path: FileNames, streams: StreamDefs, *, to: FileFormat | None = None, **reading: Unpack[Reading]
+) -> Any:  # fmt: skip
+    """Return a file of any format as an argument of the writers, which write the format `to`.
+
+    Arguments and exceptions as for `convert_file`.
 
     Example:
         >>> from cntkio.convert import pieces_of
@@ -320,7 +364,7 @@ def corpus_of(path: FileNames, streams: StreamDefs, **reading: Unpack[Reading]) 
     file = corpora.input_of(path_texts("source", path))
     options = ReadingOptions(streams, **reading)
     corpora.require_takers(options, [file])
-    (described,) = corpora.described(file, options.usually())
+    (described,) = corpora.described(file, options.usually(written=to or "ctf"))
     # A source can be written once; `Selected` goes back to its beginning for each further pass.
     data = described.writable()
     return Selected(data) if isinstance(data, MinibatchSource) else data

@@ -59,6 +59,11 @@ def _with_keys(
 
 def _numbers(corpus: Pieces, keys: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     # Keys that are texts are all wrong, so the first one is named.
+    if keys.dtype.kind in "SU" and len(keys):
+        # Words that are whole numbers in their only spelling are ids of a text.
+        words = key_texts(keys)
+        if all(map(_ID.fullmatch, words.tolist())) and max(map(int, words.tolist())) < 2**64:
+            return words.astype(np.uint64)
     wrong = keys[keys < 0] if keys.dtype.kind == "i" else keys[: 0 if keys.dtype.kind == "u" else 1]
     if len(wrong):
         key = wrong.tolist()[0] if wrong.dtype.kind != "S" else wrong[0].decode("utf-8", "backslashreplace")
@@ -148,6 +153,7 @@ def _in_precision(info: StreamInformation, dtype: npt.DTypeLike | None) -> Strea
     return StreamInformation(info.name, info.stream_id, info.storage_format, dtype, info.shape)
 
 
+_ID = re.compile(rb"0|[1-9][0-9]{0,19}")
 # Printable ASCII without the pipe, which comes between `{` and `}`.
 _TEXT_NAME = re.compile(r"[!-{}~][!-{}~]*")
 _INEXPRESSIBLE = ", which the text format cannot express"

@@ -398,14 +398,16 @@ class ReadingOptions(NamedTuple):
     dtype: npt.DTypeLike | None = None  # type of the values of a text; None: float32
     one_hot: Mapping[str, int | Sequence[str]] | None = None  # for a table: columns of classes, and these classes
     key: str | None = None  # for a table: the column of keys
+    written: str | None = None  # for converters, the format to write: numbers are read in a type that keeps them
 
     def usually(
-        self, *, max_errors: int = 0, chunk_size_in_bytes: int = CHUNK_SIZE, cache_index: bool = False
-    ) -> ReadingOptions:
+        self, *, max_errors: int = 0, chunk_size_in_bytes: int = CHUNK_SIZE, cache_index: bool = False,
+        written: str | None = None,
+    ) -> ReadingOptions:  # fmt: skip
         """Return the options, with defaults in place of options that the caller does not set."""
         errors = max_errors if self.max_errors is None else self.max_errors
         size = self.chunk_size_in_bytes or chunk_size_in_bytes
-        return self._replace(max_errors=errors, chunk_size_in_bytes=size, cache_index=cache_index)
+        return self._replace(max_errors=errors, chunk_size_in_bytes=size, cache_index=cache_index, written=written)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

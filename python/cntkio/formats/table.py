@@ -344,17 +344,21 @@ _BITS = {FLOAT32: 24, FLOAT64: 53}
 
 
 def least_precision(arrays: Sequence[npt.NDArray[Any]]) -> np.dtype[Any]:
-    """Return float64 if one of the arrays has doubles, or a whole number beyond 2^24; otherwise float32.
+    """Return the least type that keeps all whole numbers of some arrays, and float64 for doubles.
 
     Example:
-        >>> least_precision([np.array([1, 2])]), least_precision([np.array([1, 2**24 + 1])])
-        (dtype('float32'), dtype('float64'))
+        >>> [str(least_precision([np.array([1, number])])) for number in (2, 2**24 + 1, 2**53 + 1)]
+        ['float32', 'float64', 'int64']
     """
     dtypes = {array.dtype for array in arrays}
     if any(dtype.kind == "f" and dtype.itemsize > 4 for dtype in dtypes):
         return FLOAT64
-    whole = (array for array in arrays if array.dtype.kind in "iu")
-    return FLOAT32 if all(_are_within(array, _BITS[FLOAT32]) for array in whole) else FLOAT64
+    whole = [array for array in arrays if array.dtype.kind in "iu"]
+    for dtype in (FLOAT32, FLOAT64):
+        if all(_are_within(array, _BITS[dtype]) for array in whole):
+            return dtype
+    is_exact = not any(_is_rounded(array, _BITS[FLOAT64]).any() for array in whole)
+    return FLOAT64 if is_exact or len(whole) < len(arrays) else np.dtype(np.int64)
 
 
 def in_precision(where: str, values: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

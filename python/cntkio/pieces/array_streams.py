@@ -401,4 +401,5 @@ def _pieces_of_arrays(data: Mapping[Any, Any], dtype: npt.DTypeLike | None, one_
 
     infos, total = [stream.info(index) for index, stream in enumerate(streams)], -(-num_sequences // step)
     has_words = keys is not None and keys.dtype.kind not in "ui"
-    return Pieces("arrays", infos, pieces(), total, has_words, num_sequences=num_sequences)
+    made = Pieces("arrays", infos, pieces(), total, has_words, num_sequences=num_sequences)
+    return made._replace(counts_keys=keys is None)

@@ -187,4 +187,5 @@ def pieces_of_corpus(deserializer: Deserializer) -> Iterator[Pieces]:
         refuse_unknown_sequences(corpus)
         num_chunks, count = corpus.table.num_chunks, corpus.table.num_sequences
         pieces = pieces_of_chunks(corpus, range(num_chunks))
-        yield Pieces(corpus.name, list(corpus.streams), pieces, num_chunks, has_text_keys(corpus), num_sequences=count)
+        made = Pieces(corpus.name, list(corpus.streams), pieces, num_chunks, has_text_keys(corpus), num_sequences=count)
+        yield made._replace(counts_keys=corpus.index.num_lines is not None)

@@ -65,6 +65,7 @@ from cntkio.formats.ctf.index import (
 )
 from cntkio.formats.ctf.infer import advice_on_streams, infer_streams, streams_at_the_start, streams_between
 from cntkio.formats.detect import old_line_ends, other_in
+from cntkio.formats.losses import precision_that_keeps
 from cntkio.formats.report import UNKNOWN_NAME
 from cntkio.formats.table import NO_SEQUENCES, key_value
 from cntkio.storage.block_cache import require_room_in_cache
@@ -552,10 +553,13 @@ def _source(text: TextInput, places: ChunkPlaces, *, is_part: bool) -> CoreText 
     return text.source_to_parse(places.begin, places.end)
 
 
-def options_of_texts(options: ReadingOptions) -> dict[str, Any]:
+def options_of_texts(names: FileNames, options: ReadingOptions, form: Literal["ctf", "svmlight"]) -> dict[str, Any]:
     """Return the arguments of a deserializer of texts."""
+    dtype = options.dtype or "float32"
+    if options.written:
+        dtype = precision_that_keeps(names, form, options.dtype, options.written)
     return {
-        "max_errors": options.max_errors or 0, "strict": options.strict, "dtype": options.dtype or "float32",
+        "max_errors": options.max_errors or 0, "strict": options.strict, "dtype": dtype,
         "chunk_size_in_bytes": options.chunk_size_in_bytes or CHUNK_SIZE, "keys": options.keys or "unique",
         "cache_index": options.cache_index,
     }  # fmt: skip
@@ -563,7 +567,7 @@ def options_of_texts(options: ReadingOptions) -> dict[str, Any]:
 
 def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
     """Return texts as the verbs read them (see `cntkio.formats.contract`)."""
-    streams, arguments = StreamDefs(options.streams or infer_streams(names)), options_of_texts(options)
+    streams, arguments = StreamDefs(options.streams or infer_streams(names)), options_of_texts(names, options, "ctf")
     read = CTFDeserializer(names, streams, skip_sequence_ids=options.skip_sequence_ids, **arguments)
     written = dataclasses.replace(read, max_errors=max(read.max_errors, 0), cache_index=False)
     return CorpusInFiles(

@@ -8,7 +8,7 @@ import functools
 import itertools
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, NamedTuple, Unpack, get_args
 
@@ -40,7 +40,9 @@ from cntkio.formats.htk.lists import Frames, decoded, repeated
 from cntkio.formats.htk.options import Unequal, size_of_window
 from cntkio.formats.kaldi.objects import (
     CLASSES,
+    DOUBLES,
     MAP,
+    TEXTS,
     VECTORS,
     Content,
     FilesOfObjects,
@@ -50,11 +52,12 @@ from cntkio.formats.kaldi.objects import (
     joined,
     shown_content,
 )
+from cntkio.formats.losses import precision_that_keeps
 from cntkio.formats.mlf import read_mapping
 from cntkio.formats.report import first_few
 from cntkio.formats.table import Column, ListedFiles, SequenceTable, digest_of, key_texts, key_value
 from cntkio.minibatch import Minibatch
-from cntkio.pieces import Files, Progress, pieces_of, read_corpus, write_several
+from cntkio.pieces import Classes, Files, Progress, pieces_of, read_corpus, write_several
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, located, located_file, shown_files
 from cntkio.storage.output_file import AnyPath, written_whole
@@ -483,8 +486,15 @@ def _together(text: TextInput, objects: Objects, which: npt.NDArray[np.int64]) -
 
 def in_files(names: FileNames, options: ReadingOptions, content: Content | None = None) -> CorpusInFiles:
     """Return archives, lists or lines as the verbs read them (see `cntkio.formats.contract`)."""
-    size = options.chunk_size_in_bytes or CHUNK_SIZE
-    deserializer = KaldiDeserializer(names, content=content, dtype=options.dtype or "float32", chunk_size_in_bytes=size)
+    size, dtype = options.chunk_size_in_bytes or CHUNK_SIZE, options.dtype or "float32"
+    if options.written:
+        with closing(KaldiDeserializer(names, content=content).open(Opening(trace_level=0))) as corpus:
+            objects: Objects = corpus.index.layout.objects
+        if np.isin(objects.kinds, TEXTS).any():
+            dtype = precision_that_keeps(objects.paths, "kaldi", options.dtype, options.written)
+        elif np.isin(objects.kinds, DOUBLES).any():
+            dtype = options.dtype or "float64"
+    deserializer = KaldiDeserializer(names, content=content, dtype=dtype, chunk_size_in_bytes=size)
     return CorpusInFiles(deserializers=[deserializer], chunk_sizes=f" of about {size:,} bytes")
 
 
@@ -532,6 +542,7 @@ def write_kaldi(
     scp: AnyPath | None = None,
     stream: str | None = None,
     text: bool = False,
+    one_hot: Mapping[str, Classes] | None = None,
     progress: Progress | None = None,
     remote: Remote | None = None,
     **files: Unpack[Files],
@@ -545,6 +556,7 @@ def write_kaldi(
         data: As for `write_cbf`.
         scp: The list to write with it, in the same store; it names the archive by `path`. None: no list.
         stream: The stream to write; None: the only one.
+        one_hot: As for `write_cbf`.
         text: Whether to write text, in which numbers are the shortest that read back to the same bits.
         progress: As for `write_cbf`.
         remote: As for `write_cbf`.
@@ -566,10 +578,10 @@ def write_kaldi(
     path, remote = located_file("path", path, remote)
     if files:
         options = {"scp": scp, "stream": stream, "text": text}
-        write_several(write_kaldi, path, pieces_of(data), files, progress, remote, **options)
+        write_several(write_kaldi, path, pieces_of(data, one_hot=one_hot), files, progress, remote, **options)
         return
     name, size = os.fsencode(path), 0
-    with pieces_of(data) as corpus, ExitStack() as stack:
+    with pieces_of(data, one_hot=one_hot) as corpus, ExitStack() as stack:
         names = [info.name for info in corpus.streams]
         if stream is None and len(names) != 1:
             what = f"{corpus.name} has {len(names)} streams, and an archive has one{there_are('stream', names)}"

@@ -47,6 +47,10 @@ VECTORS = [_KINDS[name] for name in ("float vector", "double vector", "text vect
 """Kinds of vectors of numbers."""
 CLASSES = [_KINDS[name] for name in ("vector of integers", "line of integers")]
 """Kinds of vectors of whole numbers."""
+TEXTS = [_KINDS[name] for name in ("text matrix", "text vector")]
+"""Kinds of numbers that are written as decimals."""
+DOUBLES = [_KINDS[name] for name in ("double matrix", "double vector")]
+"""Kinds of numbers in float64."""
 MAP = 255
 """The kind of a line of a map."""
 _WHOLE = 2**32 - 1  # the core's last row or column of a range that has none

@@ -330,7 +330,7 @@ class _SvmlightFormat(CTFFormat):
 
 def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
     """Return texts as the verbs read them (see `cntkio.formats.contract`)."""
-    deserializer = svmlight_of(names, **options_of_texts(options))
+    deserializer = svmlight_of(names, **options_of_texts(names, options, "svmlight"))
     return CorpusInFiles(
         deserializers=[deserializer],
         chunk_sizes=f" of at most {deserializer.chunk_size_in_bytes:,} bytes",

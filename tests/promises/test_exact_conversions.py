@@ -1,0 +1,149 @@
+"""A conversion keeps every number, or says how many it rounds; it keeps keys, or refuses them."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cntkio import read_ctf, write_cbf, write_kaldi, write_svmlight
+from cntkio.arrow import write_arrow, write_parquet
+from cntkio.cli import main
+from cntkio.convert import convert_file, corpus_of, joined, pieces_of, read_svmlight
+from cntkio.errors import CntkIoError
+from cntkio.streams import StreamDefs
+
+VALUES = {
+    "24 bits": ["16777215", "0.1"], "53 bits": ["16777217", "0.123456789012"], "64 bits": ["9007199254740993", "1"],
+    "large": ["1e39", "2"], "small": ["1e-46", "-0.5"], "digits": ["0.12345678901234567890123", "3"],
+}  # fmt: skip
+
+
+def exact(texts: list[str]) -> np.ndarray:
+    """Return the numbers of texts in the least type that keeps them, if there is one."""
+    if all(text.lstrip("-").isdecimal() for text in texts):
+        return np.array([list(map(int, texts))])
+    return np.array([list(map(float, texts))])
+
+
+SOURCES: dict[str, Callable[[Path, list[str]], object]] = {
+    "a.ctf": lambda path, texts: path.write_text(f"7 |features {' '.join(texts)} |label 1\n"),
+    "a.svm": lambda path, texts: path.write_text(f"1 1:{texts[0]} 2:{texts[1]}\n"),
+    "text.ark": lambda path, texts: path.write_text(f"7 [\n {' '.join(texts)} ]\n"),
+    "a.ark": lambda path, texts: write_kaldi(path, {"features": exact(texts).astype(np.float64)}),
+    "a.cbf": lambda path, texts: write_cbf(path, {"features": exact(texts), "label": np.array([1])}),
+    "a.parquet": lambda path, texts: write_parquet(path, {"features": exact(texts), "label": np.array([1])}),
+    "a.arrow": lambda path, texts: write_arrow(path, {"features": exact(texts), "label": np.array([1])}),
+}
+TARGETS = ["b.ctf", "b.ctf.zst", "b.cbf", "b.svm", "b.ark", "b.parquet", "b.arrow"]
+
+
+def numbers(path: Path) -> list[float]:
+    with pieces_of(corpus_of(path, StreamDefs({}))) as pieces:
+        # The fewest digits that read back to the same bits.
+        return [float(str(value)) for value in joined(pieces)["features"].values.ravel()]
+
+
+@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_conversion_keeps_every_number_or_counts_what_it_rounds(
+    source: str, values: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts = VALUES[values]
+    try:
+        SOURCES[source](tmp_path / source, texts)
+    except CntkIoError:  # the format has no such number, so no conversion reads it
+        return
+    for target in TARGETS:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "cntkio"):
+            try:
+                convert_file(tmp_path / source, tmp_path / target)
+            except CntkIoError:
+                continue
+        says = [record.getMessage() for record in caplog.records]
+        if not any("rounds: 1, such as" in message for message in says):
+            shown = [text for text in texts if float(text)]
+            assert numbers(tmp_path / target) == [float(text) for text in shown], (target, says)
+            assert values != "64 bits" or source not in ("a.ctf", "a.svm", "text.ark")
+
+
+def test_a_text_of_few_digits_becomes_float32(tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_text("7 |x 0.1 16777216 1e10 0.12345679\n")
+    convert_file(tmp_path / "a.ctf", tmp_path / "a.cbf")
+    with pieces_of(corpus_of(tmp_path / "a.cbf", StreamDefs({}))) as pieces:
+        assert [info.dtype for info in pieces.streams] == [np.float32]
+
+
+# -- keys and comments -------------------------------------------------------------------------------------------------
+
+
+def convert(*arguments: object) -> int:
+    return main(["convert", *map(str, arguments)])
+
+
+@pytest.fixture
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("a.ctf").write_text("7 |x 1 2 |y 1:1 |# one\n9 |x 3 4 |y 2:1 |# two\n")
+    Path("b.ctf").write_text("3 |x 5 6 |y 1:1\n5 |x 16777217 8 |y 2:1\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("verb", [["--split", "0.5,0.5"], ["--sample", "2"], ["--shuffle", "--seed", "1"], []])
+def test_verbs_that_select_keep_keys_and_count_comments(verb: list[str], texts: Path, capsys: Any) -> None:
+    targets = ["c.ctf", "d.ctf"] if "--split" in verb else ["c.ctf"]
+    assert convert(*verb, "a.ctf", *targets) == 0
+    assert "a.ctf: comments that are left out: 2" in capsys.readouterr().err
+    found = {}
+    for target in targets:
+        data = read_ctf(target)
+        found |= dict(zip(data.keys_of_sequences.tolist(), data["x"].values.tolist(), strict=True))
+    assert found == {7: [1, 2], 9: [3, 4]}
+
+
+@pytest.mark.parametrize("target", ["c.ctf", "c.parquet"])
+def test_merged_corpora_keep_their_keys(target: str, texts: Path) -> None:
+    assert convert("--merge", "a.ctf", "b.ctf", target) == 0
+    with pieces_of(corpus_of(target, StreamDefs({}))) as pieces:
+        whole = joined(pieces)
+    assert whole.keys_of_sequences.tolist() == [7, 9, 3, 5]
+    assert whole["x"].values.tolist() == [[1, 2], [3, 4], [5, 6], [16777217, 8]]
+
+
+def test_an_id_in_two_merged_files_is_an_error_that_names_both(texts: Path, capsys: Any) -> None:
+    Path("c.ctf").write_text("9 |x 1 2 |y 2:1\n")
+    assert convert("--merge", "a.ctf", "b.ctf", "c.ctf", "d.ctf") == 1
+    assert "c.ctf, sequence 9: a.ctf has this id, too" in capsys.readouterr().err
+    assert not Path("d.ctf").exists()
+    for target in ("d.ctf", "d.cbf", "d.parquet"):
+        assert convert("--merge", "--renumber", "a.ctf", "b.ctf", "c.ctf", target) == 0
+    assert read_ctf("d.ctf").keys_of_sequences.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_merged_corpora_without_ids_are_numbered(texts: Path, capsys: Any) -> None:
+    Path("l.ctf").write_text("|x 1 2 |y 2:1\n|x 3 4 |y 2:1\n")
+    Path("m.ctf").write_text("|x 5 6 |y 2:1\n")
+    assert convert("--merge", "l.ctf", "m.ctf", "c.ctf") == 0
+    assert read_ctf("c.ctf").keys_of_sequences.tolist() == [0, 1, 2]
+    assert convert("--merge", "l.ctf", "a.ctf", "c.ctf") == 1
+    assert "have no ids, but those of a.ctf have ids" in capsys.readouterr().err
+
+
+def test_utterances_that_are_numbers_become_ids_of_texts(texts: Path) -> None:
+    Path("k.ark").write_text("7 [\n 1 2 ]\n12 [\n 3 4 ]\n")
+    convert_file("k.ark", "k.ctf")
+    assert read_ctf("k.ctf").keys_of_sequences.tolist() == [7, 12]
+    for keys in ("07", "u7", str(2**64), "7.0", "-7"):
+        Path("k.ark").write_text(f"{keys} [\n 1 2 ]\n12 [\n 3 4 ]\n")
+        with pytest.raises(CntkIoError, match="is not a whole number from 0"):
+            convert_file("k.ark", "l.ctf")
+
+
+def test_whole_numbers_of_64_bits_and_classes_are_written_exactly(texts: Path) -> None:
+    write_svmlight("s.svm", {"features": np.eye(2), "label": np.array([2**53 + 1, -(2**63)])})
+    labels = read_svmlight("s.svm", label_dtype=np.int64)["label"].values
+    assert labels.ravel().tolist() == [2**53 + 1, -(2**63)]
+    write_kaldi("k.ark", {"y": np.array([1, 2])}, one_hot={"y": 3}, text=True)
+    assert Path("k.ark").read_text() == "0 1 \n1 2 \n"
