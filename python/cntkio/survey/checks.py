@@ -31,7 +31,7 @@ from cntkio.corpora import IN_ORDER, SURVEYED_AT_ONCE, Described, Input, describ
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import Corpus, Deserializer, KeysOf, Loaded, Opening, ReadingOptions
-from cntkio.formats.ctf import bounds_of, guessed_streams, infer_usual_streams
+from cntkio.formats.ctf import KINDS_OF_BAD_SAMPLES, KINDS_OF_GAPS, bounds_of, guessed_streams, infer_usual_streams
 from cntkio.formats.detect import old_line_ends
 from cntkio.formats.report import UNKNOWN_NAME, first_few
 from cntkio.formats.table import key_value
@@ -53,9 +53,7 @@ _SEQUENCES_FOR_A_NAME, _ENOUGH_FOR_A_NAME = 100, 20
 _MOST_DIVISIONS = 2000  # a corpus with many broken chunks would be divided forever
 _READ = 4 << 20
 
-_BAD_SAMPLES = {"bad number", "bad index", "index out of range", "missing colon", "too many values"}
 _BAD_LINES = {"junk", "pipe without a name", "name at the end", "no value at the end"}
-_GAPS = {"stream without a sample", "line without a sample", "too few samples"}
 _OF_MISFITS = ("bad-number", "bad-index", "index-too-large", "too-many-values", "too-few-values")
 _ENDS_VALUES = "byte above 0x7F"
 
@@ -296,9 +294,10 @@ def _folded(noted: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
         # Reversed, so that the first finding of a sequence stays, not the last.
         return {found.sequence: found for kind, found in reversed(noted) if kind in kinds}
 
-    sequences, lines = with_kinds(_BAD_SAMPLES), with_kinds(_BAD_LINES)
+    sequences, lines = with_kinds(KINDS_OF_BAD_SAMPLES), with_kinds(_BAD_LINES)
     bare, twice = with_kinds({"line without a sample"}), with_kinds({"stream twice on a line"})
-    too_many, unknown, incomplete = with_kinds({"too many samples"}), with_kinds({UNKNOWN_NAME}), with_kinds(_GAPS)
+    too_many, unknown = with_kinds({"too many samples"}), with_kinds({UNKNOWN_NAME})
+    incomplete = with_kinds(KINDS_OF_GAPS)
     ended = {(found.sequence, found.stream) for kind, found in noted if kind == _ENDS_VALUES}
     ended_lines = {sequence for sequence, _ in ended}
     for kind, found in noted:

@@ -35,11 +35,11 @@ WORDS = {
 stream's dimension (`{dim}`) and largest index (`{last}`), and the number of lines of the sequence (`{lines}`)."""
 KINDS_OF_FINDINGS: tuple[str, ...] = _core.CTF_KINDS
 """The kinds, in the order of the core. The first CTF_NUM_ERROR_KINDS are errors, the others warnings."""
-_BAD_SAMPLES = {"bad number", "bad index", "index out of range", "missing colon", "too many values"}
+KINDS_OF_BAD_SAMPLES = {"bad number", "bad index", "index out of range", "missing colon", "too many values"}
 # Kinds that a wrong name, form or dimension of a stream causes.
-KINDS_OF_MISFITS = _BAD_SAMPLES | {"line without a sample", "stream without a sample"}
+KINDS_OF_MISFITS = KINDS_OF_BAD_SAMPLES | {"line without a sample", "stream without a sample"}
 # Kinds of bad samples, which another definition of the stream might read.
-KINDS_OF_VALUES = _BAD_SAMPLES | {"short dense sample"}
+KINDS_OF_VALUES = KINDS_OF_BAD_SAMPLES | {"short dense sample"}
 # Kinds of lines and sequences that lack the requested streams.
 KINDS_OF_GAPS = {"line without a sample", "stream without a sample", "too few samples"}
 # The words for remarks of the index.
