@@ -31,7 +31,7 @@ from cntkio.timeline.modes import Budgets, DealtMinibatches, InTurn, ReadMode, c
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import Plan, Reads, Selection
 from cntkio.timeline.state import State, below, check_request, damaged, items, refused, whole, wholes
-from cntkio.timeline.timeline import Timeline
+from cntkio.timeline.timeline import POSITION, Timeline
 from cntkio.timeline.window import LARGEST_WORD, Limits
 
 NUM_TURNS = 1000
@@ -40,7 +40,6 @@ NUM_TURNS = 1000
 _LEAST_RUN = 2048
 # Sequences of a pool or a minibatch, which take some 40 bytes each.
 _MOST_AT_ONCE = 2**26
-_POSITION = "minibatchSourcePosition"
 _Integers = npt.NDArray[np.int64]
 
 
@@ -497,10 +496,10 @@ class MixedTimeline:
         self._go_to(Cursor(position), None, 0)
 
     def checkpoint(self, bookmark: _Bookmark | None = None) -> dict[str, int]:
-        return {_POSITION: (bookmark or self.bookmark()).cursor.position}
+        return {POSITION: (bookmark or self.bookmark()).cursor.position}
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
-        self._go_to_position(whole(_POSITION, checkpoint.get(_POSITION)))
+        self._go_to_position(whole(POSITION, checkpoint.get(POSITION)))
 
     def state(self, bookmark: _Bookmark | None = None) -> dict[str, Any]:
         bookmark = bookmark or self.bookmark()

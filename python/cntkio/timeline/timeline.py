@@ -143,7 +143,8 @@ class OnlyFull(ReadMode):
 
 # CNTK's end of data without limits.
 _LARGEST_POSITION = 2**63 - 1
-_POSITION = "minibatchSourcePosition"
+POSITION = "minibatchSourcePosition"
+"""The key of the position in a state, as in a checkpoint of CNTK."""
 
 
 class _Course(NamedTuple):
@@ -479,10 +480,10 @@ class Timeline:
         self._settings = self._turns = None
 
     def checkpoint(self, bookmark: _Bookmark | None = None) -> dict[str, int]:
-        return {_POSITION: self.position if bookmark is None else bookmark.cursor.position}
+        return {POSITION: self.position if bookmark is None else bookmark.cursor.position}
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
-        self.go_to(whole(_POSITION, checkpoint.get(_POSITION)))
+        self.go_to(whole(POSITION, checkpoint.get(POSITION)))
 
     def state(self, bookmark: _Bookmark | None = None) -> dict[str, Any]:
         """Return all that is needed to continue from a bookmark, or from here: a small dict for JSON.
