@@ -281,8 +281,7 @@ class _SvmlightFormat(CTFFormat):
         own = self._own
         make = partial(_scan, file, own.by_query, own.chunk_size_in_bytes)
         if own.cache_index:
-            # Caches without "facts" have wrong facts if a line has words that are not indices.
-            kept = {"format": "svmlight", "facts": 2, **self.table_options()}
+            kept = {"format": "svmlight", **self.table_options()}
             made = kept_index(file, kept, lambda again: make(), own.cache_index == "verify")
         else:
             made = make()
