@@ -338,7 +338,7 @@ def test_refuses_checkpoints_of_another_kind(checkpoint):
         source.restore_from_checkpoint(checkpoint)
     with MinibatchSource(Numbers(), randomize=False) as source:
         state = {**source.get_checkpoint_state(), "currentChunkPosition": 3}
-        with pytest.raises(CheckpointError, match="is chunk 3, but there are 3"):
+        with pytest.raises(CheckpointError, match="continues at chunk 3, but this corpus has 3 chunks"):
             source.restore_from_checkpoint(state)
 
 

@@ -294,7 +294,7 @@ def test_a_failed_fetch_leaves_the_timeline_as_it_was() -> None:
         (
             lambda timeline: timeline.restore({**timeline.checkpoint(), "currentChunkPosition": 7}),
             CheckpointError,
-            "is chunk 7, but there are 1",
+            "continues at chunk 7, but this corpus has 1 chunk",
         ),
         (lambda timeline: timeline.load_state({"minibatch_size": "x"}), CheckpointError, "the state's"),
     ],

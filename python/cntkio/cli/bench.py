@@ -81,7 +81,7 @@ def _add_speed(facts: Facts, seconds: float, num_bytes: int, num_samples: int) -
 
 
 def _read_labels(one: Described, labels: Labels, start: float) -> Facts:
-    """Return facts about the speed of reading labels, which make no minibatches without features."""
+    """Return the speed of reading a label file alone, which makes no minibatches."""
     seconds = time.perf_counter() - start
     corpus = labels.corpus
     facts = Facts(file=one.input.name)

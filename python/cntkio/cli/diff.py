@@ -70,7 +70,7 @@ def diff(options: Namespace) -> int:
 
 
 def _are_alike(first: StreamInformation, second: StreamInformation) -> bool:
-    """Return whether values can be compared. The dimension of a sparse stream may be as wide as a file needs it."""
+    """Return whether values can be compared. Two files may need different dimensions for one sparse stream."""
     return first.is_sparse == second.is_sparse and (first.is_sparse or first.dim == second.dim)
 
 

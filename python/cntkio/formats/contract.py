@@ -211,8 +211,8 @@ class Index(NamedTuple):
     num_lines: int | None = None  # number of keys in the file, if keys are counted across files; None: keys are ids
     why_empty: str = ""  # the reason why the file has no sequence
     caches: tuple[CacheFiles, ...] = ()  # the index caches of each file: of its sequences, and of its access points
-    # The position that the corpus accepts among several: anywhere, first, or only alone. A corpus that joins
-    # alone has an order of its own, and the findings of its chunks are the lengths of their sequences.
+    # Where the corpus may stand in a join: anywhere, only first, or not at all. A corpus that joins alone has an
+    # order of its own, and the findings of its chunks are the lengths of their sequences.
     joins: Joins = "anywhere"
     loads_parts: bool = True  # whether some sequences of a chunk can be loaded without the others
     # Number of chunks to load at the same time: `LOADS_AT_ONCE`, or more if loading waits for a network.

@@ -7,7 +7,7 @@
 
 Invariant: only one thread at a time calls `get_chunk`, and `get_chunk` returns the same data each time. An exception of
 `get_chunk` reaches the reader unchanged. If data do not fit the streams, an error names the chunk, the stream and, in a
-list, the sequence (`cntkio.formats.user`).
+list, the sequence.
 
 Nothing here concerns the order: see `cntkio.timeline.user_timeline`.
 """

@@ -7,7 +7,7 @@
     chunks of corpora      one chunk of the table needs the chunks of its partners: one or several of each corpus
 
 A plan may name parts of chunks in place of chunks. Then the store loads these parts of the only corpus, and pieces of
-the chunks of joined corpora (`cntkio.source.chunks`).
+the chunks of joined corpora.
 
 Invariant: the store changes time and memory only. The timeline decides which chunks are needed, and in which order.
 Which of their errors count, and when, does not depend on the chunks in memory, nor on minibatches that are discarded.
@@ -180,7 +180,7 @@ class ChunksOfCorpus:
         self._keeps_all, self._window_stays_in_use = keeps_all, window_stays_in_use
         self._needed: set[int] = set()  # the part of the window from which the next sequences can come
         self._needed_before: set[int] | None = None  # the same before the current minibatches, if it was different
-        self._only_needed_in_use = False  # so that there is nothing to release
+        self._only_needed_in_use = False  # true if every chunk in use is still needed: nothing to release
         self._parts: PartsOfChunks | None = None
         self._paid: set[int] = set()  # the chunks in use that have findings
         self._account: Account | None = None  # None: to be made, because it has changed

@@ -75,7 +75,7 @@ class Block:
 
 
 def blocks(corpus: Corpus, mend: Mend | None = None, progress: Progress | None = None) -> Iterator[Block]:
-    """Yield all chunks of an opened corpus as arrays, their errors counted.
+    """Yield all chunks of an opened corpus as arrays, and count their errors.
 
     Args:
         corpus: The corpus.

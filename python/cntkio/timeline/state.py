@@ -53,7 +53,7 @@ def whole(name: str, value: Any, largest: int = LARGEST_WORD, *, least: int = 0)
 
 
 def wholes(name: str, value: Any, least: Sequence[int]) -> list[int]:
-    """Return a field that is a list of whole numbers below 2^63, one for each given smallest number."""
+    """Return a field that is a list of as many whole numbers as `least` has, each at least its entry and below 2^63."""
     values = items(name, value)
     if len(values) != len(least):
         raise damaged(name, value, f"{len(least)} whole numbers")

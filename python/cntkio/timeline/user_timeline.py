@@ -1,6 +1,6 @@
 """The order of user-defined deserializers, as CNTK 2.7 has it. (docs/user-defined.md, "The two timelines")
 
-Windows are filled with whole chunks, and shuffled (`cntkio.timeline.user_timeline`). Reads take sequences from them.
+Windows are filled with whole chunks, and shuffled. Reads take sequences from them.
 
 Invariant: the result of a read depends on the chunks' lengths, the settings, the partition and the state alone. The
 state says how a window is made and how many of its entries were taken. Only one segment is in memory at a time.
@@ -519,7 +519,8 @@ class UserTimeline:
             raise CheckpointError(message, saved=error.saved) from None
         sweeps, samples, offset, rank, last = values
         if rank >= self.num_chunks:
-            message = f"the state's {self._keys[3]!r} is chunk {rank}, but there are {self.num_chunks}"
+            chunks = f"{self.num_chunks} chunk{'s' * (self.num_chunks != 1)}"
+            message = f"the state continues at chunk {rank}, but this corpus has {chunks}"
             raise CheckpointError(message, saved=rank, current=self.num_chunks)
         origin = Start(rank, last) if self._is_randomized else Start(rank, sweeps, last)
         self.go_back(_Bookmark(None, self._windows.window_at(origin, offset, sweeps, samples), (), False))

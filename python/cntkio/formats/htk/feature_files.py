@@ -360,7 +360,7 @@ def write_archive(
     ranges: list[tuple[str, int, int]] = []
     begin, dim = 0, None
     if parse_kind(kind) & (COMPRESSED | CHECKED):
-        what = f"kind={kind!r}: archives have neither compression nor checksums; expected it without _C and _K"
+        what = f"kind={kind!r}: archives have neither compression nor checksums; remove the qualifiers _C and _K"
         raise ConfigError(what, key="kind")
     make_folder_of(archive)
     with written_whole(archive) as file:

@@ -54,7 +54,7 @@ def decoded(text: bytes) -> str:
 _FOLDER = re.compile(rb"(.*)[/\\]", re.DOTALL)
 _KALDI_LINE = re.compile(rb"\S+[ \t]+[^=\r\n]+:\d+[ \t]*\r?\n")
 _MOST_TRIED = 100  # first files, and then as many of all others, that are opened to find one without an error
-_WHOLE_FILE = 2**32 - 1  # the core's last frame of a line without a range
+_WHOLE_FILE = 2**32 - 1  # the core returns this for a line without a range
 # The words for faults that the core finds in lines.
 _FAULT_WORDS = {
     "no id": "no '='; expected id=path[first,last]",
