@@ -21,5 +21,5 @@ def test_a_recorded_state_of_a_data_set_continues_identically(name: str) -> None
         dataset = MinibatchDataset(source, 6, **options)
         dataset.load_state_dict(record["state"])
         state = dataset.state_dict()
-        assert {**state, "source": recorded.without_order(state["source"])} == record["state"]
+        assert {**state, "source": recorded.in_recorded_form(state["source"])} == record["state"]
         assert [recorded.shown_tensors(minibatch) for minibatch in dataset] == record["next"]

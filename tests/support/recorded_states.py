@@ -45,9 +45,9 @@ def beside_corpora() -> Iterator[None]:
         yield
 
 
-def without_order(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a state in the form of the recorded version, which has no checksum of the tables."""
-    return {name: value for name, value in state.items() if name != "order"}
+def in_recorded_form(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a state in the form of the recorded version, which has no checksums of the tables and of the content."""
+    return {name: value for name, value in state.items() if name not in ("order", "content")}
 
 
 # -- deserializers -----------------------------------------------------------------------------------------------------
