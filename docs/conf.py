@@ -46,6 +46,10 @@ napoleon_use_ivar = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_type_aliases = {"npt.DTypeLike": "numpy.typing.DTypeLike"}
+# Classes of `cntkio.torch` and `cntkio.jax` have the same names, and overloads name them without their module.
+suppress_warnings = ["ref.python"]
+# The class is the entry above; with its name, entries break in narrow columns.
+toc_object_entries_show_parents = "hide"
 # Longer signatures have a line for each parameter.
 maximum_signature_line_length = 88
 # These frameworks need not be installed for their modules' pages; pyarrow is, since its types are in signatures.
