@@ -44,7 +44,9 @@ const ALIGN_BYTES: usize = 16;
 const _: () = assert!(MOST_BYTES.is_power_of_two() && MOST_BYTES <= KEPT_BYTES && NUM_SLOTS > 0);
 
 /// Size of the reserve in bytes. Pages of it that were never used take no memory.
-const RESERVE_BYTES: usize = 8 << 20;
+const RESERVE_BYTES: usize = 16 << 20;
+/// The part of the reserve that large requests may use. They can report a failure, so the rest is for small requests.
+const RESERVE_BYTES_OF_LARGE: usize = 8 << 20;
 
 /// Memory for requests that the system refuses: blocks one after the other. Their memory can be used again when the
 /// last block is freed, or all blocks are.
@@ -79,10 +81,11 @@ impl Reserve {
     #[cold]
     fn alloc(&self, layout: Layout) -> *mut u8 {
         let mut begin = 0;
+        let limit = if layout.size() < LEAST_BYTES { RESERVE_BYTES } else { RESERVE_BYTES_OF_LARGE };
         let taken = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
             let first = self.start() as usize + (state as u32) as usize;
             begin = first.checked_next_multiple_of(layout.align())? - self.start() as usize;
-            let end = begin.checked_add(layout.size()).filter(|&end| end <= RESERVE_BYTES)?;
+            let end = begin.checked_add(layout.size()).filter(|&end| end <= limit)?;
             Some(((state >> 32) + 1) << 32 | end as u64)
         });
         // SAFETY: `begin` is inside the reserve.
@@ -487,6 +490,10 @@ mod tests {
             assert_eq!(RESERVE.state.load(Ordering::Relaxed), 0);
             let all: Vec<_> = (0..9).map(|_| or_reserve(std::ptr::null_mut(), large)).collect();
             assert!(all[..8].iter().all(|block| !block.is_null()) && all[8].is_null());
+            // Only small requests, which cannot report a failure, get the rest.
+            let last = or_reserve(std::ptr::null_mut(), small);
+            assert!(RESERVE.contains(last));
+            recycler.dealloc(last, small);
             all[..8].iter().for_each(|&block| recycler.dealloc(block, large));
             assert_eq!(RESERVE.state.load(Ordering::Relaxed), 0);
         }

@@ -3,7 +3,7 @@
 use crate::budget::Budget;
 use crate::htk::ChunkRefs;
 use crate::lengths::LengthsArray;
-use crate::pool::{attached, detached, no_memory};
+use crate::pool::{as_objects, attached, detached, no_memory};
 use cntkio_core::find::ChunksOf;
 use cntkio_core::memory::{self, or_out_of_memory};
 use cntkio_core::timeline::{
@@ -550,9 +550,11 @@ impl TimelineReader {
 
     /// The sequences that are pending in each of the first slots; the other slots are empty.
     #[getter]
-    fn pending(&self, py: Python<'_>) -> PyResult<Vec<Vec<PendingTuple>>> {
+    fn pending<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let tuple = |pending: &Pending| (pending.delivered.sequence, pending.next, pending.end_of_sweep);
-        self.quick(py, |state| state.slots.queues().iter().map(|queue| queue.iter().map(tuple).collect()).collect())
+        let queues: Vec<Vec<PendingTuple>> =
+            self.quick(py, |state| state.slots.queues().iter().map(|queue| queue.iter().map(tuple).collect()).collect())?;
+        as_objects(py, queues)
     }
 
     /// Restore the slots. Every sequence is in the table and has samples left.
@@ -572,15 +574,16 @@ impl TimelineReader {
 
     /// The chunks of all pending sequences, each once.
     #[getter]
-    fn pending_chunks(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
-        self.quick(py, |state| {
+    fn pending_chunks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let chunks = self.quick(py, |state| {
             let queues = state.slots.queues().iter();
             let mut chunks: Vec<u32> = queues.flatten().map(|pending| pending.delivered.chunk).collect();
             // A chunk that several slots need is one chunk to load.
             chunks.sort_unstable();
             chunks.dedup();
             chunks
-        })
+        })?;
+        as_objects(py, chunks)
     }
 
     /// Sweep and rank of the next sequence; None if the data have ended.

@@ -2,9 +2,11 @@
 //! use after a fork, because the child has none of its parent's threads.
 
 use cntkio_core::memory::{OutOfMemory, or_out_of_memory};
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyMemoryError, PyOSError};
 use pyo3::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -108,6 +110,15 @@ pub(crate) fn detached<R: Send>(py: Python<'_>, work: impl Send + FnOnce() -> R)
 /// [`detached`] for work that may be too short to release the lock, or releases it itself.
 pub(crate) fn attached<R>(work: impl FnOnce() -> R) -> PyResult<R> {
     or_out_of_memory(work).map_err(no_memory)
+}
+
+/// Turn a value into objects of Python.
+///
+/// # Errors
+/// `MemoryError`: Python found no memory for an object. PyO3 panics then.
+pub(crate) fn as_objects<'py, T: IntoPyObjectExt<'py>>(py: Python<'py>, value: T) -> PyResult<Bound<'py, PyAny>> {
+    std::panic::catch_unwind(AssertUnwindSafe(|| value.into_bound_py_any(py)))
+        .unwrap_or_else(|_| Err(PyMemoryError::new_err("no memory for objects of Python")))
 }
 
 /// The error for a request that the system refused.
