@@ -21,9 +21,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def planned(*arguments: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def planned(*arguments: str, capsys: pytest.CaptureFixture[str], verb: str = "plan") -> dict[str, Any]:
     capsys.readouterr()
-    assert main(["plan", "--json", "--quiet", "a.ctf", "--chunk-size", "1000", *arguments]) == 0
+    assert main([verb, "--json", "--quiet", "a.ctf", "--chunk-size", "1000", *arguments]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -35,7 +35,18 @@ def source(**options: Any) -> MinibatchSource:
 
 def test_a_step_names_the_sequences_that_the_source_delivers(capsys: pytest.CaptureFixture[str]) -> None:
     found = planned(
-        "--minibatch-size", "40", "--window", "2", "--ranks", "2", "--rank", "1", "--step", "3", capsys=capsys
+        "--minibatch-size",
+        "40",
+        "--window",
+        "2",
+        "--ranks",
+        "2",
+        "--rank",
+        "1",
+        "--step",
+        "3",
+        capsys=capsys,
+        verb="explain",
     )
     with source() as reader:
         partition = Partition(1, 2)
@@ -48,12 +59,23 @@ def test_a_step_names_the_sequences_that_the_source_delivers(capsys: pytest.Capt
         assert path == "a.ctf" and lines[int(line) - 1].startswith(f"{row['key']} |")
     position = planned(
         "--minibatch-size", "40", "--window", "2", "--ranks", "2", "--rank", "1", "--position",
-        str(found["position"] - 1), capsys=capsys,
+        str(found["position"] - 1), capsys=capsys, verb="explain",
     )  # fmt: skip
     assert position["step"] == found["step"] == 3
     key = str(found["delivered"][0]["key"])
     steps = planned(
-        "--minibatch-size", "40", "--window", "2", "--ranks", "2", "--rank", "1", "--key", key, capsys=capsys
+        "--minibatch-size",
+        "40",
+        "--window",
+        "2",
+        "--ranks",
+        "2",
+        "--rank",
+        "1",
+        "--key",
+        key,
+        capsys=capsys,
+        verb="explain",
     )
     assert 3 in steps["steps"]
 
@@ -111,15 +133,27 @@ def test_pictures_are_self_contained(capsys: pytest.CaptureFixture[str]) -> None
         (["--compare", "windw=3"], "did you mean 'window'?"),
         (["--compare", "window"], "expected NAME=VALUE"),
         (["--compare", "deal=none"], "expected one of cntk, balanced, global"),
-        (["--ranks", "2", "--rank", "2"], "--rank 2: expected 0 to 1"),
-        (["--step", "2", "--key", "3"], "--step and --key exclude each other"),
-        (["--ranks", "9", "--rank", "8", "--step", "1"], "the data end after 0 steps"),
     ],
 )
 def test_impossible_plans_say_what_was_expected(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plan", "a.ctf", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--ranks", "2", "--rank", "2", "--step", "0"], "--rank 2: expected 0 to 1"),
+        (["--step", "2", "--key", "3"], "--step and --key exclude each other"),
+        (["--ranks", "9", "--rank", "8", "--step", "1"], "the data end after 0 steps"),
+    ],
+)
+def test_impossible_steps_say_what_was_expected(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", "a.ctf", *arguments]) == 2
     assert message in capsys.readouterr().err
 
 

@@ -37,7 +37,7 @@ HOSTILE = [
     [], [[]], [None], [2**64] * 5, {}, {"a": 1}, np.zeros(3), object(),
 ]  # fmt: skip
 
-INSIDE = ("data", "order", "position", "baseSweepCount", "slots", "sequence", "settings", "seed")
+INSIDE = ("data", "order", "position", "baseSweepCount", "slots", "sequence", "settings", "seed", "at chunk")
 """Names in messages about a value in a list or a dict that was replaced."""
 
 

@@ -113,7 +113,7 @@ def _other_content(saved: Any, made: Mapping[str, Any]) -> Iterator[_Difference]
     for index, (before, now, described) in enumerate(
         zip(saved, made["content"], made["order"]["deserializers"], strict=False)
     ):
-        if before and now and not is_same(before, now):
+        if now and not any(is_same(before, one) for one in (now, "", None)):
             yield _Difference(f"data of deserializer {index}", before, now, (described["name"], "other content"))
 
 
