@@ -917,13 +917,15 @@ fn scan_lines(
     Ok(list)
 }
 
-/// `first:last`, or `first:last,first:last`; a part may be empty, or only a colon.
+/// `first:last`, or `first:last,first:last`; a part may be only a colon, but not empty, as in Kaldi.
 fn ranges_of(text: &[u8]) -> Result<[u32; 4], LineFault> {
     let mut bounds = [0, WHOLE, 0, WHOLE];
-    let mut parts = text.split(|&byte| byte == b',');
-    for at in [0, 2] {
-        let part = parts.next().unwrap_or_default().trim_ascii();
-        if part.is_empty() || part == b":" {
+    for (number_of_part, part) in text.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).enumerate() {
+        let at = 2 * number_of_part;
+        if at >= bounds.len() {
+            return Err(LineFault::BadRange);
+        }
+        if part == b":" {
             continue;
         }
         let colon = memchr(b':', part).ok_or(LineFault::BadRange)?;
@@ -934,7 +936,7 @@ fn ranges_of(text: &[u8]) -> Result<[u32; 4], LineFault> {
             _ => return Err(LineFault::BadRange),
         }
     }
-    if parts.next().is_some() { Err(LineFault::BadRange) } else { Ok(bounds) }
+    Ok(bounds)
 }
 
 fn number<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {

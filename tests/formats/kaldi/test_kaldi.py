@@ -185,6 +185,11 @@ BINARY = b"u1 \0BFM \4\1\0\0\0\4\1\0\0\0\0\0\0\0"
         (b"k" * 5000 + b" \0", "a, byte 0, .*: a key of more than 4096 bytes"),
         (b"u1 a.ark:3\nu2 copy-feats x - |\n", "a, line 2, column 1 .*: a command, which cntkio does not run"),
         (b"u1 a.ark:3[2:1]\n", r"a, line 1, .*: a range that is not \[first:last\]"),
+        (b"u1 a.ark:3[]\n", "a, line 1, .*: a range that is not"),
+        (b"u1 a.ark:3[0:0]\nu2 a.ark:3[,1:1]\n", "a, line 2, .*: a range that is not"),
+        (b"u1 a.ark:3[0:1,]\n", "a, line 1, .*: a range that is not"),
+        (b"u1 a.ark:3[,]\n", "a, line 1, .*: a range that is not"),
+        (b"u1 a.ark:3[:,:,:]\n", "a, line 1, .*: a range that is not"),
         (b"u1 none.ark:3\n", r"No such file .*\(utterance u1 of a, line 1\)"),
         (
             b"\nu1 b.ark:2[0:1,0:1]\n",
