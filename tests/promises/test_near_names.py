@@ -141,3 +141,22 @@ def test_a_far_name_is_not_suggested(name: str, known: list[str], far: str) -> N
 def test_many_near_names_are_counted() -> None:
     with pytest.raises(KeyError, match=r"'x7' or one of 2 more\?"):
         StreamDefs({f"x{n}": StreamDef(field="x", shape=1) for n in range(100)})["x"]
+
+
+@pytest.mark.parametrize("verb", ["inspect", "head", "plan", "bench", "check", "convert"])
+@pytest.mark.parametrize(
+    ("form", "near"), [("spars", "sparse"), ("Sparse", "sparse"), ("sparce", "sparse"), ("dens", "dense")]
+)
+def test_a_misspelled_form_of_a_stream_has_the_near_form(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str, form: str, near: str
+) -> None:
+    (tmp_path / "a.ctf").write_text("|x 1:1\n")
+    files = [str(tmp_path / name) for name in ("a.ctf", "o.cbf")]
+    with pytest.raises(SystemExit):
+        main([verb, "--stream", f"x:9:{form}", *files[: 1 + (verb == "convert")]])
+    assert f"did you mean '{near}'?" in capsys.readouterr().err
+
+
+def test_the_name_of_a_stream_may_look_like_a_form(tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_text("|spars 1 |sense 2\n")
+    assert main(["head", "--stream", "x:1:dense:spars", "--stream", "y:1:sense", str(tmp_path / "a.ctf")]) == 0

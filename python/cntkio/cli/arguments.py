@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from cntkio._core import __version__
+from cntkio.arguments import near_names
 from cntkio.cli import convert
 from cntkio.cli.bench import bench, config, index
 from cntkio.cli.check import OUTPUT_FORMATS, check, rule
@@ -403,6 +404,10 @@ def _stream(text: str) -> tuple[str, Any]:
     # argparse shows the message of this error; of a ValueError it would show only the name of the function.
     if not name or not colon or not size.isdecimal():
         raise ArgumentTypeError(f"'{text}' is not {_STREAM}, such as words:1323:sparse:w")
+    near = near_names(alias, ("sparse", "dense")) if rest == alias else []
+    if near and alias[0].lower() == near[0][0]:
+        what = f"'{text}' has '{alias}'; did you mean '{near[0]}'?"
+        raise ArgumentTypeError(f"{what} If it is the name in the file, write {name}:{size}:dense:{alias}")
     return name, StreamDef(field=alias or name, shape=int(size), is_sparse=form == "sparse")
 
 
