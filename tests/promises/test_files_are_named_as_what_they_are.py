@@ -81,3 +81,17 @@ def test_labels_without_times_are_found_at_their_line(tmp_path: Path) -> None:
     report = printed("check", str(tmp_path / "a.mlf"))
     assert "a.mlf:3:1" in report
     assert "forced alignment" in report
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("0:1 1:2\n0:3 2:4\n", 1),
+        ("# c\n\n0:1 1:2\n", 3),
+        ("qid:1 0:1\nqid:1 1:2\n", 1),
+        ("1 0:1\n0:3 2:4\n" + "1 0:1\n" * 20, 2),
+    ],
+)
+def test_lines_without_a_label_are_found(text: str, line: int, tmp_path: Path) -> None:
+    (tmp_path / "a.svm").write_text(text)
+    assert f"a.svm:{line}:" in printed("check", str(tmp_path / "a.svm"))

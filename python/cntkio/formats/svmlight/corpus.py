@@ -197,9 +197,9 @@ def svmlight_of(filename: FileNames, **options: Any) -> SvmlightDeserializer:
         if lines:
             break
     whole = lines[:-1] or lines  # the last line may be cut off
-    # A few lines without a label are mistakes.
+    # A few lines without a label are mistakes, and so are all.
     num_without = sum(b":" in fields[0] for fields in whole)
-    has_several = any(b"," in fields[0] for fields in whole) or 10 * num_without >= len(whole) > 0
+    has_several = any(b"," in fields[0] for fields in whole) or len(whole) > num_without >= len(whole) / 10
     # A line without a label begins with its query.
     has_queries = bool(whole) and all(any(field.startswith(b"qid:") for field in fields[:2]) for fields in whole)
     return dataclasses.replace(deserializer, multilabel=has_several, query_id=has_queries)
