@@ -122,3 +122,11 @@ def test_a_configuration_has_as_many_samples_as_its_text(
     Path("c.cntk").write_text(f"reader = [ file = a.ctf ; input = [ {streams} ] ]\n")
     main(["bench", "c.cntk", "--sweeps", "3", "--json"])
     assert f'"samples": {12 if more else 15},' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("dim", ["5", "many", "0"])
+def test_check_reports_a_dimension_at_its_line(corpora: Path, capsys: pytest.CaptureFixture[str], dim: str) -> None:
+    Path("c.cntk").write_text(f"reader = [\n deserializers = (\n{features('f', f'dim = {dim}')} ) ]\n")
+    assert main(["check", "c.cntk"]) == 1
+    output = capsys.readouterr().out
+    assert "c.cntk:3:" in output and "bad-configuration" in output

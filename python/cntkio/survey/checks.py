@@ -493,8 +493,14 @@ def _check_described(call: _Call, one: Described, contents: Contents | None = No
     if kind.form == "ctf":
         aliases = {name: stream.stream_alias for name, stream in one.deserializers[0].streams.items()}
     call = call._replace(has_words=call.has_words or any(each.has_text_keys for each in one.deserializers))
+
+    def open_located(open_part: Callable[[Opening], Corpus], opening: Opening) -> Corpus:
+        with one.located():
+            return open_part(opening)
+
     with one.located():
-        checked = [_check_part(call, path, part, contents, aliases, is_table=kind.is_table) for part in one.parts()]
+        parts = [partial(open_located, part) for part in one.parts()]
+    checked = [_check_part(call, path, part, contents, aliases, is_table=kind.is_table) for part in parts]
     return [each._replace(located=one.located) for each in checked]
 
 
@@ -529,8 +535,10 @@ def _check_part(
     except (CntkIoError, OSError) as error:
         if opened is None and _is_wrong_call(error):
             raise
-        events.note(None, error)
         opened = None
+        if isinstance(error, ConfigError) and error.path is not None:  # at a line of a configuration
+            raise
+        events.note(None, error)
     events.fold()
     if shared is None and opened is not None:
         contents.report(call.findings)
