@@ -415,7 +415,9 @@ def test_the_example_of_every_help_works_in_a_clone(verb: str, capsys: pytest.Ca
     environment = commands.environment()
     for example in examples:
         finished = subprocess.run(["bash", "-c", example], env=environment, capture_output=True, text=True, timeout=300)
-        assert (finished.returncode, finished.stderr) == (0, ""), example
+        # The only warning: the flowers of iris.ctf have comments, and a text that is written has none.
+        said = re.sub(r"cntkio: .*: comments that are left out: 150\n", "", finished.stderr)
+        assert (finished.returncode, said) == (0, ""), example
         assert finished.stdout or verb == "convert", example
 
 

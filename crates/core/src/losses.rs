@@ -23,12 +23,12 @@ pub enum Layout {
     Svmlight,
 }
 
-/// What a conversion of a text would change or leave out.
+/// Numbers that a conversion of a text would change, and comments that it would leave out.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Losses {
     /// Number of numbers that float32 changes, and the offset of the first.
     pub single: (u64, usize),
-    /// The same for float64.
+    /// Number of numbers that float64 changes, and the offset of the first.
     pub double: (u64, usize),
     /// Number of comments.
     pub num_comments: u64,
@@ -223,11 +223,11 @@ fn keeps_single(number: &Decimal, text: &[u8]) -> bool {
     let shorter = (mantissa + 5) / 10 * 10;
     // A tie counts: either neighbour may be written. The difference is rounded, so the bound is a little larger.
     let is_nearest = (f64::from(value) - mantissa as f64 * unit).abs() * 2.0 <= unit * 1.000_001;
-    // With one digit less, the number would be another one, or these digits are not the fewest.
+    // These digits are the fewest if the number with one digit less is another float32.
     mantissa < FEWEST_SINGLE || (is_nearest && (shorter == mantissa || (shorter as f64 * unit) as f32 != value))
 }
 
-/// True if the fewest digits of a value are those of a number.
+/// True if a number has the fewest digits that read back to a value.
 fn is_shortest(value: f32, mantissa: u64, exponent: i32) -> bool {
     let mut buffer = ryu::Buffer::new();
     let written = number::scan(buffer.format_finite(value).as_bytes(), 0);

@@ -1,4 +1,4 @@
-"""What a conversion of a text would lose: digits that a precision does not keep, and comments. (docs/convert.md)"""
+"""Losses of a conversion of a text: digits that a precision does not keep, and comments. (docs/convert.md)"""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def precision_that_keeps(
                 shown = "" if number is None else f", such as {number[0].decode()}"
                 what = f"numbers that {dtype} rounds: {count}{shown}{advice}"
                 logger.warning("%s", Locator(text).error(first, what))
-        # Other formats have no comments, so nobody expects them there.
+        # Other formats have no comments, so the user of another format expects none.
         if one.num_comments and form == written:
             logger.warning("%s: comments that are left out: %d", one.name, one.num_comments)
     return dtype
