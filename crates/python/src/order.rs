@@ -552,8 +552,8 @@ impl TimelineReader {
     #[getter]
     fn pending<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let tuple = |pending: &Pending| (pending.delivered.sequence, pending.next, pending.end_of_sweep);
-        let queues: Vec<Vec<PendingTuple>> =
-            self.quick(py, |state| state.slots.queues().iter().map(|queue| queue.iter().map(tuple).collect()).collect())?;
+        let queues: Vec<Vec<PendingTuple>> = self
+            .quick(py, |state| state.slots.queues().iter().map(|queue| queue.iter().map(tuple).collect()).collect())?;
         as_objects(py, queues)
     }
 
