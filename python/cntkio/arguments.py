@@ -368,8 +368,8 @@ _OF_WORDS = 1.5  # the distance of a name with further words: farther than one l
 def near_names(name: object, known: Iterable[str]) -> list[str]:
     """Return all known names that are nearest to an unknown name; neither case nor underscores matter.
 
-    A name is near if at most about one letter in four differs, or if it begins with the unknown name or contains all
-    its words.
+    A name is near if at most about one letter in four differs, or if it begins or ends with the unknown name or
+    contains all its words.
 
     Example:
         >>> near_names("lenghts", ["lengths", "species"]), near_names("s", ["S0", "S1", "words"])
@@ -388,7 +388,8 @@ def near_names(name: object, known: Iterable[str]) -> list[str]:
         if distance <= most and 4 * (longest - distance) > len(wanted) + len(other):
             distances[known_name] = float(distance)
         begins = len(wanted) >= _LEAST_OF_BEGINNING and other.startswith(wanted)
-        if begins or (words and words <= _words(known_name)):
+        ends = len(wanted) >= 2 * _LEAST_OF_BEGINNING and other.endswith(wanted)  # batch_size of minibatch_size
+        if begins or ends or (words and words <= _words(known_name)):
             distances[known_name] = min(distances.get(known_name, _OF_WORDS), _OF_WORDS)
     least = min(distances.values(), default=0)
     return [known_name for known_name, distance in distances.items() if distance == least]

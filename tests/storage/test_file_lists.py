@@ -114,11 +114,11 @@ def test_refuses_braces_for_more_than_a_million_files(pattern: str) -> None:
         (
             "day1/*.cft",
             FileNotFoundError,
-            "No file matches the pattern; the folder 'day1/' has '2.ctf': 'day1/*.cft'",
+            "No file matches the pattern; the folder 'day1/' has '2.ctf', 'x': 'day1/*.cft'",
         ),
         ("dya1/*.ctf", FileNotFoundError, "did you mean 'day1'"),
         ("folder.ctf/*", FileNotFoundError, "the folder 'folder.ctf/' has no files"),
-        ("day{1,3}/*.ctf", FileNotFoundError, "did you mean 'day2'?: 'day3/*.ctf'"),
+        ("day{1,3}/*.ctf", FileNotFoundError, "did you mean 'day1' or 'day2'?: 'day3/*.ctf'"),
     ],
 )
 def test_refuses_lists_that_make_no_sense(names: Any, error: Any, message: str) -> None:
@@ -130,7 +130,7 @@ def test_refuses_lists_that_make_no_sense(names: Any, error: Any, message: str) 
 def test_a_missing_file_of_a_pattern_with_braces_suggests_the_nearest_name(folder: Path) -> None:
     (folder / "part-000.ctf").write_text("|x 1\n")
     (folder / "part-002.ctf").write_text("|x 1\n")
-    with pytest.raises(FileNotFoundError, match=r"did you mean 'part-00[02].ctf'\?: 'part-001.ctf'"):
+    with pytest.raises(FileNotFoundError, match=r"did you mean 'part-000.ctf' or 'part-002.ctf'\?: 'part-001.ctf'"):
         CTFDeserializer("part-{000..002}.ctf", X).open()
 
 

@@ -416,7 +416,8 @@ def hint_on_missing(path: Path) -> str:
     try:
         names = sorted(entry.name for entry in missing.parent.iterdir())
         # Most names with the same ending mean other files, so the part before the ending must be similar.
-        near = near_names(missing.name, [name for name in names if near_names(missing.stem, [Path(name).stem])])
+        similar = [name for name in names if near_names(missing.stem, [Path(name).stem])]
+        near = near_names(missing.name, similar) or similar
     except OSError:
         near = []
     if near:
