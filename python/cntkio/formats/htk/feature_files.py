@@ -314,6 +314,7 @@ def write_features(path: AnyPath, frames: npt.NDArray[Any], **options: Any) -> N
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> path = Path(tempfile.mkdtemp(), "u1.fea")
         >>> write_features(path, np.zeros((2, 3)), kind="MFCC")
         >>> path.stat().st_size
@@ -353,6 +354,7 @@ def write_archive(
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> folder = Path(tempfile.mkdtemp())
         >>> write_archive(folder / "a.ark", folder / "a.scp", [("u1", np.zeros((2, 3))), ("u2", np.zeros((1, 3)))])
         [('u1', 0, 1), ('u2', 2, 2)]

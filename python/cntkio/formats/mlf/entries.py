@@ -423,6 +423,7 @@ def write_mlf(
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> path = Path(tempfile.mkdtemp(), "a.mlf")
         >>> write_mlf(path, [("u1", np.array([0, 0, 1]))], ["sil", "aa"])
         >>> print(path.read_text(), end="")
@@ -468,6 +469,7 @@ def write_binary_mlf(path: AnyPath, utterances: Iterable[tuple[str, npt.NDArray[
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> path = Path(tempfile.mkdtemp(), "a.bmlf")
         >>> write_binary_mlf(path, [("u1", np.array([0, 0, 1]))])
         >>> path.stat().st_size
@@ -506,6 +508,7 @@ def write_mapping(path: AnyPath, names: Sequence[str]) -> None:
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> path = Path(tempfile.mkdtemp(), "states.list")
         >>> write_mapping(path, ["sil", "aa"])
         >>> path.read_text()
