@@ -32,7 +32,7 @@ def run(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("job", [FOLDER / "job.py", FOLDER / "transformer.py"])
 def test_the_job_of_a_page_resumes_on_another_number_of_ranks(job: Path, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^```sh\n(.*)\n```\n\n```text\n(.*?)```$", page, re.MULTILINE | re.DOTALL)
+    shown = re.findall(r"^```sh\n([^\n]*)\n```\n\n```text\n(.*?)```$", page, re.MULTILINE | re.DOTALL)
     commands, printed = zip(*(pair for pair in shown if pair[0].endswith(job.as_posix())), strict=True)
     shutil.copytree(ROOT / FOLDER, tmp_path / FOLDER)
     program = (tmp_path / job).read_text(encoding="utf-8")

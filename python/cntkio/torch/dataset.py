@@ -316,7 +316,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
             else:
                 position = positions.state(is_global=self.partition == "global")
                 position["workers"] = [worker and _of_rank(0, worker) for worker in position["workers"]]
-                position["source"] = {name: self._epochs.start[name] for name in CONSTANT}
+                position["source"] = {name: self._epochs.start[name] for name in CONSTANT if name in self._epochs.start}
             if self.partition == "cntk" and self.delivered.num_steps is not None:
                 position["steps"] = self.delivered.num_steps
             return _sealed({**self._settings(), **position})
