@@ -62,6 +62,9 @@ pub(crate) fn svmlight_write<'py>(
     })
 }
 
+/// How many numbers a precision changes, and the offset of the first.
+type Changed = (u64, usize);
+
 /// For a block of whole lines: the numbers that float32 and that float64 change, each with the offset of the first, and
 /// the number of comments.
 #[pyfunction]
@@ -70,7 +73,7 @@ pub(crate) fn text_losses(
     block: PyReadonlyArray1<'_, u8>,
     form: &str,
     num_threads: usize,
-) -> PyResult<((u64, usize), (u64, usize), u64)> {
+) -> PyResult<(Changed, Changed, u64)> {
     let layout = if form == "svmlight" { Layout::Svmlight } else { Layout::Ctf };
     let (block, pool) = (block.as_slice()?, pool(num_threads)?);
     let Losses { single, double, num_comments } = detached(py, || pool.install(|| losses(block, layout)))?;
