@@ -87,7 +87,7 @@ CEILINGS = {
     "formats.svmlight": 465,
     "htkmlf_reader": 555,
     "minibatch": 695,
-    "mixture": 805,
+    "mixture": 815,
     "pieces": 1170,
     "source": 3615,
     "storage": 3835,

@@ -22,6 +22,8 @@ from cntkio import (
     HTKMLFDeserializer,
     KaldiDeserializer,
     MinibatchSource,
+    Mixture,
+    SequenceMixture,
     StreamDef,
     StreamDefs,
     SvmlightDeserializer,
@@ -258,6 +260,30 @@ def test_a_state_continues_with_a_copy_of_the_corpus(case: Case, monkeypatch: py
         with source_of(case) as source:
             source.load_state_dict(given)
             assert [values_in(minibatch).tolist() for minibatch in source.minibatches(1)] == expected
+
+
+@pytest.mark.parametrize("mixed", [Mixture, SequenceMixture])
+def test_a_state_of_a_mixture_covers_the_content_of_its_parts(
+    mixed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("b").mkdir()
+    parts = {"a": CASES["ctf"].reader, "b": lambda: CTFDeserializer("b/a.ctf", X)}
+
+    def opened() -> Any:
+        return mixed({name: (MinibatchSource(make()), 1) for name, make in parts.items()})
+
+    CASES["ctf"].write(1)
+    shutil.copy("a.ctf", "b/a.ctf")
+    with opened() as source:
+        state = source.state_dict()
+    earlier = {name: value for name, value in state.items() if name != "content"}
+    with opened() as source:
+        source.load_state_dict(state)
+        source.load_state_dict(earlier)
+    CASES["ctf"].write(2)
+    with opened() as source, pytest.raises(CheckpointError, match="content"):
+        source.load_state_dict(state)
 
 
 def test_an_archive_that_is_cut_while_it_is_opened_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

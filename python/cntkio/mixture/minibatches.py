@@ -339,6 +339,7 @@ class Mixture(Displayed, StreamsByName):
             "version": _STATE_VERSION,
             "settings": {"stop": self.stop, "parts": {name: state["settings"] for name, state in states.items()}},
             "data": {name: state["data"] for name, state in states.items()},
+            "content": {name: state["content"] for name, state in states.items()},
             "order": {"digest": digests, "deserializers": deserializers, "parts": orders},
             "timeline": {**own, **weights, "num_sweeps": dict(at.num_sweeps), "parts": parts},
         }
@@ -397,6 +398,9 @@ class Mixture(Displayed, StreamsByName):
             whole("num_sweeps", count, own.position)
         if sum(wholes("turns", list(turns.values()), [1] * len(turns))) != NUM_TURNS:
             raise damaged("turns", dict(turns), f"{NUM_TURNS} turns")
+        content = state.get("content", {})  # a state of an earlier version has none
+        if not isinstance(content, Mapping):
+            raise damaged("content", content, "the checksums of the parts")
         parts = {}
         for name, part in changed.items():
             if not isinstance(part, Mapping) or not isinstance(part.get("timeline"), Mapping):
@@ -405,6 +409,7 @@ class Mixture(Displayed, StreamsByName):
             at = part["timeline"] if own.settings is None else of_partition(part["timeline"], own.settings[1].index)
             fixed = zip(("settings", "data", "order"), constant, strict=True)
             parts[name] = {**part, **{key: of[name] for key, of in fixed}, "timeline": at}
+            parts[name]["content"] = content.get(name, [])
         return _Position(own.position, num_sweeps, own.settings, own.rounds_to_pass), first_step, turns, parts
 
     def __getstate__(self) -> dict[str, Any]:
