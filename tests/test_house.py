@@ -338,6 +338,14 @@ def test_no_test_module_imports_another() -> None:
         assert not re.search(r"^\s*(from|import) +([\w.]+\.)?test_", text, re.MULTILINE), path
 
 
+def test_only_tests_of_adapters_import_libraries_that_change_forks() -> None:
+    # JAX warns of every later fork of its process, and polars stops interrupts.
+    libraries = {"jax", "torch", "polars", "datasets", "duckdb", "ray"}
+    modules = {path for path in house.TESTS.rglob("test_*.py") if "adapters" not in path.parts}
+    modules.remove(house.TESTS / "test_types.py")  # `make check` runs it, in a process of its own
+    assert not {path for path in modules if libraries & {*house.libraries_of(path)}}
+
+
 def test_a_plain_pytest_collects_every_folder_of_tests_once() -> None:
     folders = {path.relative_to(house.TESTS).parts[0] for path in house.TESTS.rglob("test_*.py")}
     assert all(re.match("[b-z]", name) for name in folders - {"adapters"}), "pyproject.toml, testpaths"

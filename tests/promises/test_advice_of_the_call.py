@@ -6,7 +6,6 @@ from typing import Any
 
 import cntkio
 import numpy as np
-import pyarrow as pa
 import pytest
 from cntkio import (
     ConfigError,
@@ -19,6 +18,9 @@ from cntkio import (
     arrow,
 )
 from cntkio.cli import main
+
+pa = pytest.importorskip("pyarrow", reason="PyArrow is not installed")
+
 
 P = StreamDefs(p=StreamDef(field="p", shape=1))
 UNKNOWN_SHAPE = pa.table({"x": pa.array([[[1.0, 2.0]], [[3.0, 4.0]]], pa.list_(pa.list_(pa.float32())))})

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import cntkio
 import numpy as np
-import pyarrow as pa
 import pytest
 from cntkio import (
     CBFDeserializer,
@@ -24,12 +23,15 @@ from cntkio import (
     SvmlightDeserializer,
     write_cbf,
 )
-from cntkio.arrow import ArrowDeserializer, write_arrow
 from cntkio.cli import main
 from cntkio.errors import CntkIoError
 from cntkio.formats import htk, mlf
-from pyarrow import parquet
 from support.toy_format import ToyDeserializer
+
+pa = pytest.importorskip("pyarrow", reason="PyArrow is not installed")
+
+from cntkio.arrow import ArrowDeserializer, write_arrow  # noqa: E402
+from pyarrow import parquet  # noqa: E402
 
 DATA = [np.arange(2, dtype=np.float32), np.arange(2, 6, dtype=np.float32)]
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=2))
@@ -51,7 +53,7 @@ def table(kind: str) -> bytes:
 
 
 class Kind(NamedTuple):
-    """How two files are written and read, and the contents of empty files."""
+    """Two files: their writer, their reader, and the contents of empty files."""
 
     write: Callable[[Path, int], Any]
     read: Callable[[list[Path]], Any]

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import read_ctf, write_cbf, write_kaldi, write_svmlight
-from cntkio.arrow import write_arrow, write_parquet
 from cntkio.cli import main
 from cntkio.convert import convert_file, corpus_of, joined, pieces_of, read_svmlight
 from cntkio.errors import CntkIoError
 from cntkio.streams import StreamDefs
+
+pytest.importorskip("pyarrow", reason="PyArrow is not installed")
+
+from cntkio.arrow import write_arrow, write_parquet
 
 VALUES = {
     "24 bits": ["16777215", "0.1"], "53 bits": ["16777217", "0.123456789012"], "64 bits": ["9007199254740993", "1"],

@@ -26,11 +26,14 @@ from cntkio import (
     write_ctf,
     write_kaldi,
 )
-from cntkio.arrow import ArrowDeserializer, write_arrow, write_parquet
 from cntkio.formats import htk, mlf
 from cntkio.formats.user import UserDeserializer
 from scipy.sparse import csr_array
 from support.rounds import step
+
+pytest.importorskip("pyarrow", reason="PyArrow is not installed")
+
+from cntkio.arrow import ArrowDeserializer, write_arrow, write_parquet
 
 DIM = 3
 NAME = "x"

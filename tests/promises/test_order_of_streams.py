@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from cntkio import CBFDeserializer, ConfigError, MinibatchSource, SequenceMixture, StreamInformation, write_cbf
-from cntkio.arrow import ArrowDeserializer
 from cntkio.formats.user import UserDeserializer
-from pyarrow import parquet
 from scipy.sparse import csr_array
+
+pa = pytest.importorskip("pyarrow", reason="PyArrow is not installed")
+
+from cntkio.arrow import ArrowDeserializer  # noqa: E402
+from pyarrow import parquet  # noqa: E402
 
 NAMES = ["a", "b", "c"]
 

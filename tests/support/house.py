@@ -130,6 +130,21 @@ def foreign_private_names(path: Path, private_modules: Iterable[str] = ("_core",
     return {name for name in used - defined - NAMED_TUPLES - set(private_modules) - {"_exit"} if is_private(name)}
 
 
+def libraries_of(path: Path) -> Iterator[str]:
+    """Yield the libraries that a file imports, also with `importorskip`, and the adapters of this package."""
+    for node in ast.walk(tree(path)):
+        match node:
+            case ast.Import(names=aliases):
+                names = [alias.name for alias in aliases]
+            case ast.ImportFrom(module=str(name)):
+                names = [name]
+            case ast.Call(func=ast.Attribute(attr="importorskip"), args=[ast.Constant(str(name)), *_]):
+                names = [name]
+            case _:
+                names = []
+        yield from (name.removeprefix("cntkio.").split(".")[0] for name in names)
+
+
 def signatures(stub: Path) -> Iterator[tuple[str, int]]:
     """Yield the functions and methods of a stub, each with its number of parameters, without `self` and `cls`."""
     for node in ast.walk(tree(stub)):

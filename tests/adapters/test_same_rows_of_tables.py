@@ -1,4 +1,4 @@
-"""The same rows of a table are the same streams, types, values and keys, wherever the rows are."""
+"""Rows of a table are the same streams, types, values and keys, wherever the rows are."""
 
 import os
 from collections.abc import Callable, Mapping
