@@ -67,9 +67,10 @@ class Input(NamedTuple):
         """The file, or the list of files, for a deserializer."""
         return list(self.files) or as_url(str(self.path))
 
-    def has(self, path: Path) -> bool:
-        """Return whether a path is one of the files, perhaps under another name."""
-        return path.exists() and any(Path(name).exists() and path.samefile(name) for name in self.files or [self.name])
+    def identities(self) -> set[tuple[int, int]]:
+        """Return what tells the local files from all others, under whatever name."""
+        statuses = [path.stat() for path in map(Path, self.files or [self.name]) if path.exists()]
+        return {(status.st_dev, status.st_ino) for status in statuses}
 
 
 def input_of(names: FileNames) -> Input:

@@ -389,6 +389,22 @@ def num_values(shape: int | Iterable[int]) -> int:
     return checked if isinstance(checked, int) else math.prod(checked)
 
 
+def places_among(expected: Sequence[StreamInformation], streams: Sequence[StreamInformation]) -> list[int] | None:
+    """Return where each expected stream is among some streams, in any order; None: they are not the same streams.
+
+    Example:
+        >>> x, y = (StreamInformation(name, place, "dense", np.float32, (1,)) for place, name in enumerate("xy"))
+        >>> places_among([x, y], [y, x]), places_among([x], [y])
+        ([1, 0], None)
+    """
+    places = {info.name: place for place, info in enumerate(streams)}
+    are_same = len(streams) == len(expected) and all(
+        info.name in places and dataclasses.replace(streams[places[info.name]], stream_id=info.stream_id) == info
+        for info in expected
+    )
+    return [places[info.name] for info in expected] if are_same else None
+
+
 def check_definers(names: Sequence[str], where: str = "") -> None:
     """Check that at most one stream defines the minibatch size.
 

@@ -127,6 +127,7 @@ INPUTS: dict[str, tuple[Writer, int]] = {
     "features": (lambda folder, count: features(folder, count, are_missing=False), 4000),
     "missing features": (lambda folder, count: features(folder, count, are_missing=True), 100),
     "files": (files, 40),
+    "many files": (files, 200),
     "files of a pattern": (pattern, 20),
     "equal files": (lambda folder, count: files(folder, count, are_equal=True), 20),
     "rows of CBF": (converted("a.cbf"), 20_000),
@@ -140,13 +141,14 @@ INPUTS: dict[str, tuple[Writer, int]] = {
 VERBS: dict[str, list[str]] = {
     "check": ["check"], "inspect": ["inspect"], "head": ["head", "-n", "100000000"], "diff": ["diff"],
     "convert": ["convert", "-q", "--to", "cbf"], "vocab": ["vocab"], "config": ["config"], "plan": ["plan"],
+    "merge": ["convert", "-q", "--to", "ctf", "--merge"],
 }  # fmt: skip
 QUICK = {
     ("check", "names"), ("check", "bad numbers"), ("check", "gaps"), ("check", "ranges of a Kaldi text"),
     ("check", "bad entries"), ("check", "missing features"), ("check", "files"), ("inspect", "names of a line"),
     ("convert", "ids"), ("head", "words of ids"), ("config", "sections"), ("diff", "repeated ids"),
 }  # fmt: skip
-"""The cases of `make test`: those that were quadratic, and one of each verb. `make test-all` has all cases."""
+"""The cases of `make test`: cases that were quadratic, and one of each verb. `make test-all` has all cases."""
 ALL = set(itertools.product(VERBS, INPUTS))
 
 
@@ -167,7 +169,11 @@ def test_twice_the_input_takes_at_most_twice_the_time(verb: str, name: str, tmp_
         folder = tmp_path / str(size)
         folder.mkdir()
         paths = [str(path) for path in write(folder, size)]
-        others = {"diff": paths[:1], "convert": [str(folder / "written.cbf")]}
+        others = {
+            "diff": paths[:1],
+            "convert": [str(folder / "written.cbf")],
+            "merge": [*paths[1:], str(folder / "written.ctf")],
+        }
         calls.append([*VERBS[verb], *(paths if verb == "check" else paths[:1]), *others.get(verb, [])])
     least = [np.inf] * len(calls)
     for run in range(MOST_RUNS):

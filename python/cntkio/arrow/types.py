@@ -181,7 +181,7 @@ def _in_plain_type(array: pa.Array) -> pa.Array:
         # In contrast to `flatten`, this keeps the items of nulls.
         items = array.values.slice(array.offset * kind.list_size, len(array) * kind.list_size)
         return pa.FixedSizeListArray.from_arrays(_in_plain_type(items), type=plain, mask=mask)
-    offsets = pa.array(np.cumsum([0, *lengths_of(array)]), pa.int64())
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths_of(array), dtype=np.int64)]), pa.int64())
     return pa.LargeListArray.from_arrays(offsets, _in_plain_type(array.flatten()), type=plain, mask=mask)
 
 

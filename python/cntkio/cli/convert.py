@@ -40,12 +40,13 @@ def convert(options: Namespace) -> int:
         # A header defines streams as `--stream` does, and replaces that option.
         options.stream = list(read_header_file(options.header).items())
     with inputs_of(options, sources) as files, ExitStack() as stack:
-        for number, file in enumerate(files):
-            # Compared as files, not as texts: two paths can name the same file.
-            if any(file.has(Path(name)) for other in files[:number] for name in other.files or [other.name]):
+        known = set[tuple[int, int]]()
+        for file in files:
+            if not known.isdisjoint(own := file.identities()):
                 raise ConfigError(f"--merge: {file.name} is named twice; expected each file once", key="merge")
+            known |= own
         for target in targets:
-            if any(file.has(target) for file in files):
+            if target.exists() and (target.stat().st_dev, target.stat().st_ino) in known:
                 raise ConfigError(f"{target} is the file to read; convert never changes its input", key="output")
         chunk_size = _SHUFFLED_AT_ONCE if options.shuffle else CHUNK_SIZE
         corpora = [
@@ -56,7 +57,7 @@ def convert(options: Namespace) -> int:
             corpora = [one for file in files for one in described(options, file, chunk_size_in_bytes=chunk_size)]
         if len(corpora) > len(files):
             raise ConfigError(f"{files[0].name} has several readers; expected one", key="source")
-        is_merged = len(files) > 1  # then the merged corpus is numbered, in any format
+        is_merged = len(files) > 1  # then the merged corpus numbers its sequences itself, in any format
         for target, form, data in zip(targets, forms, _selected(options, corpora, stack), strict=True):
             with progress_bar(options, "pieces") as progress:
                 write_file(

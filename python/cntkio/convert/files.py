@@ -23,7 +23,7 @@ from cntkio.formats.cbf import CBFDeserializer, LayoutName
 from cntkio.formats.contract import CHUNK_SIZE, KeysOf, ReadingOptions
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import KINDS, FileFormat, detect, function_named
-from cntkio.formats.table import key_value
+from cntkio.formats.table import common_keys, key_value
 from cntkio.pieces.array_streams import pieces_of
 from cntkio.pieces.contract import Classes, Files, Piece, Pieces, Progress, files_of, some_of
 from cntkio.pieces.files import COMPRESSED, Compression
@@ -31,6 +31,7 @@ from cntkio.source import MinibatchSource
 from cntkio.storage.names import FileNames
 from cntkio.storage.output_file import AnyPath
 from cntkio.storage.remote import Remote
+from cntkio.storage.spans import span_at
 from cntkio.storage.text_input import whole_text
 from cntkio.streams import StreamDef, StreamDefs
 
@@ -133,19 +134,22 @@ def _refuse_mixed_keys(corpora: Sequence[Pieces]) -> None:
 
 def _with_different_keys(corpora: Sequence[Pieces]) -> Iterator[Piece]:
     """Yield the sequences of all corpora. Refuse a key that two of them have."""
-    earlier: list[tuple[str, npt.NDArray[Any]]] = []
+    filled: list[tuple[str, npt.NDArray[Any]]] = []
     for corpus in corpora:
-        columns = []
+        of_pieces = []
         for piece in corpus.pieces:
             yield piece
-            columns.append(np.asarray(piece.keys))
-        keys = np.unique(np.concatenate(columns)) if columns else np.empty(0, np.uint64)
-        for name, known in earlier:
-            if len(again := np.intersect1d(known, keys, assume_unique=True)):
-                both = f"{name} has this id, too (ids in both files: {len(again)})"
-                what = f"{both}; expected ids that differ, or {caller().words.setting('renumber', True)}"
-                raise FormatError(what, path=corpus.name, sequence=key_value(again[0]))
-        earlier.append((corpus.name, keys))
+            of_pieces.append(np.asarray(piece.keys))
+        if of_pieces:
+            filled.append((corpus.name, np.concatenate(of_pieces)))
+    again, before = common_keys([keys for _, keys in filled])
+    if len(again):
+        starts, first = np.cumsum([0, *(len(keys) for _, keys in filled)]), np.argmin(again)
+        (name, keys), (earlier, known) = (filled[span_at(starts, places[first])] for places in (again, before))
+        common = np.intersect1d(known, keys)
+        both = f"{earlier} has this id, too (ids in both files: {len(common)})"
+        what = f"{both}; expected ids that differ, or {caller().words.setting('renumber', True)}"
+        raise FormatError(what, path=name, sequence=key_value(common[0]))
 
 
 def _forms(pieces: Pieces) -> list[str]:

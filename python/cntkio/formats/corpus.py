@@ -7,7 +7,7 @@
     keys     0 .. 99    100 ..   170 ..       keys that count lines or sequences continue; ids stay as they are
 
 A corpus is its index: it keeps the index, the open file and the report, and nothing else. A concatenation puts corpora
-one after the other: the files of a corpus, or the components of a mixture. Their streams are the same, in any order. A
+in a row: the files of a corpus, or the components of a mixture. Their streams are the same, in any order. A
 join (`cntkio.source`) puts corpora next to each other, by key. Files are opened in parallel, and few stay open: the
 others are opened again when their next chunk is loaded, and refused if they have changed. Files without a sequence are
 left out.
@@ -55,6 +55,7 @@ from cntkio.formats.table import (
     Keys,
     NamedFiles,
     SequenceTable,
+    common_keys,
     digest_of,
     joined_keys,
     joined_lengths,
@@ -66,6 +67,7 @@ from cntkio.formats.table import (
 from cntkio.storage import compressed
 from cntkio.storage.spans import span_at
 from cntkio.storage.text_input import MOST_SUMMED, changed_in_use
+from cntkio.streams import places_among
 
 KEYS_OF_A_FILE = 10**12
 """With keys per file, the keys of each file begin at a multiple of this number."""
@@ -324,7 +326,7 @@ class Concatenation(Corpus):
     Args:
         name: Name used in messages.
         names: Name of each corpus in fingerprints.
-        corpora: The corpora, which are closed with this one. They share the memory of its keys and lengths.
+        corpora: The corpora. The concatenation closes them; they share the memory of its keys and lengths.
         options: Options that the table depends on, for the messages of checkpoints.
         keys: The keys of all sequences; None: the keys of the corpora.
 
@@ -465,9 +467,9 @@ def order_of_streams(first: Index, index: Index) -> list[int] | None:
     """
     if index.streams == first.streams:
         return None
-    infos, expected = ([dataclasses.replace(info, stream_id=0) for info in of.streams] for of in (index, first))
-    if len(infos) == len(expected) and all(info in infos for info in expected):
-        return [infos.index(info) for info in expected]
+    places = places_among(first.streams, index.streams)
+    if places is not None:
+        return places
     own, others = (", ".join(f"{info.name!r}: {info.form}" for info in of.streams) for of in (index, first))
     found = f"its streams are {own}, but the streams of {first.name} are {others}"
     raise ConfigError(f"{index.name}: {found}; expected the same streams", key="streams")
@@ -482,12 +484,11 @@ class EmptyFiles:
     A block that reads a file ends early, without an error, if it raises an error of the kind `EMPTY_FILE`.
 
     Args:
-        report: Gets the warnings.
         num_files: Number of files of the corpus.
         is_strict: Whether warnings are errors.
 
     Example:
-        >>> empty = EmptyFiles(Report("two files"), 2)
+        >>> empty = EmptyFiles(2)
         >>> for path in ("a.ctf", "b.ctf"):
         ...     with empty:
         ...         if path == "b.ctf":
@@ -497,8 +498,8 @@ class EmptyFiles:
         >>> empty.leave_out()
     """
 
-    def __init__(self, report: Report, num_files: int, *, is_strict: bool = False) -> None:
-        self._report, self._num_files, self._is_strict = report, num_files, is_strict
+    def __init__(self, num_files: int, *, is_strict: bool = False) -> None:
+        self._num_files, self._is_strict = num_files, is_strict
         self._errors: list[CntkIoError] = []
 
     def __enter__(self) -> None:
@@ -510,39 +511,34 @@ class EmptyFiles:
         self._errors.append(error)
         return True
 
-    def leave_out(self) -> None:
-        """Warn of the empty files; if all files are empty, raise the error of the first."""
+    def leave_out(self, report: Report | None = None) -> None:
+        """If all files are empty, raise the error of the first. Otherwise warn the report of each empty file."""
         if len(self._errors) == self._num_files:
             raise self._errors[0]
+        if report is None:
+            return
         for error in self._errors:
-            self._report.count(EMPTY_FILE)
-            self._report.log(EMPTY_FILE, f"{error}; the file is left out")
+            report.count(EMPTY_FILE)
+            report.log(EMPTY_FILE, f"{error}; the file is left out")
 
 
 def filled_files(form: Format, paths: Sequence[str], read: Callable[[str], _T]) -> dict[str, _T]:
-    """Read files that a format treats as one, except for the empty ones. Return for each path what `read` returns."""
-    empty, found = EmptyFiles(form.report, len(paths), is_strict=form.is_strict), dict[str, _T]()
+    """Read the files that a format treats as one, without empty files. Return for each path what `read` returns."""
+    empty, found = EmptyFiles(len(paths), is_strict=form.is_strict), dict[str, _T]()
     for path in paths:
         with empty:
             found[path] = read(path)
-    empty.leave_out()
+    empty.leave_out(form.report)
     return found
 
 
 def without_empty(paths: Sequence[str], read: Callable[[str], _T]) -> Iterator[_T]:
     """Yield what `read` returns for each file that is not empty; if all are empty, raise the error of the first."""
-    errors: list[CntkIoError] = []
+    empty = EmptyFiles(len(paths))
     for path in paths:
-        try:
-            found = read(path)
-        except CntkIoError as error:
-            if error.kind != EMPTY_FILE:
-                raise
-            errors.append(error)
-            continue
-        yield found
-    if len(errors) == len(paths):
-        raise errors[0]
+        with empty:
+            yield read(path)
+    empty.leave_out()
 
 
 def opened_corpus(
@@ -578,7 +574,7 @@ def opened_corpus(
             (corpora[0].index,) = form.agreed([corpora[0].index])
             return corpora[0]
         numbers: list[int] = []
-        empty = EmptyFiles(form.report, len(paths), is_strict=form.is_strict)
+        empty = EmptyFiles(len(paths), is_strict=form.is_strict)
         # Taken in the order of the files, so that the first error does not depend on which thread was faster.
         for number, job in enumerate(_opening(files, paths, aheads)):
             with empty:
@@ -586,7 +582,7 @@ def opened_corpus(
                 numbers.append(number)
                 order_of_streams(corpora[0].index, corpora[-1].index)
                 files.close_others()
-        empty.leave_out()
+        empty.leave_out(form.report)
         indexes = form.agreed([corpus.index for corpus in corpora])
         for corpus, index in zip(corpora, indexes, strict=True):
             corpus.index = index
@@ -662,23 +658,15 @@ def _refuse_common_ids(corpora: Sequence[FileCorpus]) -> None:
     candidates = [number for number, of_file in enumerate(keys) if len(of_file)]
     if keys[0].dtype == np.uint64:
         candidates = _overlapping([range_of_keys(keys[number]) for number in candidates], candidates)
-    if not candidates:
-        return
-    ids = np.concatenate([np.asarray(keys[number]) for number in candidates])
-    file_of = np.repeat(np.array(candidates, np.uint32), [len(keys[number]) for number in candidates])
-    # Stable, so that of equal ids the file that comes first stays first, and the error names the later file.
-    order = np.argsort(ids, kind="stable")
     # An id that repeats within its file is a matter of the format: the text format only warns of it.
-    is_again = (ids[order][1:] == ids[order][:-1]) & (file_of[order][1:] != file_of[order][:-1])
-    if not is_again.any():
+    again, before = common_keys([np.asarray(keys[number]) for number in candidates])
+    if not len(again):
         return
-    again = order[1:][is_again]
-    sequence = int(again.min())
-    file = int(file_of[sequence])
-    earlier = corpora[int(file_of[order[:-1][is_again][int(np.argmin(again))]])].name
-    found = f"{earlier} has this id, too (ids in several files: {len(again)})"
+    starts, first = np.cumsum([0, *(len(keys[number]) for number in candidates)]), np.argmin(again)
+    later, earlier = (corpora[candidates[span_at(starts, places[first])]] for places in (again, before))
+    found = f"{earlier.name} has this id, too (ids in several files: {len(again)})"
     what = f"{found}; expected ids that differ, or {caller().words.setting('keys', 'per_file')}"
-    raise _error_at(corpora[file], sequence - int(np.argmax(file_of == file)), what)
+    raise _error_at(later, int(again[first] - starts[span_at(starts, again[first])]), what)
 
 
 def _error_at(corpus: FileCorpus, sequence_index: int, what: str) -> FormatError:

@@ -131,6 +131,21 @@ def key_texts(keys: npt.NDArray[Any]) -> npt.NDArray[np.bytes_]:
     return keys if keys.dtype.kind == "S" else np.strings.encode(keys.astype(np.str_), "utf-8")
 
 
+def common_keys(columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return each place whose key an earlier column has, too, and the place there. Places count through all columns.
+
+    Example:
+        >>> common_keys([np.array([1, 2, 2]), np.array([4]), np.array([5, 2])])
+        (array([5]), array([2]))
+    """
+    keys = np.concatenate(columns or [np.empty(0)])
+    column_of = np.repeat(np.arange(len(columns), dtype=np.uint32), [len(column) for column in columns])
+    # Stable, so that of equal keys the column that comes first stays first.
+    order = np.argsort(keys, kind="stable")
+    is_again = (keys[order][1:] == keys[order][:-1]) & (column_of[order][1:] != column_of[order][:-1])
+    return order[1:][is_again], order[:-1][is_again]
+
+
 def joined_keys(columns: Sequence[Keys]) -> Keys:
     """Return the keys of several columns, one after the other, in as few bytes as possible.
 

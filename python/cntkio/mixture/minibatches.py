@@ -27,7 +27,7 @@ from cntkio.source import MinibatchSource
 from cntkio.source.checkpoint import changing, difference
 from cntkio.source.pipeline import DeliveredCounts
 from cntkio.source.plan import ExplainedStep, PlannedSteps, SourcePlan, require_few_steps
-from cntkio.streams import StreamInformation, StreamsByName
+from cntkio.streams import StreamInformation, StreamsByName, places_among
 from cntkio.timeline import WHOLE, BalancedPartition, GlobalPartition, Partition, Size
 from cntkio.timeline.mixed import NUM_TURNS, turns_of
 from cntkio.timeline.partition import checked_partition
@@ -79,23 +79,6 @@ def _counts(weights: Mapping[str, Any]) -> dict[str, int]:
             message = f"the weight of {name!r} is {weights[name]!r}, less than a thousandth of all weights"
             raise ConfigError(message, key="weights")
     return counts
-
-
-def places_of_streams(
-    first: str, of_first: Sequence[StreamInformation], name: str, streams: Sequence[StreamInformation]
-) -> list[int]:
-    """Return where each stream of the first part is among the streams of a part, which may have another order.
-
-    Raises:
-        ConfigError: The part has other streams.
-    """
-    places = {info.name: place for place, info in enumerate(streams)}
-    same = {dataclasses.replace(info, stream_id=places.get(info.name, 0)) for info in of_first}
-    if same != set(streams):
-        texts = [", ".join(f"{info.name}: {info.form}" for info in infos) for infos in (of_first, streams)]
-        found = f"{first!r} has {texts[0]}, and {name!r} has {texts[1]}"
-        raise ConfigError(f"the parts of a mixture have the same streams, but {found}", key="parts")
-    return [places[info.name] for info in of_first]
 
 
 @suggests_keywords
@@ -155,7 +138,12 @@ class Mixture(Displayed, StreamsByName):
         (first, of_first), *others = ((name, source.stream_infos()) for name, source in self.sources.items())
         self._in_other_order = set()
         for name, streams in others:
-            if places_of_streams(first, of_first, name, streams) != list(range(len(of_first))):
+            places = places_among(of_first, streams)
+            if places is None:
+                texts = [", ".join(f"{info.name}: {info.form}" for info in infos) for infos in (of_first, streams)]
+                found = f"{first!r} has {texts[0]}, and {name!r} has {texts[1]}"
+                raise ConfigError(f"the parts of a mixture have the same streams, but {found}", key="parts")
+            if places != list(range(len(places))):
                 self._in_other_order.add(name)
         for name, source in self.sources.items():
             if not source.is_infinite():
