@@ -1,4 +1,4 @@
-"""Draw the speed of cntkio beside CNTK 2.7 and today's loaders, from the tables of two pages.
+"""Draw the speed of cntkio, next to CNTK 2.7 and today's loaders, from the tables of two pages.
 
 python docs/speed.py > docs/static/speed.svg
 """
@@ -67,7 +67,7 @@ def picture() -> str:
     second, height = panel("Shuffled rows of 201 numbers, thousands a second", loaders(), y)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
-        f'aria-label="Speed of cntkio beside CNTK 2.7 and other loaders"><style>{_STYLE}</style>'
+        f'aria-label="Speed of cntkio next to CNTK 2.7 and other loaders"><style>{_STYLE}</style>'
     )
     return "\n".join([head, *first, *second, "</svg>"]) + "\n"
 

@@ -233,7 +233,7 @@ def write(
         shapes: As for `cntkio.arrow.read`.
         one_hot: As for `cntkio.arrow.read`.
         renumber: As for `cntkio.write_ctf`: number the sequences of each file from 0.
-        remote: Options of the store, such as credentials; tasks do not find those of the driver's environment.
+        remote: Options of the store, such as credentials; tasks do not find the options in the driver's environment.
 
     Raises:
         ConfigError: The folder is in memory (`memory://`), which only one process sees.

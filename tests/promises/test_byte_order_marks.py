@@ -1,4 +1,4 @@
-"""A byte order mark at the head of a text is not text, whoever opens the text; one in the middle is named."""
+"""A byte order mark at the head of a text is not text, at any door; a mark in the middle is named."""
 
 import codecs
 import gzip

@@ -1,4 +1,4 @@
-"""Labels of drawings do not overlap, on a phone either, where the text is the largest beside the drawing."""
+"""Labels of drawings do not overlap, on a phone either, where the text is the largest next to the drawing."""
 
 import re
 from itertools import combinations

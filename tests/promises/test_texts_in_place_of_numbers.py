@@ -1,4 +1,4 @@
-"""What programs write in place of a number that is missing or infinite gets one help, wherever numbers are read."""
+"""Texts that programs write in place of missing or infinite numbers get one help, wherever numbers are read."""
 
 import io
 from pathlib import Path

@@ -101,9 +101,9 @@ READABLE: dict[str, tuple[Callable[[Path], Any], Callable[[Any], Reads]]] = {
     "rows of a mixture": (rows_of(mixture), lambda rows: rows.read),
     "rows of a mixture of sequences": (rows_of(sequence_mixture), lambda rows: rows.read),
     "arrays": (data, by_next(3)),
-    "one iterator of a source": (two_sweeps, by_iterator(lambda source: source.minibatches(3))),
-    "one iterator of a mixture": (mixture, by_iterator(lambda mixture: mixture.minibatches(3))),
-    "one iterator of rows": (rows_of(mixture), by_iterator(iter)),
+    "an iterator of a source": (two_sweeps, by_iterator(lambda source: source.minibatches(3))),
+    "an iterator of a mixture": (mixture, by_iterator(lambda mixture: mixture.minibatches(3))),
+    "an iterator of rows": (rows_of(mixture), by_iterator(iter)),
 }
 
 

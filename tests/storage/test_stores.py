@@ -18,7 +18,7 @@ fsspec = pytest.importorskip("fsspec", reason="the extra 'remote' is not install
 
 
 def stores_of(folder: Path) -> dict[str, tuple[str, Remote | None]]:
-    """The same folder as several kinds of stores, and the name of an object in each."""
+    """A folder as several kinds of stores, and the name of an object in each."""
     found: dict[str, tuple[str, Remote | None]] = {
         "url": ((folder / "a.ctf").as_uri(), None),
         "fsspec": (str(folder / "a.ctf"), Remote(store=fsspec.filesystem("file"))),

@@ -62,7 +62,7 @@ pub(crate) fn svmlight_write<'py>(
     })
 }
 
-/// How many numbers a precision changes, and the offset of the first.
+/// The number of numbers that a precision changes, and the offset of the first.
 type Changed = (u64, usize);
 
 /// For a block of whole lines: the numbers that float32 and that float64 change, each with the offset of the first, and

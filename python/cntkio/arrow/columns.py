@@ -46,7 +46,7 @@ class StreamColumn:
 
     @property
     def may_be_samples(self) -> bool:
-        """Whether its lists of numbers may be samples of several values: they are not of whole numbers."""
+        """True if its lists of numbers may be samples of several values: the numbers are not whole."""
         return self.info.dim == 1 and not self.info.is_sparse and self.info.dtype.kind == "f"
 
     @property

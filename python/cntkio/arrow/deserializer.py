@@ -404,7 +404,7 @@ class _Layout(NamedTuple):
 
 
 class _Pass:
-    """What a pass over a table finds.
+    """Result of a pass over a table.
 
     Args:
         room: Bytes of chunks to prepare.

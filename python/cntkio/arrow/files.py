@@ -130,7 +130,7 @@ class Table(OpenedFile):
         raise NotImplementedError
 
     def runs(self) -> Iterator[range]:
-        """Yield consecutive batches that are best read together: several small ones, or one."""
+        """Yield runs of consecutive batches: small batches are read together."""
         return (range(index, index + 1) for index in range(self.num_batches))
 
     def read_run(self, run: range, columns: Sequence[str]) -> pa.RecordBatch:
@@ -282,7 +282,7 @@ class _Parquet(TableFile):
             with self._unchanged():
                 batch = self._read(run, columns)
         except FormatError:
-            for index in run:  # one of these raises the error that names it
+            for index in run:  # the damaged row group raises the error that names it
                 self.read(index, columns)
             raise
         return in_plain_types(batch)

@@ -177,7 +177,7 @@ def prints_any_text() -> None:
 
 
 def prints_to_the_end() -> None:
-    """Let a verb go on after the reader of a pipe has seen enough, since its status is a result, too."""
+    """Let a verb continue after the reader of a pipe has seen enough, since its status is a result, too."""
     stdout = sys.stdout
     # Standard output without a buffer is a file itself.
     if isinstance(stdout, io.TextIOWrapper) and isinstance(stdout.buffer, io.BufferedWriter | io.FileIO):
@@ -186,7 +186,7 @@ def prints_to_the_end() -> None:
 
 
 class _Pipe(io.FileIO):
-    """A file that takes what nobody reads."""
+    """A file that discards what is written."""
 
     def write(self, data: Any) -> int:
         try:

@@ -63,7 +63,7 @@ class Pieces(NamedTuple):
         repeats_keys: Whether keys may repeat (several sweeps), so that they cannot separate sequences in a file.
         num_sequences: Number of all sequences; None: it is not known.
         first: Number of the first sequence, if sequences without keys are numbered.
-        counts_keys: Whether there are no keys, or the keys only count the sequences or the lines of a file.
+        counts_keys: Whether the sequences have no keys, or the keys only count the sequences or the lines of a file.
     """
 
     name: str

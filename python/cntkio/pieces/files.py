@@ -123,7 +123,7 @@ class OutputFolder:
             )
 
     def begin(self, ending: str) -> None:
-        """Make the folder. `FileExistsError`: it has files with this ending, which would be mixed with the new ones."""
+        """Make the folder. `FileExistsError`: it has files with this ending, which the new files would join."""
         if not self._is_remote:
             Path(self.path).mkdir(parents=True, exist_ok=True)
         names = lister_of(self.path, self.remote).names(self.path)

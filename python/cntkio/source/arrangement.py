@@ -313,7 +313,7 @@ def check_names(corpora: Sequence[Corpus]) -> None:
                 continue
             found = f"two streams have the name {name!r}, in {other.name} and in {corpus.name}"
             advice = "rename one of them"
-            # Whoever renames streams of such files gets a join of their keys.
+            # A user who renames streams of such files gets a join of their keys.
             if {info.name for info in corpus.streams} == {info.name for info in other.streams}:
                 advice = f"if these files are one corpus, give {caller().words.one_corpus}; or else {advice}"
             raise ConfigError(f"{found}; {advice}", key=name)

@@ -337,7 +337,7 @@ _MOVE_REPLACES = {"file", "local", "sftp", "ssh", "hdfs", "arrow_hdfs"}
 
 
 def _part_of(path: str) -> str:
-    """Return the name of a file beside another that has its content until it is complete."""
+    """Return the name of the file, next to another, that has its content until it is complete."""
     folder, slash, _ = path.rpartition("/")
     return f"{folder}{slash}.cntkio-{secrets.token_hex(8)}.part"
 

@@ -157,7 +157,7 @@ impl Findings {
         Ok(())
     }
 
-    /// After a sequence that lacks samples: keep only those that no other finding of the sequence explains, and of each
+    /// After a sequence that lacks samples: keep only the findings that no other finding of the sequence explains, and of each
     /// stream the first [`MOST_GAPS`], the last of which counts the others. `known` findings precede the sequence.
     #[cold]
     pub(super) fn thin_out_gaps(&mut self, known: usize, num_streams: usize) {

@@ -441,7 +441,7 @@ class CTFFormat(Format):
                 self.report.count(kind, count, is_error=number < self.num_error_kinds)
         for finding in findings.first:
             kind = KINDS_OF_FINDINGS[finding.kind]
-            # A missing sample stands for those of later sequences, which may be more than the text has bytes.
+            # A missing sample stands for missing samples of later sequences, which may be more than the text has bytes.
             num_cases = 1 + finding.found if kind == "stream without a sample" else 1
             self.report.log(kind, partial(self._error, file, index, findings, finding), stands_for=num_cases)
 
