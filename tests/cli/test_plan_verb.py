@@ -34,20 +34,8 @@ def source(**options: Any) -> MinibatchSource:
 
 
 def test_a_step_names_the_sequences_that_the_source_delivers(capsys: pytest.CaptureFixture[str]) -> None:
-    found = planned(
-        "--minibatch-size",
-        "40",
-        "--window",
-        "2",
-        "--ranks",
-        "2",
-        "--rank",
-        "1",
-        "--step",
-        "3",
-        capsys=capsys,
-        verb="explain",
-    )
+    setting = ["--minibatch-size", "40", "--window", "2", "--ranks", "2", "--rank", "1"]
+    found = planned(*setting, "--step", "3", capsys=capsys, verb="explain")
     with source() as reader:
         partition = Partition(1, 2)
         minibatch = [reader.read(40, partition) for _ in range(4)][-1]
@@ -57,26 +45,10 @@ def test_a_step_names_the_sequences_that_the_source_delivers(capsys: pytest.Capt
     for row in found["delivered"]:
         path, line = row["places"][0].rsplit(":", 1)
         assert path == "a.ctf" and lines[int(line) - 1].startswith(f"{row['key']} |")
-    position = planned(
-        "--minibatch-size", "40", "--window", "2", "--ranks", "2", "--rank", "1", "--position",
-        str(found["position"] - 1), capsys=capsys, verb="explain",
-    )  # fmt: skip
+    position = planned(*setting, "--position", str(found["position"] - 1), capsys=capsys, verb="explain")
     assert position["step"] == found["step"] == 3
     key = str(found["delivered"][0]["key"])
-    steps = planned(
-        "--minibatch-size",
-        "40",
-        "--window",
-        "2",
-        "--ranks",
-        "2",
-        "--rank",
-        "1",
-        "--key",
-        key,
-        capsys=capsys,
-        verb="explain",
-    )
+    steps = planned(*setting, "--key", key, capsys=capsys, verb="explain")
     assert 3 in steps["steps"]
 
 

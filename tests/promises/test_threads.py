@@ -1,7 +1,5 @@
 """Everything that can be read may be read by several threads: each sample is delivered once, and states are whole."""
 
-import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +22,7 @@ from cntkio import (
     StreamDefs,
 )
 from cntkio.timeline import FULL_DATA_SWEEP, WHOLE
+from support.threads import together
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=1))
 NUM_THREADS = 4
@@ -114,34 +113,6 @@ def values_of(result: Any) -> list[float]:
     return [] if not result else list(np.asarray(result["x"].values).ravel().tolist())
 
 
-def together(work: Callable[[int], Any]) -> list[Any]:
-    """Call `work` with the number of each thread, on all threads at the same time, and return the results."""
-    begin, results, errors = threading.Barrier(NUM_THREADS), [None] * NUM_THREADS, list[BaseException]()
-
-    def run(number: int) -> None:
-        begin.wait(60)
-        try:
-            results[number] = work(number)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=[number]) for number in range(NUM_THREADS)]
-    # An interpreter with a lock then passes it on after almost every step.
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-            assert not thread.is_alive(), "a thread hangs"
-    finally:
-        sys.setswitchinterval(before)
-    if errors:
-        raise errors[0]
-    return results
-
-
 def rest(read: Reads) -> Counter[float]:
     found: Counter[float] = Counter()
     while (result := read()) is not None:
@@ -154,7 +125,7 @@ def test_threads_that_read_one_object_deliver_each_sample_once(name: str, folder
     make, reads = READABLE[name]
     expected = rest(reads(make(folder)))
     read = reads(make(folder))
-    assert sum(together(lambda _: rest(read)), Counter()) == expected
+    assert sum(together(NUM_THREADS, lambda _: rest(read)), Counter()) == expected
 
 
 @pytest.mark.parametrize("name", [name for name in READABLE if "iterator" not in name and name != "arrays"])
@@ -176,7 +147,7 @@ def test_a_state_that_a_thread_takes_while_others_read_continues_exactly(name: s
         for _ in range(6):
             states.append(shared.state_dict()) if number == 0 else read()
 
-    together(work)
+    together(NUM_THREADS, work)
     for state in states[2::3]:
         again = make(folder)
         again.load_state_dict(state)
@@ -199,7 +170,7 @@ def test_new_weights_of_a_thread_lose_no_sample_of_others(make: Any, folder: Pat
         return found
 
     with shared:
-        found = sum(together(work), Counter())
+        found = sum(together(NUM_THREADS, work), Counter())
     for part in (range(NUM_SEQUENCES), range(1000, 1000 + NUM_SEQUENCES)):
         counts = [found[key] // (1 + key % 3) for key in part]
         assert all(found[key] % (1 + key % 3) == 0 for key in part) and max(counts) - min(counts) <= 1
@@ -207,6 +178,6 @@ def test_new_weights_of_a_thread_lose_no_sample_of_others(make: Any, folder: Pat
 
 def test_skips_of_threads_lose_and_repeat_no_minibatch(folder: Path) -> None:
     with source(folder, max_sweeps=100) as shared, source(folder, max_sweeps=100) as alone:
-        together(lambda number: [shared.skip(1, 3) if number % 2 else shared.read(3) for _ in range(10)])
+        together(NUM_THREADS, lambda number: [shared.skip(1, 3) if number % 2 else shared.read(3) for _ in range(10)])
         alone.skip(NUM_THREADS * 10, 3)
         assert shared.state_dict() == alone.state_dict()

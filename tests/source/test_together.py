@@ -3,9 +3,7 @@
 import subprocess
 import sys
 import sysconfig
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +12,11 @@ import pytest
 from cntkio import CBFDeserializer, CTFDeserializer, MinibatchSource, read_ctf
 from cntkio.convert import write_cbf
 from support.builders import STREAMS, corpus_text, make, rest, shown
+from support.threads import together
 
 NUM_THREADS = 6
 NUM_SEQUENCES = 300
 ROUNDS = 2
-
-
-@pytest.fixture(autouse=True)
-def frequent_switches() -> Iterator[None]:
-    """Let an interpreter with a lock pass it on after almost every step."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.fixture
@@ -34,30 +24,6 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "text.ctf"
     path.write_bytes(corpus_text([1 + key % 5 for key in range(NUM_SEQUENCES)]))
     return path
-
-
-def together(work: Callable[[int], Any]) -> list[Any]:
-    """Call `work` with the number of each thread, on all threads at the same time, and return the results."""
-    begin = threading.Barrier(NUM_THREADS)
-    results: list[Any] = [None] * NUM_THREADS
-    errors: list[BaseException] = []
-
-    def run(number: int) -> None:
-        begin.wait(60)
-        try:
-            results[number] = work(number)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=[number]) for number in range(NUM_THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-        assert not thread.is_alive(), "a thread hangs"
-    if errors:
-        raise errors[0]
-    return results
 
 
 @pytest.mark.parametrize("is_binary", [False, True])
@@ -81,14 +47,14 @@ def test_threads_that_share_a_source_deliver_every_sequence_once(path: Path, siz
         return seen
 
     with source:
-        seen = together(read)
+        seen = together(NUM_THREADS, read)
     assert sum(seen, Counter()) == Counter(dict.fromkeys(range(NUM_SEQUENCES), sweeps))
 
 
 def test_threads_see_the_same_arrays_of_a_minibatch(path: Path) -> None:
     with make(path, max_sweeps=ROUNDS) as source:
         for minibatch in source.minibatches(100):
-            first, *others = together(lambda _, minibatch=minibatch: shown(minibatch))
+            first, *others = together(NUM_THREADS, lambda _, minibatch=minibatch: shown(minibatch))
             assert all(other == first for other in others)
 
 
@@ -100,7 +66,7 @@ def test_sources_of_one_file_in_threads_agree_with_a_source_alone(path: Path) ->
     expected = read(CTFDeserializer(path, STREAMS, chunk_size_in_bytes=200))
     shared = CTFDeserializer(path, STREAMS, chunk_size_in_bytes=200)
     for _ in range(ROUNDS):
-        assert all(minibatches == expected for minibatches in together(lambda _: read(shared)))
+        assert all(minibatches == expected for minibatches in together(NUM_THREADS, lambda _: read(shared)))
 
 
 def test_threads_that_make_the_same_index_cache_agree(path: Path) -> None:
@@ -113,7 +79,7 @@ def test_threads_that_make_the_same_index_cache_agree(path: Path) -> None:
     for _ in range(ROUNDS):
         for index in path.parent.glob("*.index"):
             index.unlink()
-        assert all(minibatches == expected for minibatches in together(lambda _: read(True)))
+        assert all(minibatches == expected for minibatches in together(NUM_THREADS, lambda _: read(True)))
 
 
 def test_threads_that_restore_a_source_while_others_read_lose_nothing(path: Path) -> None:
@@ -130,7 +96,7 @@ def test_threads_that_restore_a_source_while_others_read_lose_nothing(path: Path
                     x = minibatch["x"]
                     assert np.array_equal(minibatch["s"].indices, x.values[:, 0] % 1000)
 
-        together(work)
+        together(NUM_THREADS, work)
         source.restore_from_checkpoint(state)
         assert shown(source.next_minibatch(17)) == begin
 
@@ -143,7 +109,7 @@ def test_threads_read_and_write_whole_files(path: Path) -> None:
         write_cbf(written, CTFDeserializer(path, STREAMS))
         return read_ctf(path), rest(MinibatchSource(CBFDeserializer(written), max_sweeps=1, randomize=False), 50)
 
-    results = together(work)
+    results = together(NUM_THREADS, work)
     for whole, minibatches in results:
         assert np.array_equal(whole["x"].values, expected["x"].values)
         assert minibatches == results[0][1]
