@@ -65,8 +65,13 @@ def _late_nodes(module: ast.Module) -> set[ast.AST]:
     return {inner for function in functions for inner in ast.walk(function)}
 
 
-def imports_of(module: str) -> Iterator[Import]:
-    """Yield the imports of modules of the package. A name that is a module counts as that module."""
+@cache
+def imports_of(module: str) -> tuple[Import, ...]:
+    """Return the imports of modules of the package. A name that is a module counts as that module."""
+    return tuple(_imports_of(module))
+
+
+def _imports_of(module: str) -> Iterator[Import]:
     parsed = tree(modules()[module])
     late = _late_nodes(parsed)
     known = {*modules(), "_core"}
