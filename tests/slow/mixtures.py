@@ -1,4 +1,4 @@
-"""Mixtures of sequences, slow and obvious: one sequence at a time. (docs/batches.md)"""
+"""Mixtures of sequences, slow and obvious: one sequence at a time. (docs/mixtures.md)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixtures of sources. (docs/batches.md)"""
+"""Mixtures of sources. (docs/mixtures.md)"""
 
 import itertools
 import json

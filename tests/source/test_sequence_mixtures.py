@@ -1,4 +1,4 @@
-"""Sources that mix the sequences of several others. (docs/batches.md)"""
+"""Sources that mix the sequences of several others. (docs/mixtures.md)"""
 
 import itertools
 import json

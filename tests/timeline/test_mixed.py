@@ -1,4 +1,4 @@
-"""The mixed order of several tables. (docs/batches.md)"""
+"""The mixed order of several tables. (docs/mixtures.md)"""
 
 import functools
 import itertools

@@ -1,4 +1,4 @@
-"""`Mixture` and `SequenceMixture`: several sources in exact proportions. (docs/batches.md)
+"""`Mixture` and `SequenceMixture`: several sources in exact proportions. (docs/mixtures.md)
 
 ::
 

@@ -1,4 +1,4 @@
-"""`Mixture`: minibatches of several sources, each step from one of them. (docs/batches.md)
+"""`Mixture`: minibatches of several sources, each step from one of them. (docs/mixtures.md)
 
 Step number n reads from the part ``turns[n % 1000]``. Each part is a source of its own, with its own order and
 position, so a `Mixture` keeps only the number of the step and the states of its parts.
@@ -83,7 +83,7 @@ def _counts(weights: Mapping[str, Any]) -> dict[str, int]:
 
 @suggests_keywords
 class Mixture(Displayed, StreamsByName):
-    """Minibatches of several sources, each step from one of them, in exact proportions. (docs/batches.md)
+    """Minibatches of several sources, each step from one of them, in exact proportions. (docs/mixtures.md)
 
     Several threads may read a mixture.
 

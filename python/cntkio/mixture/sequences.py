@@ -1,4 +1,4 @@
-"""`SequenceMixture`: a source that mixes the sequences of several others. (docs/batches.md)
+"""`SequenceMixture`: a source that mixes the sequences of several others. (docs/mixtures.md)
 
 It is a source of one corpus, the concatenation of the parts, with the timeline that mixes
 theirs (`cntkio.timeline.mixed`). Its recipe makes both; the rest of the source does not know of parts.
@@ -138,7 +138,7 @@ def _part_options(name: str, source: MinibatchSource | Deserializer) -> SourceOp
 
 @suggests_keywords
 class SequenceMixture(MinibatchSource):
-    """A source that mixes the sequences of several others in exact proportions. (docs/batches.md)
+    """A source that mixes the sequences of several others in exact proportions. (docs/mixtures.md)
 
     Every 1,000 consecutive sequences of its order contain each part exactly as often as its weight says, evenly spread.
     It has all that a `MinibatchSource` has: budgets, partitions, plans, states, and `cntkio.torch.MinibatchDataset`

@@ -1,4 +1,4 @@
-"""`MixedTimeline`: the sequences of several tables in exact proportions, each table in its own order. (docs/batches.md)
+"""`MixedTimeline`: the sequences of several tables in exact proportions, each in its own order. (docs/mixtures.md)
 
 ::
 
