@@ -1,11 +1,15 @@
 """Configuration of Sphinx, which builds these pages: `make docs` runs `sphinx-build -W docs site`.
 
+It adds to two pages what the code says: `check-rules` and `cli-reference`.
+
 `CNTKIO_DOCS_VERSIONS` lists the versions that a site offers: names and addresses, as JSON, such as
 `{"0.2": "https://…/0.2/", "main": "https://…/main/"}`. Without it, the site has no switch.
 """
 
+import contextlib
 import importlib
 import inspect
+import io
 import json
 import os
 import re
@@ -14,6 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from cntkio.cli import main as command
+from cntkio.survey.rules import RULES
 from sphinx.util.inspect import signature as signature_of
 from sphinx.util.inspect import stringify_signature
 
@@ -54,6 +60,8 @@ toc_object_entries_show_parents = "hide"
 maximum_signature_line_length = 88
 # These frameworks need not be installed for their modules' pages; pyarrow is, since its types are in signatures.
 autodoc_mock_imports = ["torch", "jax", "ray", "pyspark"]
+# Pages show options of the command and quoted values, which must not get dashes and curved quotes.
+smartquotes = False
 # Docstrings are written in Markdown's habit: one backtick is code.
 default_role = "code"
 
@@ -128,8 +136,26 @@ def _pages_as_links(_app: object, what: str, _name: str, _found: object, _option
     lines[:] = [_readable(re.sub(r"\bdocs/([\w/-]+)\.md", r":doc:`/\1`", line)) for line in lines]
 
 
+def _with_generated_text(_app: object, page: str, text: list[str]) -> None:
+    """Add to a page what the code says: the arguments of all verbs, and the meaning of each rule of `cntkio check`."""
+    if page == "cli-reference":
+        with contextlib.redirect_stdout(io.StringIO()) as arguments:
+            command(["completion", "markdown"])
+        text[0] += arguments.getvalue()
+    if page == "check-rules":
+        text[0] = re.sub(
+            r"^### (\S+)$", lambda heading: f"{heading[0]}\n\n{_rule(heading[1])}", text[0], flags=re.MULTILINE
+        )
+
+
+def _rule(code: str) -> str:
+    rule = RULES[code]
+    return f"{rule.meaning} ({rule.severity.capitalize()}.) **Help**: {rule.help}.\n"
+
+
 def setup(app: Any) -> None:
     """Connect the events of Sphinx."""
+    app.connect("source-read", _with_generated_text)
     app.connect("autodoc-process-signature", _readable_signature)
     app.connect("autodoc-skip-member", _skipped)
     app.connect("autodoc-process-docstring", _pages_as_links)

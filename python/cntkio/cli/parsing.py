@@ -1,9 +1,4 @@
-"""The parser, and the completion of shells and the page of options that its tables of arguments generate.
-
-::
-
-    cntkio completion markdown > docs/cli-reference.md
-"""
+"""The parser, and the completion of shells and the page of options that its tables of arguments generate."""
 
 from __future__ import annotations
 
@@ -206,16 +201,7 @@ def _plain(text: str) -> str:
 
 # ------------------------------------------------------------------------------------------------ the page of options
 
-_HEAD = """\
-# Arguments of the command
-
-The program `cntkio completion markdown` makes this page from the parser. [The command line](cli.md) explains the verbs.
-
-"""
-
-
 def _markdown(verbs: _Verbs) -> Iterator[str]:
-    yield _HEAD
     # A dict and not a set, to keep the order of the arguments.
     common = {argument: None for verb in verbs.values() for argument in verb.arguments if argument.is_common}
     yield "## Options of corpora\n"

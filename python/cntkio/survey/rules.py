@@ -146,8 +146,8 @@ _ROWS = (
          "All indices from 1 to the last one occur, but 0 does not, so they probably count from 1. Indices of CNTK "
          "count from 0.", "subtract 1 from each index"),
     Rule("index-outlier", "warning",
-         "An index is more than ten times as large as all others, so it makes the stream and the weights of a "
-         "network that much wider.", "correct the index, or remove the sample"),
+         "An index of 1000 or more is more than ten times as large as all others, so it makes the stream and the "
+         "weights of a network that much wider.", "correct the index, or remove the sample"),
     Rule("unused-class", "warning", "A class never occurs, while each of the others occurs at least ten times.",
          "look for lost samples of the class, or give the stream a smaller dimension"),
     Rule("equal-sequences", "warning",
