@@ -201,6 +201,7 @@ def _plain(text: str) -> str:
 
 # ------------------------------------------------------------------------------------------------ the page of options
 
+
 def _markdown(verbs: _Verbs) -> Iterator[str]:
     # A dict and not a set, to keep the order of the arguments.
     common = {argument: None for verb in verbs.values() for argument in verb.arguments if argument.is_common}
