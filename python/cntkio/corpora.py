@@ -30,7 +30,7 @@ from cntkio.config.reading import readers_asked_for
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.contract import OPENING, Ahead, Corpus, CorpusInFiles, Deserializer, Opening, ReadingOptions
 from cntkio.formats.ctf import CTFDeserializer
-from cntkio.formats.detect import KINDS, FileKind, detect, function_named
+from cntkio.formats.detect import KINDS, FileKind, detect, detect_several, function_named
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer, infer_labels, read_mapping
 from cntkio.formats.report import NUM_IN_FULL
 from cntkio.source import MinibatchSource
@@ -138,15 +138,13 @@ def _input(names: FileNames, target: Path) -> Input:
 
 
 def _several(shown: str, files: tuple[str, ...]) -> Input:
-    # The first file that is not empty decides for all: a corpus has files of one format.
-    sizes = _sizes_of(files)
-    kind = detect(next((file for file, size in zip(files, sizes, strict=True) if size), files[0]))
+    kind = detect_several(files)
     if kind.form in PACKINGS or kind.deserializer is None:
         what = "several files are one corpus only in the formats of CNTK and Kaldi, as svmlight texts and as tables"
         if kind.form in PACKINGS:
             what = f"{kind.use(files[0])}: among several files, only texts may be compressed"
         raise ConfigError(f"{files[0]} is {kind.noun}; {what}", key="file")
-    return Input(shown, Path(files[0]), kind, sum(sizes), files)
+    return Input(shown, Path(files[0]), kind, sum(_sizes_of(files)), files)
 
 
 def _sizes_of(files: Sequence[str]) -> list[int]:

@@ -221,6 +221,33 @@ def test_verbs_read_a_corpus_whose_first_file_is_empty(tmp_path: Path, kind: str
     assert main(arguments) == 0
 
 
+SUFFIXES = {
+    "ctf": ".ctf", "svmlight": ".svm", "cbf": ".cbf", "parquet": ".parquet", "arrow": ".arrow",
+    "kaldi archives": ".ark", "kaldi lists": ".list", "lists of HTK": ".scp", "labels": ".mlf",
+    "binary labels": ".labels",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "what"), [one for one in EMPTY if one[0] in SUFFIXES])
+def test_check_of_a_pattern_warns_of_empty_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, what: str
+) -> None:
+    suffix = SUFFIXES[kind]
+    for number in range(2):
+        (tmp_path / f"{2 * number}-empty{suffix}").write_bytes(KINDS[kind].empty[what])
+        KINDS[kind].write(tmp_path / f"{2 * number + 1}{suffix}", number)
+    options = ["check", "--output-format", "concise", "--ignore", "constant-values,equal-sequences"]
+    assert main([*options, str(tmp_path / f"*{suffix}")]) == 1
+    report = capsys.readouterr().out
+    assert "Found 0 errors, 2 warnings in 2 sequences (2 empty-file)" in report
+    assert f"0-empty{suffix}" in report
+    assert main([*options, str(tmp_path / f"*-empty{suffix}")]) == 1
+    assert "Found 1 error, 0 warnings in 0 sequences (1 broken-file)" in capsys.readouterr().out
+    if kind in ("ctf", "svmlight", "cbf", "lists of HTK"):
+        assert main([*options, "--strict", str(tmp_path / f"*{suffix}")]) == 1
+        assert "broken-file" in capsys.readouterr().out
+
+
 def test_readers_of_arrays_leave_out_empty_files(tmp_path: Path) -> None:
     for number, text in enumerate(["", "1 1:2\n", "# no sample\n", "2 2:3\n"]):
         (tmp_path / f"part-{number}").write_text(text)

@@ -495,7 +495,8 @@ class EmptyFiles:
         ...             raise FormatError("the file is empty", path=path, kind=EMPTY_FILE)
         ...         print(path)
         a.ctf
-        >>> empty.leave_out()
+        >>> [error.path for error in empty.left_out()]
+        ['b.ctf']
     """
 
     def __init__(self, num_files: int, *, is_strict: bool = False) -> None:
@@ -511,15 +512,15 @@ class EmptyFiles:
         self._errors.append(error)
         return True
 
-    def leave_out(self, report: Report | None = None) -> None:
-        """If all files are empty, raise the error of the first. Otherwise warn the report of each empty file."""
+    def left_out(self, report: Report | None = None) -> list[CntkIoError]:
+        """Return the error of each empty file, and warn a report of it. If all files are empty, raise the first."""
         if len(self._errors) == self._num_files:
             raise self._errors[0]
-        if report is None:
-            return
-        for error in self._errors:
-            report.count(EMPTY_FILE)
-            report.log(EMPTY_FILE, f"{error}; the file is left out")
+        if report is not None:
+            for error in self._errors:
+                report.count(EMPTY_FILE)
+                report.log(EMPTY_FILE, f"{error}; the file is left out")
+        return self._errors
 
 
 def filled_files(form: Format, paths: Sequence[str], read: Callable[[str], _T]) -> dict[str, _T]:
@@ -528,7 +529,7 @@ def filled_files(form: Format, paths: Sequence[str], read: Callable[[str], _T]) 
     for path in paths:
         with empty:
             found[path] = read(path)
-    empty.leave_out(form.report)
+    empty.left_out(form.report)
     return found
 
 
@@ -538,7 +539,7 @@ def without_empty(paths: Sequence[str], read: Callable[[str], _T]) -> Iterator[_
     for path in paths:
         with empty:
             yield read(path)
-    empty.leave_out()
+    empty.left_out()
 
 
 def opened_corpus(
@@ -582,7 +583,7 @@ def opened_corpus(
                 numbers.append(number)
                 order_of_streams(corpora[0].index, corpora[-1].index)
                 files.close_others()
-        empty.leave_out(form.report)
+        empty.left_out(form.report)
         indexes = form.agreed([corpus.index for corpus in corpora])
         for corpus, index in zip(corpora, indexes, strict=True):
             corpus.index = index

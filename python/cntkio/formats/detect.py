@@ -11,12 +11,13 @@ No other module of cntkio guesses what a file is. Only the first bytes are read.
 
 from __future__ import annotations
 
+import codecs
 import importlib
 import os
 import re
 import shlex
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -318,8 +319,18 @@ def detect(path: str | os.PathLike[str]) -> FileKind:
         >>> detect("examples/digits/digits.cntk").title
         'CNTK configuration'
     """
-    begin = _beginning(path)
-    return KINDS[_form_of(begin, Path(path).suffix.lower(), "") or "ctf"]
+    return KINDS[_form_of(_beginning(path), Path(path).suffix.lower(), "") or "ctf"]
+
+
+def detect_several(paths: Sequence[str]) -> FileKind:
+    """Detect the kind of files that are one corpus: that of the first file whose content shows one."""
+    for path in paths:
+        begin = _beginning(path)
+        is_blank = not begin.head.removeprefix(codecs.BOM_UTF8).strip()
+        if not is_blank and (form := _form_of(begin, Path(path).suffix.lower(), "")) is not None:
+            return KINDS[form]
+    # All files are empty, also in compressed form, or of no known kind.
+    return KINDS[_form(b"", 0, Path(paths[0]).suffix.lower()) or "ctf"]
 
 
 def other_than(form: str, path: str | os.PathLike[str], before: str = "; ") -> str:

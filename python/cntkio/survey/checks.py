@@ -31,9 +31,10 @@ from cntkio.corpora import IN_ORDER, SURVEYED_AT_ONCE, Described, Input, describ
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import Corpus, Deserializer, KeysOf, Loaded, Opening, ReadingOptions
+from cntkio.formats.corpus import EmptyFiles
 from cntkio.formats.ctf import KINDS_OF_BAD_SAMPLES, KINDS_OF_GAPS, bounds_of, guessed_streams, infer_usual_streams
 from cntkio.formats.detect import old_line_ends
-from cntkio.formats.report import UNKNOWN_NAME, first_few
+from cntkio.formats.report import EMPTY_FILE, UNKNOWN_NAME, first_few
 from cntkio.formats.table import key_value
 from cntkio.pieces import Progress
 from cntkio.source.arrangement import arrange, check_names
@@ -464,14 +465,17 @@ def _check_as_asked(call: _Call, file: Input) -> list[list[_Checked]]:
     if not file.files:
         return [_check_described(call, one) for one in described(file, call.reading)]
     contents, num_noted, can_be_opened = Contents(), 0, True
+    empty = EmptyFiles(len(file.files), is_strict=call.reading.strict)
     for path in file.files:
         # A pattern may have thousands of files, so each is closed before the next.
-        with ExitStack() as stack:
+        with empty, ExitStack() as stack:
             one = file._replace(name=path, path=Path(path), files=())
             (describes,) = described(one, call.reading)
             for checked in _check_described(call._replace(stack=stack), describes, contents):
                 num_noted += checked.num_noted
                 can_be_opened = can_be_opened and checked.opened is not None
+    for error in empty.left_out():
+        call.findings.add(Finding.of(None, error, file.name)._replace(code="empty-file"))
     contents.report(call.findings)
     together = None
     if can_be_opened:
@@ -533,7 +537,10 @@ def _check_part(
         # Counting line ends needs a further pass, so only a text in which a CR was found is read again.
         ends = text.line_ends() if text is not None and corpus.report.warnings.get("carriage return") else None
     except (CntkIoError, OSError) as error:
-        if opened is None and _is_wrong_call(error):
+        # A corpus of several files leaves out those that are empty, unless warnings are errors.
+        is_empty = isinstance(error, CntkIoError) and error.kind == EMPTY_FILE
+        is_left_out = is_empty and shared is not None and not call.reading.strict
+        if opened is None and (is_left_out or _is_wrong_call(error)):
             raise
         opened = None
         if isinstance(error, ConfigError) and error.path is not None:  # at a line of a configuration

@@ -87,6 +87,9 @@ _ROWS = (
           "column beyond the values", "negative row", "descending samples", "more samples than the table says",
           "chunk with unused bytes", "bad header", "wrong sum", "entry cut off", "no header", "not binary", "version",
           "truncated")),
+    Rule("empty-file", "warning",
+         "A file has no sequence: it has 0 bytes, or only blanks and comments. The corpus of several files leaves it "
+         "out.", "write the file again if it should have sequences, or remove it"),
     Rule("missing-file", "error", "A list or a configuration names a file that cannot be opened.",
          "correct the path, or, for features of HTK, give the folder with --prefix"),
     Rule("bad-configuration", "error", "A configuration cannot be read, or asks for something that is not possible.",
