@@ -52,16 +52,16 @@ napoleon_use_ivar = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_type_aliases = {"npt.DTypeLike": "numpy.typing.DTypeLike"}
-# Classes of `cntkio.torch` and `cntkio.jax` have the same names, and overloads name them without their module.
-suppress_warnings = ["ref.python"]
 # The class is the entry above; with its name, entries break in narrow columns.
 toc_object_entries_show_parents = "hide"
 # Longer signatures have a line for each parameter.
 maximum_signature_line_length = 88
 # These frameworks need not be installed for their modules' pages; pyarrow is, since its types are in signatures.
 autodoc_mock_imports = ["torch", "jax", "ray", "pyspark"]
-# Pages show options of the command and quoted values, which must not get dashes and curved quotes.
-smartquotes = False
+# Only dashes, which Sphinx itself writes as hyphens: quotes are values.
+smartquotes_action = "D"
+# Blocks without a language are drawings and algorithms, not Python.
+highlight_language = "text"
 # Docstrings are written in Markdown's habit: one backtick is code.
 default_role = "code"
 
@@ -141,7 +141,7 @@ def _with_generated_text(_app: object, page: str, text: list[str]) -> None:
     if page == "cli-reference":
         with contextlib.redirect_stdout(io.StringIO()) as arguments:
             command(["completion", "markdown"])
-        text[0] += arguments.getvalue()
+        text[0] += re.sub(r"^\|.*", lambda row: _options_as_code(row[0]), arguments.getvalue(), flags=re.MULTILINE)
     if page == "check-rules":
         text[0] = re.sub(
             r"^### (\S+)$", lambda heading: f"{heading[0]}\n\n{_rule(heading[1])}", text[0], flags=re.MULTILINE
@@ -150,7 +150,12 @@ def _with_generated_text(_app: object, page: str, text: list[str]) -> None:
 
 def _rule(code: str) -> str:
     rule = RULES[code]
-    return f"{rule.meaning} ({rule.severity.capitalize()}.) **Help**: {rule.help}.\n"
+    return _options_as_code(f"{rule.meaning} ({rule.severity.capitalize()}.) **Help**: {rule.help}.\n")
+
+
+def _options_as_code(text: str) -> str:
+    # In other text, Sphinx makes a dash of two hyphens.
+    return re.sub(r"(?<!`)--[a-z][\w-]*", r"`\g<0>`", text)
 
 
 def setup(app: Any) -> None:

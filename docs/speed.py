@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _DOCS = Path(__file__).parent
-_LEFT, _WIDTH, _BAR, _LINE = 310, 760, 390, 18
+_LEFT, _WIDTH, _BAR, _LINE = 340, 790, 390, 18
 _STYLE = (
     "text{font:14px system-ui,sans-serif;fill:#1f2328}.h{font-weight:600}"
     ".a{fill:#0969da}.b{fill:#54aeff}.c{fill:#8c959f}"
