@@ -141,7 +141,9 @@ def _with_generated_text(_app: object, page: str, text: list[str]) -> None:
     if page == "cli-reference":
         with contextlib.redirect_stdout(io.StringIO()) as arguments:
             command(["completion", "markdown"])
-        text[0] += re.sub(r"^\|.*", lambda row: _options_as_code(row[0]), arguments.getvalue(), flags=re.MULTILINE)
+        text[0] += re.sub(
+            r"^(?!\$|cntkio).*", lambda row: _options_as_code(row[0]), arguments.getvalue(), flags=re.MULTILINE
+        )
     if page == "check-rules":
         text[0] = re.sub(
             r"^### (\S+)$", lambda heading: f"{heading[0]}\n\n{_rule(heading[1])}", text[0], flags=re.MULTILINE
