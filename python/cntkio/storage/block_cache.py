@@ -5,7 +5,7 @@
     FOLDER/cntkio-blocks/CACHEDIR.TAG                     says whose folder this is
                          <tag>-<number>                   magic │ tag │ number │ size │ checksum │ content
 
-The tag is a hash of the identity and the version of the object. (docs/where-corpora-can-be.md, "Cache on a local disk")
+The tag is a hash of the identity and the version of the object. (docs/remote-stores.md, "Cache on a local disk")
 
 Invariants: a block appears under its name only when it is complete, and its header and checksum are checked on every
 read, so that neither a killed process nor a power failure leaves a partial block that looks complete. A block is only

@@ -1,9 +1,9 @@
-"""Options for corpora in remote stores (docs/where-corpora-can-be.md, "Remote stores"), and identities of objects.
+"""Options for corpora in remote stores (docs/remote-stores.md, "Remote stores"), and identities of objects.
 
 An identity is a hash, under which caches keep an object's bytes, of all that decides which bytes a name stands for: the
 kind of the store, its options, and the whole path or URL. It leaves out what only grants access, namely keys, passwords
 and signatures, so that caches survive new credentials. If in doubt, two objects have different identities, which costs
-only time. (docs/where-corpora-can-be.md, "Cache on a local disk")
+only time. (docs/remote-stores.md, "Cache on a local disk")
 """
 
 from __future__ import annotations
