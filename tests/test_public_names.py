@@ -149,7 +149,7 @@ MEMBERS = {
 
 @pytest.mark.parametrize("name", MEMBERS)
 def test_members_of_cntks_classes_exist_or_are_in_the_list_of_differences(name: str) -> None:
-    page = Path(__file__).parents[1].joinpath("docs", "coming-from-cntk.md").read_text(encoding="utf-8")
+    page = Path(__file__).parents[1].joinpath("docs", "cntk-names.md").read_text(encoding="utf-8")
     kind = getattr(cntkio, name)
     missing = {member for member in MEMBERS[name].split() if member not in {*dir(kind), *kind.__annotations__}}
     assert {member for member in missing if not re.search(rf"`{member}(\(\))?`", page)} == set()

@@ -1,4 +1,4 @@
-"""The names of `cntk.io`: a program only has to replace `cntk` with `cntkio`. (docs/coming-from-cntk.md, "Names")
+"""The names of `cntk.io`: a program only has to replace `cntk` with `cntkio`. (docs/cntk-names.md, "Names")
 
 Example:
     >>> import cntkio as C
