@@ -1,6 +1,7 @@
 """Tensors of minibatches, and data sets for PyTorch. (docs/torch.md)"""
 
 import importlib.util
+import itertools
 import json
 import pickle
 import re
@@ -428,6 +429,16 @@ def test_two_distributed_processes_see_every_sequence_once_a_sweep(
     assert all(found)
     if partition == "balanced":
         assert len(found[0]) == len(found[1])
+
+
+def test_a_deal_of_whole_minibatches_is_a_spelling_of_balanced(corpus: Path) -> None:
+    options = {"deal": "minibatch"}, {"deal": "minibatch", "partition": "global"}, {"partition": "balanced"}
+    made = [MinibatchDataset(make(corpus), 30, rank=1, world_size=2, **one) for one in options]  # type: ignore[arg-type]
+    first, *others = [[minibatch.keys_of_sequences.tolist() for minibatch in itertools.islice(one, 3)] for one in made]
+    assert all(other == first for other in others)
+    assert {dataset.state_dict()["partition"] for dataset in made} == {"balanced"}
+    with pytest.raises(ConfigError, match="deal='minibatch' needs partition='global', but partition is 'cntk'"):
+        MinibatchDataset(make(corpus), 30, deal="minibatch", partition="cntk")
 
 
 def test_warns_of_partitions_without_chunks(corpus: Path, caplog: pytest.LogCaptureFixture) -> None:

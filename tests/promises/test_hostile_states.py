@@ -227,11 +227,17 @@ def test_a_tampered_state_is_refused_or_can_be_read_on(name: str, folder: Path) 
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"partition": ABSENT}, "the state has no 'partition'"),
-        ({"partition": 5}, "the state's 'partition' is 5; expected a list"),
-        ({"partition": [0]}, "expected 2 whole numbers"),
+        ({"global": ABSENT}, "the state has no 'partition'"),
+        ({"global": 5}, "the state's 'global' is 5; expected a list"),
+        ({"global": [0, 2**40, 0]}, "the state's 'global' is 1099511627776"),
+        ({"rounds": 5}, "the state's 'rounds' is 5; expected a list"),
+        ({"rounds": [2]}, "the state has no 'rounds'; expected 'drop' or 'repeat'"),
+        ({"rounds": [0, "drop"]}, "the state's 'rounds' is 0"),
         ({"position": 2**63}, "the state's 'position' is 9223372036854775808"),
-        ({"balanced": ["drop", 0, 2**40, 0]}, "the state's 'balanced' is 1099511627776"),
+        # The form of earlier versions.
+        ({"balanced": ["drop", 0, 1, 0]}, "the state has no 'partition'"),
+        ({"balanced": ["drop", 0, 1, 0], "partition": [0]}, "expected 2 whole numbers"),
+        ({"balanced": ["drop", 0, 2**40, 0], "partition": [0, 2]}, "the state's 'balanced' is 1099511627776"),
     ],
 )
 def test_a_damaged_balanced_state_of_a_mixture_names_the_field(change: dict[str, Any], text: str, folder: Path) -> None:

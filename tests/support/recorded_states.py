@@ -50,6 +50,16 @@ def in_recorded_form(state: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name not in ("order", "content")}
 
 
+def in_current_form(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a recorded state as it is written now: without the index of a balanced partition."""
+    timeline = state["timeline"]
+    if "balanced" not in timeline:
+        return state
+    others = {name: value for name, value in timeline.items() if name not in ("balanced", "partition")}
+    (_, count), (remainder, *turns) = timeline["partition"], timeline["balanced"]
+    return {**state, "timeline": {**others, "global": turns, "rounds": [count, remainder]}}
+
+
 # -- deserializers -----------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,8 @@
 """Balanced partitions: the same number of minibatches for each. (docs/timeline.md, "Balanced partitions")"""
 
+import dataclasses
 import json
+import pickle
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from cntkio import (
     BalancedPartition,
     ConfigError,
     CTFDeserializer,
+    GlobalPartition,
     MinibatchSource,
     StreamDef,
     StreamDefs,
@@ -46,7 +49,7 @@ def make(folder: Path, lengths: list[int], chunk_size_in_bytes: int = 100, **opt
     )
 
 
-def read_all(source: MinibatchSource, size: int, partition: BalancedPartition) -> list[tuple[list[int], bool]]:
+def read_all(source: MinibatchSource, size: int, partition: GlobalPartition) -> list[tuple[list[int], bool]]:
     """Keys and the flag of each minibatch."""
     found = []
     while (minibatch := source.read(size, partition)) is not None:
@@ -135,6 +138,34 @@ def test_a_restore_at_any_minibatch_continues_identically(
     with make(folder, lengths, max_sweeps=2, **options) as source:
         source.load_state_dict(json.loads(states[at]))
         assert read_all(source, size, partition) == seen[at:]
+
+
+def test_a_state_of_an_earlier_version_continues_on_each_rank(folder: Path) -> None:
+    for index in range(3):
+        partition = BalancedPartition(index, 3, "repeat", 1, 2)
+        with make(folder, [1, 2] * 20) as source:
+            source.read(6, partition)
+            state = source.state_dict()
+            expected = [source.read(6, partition).keys_of_sequences.tolist() for _ in range(5)]  # type: ignore[union-attr]
+            timeline = dict(state["timeline"])
+            assert (timeline.pop("global"), timeline.pop("rounds")) == ([1, 2, 1], [3, "repeat"])
+            # Another rank may have saved it.
+            old = {**timeline, "partition": [2 - index, 3], "balanced": ["repeat", 1, 2, 1]}
+            source.load_state_dict({**state, "timeline": old})
+            assert source.state_dict() == state
+            assert [source.read(6, partition).keys_of_sequences.tolist() for _ in range(5)] == expected  # type: ignore[union-attr]
+
+
+def test_balanced_is_a_spelling_of_a_deal_of_whole_minibatches(folder: Path) -> None:
+    with make(folder, [1, 2] * 20, max_sweeps=1) as source:
+        expected = read_all(source, 6, BalancedPartition(1, 3, "repeat"))
+    with make(folder, [1, 2] * 20, max_sweeps=1) as source:
+        assert read_all(source, 6, GlobalPartition(1, 3, "minibatch", "repeat")) == expected
+    assert GlobalPartition(0, 2, "minibatch").remainder == "drop"
+    with pytest.raises(ConfigError, match="remainder is 'empty'"):
+        GlobalPartition(0, 2, "minibatch", "empty")
+    spelling = dataclasses.replace(BalancedPartition(1, 3, "repeat", 1, 2), worker=0)
+    assert pickle.loads(pickle.dumps(spelling)) == spelling == BalancedPartition(1, 3, "repeat", 0, 2)
 
 
 @settings(properties, max_examples=rounds(200))

@@ -28,10 +28,10 @@ from cntkio.source.checkpoint import changing, difference
 from cntkio.source.pipeline import DeliveredCounts
 from cntkio.source.plan import ExplainedStep, PlannedSteps, SourcePlan, require_few_steps
 from cntkio.streams import StreamInformation, StreamsByName, places_among
-from cntkio.timeline import WHOLE, BalancedPartition, GlobalPartition, Partition, Size
+from cntkio.timeline import WHOLE, Partition, Size
 from cntkio.timeline.mixed import NUM_TURNS, turns_of
 from cntkio.timeline.partition import checked_partition
-from cntkio.timeline.state import State, damaged, is_same, of_partition, whole, wholes
+from cntkio.timeline.state import State, damaged, is_same, whole, wholes
 
 _STATE_VERSION = 1
 # Sums of weights, and their products with `NUM_TURNS`, stay finite.
@@ -393,10 +393,8 @@ class Mixture(Displayed, StreamsByName):
         for name, part in changed.items():
             if not isinstance(part, Mapping) or not isinstance(part.get("timeline"), Mapping):
                 raise damaged("parts", part, "the states of the parts")
-            # Another rank may have saved the state, with its own index in the states of the parts.
-            at = part["timeline"] if own.settings is None else of_partition(part["timeline"], own.settings[1].index)
             fixed = zip(("settings", "data", "order"), constant, strict=True)
-            parts[name] = {**part, **{key: of[name] for key, of in fixed}, "timeline": at}
+            parts[name] = {**part, **{key: of[name] for key, of in fixed}}
             parts[name]["content"] = content.get(name, [])
         return _Position(own.position, num_sweeps, own.settings, own.rounds_to_pass), first_step, turns, parts
 
@@ -543,9 +541,7 @@ class MixturePlan(Displayed):
 
 def _turn_of(partition: Partition) -> tuple[int, int, Partition]:
     """Return the worker of a partition that reads, the number of its workers, and the partition of all of them."""
-    if isinstance(partition, BalancedPartition | GlobalPartition) and partition.num_workers > 1:
-        return partition.worker, partition.num_workers, dataclasses.replace(partition, worker=0, num_workers=1)
-    return 0, 1, partition
+    return *(partition.of_workers or (0, 1)), partition.of_all_workers
 
 
 def _without_data(name: str, share: Partition | None = None, num_chunks: int = 0) -> ConfigError:

@@ -27,8 +27,8 @@ import numpy.typing as npt
 from cntkio._core import Cursor
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, row_length_of
-from cntkio.timeline.modes import Budgets, DealtMinibatches, InTurn, ReadMode, check_change, cut_of_round, part_of_round
-from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
+from cntkio.timeline.modes import Budgets, DealtMinibatches, InTurn, ReadMode, Rounds, check_change
+from cntkio.timeline.partition import WHOLE, GlobalPartition, Partition
 from cntkio.timeline.selection import Plan, Reads, Selection
 from cntkio.timeline.state import State, below, check_request, damaged, items, refused, whole, wholes
 from cntkio.timeline.timeline import POSITION, Timeline
@@ -383,6 +383,8 @@ class MixedTimeline:
             self._require_room(budget)
             mode: ReadMode = _Minibatches(self)
             turns: InTurn | None = None
+            if partition.rounds is not None or partition.of_reads.count > 1:
+                mode = Rounds(mode, partition)
             if isinstance(partition, GlobalPartition):
                 if partition.deal == "chunk" or partition.remainder == "merge":
                     message = "a mixture of sequences takes neither deal='chunk' nor remainder='merge'"
@@ -391,12 +393,8 @@ class MixedTimeline:
                 if rounds_to_pass is None and self._settings and self._settings[1].of_workers == partition.of_workers:
                     rounds_to_pass = self._rounds_to_pass()
                 mode = turns = InTurn(mode, partition, rounds_to_pass)
-                if partition.count > 1:
+                if partition.count > 1 and partition.is_dealt:
                     mode = DealtMinibatches(mode, self._chunk_starts, partition, row_length=row_length_of(budget))
-            elif partition.count > 1 or partition.is_balanced:
-                mode = _Rounds(mode, partition)
-                if isinstance(partition, BalancedPartition):
-                    mode = turns = InTurn(mode, partition, rounds_to_pass)
             self._settings, self._mode, self._turns = (size, partition), mode, turns
             if budget != self._budget:
                 self._budget, self._page = budget, None
@@ -564,30 +562,3 @@ class _Minibatches(ReadMode):
         selection = Selection(sequences, chunks, ends[-1], cursors[-1].position, lengths=lengths)
         self.timeline.at = cursors[-1]
         return Reads(selection, [bound - begin for bound in page.bounds[first : last + 1]], ends, cursors)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Rounds(ReadMode):
-    """Deliver a partition's minibatch of each round, which has a minibatch of the `mode` for each partition."""
-
-    mode: ReadMode
-    partition: Partition
-
-    def read(self, most: int) -> Reads | None:
-        index, count = self.partition.index, self.partition.count
-        deliveries: list[Reads] = []
-        num_read = 0
-        while num_read < count and (delivery := self.mode.read(count - num_read)) is not None:
-            deliveries.append(delivery)
-            num_read += len(delivery.bookmarks)
-        if not deliveries:
-            return None
-        cursor = deliveries[-1].bookmarks[-1]
-        end_of_sweep = any(flag for delivery in deliveries for flag in delivery.ends_of_sweep)
-        # At the end of the data, the first partitions get what is left; balanced partitions divide it.
-        if num_read == count or (not self.partition.is_balanced and index < num_read):
-            return Reads.of(part_of_round(deliveries, index, end_of_sweep, cursor.position), cursor)
-        if not isinstance(self.partition, BalancedPartition):
-            return None
-        own = cut_of_round(deliveries, self.partition, end_of_sweep, cursor.position)
-        return None if own is None else Reads.of(own, cursor)

@@ -14,7 +14,7 @@ import dataclasses
 import logging
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ import cntkio._core as _core
 from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import ConfigError
 from cntkio.timeline.budget import NO_LIMIT, Budget, Size
-from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
+from cntkio.timeline.partition import WHOLE, GlobalPartition, Partition
 from cntkio.timeline.selection import ChunkPart, ChunkRefs, Parts, Reads, Selection
 from cntkio.timeline.state import below
 from cntkio.timeline.window import LARGEST_WORD, Window
@@ -31,11 +31,14 @@ from cntkio.timeline.window import LARGEST_WORD, Window
 logger = logging.getLogger("cntkio")
 
 
-class ReadMode(Protocol):
+class ReadMode:
     """A way of reading for one size and one partition. The bookmarks of its reads are cursors of the reader."""
+
+    __slots__ = ()
 
     def read(self, most: int) -> Reads | None:
         """Deliver at least one and at most `most` reads; None: the data have ended."""
+        raise NotImplementedError
 
     def pass_over(self, most: int, until: int) -> int:
         """Pass over at most `most` reads that end at position `until` or before, and return their number.
@@ -53,9 +56,7 @@ class InTurn(ReadMode):
         rounds_to_pass: Reads of other workers before the next of this worker, also an attribute; None: turns begin.
     """
 
-    def __init__(
-        self, mode: ReadMode, partition: BalancedPartition | GlobalPartition, rounds_to_pass: int | None = None
-    ) -> None:
+    def __init__(self, mode: ReadMode, partition: GlobalPartition, rounds_to_pass: int | None = None) -> None:
         self._mode, self._num_workers = mode, partition.num_workers
         self.rounds_to_pass = partition.worker if rounds_to_pass is None else rounds_to_pass
 
@@ -75,7 +76,7 @@ class InTurn(ReadMode):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class WholeSequences:
+class WholeSequences(ReadMode):
     """Deliver whole sequences, in as many reads as one call makes.
 
     Attributes:
@@ -121,7 +122,7 @@ class WholeSequences:
         return self.reader.pass_reads(self, most, until)
 
 
-class DealtMinibatches:
+class DealtMinibatches(ReadMode):
     """Deliver a partition's share of each global minibatch.
 
     Args:
@@ -134,7 +135,9 @@ class DealtMinibatches:
         self, mode: ReadMode, chunk_starts: npt.NDArray[np.int64], partition: GlobalPartition, *, row_length: int = 0
     ) -> None:
         self._mode, self._chunk_starts, self._partition, self._row_length = mode, chunk_starts, partition, row_length
-        self.pass_over = mode.pass_over  # a deal drops sequences, but no read
+
+    def pass_over(self, most: int, until: int) -> int:
+        return self._mode.pass_over(most, until)  # a deal drops sequences, but no read
 
     def read(self, most: int) -> Reads | None:
         delivery = self._mode.read(most)
@@ -229,7 +232,9 @@ def check_deal(partition: GlobalPartition, size: Size, *, is_randomized: bool, i
 def is_same_deal(settings: tuple[Size, Partition] | None, size: Size, partition: Partition) -> bool:
     """Return True if global minibatches stay the same as with former settings, perhaps dealt in another way."""
     # Only global partitions have `of_workers`; the reads of all others depend on their index and count.
-    return settings is not None and size == settings[0] and None not in (partition.of_workers, settings[1].of_workers)
+    if settings is None or size != settings[0] or None in (partition.of_workers, settings[1].of_workers):
+        return False
+    return partition.rounds == settings[1].rounds
 
 
 def check_change(
@@ -248,9 +253,31 @@ def check_change(
 _LARGEST_SHARE = 2**63 - 1
 
 
+class Rounds(ReadMode):
+    """Deliver a partition's minibatch of each round, which has a minibatch of `mode` for each partition.
+
+    The last round ends with the data.
+    """
+
+    def __init__(self, mode: ReadMode, partition: Partition) -> None:
+        self._mode, self._partition = mode, partition
+
+    def read(self, most: int) -> Reads | None:
+        deliveries: list[Reads] = []
+        num_left = self._partition.count
+        while num_left and (delivery := self._mode.read(num_left)) is not None:
+            deliveries.append(delivery)
+            num_left -= len(delivery.bookmarks)
+        if not deliveries:
+            return None
+        cursor, end_of_sweep = deliveries[-1].bookmarks[-1], any(True in reads.ends_of_sweep for reads in deliveries)
+        own = _own_of_round(deliveries, self._partition, end_of_sweep, cursor.position)
+        return None if own is None else Reads.of(own, cursor)
+
+
 @dataclasses.dataclass(eq=False)
-class BalancedRounds(ReadMode):
-    """Deliver a partition's minibatch of each round of balanced partitions. (docs/timeline.md, "Balanced partitions")
+class RoundsOfSweeps(ReadMode):
+    """Deliver a partition's minibatch of each round; no round crosses the end of a sweep. (docs/timeline.md)
 
     Attributes:
         larger: Reads of a larger minibatch, over the whole data.
@@ -263,14 +290,15 @@ class BalancedRounds(ReadMode):
     larger: WholeSequences
     smaller: WholeSequences
     num_larger: int
-    partition: BalancedPartition
+    partition: Partition
     num_dropped: int = 0
     num_in_pool: int = 0
 
     def __post_init__(self) -> None:
         self._reader = self.smaller.reader
         num_sequences, count = len(self._reader.lengths) - self.num_dropped, self.partition.count
-        if count > num_sequences and self.partition.remainder == "drop":
+        self._drops = self.partition.rounds == (count, "drop")
+        if count > num_sequences and self._drops:
             why = "with remainder='drop' nothing would be delivered; remainder='repeat' gives a sequence to each"
             raise ConfigError(f"{count} partitions share {num_sequences} sequences: {why}", key="remainder")
         self._longest = 1 if self.larger.counts_sequences else int(self._reader.lengths.max(initial=1))
@@ -312,11 +340,9 @@ class BalancedRounds(ReadMode):
         """Read the rest of the next round, and return this partition's minibatch; None: the data have ended."""
         while True:
             end_of_sweep = self._fill(deliveries)
-            if sum(len(delivery.bookmarks) for delivery in deliveries) == self.partition.count:
-                if self.partition.remainder == "drop" and not end_of_sweep:
-                    end_of_sweep = self._pass_remainder()
-                return part_of_round(deliveries, self.partition.index, end_of_sweep, self._reader.cursor.position)
-            own = cut_of_round(deliveries, self.partition, end_of_sweep, self._reader.cursor.position)
+            if _num_reads(deliveries) == self.partition.count and self._drops:
+                end_of_sweep = end_of_sweep or self._pass_remainder()
+            own = _own_of_round(deliveries, self.partition, end_of_sweep, self._reader.cursor.position)
             # If the remainder is dropped, the next sweep follows, unless the data have ended.
             if own is not None or not end_of_sweep:
                 return own
@@ -324,7 +350,7 @@ class BalancedRounds(ReadMode):
 
     def _fill(self, deliveries: list[Reads]) -> bool:
         """Read a minibatch for each partition that has none, until the sweep ends; return whether it ended."""
-        num_read, count = sum(len(delivery.bookmarks) for delivery in deliveries), self.partition.count
+        num_read, count = _num_reads(deliveries), self.partition.count
         while num_read < count:
             mode, end = (self.larger, self.num_larger) if num_read < self.num_larger else (self.smaller, count)
             delivery = mode.read(min(end - num_read, self._num_reads_in_the_sweep()))
@@ -366,15 +392,35 @@ class BalancedRounds(ReadMode):
         return False
 
 
-def cut_of_round(
-    deliveries: list[Reads], partition: BalancedPartition, end_of_sweep: bool, position: int
-) -> Selection | None:
+def _num_reads(deliveries: list[Reads]) -> int:
+    return sum(len(delivery.bookmarks) for delivery in deliveries)
+
+
+def _own_of_round(deliveries: list[Reads], partition: Partition, end_of_sweep: bool, position: int) -> Selection | None:
+    """Return the minibatch of a partition in the reads of a round; None: the partition gets nothing.
+
+    If a round ends early, its first partitions get the minibatches, or balanced partitions divide them.
+    """
+    index, num_read = partition.index, _num_reads(deliveries)
+    if num_read < partition.count and partition.rounds is not None:
+        return _cut(deliveries, partition, end_of_sweep, position)
+    for selection, bounds, *_ in deliveries:
+        if index < len(bounds) - 1:
+            if len(bounds) == 2:
+                return dataclasses.replace(selection, end_of_sweep=end_of_sweep, position=position)
+            part = slice(bounds[index], bounds[index + 1])
+            return Selection(selection.sequences[part], selection.chunks[part], end_of_sweep, position)
+        index -= len(bounds) - 1
+    return None
+
+
+def _cut(deliveries: list[Reads], partition: Partition, end_of_sweep: bool, position: int) -> Selection | None:
     """Cut the last minibatches of a sweep so that each partition gets one, and return it; None: nothing to deliver."""
     minibatches: list[npt.NDArray[np.int64]] = []
     for selection, bounds, *_ in deliveries:
         minibatches += np.split(np.stack([selection.sequences, selection.chunks]), bounds[1:-1], axis=1)
     num_left = sum(minibatch.shape[1] for minibatch in minibatches)
-    if num_left < partition.count and (not num_left or partition.remainder == "drop"):
+    if num_left < partition.count and (not num_left or partition.rounds == (partition.count, "drop")):
         return None
     if num_left < partition.count:
         # With remainder='repeat', several partitions get the same sequence.
@@ -386,19 +432,6 @@ def cut_of_round(
         minibatches[longest : longest + 1] = [minibatches[longest][:, :half], minibatches[longest][:, half:]]
     sequences, chunks = minibatches[partition.index]
     return Selection(sequences, chunks, end_of_sweep, position)
-
-
-def part_of_round(deliveries: list[Reads], index: int, end_of_sweep: bool, position: int) -> Selection:
-    """Return one of the minibatches of several deliveries."""
-    for selection, bounds, *_ in deliveries:
-        if index >= len(bounds) - 1:
-            index -= len(bounds) - 1
-        elif len(bounds) == 2:
-            return dataclasses.replace(selection, end_of_sweep=end_of_sweep, position=position)
-        else:
-            part = slice(bounds[index], bounds[index + 1])
-            return Selection(selection.sequences[part], selection.chunks[part], end_of_sweep, position)
-    raise IndexError(index)
 
 
 class Budgets:
@@ -419,12 +452,12 @@ class Budgets:
         self.check(reader.lengths, share, partition)
         return WholeSequences.of(reader, NO_LIMIT, partition, budget=share.for_core())
 
-    def rounds(self, reader: TimelineReader, budget: Budget, partition: BalancedPartition) -> BalancedRounds:
+    def rounds(self, reader: TimelineReader, budget: Budget, partition: Partition) -> RoundsOfSweeps:
         """Return the mode of reading by a budget in rounds. It raises the same errors as `mode`."""
         mode, share = self.mode(reader, budget, partition), budget.share(partition.num_shares)
         num_dropped = int(np.count_nonzero(reader.lengths > share.longest)) if share.oversize == "drop" else 0
         # Shares of a budget are rounded down, so no partition gets a larger minibatch than another.
-        return BalancedRounds(mode, mode, 0, partition, num_dropped, budget.pool or 0)
+        return RoundsOfSweeps(mode, mode, 0, partition, num_dropped, budget.pool or 0)
 
     def go_to_batch(self, reader: TimelineReader, settings: tuple[Size, Partition], batch: int) -> None:
         """Go to a minibatch of the pool that begins at the reader's position, if the pool has it."""
@@ -486,7 +519,7 @@ class Budgets:
     @staticmethod
     def _check_full(num_in_sweep: int, share: Budget, partition: Partition) -> None:
         """Refuse a number of sequences that no minibatch can have, and minibatches that are cut after the plan."""
-        if isinstance(partition, BalancedPartition):
+        if partition.rounds is not None:
             why = "the last round of a sweep is cut so that each partition gets a minibatch; use a GlobalPartition"
             raise ConfigError(f"drop_last and balanced partitions exclude each other: {why}", key="drop_last")
         # With other limits, the order of the sequences decides whether a minibatch is full.
@@ -538,7 +571,7 @@ class _Group(NamedTuple):
     cursors: list[Cursor]
 
 
-class DealtAhead:
+class DealtAhead(ReadMode):
     """Deliver a partition's share of global minibatches, and know its share of a chunk before the chunk is needed.
 
     Args:

@@ -72,6 +72,16 @@ class Partition:
         return None
 
     @property
+    def of_all_workers(self) -> Partition:
+        """The partition with a single worker, which delivers what the workers of this partition deliver in turn."""
+        return self
+
+    @property
+    def rounds(self) -> tuple[int, str] | None:
+        """The number of partitions and the remainder, if whole minibatches are dealt in rounds; else None."""
+        return None
+
+    @property
     def is_balanced(self) -> bool:
         """True if all partitions get the same number of minibatches, so that no minibatch may be skipped."""
         return False
@@ -99,14 +109,70 @@ WHOLE = Partition()
 """The only partition: all data."""
 
 
+@suggests_keywords
 @dataclasses.dataclass(frozen=True, slots=True)
-class _EvenPartition(Partition):
-    """A share with the same number of minibatches as every other: the timeline divides its reads of the whole data."""
+class GlobalPartition(Partition):
+    """Share `index` out of `count` of each global minibatch. (docs/timeline.md, "Global partitions")
+
+    A global minibatch is the minibatch that a single reader would deliver. Its sequences are dealt to all partitions,
+    so the partitions have the same number of minibatches. The position is the same for all of them, and a state that
+    was taken with any number of partitions and workers continues with any other number.
+
+    Attributes:
+        deal: ``"length"``: the longest sequence goes to the partition with the fewest samples, then the next longest.
+            ``"area"``: the same with the padded area that the share would have with one more sequence, in place of the
+            samples. ``"chunk"``: a sequence goes to the partition that owns its chunk in this sweep, so that no
+            partition reads the chunks of another. ``"minibatch"``: whole minibatches, each with a partition's share of
+            the size, are dealt in rounds; a state continues with the same number of partitions. `BalancedPartition`
+            documents this deal.
+        remainder: For a global minibatch with fewer sequences than partitions: ``"empty"`` (the default): some
+            partitions get an empty minibatch. ``"merge"``: it is joined with the minibatch before it, or at the start
+            of the data with the next, so that the global minibatches depend on the number of partitions. With
+            ``deal="minibatch"``: ``"drop"`` (the default) or ``"repeat"``.
+        worker: Index of this worker among the workers of the partition. They take global minibatches in turn.
+        num_workers: Number of workers of the partition.
+
+    Raises:
+        ConfigError: `index`, `deal`, `remainder` or `worker` is not possible.
+
+    Example:
+        >>> import numpy as np
+        >>> from cntkio.timeline import Timeline
+        >>> lengths, chunk_starts = np.array([4, 1, 3, 2], np.uint32), np.array([0, 4])
+        >>> timelines = [Timeline(lengths, chunk_starts, window=None, max_sweeps=1) for _ in range(2)]
+        >>> [timelines[index].read(10, GlobalPartition(index, 2)).sequences.tolist() for index in range(2)]
+        [[0, 1], [2, 3]]
+    """
+
+    deal: Literal["length", "area", "chunk", "minibatch"] = "length"
+    remainder: Literal["empty", "merge", "drop", "repeat"] | None = None
+    worker: int = 0
+    num_workers: int = 1
+
+    def __post_init__(self) -> None:
+        # A dataclass with slots is a copy of the written class, in which `super()` fails.
+        Partition.__post_init__(self)
+        check_word("deal", self.deal, "length", "area", "chunk", "minibatch")
+        remainders = ("drop", "repeat") if self.deal == "minibatch" else ("empty", "merge")
+        if self.remainder is None:
+            object.__setattr__(self, "remainder", remainders[0])
+        check_word("remainder", self.remainder, *remainders)
+        if self.deal == "chunk" and self.remainder == "merge":
+            why = "any minibatch may lack chunks of a partition"
+            raise ConfigError(f"remainder='merge' and deal='chunk' exclude each other: {why}", key="remainder")
+        for name in ("worker", "num_workers"):
+            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
+        if self.num_workers > LARGEST_NUM_WORKERS:
+            message = f"num_workers is {self.num_workers}; expected at most {LARGEST_NUM_WORKERS}"
+            raise ConfigError(message, key="num_workers")
+        if not 0 <= self.worker < self.num_workers:
+            raise ConfigError(f"worker {self.worker} is outside 0..{self.num_workers - 1}", key="worker")
 
     @property
     def of_chunks(self) -> Partition:
-        """The partition whose chunks the sequences come from: the whole data."""
-        return WHOLE
+        """The partition of the chunks that sequences come from: its own with ``deal="chunk"``, else the whole data."""
+        # Chunks are dealt by rank, as CNTK's randomized partitions share them.
+        return Partition(self.index, self.count) if self.deal == "chunk" else WHOLE
 
     @property
     def of_reads(self) -> Partition:
@@ -114,25 +180,40 @@ class _EvenPartition(Partition):
         return WHOLE
 
     @property
+    def num_shares(self) -> int:
+        """1: the size belongs to the global minibatch. With ``deal="minibatch"`` each partition fills its share."""
+        return self.count if self.deal == "minibatch" else 1
+
+    @property
+    def rounds(self) -> tuple[int, str] | None:
+        """With ``deal="minibatch"``: all that the partitions of a round have in common; else None."""
+        return (self.count, str(self.remainder)) if self.deal == "minibatch" else None
+
+    @property
     def is_balanced(self) -> bool:
         """True: all partitions get the same number of minibatches, so no minibatch may be skipped."""
         return True
 
+    @property
+    def is_dealt(self) -> bool:
+        """True if sequences are dealt: not chunks or minibatches, nor to a single partition without workers."""
+        return self.deal in ("length", "area") and (self.count > 1 or self.num_workers > 1)
 
-def _check_worker(partition: BalancedPartition | GlobalPartition) -> None:
-    for name in ("worker", "num_workers"):
-        object.__setattr__(partition, name, whole_number(name, getattr(partition, name)))
-    if partition.num_workers > LARGEST_NUM_WORKERS:
-        message = f"num_workers is {partition.num_workers}; expected at most {LARGEST_NUM_WORKERS}"
-        raise ConfigError(message, key="num_workers")
-    if not 0 <= partition.worker < partition.num_workers:
-        raise ConfigError(f"worker {partition.worker} is outside 0..{partition.num_workers - 1}", key="worker")
+    @property
+    def of_workers(self) -> tuple[int, int]:
+        """The worker and the number of workers."""
+        return self.worker, self.num_workers
+
+    @property
+    def of_all_workers(self) -> Partition:
+        """The partition with a single worker."""
+        return dataclasses.replace(self, worker=0, num_workers=1)
 
 
 @suggests_keywords
 @dataclasses.dataclass(frozen=True, slots=True)
-class BalancedPartition(_EvenPartition):
-    """Share `index` out of `count`, each with the same number of minibatches. (docs/timeline.md)
+class BalancedPartition(GlobalPartition):
+    """Share `index` out of `count` with ``deal="minibatch"``. (docs/timeline.md, "Balanced partitions")
 
     Minibatches of the whole data are dealt in rounds, one to each partition, and no round crosses the end of a sweep.
     The last round of a sweep is cut so that each partition gets a minibatch. If fewer sequences are left than there are
@@ -156,80 +237,11 @@ class BalancedPartition(_EvenPartition):
         [[2, 3], [6]]
     """
 
-    remainder: Literal["drop", "repeat"] = "drop"
-    worker: int = 0
-    num_workers: int = 1
+    deal: Literal["minibatch"] = dataclasses.field(default="minibatch", init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        # A dataclass with slots is a copy of the written class, in which `super()` fails.
-        Partition.__post_init__(self)
-        check_word("remainder", self.remainder, "drop", "repeat")
-        _check_worker(self)
+    # A pickle has the arguments, as in earlier versions.
+    def __getstate__(self) -> list[Any]:
+        return [self.index, self.count, self.remainder, *self.of_workers]
 
-
-@suggests_keywords
-@dataclasses.dataclass(frozen=True, slots=True)
-class GlobalPartition(_EvenPartition):
-    """Share `index` out of `count` of each global minibatch. (docs/timeline.md, "Global partitions")
-
-    A global minibatch is the minibatch that a single reader would deliver. Its sequences are dealt to all partitions,
-    so the partitions have the same number of minibatches. The position is the same for all of them, and a state that
-    was taken with any number of partitions and workers continues with any other number.
-
-    Attributes:
-        deal: ``"length"``: the longest sequence goes to the partition with the fewest samples, then the next longest.
-            ``"area"``: the same with the padded area that the share would have with one more sequence, in place of the
-            samples. ``"chunk"``: a sequence goes to the partition that owns its chunk in this sweep, so that no
-            partition reads the chunks of another.
-        remainder: For a global minibatch with fewer sequences than partitions: ``"empty"``: some partitions get an
-            empty minibatch. ``"merge"``: it is joined with the minibatch before it, or at the start of the data with
-            the next, so that the global minibatches depend on the number of partitions.
-        worker: Index of this worker among the workers of the partition. They take global minibatches in turn.
-        num_workers: Number of workers of the partition.
-
-    Raises:
-        ConfigError: `index`, `deal`, `remainder` or `worker` is not possible.
-
-    Example:
-        >>> import numpy as np
-        >>> from cntkio.timeline import Timeline
-        >>> lengths, chunk_starts = np.array([4, 1, 3, 2], np.uint32), np.array([0, 4])
-        >>> timelines = [Timeline(lengths, chunk_starts, window=None, max_sweeps=1) for _ in range(2)]
-        >>> [timelines[index].read(10, GlobalPartition(index, 2)).sequences.tolist() for index in range(2)]
-        [[0, 1], [2, 3]]
-    """
-
-    deal: Literal["length", "area", "chunk"] = "length"
-    remainder: Literal["empty", "merge"] = "empty"
-    worker: int = 0
-    num_workers: int = 1
-
-    def __post_init__(self) -> None:
-        Partition.__post_init__(self)
-        check_word("deal", self.deal, "length", "area", "chunk")
-        check_word("remainder", self.remainder, "empty", "merge")
-        if self.deal == "chunk" and self.remainder == "merge":
-            why = "any minibatch may lack chunks of a partition"
-            raise ConfigError(f"remainder='merge' and deal='chunk' exclude each other: {why}", key="remainder")
-        _check_worker(self)
-
-    @property
-    def of_chunks(self) -> Partition:
-        """The partition of the chunks that sequences come from: its own with ``deal="chunk"``, else the whole data."""
-        # Chunks are dealt by rank, as CNTK's randomized partitions share them.
-        return Partition(self.index, self.count) if self.deal == "chunk" else WHOLE
-
-    @property
-    def num_shares(self) -> int:
-        """1: the size belongs to the global minibatch."""
-        return 1
-
-    @property
-    def is_dealt(self) -> bool:
-        """True, except for ``deal="chunk"`` and for a single partition without workers."""
-        return self.deal != "chunk" and (self.count > 1 or self.num_workers > 1)
-
-    @property
-    def of_workers(self) -> tuple[int, int]:
-        """The worker and the number of workers: all that a state keeps of the partition."""
-        return self.worker, self.num_workers
+    def __setstate__(self, state: list[Any]) -> None:
+        BalancedPartition.__init__(self, *state)

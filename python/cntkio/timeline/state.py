@@ -90,11 +90,14 @@ def damaged(name: str, value: object, expected: str) -> CheckpointError:
 
 def refused(state: Mapping[str, Any], error: ConfigError) -> CheckpointError:
     """Make the error for the size or the partition of a state, which the timeline refuses."""
-    asked = {name: state[name] for name in ("minibatch_size", "partition", "balanced", "global") if name in state}
+    asked = {
+        name: state[name] for name in ("minibatch_size", "partition", "balanced", "global", "rounds") if name in state
+    }
     return CheckpointError(f"the state's last read is not possible here: {error}", saved=asked)
 
 
 _LARGEST_COUNT = 2**63 - 1
+_REMAINDERS: tuple[Literal["drop", "repeat"], ...] = ("drop", "repeat")
 
 Slots: TypeAlias = list[list[tuple[int, int, bool]]]
 """For each slot its sequences: index, first sample not delivered, and whether its read met the end of a sweep."""
@@ -108,8 +111,8 @@ class State(NamedTuple):
         settings: Size and partition of the last read; None: before the first read. The fields below belong to it.
         running_count: In order: the running count of sequences.
         slots: Truncated: the slots, without empty slots at the end.
-        rounds_to_pass: Balanced and global partitions: rounds, or global minibatches, of other workers before the next
-            of this worker.
+        rounds_to_pass: Global partitions: global minibatches, or rounds, of other workers before the next of this
+            worker.
         num_slots: Truncated: the number of all slots.
         batch: In a pool: the number of its minibatches that were delivered.
     """
@@ -131,17 +134,17 @@ class State(NamedTuple):
         json["minibatch_size"] = size_to_json(size)
         if self.batch:
             json["batch"] = self.batch
-        if isinstance(partition, GlobalPartition):
-            # Index and count are left out, because the state continues on any number of partitions.
-            json["global"] = [partition.worker, partition.num_workers, self.rounds_to_pass]
+        if partition.of_workers is not None:
+            # The index is left out, because all partitions have the same state; and the count, unless it matters.
+            json["global"] = [*partition.of_workers, self.rounds_to_pass]
+            if partition.rounds is not None:
+                json["rounds"] = list(partition.rounds)
         else:
             json["partition"] = [partition.index, partition.count]
         if self.running_count is not None:
             json["count"] = self.running_count
         if self.slots is not None:
             json |= slots_to_json(self.slots, self.num_slots)
-        if isinstance(partition, BalancedPartition):
-            json["balanced"] = [partition.remainder, partition.worker, partition.num_workers, self.rounds_to_pass]
         return json
 
     @classmethod
@@ -170,27 +173,24 @@ def plain_partition(json: Mapping[str, Any]) -> Partition:
 
 
 def _partition(json: Mapping[str, Any]) -> tuple[Partition, int]:
-    """Return the partition of a state, and the rounds to pass."""
-    if "global" in json:
-        worker, num_workers, rounds_to_pass = _turns("global", json["global"])
-        return GlobalPartition(worker=worker, num_workers=num_workers), rounds_to_pass
-    partition = plain_partition(json)
-    if "balanced" not in json:
-        return partition, 0
-    # An empty list has no name, and None is refused like another wrong name.
-    name, *turns = items("balanced", json["balanced"]) or [None]
-    if not isinstance(name, str) or name not in ("drop", "repeat"):
-        raise damaged("balanced", json["balanced"], "'drop' or 'repeat' first")
-    remainder: Literal["drop", "repeat"] = "drop" if name == "drop" else "repeat"
-    worker, num_workers, rounds_to_pass = _turns("balanced", turns)
-    return BalancedPartition(partition.index, partition.count, remainder, worker, num_workers), rounds_to_pass
-
-
-def _turns(name: str, value: Any) -> list[int]:
-    """Return a worker, the number of workers, and the rounds to pass."""
-    worker, num_workers, rounds_to_pass = wholes(name, value, (0, 1, 0))
+    """Return the partition of a state, and the rounds to pass. All global partitions of a state are the same here."""
+    rounds, name = json.get("rounds"), "global"
+    if "balanced" in json:
+        # Earlier versions wrote the remainder and the turns there, and the count next to the partition's index.
+        name, rounds = "balanced", [plain_partition(json).count, *items("balanced", json["balanced"])[:1]]
+    elif name not in json:
+        return plain_partition(json), 0
+    turns = items(name, json[name])[name == "balanced" :]
+    worker, num_workers, rounds_to_pass = wholes(name, turns, (0, 1, 0))
     below(name, max(worker, rounds_to_pass), whole(name, num_workers, LARGEST_NUM_WORKERS))
-    return [worker, num_workers, rounds_to_pass]
+    if rounds is None:
+        return GlobalPartition(worker=worker, num_workers=num_workers), rounds_to_pass
+    count, saved = (*items("rounds", rounds), None, None)[:2]
+    remainder = next((word for word in _REMAINDERS if is_same(saved, word)), None)
+    if remainder is None:
+        raise damaged("rounds", saved, "'drop' or 'repeat'")
+    count = whole("rounds", count, _LARGEST_COUNT, least=1)
+    return BalancedPartition(0, count, remainder, worker, num_workers), rounds_to_pass
 
 
 def slots_of(json: Mapping[str, Any], num_numbers: int, largest: int) -> list[list[Any]]:
@@ -205,23 +205,6 @@ def slots_of(json: Mapping[str, Any], num_numbers: int, largest: int) -> list[li
         return *numbers, bool(fields[-1])
 
     return [list(map(in_slot, items("slots", slot))) for slot in items("slots", json.get("slots", []))]
-
-
-def of_partition(json: Any, index: int) -> Any:
-    """Return a state with another balanced partition at the same position, from which the same round follows.
-
-    Another value is returned unchanged.
-
-    Raises:
-        CheckpointError: The partition of the state is damaged.
-
-    Example:
-        >>> of_partition({"position": 4, "partition": [0, 2], "balanced": ["drop", 0, 1, 0]}, 1)["partition"]
-        [1, 2]
-    """
-    if not isinstance(json, Mapping) or "balanced" not in json:
-        return json
-    return {**json, "partition": [index, plain_partition(json).count]}
 
 
 def of_any_worker(json: Mapping[str, Any]) -> Mapping[str, Any]:

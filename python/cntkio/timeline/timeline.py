@@ -18,19 +18,19 @@ from cntkio._core import Cursor, TimelineReader
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.timeline.budget import Budget, Size, about_samples, has_pool, row_length_of, whole_size
 from cntkio.timeline.modes import (
-    BalancedRounds,
     Budgets,
     DealtAhead,
     DealtMinibatches,
     InTurn,
     MergedMinibatches,
     ReadMode,
+    RoundsOfSweeps,
     WholeSequences,
     check_change,
     check_deal,
     is_same_deal,
 )
-from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
+from cntkio.timeline.partition import WHOLE, GlobalPartition, Partition
 from cntkio.timeline.selection import Bookmarks, Parts, Plan, Reads, Selection
 from cntkio.timeline.state import Slots, State, check_num_slots, check_request, check_slots, num_slots, refused, whole
 from cntkio.timeline.window import LARGEST_WORD, Limits, Window, checked_limits
@@ -98,7 +98,7 @@ class Needs:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TruncatedSequences:
+class TruncatedSequences(ReadMode):
     """Deliver the cells of a truncated minibatch, one minibatch a call; `Timeline` documents lengths and rules."""
 
     reader: TimelineReader
@@ -354,8 +354,8 @@ class Timeline:
         turns: InTurn | None = None
         ahead: DealtAhead | None = None
         mode: ReadMode
-        if isinstance(partition, BalancedPartition):
-            mode = self._balanced(size, partition)
+        if partition.rounds is not None:
+            mode = self._rounds(size, partition)
         elif self._is_truncated:
             mode = truncated = self._truncated(size, partition)
             rows = truncated.num_slots
@@ -363,9 +363,7 @@ class Timeline:
             mode = self._whole(size, partition)
         if self._only_full and about_samples(size) <= self.num_samples:
             mode = OnlyFull(self._reader, mode, about_samples(size))
-        if isinstance(partition, BalancedPartition):
-            mode = turns = InTurn(mode, partition, rounds_to_pass)
-        elif isinstance(partition, GlobalPartition):
+        if isinstance(partition, GlobalPartition):
             check_deal(partition, size, is_randomized=self._is_randomized, is_truncated=self._is_truncated)
             if partition.remainder == "merge":
                 mode = MergedMinibatches(mode, self._reader, partition.count)
@@ -374,7 +372,7 @@ class Timeline:
             mode = turns = InTurn(mode, partition, rounds_to_pass)
             if self._loads_parts and partition.is_dealt and not self._is_truncated and not has_pool(size):
                 mode = ahead = DealtAhead(turns, self._reader, partition)
-            elif partition.count > 1 and partition.deal != "chunk":  # the core's reader gives the share of chunks
+            elif partition.count > 1 and partition.is_dealt:
                 mode = DealtMinibatches(mode, self._reader.chunk_starts, partition, row_length=row_length_of(size))
         self._leave_ahead()
         # The call would empty the slots and restart the count, but the same global minibatches continue.
@@ -408,7 +406,7 @@ class Timeline:
         _, _, truncation_length, num_rows = self._course
         return max(about_samples(size) // num_rows, 1) if num_rows else truncation_length
 
-    def _balanced(self, size: Size, partition: BalancedPartition) -> BalancedRounds:
+    def _rounds(self, size: Size, partition: Partition) -> RoundsOfSweeps:
         if self._is_truncated:
             option = f"truncation_length={self._course.truncation_length}"
             why = "the slots of truncated minibatches are shared out evenly anyway"
@@ -419,7 +417,7 @@ class Timeline:
         share, num_larger = divmod(min(size, _LARGEST_POSITION), partition.count)
         smaller = WholeSequences(self._reader, max(1, share), counts_sequences=self._counts_sequences)
         larger = dataclasses.replace(smaller, share=share + 1)
-        return BalancedRounds(larger, smaller, num_larger, partition)
+        return RoundsOfSweeps(larger, smaller, num_larger, partition)
 
     def _slots(self) -> Slots:
         return self._reader.pending if self._is_truncated else []
@@ -492,8 +490,9 @@ class Timeline:
             ``position``; and after a first read ``minibatch_size`` (of a budget: its fields), ``partition`` (index and
             count), ``count`` (in order: the running count of sequences), ``slots`` (truncated: for each slot a list of
             sequence, first sample not delivered, and whether its read met the end of a sweep), ``num_slots`` (if
-            further slots are empty), ``batch`` (in a pool: minibatches delivered), and ``balanced`` (balanced
-            partitions: remainder, worker, number of workers, rounds for other workers before the next).
+            further slots are empty), and ``batch`` (in a pool: minibatches delivered). Global partitions have in place
+            of ``partition``: ``global`` (worker, number of workers, reads of other workers before the next) and, with
+            ``deal="minibatch"``, ``rounds`` (number of partitions, remainder).
 
         Example:
             >>> timeline = Timeline(np.array([3, 1, 5], np.uint32), np.array([0, 3]), window=None)

@@ -24,10 +24,9 @@ from cntkio.minibatch import Minibatch, Results, checked_minibatch
 from cntkio.mixture import Mixture
 from cntkio.source import MinibatchSource
 from cntkio.source.checkpoint import CONSTANT, changing, difference
-from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
+from cntkio.timeline import GlobalPartition, Partition
 from cntkio.timeline.budget import Budget, Size, about_samples, row_length_of, size_text, size_to_json, times
 from cntkio.timeline.modes import check_deal
-from cntkio.timeline.state import of_partition
 from cntkio.torch import ranks
 from cntkio.torch.tensors import Layout, TensorMinibatch, in_rows
 from cntkio.torch.workers import Passed, WatchedDataset, shares
@@ -68,7 +67,8 @@ class MinibatchDataset(Displayed, WatchedDataset):
         remainder: For balanced partitions, the rule for fewer sequences than ranks at the end of a sweep: ``"drop"``
             (the default) or ``"repeat"``. For global partitions, the rule for fewer sequences than ranks in a
             minibatch: ``"empty"`` (the default) or ``"merge"``.
-        deal: For global partitions, how sequences are dealt: ``"length"``, ``"area"`` or ``"chunk"``.
+        deal: For global partitions, how sequences are dealt: ``"length"``, ``"area"`` or ``"chunk"``;
+            ``"minibatch"`` is another spelling of ``partition="balanced"``.
         rank: Index of this process; None: the rank that `torch.distributed`, Ray Train, the environment (``RANK``) or
             SLURM reports (docs/torch.md, "Ranks and workers"), or 0.
         world_size: Number of processes that share the data; required with `rank`.
@@ -96,7 +96,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
         device: Any = None,
         partition: Literal["cntk", "balanced", "global"] | None = None,
         remainder: Literal["drop", "repeat", "empty", "merge"] | None = None,
-        deal: Literal["length", "area", "chunk"] = "length",
+        deal: Literal["length", "area", "chunk", "minibatch"] = "length",
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
@@ -125,10 +125,13 @@ class MinibatchDataset(Displayed, WatchedDataset):
         self.source = source
         self._source: Any = _UserSource(source) if isinstance(source, UserMinibatchSource) else source
         self.layout: Any = layout
-        self.minibatch_size, self.device, self.deal = minibatch_size, device, deal
+        self.minibatch_size, self.device = minibatch_size, device
+        self.deal: Literal["length", "area", "chunk", "minibatch"] = deal
+        if deal == "minibatch" and partition in (None, "global"):
+            partition, self.deal = "balanced", "length"
         # None stays None: a state that is loaded later decides then.
         self._partition, self._remainder = partition, remainder
-        if deal != "length" and self.partition != "global":
+        if self.deal != "length" and self.partition != "global":
             what = f"deal={deal!r} needs partition='global', but partition is {self.partition!r}"
             raise ConfigError(what, key="deal")
         share = self._share_of(*self._rank(), 0, 1)  # checks the values
@@ -205,12 +208,11 @@ class MinibatchDataset(Displayed, WatchedDataset):
         return (0, 1) if worker is None else ((worker.id + self._shift) % worker.num_workers, worker.num_workers)
 
     def _share_of(self, rank: int, world_size: int, worker: int, num_workers: int) -> Partition:
-        if self.partition == "global":
-            return GlobalPartition(rank, world_size, self.deal, self.remainder, worker, num_workers)
-        balanced = BalancedPartition(rank, world_size, self.remainder, worker, num_workers)  # checks `remainder`, too
-        if self.partition == "balanced":
-            return balanced
-        return Partition(rank * num_workers + worker, world_size * num_workers)
+        deal = self.deal if self.partition == "global" else "minibatch"
+        share = GlobalPartition(rank, world_size, deal, self.remainder, worker, num_workers)  # checks `remainder`, too
+        if self.partition == "cntk":
+            return Partition(rank * num_workers + worker, world_size * num_workers)
+        return share
 
     def _request(self) -> tuple[Size, Partition]:
         (rank, world_size), (worker, num_workers) = self._rank(), self._worker()
@@ -241,14 +243,14 @@ class MinibatchDataset(Displayed, WatchedDataset):
         own = self.loaded.state if self.loaded.is_of_this_worker else None
         if own is not None:
             self._origin = None
-            self._resume(own["epoch"], own["source"])
+            self._epochs.resume(own["epoch"], own["source"])
         elif state is not None:
             positions, self._shift = shares(state, 0 if worker is None else worker.num_workers)
             self._origin, position = number, positions[self._worker()[0]]
             if position is None:
                 self._epochs.enter(state["epoch"])
             else:
-                self._resume(state["epoch"], {**state["source"], **position})
+                self._epochs.resume(state["epoch"], {**state["source"], **position})
         else:
             self._origin = 0
             self._epochs.enter(self.epoch)
@@ -262,9 +264,6 @@ class MinibatchDataset(Displayed, WatchedDataset):
         self._iteration += 1
         iteration, size, share = self._iteration, *self._request()
         return Results(lambda: self._next(iteration, size, share))
-
-    def _resume(self, epoch: int, source: Mapping[str, Any]) -> None:
-        self._epochs.resume(epoch, _of_rank(self._rank()[0], source))
 
     def _next(self, iteration: int, size: Size, partition: Partition) -> TensorMinibatch[Any] | None:
         keeps_empty = partition.count == 1 or partition.is_balanced  # ranks may wait for each other's minibatches
@@ -311,11 +310,9 @@ class MinibatchDataset(Displayed, WatchedDataset):
             if positions is None:
                 if self._epochs.current is None:  # before the first iteration, the source has not moved to the epoch
                     self._epochs.enter(self.epoch)
-                source = _of_rank(0, self._source.state_dict())  # equal on all ranks if they are balanced
-                position: dict[str, Any] = {"epoch": self._epochs.current, "source": source}
+                position: dict[str, Any] = {"epoch": self._epochs.current, "source": self._source.state_dict()}
             else:
                 position = positions.state(is_global=self.partition == "global")
-                position["workers"] = [worker and _of_rank(0, worker) for worker in position["workers"]]
                 position["source"] = {name: self._epochs.start[name] for name in CONSTANT if name in self._epochs.start}
             if self.partition == "cntk" and self.delivered.num_steps is not None:
                 position["steps"] = self.delivered.num_steps
@@ -345,7 +342,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
             try:
                 for position in state.get("workers", [{}]):
                     if position is not None:
-                        self._resume(state.get("epoch", 0), {**state["source"], **position})
+                        self._epochs.resume(state.get("epoch", 0), {**state["source"], **position})
             except CheckpointError as error:  # the message then names all differences, also the source's
                 if not different:
                     raise
@@ -410,10 +407,6 @@ class MinibatchDataset(Displayed, WatchedDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_given": self._rank()}  # a spawned worker has no process group
-
-
-def _of_rank(rank: int, source: Mapping[str, Any]) -> dict[str, Any]:
-    return {**source, "timeline": of_partition(source.get("timeline"), rank)}
 
 
 class _UserSource:
