@@ -11,7 +11,7 @@ import pytest
 from support import ROOT
 
 PROGRAMS = ROOT / "tests" / "data" / "typed_programs"
-RIGHT, WRONG, TENSORS = (PROGRAMS / f"{name}.py" for name in ("right", "wrong", "tensors"))
+RIGHT, WRONG = (PROGRAMS / f"{name}.py" for name in ("right", "wrong"))
 
 
 def findings_of_mypy(program: Path, cache: Path) -> list[int]:
@@ -43,9 +43,10 @@ def test_a_program_with_right_types_passes_type_checkers(checker: type, cache: P
     assert checker(RIGHT, cache) == []
 
 
-def test_type_checkers_know_the_tensors_of_each_layout(cache: Path) -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed")
-    assert findings_of_mypy(TENSORS, cache) == []
+@pytest.mark.parametrize(("framework", "program"), [("torch", "tensors.py"), ("jax", "arrays.py")])
+def test_type_checkers_know_the_arrays_of_each_layout(framework: str, program: str, cache: Path) -> None:
+    pytest.importorskip(framework, reason=f"{framework} is not installed")
+    assert findings_of_mypy(PROGRAMS / program, cache) == []
 
 
 @pytest.mark.parametrize("checker", [findings_of_mypy, findings_of_pyright])

@@ -14,7 +14,7 @@ for other devices than the CPU are copied. Only this module imports jax.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from cntkio.displays import counted, shape_text
 from cntkio.errors import ConfigError
 from cntkio.layouts import check_layout, class_ids
 from cntkio.minibatch import MinibatchData, TruncatedMinibatchData, checked_minibatch
-from cntkio.timeline import Budget
+from cntkio.timeline import WHOLE, Budget, Partition
 
 try:
     import jax
@@ -121,15 +121,63 @@ def _size_text(arrays: Any) -> str:
     return f"{type(arrays).__name__}({', '.join(sizes)})"
 
 
+_Sizes = int | Sequence[int]
+
+
+@overload
+def convert(
+    minibatch: Mapping[Any, MinibatchData],
+    device: Any = None,
+    *,
+    layout: Literal["padded", "padded_ids"],
+    pad_to: _Sizes | None = None,
+    num_sequences: _Sizes | None = None,
+    budget: Budget | None = None,
+    partition: Partition | None = None,
+) -> dict[str, Padded]: ...
+@overload
+def convert(
+    minibatch: Mapping[Any, MinibatchData], device: Any = None, *, budget: Budget, partition: Partition | None = None
+) -> dict[str, Padded]: ...
+@overload
+def convert(
+    minibatch: Mapping[Any, MinibatchData], device: Any = None, *, pad_to: _Sizes, num_sequences: _Sizes | None = None
+) -> dict[str, Padded]: ...
+@overload
+def convert(
+    minibatch: Mapping[Any, MinibatchData], device: Any = None, *, num_sequences: _Sizes
+) -> dict[str, Padded]: ...
+@overload
+def convert(
+    minibatch: Mapping[Any, MinibatchData],
+    device: Any = None,
+    layout: Literal["ragged", "ragged_ids"] | None = None,
+) -> dict[str, Ragged]: ...
+@overload
+def convert(
+    minibatch: Mapping[Any, MinibatchData], device: Any = None, *, layout: Literal["ids"]
+) -> dict[str, jax.Array]: ...
+@overload
+def convert(
+    minibatch: Mapping[Any, MinibatchData],
+    device: Any = None,
+    layout: Layout | Mapping[str, Layout] | None = None,
+    *,
+    pad_to: _Sizes | None = None,
+    num_sequences: _Sizes | None = None,
+    budget: Budget | None = None,
+    partition: Partition | None = None,
+) -> dict[str, Any]: ...
 @suggests_keywords
 def convert(
     minibatch: Mapping[Any, MinibatchData],
     device: Any = None,
     layout: Layout | Mapping[str, Layout] | None = None,
     *,
-    pad_to: int | Sequence[int] | None = None,
-    num_sequences: int | Sequence[int] | None = None,
+    pad_to: _Sizes | None = None,
+    num_sequences: _Sizes | None = None,
     budget: Budget | None = None,
+    partition: Partition | None = None,
 ) -> dict[str, Any]:
     """Convert a minibatch to JAX arrays, by stream name.
 
@@ -148,10 +196,14 @@ def convert(
         num_sequences: Rows of padded arrays, in the same way; surplus rows are empty. None: the number of sequences.
         budget: The budget with buckets with which the minibatch was read, in place of the two. Every padded stream gets
             the steps of the minibatch's bucket, and as many rows as the budget allows there: one shape a bucket.
+        partition: With `budget`, the partition that was read: as many rows as any partition can get, so that all have
+            the same shape. None: as many as the whole minibatch can have. A share without sequences has the shape of
+            the smallest bucket.
 
     Returns:
         A dictionary, which is a pytree: it can be an argument of a compiled function. Numbers have JAX's precision
-        (float64 becomes float32 unless ``jax_enable_x64`` is set).
+        (float64 becomes float32 unless ``jax_enable_x64`` is set). To type checkers its values have the form of the
+        layout; with several layouts, or ``"csr"``, they are `Any`.
 
     Raises:
         ConfigError: A layout or a stream of this name does not exist; a stream cannot have the layout; or a sequence or
@@ -171,7 +223,7 @@ def convert(
     if budget is not None:
         if pad_to is not None or num_sequences is not None:
             raise ConfigError("budget excludes pad_to and num_sequences, which it gives", key="budget")
-        pad_to, num_sequences = _shape_of_bucket(budget, minibatch)
+        pad_to, num_sequences = _shape_of_bucket(budget, partition or WHOLE, minibatch)
     pad_to, num_sequences = _allowed("pad_to", pad_to), _allowed("num_sequences", num_sequences)
     is_fixed = pad_to is not None or num_sequences is not None
     converted = _Streams()
@@ -215,10 +267,11 @@ def _in_layout(
     return Ragged(samples, _array(offsets, device)) if layout.startswith("ragged") else samples
 
 
-def _shape_of_bucket(budget: Budget, minibatch: Mapping[Any, MinibatchData]) -> tuple[int, int]:
-    """Return the steps of the bucket of a minibatch, and the most sequences that the budget puts into it."""
-    if not budget.buckets:
+def _shape_of_bucket(whole: Budget, partition: Partition, minibatch: Mapping[Any, MinibatchData]) -> tuple[int, int]:
+    """Return the steps of the bucket of a minibatch, and the most sequences that a partition gets of it."""
+    if not whole.buckets:
         raise ConfigError("the budget has no buckets, so its shapes have no end; expected buckets=(...)", key="budget")
+    budget = whole.share(partition.num_shares)
     longest = max((data.num_steps for data in minibatch.values()), default=0)
     if longest > budget.buckets[-1]:  # oversize="alone"
         return longest, 1
@@ -227,7 +280,9 @@ def _shape_of_bucket(budget: Budget, minibatch: Mapping[Any, MinibatchData]) -> 
     # A bucket has the sequences above the next smaller bucket, and `samples` counts them without padding.
     limits = ((budget.padded, steps), (budget.samples, shortest))
     counts = [limit // _weight(budget, length) for limit, length in limits if limit is not None]
-    return steps, max(1, min([*counts, *([] if budget.sequences is None else [budget.sequences])]))
+    rows = max(1, min([*counts, *([] if budget.sequences is None else [budget.sequences])]))
+    samples = min(rows * steps, budget.samples or rows * steps)
+    return steps, partition.most_sequences(rows, range(shortest, steps + 1), samples)
 
 
 def _weight(budget: Budget, length: int) -> int:

@@ -1,7 +1,9 @@
 """A budget with buckets gives arrays of as many shapes as it has buckets; devices have names; any partition is read."""
 
+import functools
 from typing import Any
 
+import numpy as np
 import pytest
 from cntkio import (
     BalancedPartition,
@@ -15,7 +17,9 @@ from cntkio import (
     StreamDef,
     StreamDefs,
 )
+from cntkio.timeline import Timeline
 from support import ROOT
+from support.rounds import rounds
 
 jax = pytest.importorskip("cntkio.jax")
 STREAMS = StreamDefs(words=StreamDef(field="w", shape=1323, is_sparse=True), chapter=StreamDef(field="ch", shape=1))
@@ -44,6 +48,38 @@ def test_a_budget_has_one_shape_for_each_bucket(limits: dict[str, Any], share: P
         shapes.add((words.values.shape, chapter.values.shape))
     assert len(shapes) == len({words for words, _ in shapes}) <= 3
     assert {steps for (_, steps), _ in shapes} <= {16, 64, 256}
+
+
+@pytest.mark.parametrize("limits", [{"padded": 2048}, {"samples": 2048}, {"sequences": 40, "samples": 4096}])
+@pytest.mark.parametrize(
+    "kind",
+    [Partition, BalancedPartition, GlobalPartition, functools.partial(GlobalPartition, deal="area")],
+)
+def test_all_shares_have_one_shape_below_that_of_the_minibatch(limits: dict[str, Any], kind: Any) -> None:
+    budget = Budget(pool=300, buckets=(16, 64, 256), **limits)
+    shapes = {}
+    for share in (kind(index, 3) for index in range(3)):
+        for minibatch in minibatches(budget, partition=share):
+            whole, part = (jax.convert(minibatch, budget=budget, partition=each)["chapter"] for each in (None, share))
+            assert part.lengths.sum() == minibatch["chapter"].num_samples
+            steps = part.values.shape[1]
+            assert part.values.shape[0] == shapes.setdefault(steps, part.values.shape[0]) < whole.values.shape[0]
+    assert set(shapes) == {16, 64, 256}
+
+
+@pytest.mark.parametrize("deal", ["length", "area"])
+def test_no_share_has_more_sequences_than_its_partition_says(deal: Any) -> None:
+    generator = np.random.default_rng(5)
+    for _ in range(rounds(60)):
+        count, least = int(generator.integers(2, 6)), int(generator.integers(1, 30))
+        lengths = generator.choice([least, 32], size=generator.integers(1, 60)).astype(np.uint32)
+        shares = [GlobalPartition(index, count, deal=deal) for index in range(count)]
+        sizes = []
+        for share in shares:
+            timeline = Timeline(lengths, np.array([0, len(lengths)]), window=None, max_sweeps=1)
+            sizes.append(len(timeline.read(int(lengths.sum()), share).sequences))
+        most = shares[0].most_sequences(len(lengths), range(least, 33), int(lengths.sum()))
+        assert max(sizes) <= most <= len(lengths)
 
 
 def test_a_sequence_above_all_buckets_comes_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from typing import Any, Literal
 
@@ -65,6 +66,14 @@ class Partition:
     def num_shares(self) -> int:
         """Number of partitions that divide the size of a minibatch."""
         return self.count
+
+    def most_sequences(self, whole: int, lengths: range, samples: int) -> int:
+        """Return the most sequences that this partition gets of a minibatch of `whole` sequences and `samples` samples.
+
+        Args:
+            lengths: The lengths that a sequence may have.
+        """
+        return whole
 
     @property
     def of_workers(self) -> tuple[int, int] | None:
@@ -183,6 +192,27 @@ class GlobalPartition(Partition):
     def num_shares(self) -> int:
         """1: the size belongs to the global minibatch. With ``deal="minibatch"`` each partition fills its share."""
         return self.count if self.deal == "minibatch" else 1
+
+    def most_sequences(self, whole: int, lengths: range, samples: int) -> int:
+        """Return the most sequences that a partition gets of a global minibatch: more than its part if lengths differ.
+
+        Example:
+            >>> [GlobalPartition(0, 4).most_sequences(64, range(least, 33), 64 * 32) for least in (1, 17, 32)]
+            [58, 25, 16]
+        """
+        if self.deal not in ("length", "area") or self.count == 1:
+            return whole
+        shortest, longest, others = lengths[0], lengths[-1], self.count - 1
+
+        def fewest(count: int) -> int:
+            """Return the fewest sequences of a minibatch of which a partition gets `count`, more than one."""
+            # No partition had a smaller load when this one got its last sequence: in samples, or in padded area.
+            load = (count - 1) * shortest if self.deal == "length" else count * shortest - longest
+            return count + others * max(1, -(-load // longest))
+
+        most = bisect.bisect_right(range(2, whole + 1), whole, key=fewest) + 1
+        # By the samples of all partitions, each of which had `most - 1` of the shortest sequences, this one `most`.
+        return min(most, (samples // shortest + others) // self.count) if self.deal == "length" else most
 
     @property
     def rounds(self) -> tuple[int, str] | None:
