@@ -278,7 +278,7 @@ def separates(byte: int) -> bool:
 
 
 class Parser:
-    """A reader of the bytes of a sequence, with the steps of the page's section "Algorithm"."""
+    """A reader of the bytes of a sequence, one step after the other: the algorithm of the page."""
 
     def __init__(self, data: bytes, entry: Sequence, streams: list[Stream], symbolic: bool, double: bool) -> None:
         self.data, self.entry, self.streams, self.symbolic, self.double = data, entry, streams, symbolic, double
