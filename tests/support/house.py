@@ -231,11 +231,12 @@ def functions() -> list[Size]:
 
 
 def protocols() -> Iterator[tuple[str, list[str]]]:
-    """Yield each protocol, and the members that an implementer has to write, without members that it inherits."""
-    for path in modules().values():
-        for node in ast.walk(tree(path)):
-            if isinstance(node, ast.ClassDef) and "Protocol" in map(_name_of, node.bases):
-                yield node.name, [*_members(node)]
+    """Yield each protocol, and the members that an implementer has to write, with those that it inherits."""
+    nodes = (node for path in modules().values() for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef))
+    found = {node.name: node for node in nodes if "Protocol" in map(_name_of, node.bases)}
+    for node in found.values():
+        inherited = [found[name] for name in map(_name_of, node.bases) if name in found]
+        yield node.name, [name for one in (node, *inherited) for name in _members(one)]
 
 
 def _members(protocol: ast.ClassDef) -> Iterator[str]:

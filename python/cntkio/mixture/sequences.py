@@ -27,7 +27,7 @@ from cntkio.source.arrangement import Arrangement
 from cntkio.source.recipe import Recipe, SourceOptions
 from cntkio.storage.spans import span_at
 from cntkio.timeline import INFINITELY_REPEAT, WHOLE, AnyTimeline, Partition, Size, Timeline
-from cntkio.timeline.mixed import NUM_TURNS, MixedTimeline, Weights
+from cntkio.timeline.mixed import NUM_TURNS, MixedTimeline, Weights, weights_of, with_weights
 
 # Options of a source that a part leaves at these values, because the mixture decides them.
 _NO_LIMITS = {"max_samples": INFINITELY_REPEAT, "max_sweeps": INFINITELY_REPEAT}
@@ -204,7 +204,7 @@ class SequenceMixture(MinibatchSource):
     @property
     def weights(self) -> dict[str, float]:
         """The weight of each part at the source's position."""
-        counts = _weights_at(self.state_dict()["timeline"]).counts
+        counts = weights_of(self.state_dict()["timeline"]).counts
         return {name: count / NUM_TURNS for name, count in zip(self._names.tolist(), counts, strict=True)}
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
@@ -217,27 +217,11 @@ class SequenceMixture(MinibatchSource):
         counts = counts_of(weights, self._names.tolist())
         with self.lock.inner:  # a read of another thread comes before or after
             state = self.state_dict()
-            timeline = state["timeline"]
-            first = timeline["position"]
-            if "batch" in timeline:
-                if "pool_unit" in timeline["minibatch_size"]:
-                    message = "the source is inside a pool of samples; change the weights where the pool ends"
-                    raise ConfigError(message, key="weights")
-                first = timeline["pool_end"]
-            taken = _weights_at(timeline).taken_at(first)
-            kept = [of_time for of_time in timeline["weights"] if of_time[0] < first]
-            changed = [*kept, [first, list(counts.values()), list(taken)]]
             # A move discards the minibatches that were prepared with the former weights.
-            self.load_state_dict({**state, "timeline": {**timeline, "weights": changed}})
+            self.load_state_dict({**state, "timeline": with_weights(state["timeline"], tuple(counts.values()))})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Unpickling calls the constructor of `MinibatchSource`, so the attributes of this class are set here.
         self._mixed = state["arguments"]["recipe"]
         self._names = np.array(list(self._mixed.counts), np.str_)
         super().__setstate__(state)
-
-
-def _weights_at(timeline: Mapping[str, Any]) -> Weights:
-    """Return the weights at the position of a timeline's state."""
-    first, *columns = next(entry for entry in reversed(timeline["weights"]) if entry[0] <= timeline["position"])
-    return Weights(first, *map(tuple, columns))

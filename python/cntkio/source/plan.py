@@ -25,7 +25,7 @@ from cntkio.source.arrangement import Arrangement
 from cntkio.source.chunks import Taken
 from cntkio.source.pipeline import Accounts, HandOver, PackOrder, Request
 from cntkio.source.selecting import Selector
-from cntkio.timeline import AnyTimeline, ChunkRefs, Plan
+from cntkio.timeline import AnyTimeline, Bookmark, ChunkRefs, Plan
 from cntkio.timeline.budget import about_samples, size_text
 from cntkio.timeline.window import LARGEST_WORD
 
@@ -260,7 +260,7 @@ class SourcePlan(Displayed):
             for order, counts in zip(of_first, counts_of_orders, strict=True):
                 sequences.append(self._sequences(order))
                 _, lengths = self._samples(order, sequences[-1])
-                positions = [_position(timeline, hand_over, order.first + at) for at in range(len(order.minibatches))]
+                positions = [_position(hand_over, order.first + at) for at in range(len(order.minibatches))]
                 columns.append((positions, *_sums(order, lengths), order.ends_of_sweep, *counts))
             num_walked += hand_over.num_minibatches
             has_ended = any(True in prepared.ends_of_sweep for prepared in hand_over.prepared)
@@ -310,7 +310,7 @@ class SourcePlan(Displayed):
         samples = self._samples(order_of_first, self._sequences(order_of_first))
         first_samples, num_samples = (own[first:last] for own in samples)
         keys = order_of_first.minibatches[index_in_order].keys_of_sequences
-        position, ends_sweep = _position(timeline, hand_over, index), order_of_first.ends_of_sweep[index_in_order]
+        position, ends_sweep = _position(hand_over, index), order_of_first.ends_of_sweep[index_in_order]
         return ExplainedStep(step, position, keys, first_samples, num_samples, origins, ends_sweep)
 
     def where(self, key: int | str | bytes, num_steps: int | None = None) -> list[int]:
@@ -353,7 +353,7 @@ class SourcePlan(Displayed):
             CorpusError: An error that the source raises before that step.
         """
         timeline = self._begin()
-        bookmark = timeline.bookmark()
+        bookmark: Bookmark = timeline.bookmark()
         if whole_number("num_steps", num_steps, least=0):
             hand_over, index = self._find(num_steps - 1, timeline)
             bookmark = hand_over.standing(index).bookmark
@@ -377,7 +377,7 @@ class SourcePlan(Displayed):
             bookmarks = selector.pass_over(self._request, self._at_once)
             # Several steps are passed at once. If they go too far, the caller selects the rest of the way.
             is_too_far = num_passed + len(bookmarks) > most
-            if not bookmarks or is_too_far or _position_at(timeline, bookmarks[-1]) > until:
+            if not bookmarks or is_too_far or bookmarks[-1].position > until:
                 selector.go_back(standing)
                 break
             num_passed += len(bookmarks)
@@ -387,7 +387,7 @@ class SourcePlan(Displayed):
         """Refuse a number of further steps up to a position, if a walk through them takes hours."""
         if num_steps <= _MOST_STEPS:
             return
-        num_samples = min(until, timeline.end or 0) - _position_at(timeline, None)
+        num_samples = min(until, timeline.end or 0) - timeline.bookmark().position
         what = f"position {until}" if until < LARGEST_WORD else ""
         require_few_steps(num_steps, num_samples * timeline.num_sequences / timeline.num_samples, what)
 
@@ -424,17 +424,17 @@ class SourcePlan(Displayed):
 
     def _find_position(self, position: int, timeline: AnyTimeline) -> tuple[int, HandOver, int]:
         """Return the step that passes a position, the hand-over with that step, and the index of the step in it."""
-        begin = _position_at(timeline, None)
+        begin = timeline.bookmark().position
         if whole_number("position", position) < begin:
             message = f"position is {position}; expected at least {begin}, where the plan begins"
             raise ConfigError(message, key="position")
         passed = self._pass(timeline, LARGEST_WORD, position)
-        end = _position_at(timeline, None)
+        end = timeline.bookmark().position
         for first, hand_over in self._hand_overs(timeline, NoChunks(), passed):
             num_steps = hand_over.num_minibatches
-            end = _position(timeline, hand_over, num_steps - 1) if num_steps else end
+            end = _position(hand_over, num_steps - 1) if num_steps else end
             if num_steps and end > position:
-                positions = [_position(timeline, hand_over, index) for index in range(num_steps)]
+                positions = [_position(hand_over, index) for index in range(num_steps)]
                 index = bisect.bisect_right(positions, position)
                 return first + index, hand_over, index
         raise ConfigError(f"position is {position}, but the data end at position {end}", key="position")
@@ -466,7 +466,7 @@ def sweeps_of(plans: Sequence[SourcePlan]) -> list[PlannedSweep]:
         CorpusError: See `SourcePlan.sweep`.
     """
     timeline = plans[0]._begin()
-    begin = timeline.bookmark()
+    begin: Bookmark = timeline.bookmark()
     sweeps = []
     for plan in plans:
         timeline.go_back(begin)
@@ -493,14 +493,9 @@ def _texts(origin: PlannedOrigin) -> list[str]:
         return [origin.name] * len(origin.sequences)
 
 
-def _position(timeline: AnyTimeline, hand_over: HandOver, index: int) -> int:
-    return _position_at(timeline, hand_over.standing(index).bookmark)
-
-
-def _position_at(timeline: AnyTimeline, bookmark: Any) -> int:
-    """Return the position on the timeline at a bookmark; None: where the timeline stands."""
-    # The checkpoint of a timeline over a table has one value, which is the position.
-    return next(iter(timeline.checkpoint(bookmark).values()))
+def _position(hand_over: HandOver, index: int) -> int:
+    position: int = hand_over.standing(index).bookmark.position
+    return position
 
 
 def _indices_of(keys: npt.NDArray[Any], key: str) -> _Indices:

@@ -9,14 +9,19 @@
 Invariant: the result of a read depends on the table of lengths, the settings and the position alone. It does not depend
 on how far the order was computed before, on threads, or on other reads.
 
-`Timeline` is the main timeline. `cntkio.timeline.user_timeline` has the order of user-defined deserializers. Both
-satisfy the protocol `AnyTimeline`. A timeline does not load chunks, pack, or read ahead: it says which chunks it needs.
+`Timeline` is the main timeline, `UserTimeline` the order of user-defined deserializers, `MixedTimeline` the order of a
+mixture of sequences. The stages of a source use each through a protocol: to select (`SequenceOrder`), to resume
+(`Resumable`), to describe it (`TimelineFacts`). A timeline does not load chunks, pack, or read ahead: it says which
+chunks it needs.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
 
 from cntkio.timeline.budget import Budget, Size
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition, checked_partition
 from cntkio.timeline.selection import (
-    AnyTimeline,
     Bookmark,
     Bookmarks,
     ChunkPart,
@@ -28,6 +33,7 @@ from cntkio.timeline.selection import (
     Resumable,
     Selection,
     SequenceOrder,
+    TimelineFacts,
 )
 from cntkio.timeline.timeline import Timeline
 from cntkio.timeline.window import (
@@ -43,11 +49,18 @@ from cntkio.timeline.window import (
     python_window,
 )
 
+if TYPE_CHECKING:
+    from cntkio.timeline.mixed import MixedTimeline
+    from cntkio.timeline.user_timeline import UserTimeline
+
+AnyTimeline: TypeAlias = "Timeline | UserTimeline | MixedTimeline"
+"""A timeline of any kind: it satisfies `SequenceOrder`, `Resumable` and `TimelineFacts`."""
+
 __all__ = [
     "DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS", "FULL_DATA_SWEEP", "INFINITELY_REPEAT", "WHOLE", "WHOLE_DATA",
     "AnyTimeline", "BalancedPartition", "Bookmark", "Bookmarks", "Budget", "ChunkPart", "ChunkRefs", "GlobalPartition",
     "Partition", "Parts", "PartsOfChunks", "Plan", "Reads", "Resumable", "Selection", "SequenceOrder", "Size",
-    "Timeline", "Window",
+    "Timeline", "TimelineFacts", "Window",
     "checked_partition", "classic_binary_window", "classic_htk_window", "classic_text_window", "composite_window",
     "python_window",
 ]  # fmt: skip

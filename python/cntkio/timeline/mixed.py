@@ -90,6 +90,28 @@ class Weights(NamedTuple):
         return self.first + rounds * NUM_TURNS + int(np.flatnonzero(turns_of(self.counts) == part)[rest]) + 1
 
 
+def weights_of(state: Mapping[str, Any]) -> Weights:
+    """Return the weights at the position of a mixed timeline's state."""
+    first, *columns = next(entry for entry in reversed(state["weights"]) if entry[0] <= state["position"])
+    return Weights(first, *map(tuple, columns))
+
+
+def with_weights(state: Mapping[str, Any], counts: tuple[int, ...]) -> dict[str, Any]:
+    """Return the state of a mixed timeline with other weights from its position on; in a pool, from the next pool on.
+
+    Raises:
+        ConfigError: The state is inside a pool of samples, whose end depends on what follows.
+    """
+    first = state["position"]
+    if "batch" in state:
+        if "pool_unit" in state["minibatch_size"]:
+            message = "the source is inside a pool of samples; change the weights where the pool ends"
+            raise ConfigError(message, key="weights")
+        first = state["pool_end"]
+    kept = [of_time for of_time in state["weights"] if of_time[0] < first]
+    return {**state, "weights": [*kept, [first, list(counts), list(weights_of(state).taken_at(first))]]}
+
+
 class _Run(NamedTuple):
     """Consecutive sequences of the mixed order.
 
@@ -157,6 +179,10 @@ class _Bookmark(NamedTuple):
     weights: tuple[Weights, ...]
     epoch_end: int | None
 
+    @property
+    def position(self) -> int:
+        return self.cursor.position
+
 
 class _PartOfOrder:
     """A part of the mixed order, with its `new` timeline, and its first sequence and chunk in the joined table."""
@@ -185,7 +211,7 @@ class _PartOfOrder:
 
 
 class MixedTimeline:
-    """The mixed order of several timelines. `cntkio.timeline.AnyTimeline` documents its methods.
+    """The mixed order of several timelines.
 
     Args:
         timelines: For each part a function that makes its timeline, which has no end and counts sequences.

@@ -1,4 +1,4 @@
-"""The results of a timeline, and the protocol through which a source uses it.
+"""The results of a timeline, and the protocols through which a source uses it.
 
 A source asks for several reads at once (`Reads`). Their sequences come as one `Selection`, with the chunks that hold
 them (`ChunkRefs`), and with a `Bookmark` after each read. A `Plan` names the chunks to keep in memory for the reads
@@ -19,7 +19,8 @@ from cntkio.timeline.budget import Size
 from cntkio.timeline.partition import Partition
 
 Bookmark: TypeAlias = Any
-"""Position of a timeline. Only the timeline that made it can read it, in this process or in a fork of it."""
+"""A point on a timeline. Other rooms may ask for its `position`; only the timeline that made it can read the rest, in
+this process or in a fork of it."""
 
 
 class Bookmarks(Protocol):
@@ -259,9 +260,11 @@ class Resumable(Protocol):
     checkpoint_settings: Mapping[str, Any]
     """Settings that a checkpoint of the source needs in order to recognize this kind of timeline."""
 
-    @property
-    def end(self) -> int | None:
-        """Position at which the data end; None: the timeline cannot tell."""
+    def bookmark(self) -> Bookmark:
+        """Return the position of the timeline, as in `SequenceOrder`."""
+
+    def go_back(self, bookmark: Bookmark) -> None:
+        """Go back to a bookmark of this timeline, as in `SequenceOrder`."""
 
     def begin_epoch(
         self, begin: int, end: int, truncation_length: int | None = None, num_rows: int | None = None
@@ -276,25 +279,18 @@ class Resumable(Protocol):
             ConfigError: The timeline has no epochs.
         """
 
-    def ends_at(self, bookmark: Bookmark) -> bool:
-        """Return whether the data end at a bookmark of this timeline.
-
-        Raises:
-            ConfigError: The timeline has no epochs.
-        """
-
-    def checkpoint(self, bookmark: Bookmark | None = None) -> dict[str, int]:
-        """Return CNTK's state at a bookmark, or at the current position, with CNTK's keys."""
-
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go where a `checkpoint` was taken, with empty slots, as CNTK does. Other keys are ignored.
+        """Go where a `TimelineFacts.checkpoint` was taken, with empty slots, as CNTK does. Other keys are ignored.
 
         Raises:
             CheckpointError: A key is missing, or its value is not possible.
         """
 
     def state(self, bookmark: Bookmark | None = None) -> dict[str, Any]:
-        """Return all that is needed to continue from a bookmark, or from here: a small dict for JSON."""
+        """Return all that is needed to continue from a bookmark, or from here: a small dict for JSON.
+
+        The functions of `cntkio.timeline.state` say what other rooms may ask of it.
+        """
 
     def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
         """Continue where a `state` was taken. A later read may ask for another size or partition.
@@ -306,8 +302,8 @@ class Resumable(Protocol):
         """
 
 
-class AnyTimeline(SequenceOrder, Resumable, Protocol):
-    """An order of sequences."""
+class TimelineFacts(Protocol):
+    """What a source says of its timeline."""
 
     @property
     def num_samples(self) -> int:
@@ -328,3 +324,17 @@ class AnyTimeline(SequenceOrder, Resumable, Protocol):
     @property
     def num_chunks(self) -> int:
         """Chunks in a sweep."""
+
+    @property
+    def end(self) -> int | None:
+        """Position at which the data end; None: the timeline cannot tell."""
+
+    def ends_at(self, bookmark: Bookmark) -> bool:
+        """Return whether the data end at a bookmark of this timeline.
+
+        Raises:
+            ConfigError: The timeline has no epochs.
+        """
+
+    def checkpoint(self, bookmark: Bookmark | None = None) -> dict[str, int]:
+        """Return CNTK's state at a bookmark, or at the current position, with CNTK's keys."""

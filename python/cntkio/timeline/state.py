@@ -207,6 +207,30 @@ def slots_of(json: Mapping[str, Any], num_numbers: int, largest: int) -> list[li
     return [list(map(in_slot, items("slots", slot))) for slot in items("slots", json.get("slots", []))]
 
 
+# What other rooms may ask of the state of a timeline, of any kind.
+
+
+def position_of(json: Mapping[str, Any]) -> Any:
+    """Return the position of a state; None: it has none, as the state of a user-defined timeline."""
+    return json.get("position")
+
+
+def has_begun(json: Mapping[str, Any]) -> bool:
+    """Return whether a read came before the state, so that it belongs to a size and a partition."""
+    return "minibatch_size" in json
+
+
+def has_ended(json: Mapping[str, Any], end: int) -> bool:
+    """Return whether nothing follows a state if the data end at a position."""
+    position = position_of(json)
+    return position is not None and position >= end and not any(json.get("slots", ()))
+
+
+def of_any_partition(json: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state at the same position before any read: any size and partition may begin there."""
+    return {"position": json["position"]}
+
+
 def of_any_worker(json: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the state of a global partition without the turns of its worker, so that any number of workers may begin.
 

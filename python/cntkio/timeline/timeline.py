@@ -165,6 +165,10 @@ class _Bookmark(NamedTuple):
     rounds_to_pass: int
     course: _Course
 
+    @property
+    def position(self) -> int:
+        return self.cursor.position
+
 
 class _Bookmarks:
     """Bookmarks after several reads, each created on request, because few are used."""

@@ -286,9 +286,13 @@ class _Bookmark(NamedTuple):
     slots: Slots
     has_ended: bool
 
+    @property
+    def position(self) -> int:
+        return self.cursor.samples
+
 
 class UserTimeline:
-    """The order of user-defined deserializers; a `cntkio.timeline.AnyTimeline`.
+    """The order of user-defined deserializers.
 
     A selection gives sequences by their index in their chunk, and `position` counts this partition's samples. Threads
     may use a timeline in turn, but not at the same time. It holds about 24 bytes for each sequence of a segment, that

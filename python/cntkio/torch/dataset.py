@@ -27,6 +27,7 @@ from cntkio.source.checkpoint import CONSTANT, changing, difference
 from cntkio.timeline import GlobalPartition, Partition
 from cntkio.timeline.budget import Budget, Size, about_samples, row_length_of, size_text, size_to_json, times
 from cntkio.timeline.modes import check_deal
+from cntkio.timeline.state import has_begun, has_ended, of_any_partition
 from cntkio.torch import ranks
 from cntkio.torch.tensors import Layout, TensorMinibatch, in_rows
 from cntkio.torch.workers import Passed, WatchedDataset, shares
@@ -382,8 +383,8 @@ class MinibatchDataset(Displayed, WatchedDataset):
         if len(states) == world_size:
             return cast(Mapping[str, Any], states[rank])
         parts = [state["source"] for state in states if "workers" not in state]
-        has_begun = any("minibatch_size" in part["timeline"] for part in parts)  # missing before the first read
-        if len(parts) < len(states) or (has_begun and not all(map(self._epochs.has_ended_at, parts))):
+        is_inside = any(has_begun(part["timeline"]) for part in parts)
+        if len(parts) < len(states) or (is_inside and not all(map(self._epochs.has_ended_at, parts))):
             what = (
                 f"the states are of {len(states)} ranks, but this job has {world_size}. With partition='cntk', another "
                 f"number of ranks delivers other minibatches, so it can only start at the beginning of an epoch: use "
@@ -392,7 +393,7 @@ class MinibatchDataset(Displayed, WatchedDataset):
             saved, current = {"world_size": len(states)}, {"world_size": world_size}
             raise CheckpointError(what, saved=saved, current=current)
         # At either end of an epoch, only the position of a timeline matters to other ranks.
-        source = {**parts[0], "timeline": {"position": parts[0]["timeline"]["position"]}}
+        source = {**parts[0], "timeline": of_any_partition(parts[0]["timeline"])}
         return _sealed({**states[0], "rank": rank, "world_size": world_size, "source": source})
 
     def _settings(self) -> dict[str, Any]:
@@ -496,9 +497,8 @@ class _Epochs:
 
     def has_ended_at(self, state: Mapping[str, Any]) -> bool:
         """Return whether a state of the source is at the end of its epoch."""
-        span, timeline = state.get("epoch", self.span), state["timeline"]
-        position = timeline.get("position")
-        return bool(span) and position is not None and position >= span[1] and not any(timeline.get("slots", ()))
+        span = state.get("epoch", self.span)
+        return bool(span) and has_ended(state["timeline"], span[1])
 
 
 def _checked_size(size: Any, source: MinibatchSource | Mixture | UserMinibatchSource) -> Size:

@@ -18,6 +18,7 @@ import torch
 
 from cntkio.arguments import whole_number
 from cntkio.errors import CheckpointError, ConfigError
+from cntkio.timeline.state import position_of
 
 _log = logging.getLogger("cntkio")
 _BY_HAND = {"bash", "interactive"}
@@ -83,7 +84,7 @@ def common_facts(state: Mapping[str, Any]) -> dict[str, Any]:
         facts |= {name: state.get(name) for name in ("steps", "num_workers")}
     else:
         positions = state.get("workers", [source])
-        facts["position"] = [position and position["timeline"].get("position") for position in positions]
+        facts["position"] = [position and position_of(position["timeline"]) for position in positions]
     order = source.get("order", {}).get("digest")
     return {**facts, **source.get("settings", {}), "data": source.get("data"), "order": order}
 

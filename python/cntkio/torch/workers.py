@@ -25,7 +25,7 @@ import torch.utils.data
 
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.source.checkpoint import changing
-from cntkio.timeline.state import of_any_worker
+from cntkio.timeline.state import has_begun, of_any_worker
 from cntkio.torch.tensors import TensorMinibatch
 
 _LONGEST_STATE = 1 << 16
@@ -77,7 +77,7 @@ def shares(state: Mapping[str, Any], num_workers: int) -> tuple[list[Any], int]:
     position = changing(state["source"])
     if "workers" in state:
         positions, first = list(state["workers"]), state["next_worker"]
-    elif "minibatch_size" in position["timeline"]:
+    elif has_begun(position["timeline"]):
         positions, first = [position], 0
     else:  # nothing was read yet, so nothing was shared
         return [position] * max(num_workers, 1), 0
