@@ -199,7 +199,7 @@ class Wording:
         one_corpus: How the files of a corpus are given.
         names: Names of options, where the caller's differ from Python's.
         settings: Settings, in Python's form, that the caller writes in another way.
-        mark: Text before the name of an option.
+        mark: Text before the name of an option; then the name alone means True, and its words have hyphens.
         entry: Template of an option that has a number for a column.
     """
 
@@ -238,7 +238,7 @@ class Wording:
             >>> PYTHON.option("shape"), CONFIGURATION.option("shape")
             ('shape', 'dim')
         """
-        return self.names.get(name, name)
+        return self.names.get(name) or (name.replace("_", "-") if self.mark else name)
 
     def setting(self, name: str, value: object) -> str:
         """Return how an option is set to a value.
@@ -247,8 +247,8 @@ class Wording:
             >>> PYTHON.setting("frame_mode", False), CONFIGURATION.setting("frame_mode", False)
             ('frame_mode=False', 'frameMode = false')
         """
-        text = f"{name}={value!r}"
-        return self.settings.get(text) or self.form.format(name=self.option(name), value=value)
+        form = "{name}" if self.mark and value is True else self.form
+        return self.settings.get(f"{name}={value!r}") or form.format(name=self.flag(name), value=value)
 
     def stream(self, name: str, field: str, dim: int, *, is_sparse: bool) -> str:
         """Return the definition of a stream.
@@ -284,17 +284,13 @@ CONFIGURATION = Wording(
     },
 )  # fmt: skip
 COMMAND = Wording(
-    "--{name} {value}", "--stream {name}:{dim}{alias}", "--stream {name}:{dim}:sparse{alias}",
+    "{name} {value}", "--stream {name}:{dim}{alias}", "--stream {name}:{dim}:sparse{alias}",
     "'cntkio inspect {path}' without --stream", "a pattern in quotes",
     {
         "shape": "the dimension", "shapes": "stream", "streams": "stream", "dtype": "precision",
-        "max_errors": "max-errors", "skip_sequence_ids": "skip-sequence-ids", "chunk_size_in_bytes": "chunk-size",
-        "keys_file": "keys-file", "one_hot": "one-hot",
+        "chunk_size_in_bytes": "chunk-size",
     },
-    {
-        "subset=True": "--max-errors -1", "randomize=False": "without --randomize", "renumber=True": "--renumber",
-        "skip_sequence_ids=True": "--skip-sequence-ids", "skip_header=True": "--skip-header",
-    },
+    {"subset=True": "--max-errors -1", "randomize=False": "without --randomize"},
     mark="--", entry="--{option} {name}:DIM",
 )  # fmt: skip
 

@@ -17,31 +17,26 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from contextvars import copy_context
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cntkio._threads import Workers
 from cntkio.arguments import caller
-from cntkio.config.reader_config import Call
-from cntkio.config.reading import readers_asked_for
 from cntkio.errors import ConfigError, FormatError
-from cntkio.formats.contract import OPENING, Ahead, Corpus, CorpusInFiles, Deserializer, Opening, ReadingOptions
-from cntkio.formats.ctf import CTFDeserializer
+from cntkio.formats.contract import Ahead, Corpus, CorpusInFiles, Opening, ReadingOptions
 from cntkio.formats.detect import KINDS, FileKind, detect, detect_several, function_named
-from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer, infer_labels, read_mapping
-from cntkio.formats.report import NUM_IN_FULL
+from cntkio.formats.mlf import Labels, labels_of
 from cntkio.source import MinibatchSource
-from cntkio.storage.compressed import PACKED_ENDINGS, PACKINGS
+from cntkio.storage.compressed import PACKED_ENDINGS
 from cntkio.storage.file_lists import in_one_text, listed_files, sizes_of
 from cntkio.storage.names import FileNames, as_url, is_remote, one_file, shown_files
 from cntkio.storage.names import shown as shown_url
 from cntkio.storage.open_input import content_of, open_stored
 from cntkio.storage.progress import announced, passed
 from cntkio.storage.remote import default_remote
-from cntkio.streams import StreamDef, StreamDefs
 
 STANDARD_INPUT = "-"
 _READ = 1 << 20
@@ -124,7 +119,7 @@ def _input(names: FileNames, target: Path) -> Input:
         path, shown = target, "<stdin>"
         _write(target, iter(partial(sys.stdin.buffer.read, _READ), b""), "reading standard input")
     kind = detect(path)
-    if kind.form in PACKINGS:
+    if kind.is_packing:
         is_named = path.suffix.lower() in PACKED_ENDINGS
         # The name keeps its inner extension, by which some formats are detected.
         unpacked = target.with_name(f"{target.name}-{path.stem if is_named else path.name}")
@@ -139,9 +134,9 @@ def _input(names: FileNames, target: Path) -> Input:
 
 def _several(shown: str, files: tuple[str, ...]) -> Input:
     kind = detect_several(files)
-    if kind.form in PACKINGS or kind.deserializer is None:
+    if kind.deserializer is None:
         what = "several files are one corpus only in the formats of CNTK and Kaldi, as svmlight texts and as tables"
-        if kind.form in PACKINGS:
+        if kind.is_packing:
             what = f"{kind.use(files[0])}: among several files, only texts may be compressed"
         raise ConfigError(f"{files[0]} is {kind.noun}; {what}", key="file")
     return Input(shown, Path(files[0]), kind, sum(_sizes_of(files)), files)
@@ -176,9 +171,9 @@ IN_ORDER = Opening(ahead=Ahead(64 << 20))
 
 def require_takers(options: ReadingOptions, files: Sequence[Input]) -> None:
     """Refuse an option that none of the files takes."""
-    taken = {"key"} if options.labels is None else {"key", "mapping"}  # the key is a column that is read or written
+    taken = {"key"} if options.get("labels") is None else {"key", "mapping"}  # the column may be only written
     taken = taken.union(*(file.kind.options for file in files))
-    for name, value in options._asdict().items():
+    for name, value in options.items():
         # These values mean that the option was not given.
         if value not in (None, False, {}) and name not in taken:
             takers = [kind.form for kind in KINDS.values() if kind.deserializer and name in kind.options]
@@ -189,20 +184,9 @@ def require_takers(options: ReadingOptions, files: Sequence[Input]) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Described(CorpusInFiles):
-    """A corpus in files, with what the call adds to it.
-
-    Attributes:
-        open_labels: Opens the label file, once: without features, a source cannot read it. None: not a label file.
-        section: The section of the configuration that describes it; empty: no configuration does.
-        located: Completes errors about missing files by the configuration that names them.
-        label_names: The names of the classes of labels that are joined with features; None: there are no such labels.
-    """
+    """A corpus in the files of a call."""
 
     input: Input
-    open_labels: Callable[[Opening], Labels] | None = None
-    section: str = ""
-    located: Callable[[], AbstractContextManager[None]] = nullcontext
-    label_names: Sequence[bytes] | None = None
 
     @property
     def labels(self) -> Labels | None:
@@ -236,108 +220,17 @@ class Described(CorpusInFiles):
 
 
 def described(file: Input, options: ReadingOptions) -> list[Described]:
-    """Return the corpora of a file: several if it is a configuration with several readers.
+    """Return the corpora of a file: several if it is a configuration with several readers."""
+    if not file.kind.in_files:
+        file.kind.require_deserializer(file.path)
+    found: list[CorpusInFiles] = function_named(file.kind.in_files)(file.names, options)
+    path = options.get("labels")
+    if path is not None and "labels" in file.kind.options:
+        labels, names = labels_of(path, options.get("mapping"))
+        found = [_joined(corpus, labels, names) for corpus in found]
+    return [Described(input=file, **vars(corpus)) for corpus in found]
 
-    Args:
-        options: The options, complete (`ReadingOptions.usually`).
-    """
-    if file.kind.form == "configuration":
-        forgives_errors = options.max_errors == -1
-        return [
-            Described(
-                input=file,
-                deserializers=[(_forgiving(call) if forgives_errors else call)() for call in reader.calls],
-                section=reader.section,
-                forgives_errors=forgives_errors,
-                located=reader.located,
-            )
-            for reader in readers_asked_for(file.path, [])
-        ]
-    file.kind.require_deserializer(file.path)
-    if file.kind.form in LABEL_FORMS:
-        # Cached, because opening reads the whole file, and both `labels` and `parts` open it.
-        return [Described(input=file, open_labels=cache(partial(open_labels, file.names, options.mapping)))]
-    corpus: CorpusInFiles = function_named(file.kind.in_files)(file.names, options)
-    alone = Described(input=file, **vars(corpus))
-    if options.labels is None or "labels" not in file.kind.options:
-        return [alone]
-    labels, names = labels_of(options.labels, options.mapping)
+
+def _joined(corpus: CorpusInFiles, labels: Any, names: Sequence[bytes]) -> CorpusInFiles:
     both = [*corpus.deserializers, labels]
-    return [dataclasses.replace(alone, deserializers=both, written=corpus.written and both, label_names=names)]
-
-
-def _forgiving(call: Call) -> Call:
-    # Of the deserializers in configurations, only that of texts forgives errors itself.
-    if call.target is not CTFDeserializer:
-        return call
-    return dataclasses.replace(call, keywords=tuple({**dict(call.keywords), "max_errors": -1}.items()))
-
-
-# ---- Speech corpora: lists of HTK features (scp) and label files (MLF). (docs/cli.md)
-# Invariant: deserializers and facts come from the files alone; nothing is printed here.
-
-LABEL_FORMS = ("mlf", "binary mlf")
-"""Forms of `cntkio.formats.detect` that are label files."""
-
-_LARGEST_CLASS = 65536  # of a binary file
-
-
-class Labels(NamedTuple):
-    """An opened label file, and the names of its classes; empty if they have none."""
-
-    corpus: Corpus
-    names: list[bytes]
-
-    def complaints(self) -> Iterator[str]:
-        """Yield complaints about the first invalid or broken utterances."""
-        layout = self.corpus.index.layout
-        for index in layout.faults.nonzero()[0][:NUM_IN_FULL].tolist():
-            yield str(layout.complaint(index))
-
-    def entries(self, indices: Iterable[int]) -> Iterator[tuple[str, list[tuple[str, int]]]]:
-        """Yield utterances: key, and for each row its label and number of frames."""
-        for index in indices:
-            lengths, classes = (column.tolist() for column in self.corpus.index.layout.rows(index))
-            labels = [self.names[label].decode(errors="replace") if self.names else str(label) for label in classes]
-            key = bytes(self.corpus.table.keys[index]).decode(errors="replace")
-            yield key, list(zip(labels, lengths, strict=True))
-
-
-class _NamedLabels(NamedTuple):
-    """The deserializer of a label file that opens it with names that no mapping file contains."""
-
-    deserializer: HTKMLFDeserializer
-    names: list[bytes]
-    has_text_keys: bool = True
-
-    def parts(self) -> list[Deserializer]:
-        return [self]
-
-    def open(self, opening: Opening = OPENING) -> Corpus:
-        return self.deserializer.open_with(self.names, opening)
-
-
-def labels_of(
-    path: FileNames, mapping: str | os.PathLike[str] | None, *, knows_mapping: bool = True
-) -> tuple[HTKMLFBinaryDeserializer | HTKMLFDeserializer | _NamedLabels, list[bytes]]:
-    """Return the deserializer of a label file, and the names of its classes: by default the labels in the file.
-
-    Args:
-        knows_mapping: Whether the deserializer of a text reads the mapping file itself, and its errors name that file.
-    """
-    names = [] if mapping is None else read_mapping(mapping)
-    files = listed_files(path, option="FILE")
-    if any(detect(file).form == "binary mlf" for file in files):
-        return HTKMLFBinaryDeserializer(StreamDefs(labels=StreamDef(mlf=path, shape=_LARGEST_CLASS))), names
-    if mapping is None:
-        names = sorted(set().union(*map(infer_labels, files)))
-    streams = StreamDefs(labels=StreamDef(mlf=path, shape=max(1, len(names))))
-    if mapping is not None and knows_mapping:
-        return HTKMLFDeserializer(os.fspath(mapping), streams), names
-    return _NamedLabels(HTKMLFDeserializer(None, streams), names), names
-
-
-def open_labels(path: FileNames, mapping: str | os.PathLike[str] | None, opening: Opening) -> Labels:
-    """Open a label file; without a mapping file the labels in the file are the names."""
-    deserializer, names = labels_of(path, mapping, knows_mapping=False)
-    return Labels(deserializer.open(opening), names)
+    return dataclasses.replace(corpus, deserializers=both, written=corpus.written and both, label_names=names)

@@ -172,7 +172,7 @@ def without_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def in_files_or_none(names: Any, options: Any) -> Any:
         is_empty = "none.toy" in str(names)
-        return CorpusInFiles(deserializers=[NoSequences()]) if is_empty else in_files(names, options)
+        return [CorpusInFiles(deserializers=[NoSequences()])] if is_empty else in_files(names, options)
 
     monkeypatch.setattr(toy_format, "in_files", in_files_or_none)
     for name in ("none.toy", "a.toy"):

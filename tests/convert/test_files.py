@@ -9,7 +9,7 @@ import pytest
 from cntkio import CBFDeserializer, ConfigError, StreamDefs, convert
 from cntkio.convert import convert_file, corpus_of, format_of_name, write_file
 from cntkio.corpora import described, input_of
-from cntkio.formats.contract import ReadingOptions
+from cntkio.formats.contract import with_defaults
 from cntkio.pieces import read_corpus
 
 TEXT = "7\t|s 3:1 0:0.5 |x 1 2\n9\t|s 8:2 |x 6 7\n"
@@ -109,7 +109,7 @@ def test_options_and_formats_that_no_writer_has_are_refused(tmp_path: Path) -> N
 
 
 def test_a_label_file_is_joined_only_with_features(text: Path) -> None:
-    options = ReadingOptions(labels="of_features.mlf").usually()  # for another operand of the same call
+    options = with_defaults({"labels": "of_features.mlf"})  # for another operand of the same call
     (one,) = described(input_of(text), options)
     assert one.label_names is None
     assert len(one.deserializers) == 1

@@ -44,8 +44,8 @@ ROW = FileKind(
 )  # fmt: skip
 
 
-def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
-    return CorpusInFiles(deserializers=[ToyDeserializer(names, max_errors=options.max_errors or 0)])
+def in_files(names: FileNames, options: ReadingOptions) -> list[CorpusInFiles]:
+    return [CorpusInFiles(deserializers=[ToyDeserializer(names, max_errors=options.get("max_errors") or 0)])]
 
 
 def write_toy(

@@ -669,12 +669,10 @@ def _nulls_in(array: pa.Array) -> npt.NDArray[np.bool_]:
     return found
 
 
-def in_files(names: str | list[str], options: ReadingOptions) -> CorpusInFiles:
+def in_files(names: str | list[str], options: ReadingOptions) -> list[CorpusInFiles]:
     """Return tables as the verbs read them (see `cntkio.formats.contract`)."""
-    shapes = {name: stream.dim for name, stream in StreamDefs(options.streams).items()}
-    deserializer = ArrowDeserializer(
-        names, columns=list(shapes) or None, keys=options.keys or "unique", dtype=options.dtype, key=options.key,
-        shapes=shapes, one_hot=options.one_hot,
-    )  # fmt: skip
+    shapes = {name: stream.dim for name, stream in StreamDefs(options.get("streams", {})).items()}
+    given: dict[str, Any] = {name: options.get(name) for name in ("keys", "dtype", "key", "one_hot") if name in options}
+    deserializer = ArrowDeserializer(names, columns=list(shapes) or None, shapes=shapes, **given)
     chunk_sizes = ", a row group or a batch each"
-    return CorpusInFiles(deserializers=[deserializer], chunk_sizes=chunk_sizes, has_precisions=True)
+    return [CorpusInFiles(deserializers=[deserializer], chunk_sizes=chunk_sizes, has_precisions=True)]

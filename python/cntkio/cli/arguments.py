@@ -12,8 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
+
 from cntkio._core import __version__
-from cntkio.arguments import near_names
+from cntkio.arguments import COMMAND, near_names
 from cntkio.cli import convert
 from cntkio.cli.bench import bench, config, index
 from cntkio.cli.check import OUTPUT_FORMATS, check, rule
@@ -106,7 +108,7 @@ def _add_head(verb: _Verb) -> None:
     _add_corpora(option)
     option("-n", "--sequences", type=_positive, default=5, help="number of sequences (5)")
     option("--at", type=_whole, help="begin with the sequence of this index, from 0")
-    option("--key", metavar="KEY", help="print the sequences with this key")
+    option("--key", metavar="KEY", dest="sequence_key", help="print the sequences with this key")
 
 
 def _add_check(verb: _Verb) -> None:
@@ -149,8 +151,8 @@ def _add_convert(verb: _Verb) -> None:
     # Without a name it means all streams, so the list may be empty.
     option("--flat", metavar="NAME", nargs="*", help="tables: write single samples without lists")
     option("--ids", metavar="NAME", nargs="+", help="tables: write one-hot streams as class ids")
-    option("--one-hot", metavar="NAME:DIM", type=_one_hot, action="append", help="tables: a column of class ids")
-    option("--key", metavar="NAME", dest="key_column", help="tables: the column with the keys (key)")
+    for name in ("one_hot", "key", "dtype"):
+        _add_reading_option(option, name)
     option("--renumber", action="store_true", help="text: number the sequences")
     option("--keys-file", type=Path, help="text: number the sequences, list their keys")
     option("--compress", metavar="FORM", choices=("none", "gzip", "zstd"), help="text: none, gzip or zstd")
@@ -158,8 +160,6 @@ def _add_convert(verb: _Verb) -> None:
     meaning = "write files of up to so many bytes of samples: OUT has a *"
     option("--max-file-size", metavar="BYTES", type=_whole, help=meaning)
     option("--header", type=Path, help="the streams, as for ctf2bin of CNTK")
-    meaning = "values of texts, Kaldi and tables: float or double"
-    option("--precision", metavar="TYPE", choices=("float", "double"), help=meaning)
     layouts = ("2.x", "documented")
     option("--layout", metavar="NAME", choices=layouts, default="2.x", help="cbf: 2.x or documented (2.x)")
     _add_corpus_options(option, "--chunk_size")
@@ -202,7 +202,8 @@ def _add_explain(verb: _Verb) -> None:
     option("--rank", type=_whole, default=0, help="the rank to explain (0)")
     option("--step", type=_whole, help="print the sequences of this step, from 0, with file and line")
     option("--position", metavar="SAMPLES", type=_whole, help="print the step that passes this position")
-    option("--key", metavar="KEY", help="print the steps of the first sweep that deliver this sequence")
+    meaning = "print the steps of the first sweep that deliver this sequence"
+    option("--key", metavar="KEY", dest="sequence_key", help=meaning)
 
 
 def _add_setting(option: _Option) -> None:
@@ -310,21 +311,15 @@ def _add_corpus_options(option: _Option, *chunk_size: str) -> None:
 
 
 def _add_reading_options(option: _Option, *chunk_size: str) -> None:
-    meaning = (
-        "a stream to read, dense by default; ALIAS is its name in the file if that differs; may be repeated; by "
-        "default all streams are read, as the file shows them"
-    )
-    option("--stream", metavar=_STREAM, type=_stream, action="append", help=meaning)
-    option("--max-errors", type=int, help="number of errors to forgive in a text; -1 forgives all")
-    option("--skip-sequence-ids", action="store_true", help="each line of a text is a sequence, whatever its id")
-    option("--strict", action="store_true", help="every warning is an error")
-    meaning = "bytes of a text in a chunk, also of a binary corpus that is written (32 MiB; check: 16 MiB)"
-    option("--chunk-size", *chunk_size, metavar="BYTES", type=_positive, help=meaning)
-    option("--keys", choices=get_args(KeysOf), help="keys of several texts: ids, or file and id (unique)")
-    option("--prefix", metavar="TEXT", help="text to put before each path of a list of features")
-    option("--labels", type=Path, help="the label file (MLF) that is joined with a list of features")
-    meaning = "for labels: the file with the names of the classes; by default the names in the label file"
-    option("--mapping", type=Path, help=meaning)
+    for name in ("streams", "max_errors", "skip_sequence_ids", "strict"):
+        _add_reading_option(option, name)
+    _add_reading_option(option, "chunk_size_in_bytes", *chunk_size)
+    for name in ("keys", "prefix", "labels", "mapping"):
+        _add_reading_option(option, name)
+
+
+def _add_reading_option(option: _Option, name: str, *others: str) -> None:
+    option(COMMAND.flag(name), *others, dest=name, **_READING[name])
 
 
 def _add_remote_options(option: _Option) -> None:
@@ -466,3 +461,42 @@ def _truth(text: str) -> bool:
     if text.lower() not in ("true", "false", "1", "0"):
         raise ArgumentTypeError(f"'{text}' is neither True nor False")
     return text.lower() in ("true", "1")
+
+
+def _precision(text: str) -> type[np.floating[Any]]:
+    if text not in _PRECISIONS:
+        raise ArgumentTypeError(f"'{text}' is not {' or '.join(_PRECISIONS)}")
+    return _PRECISIONS[text]
+
+
+_PRECISIONS: dict[str, type[np.floating[Any]]] = {"float": np.float32, "double": np.float64}
+_READING: dict[str, dict[str, Any]] = {
+    "streams": {
+        "metavar": _STREAM, "type": _stream, "action": "append", "help": "a stream to read, dense by default; ALIAS is "
+        "its name in the file if that differs; may be repeated; by default all streams are read, as the file shows "
+        "them",
+    },
+    "max_errors": {"type": int, "help": "number of errors to forgive in a text; -1 forgives all"},
+    "skip_sequence_ids": {"action": "store_true", "help": "each line of a text is a sequence, whatever its id"},
+    "strict": {"action": "store_true", "help": "every warning is an error"},
+    "chunk_size_in_bytes": {
+        "metavar": "BYTES", "type": _positive,
+        "help": "bytes of a text in a chunk, also of a binary corpus that is written (32 MiB; check: 16 MiB)",
+    },
+    "keys": {"choices": get_args(KeysOf), "help": "keys of several texts: ids, or file and id (unique)"},
+    "prefix": {"metavar": "TEXT", "help": "text to put before each path of a list of features"},
+    "labels": {"type": Path, "help": "the label file (MLF) that is joined with a list of features"},
+    "mapping": {
+        "type": Path,
+        "help": "for labels: the file with the names of the classes; by default the names in the label file",
+    },
+    "one_hot": {
+        "metavar": "NAME:DIM", "type": _one_hot, "action": "append", "help": "tables: a column of class ids",
+    },
+    "key": {"metavar": "NAME", "help": "tables: the column with the keys (key)"},
+    "dtype": {
+        "metavar": "TYPE", "type": _precision, "suggested": tuple(_PRECISIONS),
+        "help": "values of texts, Kaldi and tables: float or double",
+    },
+}  # fmt: skip
+"""The options of `cntkio.formats.contract.Reading` in the command: arguments of `Parser.add_argument`, by name."""

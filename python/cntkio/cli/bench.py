@@ -26,9 +26,10 @@ from cntkio.cli.show import (
 )
 from cntkio.config import ReaderConfig
 from cntkio.config.reading import Attempt, attempts, readers_asked_for
-from cntkio.corpora import Described, Input, Labels
+from cntkio.corpora import Described, Input
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
+from cntkio.formats.mlf import Labels
 from cntkio.storage.index_cache import LEAST_CACHED
 from cntkio.storage.open_input import text_sizes
 
@@ -36,7 +37,7 @@ from cntkio.storage.open_input import text_sizes
 def bench(options: Namespace) -> int:
     """Read minibatches, as a training program does, and print the throughput."""
     with inputs_of(options) as (file,):
-        if file.kind.form == "configuration":
+        if file.kind.is_configuration:
             readers = readers_asked_for(file.path, options.arguments)
             for facts in separated(options, (_read_epochs(options, reader) for reader in readers)):
                 facts.show(as_json=options.json)
@@ -53,7 +54,7 @@ def bench(options: Namespace) -> int:
 
 
 def _read(options: Namespace, one: Described) -> Facts:
-    is_list = one.input.kind.form == "scp"
+    is_list = one.input.kind.is_list
     num_minibatches = num_sequences = num_values = 0
     start = time.perf_counter()
     with one.open(max_sweeps=options.sweeps, randomize=options.randomize) as source:

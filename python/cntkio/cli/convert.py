@@ -38,7 +38,7 @@ def convert(options: Namespace) -> int:
     forms = [options.to or format_of_name(target) for target in targets]
     if options.header is not None:
         # A header defines streams as `--stream` does, and replaces that option.
-        options.stream = list(read_header_file(options.header).items())
+        options.streams = list(read_header_file(options.header).items())
     with inputs_of(options, sources) as files, ExitStack() as stack:
         known = set[tuple[int, int]]()
         for file in files:
@@ -53,7 +53,7 @@ def convert(options: Namespace) -> int:
             one for file in files for one in described(options, file, chunk_size_in_bytes=chunk_size, written=forms[0])
         ]
         if len(_precisions(corpora)) > 1:
-            options.precision = "double"
+            options.dtype = np.float64
             corpora = [one for file in files for one in described(options, file, chunk_size_in_bytes=chunk_size)]
         if len(corpora) > len(files):
             raise ConfigError(f"{files[0].name} has several readers; expected one", key="source")
@@ -63,9 +63,9 @@ def convert(options: Namespace) -> int:
                 write_file(
                     target, data, to=form, renumber=options.renumber and not is_merged, keys_file=options.keys_file,
                     flat=options.flat is not None and (options.flat or True),  # no name: all streams
-                    ids=options.ids or (), key=options.key_column, compress=options.compress, layout=options.layout,
-                    chunk_size_in_bytes=options.chunk_size or CHUNK_SIZE,
-                    order=corpora[0].order or None if options.stream else None, progress=progress,
+                    ids=options.ids or (), key=options.key, compress=options.compress, layout=options.layout,
+                    chunk_size_in_bytes=options.chunk_size_in_bytes or CHUNK_SIZE,
+                    order=corpora[0].order or None if options.streams else None, progress=progress,
                     **files_of(options.num_files, options.max_file_size),
                 )  # fmt: skip
             if options.json:

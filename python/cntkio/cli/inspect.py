@@ -34,12 +34,13 @@ from cntkio.cli.show import (
     write_page,
 )
 from cntkio.config.writing import configuration_for
-from cntkio.corpora import LABEL_FORMS, Described, Input, Labels, inputs
+from cntkio.corpora import Described, Input, inputs
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError, printable
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.formats.ctf import bounds_of, read_vocabularies, vocabularies_in
 from cntkio.formats.detect import detect
+from cntkio.formats.mlf import Labels
 from cntkio.formats.report import first_few
 from cntkio.formats.table import key_value
 from cntkio.minibatch import MinibatchData
@@ -68,7 +69,7 @@ def inspect(options: Namespace) -> int:
         if options.html is not None:
             about = [(file.name, f"{file.kind.title}, {file.size:,} bytes") for file in files]
             title = ", ".join(Path(file.name).name for file in files)
-            vocabularies = [read_vocabularies(file.names) for file in files if file.kind.form == "ctf"]
+            vocabularies = [read_vocabularies(file.names) for file in files if file.kind.names_streams]
             words = {name: words for of_file in vocabularies for name, words in of_file.items()}
             write_page(options, options.html, page(title, about, found, samples, words))
     return status
@@ -179,10 +180,10 @@ def _add_stream(facts: Facts, stream: StreamFigures, names: list[str], *, has_pr
 
 
 def _check_configuration(options: Namespace, file: Input) -> None:
-    if file.kind.form in LABEL_FORMS:
+    if file.kind.is_labels:
         advice = f"cntkio inspect LIST.scp --labels {file.name}"
         raise ConfigError(f"--write-config needs the features: {advice}", key="write-config")
-    if options.labels is not None and options.mapping is None and detect(options.labels).form == "mlf":
+    if options.labels is not None and options.mapping is None and detect(options.labels).is_text:
         advice = "with --mapping, name the file that does"
         raise ConfigError(f"{options.labels} does not number its labels; {advice}", key="mapping")
 
@@ -208,9 +209,9 @@ _Rows = Iterator[tuple[int | str, Any]]
 
 def head(options: Namespace) -> int:
     """Print the first sequences of corpora, or the sequences from an index or with a key."""
-    if options.key is not None and options.at is not None:
+    if options.sequence_key is not None and options.at is not None:
         raise ConfigError("--key and --at exclude each other; expected one of them", key="key")
-    has_key = options.key is None
+    has_key = options.sequence_key is None
     with inputs_of(options) as files:
         for one, group in separated(options, _groups(options, files)):
             indices = _indices(options, group[0])
@@ -219,7 +220,7 @@ def head(options: Namespace) -> int:
                 show(f"{one.input.name}")
             _show_rows(options, one, _rows(one, group, indices, as_json=options.json))
     if not has_key:
-        raise ConfigError(f"no sequence has the key {options.key}", key="key")
+        raise ConfigError(f"no sequence has the key {options.sequence_key}", key="key")
     return FINE
 
 
@@ -235,7 +236,7 @@ def _groups(options: Namespace, files: Iterable[Input]) -> Iterator[tuple[Descri
 def _indices(options: Namespace, corpus: Corpus) -> Sequence[int]:
     """Return the indices of the sequences to print."""
     table = corpus.table
-    if options.key is None:
+    if options.sequence_key is None:
         first = options.at or 0
         # 0 is the default, which is right for a corpus without sequences, too.
         if first and first >= table.num_sequences:
@@ -243,7 +244,13 @@ def _indices(options: Namespace, corpus: Corpus) -> Sequence[int]:
         return range(first, min(first + options.sequences, table.num_sequences))
     keys = np.asarray(table.keys[:])
     # No key is -1, so a word finds nothing among keys that are numbers.
-    key = options.key.encode() if keys.dtype.kind not in "ui" else int(options.key) if options.key.isdecimal() else -1
+    key = (
+        options.sequence_key.encode()
+        if keys.dtype.kind not in "ui"
+        else int(options.sequence_key)
+        if options.sequence_key.isdecimal()
+        else -1
+    )
     indices: list[int] = np.flatnonzero(keys == key)[: options.sequences].tolist()
     return indices
 
@@ -261,7 +268,7 @@ def _rows(one: Described, corpora: Sequence[Corpus], indices: Sequence[int], *, 
     with ExitStack() as stack:
         text = None
         # A corpus keeps no comments, so the text of each sequence is read again for the words in them.
-        if one.input.kind.form == "ctf" and not one.input.files:
+        if one.input.kind.names_streams and not one.input.files:
             text = stack.enter_context(closing(open_input(str(one.input.path))))
         for index in indices:
             key = lead.table.keys[index]
@@ -364,7 +371,7 @@ def vocab(options: Namespace) -> int:
     with inputs([options.file]) as files:
         refuse_remote_options(options, files)
         (file,) = files
-        if file.kind.form != "ctf":
+        if not file.kind.names_streams:
             raise ConfigError(f"{file.name} is {file.kind.noun}; comments are in texts", key="file")
         found = read_vocabularies(file.names)
     name = options.name

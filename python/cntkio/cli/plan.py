@@ -24,6 +24,7 @@ _MOST_RANKS = 4096
 DEALS: dict[str, Callable[[int, int], Partition]]
 DEALS = {"cntk": Partition, "balanced": BalancedPartition, "global": GlobalPartition}
 """For each way in which ranks share the data, the partition of a rank."""
+_ASKED = ("step", "position", "sequence_key")  # options of `explain` that exclude each other
 
 
 class Setting(NamedTuple):
@@ -149,7 +150,7 @@ def explain(options: Namespace) -> int:
     if not 0 <= options.rank < setting.ranks:
         raise ConfigError(f"--rank {options.rank}: expected 0 to {setting.ranks - 1} (--ranks)", key="rank")
     # 0 is a valid step and a valid position, so only None is not given.
-    asked = [f"--{name}" for name in ("step", "position", "key") if getattr(options, name) is not None]
+    asked = [f"--{name.rpartition('_')[2]}" for name in _ASKED if getattr(options, name) is not None]
     if len(asked) > 1:
         raise ConfigError(f"{' and '.join(asked)} exclude each other; expected one of them", key="step")
     if not asked:
@@ -216,9 +217,9 @@ def _explain(options: Namespace, setting: Setting, corpus: Described) -> None:
     with setting.open(corpus) as source:
         plan = setting.plan(source, options.rank)
         facts = file_facts(corpus.input, corpus.section)
-        if options.key is not None:
-            steps = plan.where(options.key)
-            facts.add("key", options.key)
+        if options.sequence_key is not None:
+            steps = plan.where(options.sequence_key)
+            facts.add("key", options.sequence_key)
             listed = ", ".join(f"{step:,}" for step in steps)
             facts.add("steps", steps, listed or "none of this rank in the first sweep")
         else:

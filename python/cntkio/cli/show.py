@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar, cast
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from cntkio.arguments import Watcher
 from cntkio.corpora import Described, Input, inputs, require_takers
 from cntkio.displays import columns_of, counted
 from cntkio.errors import ConfigError, FormatError, printable, without_secrets
-from cntkio.formats.contract import Corpus, ReadingOptions
+from cntkio.formats.contract import Corpus, ReadingOptions, with_defaults
 from cntkio.formats.ctf import guessed_streams
 from cntkio.formats.table import SequenceTable
 from cntkio.minibatch import Minibatch
@@ -349,27 +349,20 @@ def duration(seconds: float) -> str:
 
 
 def reading_of(options: Namespace) -> ReadingOptions:
-    """Return the options of the command that say how to read files."""
-    given = vars(options)  # only `convert` has all options
-    same_names = ("max_errors", "skip_sequence_ids", "strict", "keys", "prefix", "mapping", "labels")
-    return ReadingOptions(
-        streams=StreamDefs(options.stream or ()),
-        chunk_size_in_bytes=options.chunk_size,
-        dtype={"float": np.float32, "double": np.float64}.get(given.get("precision", "")),
-        one_hot=dict(given.get("one_hot") or ()),
-        key=given.get("key_column"),
-        **{name: given[name] for name in same_names},
-    )
+    """Return the options of the command that say how to read files; the parser names them as `ReadingOptions` does."""
+    given = {name: value for name, value in vars(options).items() if name in ReadingOptions.__annotations__}
+    tables = {name: dict(given.get(name) or ()) for name in ("streams", "one_hot")}
+    return cast(ReadingOptions, {**given, "streams": StreamDefs(tables["streams"]), "one_hot": tables["one_hot"]})
 
 
 def described(options: Namespace, file: Input, *, guesses_streams: bool = False, **defaults: Any) -> list[Described]:
-    """Return the corpora of a file, as `cntkio.corpora.described` does. The defaults are for `ReadingOptions.usually`.
+    """Return the corpora of a file, as `cntkio.corpora.described` does. The defaults are for `with_defaults`.
 
     With `guesses_streams`, the streams of a text are guessed from its first lines, because no value is read.
     """
-    reading = reading_of(options).usually(**defaults)
-    if guesses_streams and file.kind.form == "ctf" and not reading.streams:
-        reading = reading._replace(streams=guessed_streams(file.names))
+    reading = with_defaults(reading_of(options), **defaults)
+    if guesses_streams and file.kind.names_streams and not reading["streams"]:
+        reading["streams"] = guessed_streams(file.names)
     return corpora.described(file, reading)
 
 
@@ -393,7 +386,7 @@ def inputs_of(
 
 def refuse_remote_options(options: Namespace, files: Sequence[Input]) -> None:
     """Refuse options of remote stores for local files."""
-    if any(file.kind.form == "configuration" or is_remote(str(file.path)) for file in files):
+    if any(file.kind.is_configuration or is_remote(str(file.path)) for file in files):
         return
     # A cache also keeps the text of compressed files that can only be read in order.
     packed = any(is_compressed(name) for file in files for name in file.files or [str(file.path)])

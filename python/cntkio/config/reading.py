@@ -28,6 +28,7 @@ from cntkio.config.language import Section, folded_key
 from cntkio.config.reader_config import Call, Packing, ReaderConfig
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
+from cntkio.formats.contract import CorpusInFiles, ReadingOptions
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.detect import other_than
 from cntkio.htkmlf_reader import ReadMethod
@@ -164,6 +165,27 @@ def readers_asked_for(path: str | os.PathLike[str], arguments: Sequence[str]) ->
         if attempt.error is not None:
             raise attempt.error
     return [attempt.config for attempt in found if attempt.config is not None]
+
+
+def in_files(path: str, options: ReadingOptions) -> list[CorpusInFiles]:
+    """Return the readers of a configuration as the verbs read them (see `cntkio.formats.contract`)."""
+    forgives = options.get("max_errors") == -1
+    return [
+        CorpusInFiles(
+            deserializers=[(_forgiving(call) if forgives else call)() for call in reader.calls],
+            section=reader.section,
+            forgives_errors=forgives,
+            located=reader.located,
+        )
+        for reader in readers_asked_for(path, [])
+    ]
+
+
+def _forgiving(call: Call) -> Call:
+    # Of the deserializers in configurations, only that of texts forgives errors itself.
+    if call.target is not CTFDeserializer:
+        return call
+    return dataclasses.replace(call, keywords=tuple({**dict(call.keywords), "max_errors": -1}.items()))
 
 
 def readers_of(top: Section) -> list[str]:

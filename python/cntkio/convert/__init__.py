@@ -16,7 +16,6 @@ name when it is complete. An input that the target format cannot express is an e
 
 from cntkio.convert.arrays import CommentedMinibatch, read_ctf
 from cntkio.convert.files import (
-    Reading,
     cbf_to_ctf,
     convert_file,
     corpus_of,
@@ -28,6 +27,7 @@ from cntkio.convert.files import (
 )
 from cntkio.convert.scripts import LabelType, txt_to_ctf, uci_to_ctf
 from cntkio.convert.writers import sequence_to_cntk_text_format, write_cbf, write_ctf
+from cntkio.formats.contract import Reading
 from cntkio.formats.detect import FileFormat
 from cntkio.formats.kaldi import read_kaldi, write_kaldi
 from cntkio.formats.svmlight import read_svmlight, write_svmlight

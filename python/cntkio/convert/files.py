@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, Unpack, cast
+from typing import Any, NamedTuple, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,12 @@ from cntkio.arguments import caller, calling, check_word, path_texts, suggests_k
 from cntkio.convert.writers import write_cbf, write_ctf
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFDeserializer, LayoutName
-from cntkio.formats.contract import CHUNK_SIZE, KeysOf, ReadingOptions
+from cntkio.formats.contract import CHUNK_SIZE, Reading, ReadingOptions, with_defaults
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import KINDS, FileFormat, detect, function_named
 from cntkio.formats.table import common_keys, key_value
 from cntkio.pieces.array_streams import pieces_of
-from cntkio.pieces.contract import Classes, Files, Piece, Pieces, Progress, files_of, some_of
+from cntkio.pieces.contract import Files, Piece, Pieces, Progress, files_of, some_of
 from cntkio.pieces.files import COMPRESSED, Compression
 from cntkio.source import MinibatchSource
 from cntkio.storage.names import FileNames
@@ -180,41 +180,6 @@ def divided(num_sequences: int, shares: Sequence[float | int], seed: int) -> lis
     return [(first <= rank) & (rank < last) for first, last in pairwise(cuts)]
 
 
-class Reading(TypedDict, total=False):
-    """Keywords of `convert_file` and `corpus_of` that say how to read a file. Each keyword is only for some formats.
-
-    Attributes:
-        max_errors: Number of errors to tolerate in a text.
-        skip_sequence_ids: Read each line of a text as a sequence, and ignore ids.
-        strict: Turn warnings about a text, a binary corpus or features into errors.
-        dtype: float32 or float64, of the values of a text, of Kaldi or of a table.
-        prefix: Text to put before each path of a list of features.
-        labels: The label file that is joined with a list of features.
-        mapping: The file with the names of these labels; by default the names are the labels.
-        one_hot: Columns of classes in Parquet and Arrow, and these classes, as for `cntkio.arrow.read`.
-        key: The column of keys in Parquet and Arrow, read and written.
-        keys: Keys of several texts, as for `CTFDeserializer`.
-        chunk_size_in_bytes: Chunk size of a text, as for `CTFDeserializer`; about as much memory is in use.
-
-    Example:
-        >>> reading: Reading = {"max_errors": 3}
-        >>> corpus_of("examples/iris/iris.ctf", infer_streams("examples/iris/iris.ctf"), **reading).max_errors
-        3
-    """
-
-    max_errors: int
-    skip_sequence_ids: bool
-    strict: bool
-    dtype: npt.DTypeLike
-    prefix: str
-    labels: FileNames
-    mapping: AnyPath
-    one_hot: Mapping[str, Classes] | None
-    key: str | None
-    keys: KeysOf
-    chunk_size_in_bytes: int
-
-
 def format_of(path: AnyPath) -> FileFormat:
     """Return the format of a corpus, by its first bytes; text if they belong to none of the other formats.
 
@@ -366,9 +331,9 @@ def corpus_of(
         ['lengths', 'species']
     """
     file = corpora.input_of(path_texts("source", path))
-    options = ReadingOptions(streams, **reading)
+    options = cast(ReadingOptions, {"streams": streams, **reading})
     corpora.require_takers(options, [file])
-    (described,) = corpora.described(file, options.usually(written=to or "ctf"))
+    (described,) = corpora.described(file, with_defaults(options, written=to or "ctf"))
     # A source can be written once; `Selected` goes back to its beginning for each further pass.
     data = described.writable()
     return Selected(data) if isinstance(data, MinibatchSource) else data

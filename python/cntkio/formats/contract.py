@@ -19,8 +19,8 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, NamedTuple, Protocol, TypedDict, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -381,40 +381,75 @@ CHUNK_SIZE = 32 << 20
 """Bytes of a chunk of a text."""
 
 
-class ReadingOptions(NamedTuple):
-    """Options of reading files, as the caller gives them."""
+class Reading(TypedDict, total=False):
+    """How to read a file: keywords of `check`, `convert_file` and `corpus_of`, and options of the command.
 
-    # Read-only, because all options share this default.
-    streams: Mapping[str, Any] = MappingProxyType({})  # empty: as the files show them
-    max_errors: int | None = None  # errors to forgive in a text; -1: all
-    skip_sequence_ids: bool = False  # whether each line of a text is a sequence
-    strict: bool = False  # whether warnings are errors
-    chunk_size_in_bytes: int | None = None
-    keys: KeysOf | None = None
-    prefix: str | None = None  # text to put before each path of a list of features
-    mapping: str | os.PathLike[str] | None = None  # for a label file: the file with the names of its labels
-    cache_index: bool = False
-    labels: FileNames | None = None  # for a list of features: the label file that is joined with it
-    dtype: npt.DTypeLike | None = None  # type of the values of a text; None: float32
-    one_hot: Mapping[str, int | Sequence[str]] | None = None  # for a table: columns of classes, and these classes
-    key: str | None = None  # for a table: the column of keys
-    written: str | None = None  # for converters, the format to write: numbers are read in a type that keeps them
+    Each keyword is only for some formats. None, and a keyword that is missing, stand for the default.
 
-    def usually(
-        self, *, max_errors: int = 0, chunk_size_in_bytes: int = CHUNK_SIZE, cache_index: bool = False,
-        written: str | None = None,
-    ) -> ReadingOptions:  # fmt: skip
-        """Return the options, with defaults in place of options that the caller does not set."""
-        errors = max_errors if self.max_errors is None else self.max_errors
-        size = self.chunk_size_in_bytes or chunk_size_in_bytes
-        return self._replace(max_errors=errors, chunk_size_in_bytes=size, cache_index=cache_index, written=written)
+    Attributes:
+        max_errors: Number of errors to tolerate in a text; -1: all.
+        skip_sequence_ids: Read each line of a text as a sequence, and ignore ids.
+        strict: Turn warnings about a text, a binary corpus or features into errors.
+        dtype: float32 or float64, of the values of a text, of Kaldi or of a table.
+        prefix: Text to put before each path of a list of features.
+        labels: The label file that is joined with a list of features.
+        mapping: The file with the names of these labels; by default the names are the labels.
+        one_hot: Columns of classes in Parquet and Arrow, and these classes, as for `cntkio.arrow.read`.
+        key: The column of keys in Parquet and Arrow, read and written.
+        keys: Keys of several texts, as for `CTFDeserializer`.
+        chunk_size_in_bytes: Chunk size of a text, as for `CTFDeserializer`; about as much memory is in use.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from cntkio.convert import convert_file
+        >>> reading: Reading = {"skip_sequence_ids": True, "max_errors": 3}
+        >>> convert_file("examples/iris/iris.ctf", pathlib.Path(tempfile.mkdtemp(), "iris.cbf"), **reading)
+    """
+
+    max_errors: int | None
+    skip_sequence_ids: bool
+    strict: bool
+    dtype: npt.DTypeLike | None
+    prefix: str | None
+    labels: FileNames | None
+    mapping: str | os.PathLike[str] | None
+    one_hot: Mapping[str, int | Sequence[str]] | None
+    key: str | None
+    keys: KeysOf | None
+    chunk_size_in_bytes: int | None
+
+
+class ReadingOptions(Reading, total=False):
+    """All options of reading files. Formats get those that have a value.
+
+    Attributes:
+        streams: The streams to read; missing: as the files show them.
+        cache_index: Whether to keep the index of a text in a file.
+        written: For converters, the format to write: numbers are read in a type that keeps them.
+    """
+
+    streams: Mapping[str, Any]
+    cache_index: bool
+    written: str
+
+
+def with_defaults(options: ReadingOptions, **defaults: Any) -> ReadingOptions:
+    """Return the options that have a value, with defaults in place of options that have none.
+
+    Example:
+        >>> with_defaults({"max_errors": None, "prefix": "a/"}, max_errors=3)
+        {'max_errors': 3, 'chunk_size_in_bytes': 33554432, 'prefix': 'a/'}
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    return cast(ReadingOptions, {"max_errors": 0, "chunk_size_in_bytes": CHUNK_SIZE, **defaults, **given})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusInFiles:
     """Facts that the verbs need about a corpus in files.
 
-    The row of a format in `cntkio.formats.detect.KINDS` names the function that returns it for files and options.
+    The row of a format in `cntkio.formats.detect.KINDS` names the function that returns the corpora for files and
+    options: one, or several if a configuration has several readers.
     """
 
     deserializers: Sequence[Any] = ()  # the deserializers that read it; empty for a label file
@@ -424,3 +459,9 @@ class CorpusInFiles:
     order: Sequence[str] = ()  # the streams in the order in which they are printed; empty: in the order of the source
     has_precisions: bool = False  # whether the file gives the type of each stream's values
     forgives_errors: bool = False  # whether errors are counted instead of ending the call
+    # Opens a label file, once: without features, a source cannot read it; None: not a label file.
+    open_labels: Callable[[Opening], Any] | None = None
+    label_names: Sequence[bytes] | None = None  # names of the classes of labels that are joined with features
+    section: str = ""  # the section of the configuration that describes it; empty: no configuration does
+    # Completes errors about missing files by the configuration that names them.
+    located: Callable[[], AbstractContextManager[None]] = nullcontext

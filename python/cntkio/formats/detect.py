@@ -61,9 +61,9 @@ class FileKind(NamedTuple):
             counts.
         is_text: Whether a zero byte shows that a file is of another kind.
         is_read_packed: Whether files that are compressed with gzip or zstd are read where they are.
-        in_files: The function that reads such files, as module and name: from files and `ReadingOptions` to
-            `CorpusInFiles` (`cntkio.formats.contract`); empty: none does, or they are label files.
-        options: Fields of `ReadingOptions` that apply to it.
+        in_files: The function that reads such files, as module and name: from files and `ReadingOptions` to a list of
+            `CorpusInFiles` (`cntkio.formats.contract`); empty: none does.
+        options: The `ReadingOptions` that apply to it.
         writer: The function that writes such files, as module and name: from a path and data, with the keywords
             `progress` and `remote`, the keywords of `cntkio.convert.Files`, and `written_options`. Empty: none does.
         written_options: The options of `cntkio.convert.write_file` that apply to it.
@@ -71,6 +71,11 @@ class FileKind(NamedTuple):
         shown_by: Extensions of names that show this kind where the bytes show nothing else, as in a damaged file.
         is_table: Whether its sequences are the rows of a table.
         has_text_keys: Whether its keys are texts, whatever the file.
+        names_streams: Whether each sample is written with the name of its stream, and may have a word as a comment.
+        is_list: Whether it lists files with the data, so that neither its size nor its first bytes describe them.
+        is_labels: Whether it has only labels of frames, which a source joins with features.
+        is_configuration: Whether it describes readers, which name the files.
+        is_packing: Whether it is another file in compressed form.
         cache: What saves time at the next start, for people, if it is not an index cache; empty: an index cache does.
     """
 
@@ -90,6 +95,11 @@ class FileKind(NamedTuple):
     shown_by: tuple[str, ...] = ()
     is_table: bool = False
     has_text_keys: bool = False
+    names_streams: bool = False
+    is_list: bool = False
+    is_labels: bool = False
+    is_configuration: bool = False
+    is_packing: bool = False
     cache: str = "none"
 
     @property
@@ -127,7 +137,8 @@ class FileKind(NamedTuple):
 
 def _packed(form: str, command: str) -> FileKind:
     magic = tuple(magic for magic, packing in PACKED_MAGIC.items() if packing == form)
-    return FileKind(form, f"file compressed with {form}", advice=f"unpack it ({command} {{path}})", magic=magic)
+    advice = f"unpack it ({command} {{path}})"
+    return FileKind(form, f"file compressed with {form}", advice=advice, magic=magic, is_packing=True)
 
 
 def _table(form: str, title: str, magic: tuple[bytes, ...], *extensions: str) -> FileKind:
@@ -183,7 +194,7 @@ KINDS = {
             in_files="cntkio.formats.ctf:in_files",
             options=("streams", "max_errors", "skip_sequence_ids", "strict", "chunk_size_in_bytes", "keys", "dtype"),
             writer="cntkio.convert:write_ctf", written_options=("renumber", "keys_file", "compress"),
-            extensions=(".ctf", ".txt"), cache="",
+            extensions=(".ctf", ".txt"), names_streams=True, cache="",
         ),
         FileKind(
             "svmlight", "SVMlight text (libsvm)", "SvmlightDeserializer({path!r})", first_line=_SVMLIGHT_LINE,
@@ -202,20 +213,22 @@ KINDS = {
             "scp", "list of HTK features (scp)",
             "HTKFeatureDeserializer(StreamDefs(features=StreamDef(scp={path!r}, shape=...)))",
             first_line=re.compile(rb"\S.*\[\d+,\d+\]\s*"), is_text=True, in_files="cntkio.formats.htk:in_files",
-            options=("streams", "prefix", "strict", "labels"), has_text_keys=True,
+            options=("streams", "prefix", "strict", "labels"), has_text_keys=True, is_list=True,
             cache="none; the list is read at each start",
         ),
         FileKind("htk", "HTK feature file", advice="name it in a list (scp), which HTKFeatureDeserializer reads"),
         FileKind(
             "mlf", "HTK label file (MLF)",
             "HTKMLFDeserializer(mapping, StreamDefs(labels=StreamDef(mlf={path!r}, shape=...)))",
-            is_text=True, options=("mapping",), has_text_keys=True,
+            is_text=True, in_files="cntkio.formats.mlf:in_files", options=("mapping",), has_text_keys=True,
+            is_labels=True,
             cache="none by this command; a program keeps one with StreamDef(..., cache_index=True)",
         ),
         FileKind(
             "binary mlf", "binary HTK label file (MLF)",
             "HTKMLFBinaryDeserializer(StreamDefs(labels=StreamDef(mlf={path!r}, shape=...)))",
-            magic=(b"MLF\1\0", b"MLF\2\0"), options=("mapping",), has_text_keys=True,
+            magic=(b"MLF\1\0", b"MLF\2\0"), in_files="cntkio.formats.mlf:in_files", options=("mapping",),
+            has_text_keys=True, is_labels=True,
             cache="none; the file is read at each start",
         ),
         FileKind(
@@ -224,7 +237,8 @@ KINDS = {
         ),
         FileKind(
             "configuration", "CNTK configuration", advice="MinibatchSource.from_config opens its reader",
-            first_line=re.compile(rb"[A-Za-z_][\w.]*\s*(=|\[).*", re.DOTALL), is_text=True,
+            first_line=re.compile(rb"[A-Za-z_][\w.]*\s*(=|\[).*", re.DOTALL), is_text=True, is_configuration=True,
+            in_files="cntkio.config.reading:in_files",
         ),
         _table("parquet", "Parquet file", (b"PAR1", b"PARE"), ".parquet", ".pq"),
         _table("arrow", "Arrow file", (b"ARROW1",), ".arrow", ".feather", ".ipc"),

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from cntkio.arguments import caller, calling, suggests_keywords, there_are
 from cntkio.corpora import IN_ORDER, SURVEYED_AT_ONCE, Described, Input, described, inputs, require_takers
 from cntkio.displays import counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
-from cntkio.formats.contract import Corpus, Deserializer, KeysOf, Loaded, Opening, ReadingOptions
+from cntkio.formats.contract import Corpus, Deserializer, Loaded, Opening, Reading, ReadingOptions, with_defaults
 from cntkio.formats.corpus import EmptyFiles
 from cntkio.formats.ctf import KINDS_OF_BAD_SAMPLES, KINDS_OF_GAPS, bounds_of, guessed_streams, infer_usual_streams
 from cntkio.formats.detect import old_line_ends
@@ -62,10 +62,8 @@ _ENDS_VALUES = "byte above 0x7F"
 @suggests_keywords
 def check(
     *corpora: FileNames | Deserializer, join: bool = False, streams: StreamDefs | Mapping[str, Any] | None = None,
-    skip_sequence_ids: bool = False, strict: bool = False, max_errors: int | None = None,
-    chunk_size_in_bytes: int | None = None, keys: KeysOf | None = None, prefix: str | None = None,
-    mapping: str | os.PathLike[str] | None = None, remote: Remote | None = None, ignore: Iterable[str] = (),
-    max_findings: int = 100, progress: Progress | None = None,
+    remote: Remote | None = None, ignore: Iterable[str] = (), max_findings: int = 100,
+    progress: Progress | None = None, **reading: Unpack[Reading],
 ) -> Findings:  # fmt: skip
     """Find errors and suspicious data in corpora. (docs/check.md) The command is `cntkio check`.
 
@@ -75,18 +73,13 @@ def check(
         join: Whether the corpora belong together, and a source joins them by key. The sequences that it would leave out
             are findings. Otherwise, sequences that two of the corpora have in common are findings.
         streams: The streams that the files should have; None: as the files show them.
-        skip_sequence_ids: Read each line of a text as a sequence, and ignore ids.
-        strict: Turn warnings about a text, a binary corpus or features into errors.
-        max_errors: Errors of a text to find one by one; in a chunk that exceeds this number, only the first further
-            error of each sequence is found. None: find all.
-        chunk_size_in_bytes: Chunk size of a text; about as much memory is in use. None: 16 MiB.
-        keys: Keys of several texts, as for `CTFDeserializer`.
-        prefix: Text to put before each path of a list of features.
-        mapping: For a label file: the file with the names of its labels; None: the names in the label file.
         remote: How to read remote stores.
         ignore: Codes of rules to leave out.
         max_findings: Number of findings to list; all cases are counted.
         progress: Called with the number of sequences of a corpus that are checked, and the number of all its sequences.
+        reading: How to read files: the keywords of `cntkio.convert.Reading`. By default all errors of a text are found;
+            in a chunk that has more than `max_errors`, only the first further error of each sequence is found. Chunks
+            of a text have 16 MiB.
 
     Returns:
         The findings, in the order of files and places. They are false if there are none.
@@ -109,19 +102,16 @@ def check(
     """
     if not corpora:
         raise ConfigError("check has no corpora; expected at least one file or deserializer")
-    defined, labels = StreamDefs(streams or {}), None if mapping is None else Path(mapping)
-    reading = ReadingOptions(
-        defined, max_errors, skip_sequence_ids, strict, chunk_size_in_bytes, keys, prefix, mapping=labels
-    )
+    options = cast(ReadingOptions, {"streams": StreamDefs(streams or {}), **reading})
     named = [corpus for corpus in corpora if isinstance(corpus, str | os.PathLike | Sequence)]
     given: list[Any] = [corpus for corpus in corpora if not isinstance(corpus, str | os.PathLike | Sequence)]
     findings = Findings(max_findings, [ignore] if isinstance(ignore, str) else ignore)
     with calling(remote=remote), inputs(named, refuse=findings.add_damaged) as files:
         if files:
-            require_takers(reading, files)
-        elif reading != ReadingOptions():
+            require_takers(options, files)
+        elif any(options.values()):
             raise ConfigError("options of files are only for files; a deserializer has its own options")
-        return check_all(files, given, reading, findings, joins=join, progress=progress)
+        return check_all(files, given, options, findings, joins=join, progress=progress)
 
 
 def check_all(
@@ -129,7 +119,7 @@ def check_all(
     joins: bool, progress: Progress | None,
 ) -> Findings:  # fmt: skip
     """Check files and deserializers, add what is wrong to the findings, and return them. See `check`."""
-    usual = reading.usually(max_errors=_ANY_NUMBER_OF_ERRORS, chunk_size_in_bytes=SURVEYED_AT_ONCE)
+    usual = with_defaults(reading, max_errors=_ANY_NUMBER_OF_ERRORS, chunk_size_in_bytes=SURVEYED_AT_ONCE)
     has_words = [file.kind.has_text_keys for file in files] + [one.has_text_keys for one in deserializers]
     with ExitStack() as stack:
         # A join compares keys of one type, so if a corpus has words as keys, all of them must read keys as words.
@@ -345,6 +335,11 @@ class _Call(NamedTuple):
     has_words: bool
     is_guess: bool = False
 
+    def with_guess(self, streams: Mapping[str, Any]) -> _Call:
+        """Return the call with a guess of the streams."""
+        reading: ReadingOptions = {**self.reading, "streams": StreamDefs(streams)}
+        return self._replace(reading=reading, is_guess=True)
+
 
 class _Checked(NamedTuple):
     """A corpus that was checked, from one file or from several; without `opened`, it could not be opened."""
@@ -381,7 +376,7 @@ def _check_kind(call: _Call, file: Input) -> list[list[_Checked]]:
     text is searched for streams, and checked again.
     """
     call.findings.corpus = file.name
-    is_text, asked = file.kind.form == "ctf", call.reading.streams
+    is_text, asked = file.kind.names_streams, call.reading.get("streams")
     try:
         guess = guessed_streams(file.names) if is_text and not asked else StreamDefs()
         if not guess:
@@ -393,9 +388,8 @@ def _check_kind(call: _Call, file: Input) -> list[list[_Checked]]:
         # Findings of a guess are kept apart, because they are dropped if the guess is wrong.
         findings = call.findings.empty()
         findings.corpus = file.name
-        reading = call.reading._replace(streams=guess)
         with ExitStack() as stack:
-            found = _check_as_asked(call._replace(findings=findings, stack=stack, reading=reading, is_guess=True), file)
+            found = _check_as_asked(call.with_guess(guess)._replace(findings=findings, stack=stack), file)
             if found and not any(checked.num_noted for source in found for checked in source):
                 call.findings.add_all(findings)
                 # The guess is right, so its corpora stay open until the end of the check.
@@ -408,13 +402,11 @@ def _check_kind(call: _Call, file: Input) -> list[list[_Checked]]:
         wide = {
             name: StreamDef(field=name, shape=LARGEST_DIM, is_sparse=True) for name in usual if usual[name].is_sparse
         }
-        reading = call.reading._replace(streams=StreamDefs({**usual, **wide}))
-        return _check_as_asked(call._replace(reading=reading, is_guess=True), file)
+        return _check_as_asked(call.with_guess({**usual, **wide}), file)
     except (FormatError, CorpusError, OSError) as error:
         # No feature file has a header, so the dimension is unknown; the corpus reports each file.
-        if file.kind.form == "scp" and not asked:
-            streams = StreamDefs(features=StreamDef(shape=1))
-            return _check_kind(call._replace(reading=call.reading._replace(streams=streams)), file)
+        if file.kind.is_list and not asked:
+            return _check_kind(call.with_guess({"features": StreamDef(shape=1)}), file)
         if _is_wrong_call(error) or (isinstance(error, OSError) and not file.kind.has_text_keys):
             raise  # the file itself was opened before
         call.findings.add(Finding.of(None, error, str(file.path)))
@@ -434,7 +426,7 @@ def _is_wrong_call(error: Exception) -> bool:
 def _explain_streams(call: _Call, file: Input, num_sequences: int) -> None:
     """Let one finding show which definition of a stream fits a text, if most sequences contradict the definition."""
     usual = infer_usual_streams(file.names, 0)
-    for name, asked in call.reading.streams.items():
+    for name, asked in call.reading["streams"].items():
         alias = asked.stream_alias
         if (seen := usual.get(alias)) is None:
             explained = [one for stream in ("", name) for one in call.findings.of("missing-sample", stream)]
@@ -465,7 +457,7 @@ def _check_as_asked(call: _Call, file: Input) -> list[list[_Checked]]:
     if not file.files:
         return [_check_described(call, one) for one in described(file, call.reading)]
     contents, num_noted, can_be_opened = Contents(), 0, True
-    empty = EmptyFiles(len(file.files), is_strict=call.reading.strict)
+    empty = EmptyFiles(len(file.files), is_strict=call.reading.get("strict", False))
     for path in file.files:
         # A pattern may have thousands of files, so each is closed before the next.
         with empty, ExitStack() as stack:
@@ -494,7 +486,7 @@ def _check_as_asked(call: _Call, file: Input) -> list[list[_Checked]]:
 
 def _check_described(call: _Call, one: Described, contents: Contents | None = None) -> list[_Checked]:
     path, kind, aliases = str(one.input.path), one.input.kind, None
-    if kind.form == "ctf":
+    if kind.names_streams:
         aliases = {name: stream.stream_alias for name, stream in one.deserializers[0].streams.items()}
     call = call._replace(has_words=call.has_words or any(each.has_text_keys for each in one.deserializers))
 
@@ -539,7 +531,7 @@ def _check_part(
     except (CntkIoError, OSError) as error:
         # A corpus of several files leaves out those that are empty, unless warnings are errors.
         is_empty = isinstance(error, CntkIoError) and error.kind == EMPTY_FILE
-        is_left_out = is_empty and shared is not None and not call.reading.strict
+        is_left_out = is_empty and shared is not None and not call.reading.get("strict")
         if opened is None and (is_left_out or _is_wrong_call(error)):
             raise
         opened = None

@@ -375,7 +375,8 @@ def _form(is_sparse: bool) -> StorageFormat:
     return "sparse" if is_sparse else "dense"
 
 
-def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
+def in_files(names: FileNames, options: ReadingOptions) -> list[CorpusInFiles]:
     """Return binary files as the verbs read them (see `cntkio.formats.contract`)."""
-    deserializer = CBFDeserializer(names, StreamDefs(options.streams), strict=options.strict)
-    return CorpusInFiles(deserializers=[deserializer], written=[deserializer], has_precisions=True)
+    streams, strict = StreamDefs(options.get("streams", {})), options.get("strict", False)
+    deserializer = CBFDeserializer(names, streams, strict=strict)
+    return [CorpusInFiles(deserializers=[deserializer], written=[deserializer], has_precisions=True)]

@@ -24,7 +24,6 @@ from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import TEXT, CntkOptions
 from cntkio.formats.contract import (
-    CHUNK_SIZE,
     NOTHING_AHEAD,
     OPENING,
     Ahead,
@@ -555,25 +554,24 @@ def _source(text: TextInput, places: ChunkPlaces, *, is_part: bool) -> CoreText 
 
 def options_of_texts(names: FileNames, options: ReadingOptions, form: Literal["ctf", "svmlight"]) -> dict[str, Any]:
     """Return the arguments of a deserializer of texts."""
-    dtype = options.dtype or "float32"
-    if options.written:
-        dtype = precision_that_keeps(names, form, options.dtype, options.written)
-    return {
-        "max_errors": options.max_errors or 0, "strict": options.strict, "dtype": dtype,
-        "chunk_size_in_bytes": options.chunk_size_in_bytes or CHUNK_SIZE, "keys": options.keys or "unique",
-        "cache_index": options.cache_index,
-    }  # fmt: skip
+    taken = ("max_errors", "strict", "dtype", "chunk_size_in_bytes", "keys", "cache_index")
+    arguments = {name: value for name, value in options.items() if name in taken}
+    if "written" in options:
+        arguments["dtype"] = precision_that_keeps(names, form, options.get("dtype"), options["written"])
+    return arguments
 
 
-def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
+def in_files(names: FileNames, options: ReadingOptions) -> list[CorpusInFiles]:
     """Return texts as the verbs read them (see `cntkio.formats.contract`)."""
-    streams, arguments = StreamDefs(options.streams or infer_streams(names)), options_of_texts(names, options, "ctf")
-    read = CTFDeserializer(names, streams, skip_sequence_ids=options.skip_sequence_ids, **arguments)
+    streams = StreamDefs(options.get("streams") or infer_streams(names))
+    arguments = options_of_texts(names, options, "ctf")
+    read = CTFDeserializer(names, streams, skip_sequence_ids=options.get("skip_sequence_ids", False), **arguments)
     written = dataclasses.replace(read, max_errors=max(read.max_errors, 0), cache_index=False)
-    return CorpusInFiles(
+    corpus = CorpusInFiles(
         deserializers=[read],
         written=[written],
         chunk_sizes=f" of at most {written.chunk_size_in_bytes:,} bytes",
         order=list(written.streams),
         forgives_errors=read.max_errors != 0,
     )
+    return [corpus]

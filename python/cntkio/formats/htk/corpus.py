@@ -466,22 +466,24 @@ def _first_header(names: FileNames, prefix: str) -> HTKHeader:
     return next(without_empty(listed_files(names, option="FILE"), functools.partial(first_header, prefix=prefix)))
 
 
-def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
+def in_files(names: FileNames, options: ReadingOptions) -> list[CorpusInFiles]:
     """Return lists as the verbs read them (see `cntkio.formats.contract`)."""
-    prefix = options.prefix or ""
+    prefix, streams = options.get("prefix") or "", StreamDefs(options.get("streams", {}))
     # All files need frames of the same size, so the first one shows the shape.
-    streams = StreamDefs(options.streams) or StreamDefs(features=StreamDef(shape=_first_header(names, prefix).dim))
+    streams = streams or StreamDefs(features=StreamDef(shape=_first_header(names, prefix).dim))
     if len(streams) != 1:
         raise ConfigError(f"a list of features has one stream; {len(streams)} are requested", key="stream")
     ((name, stream),) = streams.items()
     definition = StreamDef(scp=names, shape=stream.dim)
-    deserializer = HTKFeatureDeserializer(StreamDefs({name: definition}), prefix=prefix, strict=options.strict)
-    return CorpusInFiles(
+    strict = options.get("strict", False)
+    deserializer = HTKFeatureDeserializer(StreamDefs({name: definition}), prefix=prefix, strict=strict)
+    corpus = CorpusInFiles(
         deserializers=[deserializer],
         written=[deserializer],
         chunk_sizes=f" of more than {CHUNK_FRAMES:,} samples, the last with the rest",
         facts=functools.partial(_facts, deserializer, names),
     )
+    return [corpus]
 
 
 def _facts(deserializer: HTKFeatureDeserializer, names: FileNames) -> dict[str, int | str]:

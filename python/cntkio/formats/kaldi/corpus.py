@@ -484,21 +484,22 @@ def _together(text: TextInput, objects: Objects, which: npt.NDArray[np.int64]) -
     return np.split(which, np.flatnonzero(gaps) + 1)
 
 
-def in_files(names: FileNames, options: ReadingOptions, content: Content | None = None) -> CorpusInFiles:
+def in_files(names: FileNames, options: ReadingOptions, content: Content | None = None) -> list[CorpusInFiles]:
     """Return archives, lists or lines as the verbs read them (see `cntkio.formats.contract`)."""
-    size, dtype = options.chunk_size_in_bytes or CHUNK_SIZE, options.dtype or "float32"
-    if options.written:
+    size, asked = options.get("chunk_size_in_bytes") or CHUNK_SIZE, options.get("dtype")
+    dtype = asked or "float32"
+    if "written" in options:
         with closing(KaldiDeserializer(names, content=content).open(Opening(trace_level=0))) as corpus:
             objects: Objects = corpus.index.layout.objects
         if np.isin(objects.kinds, TEXTS).any():
-            dtype = precision_that_keeps(objects.paths, "kaldi", options.dtype, options.written)
+            dtype = precision_that_keeps(objects.paths, "kaldi", asked, options["written"])
         elif np.isin(objects.kinds, DOUBLES).any():
-            dtype = options.dtype or "float64"
+            dtype = asked or "float64"
     deserializer = KaldiDeserializer(names, content=content, dtype=dtype, chunk_size_in_bytes=size)
-    return CorpusInFiles(deserializers=[deserializer], chunk_sizes=f" of about {size:,} bytes")
+    return [CorpusInFiles(deserializers=[deserializer], chunk_sizes=f" of about {size:,} bytes")]
 
 
-def maps_in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
+def maps_in_files(names: FileNames, options: ReadingOptions) -> list[CorpusInFiles]:
     """Return maps as the verbs read them (see `cntkio.formats.contract`)."""
     return in_files(names, options, "map")
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -27,8 +27,22 @@ import cntkio._core as _core
 from cntkio.arguments import float_type, suggests_keywords
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import BINARY_LABELS, LABEL_STREAM, LABELS
-from cntkio.formats.contract import OPENING, Ahead, Corpus, Format, Index, Loaded, Opening, PlacesInFiles, Utterances
+from cntkio.formats.contract import (
+    OPENING,
+    Ahead,
+    Corpus,
+    CorpusInFiles,
+    Deserializer,
+    Format,
+    Index,
+    Loaded,
+    Opening,
+    PlacesInFiles,
+    ReadingOptions,
+    Utterances,
+)
 from cntkio.formats.corpus import filled_files, fingerprint_of_files, opened_corpus
+from cntkio.formats.detect import detect
 from cntkio.formats.htk.lists import decoded, repeated
 from cntkio.formats.htk.options import UtteranceOptions, entry_of, longest_of, merge_stream, paths_of, size_of
 from cntkio.formats.mlf.entries import (
@@ -42,18 +56,19 @@ from cntkio.formats.mlf.entries import (
     Names,
     Targets,
     Times,
+    infer_labels,
     read_entries,
     read_mapping,
     read_targets,
     scan_binary,
 )
-from cntkio.formats.report import EMPTY_FILE, first_few
+from cntkio.formats.report import EMPTY_FILE, NUM_IN_FULL, first_few
 from cntkio.formats.table import FileSpans, SequenceTable, digest_of
 from cntkio.storage.file_lists import listed_files
-from cntkio.storage.names import shown_files
+from cntkio.storage.names import FileNames, shown_files
 from cntkio.storage.spans import span_at
 from cntkio.storage.text_input import InputFile, Locator, whole_text
-from cntkio.streams import LARGEST_DIM, StorageFormat, StreamDefs, StreamInformation
+from cntkio.streams import LARGEST_DIM, StorageFormat, StreamDef, StreamDefs, StreamInformation
 
 _LARGEST_DIM_OF_CNTK = 65535
 
@@ -468,3 +483,75 @@ def _located(
 ) -> FormatError:
     with closing(InputFile(path)) as text:
         return Locator(text, known).error(byte, what, **details)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Label files as the verbs read them.
+
+_LARGEST_CLASS = 65536  # of a binary file
+
+
+class Labels(NamedTuple):
+    """An opened label file, and the names of its classes; empty if they have none."""
+
+    corpus: Corpus
+    names: list[bytes]
+
+    def complaints(self) -> Iterator[str]:
+        """Yield complaints about the first invalid or broken utterances."""
+        layout = self.corpus.index.layout
+        for index in layout.faults.nonzero()[0][:NUM_IN_FULL].tolist():
+            yield str(layout.complaint(index))
+
+    def entries(self, indices: Iterable[int]) -> Iterator[tuple[str, list[tuple[str, int]]]]:
+        """Yield utterances: key, and for each row its label and number of frames."""
+        for index in indices:
+            lengths, classes = (column.tolist() for column in self.corpus.index.layout.rows(index))
+            labels = [self.names[label].decode(errors="replace") if self.names else str(label) for label in classes]
+            key = bytes(self.corpus.table.keys[index]).decode(errors="replace")
+            yield key, list(zip(labels, lengths, strict=True))
+
+
+class _NamedLabels(NamedTuple):
+    """The deserializer of a label file that opens it with names that no mapping file contains."""
+
+    deserializer: HTKMLFDeserializer
+    names: list[bytes]
+    has_text_keys: bool = True
+
+    def parts(self) -> list[Deserializer]:
+        return [self]
+
+    def open(self, opening: Opening = OPENING) -> Corpus:
+        return self.deserializer.open_with(self.names, opening)
+
+
+def labels_of(
+    path: FileNames, mapping: str | os.PathLike[str] | None, *, knows_mapping: bool = True
+) -> tuple[HTKMLFBinaryDeserializer | HTKMLFDeserializer | _NamedLabels, list[bytes]]:
+    """Return the deserializer of a label file, and the names of its classes: by default the labels in the file.
+
+    Args:
+        knows_mapping: Whether the deserializer of a text reads the mapping file itself, and its errors name that file.
+    """
+    names = [] if mapping is None else read_mapping(mapping)
+    files = listed_files(path, option="FILE")
+    if not all(detect(file).is_text for file in files):
+        return HTKMLFBinaryDeserializer(StreamDefs(labels=StreamDef(mlf=path, shape=_LARGEST_CLASS))), names
+    if mapping is None:
+        names = sorted(set().union(*map(infer_labels, files)))
+    streams = StreamDefs(labels=StreamDef(mlf=path, shape=max(1, len(names))))
+    if mapping is not None and knows_mapping:
+        return HTKMLFDeserializer(os.fspath(mapping), streams), names
+    return _NamedLabels(HTKMLFDeserializer(None, streams), names), names
+
+
+def in_files(path: FileNames, options: ReadingOptions) -> list[CorpusInFiles]:
+    """Return label files as the verbs read them; without a mapping file the labels in the files are the names."""
+
+    @functools.cache  # opening reads the whole file, and verbs open it twice
+    def opened(opening: Opening) -> Labels:
+        deserializer, names = labels_of(path, options.get("mapping"), knows_mapping=False)
+        return Labels(deserializer.open(opening), names)
+
+    return [CorpusInFiles(open_labels=opened)]

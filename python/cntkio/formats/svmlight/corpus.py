@@ -327,14 +327,12 @@ class _SvmlightFormat(CTFFormat):
         return "; SvmlightDeserializer(..., multilabel=True) reads several labels" if is_several else ""
 
 
-def in_files(names: FileNames, options: ReadingOptions) -> CorpusInFiles:
+def in_files(names: FileNames, options: ReadingOptions) -> list[CorpusInFiles]:
     """Return texts as the verbs read them (see `cntkio.formats.contract`)."""
     deserializer = svmlight_of(names, **options_of_texts(names, options, "svmlight"))
-    return CorpusInFiles(
-        deserializers=[deserializer],
-        chunk_sizes=f" of at most {deserializer.chunk_size_in_bytes:,} bytes",
-        forgives_errors=bool(options.max_errors),
-    )
+    sizes = f" of at most {deserializer.chunk_size_in_bytes:,} bytes"
+    forgives_errors = deserializer.max_errors != 0
+    return [CorpusInFiles(deserializers=[deserializer], chunk_sizes=sizes, forgives_errors=forgives_errors)]
 
 
 # --------------------------------------------------------------------------------------------------------------
