@@ -661,7 +661,7 @@ class Minibatch(Displayed, dict[str, MinibatchData]):
 
     @property
     def keys_of_sequences(self) -> npt.NDArray[Any]:
-        """The key of each sequence, in delivered order: uint64, or text."""
+        """The key of each sequence, in delivered order: uint64, or ``str`` (bytes that are not UTF-8 are escaped)."""
         return self._origin.keys(self._sequences)
 
     @property

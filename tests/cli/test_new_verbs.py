@@ -20,6 +20,7 @@ from cntkio.cli.arguments import parser
 from cntkio.convert import convert_file
 from cntkio.formats.contract import Corpus, CorpusInFiles, Index, Opening
 from cntkio.formats.detect import KINDS
+from cntkio.formats.keys import Keys
 from cntkio.formats.table import SequenceTable
 from cntkio.streams import StreamInformation
 from support import toy_format
@@ -159,7 +160,7 @@ class NoSequences(Corpus):
 
     def open(self, opening: Opening) -> "NoSequences":
         streams = (StreamInformation("x", 0, "dense", np.float32, 2),)
-        table = SequenceTable(np.empty(0, np.uint64), np.empty(0, np.uint32), np.zeros(1, np.int64))
+        table = SequenceTable(Keys.of([]), np.empty(0, np.uint32), np.zeros(1, np.int64))
         self.index, self.report = Index("none.toy", streams, table, ""), opening.report("none.toy")
         return self
 

@@ -72,7 +72,7 @@ class TakesKeywords(OnlyOpens):
 def test_an_open_method_gets_the_wishes_that_it_takes(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_text("7 |x 1 2\n")
     with closing(as_deserializer(TakesKeywords(tmp_path / "a.ctf")).open(Opening(text_keys=True))) as corpus:
-        assert corpus.table.keys.tolist() == [b"7"]
+        assert corpus.table.keys.tolist() == ["7"]
     with closing(as_deserializer(OnlyOpens(tmp_path / "a.ctf")).open(Opening(text_keys=True))) as corpus:
         assert corpus.table.keys.tolist() == [7]
 

@@ -30,6 +30,7 @@ from cntkio.config.files import configuration
 from cntkio.config.reading import read_section, readers_of
 from cntkio.convert import pieces_of, txt_to_ctf, uci_to_ctf
 from cntkio.formats import htk, mlf
+from cntkio.formats.keys import Keys
 from cntkio.formats.table import SequenceTable
 from cntkio.source.join import join
 
@@ -299,7 +300,7 @@ def joins(folder: Path) -> Target:
 
     def table(keys: list[bytes]) -> SequenceTable:
         count = len(keys)
-        return SequenceTable(np.array(keys, "S8"), np.ones(count, np.uint32), np.array([0, count], np.int64))
+        return SequenceTable(Keys(np.array(keys, "S8")), np.ones(count, np.uint32), np.array([0, count], np.int64))
 
     def run(data: bytes) -> None:
         parts = [part.split(b",") for part in data.split(b";")[:4]]

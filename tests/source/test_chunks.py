@@ -10,6 +10,7 @@ import pytest
 from cntkio import CorpusError, FormatError
 from cntkio.formats import Loaded
 from cntkio.formats.contract import Corpus, Index
+from cntkio.formats.keys import Keys
 from cntkio.formats.report import Report
 from cntkio.formats.table import SequenceTable
 from cntkio.source.arrangement import arrange
@@ -30,7 +31,7 @@ class FakeCorpus(Corpus):
 
     def __init__(self, num_chunks: int = 10, keys: Sequence[int] | None = None, num_bytes: int = 1 << 20) -> None:
         table = SequenceTable(
-            np.array(range(num_chunks) if keys is None else keys, np.uint64),
+            Keys.of(range(num_chunks) if keys is None else keys),
             np.ones(num_chunks, np.uint32),
             np.arange(num_chunks + 1),
         )

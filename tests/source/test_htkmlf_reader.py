@@ -85,7 +85,7 @@ def taken(source: Any, size: int, *partition: int, stream: str = "F") -> list[An
 
 
 def utterances_of(minibatch: Any) -> list[str]:
-    return [key.decode() for key in minibatch.keys_of_sequences]
+    return minibatch.keys_of_sequences.tolist()
 
 
 METHODS: list[dict[str, Any]] = [

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio.errors import CorpusError
+from cntkio.formats.keys import Keys
 from cntkio.formats.table import SequenceTable
 from cntkio.source.join import JoinedTable, join
 from slow.timeline import slow_join
 
 
 def table(keys: Any, lengths: list[int] | None = None, sizes: list[int] | None = None) -> SequenceTable:
-    keys = keys if isinstance(keys, np.ndarray) else np.array(keys, np.uint64)
     counts = np.array(lengths if lengths is not None else [1] * len(keys), np.uint32)
-    return SequenceTable(keys, counts, np.cumsum([0, *(sizes if sizes is not None else [len(keys)])]))
+    return SequenceTable(Keys.of(keys), counts, np.cumsum([0, *(sizes if sizes is not None else [len(keys)])]))
 
 
 def chunks(joined: JoinedTable) -> list[list[int]]:

@@ -123,7 +123,7 @@ def test_a_file_that_changes_is_an_error_of_the_minibatches_after_it(tmp_path: P
     utterances = [(f"u{number:02}", frames) for number in range(24)]
     htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", utterances)
     features = HTKFeatureDeserializer(StreamDefs(f=StreamDef(shape=16, scp=tmp_path / "a.scp")))
-    seen: list[bytes] = []
+    seen: list[str] = []
     with MinibatchSource(features, randomize=False) as source:
         for _ in range(4):
             seen += source.next_minibatch(1).keys_of_sequences.tolist()
@@ -134,7 +134,7 @@ def test_a_file_that_changes_is_an_error_of_the_minibatches_after_it(tmp_path: P
                 while minibatch := source.next_minibatch(1):
                     seen += minibatch.keys_of_sequences.tolist()
                     assert (minibatch["f"].values == 1).all()
-    assert seen == [f"u{number:02}".encode() for number in range(len(seen))] and len(seen) < 20
+    assert seen == [f"u{number:02}" for number in range(len(seen))] and len(seen) < 20
 
 
 @pytest.mark.usefixtures("in_turn")

@@ -193,7 +193,7 @@ def plain_minibatch(corpus: SoakCorpus, minibatch: Any, truncation_length: int) 
     if not minibatch:
         return None
     keys = minibatch.keys_of_sequences.tolist()
-    numbers = [int(key.lstrip(b"u")) if isinstance(key, bytes) else key for key in keys]
+    numbers = [int(key.lstrip("u")) if isinstance(key, str) else key for key in keys]
     x = minibatch["x"]
     second = None if corpus.second is None else minibatch[corpus.second.name]
     if truncation_length:

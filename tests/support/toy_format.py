@@ -27,6 +27,7 @@ from cntkio.formats.contract import (
 )
 from cntkio.formats.corpus import opened_corpus
 from cntkio.formats.detect import FileKind
+from cntkio.formats.keys import Keys
 from cntkio.formats.table import Column, SequenceTable
 from cntkio.pieces import Files, Progress, in_arrays, pieces_of, write_several
 from cntkio.storage.file_lists import listed_files
@@ -105,7 +106,7 @@ class ToyFormat(Format):
                 raise file.locator.error(int(bounds[number]), "expected a key, a whole number")
             keys[number] = int(key[0])
         chunk_starts = np.append(np.arange(0, len(keys), CHUNK), len(keys))
-        table = SequenceTable(keys, np.ones(len(keys), np.uint32), chunk_starts)
+        table = SequenceTable(Keys(keys), np.ones(len(keys), np.uint32), chunk_starts)
         name, streams = file.text.path, (StreamInformation("x", 0, "dense", np.float32, 2),)
         fingerprint = file_fingerprint(file.text, table.num_sequences)
         return Index(name, streams, table, fingerprint, bounds, file.stamp, file.size, why_empty=f"{name}: no line"), []

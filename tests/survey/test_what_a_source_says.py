@@ -134,7 +134,7 @@ def alignments(random: Random) -> Made:
 
 
 def _lengths(minibatch: cntkio.Minibatch) -> list[tuple[str, int]]:
-    return [(minibatch.keys_of_sequences[0].decode(), minibatch["features"].num_samples)]
+    return [(minibatch.keys_of_sequences[0], minibatch["features"].num_samples)]
 
 
 def table(random: Random) -> Made:

@@ -274,7 +274,7 @@ def test_a_partition_with_an_invalid_utterance_gets_an_empty_minibatch(tmp_path:
             partition = BalancedPartition(index, 3)
             minibatches = iter(lambda source=source, partition=partition: source.read(12, partition), None)
             found.append([minibatch.keys_of_sequences.tolist() for minibatch in minibatches])
-    assert found == [[[b"u0"]], [[]], [[b"u2"]]]
+    assert found == [[["u0"]], [[]], [["u2"]]]
 
 
 def test_a_user_defined_timeline_has_no_balanced_partitions() -> None:

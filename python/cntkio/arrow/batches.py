@@ -18,6 +18,7 @@ from cntkio.arguments import caller, suggests_keywords, there_are
 from cntkio.arrow.types import Facts, Role, is_list
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError
+from cntkio.formats.keys import Keys
 from cntkio.layouts import are_whole, classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.pieces import Files, Piece, Pieces, Progress, pieces_of, write_several
@@ -176,12 +177,12 @@ class RecordBatches(Displayed):
     def _batch(self, piece: Piece, pieces: Pieces, count: int) -> pa.RecordBatch:
         num_rows = piece.chunk.num_sequences
         chunk_indices, rows = np.zeros(num_rows, np.uint32), np.arange(num_rows, dtype=np.uint32)
-        keys = np.arange(count, count + num_rows, dtype=np.uint64) if piece.keys is None else piece.keys
+        keys = Keys(range(count, count + num_rows)) if piece.keys is None else piece.keys
         columns = packed_columns(pieces.streams)
         request = _core.PackRequest([piece.chunk], chunk_indices, rows, columns, [0, num_rows])
         (packed,), _ = _core.pack([request], num_threads())
         streams = [MinibatchData.of(info, packed, index, False) for index, info in enumerate(pieces.streams)]
-        return self._columns.batch(keys, streams)
+        return self._columns.batch(np.asarray(keys), streams)
 
 
 @suggests_keywords
@@ -208,7 +209,7 @@ def convert(
         raise ConfigError(what, key="truncation_length")
     keys = minibatch.keys_of_sequences
     infos = [data.stream for data in streams]
-    return _Columns(infos, keys.dtype.kind in "SU", key, flat, ids).batch(keys, streams)
+    return _Columns(infos, keys.dtype.kind == "U", key, flat, ids).batch(keys, streams)
 
 
 class _Columns:
@@ -237,9 +238,7 @@ class _Columns:
         """Return a record batch of some sequences, whose streams are in the order of the columns."""
         columns = []
         if self._has_keys:
-            # As UTF-8, invalid bytes escaped.
-            words = np.strings.decode(keys, "utf-8", "backslashreplace") if keys.dtype.kind == "S" else keys
-            columns.append(pa.array(words, pa.string() if words.dtype.kind == "U" else pa.uint64()))
+            columns.append(pa.array(keys, self.schema.types[0]))
         columns += [self._column(data, keys) for data in streams]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 

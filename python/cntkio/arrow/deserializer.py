@@ -54,15 +54,11 @@ from cntkio.formats.contract import (
     ReadingOptions,
 )
 from cntkio.formats.corpus import check_keys_of, opened_corpus, without_empty
+from cntkio.formats.keys import Keys
 from cntkio.formats.table import (
-    CountedKeys,
-    Keys,
     SequenceTable,
-    compact_keys,
     compact_lengths,
     digest_of,
-    key_texts,
-    key_value,
 )
 from cntkio.minibatch import Minibatch
 from cntkio.pieces import Classes, Piece, Pieces, joined, pieces_of_corpus
@@ -414,7 +410,7 @@ class _Pass:
         self.rows, self.room, self.num_rows = rows, room, 0
         self.parts: list[_Part] = []
         self.sizes: list[int] = [0]
-        self.keys: list[npt.NDArray[Any]] = []
+        self.keys: list[Keys] = []
         self.lengths: list[npt.NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
         self.samples: list[npt.NDArray[Any]] = []
         self.chunks: list[_core.Chunk] = []
@@ -463,11 +459,10 @@ class _ArrowFormat(Format):
             own = np.arange(first, first + batch.num_rows)
             first += batch.num_rows
             batch, own = self._kept(batch, own)
-            columns, keys = _converted(table, rows.taken, batch, own)
-            keys = None if keys is None else self._stored(table, keys, own)
-            yield Piece(
-                _core.Chunk.from_columns(len(own), list(columns)), keys, self._lengths(table, rows, batch, own, {})
-            )
+            columns, own_keys = _converted(table, rows.taken, batch, own)
+            chunk = _core.Chunk.from_columns(len(own), list(columns))
+            keys = None if own_keys is None else self._checked(table, own_keys, own)
+            yield Piece(chunk, keys, self._lengths(table, rows, batch, own, {}))
 
     def _kept(self, batch: pa.RecordBatch, own: npt.NDArray[np.int64]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
         """Return the rows that are kept, and their numbers in the table."""
@@ -499,10 +494,11 @@ class _ArrowFormat(Format):
         found = _Pass(rows, room)
         for run in table.runs():
             self._examine(table, run, found)
-        self._say_what_is_doubtful(table, found)
         lengths, has_no_keys = np.concatenate(found.lengths), rows.key is None
+        keys = Keys(range(len(lengths))) if has_no_keys else Keys.joined(found.keys)
+        self._say_what_is_doubtful(table, found, keys)
         sequences = SequenceTable(
-            CountedKeys(0, len(lengths)) if has_no_keys else _joined(found.keys),
+            keys,
             compact_lengths(lengths),
             np.cumsum(found.sizes),
             options={"columns": [each.info.name for each in self._of_lists(rows)], "nulls": self._options.nulls},
@@ -514,16 +510,12 @@ class _ArrowFormat(Format):
         )  # fmt: skip
         return index, found.chunks
 
-    def _say_what_is_doubtful(self, table: Table, found: _Pass) -> None:
+    def _say_what_is_doubtful(self, table: Table, found: _Pass, keys: Keys) -> None:
         """Warn of equal keys, and of lists that may be samples."""
-        keys = np.concatenate(found.keys) if found.keys else np.zeros(0)
-        if (keys[1:] <= keys[:-1]).any():
-            keys = np.sort(keys)
-            again = keys[1:][keys[1:] == keys[:-1]]
-            if len(again):
-                what = f"{counted(len(again), 'row')} with the key of an earlier row, such as {key_value(again[0])}"
-                advice = "a table that is joined with another one gives only the first row; expected different keys"
-                self.report.log_together("repeated id", len(again), f"{table.path}: {what}; {advice}")
+        if len(again := keys.repeated()):
+            what = f"{counted(len(again), 'row')} with the key of an earlier row, such as {keys[again[0]]}"
+            advice = "a table that is joined with another one gives only the first row; expected different keys"
+            self.report.log_together("repeated id", len(again), f"{table.path}: {what}; {advice}")
         for name, (least, most) in found.spans.items():
             if least == most > 1 and found.num_rows > 1 and not self.report.is_observed:
                 shapes = caller().words.number_of("shapes", name).replace("...", str(most))
@@ -545,7 +537,7 @@ class _ArrowFormat(Format):
             batch, own = self._kept(batch, own)
         found.lengths.append(self._lengths(table, rows, batch, own, found.spans))
         if rows.key is not None:
-            found.keys.append(self._stored(table, _converted(table, rows.own_keys, batch, own), own))
+            found.keys.append(self._checked(table, _converted(table, rows.own_keys, batch, own), own))
         if not table.is_file and len(own):
             found.samples += _some_values(table, rows, batch, own)
         cuts = np.searchsorted(own, ends).tolist()
@@ -566,15 +558,15 @@ class _ArrowFormat(Format):
                 except (CorpusError, FormatError):  # the read that needs the chunk raises it
                     found.room = 0
 
-    def _stored(self, table: Table, keys: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Return keys as the table keeps them: numbers, or words as bytes."""
+    def _checked(self, table: Table, keys: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> Keys:
+        """Return keys as numbers, or as words if the source asks for words; refuse empty words."""
         if keys.dtype.kind == "u" and not self._text_keys:
-            return keys
-        words = key_texts(keys)
+            return Keys.compact(keys)
+        words = Keys(keys).words()
         if (words == b"").any():
             row = rows[int(np.argmax(words == b""))]
             raise table.error(f"row {row}: an empty key; expected a word")
-        return words
+        return Keys(words)
 
     def parse(self, file: Table, index: Index, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         rows, part = index.layout.rows, index.layout.parts[chunk_id]
@@ -634,15 +626,6 @@ def _some_values(
     columns, _ = _converted(table, rows._replace(key=None).taken, batch.take(pa.array(some)), own[some])
     for column in columns:
         yield from (column.sequence_offsets, column.values, *(column.sparse or ()))
-
-
-def _joined(keys: Sequence[npt.NDArray[Any]]) -> Keys:
-    if not keys:
-        return np.zeros(0, np.uint64)
-    joined = np.concatenate(keys)
-    if joined.dtype.kind == "S":
-        return joined
-    return compact_keys(joined, are_ascending=bool((joined[1:] > joined[:-1]).all()))
 
 
 def _without_nulls(batch: pa.RecordBatch) -> npt.NDArray[np.int64] | None:

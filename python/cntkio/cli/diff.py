@@ -22,7 +22,6 @@ from cntkio.corpora import Described
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
 from cntkio.formats.contract import Corpus
-from cntkio.formats.table import key_value
 from cntkio.minibatch import MinibatchData
 from cntkio.streams import StreamInformation
 
@@ -78,7 +77,7 @@ def _side(options: Namespace, one: Described, corpora: Sequence[Corpus], streams
     keys: list[_Array] = []
     hashes = {name: [np.empty((2, 0), np.uint64)] for name in dtypes}
     for block_keys, data in _blocks(options, one, corpora):
-        keys.append(np.asarray(block_keys))
+        keys.append(block_keys)
         for name, dtype in dtypes.items():
             lengths = np.diff(data[name].offsets).astype(np.uint64)
             hashes[name].append(np.stack([lengths, _hashes(data[name], dtype)]))
@@ -92,7 +91,7 @@ def _blocks(options: Namespace, one: Described, corpora: Sequence[Corpus]) -> It
     """Yield the keys and the data of some sequences at a time, in order; corpora that are joined by a source."""
     if len(corpora) == 1:
         for block in surveyed(options, corpora[0]):
-            yield block.keys, block.streams
+            yield block.keys[:], block.streams
         return
     with one.open() as source:
         for minibatch in in_minibatches(options, source, _SAMPLES_AT_ONCE, 1):
@@ -127,8 +126,8 @@ def _compare(options: Namespace, facts: Facts, sides: Sequence[_Side]) -> bool:
     facts.add("sequences", len(at[0]), f"{len(at[0]):,} in both")
     for side, rest, name in zip(sides, only, ("only in first", "only in second"), strict=True):
         if len(rest):
-            shown = [key_value(key) for key in side.keys[rest[: options.differences]]]
-            rest_shown = f": {', '.join(map(str, shown))}" if shown else ""
+            shown = ", ".join(map(str, side.keys[rest[: options.differences]].tolist()))
+            rest_shown = f": {shown}" if shown else ""
             facts.add(name, len(rest), f"{counted(len(rest), 'sequence')}{rest_shown}")
     # The indices in the first corpus ascend, so the order is the same if the indices in the second ascend, too.
     is_same_order = bool((np.diff(at[1]) > 0).all())
@@ -176,7 +175,7 @@ def _add_first(options: Namespace, facts: Facts, sides: Sequence[_Side], at: Seq
     """Add the first differences of the first sequences that differ."""
     readers = [SequencesOf(side.corpora) for side in sides]
     for indices in zip(*(of[: options.differences].tolist() for of in at), strict=True):
-        key = key_value(sides[0].keys[indices[0]])
+        key = sides[0].keys[indices[0]].item()
         data = [
             # In joined corpora, each corpus has its own index for a sequence, so only the key finds it.
             reader.streams(side.keys[index] if len(side.corpora) > 1 else index)

@@ -42,7 +42,6 @@ from cntkio.formats.ctf import bounds_of, read_vocabularies, vocabularies_in
 from cntkio.formats.detect import detect
 from cntkio.formats.mlf import Labels
 from cntkio.formats.report import first_few
-from cntkio.formats.table import key_value
 from cntkio.minibatch import MinibatchData
 from cntkio.pieces import in_arrays
 from cntkio.storage.names import is_remote
@@ -242,16 +241,7 @@ def _indices(options: Namespace, corpus: Corpus) -> Sequence[int]:
         if first and first >= table.num_sequences:
             raise ConfigError(f"--at {first}: {corpus.name} has {counted(table.num_sequences, 'sequence')}", key="at")
         return range(first, min(first + options.sequences, table.num_sequences))
-    keys = np.asarray(table.keys[:])
-    # No key is -1, so a word finds nothing among keys that are numbers.
-    key = (
-        options.sequence_key.encode()
-        if keys.dtype.kind not in "ui"
-        else int(options.sequence_key)
-        if options.sequence_key.isdecimal()
-        else -1
-    )
-    indices: list[int] = np.flatnonzero(keys == key)[: options.sequences].tolist()
+    indices: list[int] = table.keys.places_of(options.sequence_key)[: options.sequences].tolist()
     return indices
 
 
@@ -279,7 +269,7 @@ def _rows(one: Described, corpora: Sequence[Corpus], indices: Sequence[int], *, 
                 fields = {name: stream.stream_alias for name, stream in one.deserializers[0].streams.items()}
                 words = {name: found[field] for name, field in fields.items() if field in found}
             shown = {name: streams[name] for name in one.order or streams if name in streams}
-            yield key_value(key), _samples(shown) if as_json else _lines(shown, words)
+            yield key, _samples(shown) if as_json else _lines(shown, words)
 
 
 class SequencesOf:
@@ -293,7 +283,7 @@ class SequencesOf:
         """Return the data of a sequence, by stream: its index if there is one corpus, or else its key."""
         found: dict[str, MinibatchData] = {}
         for place, corpus in enumerate(self._corpora):
-            indices = [at] if len(self._corpora) == 1 else np.flatnonzero(np.asarray(corpus.table.keys[:]) == at)[:1]
+            indices = [at] if len(self._corpora) == 1 else corpus.table.keys.places_of(at)[:1]
             for index in map(int, indices):
                 chunk_id = int(np.searchsorted(corpus.table.chunk_starts, index, side="right")) - 1
                 loaded = self._loaded.get(place)

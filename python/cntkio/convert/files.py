@@ -23,7 +23,7 @@ from cntkio.formats.cbf import CBFDeserializer, LayoutName
 from cntkio.formats.contract import CHUNK_SIZE, Reading, ReadingOptions, with_defaults
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import KINDS, FileFormat, detect, function_named
-from cntkio.formats.table import common_keys, key_value
+from cntkio.formats.keys import Keys, in_several
 from cntkio.pieces.array_streams import pieces_of
 from cntkio.pieces.contract import Files, Piece, Pieces, Progress, files_of, some_of
 from cntkio.pieces.files import COMPRESSED, Compression
@@ -134,22 +134,22 @@ def _refuse_mixed_keys(corpora: Sequence[Pieces]) -> None:
 
 def _with_different_keys(corpora: Sequence[Pieces]) -> Iterator[Piece]:
     """Yield the sequences of all corpora. Refuse a key that two of them have."""
-    filled: list[tuple[str, npt.NDArray[Any]]] = []
+    filled: list[tuple[str, Keys]] = []
     for corpus in corpora:
-        of_pieces = []
+        of_pieces: list[Keys] = []
         for piece in corpus.pieces:
             yield piece
-            of_pieces.append(np.asarray(piece.keys))
+            of_pieces += [piece.keys or Keys.of([])]
         if of_pieces:
-            filled.append((corpus.name, np.concatenate(of_pieces)))
-    again, before = common_keys([keys for _, keys in filled])
+            filled.append((corpus.name, Keys.joined(of_pieces)))
+    again, before = in_several([keys for _, keys in filled])
     if len(again):
         starts, first = np.cumsum([0, *(len(keys) for _, keys in filled)]), np.argmin(again)
         (name, keys), (earlier, known) = (filled[span_at(starts, places[first])] for places in (again, before))
         common = np.intersect1d(known, keys)
         both = f"{earlier} has this id, too (ids in both files: {len(common)})"
         what = f"{both}; expected ids that differ, or {caller().words.setting('renumber', True)}"
-        raise FormatError(what, path=name, sequence=key_value(common[0]))
+        raise FormatError(what, path=name, sequence=common[0].item())
 
 
 def _forms(pieces: Pieces) -> list[str]:

@@ -16,7 +16,8 @@ from cntkio._threads import num_threads
 from cntkio.arguments import caller, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFWriter, LayoutName
-from cntkio.formats.table import in_precision, key_texts
+from cntkio.formats.keys import Keys
+from cntkio.formats.table import in_precision
 from cntkio.pieces.array_streams import pieces_of
 from cntkio.pieces.contract import SEQUENCES_PER_CORE, Classes, Files, Piece, Pieces, Progress, in_arrays
 from cntkio.pieces.files import Compression, compressed, compression_of, write_several
@@ -41,7 +42,7 @@ def _with_keys(
             if piece.keys is None:
                 what = f"the sequences have no keys to list in {caller().words.flag('keys_file')}"
                 raise CorpusError(f"{corpus.name}: {what}")
-            listed.write(b"".join(key + b"\n" for key in key_texts(piece.keys).tolist()))
+            listed.write(b"".join(key + b"\n" for key in piece.keys.words().tolist()))
         # A source repeats its keys in each sweep, and `keys_file` needs lines that count from 0.
         if piece.keys is None or renumber or corpus.repeats_keys or listed is not None:
             yield piece, np.arange(first, first + count, dtype=np.uint64)
@@ -57,21 +58,19 @@ def _with_keys(
         yield piece, keys
 
 
-def _numbers(corpus: Pieces, keys: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    # Keys that are texts are all wrong, so the first one is named.
-    if keys.dtype.kind in "SU" and len(keys):
+def _numbers(corpus: Pieces, keys: Keys) -> npt.NDArray[np.uint64]:
+    if keys.are_words and len(keys):
         # Words that are whole numbers in their only spelling are ids of a text.
-        words = key_texts(keys)
-        if all(map(_ID.fullmatch, words.tolist())) and max(map(int, words.tolist())) < 2**64:
-            return words.astype(np.uint64)
-    wrong = keys[keys < 0] if keys.dtype.kind == "i" else keys[: 0 if keys.dtype.kind == "u" else 1]
-    if len(wrong):
-        key = wrong.tolist()[0] if wrong.dtype.kind != "S" else wrong[0].decode("utf-8", "backslashreplace")
-        what = f"the key {key!r} is not a whole number from 0, as a line of text needs"
-        listed, renumbered = caller().words.setting("keys_file", "FILE"), caller().words.setting("renumber", True)
-        advice = f"expected {listed} to number the sequences and list their keys, or {renumbered}"
-        raise CorpusError(f"{corpus.name}: {what}; {advice}")
-    return keys.astype(np.uint64)
+        words = keys.words().tolist()
+        if not all(map(_ID.fullmatch, words)) or max(map(int, words)) >= 2**64:
+            # The other words are wrong, too, so the first one is named.
+            what = f"the key {keys[0]!r} is not a whole number from 0, as a line of text needs"
+            listed, renumbered = caller().words.setting("keys_file", "FILE"), caller().words.setting("renumber", True)
+            advice = f"expected {listed} to number the sequences and list their keys, or {renumbered}"
+            raise CorpusError(f"{corpus.name}: {what}; {advice}")
+        return np.array(words, np.uint64)
+    numbers: npt.NDArray[np.uint64] = keys[:]
+    return numbers
 
 
 @suggests_keywords

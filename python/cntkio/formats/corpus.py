@@ -48,21 +48,14 @@ from cntkio.formats.contract import (
     PlacesInFiles,
 )
 from cntkio.formats.detect import KINDS, detect
+from cntkio.formats.keys import Keys, in_several
 from cntkio.formats.report import EMPTY_FILE, Costs, Report
 from cntkio.formats.table import (
-    CountedKeys,
     FileSpans,
-    Keys,
     NamedFiles,
     SequenceTable,
-    common_keys,
     digest_of,
-    joined_keys,
     joined_lengths,
-    key_value,
-    moved_keys,
-    part_of_keys,
-    range_of_keys,
 )
 from cntkio.storage import compressed
 from cntkio.storage.spans import span_at
@@ -357,7 +350,7 @@ class Concatenation(Corpus):
         starts = [first + table.chunk_starts[1:] for first, table in zip(self.first_sequences, tables, strict=False)]
         have_files = any(table.files is not None for table in tables)
         table = SequenceTable(
-            joined_keys([table.keys for table in tables]) if keys is None else keys,
+            Keys.joined([table.keys for table in tables]) if keys is None else keys,
             joined_lengths([table.lengths for table in tables]),
             np.concatenate([np.zeros(1, np.int64), *starts]),
             options=options,
@@ -383,7 +376,7 @@ class Concatenation(Corpus):
         """Let the corpora use slices of the arrays, and so name sequences by their keys among all."""
         bounds, table = self.first_sequences.tolist(), self.table
         for corpus, first, last in zip(self.corpora, bounds, bounds[1:], strict=False):
-            keys = part_of_keys(table.keys, first, last)
+            keys = table.keys.part(first, last)
             own = dataclasses.replace(corpus.table, keys=keys, lengths=table.lengths[first:last])
             corpus.index = corpus.index._replace(table=own)
 
@@ -617,10 +610,10 @@ def _ids_of_files(corpora: Sequence[FileCorpus]) -> Keys:
     columns = [index.table.keys for index in indexes]
     if indexes[0].num_lines is not None:
         before = np.cumsum([0, *(index.num_lines or 0 for index in indexes)]).tolist()
-        return joined_keys([moved_keys(column, first) for first, column in zip(before, columns, strict=False)])
-    joined = joined_keys(columns)
+        return Keys.joined([column.moved(first) for first, column in zip(before, columns, strict=False)])
+    joined = Keys.joined(columns)
     # Keys that count up through all files cannot repeat.
-    if not isinstance(joined, CountedKeys):
+    if joined.first is None:
         _refuse_common_ids(corpora)
     return joined
 
@@ -637,19 +630,19 @@ def _refuse_mixed_keys(indexes: Sequence[Index]) -> None:
 def _keys_per_file(numbers: Sequence[int], corpora: Sequence[FileCorpus]) -> Keys:
     """Return keys that are the number of the file, and the id in the file."""
     _refuse_mixed_keys([corpus.index for corpus in corpora])
-    return joined_keys([_keys_of_a_file(number, corpus) for number, corpus in zip(numbers, corpora, strict=True)])
+    return Keys.joined([_keys_of_a_file(number, corpus) for number, corpus in zip(numbers, corpora, strict=True)])
 
 
 def _keys_of_a_file(number: int, corpus: FileCorpus) -> Keys:
     keys = corpus.table.keys
     # Ids are words if another deserializer of the source has words; then the key is the text `file/id`.
-    if isinstance(keys, np.ndarray) and keys.dtype.kind == "S":
-        return np.strings.add(f"{number}/".encode(), keys)
+    if keys.are_words:
+        return Keys(np.strings.add(f"{number}/".encode(), keys.words()))
     is_large = np.asarray(keys) >= KEYS_OF_A_FILE
     if is_large.any():
         what = f"with {caller().words.setting('keys', 'per_file')}, ids are below {KEYS_OF_A_FILE:,}"
         raise _error_at(corpus, int(np.argmax(is_large)), what)
-    return moved_keys(keys, number * KEYS_OF_A_FILE)
+    return keys.moved(number * KEYS_OF_A_FILE)
 
 
 def _refuse_common_ids(corpora: Sequence[FileCorpus]) -> None:
@@ -657,10 +650,10 @@ def _refuse_common_ids(corpora: Sequence[FileCorpus]) -> None:
     keys = [corpus.table.keys for corpus in corpora]
     # A file without sequences has no range of keys.
     candidates = [number for number, of_file in enumerate(keys) if len(of_file)]
-    if keys[0].dtype == np.uint64:
-        candidates = _overlapping([range_of_keys(keys[number]) for number in candidates], candidates)
+    if not keys[0].are_words:
+        candidates = _overlapping([keys[number].bounds() for number in candidates], candidates)
     # An id that repeats within its file is a matter of the format: the text format only warns of it.
-    again, before = common_keys([np.asarray(keys[number]) for number in candidates])
+    again, before = in_several([keys[number] for number in candidates])
     if not len(again):
         return
     starts, first = np.cumsum([0, *(len(keys[number]) for number in candidates)]), np.argmin(again)
@@ -673,7 +666,7 @@ def _refuse_common_ids(corpora: Sequence[FileCorpus]) -> None:
 def _error_at(corpus: FileCorpus, sequence_index: int, what: str) -> FormatError:
     places = corpus.places(np.array([sequence_index]))
     byte, line = (None if column is None else int(column[0]) for column in (places.bytes, places.lines))
-    column, key = None if line is None or byte is None else 1, key_value(corpus.table.keys[sequence_index])
+    column, key = None if line is None or byte is None else 1, corpus.table.keys[sequence_index]
     return FormatError(what, path=corpus.name, byte=byte, line=line, column=column, sequence=key)
 
 

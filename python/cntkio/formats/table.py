@@ -1,7 +1,7 @@
-"""Tables of sequences and chunks, and the columns that they consist of: keys and lengths in as few bytes as possible.
+"""Tables of sequences and chunks, and the columns that they consist of: keys, and lengths in as few bytes as possible.
 
 A column of lengths is a NumPy array of 8, 16 or 32 bits; if all lengths are the same, its stride is 0, and it takes no
-memory. Keys are a NumPy array, or an object of one of the classes below, which are indexed like an array.
+memory.
 
 Numbers keep their values: whole numbers are never rounded silently. float32 keeps all whole numbers up to 2^24, float64
 up to 2^53. Other numbers become the nearest number of the precision.
@@ -13,14 +13,14 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import CorpusError
-from cntkio.storage.spans import SlicedNumbers, span_at
+from cntkio.formats.keys import Keys
+from cntkio.storage.spans import span_at
 
 Lengths: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
@@ -34,166 +34,6 @@ class Column(NamedTuple):
     # The entry at which each sample begins and, last, the number of entries; and the index of each entry. None:
     # the stream is dense.
     sparse: tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]] | None
-
-
-class _Numbers:
-    """Keys that are numbers, as an array and as a list."""
-
-    dtype = np.dtype(np.uint64)
-
-    def __getitem__(self, index: Any) -> Any:
-        raise NotImplementedError
-
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        # A slice is a new array in both subclasses, so `copy` needs no attention.
-        keys: npt.NDArray[Any] = self[:]
-        return keys.astype(dtype or np.uint64, copy=False)
-
-    def tolist(self) -> list[int]:
-        keys: list[int] = self[:].tolist()
-        return keys
-
-
-class CountedKeys(_Numbers):
-    """Keys that count up by one. They take no memory.
-
-    Raises:
-        ValueError: A key is negative or does not fit 64 bits.
-
-    Example:
-        >>> keys = CountedKeys(5, 3)
-        >>> keys[-1], keys[1:], keys[np.array([True, False, True])]
-        (np.uint64(7), array([6, 7], dtype=uint64), array([5, 7], dtype=uint64))
-    """
-
-    def __init__(self, first: int, count: int) -> None:
-        if not 0 <= first <= 2**64 - count:
-            raise ValueError(f"{count} keys from {first} on; expected keys of 0 to 2^64 - 1")
-        self.first = first
-        # A range treats negative indices, slices and indices beyond the end as a list does.
-        self._positions = range(count)
-
-    def __len__(self) -> int:
-        return len(self._positions)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            part = self._positions[index]
-            # Added as uint64, because keys up to 2^64 - 1 do not fit the int64 of `arange`.
-            return np.arange(part.start, part.stop, part.step).astype(np.uint64) + np.uint64(self.first)
-        if np.ndim(index) == 0:
-            return np.uint64(self.first + self._positions[index])
-        positions = np.asarray(index)
-        positions = np.flatnonzero(positions) if positions.dtype == np.bool_ else positions
-        return positions.astype(np.uint64) + np.uint64(self.first)
-
-    def stored(self) -> npt.NDArray[np.uint64]:
-        """Return an array that determines the keys: the first key, and their number."""
-        return np.array([self.first, len(self)], np.uint64)
-
-
-class NumberKeys(_Numbers):
-    """Keys that are numbers, kept in 32 bits if all fit: a column of 32 or 64 bits, which is read on first use."""
-
-    def __init__(self, column: SlicedNumbers) -> None:
-        self._column = column
-        self._array: npt.NDArray[Any] | None = None
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.stored()[index].astype(np.uint64)
-
-    def stored(self) -> npt.NDArray[Any]:
-        """Return the keys as an array of the precision in which they are kept."""
-        if self._array is None:
-            self._array = self._column[:]
-        return self._array
-
-
-Keys: TypeAlias = npt.NDArray[Any] | CountedKeys | NumberKeys
-"""Keys of sequences: uint64, or text."""
-
-
-def compact_keys(keys: npt.NDArray[np.uint64], *, are_ascending: bool) -> Keys:
-    """Return keys that are numbers, at least one, in as few bytes as possible.
-
-    If `are_ascending`, each key is larger than the key before it.
-    """
-    if are_ascending and int(keys[-1]) - int(keys[0]) == len(keys) - 1:
-        return CountedKeys(int(keys[0]), len(keys))
-    return NumberKeys(keys.astype(np.uint32) if keys.max() < 2**32 else keys)
-
-
-def key_texts(keys: npt.NDArray[Any]) -> npt.NDArray[np.bytes_]:
-    """Return keys as texts in UTF-8."""
-    return keys if keys.dtype.kind == "S" else np.strings.encode(keys.astype(np.str_), "utf-8")
-
-
-def common_keys(columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return each place whose key an earlier column has, too, and the place there. Places count through all columns.
-
-    Example:
-        >>> common_keys([np.array([1, 2, 2]), np.array([4]), np.array([5, 2])])
-        (array([5]), array([2]))
-    """
-    keys = np.concatenate(columns or [np.empty(0)])
-    column_of = np.repeat(np.arange(len(columns), dtype=np.uint32), [len(column) for column in columns])
-    # Stable, so that of equal keys the column that comes first stays first.
-    order = np.argsort(keys, kind="stable")
-    is_again = (keys[order][1:] == keys[order][:-1]) & (column_of[order][1:] != column_of[order][:-1])
-    return order[1:][is_again], order[:-1][is_again]
-
-
-def joined_keys(columns: Sequence[Keys]) -> Keys:
-    """Return the keys of several columns, one after the other, in as few bytes as possible.
-
-    If only some columns are texts, all become texts.
-
-    Example:
-        >>> joined_keys([CountedKeys(0, 2), CountedKeys(2, 3)]).stored()
-        array([0, 5], dtype=uint64)
-    """
-    # An empty column may have any type, which must not decide the type of all keys.
-    filled = [column for column in columns if len(column)]
-    counted = [column for column in filled if isinstance(column, CountedKeys)]
-    count_on = all(column.first + len(column) == following.first for column, following in pairwise(counted))
-    if filled and len(counted) == len(filled) and count_on:
-        return CountedKeys(counted[0].first, sum(map(len, counted)))
-    if any(column.dtype != np.uint64 for column in filled):
-        texts = [np.asarray(column) for column in filled]
-        are_alike = len({column.dtype.kind for column in texts}) == 1
-        return np.concatenate(texts if are_alike else [key_texts(column) for column in texts])
-    arrays = [column.stored() if isinstance(column, NumberKeys) else np.asarray(column) for column in filled]
-    is_small = all(array.dtype == np.uint32 or int(array.max()) < 2**32 for array in arrays)
-    return NumberKeys(_joined(arrays, np.uint32 if is_small else np.uint64))
-
-
-def range_of_keys(keys: Keys) -> tuple[int, int]:
-    """Return the smallest and the largest of keys that are numbers; there is at least one."""
-    if isinstance(keys, CountedKeys):
-        return keys.first, keys.first + len(keys) - 1
-    array = stored_keys(keys)
-    return int(array.min()), int(array.max())
-
-
-def part_of_keys(keys: Keys, first: int, last: int) -> Keys:
-    """Return some of the keys, without a copy."""
-    if isinstance(keys, CountedKeys):
-        return CountedKeys(keys.first + first, last - first)
-    return NumberKeys(keys.stored()[first:last]) if isinstance(keys, NumberKeys) else keys[first:last]
-
-
-def moved_keys(keys: Keys, first: int) -> Keys:
-    """Return keys that are numbers, with `first` added to each. If one does not fit 64 bits, raise `ValueError`."""
-    if isinstance(keys, CountedKeys):
-        return CountedKeys(first + keys.first, len(keys))
-    # The addition below would wrap.
-    if len(keys) and (largest := range_of_keys(keys)[1] + first) >= 2**64:
-        raise ValueError(f"the key {largest}; expected keys of 0 to 2^64 - 1")
-    moved = np.asarray(keys) + np.uint64(first)
-    return compact_keys(moved, are_ascending=bool(np.all(moved[1:] > moved[:-1]))) if len(moved) else moved
 
 
 def joined_lengths(columns: Sequence[Lengths]) -> Lengths:
@@ -216,19 +56,6 @@ def joined_lengths(columns: Sequence[Lengths]) -> Lengths:
 def _joined(columns: Sequence[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     # The empty array is for no columns at all. The cast is safe, since the callers derive the type from the values.
     return np.concatenate([np.empty(0, dtype), *columns], dtype=dtype, casting="unsafe")
-
-
-def joined_and_freed(columns: list[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Join columns, and remove each from the list once it is copied, so that only one is in memory twice."""
-    if len(columns) == 1:
-        return columns.pop().astype(dtype, copy=False)
-    joined = np.empty(sum(map(len, columns)), dtype)
-    end = len(joined)
-    while columns:
-        column = columns.pop()
-        joined[end - len(column) : end] = column
-        end -= len(column)
-    return joined
 
 
 def compact_lengths(lengths: npt.NDArray[np.uint32]) -> Lengths:
@@ -256,30 +83,8 @@ def are_all_the_same(lengths: Lengths) -> bool:
     return lengths.strides == (0,)
 
 
-def stored_keys(keys: Keys) -> npt.NDArray[Any]:
-    """Return an array that determines the keys."""
-    return keys if isinstance(keys, np.ndarray) else keys.stored()
-
-
 NamedFiles: TypeAlias = tuple[npt.NDArray[np.str_], npt.NDArray[np.int64]]
 """The files of some sequences: their names, and the index of each sequence's file among these names."""
-
-
-def key_value(key: Any) -> int | str:
-    """Return a key of a table as the number or the text that messages show.
-
-    Example:
-        >>> key_value(np.bytes_(b"u1")), key_value(np.uint64(7))
-        ('u1', 7)
-    """
-    if isinstance(key, bytes):
-        return key.decode(errors="replace")
-    return key if isinstance(key, str) else int(key)
-
-
-def key_text(key: Any) -> str:
-    """Return a key of a table as text."""
-    return str(key_value(key))
 
 
 class FilesOfSequences(Protocol):
@@ -322,7 +127,7 @@ class FileSpans:
 class SequenceTable:
     """The sequences of a corpus in the order of its chunks."""
 
-    keys: Keys  # key of each sequence: uint64, or text
+    keys: Keys  # key of each sequence
     lengths: Lengths  # number of samples that each sequence counts for: uint32, or fewer bits if all lengths fit
     chunk_starts: npt.NDArray[np.int64]  # first sequence of each chunk and, last, the number of sequences, int64
     # The deserializer's options that the table depends on, for the messages of checkpoints; JSON-able.
@@ -347,10 +152,10 @@ class SequenceTable:
         lengths = self.lengths
         if are_all_the_same(lengths) and len(lengths):  # a single length and their number determine all
             lengths = np.array([lengths[0], len(lengths)], np.uint64)
-        return [stored_keys(self.keys), lengths, self.chunk_starts]
+        return [self.keys.stored(), lengths, self.chunk_starts]
 
 
-NO_SEQUENCES = SequenceTable(np.empty(0, np.uint64), np.empty(0, np.uint8), np.zeros(1, np.int64))
+NO_SEQUENCES = SequenceTable(Keys.of([]), np.empty(0, np.uint8), np.zeros(1, np.int64))
 """A table without sequences."""
 
 

@@ -28,6 +28,7 @@ from cntkio.arguments import is_whole
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import OPENING, Corpus, Index, Loaded, Opening, PlacesInFiles
+from cntkio.formats.keys import Keys
 from cntkio.formats.table import NO_SEQUENCES, Column, SequenceTable, in_precision
 from cntkio.storage.spans import span_at
 from cntkio.streams import LARGEST_DIM, NUMBER_TYPES, StreamInformation, check_definers
@@ -330,7 +331,7 @@ class MainTimelineCorpus(UserTimelineCorpus):
         if not len(self._chunk_ids):
             raise CorpusError(f"{self.name}: no chunk contains a sequence, so there is nothing to read")
         chunk_starts = np.append(0, np.cumsum(sizes[self._chunk_ids]))
-        table = SequenceTable(self._keys(sizes), np.concatenate(all_lengths), chunk_starts)
+        table = SequenceTable(Keys(self._keys(sizes)), np.concatenate(all_lengths), chunk_starts)
         counts = f"{len(sizes)} chunks, {table.num_sequences} sequences"
         fingerprint = f"user-defined, {counts}, {self._digest(*table.content())}"
         self.index = self.index._replace(table=table, fingerprint=fingerprint, joins="anywhere")

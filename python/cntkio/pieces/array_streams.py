@@ -17,6 +17,7 @@ from cntkio._core import Chunk
 from cntkio.arguments import PYTHON, WRITERS, caller, calling, there_are
 from cntkio.errors import CntkIoError, ConfigError, CorpusError
 from cntkio.formats.corpus import as_deserializer, can_be_opened
+from cntkio.formats.keys import Keys
 from cntkio.formats.table import Column, as_numbers, in_precision, least_precision
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.pieces.chunks import pieces_of_corpus
@@ -359,7 +360,7 @@ def _pieces_of_source(source: MinibatchSource) -> Pieces:
     def pieces() -> Iterator[Piece]:
         for minibatch in source.minibatches(SAMPLES_AT_ONCE):
             columns, keys = [_column(minibatch[info]) for info in streams], minibatch.keys_of_sequences
-            yield Piece(Chunk.from_columns(minibatch.num_sequences, columns), keys if keys.ndim == 1 else None)
+            yield Piece(Chunk.from_columns(minibatch.num_sequences, columns), Keys.of(keys) if keys.ndim == 1 else None)
 
     # A source may deliver several sweeps, so its keys cannot tell sequences apart in a file.
     return Pieces("source", streams, pieces(), 0, source.has_text_keys, repeats_keys=True)
@@ -390,16 +391,16 @@ def _pieces_of_arrays(data: Mapping[Any, Any], dtype: npt.DTypeLike | None, one_
     num_sequences, num_bytes = streams[0].num_sequences, sum(stream.num_bytes for stream in streams)
     # Small data are one piece, and a sequence that is larger than a piece is a piece of its own.
     step = max(num_sequences * PIECE_BYTES // max(num_bytes, PIECE_BYTES), 1)
-    keys = data.keys_of_sequences if isinstance(data, Minibatch) else None
-    keys = None if keys is None or keys.ndim != 1 else keys
+    own = data.keys_of_sequences if isinstance(data, Minibatch) else np.zeros((0, 0))
+    keys = Keys.of(own) if own.ndim == 1 else None
 
     def pieces() -> Iterator[Piece]:
         for first in range(0, num_sequences, step):
             last = min(first + step, num_sequences)
             chunk = Chunk.from_columns(last - first, [stream.column(first, last) for stream in streams])
-            yield Piece(chunk, None if keys is None else keys[first:last])
+            yield Piece(chunk, None if keys is None else keys.part(first, last))
 
     infos, total = [stream.info(index) for index, stream in enumerate(streams)], -(-num_sequences // step)
-    has_words = keys is not None and keys.dtype.kind not in "ui"
+    has_words = keys is not None and keys.are_words
     made = Pieces("arrays", infos, pieces(), total, has_words, num_sequences=num_sequences)
     return made._replace(counts_keys=keys is None)

@@ -159,7 +159,7 @@ def _fingerprint(corpus: Corpus) -> str:
 
 def has_text_keys(corpus: Corpus) -> bool:
     """Return whether the keys of a corpus are texts."""
-    return corpus.table.keys.dtype.kind not in "ui"
+    return corpus.table.keys.are_words
 
 
 def refuse_unknown_sequences(corpus: Corpus) -> None:
@@ -176,7 +176,9 @@ def pieces_of_chunks(corpus: Corpus, chunk_ids: range) -> Iterator[Piece]:
     for loaded in chunks_in_order(corpus, chunk_ids):
         first, last = table.bounds_of(loaded.chunk_id)
         # Writers take only columns in full width.
-        yield Piece(loaded.chunk.in_full_width(), table.keys[first:last], table.lengths[first:last].astype(np.uint32))
+        yield Piece(
+            loaded.chunk.in_full_width(), table.keys.part(first, last), table.lengths[first:last].astype(np.uint32)
+        )
     corpus.report.log_totals()
 
 

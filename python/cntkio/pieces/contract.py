@@ -17,6 +17,7 @@ from cntkio._threads import Job, Workers, num_threads
 from cntkio.arguments import there_are
 from cntkio.errors import CntkIoError, ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Loaded
+from cntkio.formats.keys import Keys
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamInformation, packed_columns
 
@@ -36,19 +37,19 @@ class Piece(NamedTuple):
 
     Attributes:
         chunk: Their data.
-        keys: Their keys, whole numbers from 0 or texts; None: they have none.
+        keys: Their keys; None: they have none.
         lengths: Number of samples that each sequence counts for; None: the samples of its longest stream.
     """
 
     chunk: Chunk
-    keys: npt.NDArray[Any] | None = None
+    keys: Keys | None = None
     lengths: npt.NDArray[np.uint32] | None = None
 
 
 def some_of(piece: Piece, indices: npt.NDArray[np.uint32]) -> Piece:
     """Return some of the sequences of a piece."""
-    keys, lengths = (None if column is None else column[indices] for column in (piece.keys, piece.lengths))
-    return Piece(piece.chunk.only(indices), keys, lengths)
+    keys = None if piece.keys is None else piece.keys.only(indices)
+    return Piece(piece.chunk.only(indices), keys, None if piece.lengths is None else piece.lengths[indices])
 
 
 class Pieces(NamedTuple):
@@ -153,8 +154,8 @@ def joined(pieces: Pieces) -> Minibatch:
     num_sequences = sum(piece.chunk.num_sequences for piece in each)
     data = in_arrays(pieces.streams, num_sequences, (piece.chunk for piece in each))
     keys = [piece.keys for piece in each if piece.keys is not None]
-    all_keys = np.concatenate(keys) if keys else np.arange(num_sequences, dtype=np.uint64)
-    return Minibatch(data, lambda: all_keys)
+    all_keys = Keys.joined(keys) if keys else Keys(range(num_sequences))
+    return Minibatch(data, lambda: np.asarray(all_keys))
 
 
 # ---- All chunks of a corpus in order, loaded by threads ahead of need.

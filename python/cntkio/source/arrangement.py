@@ -26,7 +26,7 @@ from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Utterances
 from cntkio.formats.report import NUM_IN_FULL, first_few
-from cntkio.formats.table import NamedFiles, SequenceTable, key_text
+from cntkio.formats.table import NamedFiles, SequenceTable
 from cntkio.source.join import JoinedTable, join, kept_starts, unused_of
 from cntkio.storage.progress import warn
 from cntkio.storage.spans import span_at
@@ -63,7 +63,7 @@ def _skip_unusable(
             if mask.any() and not example:
                 index = int(mask.argmax())
                 example = (
-                    f" (utterance {key_text(joined.keys[index])} has {lengths[index]} frames in {corpora[0].name}, and "
+                    f" (utterance {joined.keys[index]} has {lengths[index]} frames in {corpora[0].name}, and "
                     f"{corpus.table.lengths[partners[index]]} in {corpus.name})"
                 )
     is_too_long = lengths > longest
@@ -160,7 +160,7 @@ def _unequal(
 
 def _count_and_keys(joined: JoinedTable, mask: npt.NDArray[np.bool_]) -> tuple[int, list[str]]:
     indices = np.flatnonzero(mask)
-    return len(indices), list(map(key_text, joined.keys[indices[:NUM_IN_FULL]]))
+    return len(indices), list(map(str, joined.keys[indices[:NUM_IN_FULL]].tolist()))
 
 
 def _only(joined: JoinedTable, is_kept: npt.NDArray[np.bool_]) -> JoinedTable:
@@ -171,7 +171,7 @@ def _only(joined: JoinedTable, is_kept: npt.NDArray[np.bool_]) -> JoinedTable:
         raise CorpusError("no utterance has the same length in all deserializers: nothing is left to read")
     chunk_starts = kept_starts(joined.chunk_starts, is_kept)
     partners = tuple(partners[is_kept] for partners in joined.partners)
-    return JoinedTable(joined.keys[is_kept], joined.lengths[is_kept], chunk_starts, partners, joined.left_out)
+    return JoinedTable(joined.keys.only(is_kept), joined.lengths[is_kept], chunk_starts, partners, joined.left_out)
 
 
 class Located(NamedTuple):

@@ -24,8 +24,9 @@ import numpy.typing as npt
 
 from cntkio.displays import counted
 from cntkio.errors import CorpusError
+from cntkio.formats.keys import comparable
 from cntkio.formats.report import NUM_IN_FULL, first_few
-from cntkio.formats.table import SequenceTable, key_text
+from cntkio.formats.table import SequenceTable
 
 # A table over the span of the keys then takes at most 32 bytes for each key, and no sort.
 _LARGEST_SPAN_PER_KEY = 4
@@ -89,7 +90,7 @@ def join(
 
     Example:
         >>> def table(*keys):
-        ...     return SequenceTable(np.array(keys, np.uint64), np.ones(len(keys), np.uint32), np.array([0, len(keys)]))
+        ...     return SequenceTable(Keys.of(keys), np.ones(len(keys), np.uint32), np.array([0, len(keys)]))
         >>> joined = join([table(7, 8, 3), table(3, 7)])
         >>> joined.keys.tolist(), [partners.tolist() for partners in joined.partners]
         ([7, 3], [[0, 2], [1, 0]])
@@ -97,7 +98,7 @@ def join(
         'b.ctf lacks 1 of the keys of a.ctf (8); left out: 1 sequence of a.ctf (8)'
     """
     first = tables[0]
-    keys = _comparable([np.asarray(table.keys) for table in tables])
+    keys = comparable([table.keys for table in tables])
     found_partners = [_partners(keys[0], other) for other in keys[1:]]
     for partners, others, is_pattern in zip(found_partners, keys[1:], patterns[1:], strict=False):
         if is_pattern is not None:
@@ -112,7 +113,7 @@ def join(
         shown = " | ".join(map(first_few, keys_of, sizes))
         raise CorpusError(f"no key is in all deserializers, so nothing is left to read. Their first keys: {shown}")
     # If no sequence is left out, the keys stay in their compact form.
-    kept_keys = first.keys if len(kept) == first.num_sequences else first.keys[kept]
+    kept_keys = first.keys if len(kept) == first.num_sequences else first.keys.only(kept)
     all_partners = (kept, *(partners[is_kept].astype(np.uint32) for partners in found_partners))
     if defining is not None:
         lengths = tables[defining].lengths[all_partners[defining]].astype(np.uint32)
@@ -148,24 +149,7 @@ def unused_of(table: SequenceTable, partners: npt.NDArray[np.uint32]) -> npt.NDA
 
 
 def _first_keys(table: SequenceTable, sequences: npt.NDArray[np.int64]) -> tuple[str, ...]:
-    return tuple(map(key_text, table.keys[sequences[:NUM_IN_FULL]].tolist()))
-
-
-def _comparable(keys: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-    """Return the keys as numbers, or all of them as bytes of text."""
-    are_numbers = all(array.dtype.kind in "ui" for array in keys)
-    return [array if are_numbers else _as_bytes(array) for array in keys]
-
-
-def _as_bytes(keys: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if keys.dtype.kind == "S":
-        return keys
-    if keys.dtype.kind in "ui":
-        return keys.astype("S20")  # the largest 64-bit number has 20 digits
-    if not len(keys):
-        return np.zeros(0, "S1")
-    # This works for arrays of StringDType and of objects, too.
-    return np.strings.encode(np.array(keys.tolist(), np.str_), "utf-8")
+    return tuple(map(str, table.keys[sequences[:NUM_IN_FULL]].tolist()))
 
 
 def _partners(wanted: npt.NDArray[Any], keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -22,7 +22,6 @@ from cntkio._threads import num_threads
 from cntkio.arguments import caller
 from cntkio.displays import counted
 from cntkio.errors import CorpusError
-from cntkio.formats.table import key_text
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.source.pipeline import HandOver, Packed, PackOrder, Prepared
 from cntkio.streams import NUMBER_TYPES, StreamInformation, packed_columns
@@ -96,7 +95,7 @@ class Packer:
             longest = packed.longest(index)
             if longest > 1:
                 name = info.name
-                key = key_text(minibatch.keys_of_sequences[int(minibatch[name].lengths.argmax())])
+                key = str(minibatch.keys_of_sequences[int(minibatch[name].lengths.argmax())])
                 advice = f"{self._wording.setting('frame_mode', False)} reads sequences"
                 found = f"sequence {key}, stream {name!r}: {longest} samples"
                 return CorpusError(f"{found}; frame mode takes at most one ({advice})")
@@ -134,7 +133,7 @@ class Packer:
             ) from None
         if misfit is not None:
             row, stream_index, num_samples = misfit
-            key = key_text(order.minibatches[0].keys_of_sequences[row])
+            key = str(order.minibatches[0].keys_of_sequences[row])
             where = f"sequence {key}, stream {streams[stream_index].name!r}"
             found = f"{counted(num_samples, 'sample')}, but the sequence counts for {parts.lengths[row]}"
             raise CorpusError(f"{where}: {found}; truncation needs the same number in every stream")

@@ -20,7 +20,6 @@ from cntkio.arguments import whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import Corpus, PlacesInFiles
-from cntkio.formats.table import key_text
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.chunks import Taken
 from cntkio.source.pipeline import Accounts, HandOver, PackOrder, Request
@@ -186,7 +185,7 @@ class ExplainedStep(Displayed):
 
     def _description(self) -> Description:
         places = [_texts(origin) for origin in self.origins]
-        keys = list(map(key_text, self.keys.tolist()))
+        keys = list(map(str, self.keys.tolist()))
         numbers = (self.first_samples.tolist(), self.num_samples.tolist())
         rows = [tuple(map(str, row)) for row in zip(keys, *numbers, *places, strict=True)]
         title = f"Step {self.step}: {counted(len(keys), 'sequence')}, {counted(int(sum(numbers[1])), 'sample')}"
@@ -327,7 +326,7 @@ class SourcePlan(Displayed):
         timeline = self._begin()
         self._require_few(timeline, 0 if num_steps is None else num_steps)
         # Orders have sequences of the corpus, not of the joined table.
-        wanted = self._arrangement.partner(0, _indices_of(np.asarray(self._arrangement.table.keys), key_text(key)))
+        wanted = self._arrangement.partner(0, self._arrangement.table.keys.places_of(key))
         if not len(wanted):
             raise CorpusError(f"{self._corpora[0].name}: no sequence has the key {key!r}")
         found: list[int] = []
@@ -496,9 +495,3 @@ def _texts(origin: PlannedOrigin) -> list[str]:
 def _position(hand_over: HandOver, index: int) -> int:
     position: int = hand_over.standing(index).bookmark.position
     return position
-
-
-def _indices_of(keys: npt.NDArray[Any], key: str) -> _Indices:
-    if keys.dtype.kind not in "ui":
-        return np.flatnonzero(keys == (key.encode() if keys.dtype.kind == "S" else key))
-    return np.flatnonzero(keys == int(key)) if key.isdecimal() and int(key) < 2**64 else np.zeros(0, np.int64)

@@ -300,7 +300,7 @@ class MinibatchSource(Displayed, StreamsByName):
         """True if the keys of sequences are texts, not numbers."""
         # A timeline of its own makes the keys itself: as texts, and the table has none.
         is_alone = self._corpora[0].index.joins == "alone"
-        return is_alone or self._assembly.arrangement.table.keys.dtype.kind not in "ui"
+        return is_alone or self._assembly.arrangement.table.keys.are_words
 
     @property
     def is_randomized(self) -> bool:
@@ -397,7 +397,7 @@ class MinibatchSource(Displayed, StreamsByName):
             partition = Partition(index, 1 if num_data_partitions is None else num_data_partitions)
         minibatch = self.read(minibatch_size_in_samples, partition)
         if minibatch is None:
-            dtype: type[Any] = object if self.has_text_keys else np.uint64
+            dtype: type[Any] = np.str_ if self.has_text_keys else np.uint64
             return Minibatch({}, lambda: np.empty(0, dtype))  # the source may be freed before this minibatch
         if input_map:
             check_input_map(input_map)

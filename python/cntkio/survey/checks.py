@@ -35,7 +35,6 @@ from cntkio.formats.corpus import EmptyFiles
 from cntkio.formats.ctf import KINDS_OF_BAD_SAMPLES, KINDS_OF_GAPS, bounds_of, guessed_streams, infer_usual_streams
 from cntkio.formats.detect import old_line_ends
 from cntkio.formats.report import EMPTY_FILE, UNKNOWN_NAME, first_few
-from cntkio.formats.table import key_value
 from cntkio.pieces import Progress
 from cntkio.source.arrangement import arrange, check_names
 from cntkio.source.join import join
@@ -577,7 +576,7 @@ def _check_source(call: _Call, source: Sequence[_Checked]) -> Sequences:
     # A part of a join, and a file with repeated ids, has other findings about its ids.
     has_ids = not others and first.text is not None and first.corpus.index.num_lines is None
     if has_ids and not findings.of("repeated-id", ""):
-        report_ids(first.corpus.table.keys[:], first, findings)
+        report_ids(first.corpus.table.keys, first, findings)
     has_findings = sum(findings.counts.values()) > num_before or any(checked.num_noted for checked in source)
     traits = first.corpus.index.utterances
     # Labels may be checked without the features that a source needs.
@@ -624,7 +623,7 @@ def _compare(first: _Opened, other: _Opened, findings: Findings) -> Sequence[npt
 def _add_all(findings: Findings, opened: _Opened, sequences: npt.NDArray[Any], found: Iterable[Finding]) -> None:
     """Add a finding for each of some sequences of a corpus, with its key and its place."""
     cases = (
-        one._replace(sequence=key_value(opened.corpus.table.keys[index]), **opened.place(index))
+        one._replace(sequence=opened.corpus.table.keys[index], **opened.place(index))
         for one, index in zip(found, map(int, sequences), strict=False)
     )
     findings.add_cases(cases, len(sequences))

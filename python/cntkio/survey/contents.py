@@ -19,7 +19,7 @@ import cntkio._core as _core
 from cntkio._core import StreamFigures
 from cntkio._threads import num_threads
 from cntkio.displays import counted
-from cntkio.formats.table import key_value
+from cntkio.formats.keys import Keys
 from cntkio.minibatch import MinibatchData
 from cntkio.streams import LARGEST_DIM, StreamInformation
 from cntkio.survey.figures import Block
@@ -86,7 +86,7 @@ class _Exceptions:
         self.num_broken += len(sequences)
         for index in range(min(len(sequences), _NUM_PLACES - len(self._first))):
             sequence, sample = int(sequences[index]), None if samples is None else int(samples[index])
-            self._first.append((corpus, int(block.sequences[sequence]), sample, key_value(block.keys[sequence])))
+            self._first.append((corpus, int(block.sequences[sequence]), sample, block.keys[sequence]))
 
     def add_samples(
         self, num_seen: int, offsets: npt.NDArray[Any], samples: npt.NDArray[Any], block: Block, corpus: Placed
@@ -362,7 +362,7 @@ class Contents:
             sequences = np.flatnonzero(is_long & (lengths != block.longest))
             # The errors of other sequences may explain missing samples.
             if unsound and len(sequences):
-                sequences = sequences[[key_value(key) not in unsound for key in block.keys[sequences]]]
+                sequences = sequences[[key not in unsound for key in block.keys[sequences].tolist()]]
             exceptions.add(num_long, sequences, None, block, corpus)
 
     def report(self, findings: Findings) -> None:
@@ -469,9 +469,9 @@ def pairs_in_common(corpora: Sequence[Sequences]) -> Sequence[tuple[int, int]]:
     return [(int(later), int(earlier)) for later, earlier in pairs]
 
 
-def report_ids(keys: npt.NDArray[Any], corpus: Placed, findings: Findings) -> None:
+def report_ids(keys: Keys, corpus: Placed, findings: Findings) -> None:
     """Report ids that are missing or out of order, if almost all ids follow each other."""
-    if keys.dtype.kind not in "ui" or len(keys) < _ENOUGH:
+    if keys.are_words or len(keys) < _ENOUGH:
         return
     # Keys have no sign: a step back would become a large number.
     steps = np.diff(np.asarray(keys).astype(np.int64))
@@ -480,7 +480,7 @@ def report_ids(keys: npt.NDArray[Any], corpus: Placed, findings: Findings) -> No
         return
 
     def case(index: int) -> Finding:
-        before, after = int(keys[index]), int(keys[index + 1])
+        before, after = keys[index], keys[index + 1]
         message = f"id {after} follows {before}; expected {before + 1}"
         return Finding("ids-not-consecutive", message, sequence=after, **corpus.place(index + 1))
 

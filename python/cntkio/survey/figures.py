@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.formats.contract import Corpus, Loaded
+from cntkio.formats.keys import Keys
 from cntkio.minibatch import MinibatchData
 from cntkio.pieces import Progress
 from cntkio.pieces.contract import Mend, chunks_in_order, in_arrays
@@ -50,7 +51,7 @@ class Block:
 
     infos: Sequence[StreamInformation]
     sequences: npt.NDArray[np.int64]
-    keys: npt.NDArray[Any]
+    keys: Keys
     loaded: Loaded
 
     @property
@@ -96,12 +97,12 @@ def blocks(corpus: Corpus, mend: Mend | None = None, progress: Progress | None =
     for loaded in chunks_in_order(corpus, mend=mend):
         if corpus.index.joins == "alone":  # the table has no sequences, and the findings are their lengths
             sequences = np.arange(num_done, num_done + len(loaded.findings))
-            keys: npt.NDArray[Any] = sequences.astype(np.uint64)
+            keys = Keys(range(num_done, num_done + len(sequences)))
         else:
             first, last = corpus.table.bounds_of(loaded.chunk_id)
-            sequences, keys = np.arange(first, last), corpus.table.keys[first:last]
+            sequences, keys = np.arange(first, last), corpus.table.keys.part(first, last)
             if loaded.sequences is not None:
-                sequences, keys = sequences[loaded.sequences], keys[loaded.sequences]
+                sequences, keys = sequences[loaded.sequences], keys.only(loaded.sequences)
         num_done += len(sequences)
         block = Block(corpus.streams, sequences, keys, loaded)
         del loaded  # the caller decides how long the chunk is in memory

@@ -31,6 +31,7 @@ from cntkio.formats.contract import (
     ReadingOptions,
 )
 from cntkio.formats.corpus import opened_corpus
+from cntkio.formats.keys import Keys
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, shown_files
@@ -273,7 +274,7 @@ class CBFFormat(Format):
             byte = int(header.begins[chunk_id]) + 4 * (sequence - int(chunk_starts[chunk_id]))
             what = "the length list says 0 samples; expected at least 1"
             raise FormatError(what, path=index.name, byte=byte, sequence=sequence)
-        keys = np.arange(len(lengths), dtype=np.uint64)
+        keys = Keys(np.arange(len(lengths), dtype=np.uint64))
         return SequenceTable(keys, lengths.astype(np.uint32, copy=False), chunk_starts.astype(np.int64))
 
     # ------------------------------------------------------------------------------------------------------- data
@@ -362,7 +363,7 @@ def _error(index: Index, chunk_id: int, fault: _core.CBFFault) -> FormatError:
     if fault.sequence is not None:
         sequence = int(header.num_sequences[:chunk_id].sum()) + fault.sequence
         if len(keys):  # otherwise the file is being opened, and the sequence has only its number in the file
-            sequence = int(keys[sequence])
+            sequence = keys[sequence]
     stream, name, dim = fault.stream, None, 0
     if stream is not None:
         name, dim = index.streams[stream].name, header.streams[stream].dim

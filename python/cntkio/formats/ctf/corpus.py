@@ -66,7 +66,7 @@ from cntkio.formats.ctf.infer import advice_on_streams, infer_streams, streams_a
 from cntkio.formats.detect import old_line_ends, other_in
 from cntkio.formats.losses import precision_that_keeps
 from cntkio.formats.report import UNKNOWN_NAME
-from cntkio.formats.table import NO_SEQUENCES, key_value
+from cntkio.formats.table import NO_SEQUENCES
 from cntkio.storage.block_cache import require_room_in_cache
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.index_cache import LEAST_CACHED
@@ -520,7 +520,7 @@ class CTFFormat(Format):
         if codecs.BOM_UTF8 in (word[:3], before[-3:] if offset > len(codecs.BOM_UTF8) else b""):
             more = f"; here is {MARK_INSIDE}"
         what += self.advice_on_word(kind, word, before if begin else b"\n" + before) + more
-        key = key_value(index.table.keys[sequence_index])
+        key = index.table.keys[sequence_index]
         stream = None if finding.stream is None else self.streams[finding.stream].name
         return file.locator.error(offset, what, sequence=key, stream=stream, kind=kind)
 

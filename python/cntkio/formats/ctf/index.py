@@ -29,20 +29,15 @@ from cntkio.errors import FormatError
 from cntkio.formats.contract import Ahead
 from cntkio.formats.ctf.findings import REMARKS, advice_at, byte_text
 from cntkio.formats.detect import other_in
+from cntkio.formats.keys import Keys
 from cntkio.formats.report import EMPTY_FILE
 from cntkio.formats.table import (
-    CountedKeys,
-    Keys,
     Lengths,
-    NumberKeys,
     SequenceTable,
     are_all_the_same,
     compact_lengths,
-    joined_and_freed,
     joined_lengths,
-    key_value,
     same_lengths,
-    stored_keys,
 )
 from cntkio.storage.index_cache import (
     CachedArrays,
@@ -55,7 +50,7 @@ from cntkio.storage.index_cache import (
     StoredColumn,
 )
 from cntkio.storage.progress import announced, passed
-from cntkio.storage.spans import SlicedNumbers, span_at
+from cntkio.storage.spans import SlicedNumbers, joined_and_freed, span_at
 from cntkio.storage.text_input import (
     Bytes,
     CoreText,
@@ -704,7 +699,7 @@ def join_over_borders(file: TextInput, start: TextStart, parts: list[Part]) -> N
         begin = part.begin + int(part.starts[-1])
         if end - begin >= 2**32:  # the other sequences end in less than 4 GiB, where another starts
             what = f"a sequence of {end - begin} bytes; expected less than 4 GiB"
-            key = key_value(part.keys[-1]) if len(part.keys) else num_before - 1
+            key = Keys(part.keys)[-1] if len(part.keys) else num_before - 1
             raise FormatError(what, path=file.path, byte=begin, sequence=key)
         joined[number] = part._replace(end=end)
     parts[:] = joined
@@ -723,16 +718,13 @@ def index_of_parts(file: TextInput, parts: list[Part], first_key: int | None, ch
     lengths = compact_lengths(joined_lengths([part.lengths for part in parts]))
     columns = [part.keys for part in parts if len(part.keys)]
     parts.clear()  # so that each column is in memory once while its parts are joined
-    keys = _keys_of_parts(columns) if columns else CountedKeys(first_key or 0, len(lengths))
-    columns.clear()
+    keys = _keys_of_parts(columns) if columns else Keys(range(first_key or 0, (first_key or 0) + len(lengths)))
     places, chunk_starts = Places.of(blocks, ends, min(chunk_size, _LARGEST_CHUNK))
     remarks = {}
-    # Line numbers and keys that count up by one cannot repeat.
-    if first_key is None and not isinstance(keys, CountedKeys):
-        again = _repeated(stored_keys(keys))
-        if len(again):
-            offsets = places.first_bytes(again[:_MOST_EXAMPLES], chunk_starts)
-            remarks["repeated id"] = Remark(len(again), _examples(offsets, keys[again[:_MOST_EXAMPLES]]))
+    # Line numbers cannot repeat.
+    if first_key is None and len(again := keys.repeated()):
+        offsets = places.first_bytes(again[:_MOST_EXAMPLES], chunk_starts)
+        remarks["repeated id"] = Remark(len(again), _examples(offsets, keys.only(again[:_MOST_EXAMPLES])))
     return TextIndex(SequenceTable(keys, lengths, chunk_starts), places, remarks, content=content_sum(file))
 
 
@@ -765,7 +757,7 @@ def _leave_out(
             which = np.flatnonzero(~is_kept)
             total += len(which)
             which = which[: _MOST_EXAMPLES - len(examples)]
-            examples += _examples(part.begin + part.starts[which].astype(np.int64), part.keys[which])
+            examples += _examples(part.begin + part.starts[which].astype(np.int64), Keys(part.keys[which]))
         part = part.only_in_place(is_kept)
         if in_lines:
             numbers[num_kept : num_kept + len(part.keys)] = part.keys
@@ -807,33 +799,13 @@ def _are_nothing(file: TextInput, begins: npt.NDArray[np.uint64], ends: npt.NDAr
 
 def _keys_of_parts(columns: list[npt.NDArray[Any]]) -> Keys:
     """Join keys in as few bytes as possible, and empty their list."""
-    if columns[0].dtype.kind == "S":
-        return np.concatenate(columns)
-    first, last, count = int(columns[0][0]), int(columns[-1][-1]), sum(map(len, columns))
-    # The first comparison costs nothing; with ascending keys it means that they count up by one.
-    are_ascending = last - first == count - 1 and all(map(_are_ascending, columns))
-    if are_ascending and all(before[-1] < after[0] for before, after in itertools.pairwise(columns)):
-        return CountedKeys(first, count)
-    is_small = all(column.dtype == np.uint32 or int(column.max()) < 2**32 for column in columns)
-    return NumberKeys(joined_and_freed(columns, np.uint32 if is_small else np.uint64))
+    parts = [Keys(column) if column.dtype.kind == "S" else Keys.compact(column) for column in columns]
+    columns.clear()
+    return Keys.joined(parts)
 
 
-def _are_ascending(keys: npt.NDArray[Any]) -> bool:
-    return bool(np.all(keys[1:] > keys[:-1]))
-
-
-def _examples(offsets: npt.NDArray[np.int64], keys: npt.NDArray[Any]) -> list[tuple[int, int | str]]:
-    return list(zip(offsets.tolist(), map(key_value, keys), strict=True))
-
-
-def _repeated(keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return the sequences whose key an earlier sequence has."""
-    is_text = keys.dtype.kind == "S"
-    if _are_ascending(keys) if is_text else _core.ctf_are_distinct(keys, num_threads()):
-        return np.empty(0, np.int64)  # as usual, and the order of all keys takes much memory
-    order = np.argsort(keys, kind="stable")
-    is_again = keys[order][1:] == keys[order][:-1]
-    return np.sort(order[1:][is_again])
+def _examples(offsets: npt.NDArray[np.int64], keys: Keys) -> list[tuple[int, int | str]]:
+    return list(zip(offsets.tolist(), keys.tolist(), strict=True))
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -878,11 +850,10 @@ def kept_index(file: TextInput, kept: Mapping[str, Any], make: Callable[[bool], 
 
 def _stored(index: TextIndex) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     places, keys, lengths = index.places, index.table.keys, index.table.lengths
-    first_key = keys.first if isinstance(keys, CountedKeys) else None
     # An index of no sequence has no length. The caller refuses it.
     length = int(lengths[0]) if are_all_the_same(lengths) and len(lengths) else None
     facts = {
-        "remarks": index.remarks, "first_key": first_key, "length": length, "content": index.content,
+        "remarks": index.remarks, "first_key": keys.first, "length": length, "content": index.content,
         "num_lines": index.num_lines, "numbers": index.numbers,
     }  # fmt: skip
     arrays = {
@@ -891,8 +862,8 @@ def _stored(index: TextIndex) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any
     }  # fmt: skip
     if places.sizes is not None:
         arrays["sizes"] = places.sizes[:]
-    if first_key is None:
-        arrays["keys"] = stored_keys(keys)
+    if keys.first is None:
+        arrays["keys"] = keys.stored()
     if length is None:
         arrays["lengths"] = lengths
     return facts, arrays
@@ -907,7 +878,7 @@ def _from_cache(file: TextInput, arrays: StoredArrays, remake: Remaking) -> Text
     if any(type(fact) is not int for fact in (first_key, length, num_lines, *numbers) if fact is not None):
         raise DamagedCacheError("a fact is not a whole number")
     lengths = arrays.read("lengths") if length is None else same_lengths(length, count)
-    keys = NumberKeys(StoredColumn(arrays, "keys", remake)) if first_key is None else CountedKeys(first_key, count)
+    keys = Keys(StoredColumn(arrays, "keys", remake) if first_key is None else range(first_key, first_key + count))
     # Chunks are few, so their bounds are read now; starts and sizes are read when their chunk is loaded.
     begins, ends, starts = arrays.read("begins"), arrays.read("ends"), StoredColumn(arrays, "starts", remake)
     sizes = StoredColumn(arrays, "sizes", remake) if "sizes" in arrays else None

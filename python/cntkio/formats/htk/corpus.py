@@ -67,6 +67,7 @@ from cntkio.formats.htk.options import (
     size_of_window,
     window_of,
 )
+from cntkio.formats.keys import Keys
 from cntkio.formats.report import first_few
 from cntkio.formats.table import ListedFiles, SequenceTable, digest_of
 from cntkio.storage.file_lists import listed_files
@@ -243,7 +244,7 @@ class HTKFormat(Format):
             columns = part.keys, part.first, part.lengths, part.files - np.uint32(first_path)
             sums.append(f"{last - first}:{digest_of(columns)}")
         options, files = {"max_sequence_length": settings.max_sequence_length}, ListedFiles(listed.paths, listed.files)
-        table = SequenceTable(keys, lengths, np.concatenate(starts), options=options, files=files)
+        table = SequenceTable(Keys(keys), lengths, np.concatenate(starts), options=options, files=files)
         utterances = Utterances(
             can_lead=not settings.is_broadcast,
             is_broadcast=settings.is_broadcast,

@@ -52,10 +52,11 @@ from cntkio.formats.kaldi.objects import (
     joined,
     shown_content,
 )
+from cntkio.formats.keys import Keys
 from cntkio.formats.losses import precision_that_keeps
 from cntkio.formats.mlf import read_mapping
 from cntkio.formats.report import first_few
-from cntkio.formats.table import Column, ListedFiles, SequenceTable, digest_of, key_texts, key_value
+from cntkio.formats.table import Column, ListedFiles, SequenceTable, digest_of
 from cntkio.minibatch import Minibatch
 from cntkio.pieces import Classes, Files, Progress, pieces_of, read_corpus, write_several
 from cntkio.storage.file_lists import listed_files
@@ -228,7 +229,7 @@ class _KaldiFormat(Format):
         stream = StreamInformation(self._stream(objects.kinds), 0, form, dtype, shape, options.defines_mb_size)
         settings = {"content": content, "max_sequence_length": options.max_sequence_length}
         files, starts = ListedFiles(objects.paths, objects.files), self._chunk_starts(objects, size)
-        table = SequenceTable(objects.keys, objects.lengths, starts, options=settings, files=files)
+        table = SequenceTable(Keys(objects.keys), objects.lengths, starts, options=settings, files=files)
         utterances = Utterances(
             can_lead=not options.broadcast,
             is_broadcast=options.broadcast,
@@ -592,12 +593,13 @@ def write_kaldi(
         archive = stack.enter_context(written_whole(path, remote=remote))  # it appears before the list that names it
         for first, piece in corpus.written(progress):
             count = piece.chunk.num_sequences
-            keys = key_texts(np.arange(first, first + count) if piece.keys is None else piece.keys)
+            named = Keys(range(first, first + count)) if piece.keys is None else piece.keys
+            keys = named.words()
             rows = np.ascontiguousarray(keys).view(np.uint8)
             written, offsets, wrong = _core.kaldi_write(piece.chunk, rows, keys.dtype.itemsize, column, text)
             if wrong is not None:
                 what = "a sample that is not one-hot, or a key that is empty or has blanks; expected neither"
-                raise FormatError(what, path=corpus.name, sequence=key_value(keys[wrong]))
+                raise FormatError(what, path=corpus.name, sequence=named[wrong])
             archive.write(written.data)
             if listed is not None and count:
                 places = np.char.mod(b"%d", offsets.astype(np.int64) + size)

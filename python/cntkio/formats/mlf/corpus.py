@@ -45,6 +45,7 @@ from cntkio.formats.corpus import filled_files, fingerprint_of_files, opened_cor
 from cntkio.formats.detect import detect
 from cntkio.formats.htk.lists import decoded, repeated
 from cntkio.formats.htk.options import UtteranceOptions, entry_of, longest_of, merge_stream, paths_of, size_of
+from cntkio.formats.keys import Keys
 from cntkio.formats.mlf.entries import (
     FAULT_WORDS,
     FRAME_PERIOD,
@@ -385,7 +386,7 @@ class MLFFormat(Format):
         stream = StreamInformation(settings.name, 0, form, dtype, shape, settings.defines_mb_size)
         chunk_starts = _core.htk_chunk_starts(layout.lengths, _CHUNK_FRAMES)
         files_of = FileSpans([file.path for file in files], layout.first_of_file)
-        table = SequenceTable(layout.keys, layout.lengths, chunk_starts, files=files_of)
+        table = SequenceTable(Keys(layout.keys), layout.lengths, chunk_starts, files=files_of)
         # The core's faults are in the order: sound, invalid, broken.
         is_broken = layout.faults > LAST_INVALID
         is_invalid = (layout.faults > 0) & ~is_broken
@@ -508,7 +509,7 @@ class Labels(NamedTuple):
         for index in indices:
             lengths, classes = (column.tolist() for column in self.corpus.index.layout.rows(index))
             labels = [self.names[label].decode(errors="replace") if self.names else str(label) for label in classes]
-            key = bytes(self.corpus.table.keys[index]).decode(errors="replace")
+            key = self.corpus.table.keys[index]
             yield key, list(zip(labels, lengths, strict=True))
 
 

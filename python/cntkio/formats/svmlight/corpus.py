@@ -431,9 +431,9 @@ def write_svmlight(
         base, keys = int(not zero_based), np.empty(0, np.uint64)
         for first, piece in corpus.written(progress):
             if by_query:
-                if piece.keys is None or piece.keys.dtype.kind not in "ui":
+                if piece.keys is None or piece.keys.are_words:
                     raise CorpusError(f"{corpus.name}: the keys are not whole numbers; expected them for by_query=True")
-                keys = piece.keys.astype(np.uint64)
+                keys = piece.keys[:]
             written = _core.svmlight_write(piece.chunk, keys, columns, base, num_threads(), SEQUENCES_PER_CORE)
             texts, unwritable = written
             if unwritable is not None:
