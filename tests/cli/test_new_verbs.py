@@ -20,8 +20,7 @@ from cntkio.cli.arguments import parser
 from cntkio.convert import convert_file
 from cntkio.formats.contract import Corpus, CorpusInFiles, Index, Opening
 from cntkio.formats.detect import KINDS
-from cntkio.formats.keys import Keys
-from cntkio.formats.table import SequenceTable
+from cntkio.formats.table import Keys, SequenceTable
 from cntkio.streams import StreamInformation
 from support import toy_format
 from support.toy_format import ROW

@@ -31,7 +31,7 @@ from cntkio.formats import htk, mlf
 from cntkio.formats.contract import Ahead, Opening
 from cntkio.formats.corpus import differences_of_files
 from cntkio.formats.ctf import corpus as ctf_corpus
-from cntkio.formats.keys import Keys
+from cntkio.formats.table import Keys
 from cntkio.minibatch import Minibatch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -30,8 +30,7 @@ from cntkio.config.files import configuration
 from cntkio.config.reading import read_section, readers_of
 from cntkio.convert import pieces_of, txt_to_ctf, uci_to_ctf
 from cntkio.formats import htk, mlf
-from cntkio.formats.keys import Keys
-from cntkio.formats.table import SequenceTable
+from cntkio.formats.table import Keys, SequenceTable
 from cntkio.source.join import join
 
 Target = Callable[[bytes], None]

@@ -20,7 +20,7 @@ from cntkio import (
 )
 from cntkio.convert import joined, pieces_of, read_kaldi, write_kaldi
 from cntkio.formats.contract import Opening
-from cntkio.formats.keys import Keys
+from cntkio.formats.table import Keys
 
 KEYS = ["u1", "ü2"]
 FRAMES = [(key, np.full((2, 3), number, np.float32)) for number, key in enumerate(KEYS)]
@@ -68,7 +68,7 @@ def test_words_of_a_text_are_texts_too(tmp_path: Path) -> None:
     assert corpus.open(Opening(text_keys=True)).table.keys.tolist() == ["7", "9"]
 
 
-def test_a_key_of_other_bytes_is_shown_escaped_and_written_as_it_was(tmp_path: Path) -> None:
+def test_a_key_of_other_bytes_is_shown_escaped_and_written_exactly(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xe91 0 1\nu2 1 1\n")
     data = read_kaldi(tmp_path / "a.txt")
     assert data.keys_of_sequences.tolist() == ["\\xe91", "u2"]

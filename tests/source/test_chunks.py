@@ -10,9 +10,8 @@ import pytest
 from cntkio import CorpusError, FormatError
 from cntkio.formats import Loaded
 from cntkio.formats.contract import Corpus, Index
-from cntkio.formats.keys import Keys
 from cntkio.formats.report import Report
-from cntkio.formats.table import SequenceTable
+from cntkio.formats.table import Keys, SequenceTable
 from cntkio.source.arrangement import arrange
 from cntkio.source.chunks import ChunkStore
 from cntkio.timeline import ChunkRefs, Plan

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio.errors import CorpusError
-from cntkio.formats.keys import Keys
-from cntkio.formats.table import SequenceTable
+from cntkio.formats.table import Keys, SequenceTable
 from cntkio.source.join import JoinedTable, join
 from slow.timeline import slow_join
 

@@ -27,8 +27,7 @@ from cntkio.formats.contract import (
 )
 from cntkio.formats.corpus import opened_corpus
 from cntkio.formats.detect import FileKind
-from cntkio.formats.keys import Keys
-from cntkio.formats.table import Column, SequenceTable
+from cntkio.formats.table import Column, Keys, SequenceTable
 from cntkio.pieces import Files, Progress, in_arrays, pieces_of, write_several
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, shown_files

@@ -18,7 +18,7 @@ from cntkio.arguments import caller, suggests_keywords, there_are
 from cntkio.arrow.types import Facts, Role, is_list
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.keys import Keys
+from cntkio.formats.table import Keys
 from cntkio.layouts import are_whole, classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.pieces import Files, Piece, Pieces, Progress, pieces_of, write_several

@@ -54,8 +54,8 @@ from cntkio.formats.contract import (
     ReadingOptions,
 )
 from cntkio.formats.corpus import check_keys_of, opened_corpus, without_empty
-from cntkio.formats.keys import Keys
 from cntkio.formats.table import (
+    Keys,
     SequenceTable,
     compact_lengths,
     digest_of,

@@ -23,7 +23,7 @@ from cntkio.formats.cbf import CBFDeserializer, LayoutName
 from cntkio.formats.contract import CHUNK_SIZE, Reading, ReadingOptions, with_defaults
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import KINDS, FileFormat, detect, function_named
-from cntkio.formats.keys import Keys, in_several
+from cntkio.formats.table import Keys, in_several
 from cntkio.pieces.array_streams import pieces_of
 from cntkio.pieces.contract import Files, Piece, Pieces, Progress, files_of, some_of
 from cntkio.pieces.files import COMPRESSED, Compression

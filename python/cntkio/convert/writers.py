@@ -16,8 +16,7 @@ from cntkio._threads import num_threads
 from cntkio.arguments import caller, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFWriter, LayoutName
-from cntkio.formats.keys import Keys
-from cntkio.formats.table import in_precision
+from cntkio.formats.table import Keys, in_precision
 from cntkio.pieces.array_streams import pieces_of
 from cntkio.pieces.contract import SEQUENCES_PER_CORE, Classes, Files, Piece, Pieces, Progress, in_arrays
 from cntkio.pieces.files import Compression, compressed, compression_of, write_several

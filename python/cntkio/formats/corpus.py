@@ -48,13 +48,14 @@ from cntkio.formats.contract import (
     PlacesInFiles,
 )
 from cntkio.formats.detect import KINDS, detect
-from cntkio.formats.keys import Keys, in_several
 from cntkio.formats.report import EMPTY_FILE, Costs, Report
 from cntkio.formats.table import (
     FileSpans,
+    Keys,
     NamedFiles,
     SequenceTable,
     digest_of,
+    in_several,
     joined_lengths,
 )
 from cntkio.storage import compressed

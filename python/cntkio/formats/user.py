@@ -28,8 +28,7 @@ from cntkio.arguments import is_whole
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import OPENING, Corpus, Index, Loaded, Opening, PlacesInFiles
-from cntkio.formats.keys import Keys
-from cntkio.formats.table import NO_SEQUENCES, Column, SequenceTable, in_precision
+from cntkio.formats.table import NO_SEQUENCES, Column, Keys, SequenceTable, in_precision
 from cntkio.storage.spans import span_at
 from cntkio.streams import LARGEST_DIM, NUMBER_TYPES, StreamInformation, check_definers
 

@@ -17,8 +17,7 @@ from cntkio._core import Chunk
 from cntkio.arguments import PYTHON, WRITERS, caller, calling, there_are
 from cntkio.errors import CntkIoError, ConfigError, CorpusError
 from cntkio.formats.corpus import as_deserializer, can_be_opened
-from cntkio.formats.keys import Keys
-from cntkio.formats.table import Column, as_numbers, in_precision, least_precision
+from cntkio.formats.table import Column, Keys, as_numbers, in_precision, least_precision
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.pieces.chunks import pieces_of_corpus
 from cntkio.pieces.contract import (

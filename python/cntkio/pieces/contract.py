@@ -17,7 +17,7 @@ from cntkio._threads import Job, Workers, num_threads
 from cntkio.arguments import there_are
 from cntkio.errors import CntkIoError, ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Loaded
-from cntkio.formats.keys import Keys
+from cntkio.formats.table import Keys
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamInformation, packed_columns
 

@@ -24,9 +24,8 @@ import numpy.typing as npt
 
 from cntkio.displays import counted
 from cntkio.errors import CorpusError
-from cntkio.formats.keys import comparable
 from cntkio.formats.report import NUM_IN_FULL, first_few
-from cntkio.formats.table import SequenceTable
+from cntkio.formats.table import SequenceTable, comparable
 
 # A table over the span of the keys then takes at most 32 bytes for each key, and no sort.
 _LARGEST_SPAN_PER_KEY = 4

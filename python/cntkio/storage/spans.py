@@ -1,4 +1,4 @@
-"""Columns of numbers: read in slices, joined; and the span of a position."""
+"""Columns of numbers that are read in slices, and the span of a position."""
 
 from __future__ import annotations
 
@@ -29,16 +29,3 @@ def span_at(starts: npt.NDArray[Any], positions: Any) -> Any:
         (np.int64(1), array([0, 1, 2]))
     """
     return np.searchsorted(starts, positions, side="right") - 1
-
-
-def joined_and_freed(columns: list[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Join columns, and remove each from the list once it is copied, so that only one is in memory twice."""
-    if len(columns) == 1:
-        return np.asarray(columns.pop(), dtype)
-    joined = np.empty(sum(map(len, columns)), dtype)
-    end = len(joined)
-    while columns:
-        column = columns.pop()
-        joined[end - len(column) : end] = column
-        end -= len(column)
-    return joined

@@ -19,7 +19,7 @@ import cntkio._core as _core
 from cntkio._core import StreamFigures
 from cntkio._threads import num_threads
 from cntkio.displays import counted
-from cntkio.formats.keys import Keys
+from cntkio.formats.table import Keys
 from cntkio.minibatch import MinibatchData
 from cntkio.streams import LARGEST_DIM, StreamInformation
 from cntkio.survey.figures import Block

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.formats.contract import Corpus, Loaded
-from cntkio.formats.keys import Keys
+from cntkio.formats.table import Keys
 from cntkio.minibatch import MinibatchData
 from cntkio.pieces import Progress
 from cntkio.pieces.contract import Mend, chunks_in_order, in_arrays

@@ -31,8 +31,7 @@ from cntkio.formats.contract import (
     ReadingOptions,
 )
 from cntkio.formats.corpus import opened_corpus
-from cntkio.formats.keys import Keys
-from cntkio.formats.table import NO_SEQUENCES, SequenceTable
+from cntkio.formats.table import NO_SEQUENCES, Keys, SequenceTable
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, shown_files
 from cntkio.storage.progress import warn

@@ -29,13 +29,14 @@ from cntkio.errors import FormatError
 from cntkio.formats.contract import Ahead
 from cntkio.formats.ctf.findings import REMARKS, advice_at, byte_text
 from cntkio.formats.detect import other_in
-from cntkio.formats.keys import Keys
 from cntkio.formats.report import EMPTY_FILE
 from cntkio.formats.table import (
+    Keys,
     Lengths,
     SequenceTable,
     are_all_the_same,
     compact_lengths,
+    joined_and_freed,
     joined_lengths,
     same_lengths,
 )
@@ -50,7 +51,7 @@ from cntkio.storage.index_cache import (
     StoredColumn,
 )
 from cntkio.storage.progress import announced, passed
-from cntkio.storage.spans import SlicedNumbers, joined_and_freed, span_at
+from cntkio.storage.spans import SlicedNumbers, span_at
 from cntkio.storage.text_input import (
     Bytes,
     CoreText,

@@ -67,9 +67,8 @@ from cntkio.formats.htk.options import (
     size_of_window,
     window_of,
 )
-from cntkio.formats.keys import Keys
 from cntkio.formats.report import first_few
-from cntkio.formats.table import ListedFiles, SequenceTable, digest_of
+from cntkio.formats.table import Keys, ListedFiles, SequenceTable, digest_of
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, shown_files
 from cntkio.storage.spans import span_at

@@ -52,11 +52,10 @@ from cntkio.formats.kaldi.objects import (
     joined,
     shown_content,
 )
-from cntkio.formats.keys import Keys
 from cntkio.formats.losses import precision_that_keeps
 from cntkio.formats.mlf import read_mapping
 from cntkio.formats.report import first_few
-from cntkio.formats.table import Column, ListedFiles, SequenceTable, digest_of
+from cntkio.formats.table import Column, Keys, ListedFiles, SequenceTable, digest_of
 from cntkio.minibatch import Minibatch
 from cntkio.pieces import Classes, Files, Progress, pieces_of, read_corpus, write_several
 from cntkio.storage.file_lists import listed_files

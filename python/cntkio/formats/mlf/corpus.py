@@ -45,7 +45,6 @@ from cntkio.formats.corpus import filled_files, fingerprint_of_files, opened_cor
 from cntkio.formats.detect import detect
 from cntkio.formats.htk.lists import decoded, repeated
 from cntkio.formats.htk.options import UtteranceOptions, entry_of, longest_of, merge_stream, paths_of, size_of
-from cntkio.formats.keys import Keys
 from cntkio.formats.mlf.entries import (
     FAULT_WORDS,
     FRAME_PERIOD,
@@ -64,7 +63,7 @@ from cntkio.formats.mlf.entries import (
     scan_binary,
 )
 from cntkio.formats.report import EMPTY_FILE, NUM_IN_FULL, first_few
-from cntkio.formats.table import FileSpans, SequenceTable, digest_of
+from cntkio.formats.table import FileSpans, Keys, SequenceTable, digest_of
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, shown_files
 from cntkio.storage.spans import span_at
