@@ -227,7 +227,8 @@ def _column_of_texts(field: pa.Field, index: int, depth: int, classes: Any) -> S
     names = _names_in(classes)
     if not names or len(set(names)) < len(names) or depth > 1:
         example = f"one_hot={{{field.name!r}: ['a', 'b']}}"
-        expected = f"numbers, or lists of them; if texts are classes, a program gives their names, each once: {example}"
+        advice = f"a program names the column as the key, or, if its texts are classes, gives each name once: {example}"
+        expected = f"numbers, or lists of them; leave out a column that is no input; {advice}"
         raise ConfigError(f"column {field.name!r} is {field.type}; expected {expected}", key=field.name)
     info = StreamInformation(field.name, index, "sparse", np.float32, len(names))
     return StreamColumn(info, depth == 0, True, tuple(names))

@@ -133,7 +133,8 @@ _ROWS = (
          "compare the keys and the names of the streams; put features and texts before labels"),
     Rule("unequal-lengths", "warning",
          "A stream has fewer or more samples in a sequence than another stream that is usually as long.",
-         "write a sample for each frame; or pass unequal_lengths='drop' to leave such utterances out"),
+         "write a sample for each frame, or for each sample of the other streams; unequal_lengths='drop' leaves out "
+         "utterances of label files"),
     # Contents.
     Rule("not-finite", "warning",
          "A value is NaN, infinite, or too large for its type. Whatever is computed with it becomes NaN, too.",
