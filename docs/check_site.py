@@ -14,6 +14,7 @@ _ENTRY = re.compile(
 )
 _NAME = re.compile(r"(?:cntkio\.)[\w.]+")
 _LISTED = re.compile(r"^\.\. auto(\w+):: ([\w.]+)$", re.MULTILINE)
+_PRIVATE = re.compile(r"(?<![\w.'])_[A-Za-z]\w*")
 # What Sphinx prints in place of names that the code uses.
 _UNREADABLE = ("_HasDType", "<factory>", "<class", "~", "TypeAliasForwardRef", "Alias for field number")
 
@@ -37,6 +38,8 @@ def findings(site: Path) -> Iterator[str]:
             if kind == "function" and ("(" not in signature or "\N{RIGHTWARDS ARROW}" not in signature):
                 yield f"{page.name}: {name} has no signature with types: {signature}"
         for name, pair in entries.items():
+            if private := _PRIVATE.search(pair[0]):
+                yield f"{page.name}: {name} shows the private name {private[0]}"
             for unreadable in _UNREADABLE:
                 if unreadable in (pair[0] if unreadable == "~" else " ".join(pair)):
                     yield f"{page.name}: {name} shows {unreadable!r}"

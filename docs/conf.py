@@ -98,6 +98,7 @@ _UNREADABLE = {
     r"<factory>": "...",
     r"~(?:\w+\.)*": "",
     r"type\[Any\] \| (?:numpy\.)?dtype\[Any\] \| .*?_DTypeDict \| str": "numpy.typing.DTypeLike",
+    r" \| _\w+": "",
 }
 
 

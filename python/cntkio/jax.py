@@ -121,17 +121,14 @@ def _size_text(arrays: Any) -> str:
     return f"{type(arrays).__name__}({', '.join(sizes)})"
 
 
-_Sizes = int | Sequence[int]
-
-
 @overload
 def convert(
     minibatch: Mapping[Any, MinibatchData],
     device: Any = None,
     *,
     layout: Literal["padded", "padded_ids"],
-    pad_to: _Sizes | None = None,
-    num_sequences: _Sizes | None = None,
+    pad_to: int | Sequence[int] | None = None,
+    num_sequences: int | Sequence[int] | None = None,
     budget: Budget | None = None,
     partition: Partition | None = None,
 ) -> dict[str, Padded]: ...
@@ -141,11 +138,15 @@ def convert(
 ) -> dict[str, Padded]: ...
 @overload
 def convert(
-    minibatch: Mapping[Any, MinibatchData], device: Any = None, *, pad_to: _Sizes, num_sequences: _Sizes | None = None
+    minibatch: Mapping[Any, MinibatchData],
+    device: Any = None,
+    *,
+    pad_to: int | Sequence[int],
+    num_sequences: int | Sequence[int] | None = None,
 ) -> dict[str, Padded]: ...
 @overload
 def convert(
-    minibatch: Mapping[Any, MinibatchData], device: Any = None, *, num_sequences: _Sizes
+    minibatch: Mapping[Any, MinibatchData], device: Any = None, *, num_sequences: int | Sequence[int]
 ) -> dict[str, Padded]: ...
 @overload
 def convert(
@@ -163,8 +164,8 @@ def convert(
     device: Any = None,
     layout: Layout | Mapping[str, Layout] | None = None,
     *,
-    pad_to: _Sizes | None = None,
-    num_sequences: _Sizes | None = None,
+    pad_to: int | Sequence[int] | None = None,
+    num_sequences: int | Sequence[int] | None = None,
     budget: Budget | None = None,
     partition: Partition | None = None,
 ) -> dict[str, Any]: ...
@@ -174,8 +175,8 @@ def convert(
     device: Any = None,
     layout: Layout | Mapping[str, Layout] | None = None,
     *,
-    pad_to: _Sizes | None = None,
-    num_sequences: _Sizes | None = None,
+    pad_to: int | Sequence[int] | None = None,
+    num_sequences: int | Sequence[int] | None = None,
     budget: Budget | None = None,
     partition: Partition | None = None,
 ) -> dict[str, Any]:

@@ -35,7 +35,6 @@ Layout = Literal["ragged", "padded", "nested", "csr", "ids", "ragged_ids", "padd
 Tensors = TypeVar("Tensors")
 """Type of a stream's tensors, which the layout decides."""
 
-_Layouts = Layout | Mapping[str, Layout] | None
 
 with warnings.catch_warnings():
     # PyTorch warns once in a process that its CSR tensors are in beta state, so trigger and suppress the warning here.
@@ -155,7 +154,9 @@ class TensorMinibatch(Displayed, Generic[Tensors]):
 
     __slots__ = ("_device", "_layout", "_minibatch", "_tensors", "passed")
 
-    def __init__(self, minibatch: Minibatch | _Finished, layout: _Layouts = None, device: Any = None) -> None:
+    def __init__(
+        self, minibatch: Minibatch | _Finished, layout: Layout | Mapping[str, Layout] | None = None, device: Any = None
+    ) -> None:
         self._minibatch, self._layout, self._device = minibatch, layout, device
         self.passed: object = None
         self._tensors: dict[str | StreamInformation, Any] = {}
@@ -279,25 +280,26 @@ def _finished(pieces: dict[str, Any], *facts: Any) -> TensorMinibatch[Any]:
     return tensors
 
 
-_Streams = Mapping[Any, MinibatchData]
-
-
 @overload
 def convert(
-    minibatch: _Streams, device: Any = None, *, layout: Literal["ragged", "ragged_ids"]
+    minibatch: Mapping[Any, MinibatchData], device: Any = None, *, layout: Literal["ragged", "ragged_ids"]
 ) -> TensorMinibatch[Ragged]: ...
 @overload
 def convert(
-    minibatch: _Streams, device: Any = None, *, layout: Literal["padded", "padded_ids"]
+    minibatch: Mapping[Any, MinibatchData], device: Any = None, *, layout: Literal["padded", "padded_ids"]
 ) -> TensorMinibatch[Padded]: ...
 @overload
 def convert(
-    minibatch: _Streams, device: Any = None, *, layout: Literal["csr", "ids", "nested", "nested_ids"]
+    minibatch: Mapping[Any, MinibatchData], device: Any = None, *, layout: Literal["csr", "ids", "nested", "nested_ids"]
 ) -> TensorMinibatch[torch.Tensor]: ...
 @overload
-def convert(minibatch: _Streams, device: Any = None, layout: _Layouts = None) -> TensorMinibatch[Any]: ...
+def convert(
+    minibatch: Mapping[Any, MinibatchData], device: Any = None, layout: Layout | Mapping[str, Layout] | None = None
+) -> TensorMinibatch[Any]: ...
 @suggests_keywords
-def convert(minibatch: _Streams, device: Any = None, layout: _Layouts = None) -> TensorMinibatch[Any]:
+def convert(
+    minibatch: Mapping[Any, MinibatchData], device: Any = None, layout: Layout | Mapping[str, Layout] | None = None
+) -> TensorMinibatch[Any]:
     """Convert a minibatch to tensors. (docs/torch.md, "Layouts")
 
     Args:
@@ -378,7 +380,7 @@ class Collate:
         shapes: Any = None,
         *,
         one_hot: Mapping[str, int] | None = None,
-        layout: _Layouts = None,
+        layout: Layout | Mapping[str, Layout] | None = None,
         device: Any = None,
     ) -> None:
         self._shapes, self._one_hot, self._layout, self._device = shapes, one_hot, layout, device
