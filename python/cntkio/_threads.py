@@ -97,6 +97,16 @@ if hasattr(os, "register_at_fork"):
 # ------------------------------------------------------------------------------------------------------------- workers
 
 
+def _taken_lock() -> threading.Lock:
+    """Return a lock that is taken. To give it back needs no memory, which the `put` of a queue does."""
+    try:
+        lock = threading.Lock()
+    except RuntimeError:  # "can't allocate lock"
+        raise MemoryError("no memory for a lock") from None
+    lock.acquire()
+    return lock
+
+
 class Job(Generic[_T]):
     """Work that a thread of `Workers` does.
 
@@ -106,11 +116,11 @@ class Job(Generic[_T]):
         is_done: Whether the work is done, or has failed.
     """
 
-    __slots__ = ("_done", "_error", "_result", "_work", "is_done")
+    __slots__ = ("_error", "_result", "_until_done", "_work", "is_done")
 
     def __init__(self, work: Callable[[], _T]) -> None:
         self._work: Callable[[], _T] | None = work
-        self._done: SimpleQueue[None] = SimpleQueue()
+        self._until_done = _taken_lock()
         self._result: Any = None
         self._error: BaseException | None = None
         self.is_done = False
@@ -131,12 +141,12 @@ class Job(Generic[_T]):
         except BaseException as error:
             self._error = error
         self.is_done = True
-        self._done.put(None)
+        self._until_done.release()
 
     def result(self) -> _T:
         """Wait for the work, and return its result or raise its exception."""
-        while not self.is_done:
-            self._done.get()
+        with self._until_done:
+            pass
         if self._error is not None:
             try:
                 raise self._error
@@ -168,19 +178,23 @@ class Workers:
         self._jobs: _Queue = SimpleQueue()
         # No interrupt can come between the end of this object and the `put` of the weak reference.
         owner = weakref.ref(self, self._jobs.put)
-        self._threads = [_Worker(self._jobs, owner, f"{name}_{index}") for index in range(num_threads)]
+        try:
+            self._threads = [_Worker(self._jobs, owner, f"{name}_{index}") for index in range(num_threads)]
+        except RuntimeError:  # "can't allocate lock"
+            raise MemoryError("no memory for another thread") from None
         for thread in self._threads:
             # `Thread.start` takes several steps. Another thread takes them, because only the main thread is
             # interrupted.
             ticket = _Ticket()
             lost = weakref.ref(ticket, thread.begun.put)
             try:
+                _core.begin_thread()  # also shows whether there is memory for another thread
                 _thread.start_new_thread(_start, (thread, ticket))
             except RuntimeError as error:
                 raise OSError(f"cannot start threads: {error}; {_core.THREAD_LIMITS}") from None
             del ticket
             try:
-                is_lost = thread.begun.get(timeout=LONGEST_START) is lost
+                is_lost = thread.begun.get(timeout=LONGEST_START) in (lost, False)
             except Empty:  # `Thread.start` of some versions of Python waits forever if the new thread has no memory
                 is_lost = True
             if is_lost:
@@ -239,24 +253,27 @@ class _Worker(threading.Thread):
         self.number = next(self.numbers)
         self.jobs = jobs
         self.owner = owner
-        self.begun: SimpleQueue[weakref.ref[_Ticket] | None] = SimpleQueue()
+        self.begun: SimpleQueue[weakref.ref[_Ticket] | bool] = SimpleQueue()
         self.ticket: _Ticket | None = None
-        self._end: SimpleQueue[None] = SimpleQueue()
-        self._has_ended = False
+        self._until_end = _taken_lock()
 
     def run(self) -> None:
-        self.begun.put(None)
-        while isinstance(job := self.jobs.get(), Job):
-            job.run()
-            del job  # it may be the last reference to large data
-        self.jobs.put(None)  # for the other threads
-        self._has_ended = True
-        self._end.put(None)
+        try:
+            _core.begin_thread()
+            self.begun.put(True)
+            while isinstance(job := self.jobs.get(), Job):
+                job.run()
+                del job  # it may be the last reference to large data
+            self.jobs.put(None)  # for the other threads
+        except MemoryError:
+            self.begun.put(False)
+        finally:
+            self._until_end.release()
 
     def wait(self) -> None:
         """Wait for the end of the thread, which may not have started yet."""
-        while not self._has_ended:
-            self._end.get()
+        with self._until_end:
+            pass
         if self.ident is not None:
             self.join()
 

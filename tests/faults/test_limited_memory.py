@@ -1,7 +1,9 @@
 """With too little memory every format and mode ends in data or in a MemoryError, and the process survives."""
 
+import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -78,3 +80,14 @@ def test_a_file_that_fits_the_memory_only_once_is_a_memory_error(tmp_path: Path)
     with (tmp_path / "large").open("wb+") as file:
         file.truncate(100 << 20)
         assert with_room(150 << 20, lambda: _core.file_read(file.fileno(), 0, 100 << 20)).startswith("MemoryError: ")
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="needs Linux and a compiler of C")
+def test_every_request_of_the_first_read_can_be_refused(tmp_path: Path) -> None:
+    library = tmp_path / "refused.so"
+    source = PROGRAM.with_name("refused_requests.c")
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    command = [sys.executable, PROGRAM.with_name("refused_requests.py"), tmp_path, str(step(60))]
+    environment = os.environ | {"LD_PRELOAD": str(library), "CNTKIO_NUM_THREADS": "3"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -6,6 +6,7 @@
 //! - [`huge_pages`]: a hint to the system for large vectors
 //! - [`requests`]: vectors whose growth can fail
 //! - [`small`]: numbers in fewer bytes
+//! - [`threads`]: the variables of threads, made when a thread begins
 //! - [`allocator`]: reuse of the memory of large arrays
 //!
 //! The crate opens no files and reports no errors about their content. The kernels that it calls are in `cntkio_simd`.
@@ -16,3 +17,4 @@ pub mod file;
 pub mod huge_pages;
 pub mod requests;
 pub mod small;
+pub mod threads;

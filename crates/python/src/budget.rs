@@ -1,9 +1,10 @@
 //! Budgets of minibatches for Python.
 
+use crate::objects::IntoArray;
 use crate::pool::{attached, detached};
 use cntkio_core::memory::collected;
 use cntkio_core::timeline::{self, Limits, Pool};
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -71,7 +72,7 @@ impl Budget {
             // The function that is called between steps always returns true, so the work is never stopped.
             Some(pool) => timeline::batches(lengths, self.limits, pool, seed, &mut || true).expect("nothing stops it"),
         })?;
-        Ok((order.into_pyarray(py), bounds))
+        Ok((order.into_array(py)?, bounds))
     }
 }
 
@@ -86,5 +87,5 @@ pub(crate) fn cells_in_rows<'py>(
 ) -> PyResult<Bound<'py, PyArray1<i64>>> {
     let lengths = lengths.as_slice()?;
     // A few operations for each sequence of a minibatch take too little time to release the interpreter's lock.
-    Ok(attached(|| timeline::cells_in_rows(lengths, row_length))?.into_pyarray(py))
+    Ok(attached(|| timeline::cells_in_rows(lengths, row_length))?.into_array(py)?)
 }

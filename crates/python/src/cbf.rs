@@ -3,11 +3,12 @@
 use crate::chunk::{Chunk, plain};
 use crate::ctf::Spare;
 use crate::file::{FileNumber, mapped, os_error, os_error_of};
+use crate::objects::IntoArray;
 use crate::pool::{detached, pool};
 use cntkio_core::cbf::{self, Fault, Selected, Stream, Written};
 use cntkio_core::chunk::Bytes;
 use cntkio_memory::file::{FileBytes, MappedFile};
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
+use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -134,12 +135,12 @@ impl BinaryFile {
             Ok(parsed) => CBFChunk {
                 chunk: Some(Py::new(py, Chunk { inner: parsed.chunk })?),
                 num_used: parsed.num_used,
-                lengths: parsed.lengths.into_pyarray(py).unbind(),
+                lengths: parsed.lengths.into_array(py)?.unbind(),
                 fault: None,
             },
             // A fault has no path and no stream's name, so Python makes the exception.
             Err(fault) => {
-                let lengths = Vec::new().into_pyarray(py).unbind();
+                let lengths = Vec::new().into_array(py)?.unbind();
                 CBFChunk { chunk: None, num_used: 0, lengths, fault: Some(CBFFault::of(fault)) }
             }
         })
@@ -181,7 +182,7 @@ pub(crate) fn cbf_sizes<'py>(
     let selected = selected(columns);
     let written = written(&sequences, &selected)?;
     let (sizes, lengths) = detached(py, || cbf::sizes(&written, &selected, is_documented))?;
-    Ok((sizes.into_pyarray(py), lengths.into_pyarray(py)))
+    Ok((sizes.into_array(py)?, lengths.into_array(py)?))
 }
 
 /// Write sequences as one chunk of a file into `out`, which must have exactly the chunk's size. Returns the fault, if

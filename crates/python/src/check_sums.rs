@@ -1,11 +1,12 @@
 //! Checksums of arrays and files.
 
 use crate::file::FileNumber;
+use crate::objects::IntoArray;
 use crate::pool::{detached, pool};
 use cntkio_core::check_sums::{self, BLOCK_BYTES};
 use cntkio_core::memory::refused;
 use cntkio_memory::copy::zeros;
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use rayon::prelude::*;
 
@@ -17,7 +18,7 @@ pub(crate) fn of_array<'py>(
     num_threads: usize,
 ) -> PyResult<Bound<'py, PyArray1<u64>>> {
     let (bytes, pool) = (bytes.as_slice()?, pool(num_threads)?);
-    Ok(py.detach(|| pool.install(|| check_sums::check_sums(bytes))).into_pyarray(py))
+    Ok(py.detach(|| pool.install(|| check_sums::check_sums(bytes))).into_array(py)?)
 }
 
 /// The bytes `begin` to `end` of the `size` bytes at a position of an open file, or None if the file is shorter or a
@@ -61,7 +62,7 @@ pub(crate) fn read<'py>(
     let Some(mut bytes) = detached(py, read)? else { return Ok(None) };
     bytes.truncate(end - first);
     bytes.drain(..begin - first);
-    Ok(Some(bytes.into_pyarray(py)))
+    Ok(Some(bytes.into_array(py)?))
 }
 
 /// Bytes that a thread reads and checks at a time.

@@ -1,10 +1,11 @@
 //! `Chunk` as a handle, and the packer.
 
+use crate::objects::IntoArray;
 use crate::pool::{attached, detached};
 use cntkio_core::chunk::{self, Block, Column, Narrow, NumberType, PlainChunk, Samples, Values};
 use cntkio_core::memory::copied;
 use cntkio_core::pack::{self, Cell, Ragged, RaggedEntries, Selection, Table};
-use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
+use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::num::TryFromIntError;
@@ -77,7 +78,7 @@ impl Chunk {
         if self.inner.blocks().iter().any(|block| stream >= block.columns.len()) {
             return Err(PyValueError::new_err(format!("the chunk has no stream {stream}")));
         }
-        Ok(attached(|| self.inner.lengths(stream))?.into_pyarray(py))
+        Ok(attached(|| self.inner.lengths(stream))?.into_array(py)?)
     }
 
     /// The chunk with dense and sparse columns in full width only, as writers need it; itself if it has no others.
@@ -245,7 +246,10 @@ pub(crate) fn spread<'py>(
         Err(pack::Error::Length { sequence, stream, num_samples }) => {
             Ok((vec![], Some((sequence, stream, num_samples))))
         }
-        spread => Ok((spread.map_err(refused)?.into_iter().map(|values| values_array(py, values)).collect(), None)),
+        spread => {
+            let arrays = spread.map_err(refused)?.into_iter().map(|values| values_array(py, values));
+            Ok((arrays.collect::<PyResult<_>>()?, None))
+        }
     }
 }
 
@@ -265,19 +269,21 @@ pub(crate) fn refused(why: pack::Error) -> PyErr {
     }
 }
 
-pub(crate) fn ragged_arrays(py: Python<'_>, ragged: Ragged) -> RaggedArrays<'_> {
-    let arrays = |entries: RaggedEntries| (entries.sample_offsets.into_pyarray(py), entries.indices.into_pyarray(py));
-    let sparse = ragged.entries.map(arrays);
-    (values_array(py, ragged.values), ragged.sequence_offsets.into_pyarray(py), sparse)
+pub(crate) fn ragged_arrays(py: Python<'_>, ragged: Ragged) -> PyResult<RaggedArrays<'_>> {
+    let arrays = |entries: RaggedEntries| -> PyResult<_> {
+        Ok((entries.sample_offsets.into_array(py)?, entries.indices.into_array(py)?))
+    };
+    let sparse = ragged.entries.map(arrays).transpose()?;
+    Ok((values_array(py, ragged.values)?, ragged.sequence_offsets.into_array(py)?, sparse))
 }
 
-fn values_array(py: Python<'_>, values: Values) -> Bound<'_, PyAny> {
-    match values {
-        Values::F32(values) => values.into_pyarray(py).into_any(),
-        Values::F64(values) => values.into_pyarray(py).into_any(),
-        Values::I32(values) => values.into_pyarray(py).into_any(),
-        Values::I64(values) => values.into_pyarray(py).into_any(),
-    }
+fn values_array(py: Python<'_>, values: Values) -> PyResult<Bound<'_, PyAny>> {
+    Ok(match values {
+        Values::F32(values) => values.into_array(py)?.into_any(),
+        Values::F64(values) => values.into_array(py)?.into_any(),
+        Values::I32(values) => values.into_array(py)?.into_any(),
+        Values::I64(values) => values.into_array(py)?.into_any(),
+    })
 }
 
 /// Spread ragged samples over `sequences * steps * dim` values, with zeros after each sequence's end.
@@ -298,5 +304,5 @@ pub(crate) fn pad<'py>(
         // `pad` returns refused memory as an error of its own, so `detached` is not needed.
         py.detach(|| pack::pad(values, offsets, steps, dim)).map_err(misfit)?
     });
-    Ok(values_array(py, padded?))
+    values_array(py, padded?)
 }

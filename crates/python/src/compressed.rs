@@ -1,10 +1,11 @@
 //! Compressed texts.
 
 use crate::file::{TextArgument, TextSource};
+use crate::objects::IntoArray;
 use crate::pool::{detached, pool};
 use cntkio_compressed::{self as compressed, Fault, Kind, Packed, Points, ReadAt, Reader, SpareDecoders, Stream, Sums};
 use cntkio_core::{memory, text};
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
+use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -153,7 +154,7 @@ impl CompressedStream {
     }
 
     /// Return and forget the access points.
-    fn take_points(&self, py: Python<'_>) -> AccessPoints {
+    fn take_points(&self, py: Python<'_>) -> PyResult<AccessPoints> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         AccessPoints::new(py, std::mem::take(&mut inner.stream.points))
     }
@@ -172,13 +173,13 @@ pub(crate) struct AccessPoints {
 }
 
 impl AccessPoints {
-    fn new(py: Python<'_>, points: Points) -> AccessPoints {
-        AccessPoints {
-            texts: points.texts.into_pyarray(py).unbind(),
-            places: points.places.into_pyarray(py).unbind(),
-            window_ends: points.window_ends.into_pyarray(py).unbind(),
-            windows: points.windows.into_pyarray(py).unbind(),
-        }
+    fn new(py: Python<'_>, points: Points) -> PyResult<AccessPoints> {
+        Ok(AccessPoints {
+            texts: points.texts.into_array(py)?.unbind(),
+            places: points.places.into_array(py)?.unbind(),
+            window_ends: points.window_ends.into_array(py)?.unbind(),
+            windows: points.windows.into_array(py)?.unbind(),
+        })
     }
 }
 
@@ -193,7 +194,7 @@ pub(crate) fn zstd_points(
     let source = source.source()?;
     let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let found = detached(py, || compressed::stated_points(&read, source.end(), spacing))??;
-    Ok(found.map(|(points, size)| (AccessPoints::new(py, points), size)))
+    found.map(|(points, size)| Ok((AccessPoints::new(py, points)?, size))).transpose()
 }
 
 pyo3::create_exception!(

@@ -4,6 +4,7 @@ use crate::chunk::{Chunk, Number};
 use crate::compressed::{PackedText, Rest, read_error};
 use crate::file::{TextArgument, TextSource};
 use crate::lengths::LengthsArray;
+use crate::objects::IntoArray;
 use crate::pool::{detached, pool};
 use cntkio_core::chunk::{NumberType, Pool};
 use cntkio_core::ctf::svmlight::{self, Facts, NoQuery, Unscanned};
@@ -14,7 +15,7 @@ use cntkio_core::keys::{are_distinct, padded};
 use cntkio_core::lengths::Lengths;
 use cntkio_core::memory;
 use cntkio_core::text::{Packed as _, Text};
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
+use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -80,7 +81,7 @@ pub(crate) fn ctf_index(
     let pool = pool(num_threads)?;
     let index = || ctf::index(text, first, part, mode, defining.as_deref(), share);
     Ok(match detached(py, || pool.install(index))? {
-        Ok(shares) => (shares.into_iter().map(|share| as_arrays(py, share)).collect(), (None, None)),
+        Ok(shares) => (scans(py, shares)?, (None, None)),
         Err(Unindexed::Overflow(overflow)) => (Vec::new(), (Some(overflow.at), None)),
         Err(Unindexed::LongLine { at }) => (Vec::new(), (None, Some(at))),
         Err(Unindexed::Unread(error)) => return Err(error.into()),
@@ -109,8 +110,7 @@ pub(crate) fn svmlight_index(
     let index = || svmlight::index(text, first, part, mode, share);
     Ok(match detached(py, || pool.install(index))? {
         Ok((shares, Facts { least_index, largest_index, largest_label })) => {
-            let scans = shares.into_iter().map(|share| as_arrays(py, share)).collect();
-            (scans, (least_index, largest_index, largest_label), (None, None))
+            (scans(py, shares)?, (least_index, largest_index, largest_label), (None, None))
         }
         Err(Unscanned::NoQuery(NoQuery(at))) => (Vec::new(), (0, 0, 0), (Some(at), None)),
         Err(Unscanned::LongLine { at }) => (Vec::new(), (0, 0, 0), (None, Some(at))),
@@ -136,25 +136,29 @@ pub(crate) fn ctf_are_nothing(
     Ok(detached(py, || pool.install(|| ctf::are_nothing(text, &ranges)))??)
 }
 
-fn as_array(py: Python<'_>, column: Column) -> Py<PyAny> {
-    match column {
-        Column::Same(number) => vec![number].into_pyarray(py).into_any().unbind(),
-        Column::Bytes(numbers) => numbers.into_pyarray(py).into_any().unbind(),
-        Column::Shorts(numbers) => numbers.into_pyarray(py).into_any().unbind(),
-        Column::Words(numbers) => numbers.into_pyarray(py).into_any().unbind(),
-        Column::Longs(numbers) => numbers.into_pyarray(py).into_any().unbind(),
-    }
+fn as_array(py: Python<'_>, column: Column) -> PyResult<Py<PyAny>> {
+    Ok(match column {
+        Column::Same(number) => vec![number].into_array(py)?.into_any().unbind(),
+        Column::Bytes(numbers) => numbers.into_array(py)?.into_any().unbind(),
+        Column::Shorts(numbers) => numbers.into_array(py)?.into_any().unbind(),
+        Column::Words(numbers) => numbers.into_array(py)?.into_any().unbind(),
+        Column::Longs(numbers) => numbers.into_array(py)?.into_any().unbind(),
+    })
 }
 
-fn as_arrays(py: Python<'_>, share: ctf::Share) -> CTFScan {
-    CTFScan {
+fn scans(py: Python<'_>, shares: Vec<ctf::Share>) -> PyResult<Vec<CTFScan>> {
+    shares.into_iter().map(|share| as_arrays(py, share)).collect()
+}
+
+fn as_arrays(py: Python<'_>, share: ctf::Share) -> PyResult<CTFScan> {
+    Ok(CTFScan {
         num_head_lines: share.head_lines,
-        keys: as_array(py, share.keys),
+        keys: as_array(py, share.keys)?,
         begin: share.begin,
-        starts: share.starts.into_pyarray(py).unbind(),
-        lengths: as_array(py, share.lines),
-        hollow: share.hollow.into_pyarray(py).unbind(),
-    }
+        starts: share.starts.into_array(py)?.unbind(),
+        lengths: as_array(py, share.lines)?,
+        hollow: share.hollow.into_array(py)?.unbind(),
+    })
 }
 
 /// The streams of a text corpus, and its other properties that the parser needs.
@@ -259,9 +263,9 @@ pub(crate) fn ctf_scan_words(
     let (words, width) = detached(py, || padded(&scan.words, &scan.word_ends))?;
     Ok(CTFWordScan {
         num_head_lines: scan.head_lines,
-        words: (words.into_pyarray(py).unbind(), width),
-        starts: scan.starts.into_pyarray(py).unbind(),
-        lengths: scan.lines.into_pyarray(py).unbind(),
+        words: (words.into_array(py)?.unbind(), width),
+        starts: scan.starts.into_array(py)?.unbind(),
+        lengths: scan.lines.into_array(py)?.unbind(),
         nul,
         long,
     })
@@ -311,9 +315,9 @@ pub(crate) fn ctf_place<'py>(
         }
     };
     Ok(CTFBegun {
-        firsts: begun.firsts.into_pyarray(py).unbind(),
-        begins: begun.begins.into_pyarray(py).unbind(),
-        ends: begun.ends.into_pyarray(py).unbind(),
+        firsts: begun.firsts.into_array(py)?.unbind(),
+        begins: begun.begins.into_array(py)?.unbind(),
+        ends: begun.ends.into_array(py)?.unbind(),
         open: open.map(|open| (open.begin, open.end)),
     })
 }
@@ -594,11 +598,10 @@ pub(crate) fn ctf_index_chunks(
     };
     let indexed: Vec<Option<(Vec<ctf::Share>, _)>> = detached(py, || pool.install(index))??;
     // Arrays are made only here, because making them needs the interpreter's lock.
-    let indexed = indexed.into_iter().map(|indexed| {
-        let (shares, inner) = indexed?;
-        Some((shares.into_iter().map(|share| as_arrays(py, share)).collect(), Chunk { inner }))
-    });
-    Ok(indexed.collect())
+    let indexed = indexed
+        .into_iter()
+        .map(|indexed| indexed.map(|(shares, inner)| Ok((scans(py, shares)?, Chunk { inner }))).transpose());
+    indexed.collect()
 }
 
 /// Statistics of the samples of a name.

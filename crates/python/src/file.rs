@@ -1,12 +1,13 @@
 //! Files that Python has opened, by the number that the system gave them; text that is in such a file or in memory; and
 //! the number of threads to use.
 
+use crate::objects::IntoArray;
 use crate::pool::{detached, pool};
 use cntkio_core::line_numbers::line_ends_before;
 use cntkio_core::text::Text;
 use cntkio_memory::copy::zeros;
 use cntkio_memory::file::{FileBytes, MappedFile, OpenFile};
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
+use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -178,7 +179,7 @@ pub(crate) fn text_line_ends<'py>(
     let text = Text { size: source.end() as usize, read: &read };
     let pool = pool(num_threads)?;
     let counts = detached(py, || pool.install(|| line_ends_before(text, begin, offsets)))?.map_err(os_error)?;
-    Ok(counts.into_pyarray(py))
+    Ok(counts.into_array(py)?)
 }
 
 /// Size of a file, times of the last change of its content and of its properties in nanoseconds, and inode. Windows has
@@ -224,7 +225,7 @@ pub(crate) fn file_stamps(
     let pool = pool(num_threads)?;
     let each = || stamps.par_chunks_mut(4).zip(&paths).for_each(|(row, path)| row.copy_from_slice(&stamp(path)));
     detached(py, || pool.install(each))?;
-    Ok(stamps.into_pyarray(py))
+    Ok(stamps.into_array(py)?)
 }
 
 /// Write all bytes at position `at`.

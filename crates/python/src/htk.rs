@@ -2,6 +2,7 @@
 
 use crate::chunk::Chunk;
 use crate::file::{FileNumber, bytes_object, mapped, mapped_for, os_error, os_error_of};
+use crate::objects::IntoArray;
 use crate::pool::{attached, detached, pool};
 use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, FrameStart, Frames, Runs, Samples, Targets};
 use cntkio_core::find;
@@ -11,7 +12,7 @@ use cntkio_core::mlf::{self, Labels, Numbers, Rules, Scan, Unit};
 use cntkio_core::text::Text;
 use cntkio_core::{keys, timeline};
 use cntkio_memory::file;
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -23,7 +24,7 @@ pub(crate) type Rows<'py> = (Bound<'py, PyArray1<u8>>, usize);
 /// Texts padded with zeros to a common width, and that width. A single long text makes all rows long.
 pub(crate) fn rows<'py>(py: Python<'py>, texts: &[u8], ends: &[usize]) -> PyResult<Rows<'py>> {
     let (rows, width) = attached(|| keys::padded(texts, ends))?;
-    Ok((rows.into_pyarray(py), width))
+    Ok((rows.into_array(py)?, width))
 }
 
 /// The utterances of a list, in its order: of each its key, file, first frame and last frame.
@@ -75,9 +76,9 @@ pub(crate) fn htk_scan_list(
                 keys: (keys.unbind(), width),
                 // Paths are bytes, because a file system allows any bytes in them.
                 paths: PyList::new(py, list.paths.iter().map(|path| PyBytes::new(py, path)))?.unbind(),
-                files: list.files.into_pyarray(py).unbind(),
-                first_frames: list.first.into_pyarray(py).unbind(),
-                last_frames: list.last.into_pyarray(py).unbind(),
+                files: list.files.into_array(py)?.unbind(),
+                first_frames: list.first.into_array(py)?.unbind(),
+                last_frames: list.last.into_array(py)?.unbind(),
             })
         }
     })
@@ -90,7 +91,7 @@ pub(crate) fn htk_chunk_starts<'py>(
     lengths: PyReadonlyArray1<'py, u32>,
     limit: u64,
 ) -> PyResult<Bound<'py, PyArray1<i64>>> {
-    Ok(htk::chunk_starts(lengths.as_slice()?, limit).into_pyarray(py))
+    Ok(htk::chunk_starts(lengths.as_slice()?, limit).into_array(py)?)
 }
 
 /// The order of frames in a sweep with a rolling window.
@@ -101,7 +102,7 @@ pub(crate) fn rolling_order(
     window: u64,
     seed: u64,
 ) -> PyResult<Bound<'_, PyArray1<u32>>> {
-    Ok(detached(py, || timeline::rolling_order(num_frames, window, seed))?.into_pyarray(py))
+    Ok(detached(py, || timeline::rolling_order(num_frames, window, seed))?.into_array(py)?)
 }
 
 /// The chunks of sequences, and where in them the sequences are.
@@ -117,13 +118,13 @@ pub(crate) struct ChunkRefs {
 }
 
 impl ChunkRefs {
-    pub(crate) fn of(py: Python<'_>, found: find::ChunksOf) -> ChunkRefs {
-        ChunkRefs {
+    pub(crate) fn of(py: Python<'_>, found: find::ChunksOf) -> PyResult<ChunkRefs> {
+        Ok(ChunkRefs {
             chunk_ids: found.chunks,
             firsts: found.firsts,
-            chunk_indices: found.chunk_of.into_pyarray(py).unbind(),
-            indices_in_chunk: found.numbers.into_pyarray(py).unbind(),
-        }
+            chunk_indices: found.chunk_of.into_array(py)?.unbind(),
+            indices_in_chunk: found.numbers.into_array(py)?.unbind(),
+        })
     }
 }
 
@@ -142,7 +143,7 @@ pub(crate) fn find_chunks<'py>(
     let partners = partners.as_ref().map(|partners| partners.as_slice()).transpose()?;
     let (sequences, chunk_starts) = (sequences.as_slice()?, chunk_starts.as_slice()?);
     let found = attached(|| find::chunks_of(sequences, partners, chunk_starts))?.ok_or_else(not_there)?;
-    Ok(ChunkRefs::of(py, found))
+    ChunkRefs::of(py, found)
 }
 
 /// The distinct chunks of each read, as positions in `ChunkRefs.chunk_ids`, given `ChunkRefs.chunk_indices`. `bounds`:
@@ -190,8 +191,8 @@ impl FrameFinder {
         let find = || self.inner.find(frames);
         let found =
             if frames.len() < WORTH_UNLOCKING { attached(find)? } else { detached(py, find)? }.ok_or_else(not_there)?;
-        let places = found.chunks.into_iter().map(|chunks| ChunkRefs::of(py, chunks)).collect();
-        Ok((found.utterances.into_pyarray(py), found.frames.into_pyarray(py), places))
+        let places = found.chunks.into_iter().map(|chunks| ChunkRefs::of(py, chunks)).collect::<PyResult<_>>()?;
+        Ok((found.utterances.into_array(py)?, found.frames.into_array(py)?, places))
     }
 }
 
@@ -203,7 +204,7 @@ pub(crate) fn first_same<'py>(
     width: usize,
 ) -> PyResult<Bound<'py, PyArray1<u32>>> {
     let rows = rows.as_slice()?;
-    Ok(detached(py, || keys::first_same(rows, width))?.into_pyarray(py))
+    Ok(detached(py, || keys::first_same(rows, width))?.into_array(py)?)
 }
 
 /// True for big-endian; the vectors `a` and `b` of a compressed file.
@@ -407,22 +408,22 @@ pub(crate) struct MLFLabels {
     stop: Option<(u8, u64)>,
 }
 
-fn halves(py: Python<'_>, numbers: Numbers) -> HalvesArrays {
-    (numbers.low.into_pyarray(py).unbind(), numbers.high.into_pyarray(py).unbind())
+fn halves(py: Python<'_>, numbers: Numbers) -> PyResult<HalvesArrays> {
+    Ok((numbers.low.into_array(py)?.unbind(), numbers.high.into_array(py)?.unbind()))
 }
 
 fn label_arrays(py: Python<'_>, labels: Labels) -> PyResult<MLFLabels> {
     let (keys, width) = rows(py, &labels.keys, &labels.key_ends)?;
     Ok(MLFLabels {
         keys: (keys.unbind(), width),
-        is_pattern: labels.is_pattern.into_pyarray(py).unbind(),
-        offsets: labels.at.into_pyarray(py).unbind(),
-        frames: labels.frames.into_pyarray(py).unbind(),
-        faults: labels.faults.into_pyarray(py).unbind(),
-        fault_offsets: labels.fault_at.into_pyarray(py).unbind(),
-        run_ends: labels.run_ends.into_pyarray(py).unbind(),
-        starts: halves(py, labels.starts),
-        classes: halves(py, labels.classes),
+        is_pattern: labels.is_pattern.into_array(py)?.unbind(),
+        offsets: labels.at.into_array(py)?.unbind(),
+        frames: labels.frames.into_array(py)?.unbind(),
+        faults: labels.faults.into_array(py)?.unbind(),
+        fault_offsets: labels.fault_at.into_array(py)?.unbind(),
+        run_ends: labels.run_ends.into_array(py)?.unbind(),
+        starts: halves(py, labels.starts)?,
+        classes: halves(py, labels.classes)?,
         remarks: labels.remarks.into(),
         stop: labels.stop.map(|(stop, at)| (stop as u8, at)),
     })

@@ -3,12 +3,13 @@
 use crate::chunk::{Chunk, plain};
 use crate::file::{TextArgument, os_error};
 use crate::htk::{FileBytes, rows};
+use crate::objects::{IntoArray, arrays};
 use crate::pool::{attached, detached, pool};
 use cntkio_core::kaldi::{self, Broken, Kind, LineError, List, Object, Wanted};
 use cntkio_core::memory::{collected, reserve, resize, with_room};
 use cntkio_core::text::Text;
 use cntkio_memory::huge_pages::advise_for;
-use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
+use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -48,13 +49,15 @@ type FaultOfObject = Option<(usize, usize, u8)>;
 impl KaldiObjects {
     fn of(py: Python<'_>, objects: &[Object]) -> PyResult<KaldiObjects> {
         let objects = || objects.iter();
-        attached(|| KaldiObjects {
-            kinds: collected(objects().map(|object| object.kind as u8)).into_pyarray(py).unbind(),
-            rows: collected(objects().map(|object| object.rows)).into_pyarray(py).unbind(),
-            cols: collected(objects().map(|object| object.cols)).into_pyarray(py).unbind(),
-            begins: collected(objects().map(|object| object.begin as u64)).into_pyarray(py).unbind(),
-            ends: collected(objects().map(|object| object.end as u64)).into_pyarray(py).unbind(),
-        })
+        attached(|| {
+            Ok(KaldiObjects {
+                kinds: collected(objects().map(|object| object.kind as u8)).into_array(py)?.unbind(),
+                rows: collected(objects().map(|object| object.rows)).into_array(py)?.unbind(),
+                cols: collected(objects().map(|object| object.cols)).into_array(py)?.unbind(),
+                begins: collected(objects().map(|object| object.begin as u64)).into_array(py)?.unbind(),
+                ends: collected(objects().map(|object| object.end as u64)).into_array(py)?.unbind(),
+            })
+        })?
     }
 
     fn objects(&self, py: Python<'_>) -> PyResult<Vec<Object>> {
@@ -104,7 +107,7 @@ pub(crate) fn kaldi_scan(py: Python<'_>, text: TextArgument<'_>, begin: usize, t
     let (keys, width) = rows(py, &scan.keys, &scan.key_ends)?;
     Ok(KaldiScan {
         keys: (keys.unbind(), width),
-        offsets: scan.offsets.into_pyarray(py).unbind(),
+        offsets: scan.offsets.into_array(py)?.unbind(),
         objects: Py::new(py, KaldiObjects::of(py, &scan.objects)?)?,
         next: scan.next,
         fault: numbers(fault),
@@ -185,7 +188,7 @@ pub(crate) fn kaldi_read<'py>(
             (doubles, decoded?)
         }
     };
-    Ok((doubles.into_pyarray(py), numbers_of_object(fault.map_err(os_error)?)))
+    Ok((doubles.into_array(py)?, numbers_of_object(fault.map_err(os_error)?)))
 }
 
 /// Read vectors of whole numbers, one after the other. Returns also the first vector with a fault.
@@ -206,7 +209,7 @@ pub(crate) fn kaldi_integers<'py>(
         kaldi::integers(text, &objects, &mut values)
     };
     let fault = detached(py, read)?.map_err(os_error)?;
-    Ok((values.into_pyarray(py), numbers_of_object(fault)))
+    Ok((values.into_array(py)?, numbers_of_object(fault)))
 }
 
 /// Rows of `dim` values with their neighbours.
@@ -225,7 +228,7 @@ pub(crate) fn kaldi_windows<'py>(
     if num_rows.checked_mul(dim) != Some(values.len()) {
         return Err(PyValueError::new_err("lengths that do not fit the values"));
     }
-    Ok(detached(py, || kaldi::windows(values, lengths, dim, left, right))?.into_pyarray(py))
+    Ok(detached(py, || kaldi::windows(values, lengths, dim, left, right))?.into_array(py)?)
 }
 
 /// The lines of a list or of a map.
@@ -284,10 +287,10 @@ fn listed(py: Python<'_>, list: Result<List, LineError>) -> PyResult<Listed> {
                 keys: (keys.unbind(), width),
                 // Paths and values are bytes, because they need not be UTF-8.
                 names: PyList::new(py, list.names.iter().map(|name| PyBytes::new(py, name)))?.unbind(),
-                name_of: list.name_of.into_pyarray(py).unbind(),
-                lines: list.lines.into_pyarray(py).unbind(),
-                offsets: list.offsets.into_pyarray(py).unbind(),
-                ranges: list.ranges.into_iter().map(|column| column.into_pyarray(py).unbind()).collect(),
+                name_of: list.name_of.into_array(py)?.unbind(),
+                lines: list.lines.into_array(py)?.unbind(),
+                offsets: list.offsets.into_array(py)?.unbind(),
+                ranges: arrays(py, list.ranges)?.into_iter().map(Bound::unbind).collect(),
             })
         }
     })
@@ -312,5 +315,5 @@ pub(crate) fn kaldi_write<'py>(
         // Python has the key of the sequence, which the message needs.
         Err(number) => (kaldi::Written::default(), Some(number)),
     };
-    Ok((written.bytes.into_pyarray(py), written.offsets.into_pyarray(py), number))
+    Ok((written.bytes.into_array(py)?, written.offsets.into_array(py)?, number))
 }

@@ -19,6 +19,7 @@ mod file;
 mod htk;
 mod kaldi;
 mod lengths;
+mod objects;
 mod order;
 mod packed;
 mod packing;
@@ -105,6 +106,7 @@ mod _core {
         cntkio_simd::Kernel::from_environment().map_err(pyo3::exceptions::PyValueError::new_err)?;
         cntkio_simd::Kernel::selected(); // now, before a fork can interrupt another thread that initialises it
         super::order::register(module)?;
+        super::objects::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("THREAD_LIMITS", super::pool::LIMITS)?;
         module.add("CHECK_SUM_BLOCK", cntkio_core::check_sums::BLOCK_BYTES)?;

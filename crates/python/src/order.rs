@@ -3,6 +3,7 @@
 use crate::budget::Budget;
 use crate::htk::ChunkRefs;
 use crate::lengths::LengthsArray;
+use crate::objects::IntoArray;
 use crate::pool::{as_objects, attached, detached, no_memory};
 use cntkio_core::find::ChunksOf;
 use cntkio_core::memory::{self, or_out_of_memory};
@@ -10,7 +11,7 @@ use cntkio_core::timeline::{
     self, Cursor, Delivered, Load, MOST_READS_PASSED, Outcome, Partition, Pause, Pending, Randomization, Reader,
     Request, Slots, Stopped, Table, Truncation, Unread, Window,
 };
-use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
+use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::{PyIndexError, PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList};
@@ -468,15 +469,15 @@ impl TimelineReader {
         if ends.is_empty() {
             return Ok(None);
         }
-        let refs = refs.map(|refs| Py::new(py, ChunkRefs::of(py, refs))).transpose()?;
+        let refs = refs.map(|refs| Py::new(py, ChunkRefs::of(py, refs)?)).transpose()?;
         Ok(Some(SeveralReads {
-            sequences: sequences.into_pyarray(py).unbind(),
-            chunks: chunks.into_pyarray(py).unbind(),
+            sequences: sequences.into_array(py)?.unbind(),
+            chunks: chunks.into_array(py)?.unbind(),
             bounds,
             ends_of_sweep: ends,
             cursors: Py::new(py, Cursors(cursors))?,
             refs,
-            lengths: lengths.map(|lengths| lengths.into_pyarray(py).unbind()),
+            lengths: lengths.map(|lengths| lengths.into_array(py)).transpose()?.map(Bound::unbind),
         }))
     }
 
@@ -529,8 +530,8 @@ impl TimelineReader {
             return Ok(None);
         }
         let column = |value: &dyn Fn(&cntkio_core::timeline::Part) -> u32| {
-            let column = or_out_of_memory(|| memory::collected(parts.iter().map(|part| i64::from(value(part)))));
-            column.map(|column| column.into_pyarray(py).unbind()).map_err(no_memory)
+            let column = attached(|| memory::collected(parts.iter().map(|part| i64::from(value(part)))))?;
+            column.into_array(py).map(Bound::unbind)
         };
         Ok(Some(TruncatedRead {
             slot: column(&|part| part.slot)?,
@@ -539,9 +540,8 @@ impl TimelineReader {
             first_sample: column(&|part| part.first_sample)?,
             num_samples: column(&|part| part.num_samples)?,
             step: column(&|part| part.step)?,
-            continues: or_out_of_memory(|| memory::collected(parts.iter().map(|part| part.continues)))
-                .map_err(no_memory)?
-                .into_pyarray(py)
+            continues: attached(|| memory::collected(parts.iter().map(|part| part.continues)))?
+                .into_array(py)?
                 .unbind(),
             end_of_sweep,
             position,
@@ -635,7 +635,7 @@ impl TimelineReader {
 /// All chunks in the order of a sweep with this seed.
 #[pyfunction]
 fn chunk_order(py: Python<'_>, num_chunks: u32, seed: u64) -> PyResult<Bound<'_, PyArray1<u32>>> {
-    Ok(detached(py, || timeline::chunk_order(num_chunks as usize, seed))?.into_pyarray(py))
+    Ok(detached(py, || timeline::chunk_order(num_chunks as usize, seed))?.into_array(py)?)
 }
 
 /// The numbers below `count`, in the order in which the sequences of user-defined deserializers are shuffled.
@@ -652,7 +652,7 @@ fn shuffled(py: Python<'_>, count: u32, seed: u64) -> PyResult<Bound<'_, PyArray
     });
     signal?;
     let numbers = done?.map_err(|Stopped| PyValueError::new_err("stopped without a signal"))?;
-    Ok(numbers.into_pyarray(py))
+    Ok(numbers.into_array(py)?)
 }
 
 /// A rank's share of several global minibatches: the kept sequences, and the first of each minibatch among them.
@@ -678,7 +678,7 @@ fn deal<'py>(
         0 => timeline::deal(lengths, &bounds, num_ranks, rank, load),
         _ => timeline::deal_rows(lengths, &bounds, row_length, num_ranks, rank),
     })?;
-    Ok((kept.into_pyarray(py), kept_bounds))
+    Ok((kept.into_array(py)?, kept_bounds))
 }
 
 /// The sequences of several reads that a rank keeps.
@@ -748,9 +748,9 @@ impl Shares {
         })?;
         let timeline::Kept { sequences, parts, indices } = kept;
         Ok(Dealt {
-            sequences: sequences.into_pyarray(py).unbind(),
-            parts: parts.into_pyarray(py).unbind(),
-            indices: indices.into_pyarray(py).unbind(),
+            sequences: sequences.into_array(py)?.unbind(),
+            parts: parts.into_array(py)?.unbind(),
+            indices: indices.into_array(py)?.unbind(),
             bounds,
         })
     }
@@ -762,7 +762,7 @@ impl Shares {
 
     /// The sequences of a part that is complete: their indices in the chunk, which ascend.
     fn part<'py>(&self, py: Python<'py>, part: u64) -> PyResult<Words<'py>> {
-        Ok(attached(|| self.inner.indices(part))?.into_pyarray(py))
+        Ok(attached(|| self.inner.indices(part))?.into_array(py)?)
     }
 
     /// Forget parts, and all parts of earlier sweeps.
@@ -780,7 +780,7 @@ impl Shares {
     ) -> PyResult<ChunkRefs> {
         let (parts, indices) = (parts.as_slice()?, indices.as_slice()?);
         let refs = attached(|| self.inner.refs(parts, indices))?;
-        Ok(ChunkRefs::of(py, refs.ok_or_else(|| PyValueError::new_err("a sequence is not in its part"))?))
+        ChunkRefs::of(py, refs.ok_or_else(|| PyValueError::new_err("a sequence is not in its part"))?)
     }
 }
 

@@ -1,8 +1,9 @@
 //! A minibatch whose array objects are created on first use.
 
 use crate::chunk::{Chunk, Number, RaggedArrays, ragged_arrays, refused};
-use crate::pool::{attached, detached, pool, shared};
+use crate::pool::{attached, detached, no_memory, pool, shared};
 use cntkio_core::chunk;
+use cntkio_core::memory::OutOfMemory;
 use cntkio_core::pack::{self as core, Error, Job, Parts, Ragged, Selection, Sources, Wanted, gather_in_turn};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
@@ -110,11 +111,14 @@ impl Packed {
     fn arrays<'py>(&self, py: Python<'py>, stream: usize) -> PyResult<RaggedArrays<'py>> {
         let stream = self.stream(stream)?;
         self.separate()?;
-        let (values, offsets, sparse) = stream.arrays.get_or_init(py, || {
+        let (values, offsets, sparse) = stream.arrays.get_or_try_init(py, || -> PyResult<_> {
             let gathered = stream.gathered.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let (values, offsets, sparse) = ragged_arrays(py, gathered.expect("the cell is initialised only once"));
-            (values.unbind(), offsets.unbind(), sparse.map(|(offsets, indices)| (offsets.unbind(), indices.unbind())))
-        });
+            // The samples are taken once. Python found no memory for their arrays then.
+            let gathered = gathered.ok_or_else(|| no_memory(OutOfMemory(0)))?;
+            let (values, offsets, sparse) = ragged_arrays(py, gathered)?;
+            let sparse = sparse.map(|(offsets, indices)| (offsets.unbind(), indices.unbind()));
+            Ok((values.unbind(), offsets.unbind(), sparse))
+        })?;
         let sparse = sparse.as_ref().map(|(offsets, indices)| (offsets.bind(py).clone(), indices.bind(py).clone()));
         Ok((values.bind(py).clone(), offsets.bind(py).clone(), sparse))
     }

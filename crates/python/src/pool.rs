@@ -2,13 +2,16 @@
 //! use after a fork, because the child has none of its parent's threads.
 
 use cntkio_core::memory::{OutOfMemory, or_out_of_memory};
+use cntkio_memory::threads;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyMemoryError, PyOSError};
 use pyo3::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use rayon::{ThreadBuilder, ThreadPool, ThreadPoolBuilder};
+use std::error::Error;
+use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// For each generation the generation's number, the number of threads, and the pool. A forked process uses a lock of
 /// its own, because a thread of its parent may have held the parent's lock. Generations share the 16 elements in turn.
@@ -48,8 +51,9 @@ fn kept(current: &Kept, num_threads: usize, what: &str) -> PyResult<Arc<ThreadPo
     let pool = ThreadPoolBuilder::new()
         .num_threads(num_threads)
         .thread_name(move |number| format!("cntkio-{what}-{number}"))
+        .spawn_handler(start)
         .build()
-        .map_err(|error| PyOSError::new_err(format!("cannot start threads: {error}; {LIMITS}")))?;
+        .map_err(not_started)?;
     let pool = Arc::new(pool);
     if let Some((owner, _, old)) = current.replace((generation, num_threads, pool.clone()))
         && owner != generation
@@ -58,6 +62,39 @@ fn kept(current: &Kept, num_threads: usize, what: &str) -> PyResult<Arc<ThreadPo
         std::mem::forget(old);
     }
     Ok(pool)
+}
+
+/// Start a thread, and wait until it has its variables.
+fn start(thread: ThreadBuilder) -> io::Result<()> {
+    // The answer of the thread. A channel of the standard library would need a variable of this thread.
+    let answer = Arc::new((Mutex::new(None), Condvar::new()));
+    let asked = answer.clone();
+    let name = thread.name().unwrap_or_default().to_owned();
+    let begin = move || {
+        let begun = threads::begin();
+        *asked.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
+        asked.1.notify_one();
+        drop(asked);
+        if begun.is_ok() {
+            thread.run();
+        }
+    };
+    threads::start(&name, begin)?;
+    let waiting = answer.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let begun = answer.1.wait_while(waiting, |begun| begun.is_none()).unwrap_or_else(PoisonError::into_inner);
+    begun.unwrap_or(Ok(())).map_err(without_memory)
+}
+
+fn without_memory(OutOfMemory(_): OutOfMemory) -> io::Error {
+    io::ErrorKind::OutOfMemory.into()
+}
+
+fn not_started(error: rayon::ThreadPoolBuildError) -> PyErr {
+    let reason = error.source().and_then(|reason| reason.downcast_ref::<io::Error>()).map(io::Error::kind);
+    if reason == Some(io::ErrorKind::OutOfMemory) {
+        return PyMemoryError::new_err("no memory for another thread");
+    }
+    PyOSError::new_err(format!("cannot start threads: {error}; {LIMITS}"))
 }
 
 /// Do the same work on this thread and on helper threads, `most` in all, but at most `num_threads`. This thread begins

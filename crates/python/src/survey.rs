@@ -1,9 +1,10 @@
 //! Figures of the streams of chunks, and hashes of the values of sequences.
 
 use crate::chunk::{Chunk, refused};
+use crate::objects::IntoArray;
 use crate::pool::{detached, pool};
 use cntkio_core::survey::{Figures, Wanted, hashes as hashes_of, repeated as repeated_in, survey as survey_of};
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -29,15 +30,15 @@ pub(crate) struct StreamFigures {
 }
 
 impl StreamFigures {
-    fn of(py: Python<'_>, found: Figures) -> StreamFigures {
-        StreamFigures {
+    fn of(py: Python<'_>, found: Figures) -> PyResult<StreamFigures> {
+        Ok(StreamFigures {
             num_samples: found.num_samples,
             num_values: found.num_values,
             lowest: found.range.lowest,
             highest: found.range.highest,
             is_finite: found.range.is_finite,
-            first_row: found.first_row.into_pyarray(py).unbind(),
-            constant: found.constant.into_pyarray(py).unbind(),
+            first_row: found.first_row.into_array(py)?.unbind(),
+            constant: found.constant.into_array(py)?.unbind(),
             num_tried: found.tried.num_values,
             num_zeros: found.tried.num_zeros,
             are_whole: found.tried.are_whole,
@@ -45,9 +46,9 @@ impl StreamFigures {
             last: found.last,
             second: found.second,
             forms: found.forms,
-            not_one_hot: found.not_one_hot.map(|samples| samples.into_pyarray(py).unbind()),
-            counts: found.counts.into_pyarray(py).unbind(),
-        }
+            not_one_hot: found.not_one_hot.map(|samples| samples.into_array(py)).transpose()?.map(Bound::unbind),
+            counts: found.counts.into_array(py)?.unbind(),
+        })
     }
 }
 
@@ -90,7 +91,8 @@ pub(crate) fn survey<'py>(
     let (wanted, pool) = (wanted.collect::<PyResult<Vec<Wanted>>>()?, pool(num_threads)?);
     let chunk = &chunk.get().inner;
     let (hashes, figures) = detached(py, || pool.install(|| survey_of(chunk, &wanted)))?.map_err(refused)?;
-    Ok((hashes.into_pyarray(py), figures.into_iter().map(|found| StreamFigures::of(py, found)).collect()))
+    let figures = figures.into_iter().map(|found| StreamFigures::of(py, found)).collect::<PyResult<_>>()?;
+    Ok((hashes.into_array(py)?, figures))
 }
 
 /// The hash of each of some sequences of numbers of a size in bytes: see `survey::hashes`.
@@ -106,7 +108,7 @@ pub(crate) fn hashes<'py>(
     let (bytes, bounds, seeds, pool) = (bytes.as_slice()?, bounds.as_slice()?, seeds.as_slice()?, pool(num_threads)?);
     let found = detached(py, || pool.install(|| hashes_of(bytes, size, bounds, seeds)))?;
     let found = found.ok_or_else(|| PyValueError::new_err("the bounds do not fit the bytes"))?;
-    Ok(found.into_pyarray(py))
+    Ok(found.into_array(py)?)
 }
 
 /// The places of all numbers that occur more than once: see `survey::repeated`.
@@ -116,5 +118,5 @@ pub(crate) fn repeated<'py>(
     numbers: PyReadonlyArray1<'py, u64>,
 ) -> PyResult<Bound<'py, PyArray1<i64>>> {
     let numbers = numbers.as_slice()?;
-    Ok(detached(py, || repeated_in(numbers))?.into_pyarray(py))
+    Ok(detached(py, || repeated_in(numbers))?.into_array(py)?)
 }

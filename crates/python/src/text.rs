@@ -1,11 +1,12 @@
 //! Writers of the CNTK text format.
 
 use crate::chunk::{Chunk, plain};
+use crate::objects::{IntoArray, arrays};
 use crate::pool::{attached, detached, pool};
 use cntkio_core::convert::{self, Labels, LineFault, TokenStyle};
 use cntkio_core::ctf::{self, Unwritable, svmlight};
 use cntkio_core::losses::{Layout, Losses, losses};
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -34,7 +35,7 @@ pub(crate) fn text_write<'py>(
         streams.iter().map(|(column, name, are_classes)| (*column, &name[..], *are_classes)).collect();
     let pool = pool(num_threads)?;
     Ok(match detached(py, || pool.install(|| ctf::write(chunk, first, keys, &streams, piece)))? {
-        Ok(pieces) => (pieces.into_iter().map(|piece| piece.into_pyarray(py)).collect(), None),
+        Ok(pieces) => (arrays(py, pieces)?, None),
         Err(Unwritable::Value { sequence, stream, value }) => (vec![], Some((sequence, Some((stream, value))))),
         Err(Unwritable::NoSample { sequence }) => (vec![], Some((sequence, None))),
     })
@@ -56,7 +57,7 @@ pub(crate) fn svmlight_write<'py>(
     let columns = svmlight::Columns { features: columns.0, label: columns.1, query: columns.2, base };
     let pool = pool(num_threads)?;
     Ok(match detached(py, || pool.install(|| svmlight::write(chunk, keys, columns, piece)))? {
-        Ok(pieces) => (pieces.into_iter().map(|piece| piece.into_pyarray(py)).collect(), None),
+        Ok(pieces) => (arrays(py, pieces)?, None),
         Err(Unwritable::Value { sequence, stream, value }) => (vec![], Some((sequence, Some((stream, value))))),
         Err(Unwritable::NoSample { sequence }) => (vec![], Some((sequence, None))),
     })
@@ -153,7 +154,7 @@ pub(crate) fn text_tokens(
         Err(fault) => (convert::TokenText::default(), Some(line_fault(fault))),
     };
     Ok(TokenText {
-        text: made.text.into_pyarray(py).unbind(),
+        text: made.text.into_array(py)?.unbind(),
         num_lines: made.num_lines,
         num_empty: made.num_empty,
         first_empty: made.first_empty,
@@ -181,7 +182,7 @@ pub(crate) fn text_numbers<'py>(
         }
     };
     Ok(match detached(py, || convert::numbers(block, features, chosen, separator))? {
-        Ok((text, num_lines)) => (text.into_pyarray(py), num_lines, None),
-        Err(fault) => (Vec::new().into_pyarray(py), 0, Some(line_fault(fault))),
+        Ok((text, num_lines)) => (text.into_array(py)?, num_lines, None),
+        Err(fault) => (Vec::new().into_array(py)?, 0, Some(line_fault(fault))),
     })
 }
