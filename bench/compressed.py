@@ -19,7 +19,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cntkio.pieces.files import Compression, compressed
+from cntkio.formats.written_files import Compression, compressed
 from engines import STREAMS, Answer, Engine, best
 
 BENCH = Path(__file__).parent

@@ -60,7 +60,6 @@ NAMES_WITH_SEVERAL_MEANINGS = {
     "Facts", "Loaded", "Value", "advice", "has_text_keys", "joined",
 }  # fmt: skip
 CIRCLES_BY_LATE_IMPORT = {
-    "pieces arrow",  # Arrow is optional
     "source config",  # `MinibatchSource.from_config`
 }
 # Modules that a single module imports, and why they are not a part of it. A package's `__init__` does not count.

@@ -16,11 +16,11 @@ from cntkio._threads import ForkLock
 from cntkio.arguments import is_whole, suggests_keywords, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
+from cntkio.formats.arrays import ArrayStream, pieces_of
+from cntkio.formats.pieces import is_table, joined, refuse_parts
 from cntkio.formats.table import Column, as_numbers, in_precision, least_precision
 from cntkio.formats.user import column, joined_columns
 from cntkio.minibatch import Minibatch, MinibatchData
-from cntkio.pieces import ArrayStream, is_table, joined, pieces_of
-from cntkio.pieces.contract import refuse_parts
 from cntkio.streams import StorageFormat, StreamInformation, StreamsByName, packed_columns
 from cntkio.timeline import DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, FULL_DATA_SWEEP, INFINITELY_REPEAT, Partition
 

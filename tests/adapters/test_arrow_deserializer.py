@@ -30,7 +30,7 @@ import pyarrow as pa
 from cntkio.arrow import ArrowDeserializer, write_arrow, write_parquet
 from cntkio.arrow.files import OPENED_AS_IT_IS, StreamFile, open_table
 from cntkio.formats.contract import Ahead, Opening
-from cntkio.pieces import in_arrays
+from cntkio.formats.pieces import in_arrays
 from cntkio.storage.open_input import open_stored
 from pyarrow import dataset, feather, ipc, parquet
 from support.forks import in_a_fork

@@ -21,7 +21,7 @@ from cntkio import (
     write_cbf,
     write_ctf,
 )
-from cntkio.pieces import read_corpus
+from cntkio.formats.pieces import read_corpus
 
 pa = pytest.importorskip("pyarrow")
 from cntkio import arrow  # noqa: E402

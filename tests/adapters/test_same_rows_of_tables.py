@@ -28,7 +28,7 @@ from support.rounds import rounds
 pa = pytest.importorskip("pyarrow")
 from cntkio import arrow  # noqa: E402
 from cntkio.arrow import ArrowDeserializer  # noqa: E402
-from cntkio.pieces import in_arrays, joined  # noqa: E402
+from cntkio.formats.pieces import in_arrays, joined  # noqa: E402
 from pyarrow import ipc, parquet  # noqa: E402
 
 BEYOND = 2**53 + 1

@@ -32,7 +32,7 @@ from cntkio import (
     write_ctf,
 )
 from cntkio.cli import main
-from cntkio.pieces import read_corpus
+from cntkio.formats.pieces import read_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -153,7 +153,7 @@ def test_matrices_lists_of_matrices_minibatches_and_sources_are_written_alike(tm
 
 
 def test_large_arrays_are_written_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cntkio.pieces.array_streams.PIECE_BYTES", 1000)
+    monkeypatch.setattr("cntkio.formats.arrays.PIECE_BYTES", 1000)
     values, told = np.arange(5000, dtype=np.float32).reshape(500, 10), []
     write_cbf(tmp_path / "a.cbf", {"x": values}, progress=lambda done, total: told.append((done, total)))
     assert read_cbf(tmp_path / "a.cbf")["x"].values.tobytes() == values.tobytes()

@@ -10,7 +10,7 @@ from cntkio import CBFDeserializer, ConfigError, StreamDefs, convert
 from cntkio.convert import convert_file, corpus_of, format_of_name, write_file
 from cntkio.corpora import described, input_of
 from cntkio.formats.contract import with_defaults
-from cntkio.pieces import read_corpus
+from cntkio.formats.pieces import read_corpus
 
 TEXT = "7\t|s 3:1 0:0.5 |x 1 2\n9\t|s 8:2 |x 6 7\n"
 

@@ -19,8 +19,8 @@ from cntkio import (
     write_svmlight,
 )
 from cntkio.formats.mlf import write_binary_mlf, write_mlf
+from cntkio.formats.pieces import read_corpus
 from cntkio.formats.table import in_precision, least_precision
-from cntkio.pieces import read_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 

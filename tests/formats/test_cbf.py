@@ -28,7 +28,7 @@ from cntkio import (
     write_cbf,
 )
 from cntkio.formats.contract import Corpus
-from cntkio.pieces import read_corpus
+from cntkio.formats.pieces import read_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow import cbf as slow_cbf

@@ -19,7 +19,7 @@ from cntkio.formats import NOTHING_AHEAD, Ahead, Opening
 from cntkio.formats.contract import Corpus
 from cntkio.formats.ctf import infer
 from cntkio.formats.ctf.findings import ParserFindings
-from cntkio.pieces import read_corpus
+from cntkio.formats.pieces import read_corpus
 from cntkio.storage import text_input
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -12,7 +12,7 @@ import pytest
 import zstandard
 from cntkio import ConfigError, write_ctf
 from cntkio.convert import convert_file, txt_to_ctf, uci_to_ctf
-from cntkio.pieces import files
+from cntkio.formats import written_files
 
 DATA = {"x": np.arange(20_000, dtype=np.float32).reshape(-1, 4)}
 
@@ -32,7 +32,7 @@ def test_gzip_holds_the_same_text(plain: bytes, tmp_path: Path) -> None:
 
 
 def test_zstd_holds_the_same_text_in_frames_with_a_table(plain: bytes, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(files, "FRAME", 10_000)
+    monkeypatch.setattr(written_files, "FRAME", 10_000)
     convert_file(tmp_path / "plain.ctf", tmp_path / "a.ctf.zst")
     content = (tmp_path / "a.ctf.zst").read_bytes()
     count, flags, magic = struct.unpack("<IBI", content[-9:])
@@ -58,12 +58,12 @@ UNPACKED_BY: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize(("name", "compress"), [("a.gz", None), ("a.zst", None), ("a", "zstd"), ("a.gz", "none")])
 def test_converters_of_scripts_compress_as_the_text_writer_does(
-    name: str, compress: files.Compression | None, tmp_path: Path
+    name: str, compress: written_files.Compression | None, tmp_path: Path
 ) -> None:
     (tmp_path / "words").write_text("the\ncat\n")
     (tmp_path / "in.txt").write_text("the cat\ncat\n" * 500)
     (tmp_path / "in.uci").write_text("".join(f"{number} 1 2\n" for number in range(500)))
-    unpacked = UNPACKED_BY[files.compression_of(name, compress)]
+    unpacked = UNPACKED_BY[written_files.compression_of(name, compress)]
     for convert in (
         lambda target, **options: txt_to_ctf(tmp_path / "in.txt", target, [tmp_path / "words"], **options),
         lambda target, **options: uci_to_ctf(

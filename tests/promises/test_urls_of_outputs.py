@@ -14,7 +14,7 @@ import pytest
 from cntkio import ConfigError
 from cntkio.cli import main
 from cntkio.convert import convert_file, txt_to_ctf, uci_to_ctf, write_file
-from cntkio.pieces.files import OutputFolder
+from cntkio.formats.written_files import OutputFolder
 from cntkio.storage.names import as_url
 from cntkio.storage.remote import Remote
 

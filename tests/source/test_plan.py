@@ -311,7 +311,7 @@ def test_a_plan_reads_nothing_and_leaves_the_source_in_place(folder: Path, monke
         source.next_minibatch(5)
         before = source.state_dict()
         with monkeypatch.context() as patch:
-            patch.setattr("cntkio.source.chunks.ChunksOfCorpus.get", lambda *_: pytest.fail("a chunk was read"))
+            patch.setattr("cntkio.source.chunks.ChunksInMemory.get", lambda *_: pytest.fail("a chunk was read"))
             plan = source.plan(5)
             assert plan.steps(3).num_chunks.tolist() == [source.num_chunks] * 3
             assert plan.where(7) and plan.explain(0).keys.size

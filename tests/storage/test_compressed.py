@@ -28,8 +28,7 @@ from cntkio import (
 )
 from cntkio.arguments import COMMAND, CONFIGURATION, PYTHON, Wording, calling
 from cntkio.cli.command import main
-from cntkio.formats import htk
-from cntkio.pieces import files
+from cntkio.formats import htk, written_files
 from cntkio.storage import block_cache, compressed
 from cntkio.storage.open_input import open_input, text_sizes
 from cntkio.storage.text_input import InputFile, Locator, windows_of
@@ -336,7 +335,7 @@ def test_frames_that_convert_writes_from_a_large_frame_can_be_randomized(
     path.write_bytes(one_frame(text, random.Random(1)))
     monkeypatch.setattr(compressed, "LARGEST_SEGMENT", len(text) - 1)
     parts = tmp_path / "NEW.ctf.zst"
-    monkeypatch.setattr(files, "FRAME", len(text) // 3)
+    monkeypatch.setattr(written_files, "FRAME", len(text) // 3)
     monkeypatch.setattr(compressed, "FRAMES", 1)
     assert main(["convert", "--quiet", "--compress", "zstd", str(path), str(parts)]) == 0
     path.write_bytes(text)
@@ -374,7 +373,7 @@ LARGE = 192 << 20
 
 def test_a_search_of_a_large_text_takes_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "a.ctf.zst"
-    with path.open("wb") as file, files.compressed(file, "zstd") as sink:
+    with path.open("wb") as file, written_files.compressed(file, "zstd") as sink:
         for _ in range(LARGE >> 20):
             sink.write(memoryview(b"|x 1 1\n".ljust(1 << 20, b"\n")))
     text = open_input(str(path))

@@ -22,7 +22,7 @@ from cntkio import (
     StreamDef,
     StreamDefs,
 )
-from cntkio.pieces import files
+from cntkio.formats import written_files
 from cntkio.storage import compressed, stores
 from cntkio.storage.open_input import open_input
 from support.packers import bgzf, member_of_blocks, with_table, written_by_us
@@ -38,7 +38,7 @@ def many_points(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Put access points and frames close to each other, and caches where no other test has any."""
     monkeypatch.setattr(compressed, "SPACING", 5000)
     monkeypatch.setattr(compressed, "FRAMES", 1000)
-    monkeypatch.setattr(files, "FRAME", 5000)
+    monkeypatch.setattr(written_files, "FRAME", 5000)
     monkeypatch.setattr(stores, "FIRST_PAUSE", 0.001)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user cache"))
 

@@ -64,7 +64,7 @@ class Cached:
 
     def read(self, **options: Any) -> Content:
         with contextlib.closing(self.deserializer(**options).open()) as corpus:
-            minibatch = cntkio.pieces.read_corpus(corpus)
+            minibatch = cntkio.formats.pieces.read_corpus(corpus)
             keys = minibatch.keys_of_sequences.tolist()
             return Content(keys, minibatch["x"].values[:, 0].tolist(), corpus.table.lengths.tolist())
 

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 
 import zstandard
-from cntkio.pieces.files import compressed
+from cntkio.formats.written_files import compressed
 
 Packer = Callable[[bytes, random.Random], bytes]
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from cntkio import Remote
 from cntkio._core import Chunk
+from cntkio.formats.arrays import pieces_of
 from cntkio.formats.contract import (
     OPENING,
     Ahead,
@@ -27,8 +28,9 @@ from cntkio.formats.contract import (
 )
 from cntkio.formats.corpus import opened_corpus
 from cntkio.formats.detect import FileKind
+from cntkio.formats.pieces import Files, Progress, in_arrays
 from cntkio.formats.table import Column, Keys, SequenceTable
-from cntkio.pieces import Files, Progress, in_arrays, pieces_of, write_several
+from cntkio.formats.written_files import write_several
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, shown_files
 from cntkio.storage.open_input import open_input

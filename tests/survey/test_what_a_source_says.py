@@ -25,7 +25,7 @@ from cntkio import (
     write_kaldi,
 )
 from cntkio.cli.check import OUTPUT_FORMATS, print_report
-from cntkio.pieces import files
+from cntkio.formats import written_files
 from cntkio.survey.rules import RULES
 from support.rounds import step
 
@@ -83,7 +83,7 @@ def compressed(random: Random) -> Made:
     content = Path("a.ctf").read_bytes()
     with (
         Path(path).open("wb") as file,
-        files.compressed(file, "zstd" if path.endswith("zst") else "gzip") as sink,
+        written_files.compressed(file, "zstd" if path.endswith("zst") else "gzip") as sink,
     ):
         sink.write(memoryview(content))
     Path("a.ctf").unlink()

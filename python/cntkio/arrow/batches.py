@@ -18,10 +18,12 @@ from cntkio.arguments import caller, suggests_keywords, there_are
 from cntkio.arrow.types import Facts, Role, is_list
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError
+from cntkio.formats.arrays import pieces_of
+from cntkio.formats.pieces import Files, Piece, Pieces, Progress
 from cntkio.formats.table import Keys
+from cntkio.formats.written_files import write_several
 from cntkio.layouts import are_whole, classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
-from cntkio.pieces import Files, Piece, Pieces, Progress, pieces_of, write_several
 from cntkio.storage.names import located_file
 from cntkio.storage.output_file import AnyPath, written_whole
 from cntkio.storage.remote import Remote

@@ -19,8 +19,8 @@ from cntkio.arguments import caller, there_are
 from cntkio.arrow.batches import KEY
 from cntkio.arrow.types import Facts, facts_of, is_text, unlisted
 from cntkio.errors import ConfigError, CorpusError
+from cntkio.formats.pieces import Classes
 from cntkio.formats.table import Column, in_precision
-from cntkio.pieces.contract import Classes
 from cntkio.streams import StreamInformation, num_values
 
 _T = TypeVar("_T")

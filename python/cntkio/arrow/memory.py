@@ -12,7 +12,7 @@ import pyarrow as pa
 from cntkio.arrow.files import ROWS_AT_ONCE, Table
 from cntkio.arrow.types import in_plain_types, plain_schema
 from cntkio.errors import ConfigError
-from cntkio.pieces.contract import ArrayLike, ArrowArray, ArrowStream, DataSet, refuse_parts
+from cntkio.formats.pieces import ArrayLike, ArrowArray, ArrowStream, DataSet, refuse_parts
 
 _BYTES_AT_ONCE = 16 << 20
 

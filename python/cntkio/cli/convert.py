@@ -17,9 +17,9 @@ from cntkio.convert.files import Merged, Selected, divided, write_file
 from cntkio.corpora import Described
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
+from cntkio.formats.arrays import pieces_of
 from cntkio.formats.contract import CHUNK_SIZE
-from cntkio.pieces import Progress, pieces_of
-from cntkio.pieces.contract import files_of
+from cntkio.formats.pieces import Progress, files_of
 
 FORMATS = get_args(FileFormat)
 """Formats that can be written."""

@@ -41,9 +41,9 @@ from cntkio.formats.contract import Corpus, Loaded
 from cntkio.formats.ctf import bounds_of, read_vocabularies, vocabularies_in
 from cntkio.formats.detect import detect
 from cntkio.formats.mlf import Labels
+from cntkio.formats.pieces import in_arrays
 from cntkio.formats.report import first_few
 from cntkio.minibatch import MinibatchData
-from cntkio.pieces import in_arrays
 from cntkio.storage.names import is_remote
 from cntkio.storage.open_input import open_input
 from cntkio.storage.output_file import written_whole

@@ -31,9 +31,9 @@ from cntkio.displays import columns_of, counted
 from cntkio.errors import ConfigError, FormatError, printable, without_secrets
 from cntkio.formats.contract import Corpus, ReadingOptions, with_defaults
 from cntkio.formats.ctf import guessed_streams
+from cntkio.formats.pieces import Progress
 from cntkio.formats.table import SequenceTable
 from cntkio.minibatch import Minibatch
-from cntkio.pieces import Progress
 from cntkio.source import MinibatchSource
 from cntkio.storage.names import is_remote
 from cntkio.storage.open_input import is_compressed

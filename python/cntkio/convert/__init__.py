@@ -27,14 +27,14 @@ from cntkio.convert.files import (
 )
 from cntkio.convert.scripts import LabelType, txt_to_ctf, uci_to_ctf
 from cntkio.convert.writers import sequence_to_cntk_text_format, write_cbf, write_ctf
+from cntkio.formats.arrays import ArrayStream, pieces_of
+from cntkio.formats.chunks import CorpusChunks, corpus_chunks
 from cntkio.formats.contract import Reading
 from cntkio.formats.detect import FileFormat
 from cntkio.formats.kaldi import read_kaldi, write_kaldi
+from cntkio.formats.pieces import Files, Piece, Pieces, Progress, Writable, is_table, joined
 from cntkio.formats.svmlight import read_svmlight, write_svmlight
-from cntkio.pieces.array_streams import ArrayStream, pieces_of
-from cntkio.pieces.chunks import CorpusChunks, corpus_chunks
-from cntkio.pieces.contract import Files, Piece, Pieces, Progress, Writable, is_table, joined
-from cntkio.pieces.files import write_several
+from cntkio.formats.written_files import write_several
 from cntkio.storage.output_file import AnyPath
 
 __all__ = [

@@ -10,11 +10,12 @@ import numpy as np
 
 from cntkio.arguments import there_are
 from cntkio.errors import ConfigError, CorpusError
+from cntkio.formats.chunks import corpus_chunks
 from cntkio.formats.contract import Ahead, Opening
 from cntkio.formats.ctf import CTFDeserializer, Vocabulary, has_other_streams, infer_streams, read_vocabularies
+from cntkio.formats.pieces import read_corpus
 from cntkio.layouts import classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
-from cntkio.pieces import corpus_chunks, read_corpus
 from cntkio.storage.names import FileNames
 from cntkio.streams import StreamDefs, StreamInformation
 

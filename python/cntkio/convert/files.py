@@ -19,14 +19,14 @@ from cntkio import corpora
 from cntkio.arguments import caller, calling, check_word, path_texts, suggests_keywords
 from cntkio.convert.writers import write_cbf, write_ctf
 from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats.arrays import pieces_of
 from cntkio.formats.cbf import CBFDeserializer, LayoutName
 from cntkio.formats.contract import CHUNK_SIZE, Reading, ReadingOptions, with_defaults
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import KINDS, FileFormat, detect, function_named
+from cntkio.formats.pieces import Files, Piece, Pieces, Progress, files_of, some_of
 from cntkio.formats.table import Keys, in_several
-from cntkio.pieces.array_streams import pieces_of
-from cntkio.pieces.contract import Files, Piece, Pieces, Progress, files_of, some_of
-from cntkio.pieces.files import COMPRESSED, Compression
+from cntkio.formats.written_files import COMPRESSED, Compression
 from cntkio.source import MinibatchSource
 from cntkio.storage.names import FileNames
 from cntkio.storage.output_file import AnyPath

@@ -18,8 +18,8 @@ from cntkio.arguments import caller, check_word
 from cntkio.convert.writers import text_name
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.ctf.findings import NO_NUMBER
-from cntkio.pieces.contract import Progress
-from cntkio.pieces.files import Compression, Sink, compressed, compression_of
+from cntkio.formats.pieces import Progress
+from cntkio.formats.written_files import Compression, Sink, compressed, compression_of
 from cntkio.storage.compressed import packing_of
 from cntkio.storage.names import as_url
 from cntkio.storage.open_input import content_of, open_stored

@@ -15,11 +15,11 @@ import cntkio._core as _core
 from cntkio._threads import num_threads
 from cntkio.arguments import caller, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats.arrays import pieces_of
 from cntkio.formats.cbf import CBFWriter, LayoutName
+from cntkio.formats.pieces import SEQUENCES_PER_CORE, Classes, Files, Piece, Pieces, Progress, in_arrays
 from cntkio.formats.table import Keys, in_precision
-from cntkio.pieces.array_streams import pieces_of
-from cntkio.pieces.contract import SEQUENCES_PER_CORE, Classes, Files, Piece, Pieces, Progress, in_arrays
-from cntkio.pieces.files import Compression, compressed, compression_of, write_several
+from cntkio.formats.written_files import Compression, compressed, compression_of, write_several
 from cntkio.storage.names import located_file
 from cntkio.storage.output_file import AnyPath, written_whole
 from cntkio.storage.remote import Remote

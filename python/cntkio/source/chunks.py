@@ -150,7 +150,7 @@ def pieces_of_corpora(
     ]
 
 
-class ChunksOfCorpus:
+class ChunksInMemory:
     """The chunks of one corpus that are in memory, being loaded, or in use.
 
     The errors of a chunk count when the chunk is first used, not when it happens to be loaded: so neither memory nor
@@ -345,7 +345,7 @@ class ChunkStore:
         read_ahead_in_bytes: int,
     ) -> None:
         options = {"keeps_all": keeps_all, "window_stays_in_use": window_stays_in_use}
-        self._chunks = [ChunksOfCorpus(corpus, **options) for corpus in corpora]
+        self._chunks = [ChunksInMemory(corpus, **options) for corpus in corpora]
         self._arrangement = arrangement
         self._loads_window, self._read_ahead_in_bytes = loads_window, read_ahead_in_bytes
         self._parts: PartsOfChunks | None = None
@@ -426,7 +426,7 @@ class ChunkStore:
             chunks.keep_only({chunk_id for owner, chunk_id in wishes if owner is chunks})
         self._load(wishes)
 
-    def _load(self, wishes: Iterable[tuple[ChunksOfCorpus, int]]) -> None:
+    def _load(self, wishes: Iterable[tuple[ChunksInMemory, int]]) -> None:
         """Let the threads load these chunks, unless they are in memory or being loaded."""
         for chunks, chunk_id in wishes:
             if chunk_id not in chunks.in_memory and chunk_id not in chunks.loading:

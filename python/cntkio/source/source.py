@@ -19,6 +19,7 @@ import inspect
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -26,8 +27,11 @@ import numpy as np
 from cntkio.arguments import no_keyword, suggests_keywords, whole_number
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import ConfigError, CorpusError
+from cntkio.formats.arrays import SAMPLES_AT_ONCE, piece_of
 from cntkio.formats.contract import Corpus, Deserializer, Opening
-from cntkio.minibatch import Minibatch, MinibatchData, Results, check_input_map
+from cntkio.formats.pieces import Pieces
+from cntkio.formats.table import Keys
+from cntkio.minibatch import Minibatch, MinibatchData, Results, check_input_map, indices_in_table
 from cntkio.source.arrangement import arrange, check_names
 from cntkio.source.checkpoint import SourceProgress
 from cntkio.source.chunks import ChunkStore
@@ -391,11 +395,7 @@ class MinibatchSource(Displayed, StreamsByName):
         if unknown:  # `suggests_keywords` would take a tenth of the time of a small minibatch
             *known, _unknown = inspect.signature(self.next_minibatch).parameters
             raise no_keyword("next_minibatch", next(iter(unknown)), known)
-        partition = WHOLE
-        if partition_index is not None or num_data_partitions is not None:
-            index = 0 if partition_index is None else partition_index
-            partition = Partition(index, 1 if num_data_partitions is None else num_data_partitions)
-        minibatch = self.read(minibatch_size_in_samples, partition)
+        minibatch = self.read(minibatch_size_in_samples, _partition(num_data_partitions, partition_index))
         if minibatch is None:
             dtype: type[Any] = np.str_ if self.has_text_keys else np.uint64
             return Minibatch({}, lambda: np.empty(0, dtype))  # the source may be freed before this minibatch
@@ -440,12 +440,15 @@ class MinibatchSource(Displayed, StreamsByName):
             partition: The share to deliver, of any kind, as for `read`; in place of the two numbers.
         """
         if partition is None:
-            index, count = partition_index or 0, 1 if num_data_partitions is None else num_data_partitions
-            partition = Partition(index, count) if count != 1 or index else WHOLE
+            partition = _partition(num_data_partitions, partition_index)
         elif (num_data_partitions, partition_index) != (None, None):
             raise ConfigError("partition excludes num_data_partitions and partition_index", key="partition")
         share = partition
         return Results(lambda: self.read(minibatch_size_in_samples, share))
+
+    def pieces(self) -> AbstractContextManager[Pieces]:
+        """Return the sequences from here to the end, for the writers."""
+        return nullcontext(_pieces_of(self, self._assembly.arrangement.table.keys))
 
     def plan(
         self, minibatch_size_in_samples: Size, partition: Partition = WHOLE, *, from_here: bool = False
@@ -564,3 +567,25 @@ class MinibatchSource(Displayed, StreamsByName):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _partition(count: int | None, index: int | None) -> Partition:
+    """Return the share of two arguments of CNTK."""
+    count, index = 1 if count is None else count, 0 if index is None else index
+    return WHOLE if (index, count) == (0, 1) else Partition(index, count)
+
+
+def _pieces_of(source: MinibatchSource, keys: Keys) -> Pieces:
+    """Return the sequences that a source delivers. `keys`: those of its table, if it has one."""
+    if source.is_infinite():
+        what = "a source without an end cannot be written; expected max_sweeps or max_samples"
+        raise ConfigError(what, key="max_sweeps")
+    streams = source.stream_infos()
+
+    def keys_of(minibatch: Minibatch) -> Keys:
+        # The keys of the table keep bytes that are not UTF-8.
+        return keys.only(indices_in_table(minibatch)) if len(keys) else Keys.of(minibatch.keys_of_sequences)
+
+    pieces = (piece_of(each, streams, keys_of(each)) for each in source.minibatches(SAMPLES_AT_ONCE))
+    # A source may deliver several sweeps, so its keys cannot tell sequences apart in a file.
+    return Pieces("source", streams, pieces, 0, source.has_text_keys, repeats_keys=True)

@@ -34,8 +34,8 @@ from cntkio.formats.contract import Corpus, Deserializer, Loaded, Opening, Readi
 from cntkio.formats.corpus import EmptyFiles
 from cntkio.formats.ctf import KINDS_OF_BAD_SAMPLES, KINDS_OF_GAPS, bounds_of, guessed_streams, infer_usual_streams
 from cntkio.formats.detect import old_line_ends
+from cntkio.formats.pieces import Progress
 from cntkio.formats.report import EMPTY_FILE, UNKNOWN_NAME, first_few
-from cntkio.pieces import Progress
 from cntkio.source.arrangement import arrange, check_names
 from cntkio.source.join import join
 from cntkio.storage.names import FileNames

@@ -20,10 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.formats.contract import Corpus, Loaded
+from cntkio.formats.pieces import Mend, Progress, chunks_in_order, in_arrays
 from cntkio.formats.table import Keys
 from cntkio.minibatch import MinibatchData
-from cntkio.pieces import Progress
-from cntkio.pieces.contract import Mend, chunks_in_order, in_arrays
 from cntkio.source import PlannedSweep
 from cntkio.streams import StreamInformation
 

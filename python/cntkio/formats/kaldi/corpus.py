@@ -19,6 +19,7 @@ import cntkio._core as _core
 from cntkio._threads import num_threads
 from cntkio.arguments import check_fields, check_word, float_type, suggests_keywords, there_are, whole_number
 from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats.arrays import pieces_of
 from cntkio.formats.contract import (
     CHUNK_SIZE,
     OPENING,
@@ -54,10 +55,11 @@ from cntkio.formats.kaldi.objects import (
 )
 from cntkio.formats.losses import precision_that_keeps
 from cntkio.formats.mlf import read_mapping
+from cntkio.formats.pieces import Classes, Files, Progress, read_corpus
 from cntkio.formats.report import first_few
 from cntkio.formats.table import Column, Keys, ListedFiles, SequenceTable, digest_of
+from cntkio.formats.written_files import write_several
 from cntkio.minibatch import Minibatch
-from cntkio.pieces import Classes, Files, Progress, pieces_of, read_corpus, write_several
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, located, located_file, shown_files
 from cntkio.storage.output_file import AnyPath, written_whole

@@ -19,6 +19,7 @@ from cntkio._core import CTFFinding
 from cntkio._threads import num_threads
 from cntkio.arguments import check_fields, float_type, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats.arrays import pieces_of
 from cntkio.formats.contract import OPENING, Corpus, CorpusInFiles, Deserializer, Index, KeysOf, Opening, ReadingOptions
 from cntkio.formats.corpus import check_keys_of
 from cntkio.formats.ctf import CTFDeserializer
@@ -35,20 +36,10 @@ from cntkio.formats.ctf.index import (
     scanned_parts,
 )
 from cntkio.formats.detect import other_in
+from cntkio.formats.pieces import SEQUENCES_PER_CORE, Files, Pieces, Progress, read_corpus
 from cntkio.formats.report import EMPTY_FILE
+from cntkio.formats.written_files import Compression, compressed, compression_of, write_several
 from cntkio.minibatch import Minibatch
-from cntkio.pieces import (
-    SEQUENCES_PER_CORE,
-    Compression,
-    Files,
-    Pieces,
-    Progress,
-    compressed,
-    compression_of,
-    pieces_of,
-    read_corpus,
-    write_several,
-)
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, located, located_file, shown_files
 from cntkio.storage.open_input import Beginning, open_stored

@@ -27,7 +27,7 @@ import numpy.typing as npt
 import cntkio._core as _core
 from cntkio.arguments import caller, whole_number
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.pieces.contract import Files, Piece, Pieces, Progress, some_of
+from cntkio.formats.pieces import Files, Piece, Pieces, Progress, some_of
 from cntkio.storage.file_lists import lister_of
 from cntkio.storage.names import as_url, is_remote, located_file, shown_pattern
 from cntkio.storage.output_file import AnyPath

@@ -14,8 +14,8 @@ from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Deserializer
 from cntkio.formats.corpus import as_deserializer
+from cntkio.formats.pieces import Piece, Pieces, chunks_in_order, joined
 from cntkio.minibatch import Minibatch
-from cntkio.pieces.contract import Piece, Pieces, chunks_in_order, joined
 from cntkio.streams import StreamInformation
 
 

@@ -16,11 +16,10 @@ import numpy.typing as npt
 from cntkio._core import Chunk
 from cntkio.arguments import PYTHON, WRITERS, caller, calling, there_are
 from cntkio.errors import CntkIoError, ConfigError, CorpusError
+from cntkio.formats.chunks import pieces_of_corpus
 from cntkio.formats.corpus import as_deserializer, can_be_opened
-from cntkio.formats.table import Column, Keys, as_numbers, in_precision, least_precision
-from cntkio.minibatch import Minibatch, MinibatchData
-from cntkio.pieces.chunks import pieces_of_corpus
-from cntkio.pieces.contract import (
+from cntkio.formats.detect import function_named
+from cntkio.formats.pieces import (
     ArrayLike,
     ArrowArray,
     ArrowStream,
@@ -32,7 +31,8 @@ from cntkio.pieces.contract import (
     joined,
     refuse_parts,
 )
-from cntkio.source import MinibatchSource
+from cntkio.formats.table import Column, Keys, as_numbers, in_precision, least_precision
+from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StorageFormat, StreamInformation
 
 # Sizes by which data are divided. They change memory and time, never a result.
@@ -178,10 +178,14 @@ def _array_samples(array: npt.NDArray[Any]) -> _Samples:
 
 
 def _in_table(name: str, data: Any, one_hot: Mapping[str, Classes]) -> _Samples:
-    from cntkio import arrow  # late: Arrow is optional, and its module imports this module
-
-    with arrow.read({name: data}, one_hot=one_hot).pieces() as pieces:
+    with _table({name: data}, one_hot).pieces() as pieces:
         return _FlatSamples.of(joined(pieces)[name])
+
+
+def _table(data: Any, one_hot: Mapping[str, Classes]) -> Writable:
+    """Return the rows of a table as a corpus. Arrow is optional, so it is named as in the table of formats."""
+    table: Writable = function_named("cntkio.arrow:read")(data, one_hot=one_hot)
+    return table
 
 
 class _FlatSamples(_Samples):
@@ -299,13 +303,8 @@ class _ClassSamples(_Samples):
 
 @contextmanager
 def _pieces_of_table(data: Any, one_hot: Mapping[str, Classes]) -> Iterator[Pieces]:
-    from cntkio import arrow  # late: Arrow is optional, and its module imports this module
-
     words = caller().words
-    with (
-        calling(words=WRITERS if words is PYTHON else words),
-        arrow.read(data, one_hot=one_hot).pieces() as pieces,
-    ):
+    with calling(words=WRITERS if words is PYTHON else words), _table(data, one_hot).pieces() as pieces:
         yield pieces
 
 
@@ -340,8 +339,6 @@ def pieces_of(
         raise ConfigError(f"one_hot is for arrays, minibatches and tables, {what}", key="one_hot")
     if isinstance(data, Writable):
         return data.pieces()
-    if isinstance(data, MinibatchSource):
-        return nullcontext(_pieces_of_source(data))
     if isinstance(data, str | os.PathLike) or can_be_opened(data):
         return pieces_of_corpus(as_deserializer(data))
     raise ConfigError(
@@ -350,19 +347,9 @@ def pieces_of(
     )
 
 
-def _pieces_of_source(source: MinibatchSource) -> Pieces:
-    if source.is_infinite():
-        what = "a source without an end cannot be written; expected max_sweeps or max_samples"
-        raise ConfigError(what, key="max_sweeps")
-    streams = source.stream_infos()
-
-    def pieces() -> Iterator[Piece]:
-        for minibatch in source.minibatches(SAMPLES_AT_ONCE):
-            columns, keys = [_column(minibatch[info]) for info in streams], minibatch.keys_of_sequences
-            yield Piece(Chunk.from_columns(minibatch.num_sequences, columns), Keys.of(keys) if keys.ndim == 1 else None)
-
-    # A source may deliver several sweeps, so its keys cannot tell sequences apart in a file.
-    return Pieces("source", streams, pieces(), 0, source.has_text_keys, repeats_keys=True)
+def piece_of(minibatch: Minibatch, streams: Sequence[StreamInformation], keys: Keys) -> Piece:
+    """Return the sequences of a minibatch as a piece."""
+    return Piece(Chunk.from_columns(minibatch.num_sequences, [_column(minibatch[info]) for info in streams]), keys)
 
 
 def _column(data: Any) -> Column:
