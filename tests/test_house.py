@@ -6,11 +6,14 @@ exception fails, and so does an entry that is no longer needed. The lists may on
     python tests/test_house.py        print the sizes of rooms, classes and functions
 """
 
+import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import cntkio
 import pytest
@@ -24,7 +27,8 @@ MOST_MEMBERS = 8
 MOST_PARAMETERS = 7
 MOST_ITEMS = 3
 IRIS = ROOT / "examples" / "iris" / "iris.ctf"
-MOST_MODULES_TO_OPEN, MOST_MODULES_TO_CONVERT = 23, 32
+# Modules and functions of which a walk enters at most so many.
+MOST_TO_OPEN, MOST_TO_READ, MOST_TO_CONVERT = (23, 135), (12, 72), (30, 244)
 MOST_LINES, MOST_CLASSES, MOST_MODULES = 42_800, 410, 138
 NOT_FOR_PLAIN_FILES = {
     f"storage.{name}" for name in ("block_cache", "compressed", "file_lists", "index_cache", "remote", "stores")
@@ -212,17 +216,45 @@ def test_the_package_stays_small() -> None:
     assert len([*house.classes()]) <= MOST_CLASSES
 
 
-def test_opening_a_plain_file_enters_few_modules() -> None:
+def is_short(entered: set[house.Entered], most: tuple[int, int]) -> None:
+    modules = {one.module for one in entered}
+    assert not modules & NOT_FOR_PLAIN_FILES
+    assert len(modules) <= most[0], sorted(modules)
+    assert len(entered) <= most[1], sorted(entered)
+
+
+def test_opening_a_plain_file_is_a_short_walk() -> None:
     corpus = cntkio.CTFDeserializer(IRIS, cntkio.StreamDefs(x=cntkio.StreamDef("lengths", 4)))
-    entered = house.entered(lambda: cntkio.MinibatchSource(corpus).close())
-    assert len(entered) <= MOST_MODULES_TO_OPEN, sorted(entered)
-    assert not entered & NOT_FOR_PLAIN_FILES
+    with house.walk() as entered:
+        cntkio.MinibatchSource(corpus).close()
+    is_short(entered, MOST_TO_OPEN)
 
 
-def test_converting_a_plain_file_enters_few_modules(tmp_path: Path) -> None:
-    entered = house.entered(lambda: main(["convert", str(IRIS), str(tmp_path / "a.cbf")]))
-    assert len(entered) <= MOST_MODULES_TO_CONVERT, sorted(entered)
-    assert not entered & NOT_FOR_PLAIN_FILES
+def test_the_second_minibatch_is_a_short_walk_on_all_threads() -> None:
+    corpus = cntkio.CTFDeserializer(IRIS, cntkio.StreamDefs(x=cntkio.StreamDef("lengths", 4)))
+    with cntkio.MinibatchSource(corpus) as source, house.walk() as entered:
+        source.next_minibatch(16)
+        time.sleep(0.1)  # until the threads have prepared the next
+        entered.clear()
+        source.next_minibatch(16)
+        time.sleep(0.1)
+    is_short(entered, MOST_TO_READ)
+
+
+def test_converting_a_plain_file_is_a_short_walk_and_opens_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, open_file = list[str](), os.open
+
+    def counted(path: Any, *flags: Any, **options: Any) -> int:
+        opened.append(str(path))
+        return open_file(path, *flags, **options)
+
+    monkeypatch.setattr(os, "open", counted)
+    with house.walk() as entered:
+        main(["convert", str(IRIS), str(tmp_path / "a.cbf")])
+    is_short(entered, MOST_TO_CONVERT)
+    assert opened.count(str(IRIS)) == 1
 
 
 def test_an_option_of_order_is_in_the_files_that_the_page_lists() -> None:

@@ -312,12 +312,14 @@ class Caller:
         watcher: Shows passes over whole files; None: passes are not shown.
         add: Adds bytes to the current pass; None: no pass is shown at present.
         remote: The `cntkio.Remote` of files that have none; None: its defaults.
+        opened: Descriptors of local files that the caller keeps open, by path: they are not opened again.
     """
 
     words: Wording = PYTHON
     watcher: Watcher | None = None
     add: Add | None = None
     remote: Any = None
+    opened: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 _NOBODY = Caller()
@@ -332,8 +334,9 @@ def caller() -> Caller:
 
 @contextlib.contextmanager
 def calling(
-    *, words: Wording | None = None, watcher: Watcher | None = None, add: Add | None = None, remote: Any = None
-) -> Iterator[None]:
+    *, words: Wording | None = None, watcher: Watcher | None = None, add: Add | None = None, remote: Any = None,
+    opened: Mapping[str, int] | None = None,
+) -> Iterator[None]:  # fmt: skip
     """Change the caller for the block; None: as outside the block.
 
     Example:
@@ -341,9 +344,10 @@ def calling(
         ...     caller().words.option("shape")
         'dim'
     """
-    outer = _caller.get()
-    changed = Caller(words or outer.words, watcher or outer.watcher, add or outer.add, remote or outer.remote)
-    token = _caller.set(changed)
+    asked = {"words": words, "watcher": watcher, "add": add, "remote": remote, "opened": opened}
+    # A mapping may be empty when the block begins.
+    given = {name: value for name, value in asked.items() if value is not None}
+    token = _caller.set(dataclasses.replace(_caller.get(), **given))
     try:
         yield
     finally:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cntkio._threads import Workers
-from cntkio.arguments import caller
+from cntkio.arguments import caller, calling
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.contract import Ahead, Corpus, CorpusInFiles, Opening, ReadingOptions
 from cntkio.formats.detect import KINDS, FileKind, detect, detect_several, function_named
@@ -37,6 +37,7 @@ from cntkio.storage.names import shown as shown_url
 from cntkio.storage.open_input import content_of, open_stored
 from cntkio.storage.progress import announced, passed
 from cntkio.storage.remote import default_remote
+from cntkio.storage.text_input import InputFile
 
 STANDARD_INPUT = "-"
 _READ = 1 << 20
@@ -87,11 +88,12 @@ def inputs(
         refuse: Called with the name and the error of each damaged file; the other files follow. None: the error is
             raised.
     """
-    with tempfile.TemporaryDirectory(prefix="cntkio-") as folder:
+    opened: dict[str, int] = {}
+    with tempfile.TemporaryDirectory(prefix="cntkio-") as folder, ExitStack() as stack, calling(opened=opened):
         found = []
         for index, name in enumerate(names):
             try:
-                found.append(_input(name, Path(folder, str(index))))
+                found.append(_input(name, Path(folder, str(index)), partial(_kept_open, stack, opened)))
             except FormatError as error:
                 if refuse is None:
                     raise
@@ -105,7 +107,15 @@ def inputs(
             raise
 
 
-def _input(names: FileNames, target: Path) -> Input:
+def _kept_open(stack: ExitStack, opened: dict[str, int], path: Path) -> int:
+    """Open a file, return its size, and keep it open for all that the call does with it, if it is a local file."""
+    file = stack.enter_context(closing(open_stored(str(path))))
+    if isinstance(file, InputFile):
+        opened[str(path)] = file.descriptor
+    return file.size
+
+
+def _input(names: FileNames, target: Path, open_one: Callable[[Path], int]) -> Input:
     is_standard_input = isinstance(names, str | os.PathLike) and os.fspath(names) == STANDARD_INPUT
     one = STANDARD_INPUT if is_standard_input else one_file(names)
     files: tuple[str, ...] = () if one is None else (one,)
@@ -118,7 +128,7 @@ def _input(names: FileNames, target: Path) -> Input:
     if is_standard_input:
         path, shown = target, "<stdin>"
         _write(target, iter(partial(sys.stdin.buffer.read, _READ), b""), "reading standard input")
-    kind = detect(path)
+    size, kind = open_one(path), detect(path)
     if kind.is_packing:
         is_named = path.suffix.lower() in PACKED_ENDINGS
         # The name keeps its inner extension, by which some formats are detected.
@@ -127,9 +137,8 @@ def _input(names: FileNames, target: Path) -> Input:
             _write(unpacked, content_of(as_url(str(path))), "unpacking")
         except FormatError as error:
             raise FormatError(error.what, path=shown, byte=error.byte) from None
-        path, kind = unpacked, detect(unpacked)
-    with closing(open_stored(str(path))) as file:
-        return Input(shown, path, kind, file.size)
+        path, size, kind = unpacked, open_one(unpacked), detect(unpacked)
+    return Input(shown, path, kind, size)
 
 
 def _several(shown: str, files: tuple[str, ...]) -> Input:

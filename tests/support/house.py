@@ -7,7 +7,8 @@ import ast
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -270,24 +271,36 @@ def users() -> dict[str, set[str]]:
     return found
 
 
-def entered(call: Callable[[], object]) -> set[str]:
-    """Return the modules of the package, except for `__init__`, of which functions run during a call, on any thread."""
+class Entered(NamedTuple):
+    """A function that ran: its module, its name in it, and the line where it begins."""
+
+    module: str
+    name: str
+    line: int
+
+
+@contextmanager
+def walk() -> Iterator[set[Entered]]:
+    """Collect the functions of the package that run during a block, on this thread and on all that it starts.
+
+    Functions without a name count as a part of the function around them, and `__init__` modules do not count.
+    """
     names = {str(path): module for module, path in modules().items() if path.name != "__init__.py"}
-    found = set()
+    found = set[Entered]()
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename in names and frame.f_code.co_name != "<module>":
-            found.add(names[frame.f_code.co_filename])
+        code = frame.f_code
+        if event == "call" and code.co_filename in names and not code.co_name.startswith("<"):
+            found.add(Entered(names[code.co_filename], code.co_qualname, code.co_firstlineno))
 
     threading.setprofile(note)
     sys.setprofile(note)
     try:
-        call()
+        yield found
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
     assert found, "no module of this folder ran; a package in another folder comes first on the path"
-    return found
 
 
 # -- Rust --------------------------------------------------------------------------------------------------------------

@@ -37,32 +37,27 @@ _CORPUS = "a corpus of any kind; - for standard input; in quotes, a pattern of f
 
 
 def parser(arguments: Sequence[str] = ()) -> Parser:
-    """Return the parser of the command.
+    """Return the parser of the command, with the verb that the arguments name or, if they name none, all verbs.
 
-    The arguments that it will parse decide which parser `convert` gets, as CNTK's scripts have arguments of their own.
+    The arguments also decide which parser `convert` gets, as CNTK's scripts have arguments of their own.
     """
+    named = [word for word in arguments[:1] if word in _VERBS and word != "completion"]  # which prints all verbs
     whole = Parser(
         prog="cntkio",
         usage="cntkio VERB [options] FILE ...",
         description="Inspect, check, convert and read corpora in CNTK's formats.",
-        epilog=_help_of_common_options(),
+        epilog="" if named else _help_of_common_options(),
     )
     whole.add_argument("--version", action="version", version=f"cntkio {__version__}")
     # `completion` describes the whole parser, and gets it with its options. Only the scripts of CNTK set `script`.
     whole.set_defaults(whole=whole, script=None)
     title = "verbs (cntkio VERB --help shows examples)"
     verbs = whole.add_subparsers(title=title, metavar="VERB", required=True, prog="cntkio")
-    verb = partial(_verb, verbs)
-    for add in (_add_inspect, _add_head, _add_check):
-        add(verb)
-    # Both parsers have the name `convert`, so only one of them can be added.
-    if arguments[:1] == ["convert"] and not {"txt2ctf", "uci2ctf"}.isdisjoint(arguments[1:2]):
+    if named == ["convert"] and not {"txt2ctf", "uci2ctf"}.isdisjoint(arguments[1:2]):
         _add_scripts(verbs)
-    else:
-        _add_convert(verb)
-    others = (_add_plan, _add_explain, _add_config, _add_index, _add_bench, _add_rule, _add_vocab, _add_completion)
-    for add in (_add_diff, *others):
-        add(verb)
+        return whole
+    for name in named or _VERBS:
+        _VERBS[name](partial(_verb, verbs))
     return whole
 
 
@@ -281,6 +276,13 @@ def _add_completion(verb: _Verb) -> None:
     )  # fmt: skip
     shells = ("bash", "zsh", "fish", "markdown")
     option("shell", choices=shells, help="the shell; markdown: the page with all options")
+
+
+_VERBS: dict[str, Callable[[_Verb], None]] = {
+    "inspect": _add_inspect, "head": _add_head, "check": _add_check, "convert": _add_convert, "diff": _add_diff,
+    "plan": _add_plan, "explain": _add_explain, "config": _add_config, "index": _add_index, "bench": _add_bench,
+    "rule": _add_rule, "vocab": _add_vocab, "completion": _add_completion,
+}  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------ options

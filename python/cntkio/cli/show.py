@@ -388,10 +388,10 @@ def refuse_remote_options(options: Namespace, files: Sequence[Input]) -> None:
     """Refuse options of remote stores for local files."""
     if any(file.kind.is_configuration or is_remote(str(file.path)) for file in files):
         return
-    # A cache also keeps the text of compressed files that can only be read in order.
-    packed = any(is_compressed(name) for file in files for name in file.files or [str(file.path)])
+    names = [name for file in files for name in file.files or [str(file.path)]]
     for name in ("cache", "cache_limit", "remote"):
-        if getattr(options, name, None) is not None and not (packed and name != "remote"):
+        # A cache also keeps the text of compressed files that can only be read in order.
+        if getattr(options, name, None) is not None and (name == "remote" or not any(map(is_compressed, names))):
             what = f"--{name.replace('_', '-')} applies only to files of remote stores (scheme://...)"
             raise ConfigError(f"{what}; {files[0].name} is a local file", key=name)
 

@@ -360,14 +360,13 @@ class ChunkStore:
         # chunk came late.
         self._room_ahead, self._num_ahead = _LEAST_READ_AHEAD, _LEAST_CHUNKS_AHEAD
         self._num_waits = 0
-        for chunks in self._chunks:
-            chunks.set_window(set(), set(), is_first=True)
 
     def begin_in_child(self) -> None:
         """In a fork of the process, forget what the parent's threads were loading: they do not exist here."""
         for chunks in self._chunks:
             chunks.loading.clear()
             chunks.num_waits = 0
+            chunks.set_window(set(), set(), is_first=True)
         self._begin()
 
     def close(self) -> None:

@@ -37,7 +37,7 @@ import numpy.typing as npt
 
 import cntkio._core as _core
 from cntkio._threads import Workers, num_threads
-from cntkio.arguments import either, near_names
+from cntkio.arguments import caller, either, near_names
 from cntkio.errors import CorpusError, FormatError
 from cntkio.storage.names import as_url, hint_on_home, is_remote, shown
 
@@ -523,6 +523,7 @@ class InputFile:
     """A file that any thread reads by position; a `TextInput`. It is closed when nothing refers to it any more.
 
     Attributes:
+        descriptor: The number by which Python identifies it.
         number: The number by which the compiled core identifies it.
         size: Its size in bytes when it was opened.
         handle: Number and size, as the compiled core takes them.
@@ -530,9 +531,11 @@ class InputFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._descriptor = open_to_read(path)
-        self.close = weakref.finalize(self, os.close, self._descriptor)
-        self.number = system_number(self._descriptor)
+        # Reads are by position, so that a descriptor of the same open file does not move in it.
+        kept = caller().opened.get(path)
+        self.descriptor = open_to_read(path) if kept is None else os.dup(kept)
+        self.close = weakref.finalize(self, os.close, self.descriptor)
+        self.number = system_number(self.descriptor)
         stamp = Stamp(*_core.file_stamp(self.number))
         self.size = stamp.size
         self.handle = self.number, self.size
@@ -543,7 +546,7 @@ class InputFile:
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         """Return size, times of change and a checksum of samples of the content."""
-        status = os.fstat(self._descriptor)
+        status = os.fstat(self.descriptor)
         size = status.st_size
         found: dict[str, Any] = {"size": size, "time_ns": status.st_mtime_ns, "change_time_ns": status.st_ctime_ns}
         found["content"] = content_sum(self)

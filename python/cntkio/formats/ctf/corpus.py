@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -263,7 +263,11 @@ class OpenText(OpenedFile):
 
     def __init__(self, text: TextInput) -> None:
         super().__init__(text)
-        self.text, self.locator = text, Locator(text)
+        self.text = text
+
+    @cached_property
+    def locator(self) -> Locator:
+        return Locator(self.text)
 
 
 class ParseRules(NamedTuple):
@@ -315,7 +319,7 @@ class CTFFormat(Format):
             info = StreamInformation(name, stream_id, form, dtype, stream.dim, stream.defines_mb_size)
             alias, number = stream.stream_alias.encode(), NUMBER_TYPES.index(info.dtype)
             infos.append(info)
-            self.schema.append(StreamSchema(alias, info.is_sparse, num_values(stream.dim), number))
+            self.schema.append(StreamSchema(alias, info.is_sparse, info.dim, number))
         self.streams = tuple(infos)
         defining = next((info.stream_id for info in infos if info.defines_mb_size), None)
         self.defining = None if defining is None else self.schema[defining].alias

@@ -396,17 +396,14 @@ class FirstPass(NamedTuple):
         ahead: The chunks that are needed immediately.
         spare: Memory for their values.
         excluded: A byte; text that contains it is not parsed in the same pass.
+        part_size: Bytes that a thread reads, indexes and parses at a time.
     """
 
     ahead: Ahead
     schema: _core.CTFSchema
     spare: _core.Spare
     excluded: int | None = None
-
-    @property
-    def part_size(self) -> int:
-        """Bytes that a thread reads, indexes and parses at a time."""
-        return PART
+    part_size: int = PART
 
 
 class Remark(NamedTuple):
@@ -530,7 +527,8 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass |
             if first_pass is not None and settings.defining is None:
                 chunks, end = _parse_ahead(file, first_pass, parts, end, settings.chunk_size_in_bytes, in_lines)
             passed(end - start.offset)
-            parts += _parts(file, end, settings, in_lines, add)
+            if end < file.size:
+                parts += _parts(file, end, settings, in_lines, add)
     # Counted before lines are left out, because the keys of later lines and files count these lines, too.
     num_lines = start.num_lines + sum(len(part.starts) for part in parts) if in_lines else None
     join_over_borders(file, start, parts)
@@ -716,7 +714,7 @@ def index_of_parts(file: TextInput, parts: list[Part], first_key: int | None, ch
     """
     blocks: list[PlacedBlock] = [(part.begin, part.starts, part.sizes) for part in parts]
     ends = [part.end for part in parts]
-    lengths = compact_lengths(joined_lengths([part.lengths for part in parts]))
+    lengths = joined_lengths([part.lengths for part in parts])
     columns = [part.keys for part in parts if len(part.keys)]
     parts.clear()  # so that each column is in memory once while its parts are joined
     keys = _keys_of_parts(columns) if columns else Keys(range(first_key or 0, (first_key or 0) + len(lengths)))
