@@ -64,6 +64,8 @@ class FileKind(NamedTuple):
         in_files: The function that reads such files, as module and name: from files and `ReadingOptions` to a list of
             `CorpusInFiles` (`cntkio.formats.contract`); empty: none does.
         options: The `ReadingOptions` that apply to it.
+        advice_on_words: The function that says how to mend a word of such a text, as module and name: from a
+            `cntkio.formats.report.WrongWord` to a sentence, empty if the word does not show it. Empty: none does.
         writer: The function that writes such files, as module and name: from a path and data, with the keywords
             `progress` and `remote`, the keywords of `cntkio.convert.Files`, and `written_options`. Empty: none does.
         written_options: The options of `cntkio.convert.write_file` that apply to it.
@@ -89,6 +91,7 @@ class FileKind(NamedTuple):
     is_read_packed: bool = False
     in_files: str = ""
     options: tuple[str, ...] = ()
+    advice_on_words: str = ""
     writer: str = ""
     written_options: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
@@ -182,6 +185,7 @@ KINDS = {
             is_read_packed=True, in_files="cntkio.formats.kaldi:in_files",
             options=("dtype", "chunk_size_in_bytes", "labels"), writer="cntkio.formats.kaldi:write_kaldi",
             extensions=(".ark",), has_text_keys=True, cache="none; the headers are read at each start",
+            advice_on_words="cntkio.formats.ctf.findings:advice_on_value",
         ),
         FileKind(
             "kaldi map", "Kaldi map (utt2spk)", "KaldiDeserializer({path!r}, content='map')", is_text=True,
@@ -195,6 +199,7 @@ KINDS = {
             options=("streams", "max_errors", "skip_sequence_ids", "strict", "chunk_size_in_bytes", "keys", "dtype"),
             writer="cntkio.convert:write_ctf", written_options=("renumber", "keys_file", "compress"),
             extensions=(".ctf", ".txt"), names_streams=True, cache="",
+            advice_on_words="cntkio.formats.ctf.findings:advice_on_sample",
         ),
         FileKind(
             "svmlight", "SVMlight text (libsvm)", "SvmlightDeserializer({path!r})", first_line=_SVMLIGHT_LINE,
@@ -202,6 +207,7 @@ KINDS = {
             options=("max_errors", "strict", "dtype", "chunk_size_in_bytes", "keys"),
             writer="cntkio.formats.svmlight:write_svmlight", written_options=("compress",),
             extensions=(".svm", ".svmlight", ".libsvm"), shown_by=(".svm", ".svmlight", ".libsvm"), cache="",
+            advice_on_words="cntkio.formats.svmlight.corpus:advice_on_line",
         ),
         FileKind(
             "cbf", "CNTK binary format (CBF)", "CBFDeserializer({path!r})", magic=(CBF_MAGIC, CBF_DOCUMENTED),
@@ -221,7 +227,7 @@ KINDS = {
             "mlf", "HTK label file (MLF)",
             "HTKMLFDeserializer(mapping, StreamDefs(labels=StreamDef(mlf={path!r}, shape=...)))",
             is_text=True, in_files="cntkio.formats.mlf:in_files", options=("mapping",), has_text_keys=True,
-            is_labels=True,
+            is_labels=True, advice_on_words="cntkio.formats.mlf.entries:advice_on_row",
             cache="none by this command; a program keeps one with StreamDef(..., cache_index=True)",
         ),
         FileKind(
@@ -345,6 +351,12 @@ def detect_several(paths: Sequence[str]) -> FileKind:
             return KINDS[form]
     # All files are empty, also in compressed form, or of no known kind.
     return KINDS[_form(b"", 0, Path(paths[0]).suffix.lower()) or "ctf"]
+
+
+def kind_in(text: TextInput) -> FileKind:
+    """Detect the kind of an opened text, as `detect` does."""
+    begin = Beginning(text.read(0, _HEAD), text.size, text.storage.compression)
+    return KINDS[_form_of(begin, Path(text.path).suffix.lower(), "ctf") or "ctf"]
 
 
 def other_than(form: str, path: str | os.PathLike[str], before: str = "; ") -> str:

@@ -31,6 +31,26 @@ class Costs(NamedTuple):
     left: int
 
 
+class WrongWord(NamedTuple):
+    """A word of a text at which a check has found something, for the advice of the text's format.
+
+    Attributes:
+        code: The rule of the finding.
+        message: What was found, and what was expected.
+        line: The number of the line, from 1.
+        text: The line, or its part near the word.
+        caret: Where the word begins in it.
+    """
+
+    code: str
+    message: str
+    line: int
+    stream: str | None
+    text: str
+    caret: int
+    word: str
+
+
 class Report:
     """Errors and warnings of one corpus.
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from cntkio.arguments import caller, did_you_mean
 from cntkio.displays import Description, Displayed, counted
 from cntkio.errors import CntkIoError, ConfigError, FormatError
-from cntkio.formats.ctf import NO_NUMBER
+from cntkio.formats.detect import function_named, kind_in
+from cntkio.formats.report import WrongWord
 from cntkio.storage.open_input import open_input
 from cntkio.storage.text_input import TextInput
 from cntkio.survey.rules import RULES, Rule, code_of
@@ -28,10 +29,6 @@ _IN_A_TABLE = re.compile(r"(row (?P<row>\d+), )?column '(?P<column>[^']*)'(: )?"
 _IN_A_CONFIGURATION = re.compile(r".*, line \d+, column (?P<column>\d+): ")
 _TIMES = re.compile(r"'\d\S*\s+\d\S*\s")
 _TOKEN = re.compile(r"\|?[^\s|]+")
-_CORRECTIONS = str.maketrans(",\u2212\u2013\u2014", ".---", "'\"\u00a0_[]()")
-_EXPONENT = re.compile(r"(?<=\d)[dD](?=[+-]?\d)")  # of Fortran
-_NUMBER = re.compile(r"[+-]?\d+\.?\d*([eE][+-]?\d+)?")
-_OF_SPARSE = re.compile(r"^(\d+:)?(.*)")
 
 
 class Excerpt(NamedTuple):
@@ -174,64 +171,11 @@ class Finding(NamedTuple):
         excerpt = Excerpt((before + after).expandtabs(1), len(before))
         if word is not None and word.start() <= len(before):
             excerpt = excerpt._replace(caret=word.start(), width=len(word[0]))
-        found = self._replace(column=column, excerpt=excerpt)
-        return found._replace(advice=self.advice or _advice(found, excerpt))
-
-
-def _advice(finding: Finding, excerpt: Excerpt) -> str:
-    """Return the change of a word that mends the text; empty if the word does not show it."""
-    code, text, word, is_ctf = finding.code, excerpt.text, excerpt.word, "|" in excerpt.text
-    is_first, of_label = finding.line == 1, finding.stream == "label"
-    if code == "bad-times" and word.startswith('"'):
-        return "write a dot on a line before this name, to end the entry above it"
-    if code == "broken-file" and "#!MLF!#" in finding.message:
-        return "write #!MLF!# on a line above this line"
-    if code == "empty-utterance" and re.fullmatch(r"\d*\.\d+", word):
-        return "write times in units of 100 ns, such as 2000000 for 0.2 s"
-    if code == "stray-text" and "; an id begins its line" in finding.message:
-        digits = re.match(r"\s*(\d*)", text)
-        at = f"line begins with {digits[1]} and a blank" if digits and digits[1] else "line begins with its id"
-        return f"remove what is not a part of the id, so that the {at}"
-    if code == "stray-text" and "no pipe of the file has one" in finding.message:
-        name = re.match(r"[|]\s*([^\s|]+)", text[excerpt.caret :])
-        return f"write |{name[1]} here" if name else "write the name of the stream here"
-    if code == "stray-text" and finding.message.startswith("a text without a pipe"):
-        return "convert the columns, or begin each sample with a pipe and the name of its stream"
-    if code == "broken-file" and is_first and word.startswith("#"):
-        return "write |# for #, because a comment begins with a pipe"
-    if code == "broken-file" and is_first and is_ctf:
-        return "remove the line if it is a header; otherwise, begin it with a number as its id, or with a pipe"
-    is_svmlight = not is_ctf and (of_label or re.search(r"(^|\s)\d+:\S", text))
-    if is_svmlight and is_first and re.match(r"\s*[A-Za-z_]", text):
-        return "remove the line if it is a header; otherwise, begin it with a number, the label"
-    if is_svmlight and of_label and re.match(r"\d+:", word):
-        return f"write the label before {word}"
-    if code in ("bad-number", "bad-index") and NO_NUMBER.match(word.rpartition(":")[2].encode()):
-        return f"write a number for {word}, or remove the sample"
-    if code in ("bad-number", "bad-index") and word.startswith("#"):
-        return f"write |{word} if a comment begins here"
-    if code == "bad-index" and re.fullmatch(r"\d+=[+-]?\d\S*", word):
-        return f"write {word.replace('=', ':')} for {word}"
-    if code == "bad-index" and (negative := re.match(r"-\d+", word)):
-        return f"write an index for {negative[0]}; indices count from {'0 or 1' if is_svmlight else '0'}"
-    if code not in ("bad-number", "stray-text"):
-        return ""
-    sparse = _OF_SPARSE.match(word) if is_svmlight else None
-    index_of_word, value_of_word = (sparse[1] or "", sparse[2]) if sparse else ("", word)
-    number = _EXPONENT.sub("e", value_of_word.rstrip(";").translate(_CORRECTIONS))
-    number = re.sub(r"^([+-]?)\.", r"\g<1>0.", number)
-    if number != value_of_word and _NUMBER.fullmatch(number):
-        return f"write {index_of_word}{number} for {word}"
-    if re.fullmatch(r"[\d.]+(,[\d.]+){2,}", word):
-        return f"write {word.replace(',', ' ')} for {word}"
-    index, value = re.search(r"\d+:\s*$", text[: excerpt.caret + 1]), re.match(r"\s+([^\s|]+)", text[excerpt.caret :])
-    if (is_ctf or is_svmlight) and index and value:
-        return f"write {index[0].rstrip()}{value[1]} for {index[0].rstrip()}{value[0]}"
-    if is_ctf and code == "bad-number" and re.fullmatch(r"\d+:\S+", word):
-        return "write the values without indices, or define the stream as sparse (--stream NAME:DIM:sparse)"
-    if is_ctf and code == "bad-number" and re.fullmatch(r"[A-Za-z_]\w*", word):
-        return f"write |{word} if a stream begins here, or else a number"
-    return ""
+        advice, name = self.advice, kind_in(text).advice_on_words
+        if not advice and name:
+            place = (self.line, self.stream, excerpt.text, excerpt.caret, excerpt.word)
+            advice = function_named(name)(WrongWord(self.code, self.message, *place))
+        return self._replace(column=column, excerpt=excerpt, advice=advice)
 
 
 class Findings(Displayed):

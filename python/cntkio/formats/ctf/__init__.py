@@ -12,7 +12,7 @@ an error means, and which error exceeds the budget. Nothing here loops over line
 """
 
 from cntkio.formats.ctf.corpus import CTFDeserializer, bounds_of, in_files
-from cntkio.formats.ctf.findings import KINDS_OF_BAD_SAMPLES, KINDS_OF_GAPS, NO_NUMBER
+from cntkio.formats.ctf.findings import KINDS_OF_BAD_SAMPLES, KINDS_OF_GAPS
 from cntkio.formats.ctf.infer import (
     Vocabulary,
     guessed_streams,
@@ -24,7 +24,7 @@ from cntkio.formats.ctf.infer import (
 )
 
 __all__ = [
-    "KINDS_OF_BAD_SAMPLES", "KINDS_OF_GAPS", "NO_NUMBER", "CTFDeserializer", "Vocabulary", "bounds_of",
+    "KINDS_OF_BAD_SAMPLES", "KINDS_OF_GAPS", "CTFDeserializer", "Vocabulary", "bounds_of",
     "guessed_streams", "has_other_streams", "in_files", "infer_streams", "infer_usual_streams", "read_vocabularies",
     "vocabularies_in",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 import cntkio._core as _core
 from cntkio._core import CTFFinding
-from cntkio.formats.report import UNKNOWN_NAME
+from cntkio.formats.report import UNKNOWN_NAME, WrongWord
 
 WORDS = {
     "bad number": "{byte} in a number; expected digits such as 1, -2.5 or 3e-4",
@@ -125,3 +125,71 @@ def byte_text(byte: bytes) -> str:
     if not byte:
         return "the end of the file"
     return f"'{byte.decode()}'" if 0x20 < byte[0] < 0x7F else f"byte 0x{byte[0]:02X}"
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Advice on words, for the check.
+
+_CORRECTIONS = str.maketrans(",\u2212\u2013\u2014", ".---", "'\"\u00a0_[]()")
+_EXPONENT = re.compile(r"(?<=\d)[dD](?=[+-]?\d)")  # of Fortran
+_NUMBER = re.compile(r"[+-]?\d+\.?\d*([eE][+-]?\d+)?")
+_BAD_VALUES = ("bad-number", "bad-index")
+
+
+def advice_on_sample(wrong: WrongWord) -> str:
+    """Return the change of a word that mends a text; see `FileKind.advice_on_words`."""
+    code, text, word = wrong.code, wrong.text, wrong.word
+    if code == "stray-text" and "; an id begins its line" in wrong.message:
+        digits = re.match(r"\s*(\d*)", text)
+        at = f"line begins with {digits[1]} and a blank" if digits and digits[1] else "line begins with its id"
+        return f"remove what is not a part of the id, so that the {at}"
+    if code == "stray-text" and "no pipe of the file has one" in wrong.message:
+        name = re.match(r"[|]\s*([^\s|]+)", text[wrong.caret :])
+        return f"write |{name[1]} here" if name else "write the name of the stream here"
+    if code == "stray-text" and wrong.message.startswith("a text without a pipe"):
+        return "convert the columns, or begin each sample with a pipe and the name of its stream"
+    if code == "broken-file" and wrong.line == 1 and word.startswith("#"):
+        return "write |# for #, because a comment begins with a pipe"
+    if code == "broken-file" and wrong.line == 1 and "|" in text:
+        return "remove the line if it is a header; otherwise, begin it with a number as its id, or with a pipe"
+    if code in _BAD_VALUES and word.startswith("#") and not NO_NUMBER.match(word.encode()):
+        return f"write |{word} if a comment begins here"
+    if found := advice_on_value(wrong):
+        return found
+    if code == "bad-number" and re.fullmatch(r"\d+:\S+", word):
+        return "write the values without indices, or define the stream as sparse (--stream NAME:DIM:sparse)"
+    if code == "bad-number" and re.fullmatch(r"[A-Za-z_]\w*", word):
+        return f"write |{word} if a stream begins here, or else a number"
+    return ""
+
+
+def advice_on_value(wrong: WrongWord, prefix: str = "", first_index: str = "0") -> str:
+    """Return the change of a word that should be a value, or an index and a value, of any text.
+
+    Args:
+        prefix: The index and the colon before the value; empty: the word is a value.
+        first_index: The least index, for messages.
+
+    Example:
+        >>> advice_on_value(WrongWord("bad-number", "", 1, None, "|x 1,5", 3, "1,5"))
+        'write 1.5 for 1,5'
+    """
+    code, text, word, value = wrong.code, wrong.text, wrong.word, wrong.word.removeprefix(prefix)
+    if code in _BAD_VALUES and NO_NUMBER.match(word.rpartition(":")[2].encode()):
+        return f"write a number for {word}, or remove the sample"
+    if code == "bad-index" and re.fullmatch(r"\d+=[+-]?\d\S*", word):
+        return f"write {word.replace('=', ':')} for {word}"
+    if code == "bad-index" and (negative := re.match(r"-\d+", word)):
+        return f"write an index for {negative[0]}; indices count from {first_index}"
+    if code not in ("bad-number", "stray-text"):
+        return ""
+    number = _EXPONENT.sub("e", value.rstrip(";").translate(_CORRECTIONS))
+    number = re.sub(r"^([+-]?)\.", r"\g<1>0.", number)
+    if number != value and _NUMBER.fullmatch(number):
+        return f"write {prefix}{number} for {word}"
+    if re.fullmatch(r"[\d.]+(,[\d.]+){2,}", word):
+        return f"write {word.replace(',', ' ')} for {word}"
+    index, later = re.search(r"\d+:\s*$", text[: wrong.caret + 1]), re.match(r"\s+([^\s|]+)", text[wrong.caret :])
+    if index and later:
+        return f"write {index[0].rstrip()}{later[1]} for {index[0].rstrip()}{later[0]}"
+    return ""

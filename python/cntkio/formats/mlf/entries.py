@@ -36,7 +36,7 @@ from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import other_than
 from cntkio.formats.htk.lists import decoded, text_rows
 from cntkio.formats.htk.options import Unequal
-from cntkio.formats.report import EMPTY_FILE
+from cntkio.formats.report import EMPTY_FILE, WrongWord
 from cntkio.storage.index_cache import IndexCache
 from cntkio.storage.output_file import AnyPath, write_whole
 from cntkio.storage.text_input import InputFile, Locator, all_bytes, explained, whole_text
@@ -517,3 +517,14 @@ def write_mapping(path: AnyPath, names: Sequence[str]) -> None:
     if len(set(names)) < len(names) or any(not name or set(name) & set("\r\n") for name in names):
         raise ConfigError("names must be different, not empty, and without line ends", key="names")
     write_whole(path, [f"{name}\n".encode() for name in names])
+
+
+def advice_on_row(wrong: WrongWord) -> str:
+    """Return the change of a word that mends a label file; see `FileKind.advice_on_words`."""
+    if wrong.code == "bad-times" and wrong.word.startswith('"'):
+        return "write a dot on a line before this name, to end the entry above it"
+    if wrong.code == "broken-file" and "#!MLF!#" in wrong.message:
+        return "write #!MLF!# on a line above this line"
+    if wrong.code == "empty-utterance" and re.fullmatch(r"\d*\.\d+", wrong.word):
+        return "write times in units of 100 ns, such as 2000000 for 0.2 s"
+    return ""

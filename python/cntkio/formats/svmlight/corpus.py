@@ -6,6 +6,7 @@ Chunks, errors, places and caches are made as in CNTK's text format; only the li
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial, reduce
@@ -24,7 +25,7 @@ from cntkio.formats.contract import OPENING, Corpus, CorpusInFiles, Deserializer
 from cntkio.formats.corpus import check_keys_of
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.ctf.corpus import CTFFormat, OpenText, opened_texts, options_of_texts
-from cntkio.formats.ctf.findings import WORDS, ParserFindings
+from cntkio.formats.ctf.findings import WORDS, ParserFindings, advice_on_value
 from cntkio.formats.ctf.index import (
     Area,
     FirstPass,
@@ -37,7 +38,7 @@ from cntkio.formats.ctf.index import (
 )
 from cntkio.formats.detect import other_in
 from cntkio.formats.pieces import SEQUENCES_PER_CORE, Files, Pieces, Progress, read_corpus
-from cntkio.formats.report import EMPTY_FILE
+from cntkio.formats.report import EMPTY_FILE, WrongWord
 from cntkio.formats.written_files import Compression, compressed, compression_of, write_several
 from cntkio.minibatch import Minibatch
 from cntkio.storage.file_lists import listed_files
@@ -316,6 +317,16 @@ class _SvmlightFormat(CTFFormat):
         is_label = finding.stream == 1 and not self.schema[1].is_sparse
         is_several = is_label and file.text.read(findings.first_byte + finding.offset, 1) == b","
         return "; SvmlightDeserializer(..., multilabel=True) reads several labels" if is_several else ""
+
+
+def advice_on_line(wrong: WrongWord) -> str:
+    """Return the change of a word that mends a text; see `FileKind.advice_on_words`."""
+    if wrong.line == 1 and re.match(r"\s*[A-Za-z_]", wrong.text):
+        return "remove the line if it is a header; otherwise, begin it with a number, the label"
+    prefix = re.match(r"(\d+:)?", wrong.word)
+    if prefix and prefix[0] and wrong.stream == _LABEL:
+        return f"write the label before {wrong.word}"
+    return advice_on_value(wrong, prefix[0] if prefix else "", "0 or 1")
 
 
 def in_files(names: FileNames, options: ReadingOptions) -> list[CorpusInFiles]:
