@@ -1,4 +1,4 @@
-"""Check a built site: each public name of the reference has an entry with a signature, types and a text.
+"""Check a built site: each public name has an entry with a signature, types and a text; each verb has a section.
 
 python docs/check_site.py site
 """
@@ -8,6 +8,8 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from cntkio.cli.arguments import parser
 
 _ENTRY = re.compile(
     r'<dt class="sig sig-object py"[^>]*>(.*?)</dt>\s*<dd>(.*?)(?=<dt class="sig|</section>)', re.DOTALL
@@ -45,7 +47,13 @@ def findings(site: Path) -> Iterator[str]:
                     yield f"{page.name}: {name} shows {unreadable!r}"
 
 
+def verbs_without_a_section(site: Path) -> Iterator[str]:
+    """Yield which verbs of the command the page of arguments lacks."""
+    page = _text((site / "cli-reference.html").read_text(encoding="utf-8"))
+    yield from (f"cli-reference: no cntkio {name}" for name in parser().verbs if f"cntkio {name}¶" not in page)
+
+
 if __name__ == "__main__":
-    found = list(findings(Path(sys.argv[1])))
+    found = [*findings(Path(sys.argv[1])), *verbs_without_a_section(Path(sys.argv[1]))]
     print(*found, sep="\n", end="\n" if found else "")
     sys.exit(bool(found))

@@ -6,22 +6,23 @@ It adds to two pages what the code says: `check-rules` and `cli-reference`.
 `{"0.2": "https://…/0.2/", "main": "https://…/main/"}`. Without it, the site has no switch.
 """
 
-import contextlib
 import importlib
 import inspect
-import io
 import json
 import os
 import re
+import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from cntkio.cli import main as command
 from cntkio.survey.rules import RULES
 from sphinx.util.inspect import signature as signature_of
 from sphinx.util.inspect import stringify_signature
+
+sys.path.insert(0, str(Path(__file__).parent))
+from arguments_page import lines
 
 project = "cntkio"
 author = "the authors of cntkio"
@@ -140,11 +141,7 @@ def _pages_as_links(_app: object, what: str, _name: str, _found: object, _option
 def _with_generated_text(_app: object, page: str, text: list[str]) -> None:
     """Add to a page what the code says: the arguments of all verbs, and the meaning of each rule of `cntkio check`."""
     if page == "cli-reference":
-        with contextlib.redirect_stdout(io.StringIO()) as arguments:
-            command(["completion", "markdown"])
-        text[0] += re.sub(
-            r"^(?!\$|cntkio).*", lambda row: _options_as_code(row[0]), arguments.getvalue(), flags=re.MULTILINE
-        )
+        text[0] += "\n".join(line if line.startswith(("$", "cntkio")) else _options_as_code(line) for line in lines())
     if page == "check-rules":
         text[0] = re.sub(
             r"^### (\S+)$", lambda heading: f"{heading[0]}\n\n{_rule(heading[1])}", text[0], flags=re.MULTILINE

@@ -488,8 +488,3 @@ def test_zsh_gets_at_most_one_repeated_argument_of_a_verb() -> None:
     assert cases["bench)"][-1] == "*:SECTION | KEY=VALUE:_files" and ":FILE:_files" in cases["bench)"]
     assert cases["convert)"].count("*:IN OUT:_files") == 1
     assert all(sum(word.startswith("*:") for word in words) <= 1 for words in cases.values())
-
-
-def test_the_page_of_arguments_has_a_section_for_each_verb() -> None:
-    page = run("completion", "markdown").stdout
-    assert re.findall(r"^## cntkio (\w+)$", page, re.MULTILINE) == list(parser().verbs)

@@ -274,8 +274,7 @@ def _add_completion(verb: _Verb) -> None:
         detail=" Put the output where the shell finds it, such as ~/.local/share/bash-completion/completions/cntkio.",
         words="SHELL",
     )  # fmt: skip
-    shells = ("bash", "zsh", "fish", "markdown")
-    option("shell", choices=shells, help="the shell; markdown: the page with all options")
+    option("shell", choices=("bash", "zsh", "fish"), help="the shell")
 
 
 _VERBS: dict[str, Callable[[_Verb], None]] = {
