@@ -5,6 +5,7 @@ import io
 from pathlib import Path
 
 import pytest
+from cntkio import KaldiDeserializer
 from cntkio.cli import main
 from cntkio.formats.detect import detect
 
@@ -21,6 +22,8 @@ OTHERS = {
     "pointer": "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n",
     "page": "<!DOCTYPE html>\n<html><body>Not found</body></html>\n",
     "names": "[\n]\na\nb\n",
+    "names of states": "sil_s2\nsil-b+ae_s3\naa[4]\n",
+    "names of numbered states": "aa.s2\naa.s3\nsil.4\n",
     "image list": "a/b.jpg\t3\nc.jpg\t1\n",
     "sound list": "u1 a.wav\nu2 sph2pipe -f wav b.sph |\n",
     "posteriors": "u1 [ 3 0.5 4 0.5 ] [ 4 1 ]\nu2 [ 3 1 ] [ 3 1 ]\n",
@@ -35,7 +38,7 @@ def test_a_file_that_nobody_reads_is_named_with_advice(form: str, tmp_path: Path
     path = tmp_path / "a.txt"
     path.write_text(OTHERS[form])
     kind = detect(path)
-    assert (kind.form, kind.deserializer) == (form, None)
+    assert (kind.form, kind.deserializer) == (form.split(" of ")[0], None)
     assert kind.use(path) in printed("check", str(path)).replace("a.txt '", "a.txt'")
 
 
@@ -95,3 +98,16 @@ def test_labels_without_times_are_found_at_their_line(tmp_path: Path) -> None:
 def test_lines_without_a_label_are_found(text: str, line: int, tmp_path: Path) -> None:
     (tmp_path / "a.svm").write_text(text)
     assert f"a.svm:{line}:" in printed("check", str(tmp_path / "a.svm"))
+
+
+@pytest.mark.parametrize("prefix", ["ark:", "scp:", "ark,t:", "scp,p:"])
+@pytest.mark.parametrize("name", ["feats", "*.ark", "gunzip -c a.gz |", "-"])
+def test_a_prefix_of_kaldi_is_no_part_of_a_path(prefix: str, name: str, tmp_path: Path) -> None:
+    advice = f"write {name!r}" if name in ("feats", "*.ark") else "let copy-feats of Kaldi write an archive"
+    expected = f"{prefix!r} is a prefix of Kaldi, and no part of a path: {advice}"
+    for verb, *others in (["check"], ["inspect"], ["convert", str(tmp_path / "a.ctf")]):
+        assert expected in printed(verb, prefix + name, *others)
+    for names in (prefix + name, [prefix + name]):
+        with pytest.raises(FileNotFoundError) as caught:
+            KaldiDeserializer(names).open()
+        assert expected in str(caught.value)

@@ -21,6 +21,7 @@ MOST = 2.3
 RUNS, MOST_RUNS = 2, 12  # a busy machine makes some runs slow, so more runs decide before a test fails
 
 Writer = Callable[[Path, int], list[Path]]
+LABELS = "labels.mlf"  # if an input has this file, its features are read with it
 
 
 def of_lines(name: str, line: Callable[[int, int], str], before: str = "") -> Writer:
@@ -50,6 +51,12 @@ def features(folder: Path, count: int, *, are_missing: bool) -> list[Path]:
     missing = (lambda index: f"v{index}={folder / f'{index}.mfc'}[0,1]\n") if are_missing else (lambda index: "")
     utterance = f"={folder / 'all.mfc'}["
     return of_lines("a.scp", lambda n, _: f"u{n}{utterance}{2 * n},{2 * n + 1}]\n{missing(n)}")(folder, count)
+
+
+def features_with_labels(folder: Path, count: int) -> list[Path]:
+    """Write a list of HTK's features, and their labels."""
+    of_lines(LABELS, lambda n, _: f'"*/u{n}.lab"\n0 200000 a\n.\n', before="#!MLF!#\n")(folder, count)
+    return features(folder, count, are_missing=False)
 
 
 def files(folder: Path, count: int, *, are_equal: bool = False) -> list[Path]:
@@ -127,6 +134,7 @@ INPUTS: dict[str, tuple[Writer, int]] = {
         800,
     ),
     "features": (lambda folder, count: features(folder, count, are_missing=False), 4000),
+    "labels of features": (features_with_labels, 4000),
     "missing features": (lambda folder, count: features(folder, count, are_missing=True), 100),
     "files": (files, 40),
     "many files": (files, 200),
@@ -143,7 +151,7 @@ INPUTS: dict[str, tuple[Writer, int]] = {
 VERBS: dict[str, list[str]] = {
     "check": ["check"], "inspect": ["inspect"], "head": ["head", "-n", "100000000"], "diff": ["diff"],
     "convert": ["convert", "-q", "--to", "cbf"], "vocab": ["vocab"], "config": ["config"], "plan": ["plan"],
-    "merge": ["convert", "-q", "--to", "ctf", "--merge"],
+    "merge": ["convert", "-q", "--to", "ctf", "--merge", "--renumber"],
 }  # fmt: skip
 QUICK = {
     ("check", "names"), ("check", "bad numbers"), ("check", "gaps"), ("check", "ranges of a Kaldi text"),
@@ -179,9 +187,10 @@ def test_twice_the_input_takes_at_most_twice_the_time(verb: str, name: str, tmp_
         others = {
             "diff": paths[:1],
             "convert": [str(folder / "written.cbf")],
-            "merge": [*paths[1:], str(folder / "written.ctf")],
+            "merge": [*(paths[1:] or paths), str(folder / "written.ctf")],
         }
-        calls.append([*VERBS[verb], *(paths if verb == "check" else paths[:1]), *others.get(verb, [])])
+        labels = ["--labels", str(folder / LABELS)] if (folder / LABELS).exists() else []
+        calls.append([*VERBS[verb], *(paths if verb == "check" else paths[:1]), *others.get(verb, []), *labels])
     runs = np.empty((0, len(calls)))
     while len(runs) < MOST_RUNS:
         runs = np.vstack([runs, [seconds(call) for call in calls]])

@@ -24,7 +24,7 @@ from typing import TypeAlias
 from cntkio.arguments import did_you_mean
 from cntkio.config.language import BLANKS, Position, Section, Text, Value, folded_key, logger, without_comment
 from cntkio.errors import ConfigError
-from cntkio.storage.names import hint_on_home
+from cntkio.storage.names import hint_on_name
 
 _MOST_CHARACTERS = 4 << 20
 _TOO_LONG = f"more than {_MOST_CHARACTERS} characters in all files of a configuration; expected fewer"
@@ -199,7 +199,7 @@ def _lines(path: str) -> _Numbered:
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - any bytes
     except FileNotFoundError as error:
-        raise FileNotFoundError(errno.ENOENT, f"{error.strerror}{hint_on_home(path)}", path) from None
+        raise FileNotFoundError(errno.ENOENT, f"{error.strerror}{hint_on_name(path)}", path) from None
     # Opening a pipe would wait for a process that writes to it. A folder is left to `open`, which refuses it.
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise ConfigError(f"{path} is not a regular file", path=path)

@@ -171,7 +171,8 @@ _SOUND_LINE = re.compile(rb"[^\s|=]+[ \t]+([^\s|]+%s|[^|]+(\|[^|]+)*\|)\s*" % _S
 _IMAGE_LINE = re.compile(rb"[^|]+\.(?:jpe?g|png|bmp|gif|ppm|tiff?)\s+\d+\s*", re.I)
 _POSTERIORS = re.compile(rb"[^\s=|]+(\s+\[(\s+\d+\s+%s)+\s*\]){2,}\s*" % _NUMBER)
 _TRANSCRIPT = re.compile(rb"(?=\S*[\d_-])[^\s|,;=:]+([ \t]+[^\s|=:\[\]]*[^\s|=:\[\]\d.,;][^\s|=:\[\]]*)+")
-_NAME = re.compile(rb"[^\s|,;={}\"':./]{1,40}")
+# A point comes only before the number of a state, as in `aa.s2` or `aa.3`.
+_NAME = re.compile(rb"([^\s|,;={}\"':./]|\.(?=s?\d)){1,40}")
 _LETTER = re.compile(rb"[A-Za-z\x80-\xff]")
 _COLUMNS = re.compile(rb"%s([ \t]+%s)+" % (_NUMBER, _NUMBER))
 _STRICT = re.compile(rb"(\d+[ \t]*)?\|[^\s|]")  # a line that is CNTK's format, whatever the name of the file
@@ -297,7 +298,7 @@ KINDS = {
             advice="cntkio convert txt2ctf converts columns of words; for frames, align the words first",
         ),
         FileKind(
-            "names", "list of names, one on each line",
+            "names", "list of names, such as states, one on each line",
             advice="it may be the mapping of a label file: --mapping {path}, or the first argument of "
             "HTKMLFDeserializer",
         ),

@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 from cntkio.arguments import near_names
 from cntkio.errors import ConfigError
-from cntkio.storage.names import FileNames, as_url, is_remote, shown, shown_pattern
+from cntkio.storage.names import FileNames, as_url, hint_on_name, is_remote, shown, shown_pattern
 from cntkio.storage.remote import Remote
 from cntkio.storage.stores import RemoteFiles, hint_on_memory
 from cntkio.storage.text_input import hint_on_missing
@@ -168,7 +168,7 @@ def _files_of(pattern: str, lister: Lister) -> list[str]:
         # The ending `.0123abcd.index` of an index cache has 15 characters.
         matches = [path for path in lister.matching(name) if not _INDEX_CACHE.fullmatch(path[-15:])]
         if not matches:
-            hints = _near_names(name, lister) + hint_on_memory(name)
+            hints = hint_on_name(name) or _near_names(name, lister) + hint_on_memory(name)
             raise FileNotFoundError(errno.ENOENT, f"No file matches the pattern{hints}", shown_pattern(name))
         # By bytes, so that names that are not UTF-8 have a fixed order, too.
         found.extend(sorted(matches, key=os.fsencode))

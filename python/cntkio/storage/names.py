@@ -18,6 +18,7 @@ FileNames: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
 # A `pathlib.Path` turns two slashes into a single slash.
 _SCHEME_OF_PATH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?=[^/])")
+_SPECIFIER = re.compile(r"((?:ark|scp)(?:,[a-z]+)*:)(.*)")
 _NUM_SHOWN = 3
 
 
@@ -148,8 +149,20 @@ def shown_files(names: FileNames) -> str:
     return shown if len(names) <= _NUM_SHOWN else f"{shown}, ... ({len(names)} in all)"
 
 
-def hint_on_home(path: str | os.PathLike[str]) -> str:
-    """Return advice for a path that begins with "~", as the end of a message; empty for other paths."""
+def hint_on_name(path: str | os.PathLike[str]) -> str:
+    """Return advice for a path that begins as no path does: with "~", or as Kaldi's specifiers; empty for other paths.
+
+    Example:
+        >>> hint_on_name("scp:feats.scp"), hint_on_name("a.ctf")
+        ("; 'scp:' is a prefix of Kaldi, and no part of a path: write 'feats.scp'", '')
+    """
     name = os.fspath(path)
-    better = os.path.expanduser(name)  # noqa: PTH111 - may be unknown
-    return f"; '~' is expanded by shells only: write {better!r}" if name.startswith("~") else ""
+    if name.startswith("~"):
+        better = os.path.expanduser(name)  # noqa: PTH111 - may be unknown
+        return f"; '~' is expanded by shells only: write {better!r}"
+    if (specifier := _SPECIFIER.fullmatch(name)) is None:
+        return ""
+    prefix, what = specifier.groups()
+    is_file = what.strip() not in ("", "-") and "|" not in what
+    advice = f"write {what!r}" if is_file else "let copy-feats of Kaldi write an archive, and name that file"
+    return f"; {prefix!r} is a prefix of Kaldi, and no part of a path: {advice}"

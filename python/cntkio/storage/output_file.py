@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from cntkio.storage.names import as_url, hint_on_home, is_remote
+from cntkio.storage.names import as_url, hint_on_name, is_remote
 from cntkio.storage.remote import Remote
 
 AnyPath = str | os.PathLike[str]
@@ -144,6 +144,6 @@ def _explained(path: Path, num_bytes: int = 0) -> Iterator[None]:
             with contextlib.suppress(OSError):
                 what += f" after {num_bytes:,} bytes, with {shutil.disk_usage(path.parent).free:,} bytes free"
         if error.errno == errno.ENOENT:
-            what += hint_on_home(path)
+            what += hint_on_name(path)
         what += "; the old file is unchanged" if os.path.lexists(path) else "; no file was made"
         raise OSError(error.errno, what, os.fspath(path)) from None

@@ -39,7 +39,7 @@ import cntkio._core as _core
 from cntkio._threads import Workers, num_threads
 from cntkio.arguments import caller, either, near_names
 from cntkio.errors import CorpusError, FormatError
-from cntkio.storage.names import as_url, hint_on_home, is_remote, shown
+from cntkio.storage.names import as_url, hint_on_name, is_remote, shown
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 CoreText: TypeAlias = tuple[int, int] | tuple[Bytes, int]
@@ -408,7 +408,7 @@ def hint_on_missing(path: Path) -> str:
     # The link itself exists, so the search for a near name would suggest the same name again.
     if path.is_symlink():
         return f"; it is a link to {str(path.readlink())!r}, which does not exist"
-    if hint := hint_on_home(path):
+    if hint := hint_on_name(path):
         return hint
     missing = path
     while not missing.parent.exists():
