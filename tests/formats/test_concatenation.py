@@ -297,7 +297,7 @@ def test_several_small_texts_have_no_caches(tmp_path: Path, monkeypatch: pytest.
 def test_refuses_an_id_that_is_in_two_files(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_bytes(b"7 |x 1 1\n9 |x 2 2\n")
     (tmp_path / "b.ctf").write_bytes(b"8 |x 3 3\n9 |x 4 4\n7 |x 4 4\n")
-    with pytest.raises(FormatError, match=r"a\.ctf has this id, too \(ids in several files: 2\)") as caught:
+    with pytest.raises(FormatError, match=r"a\.ctf:\d has this id, too \(ids in several files: 2\)") as caught:
         CTFDeserializer(tmp_path / "{a,b}.ctf", {"x": STREAMS["x"]}).open()
     assert (caught.value.path, caught.value.line) == (str(tmp_path / "b.ctf"), 2)
     assert caught.value.sequence == 9

@@ -118,7 +118,7 @@ def test_merged_corpora_keep_their_keys(target: str, texts: Path) -> None:
 def test_an_id_in_two_merged_files_is_an_error_that_names_both(texts: Path, capsys: Any) -> None:
     Path("c.ctf").write_text("9 |x 1 2 |y 2:1\n")
     assert convert("--merge", "a.ctf", "b.ctf", "c.ctf", "d.ctf") == 1
-    assert "c.ctf, sequence 9: a.ctf has this id, too" in capsys.readouterr().err
+    assert "c.ctf, line 1, column 1 (byte 0), sequence 9: a.ctf:2 has this id, too" in capsys.readouterr().err
     assert not Path("d.ctf").exists()
     for target in ("d.ctf", "d.cbf", "d.parquet"):
         assert convert("--merge", "--renumber", "a.ctf", "b.ctf", "c.ctf", target) == 0

@@ -22,16 +22,16 @@ from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.arrays import pieces_of
 from cntkio.formats.cbf import CBFDeserializer, LayoutName
 from cntkio.formats.contract import CHUNK_SIZE, Reading, ReadingOptions, with_defaults
+from cntkio.formats.corpus import refuse_common_keys
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import KINDS, FileFormat, detect, function_named
 from cntkio.formats.pieces import Files, Piece, Pieces, Progress, files_of, some_of
-from cntkio.formats.table import Keys, in_several
+from cntkio.formats.table import Keys
 from cntkio.formats.written_files import COMPRESSED, Compression
 from cntkio.source import MinibatchSource
 from cntkio.storage.names import FileNames
 from cntkio.storage.output_file import AnyPath
 from cntkio.storage.remote import Remote
-from cntkio.storage.spans import span_at
 from cntkio.storage.text_input import whole_text
 from cntkio.streams import StreamDef, StreamDefs
 
@@ -134,22 +134,15 @@ def _refuse_mixed_keys(corpora: Sequence[Pieces]) -> None:
 
 def _with_different_keys(corpora: Sequence[Pieces]) -> Iterator[Piece]:
     """Yield the sequences of all corpora. Refuse a key that two of them have."""
-    filled: list[tuple[str, Keys]] = []
+    filled = []
     for corpus in corpora:
         of_pieces: list[Keys] = []
         for piece in corpus.pieces:
             yield piece
             of_pieces += [piece.keys or Keys.of([])]
         if of_pieces:
-            filled.append((corpus.name, Keys.joined(of_pieces)))
-    again, before = in_several([keys for _, keys in filled])
-    if len(again):
-        starts, first = np.cumsum([0, *(len(keys) for _, keys in filled)]), np.argmin(again)
-        (name, keys), (earlier, known) = (filled[span_at(starts, places[first])] for places in (again, before))
-        common = np.intersect1d(known, keys)
-        both = f"{earlier} has this id, too (ids in both files: {len(common)})"
-        what = f"{both}; expected ids that differ, or {caller().words.setting('renumber', True)}"
-        raise FormatError(what, path=name, sequence=common[0].item())
+            filled.append((corpus.name, Keys.joined(of_pieces), corpus.places))
+    refuse_common_keys(filled, caller().words.setting("renumber", True))
 
 
 def _forms(pieces: Pieces) -> list[str]:

@@ -190,4 +190,4 @@ def pieces_of_corpus(deserializer: Deserializer) -> Iterator[Pieces]:
         num_chunks, count = corpus.table.num_chunks, corpus.table.num_sequences
         pieces = pieces_of_chunks(corpus, range(num_chunks))
         made = Pieces(corpus.name, list(corpus.streams), pieces, num_chunks, has_text_keys(corpus), num_sequences=count)
-        yield made._replace(counts_keys=corpus.index.num_lines is not None)
+        yield made._replace(counts_keys=corpus.index.num_lines is not None, places=corpus.places)

@@ -77,6 +77,13 @@ class PlacesInFiles(NamedTuple):
         """Return the places of sequences that are not in files."""
         return cls((), np.zeros(num_sequences, np.int64))
 
+    def of_error(self) -> dict[str, Any]:
+        """Return the place of the only sequence as arguments of `FormatError`; empty if it is not in a file."""
+        if not self.paths:
+            return {}
+        byte, line = (None if column is None else int(column[0]) for column in (self.bytes, self.lines))
+        return {"path": self.paths[int(self.path_indices[0])], "byte": byte, "line": line, "column": line and 1}
+
     def texts(self) -> list[str]:
         """Return each place in the notation of compilers: `file:line`, or `file: byte n`; empty if there is no file."""
         paths = [self.paths[index] for index in self.path_indices.tolist()] if self.paths else []

@@ -653,22 +653,35 @@ def _refuse_common_ids(corpora: Sequence[FileCorpus]) -> None:
     candidates = [number for number, of_file in enumerate(keys) if len(of_file)]
     if not keys[0].are_words:
         candidates = _overlapping([keys[number].bounds() for number in candidates], candidates)
-    # An id that repeats within its file is a matter of the format: the text format only warns of it.
-    again, before = in_several([keys[number] for number in candidates])
+    found = [(corpora[number].name, keys[number], corpora[number].places) for number in candidates]
+    refuse_common_keys(found, caller().words.setting("keys", "per_file"))
+
+
+PlacesOf: TypeAlias = Callable[[npt.NDArray[np.int64]], PlacesInFiles]
+
+
+def refuse_common_keys(corpora: Sequence[tuple[str, Keys, PlacesOf]], advice: str) -> None:
+    """Refuse a key that two of some corpora have: each a name, the keys, and a function that finds their places.
+
+    Raises:
+        FormatError: The message names both places, and ends with the advice.
+    """
+    # A key that repeats within its corpus is a matter of the format: the text format only warns of it.
+    again, before = in_several([keys for _, keys, _ in corpora])
     if not len(again):
         return
-    starts, first = np.cumsum([0, *(len(keys[number]) for number in candidates)]), np.argmin(again)
-    later, earlier = (corpora[candidates[span_at(starts, places[first])]] for places in (again, before))
-    found = f"{earlier.name} has this id, too (ids in several files: {len(again)})"
-    what = f"{found}; expected ids that differ, or {caller().words.setting('keys', 'per_file')}"
-    raise _error_at(later, int(again[first] - starts[span_at(starts, again[first])]), what)
+    starts, first = np.cumsum([0, *(len(keys) for _, keys, _ in corpora)]), np.argmin(again)
+    at = [int(places[first]) for places in (again, before)]
+    (name, keys, later), (other, _, earlier) = (corpora[span_at(starts, place)] for place in at)
+    number, known = (np.array([place - starts[span_at(starts, place)]]) for place in at)
+    found = f"{earlier(known).texts()[0] or other} has this id, too (ids in several files: {len(again)})"
+    place = {"path": name} | later(number).of_error()
+    raise FormatError(f"{found}; expected ids that differ, or {advice}", sequence=keys[int(number[0])], **place)
 
 
 def _error_at(corpus: FileCorpus, sequence_index: int, what: str) -> FormatError:
-    places = corpus.places(np.array([sequence_index]))
-    byte, line = (None if column is None else int(column[0]) for column in (places.bytes, places.lines))
-    column, key = None if line is None or byte is None else 1, corpus.table.keys[sequence_index]
-    return FormatError(what, path=corpus.name, byte=byte, line=line, column=column, sequence=key)
+    place = {"path": corpus.name} | corpus.places(np.array([sequence_index])).of_error()
+    return FormatError(what, sequence=corpus.table.keys[sequence_index], **place)
 
 
 # -------------------------------------------------------------------------------------------------------- deserializers

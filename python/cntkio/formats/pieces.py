@@ -16,7 +16,7 @@ from cntkio._core import Chunk
 from cntkio._threads import Job, Workers, num_threads
 from cntkio.arguments import there_are
 from cntkio.errors import CntkIoError, ConfigError, CorpusError
-from cntkio.formats.contract import Corpus, Loaded
+from cntkio.formats.contract import Corpus, Loaded, PlacesInFiles
 from cntkio.formats.table import Keys
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamInformation, packed_columns
@@ -65,6 +65,7 @@ class Pieces(NamedTuple):
         num_sequences: Number of all sequences; None: it is not known.
         first: Number of the first sequence, if sequences without keys are numbered.
         counts_keys: Whether the sequences have no keys, or the keys only count the sequences or the lines of a file.
+        places: Function from numbers of sequences to their places. The pieces must not be closed yet.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Pieces(NamedTuple):
     num_sequences: int | None = None
     first: int = 0
     counts_keys: bool = False
+    places: Callable[[npt.NDArray[np.int64]], PlacesInFiles] = lambda numbers: PlacesInFiles.nowhere(len(numbers))
 
     def reported(self, progress: Progress | None) -> Iterator[Piece]:
         """Yield the pieces, and report each piece when the next one is requested."""

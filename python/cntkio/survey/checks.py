@@ -211,16 +211,11 @@ class _Opened(NamedTuple):
             return self.text.place(sequence_index, stream, sample)
         if self.is_table:
             return {"path": self.path, "row": sequence_index}
-        places = None
         # A check must not end because a place is unknown: the finding still names the file.
+        place: dict[str, Any] = {"path": self.path}
         with suppress(CntkIoError, OSError):
-            places = self.corpus.places(np.array([sequence_index], np.int64))
-        if places is None or not places.paths:
-            return {"path": self.path}
-        byte = None if places.bytes is None else int(places.bytes[0])
-        line = None if places.lines is None else int(places.lines[0])
-        path = places.paths[int(places.path_indices[0])]
-        return {"path": path, "byte": byte, "line": line, "column": None if line is None else 1}
+            place |= self.corpus.places(np.array([sequence_index], np.int64)).of_error()
+        return place
 
 
 # ---------------------------------------------------------------------------------------------------- events
