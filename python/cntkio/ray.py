@@ -33,11 +33,10 @@ from cntkio.arrow.types import unlisted
 from cntkio.convert import write_cbf, write_ctf
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.cbf import CBFDeserializer
-from cntkio.formats.chunks import CorpusChunks, corpus_chunks
 from cntkio.formats.contract import Deserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.htk import HTKFeatureDeserializer
-from cntkio.formats.pieces import Classes
+from cntkio.formats.pieces import Classes, CorpusChunks, corpus_chunks
 from cntkio.formats.written_files import OutputFolder
 from cntkio.storage.file_lists import absolute_names
 from cntkio.storage.index_cache import CacheCopy

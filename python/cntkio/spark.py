@@ -30,8 +30,8 @@ from cntkio.arguments import there_are, whole_number
 from cntkio.arrow import KEY, RecordBatches, signed
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.cbf import CBFDeserializer
-from cntkio.formats.chunks import CorpusChunks, corpus_chunks
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
+from cntkio.formats.pieces import CorpusChunks, corpus_chunks
 from cntkio.storage.file_lists import absolute_names, in_one_text
 from cntkio.storage.index_cache import CacheCopy
 from cntkio.storage.names import FileNames

@@ -363,7 +363,7 @@ class StreamInformation:
     @property
     def dim(self) -> int:
         """Number of values of a sample, or the bound of its indices."""
-        return math.prod(self.shape)
+        return int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def sample_shape(self) -> tuple[int, ...]:

@@ -28,9 +28,9 @@ from cntkio.formats.contract import (
 )
 from cntkio.formats.corpus import opened_corpus
 from cntkio.formats.detect import FileKind
-from cntkio.formats.pieces import Files, Progress, in_arrays
+from cntkio.formats.pieces import Files, Pieces, Progress, in_arrays
 from cntkio.formats.table import Column, Keys, SequenceTable
-from cntkio.formats.written_files import write_several
+from cntkio.formats.written_files import write_pieces
 from cntkio.storage.file_lists import listed_files
 from cntkio.storage.names import FileNames, shown_files
 from cntkio.storage.open_input import open_input
@@ -53,10 +53,11 @@ def in_files(names: FileNames, options: ReadingOptions) -> list[CorpusInFiles]:
 def write_toy(
     path: AnyPath, data: Any, *, progress: Progress | None = None, remote: Remote | None = None, **files: Unpack[Files]
 ) -> None:
-    if files:
-        write_several(write_toy, path, pieces_of(data), files, progress, remote)
-        return
-    with pieces_of(data) as pieces, written_whole(path, remote=remote) as file:
+    write_pieces(write_file, path, pieces_of(data), files, progress, remote)
+
+
+def write_file(path: str, pieces: Pieces, progress: Progress | None, remote: Remote | None) -> None:
+    with written_whole(path, remote=remote) as file:
         for first, piece in pieces.written(progress):
             rows = in_arrays(pieces.streams, piece.chunk.num_sequences, [piece.chunk])["x"].values.tolist()
             file.write("".join(f"{key} {one:g} {two:g}\n" for key, (one, two) in enumerate(rows, first)).encode())

@@ -5,7 +5,7 @@
     deserializer, source, arrays ──> pieces ──> record batches ──> __arrow_c_stream__, Parquet, Arrow files
     Parquet, Arrow files, data frames, data sets ──> record batches ──> pieces ──> write_ctf, write_cbf
 
-    batches       RecordBatches, convert: from pieces to record batches; write_parquet, write_arrow
+    writer        RecordBatches, convert: from pieces to record batches; write_parquet, write_arrow
     deserializer  ArrowDeserializer, read: a table as a corpus; read_minibatch: as arrays
     files         open_table: rows of files, in any order or one after the other
     memory        table_in_memory: rows of data frames, data sets and mappings of columns
@@ -22,8 +22,8 @@ except ModuleNotFoundError as error:
     what = f"cntkio.arrow needs {error.name}, which is not installed: pip install pyarrow"
     raise ModuleNotFoundError(what, name=error.name) from None
 
-from cntkio.arrow.batches import KEY, RecordBatches, convert, signed, write_arrow, write_parquet
 from cntkio.arrow.deserializer import ArrowCorpus, ArrowDeserializer, read, read_minibatch
+from cntkio.arrow.writer import KEY, RecordBatches, convert, signed, write_arrow, write_parquet
 
 __all__ = [
     "KEY", "ArrowCorpus", "ArrowDeserializer", "RecordBatches", "convert", "read", "read_minibatch", "signed",

@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyarrow import compute
 
 from cntkio.arguments import caller, there_are
-from cntkio.arrow.batches import KEY
 from cntkio.arrow.types import Facts, facts_of, is_text, unlisted
+from cntkio.arrow.writer import KEY
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.pieces import Classes
 from cntkio.formats.table import Column, in_precision

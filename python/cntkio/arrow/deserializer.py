@@ -39,7 +39,6 @@ from cntkio.arrow.memory import name_of, pieces_in, table_in_memory
 from cntkio.arrow.types import lengths_of, unlisted
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.chunks import pieces_of_corpus
 from cntkio.formats.contract import (
     OPENING,
     Ahead,
@@ -55,7 +54,7 @@ from cntkio.formats.contract import (
     ReadingOptions,
 )
 from cntkio.formats.corpus import check_keys_of, opened_corpus, without_empty
-from cntkio.formats.pieces import Classes, Piece, Pieces, joined
+from cntkio.formats.pieces import Classes, Piece, Pieces, joined, pieces_of_corpus
 from cntkio.formats.table import (
     Keys,
     SequenceTable,

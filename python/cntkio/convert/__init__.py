@@ -5,8 +5,6 @@
     anything that can be written ──> pieces ──> write_ctf, write_cbf
     token files, columns of numbers ──> blocks of whole lines ──> text
 
-    arrays          whole texts as arrays: read_ctf; class ids for one-hot samples
-    writers         write_ctf, write_cbf, sequence_to_cntk_text_format
     files           convert_file: from one file to another of any format, or a selection of it; header files
     scripts         CNTK's scripts txt2ctf.py and uci2ctf.py
 
@@ -14,7 +12,6 @@ Invariants: memory is bounded by a few chunks however long the input is, except 
 name when it is complete. An input that the target format cannot express is an error that names its location.
 """
 
-from cntkio.convert.arrays import CommentedMinibatch, read_ctf
 from cntkio.convert.files import (
     cbf_to_ctf,
     convert_file,
@@ -26,15 +23,25 @@ from cntkio.convert.files import (
     write_file,
 )
 from cntkio.convert.scripts import LabelType, txt_to_ctf, uci_to_ctf
-from cntkio.convert.writers import sequence_to_cntk_text_format, write_cbf, write_ctf
 from cntkio.formats.arrays import ArrayStream, pieces_of
-from cntkio.formats.chunks import CorpusChunks, corpus_chunks
+from cntkio.formats.cbf import write_cbf
 from cntkio.formats.contract import Reading
+from cntkio.formats.ctf import CommentedMinibatch, read_ctf, sequence_to_cntk_text_format, write_ctf
 from cntkio.formats.detect import FileFormat
 from cntkio.formats.kaldi import read_kaldi, write_kaldi
-from cntkio.formats.pieces import Files, Piece, Pieces, Progress, Writable, is_table, joined
+from cntkio.formats.pieces import (
+    CorpusChunks,
+    Files,
+    Piece,
+    Pieces,
+    Progress,
+    Writable,
+    corpus_chunks,
+    is_table,
+    joined,
+)
 from cntkio.formats.svmlight import read_svmlight, write_svmlight
-from cntkio.formats.written_files import write_several
+from cntkio.formats.written_files import write_pieces
 from cntkio.storage.output_file import AnyPath
 
 __all__ = [
@@ -42,5 +49,5 @@ __all__ = [
     "Pieces", "Progress", "Reading", "Writable", "cbf_to_ctf", "convert_file", "corpus_chunks", "corpus_of",
     "ctf_to_cbf", "format_of", "format_of_name", "is_table", "joined", "pieces_of", "read_ctf", "read_header_file",
     "read_kaldi", "read_svmlight", "sequence_to_cntk_text_format", "txt_to_ctf", "uci_to_ctf", "write_cbf", "write_ctf",
-    "write_file", "write_kaldi", "write_several", "write_svmlight",
+    "write_file", "write_kaldi", "write_pieces", "write_svmlight",
 ]  # fmt: skip

@@ -17,13 +17,12 @@ import numpy.typing as npt
 
 from cntkio import corpora
 from cntkio.arguments import caller, calling, check_word, path_texts, suggests_keywords
-from cntkio.convert.writers import write_cbf, write_ctf
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.arrays import pieces_of
-from cntkio.formats.cbf import CBFDeserializer, LayoutName
+from cntkio.formats.cbf import CBFDeserializer, LayoutName, write_cbf
 from cntkio.formats.contract import CHUNK_SIZE, Reading, ReadingOptions, with_defaults
 from cntkio.formats.corpus import refuse_common_keys
-from cntkio.formats.ctf import CTFDeserializer, infer_streams
+from cntkio.formats.ctf import CTFDeserializer, infer_streams, write_ctf
 from cntkio.formats.detect import KINDS, FileFormat, detect, function_named
 from cntkio.formats.pieces import Files, Piece, Pieces, Progress, files_of, some_of
 from cntkio.formats.table import Keys

@@ -15,8 +15,8 @@ from typing import BinaryIO, Literal
 import cntkio._core as _core
 from cntkio._core import Dictionary
 from cntkio.arguments import caller, check_word
-from cntkio.convert.writers import text_name
 from cntkio.errors import ConfigError, FormatError
+from cntkio.formats.ctf import text_name
 from cntkio.formats.ctf.findings import NO_NUMBER
 from cntkio.formats.pieces import Progress
 from cntkio.formats.written_files import Compression, Sink, compressed, compression_of

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from cntkio._core import Chunk
 from cntkio.arguments import PYTHON, WRITERS, caller, calling, there_are
 from cntkio.errors import CntkIoError, ConfigError, CorpusError
-from cntkio.formats.chunks import pieces_of_corpus
 from cntkio.formats.corpus import as_deserializer, can_be_opened
 from cntkio.formats.detect import function_named
 from cntkio.formats.pieces import (
@@ -29,6 +28,7 @@ from cntkio.formats.pieces import (
     Writable,
     is_table,
     joined,
+    pieces_of_corpus,
     refuse_parts,
 )
 from cntkio.formats.table import Column, Keys, as_numbers, in_precision, least_precision

@@ -198,7 +198,7 @@ KINDS = {
             first_line=re.compile(rb"[^|\0]*\|\s*[^\s|].*", re.DOTALL), is_text=True, is_read_packed=True,
             in_files="cntkio.formats.ctf:in_files",
             options=("streams", "max_errors", "skip_sequence_ids", "strict", "chunk_size_in_bytes", "keys", "dtype"),
-            writer="cntkio.convert:write_ctf", written_options=("renumber", "keys_file", "compress"),
+            writer="cntkio.formats.ctf:write_ctf", written_options=("renumber", "keys_file", "compress"),
             extensions=(".ctf", ".txt"), names_streams=True, cache="",
             advice_on_words="cntkio.formats.ctf.findings:advice_on_sample",
         ),
@@ -213,7 +213,7 @@ KINDS = {
         FileKind(
             "cbf", "CNTK binary format (CBF)", "CBFDeserializer({path!r})", magic=(CBF_MAGIC, CBF_DOCUMENTED),
             in_files="cntkio.formats.cbf:in_files", options=("streams", "strict"),
-            writer="cntkio.convert:write_cbf", written_options=("layout", "chunk_size_in_bytes", "order"),
+            writer="cntkio.formats.cbf:write_cbf", written_options=("layout", "chunk_size_in_bytes", "order"),
             extensions=(".cbf", ".bin"), shown_by=(".cbf",), cache="none; the file has its own",
         ),
         FileKind(

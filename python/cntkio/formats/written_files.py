@@ -15,11 +15,11 @@ import gzip
 import itertools
 import os
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, Protocol, get_args
+from typing import Any, BinaryIO, Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -44,40 +44,55 @@ _SKIPPABLE_FRAME, _SEEK_TABLE = 0x184D2A5E, 0x8F92EAB1
 _LEVEL_OF_GZIP, _LEVEL_OF_ZSTD = 6, 3
 
 
-def write_several(
+def write_pieces(
     write: Callable[..., None], path: AnyPath, data: AbstractContextManager[Pieces], files: Files,
     progress: Progress | None = None, remote: Remote | None = None, **options: Any,
 ) -> None:  # fmt: skip
-    """Write sequences into several files.
+    """Write sequences into a file, or into several.
 
     After an error, files that were already complete are removed, except for objects in remote stores.
 
     Args:
-        write: The writer of a file.
-        path: The name of the files, with a ``*``; also in texts among the options.
+        write: Writes a file: from its path, the open pieces, `progress` and `remote`, and the options as keywords.
+        path: The name of the file; of several files, with a ``*``, which texts among the options then have, too.
         data: The sequences, to be opened.
-        files: How to divide them.
+        files: How to divide them; empty: into one file.
         progress: As for the writers.
         remote: As for the writers.
-        options: Further keywords of the writer.
+        options: Further keywords of `write`.
 
     Raises:
         ConfigError: The path has no ``*``, there are such files, or the number of sequences is needed and not known.
 
     Example:
         >>> import pathlib, tempfile
-        >>> from cntkio.convert import pieces_of, write_ctf
+        >>> from cntkio.convert import pieces_of
+        >>> def write(path, pieces, progress, remote):
+        ...     count = sum(piece.chunk.num_sequences for _, piece in pieces.written(progress))
+        ...     pathlib.Path(path).write_text(f"{count} sequences")
         >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> write_several(write_ctf, folder / "a-*.ctf", pieces_of({"x": [[1], [2]]}), {"num_files": 2})
-        >>> [path.name for path in sorted(folder.iterdir())]
-        ['a-00000.ctf', 'a-00001.ctf']
+        >>> write_pieces(write, folder / "a-*.txt", pieces_of({"x": [[1], [2]]}), {"num_files": 2})
+        >>> [path.read_text() for path in sorted(folder.iterdir())]
+        ['1 sequences', '1 sequences']
     """
+    path, remote = located_file("path", path, remote)
+    if files:
+        _write_several(write, path, data, files, progress, remote, options)
+        return
+    with data as corpus:
+        write(path, corpus, progress, remote, **options)
+
+
+def _write_several(
+    write: Callable[..., None], path: str, data: AbstractContextManager[Pieces], files: Files,
+    progress: Progress | None, remote: Remote | None, options: Mapping[str, Any],
+) -> None:  # fmt: skip
     if len(files) != 1:
         raise ConfigError("num_files and max_file_size exclude each other; expected one of them", key="num_files")
     ((option, amount),) = files.items()
     amount = whole_number(option, amount, least=1)
     names = {name: os.fspath(value) for name, value in options.items() if isinstance(value, str | os.PathLike)}
-    name = as_url(os.fspath(path))
+    name = as_url(path)
     for text in (name, *(names[key] for key in ("keys_file", "scp") if key in names)):
         if text.count("*") != 1:
             flag = caller().words.flag(option)
@@ -96,7 +111,7 @@ def write_several(
                 # Noted before it is written, so that no interrupt leaves a file that is not noted.
                 written.append(name.replace("*", f"{number:05}"))
                 others = {key: text.replace("*", f"{number:05}") for key, text in names.items()}
-                write(written[-1], _Part(part), remote=remote, **{**options, **others})
+                write(written[-1], part, None, remote, **{**options, **others})
             if not written:
                 raise CorpusError(f"{corpus.name}: no sequence to write")
     except BaseException:
@@ -135,15 +150,6 @@ class OutputFolder:
     def file(self, name: str) -> str:
         """Return the path or the URL of a file."""
         return f"{self.path}/{name}" if self._is_remote else str(Path(self.path, name))
-
-
-class _Part(NamedTuple):
-    """The `Writable` of the sequences of one file."""
-
-    sequences: Pieces
-
-    def pieces(self) -> AbstractContextManager[Pieces]:
-        return nullcontext(self.sequences)
 
 
 def _numbered(corpus: Pieces, option: str, amount: int, progress: Progress | None) -> Iterator[tuple[int, int, Piece]]:

@@ -15,6 +15,6 @@ before it is used.
 
 from cntkio.formats.cbf.corpus import CBFDeserializer, in_files
 from cntkio.formats.cbf.header import LayoutName
-from cntkio.formats.cbf.writer import CBFWriter
+from cntkio.formats.cbf.writer import CBFWriter, write_cbf
 
-__all__ = ["CBFDeserializer", "CBFWriter", "LayoutName", "in_files"]
+__all__ = ["CBFDeserializer", "CBFWriter", "LayoutName", "in_files", "write_cbf"]

@@ -6,19 +6,23 @@ import contextlib
 import os
 import shutil
 import struct
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 import cntkio._core as _core
 from cntkio._threads import Job, Workers
-from cntkio.arguments import check_word, whole_number
+from cntkio.arguments import check_word, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats.arrays import pieces_of
 from cntkio.formats.cbf.header import CHUNK_ROW, FIRST_CHUNK, VERSION, LayoutName, fault_text
 from cntkio.formats.detect import CBF_MAGIC
-from cntkio.storage.output_file import written_whole
+from cntkio.formats.pieces import Classes, Files, Piece, Pieces, Progress, in_arrays
+from cntkio.formats.table import in_precision
+from cntkio.formats.written_files import write_pieces
+from cntkio.storage.output_file import AnyPath, written_whole
 from cntkio.storage.remote import Remote
 from cntkio.streams import LARGEST_DIM, StreamInformation
 
@@ -223,3 +227,83 @@ def _check_writable(streams: Sequence[StreamInformation], layout: LayoutName) ->
         if info.dtype not in (np.float32, np.float64):
             advice = f" as class ids: give one_hot={{{name!r}: number of classes}}" if info.are_class_ids else ""
             raise ConfigError(f"stream {name!r} is in {info.dtype}; expected float32 or float64{advice}", key=name)
+
+
+@suggests_keywords
+def write_cbf(
+    path: AnyPath, data: Any, *, chunk_size_in_bytes: int = 32 << 20, layout: LayoutName = "2.x",
+    dtype: npt.DTypeLike | None = None, order: Sequence[str] | None = None,
+    one_hot: Mapping[str, Classes] | None = None, progress: Progress | None = None, remote: Remote | None = None,
+    **files: Unpack[Files],
+) -> None:  # fmt: skip
+    """Write a file in the CNTK binary format, with bounded memory. The file appears under its name when it is complete.
+
+    Args:
+        path: The file, or a URL (docs/convert.md).
+        data: A deserializer, a `MinibatchSource` with an end, a `Minibatch`, a data frame, a table or a data set (as
+            for `cntkio.arrow.read`), or for each stream's name: an array or a tensor of one sample per sequence
+            (`[sequences, *shape]`), a SciPy matrix of the same (`[sequences, dim]`), a series, or a list with a number,
+            or an array or a matrix of samples, for each sequence.
+        chunk_size_in_bytes: A chunk ends with the sequence that makes it this large or larger.
+        layout: ``"2.x"``, or ``"documented"``, which CNTK 2.7 does not read and which has room for only one dense
+            sample in each sequence.
+        dtype: float32 or float64 of the values in the file; None: float64 for float64 data, for streams of int32 and
+            int64, and for whole numbers beyond 2^24, or else float32.
+        order: The streams to write, in this order; None: all.
+        one_hot: Streams of class ids or texts in arrays, minibatches and tables, to write as one-hot streams, and their
+            numbers of classes, or the names of the classes in order. An array ``[sequences, samples]`` has sequences of
+            equal length.
+        progress: Function that is called with the number of pieces done, and their total.
+        remote: Options of the remote store to write to, such as credentials, or the store itself; as for
+            `CTFDeserializer`.
+        files: To write several files: the keywords of `Files`.
+
+    Raises:
+        ConfigError: An option is invalid, or the arrays do not form a corpus.
+        CorpusError: The data have no sequence, streams have different numbers of sequences, or a whole number is not
+            exact in the precision.
+        FormatError: The input breaks its format, or the layout cannot express a sequence.
+        OSError: A file cannot be read or written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> import numpy as np
+        >>> from cntkio import CBFDeserializer
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.cbf")
+        >>> write_cbf(path, {"x": np.eye(3), "y": [np.ones((2, 4)), np.zeros((1, 4)), np.ones((5, 4))]})
+        >>> CBFDeserializer(path).open().table.lengths
+        array([2, 1, 5], dtype=uint32)
+    """
+    options = {"chunk_size_in_bytes": chunk_size_in_bytes, "layout": layout, "dtype": dtype, "order": order}
+    write_pieces(_write, path, pieces_of(data, dtype, one_hot), files, progress, remote, **options)
+
+
+def _write(
+    path: str, corpus: Pieces, progress: Progress | None, remote: Remote | None, dtype: npt.DTypeLike | None,
+    order: Sequence[str] | None, **options: Any,
+) -> None:  # fmt: skip
+    columns = corpus.columns(order)
+    infos = [_in_precision(corpus.streams[column], dtype) for column in columns]
+    with CBFWriter(path, infos, remote=remote, **options) as writer:
+        for piece in corpus.reported(progress):
+            _require_exact(corpus, piece, infos)
+            writer.add(piece.chunk, piece.lengths, columns)
+
+
+def _require_exact(corpus: Pieces, piece: Piece, infos: Sequence[StreamInformation]) -> None:
+    """Check that the floats of a file keep the whole numbers of a piece."""
+    targets = {info.name: info.dtype for info in infos}
+    # Only streams of whole numbers can be inexact here; without them, no chunk has to become arrays.
+    if any(info.dtype.kind == "i" for info in corpus.streams if info.name in targets):
+        for name, data in in_arrays(corpus.streams, piece.chunk.num_sequences, [piece.chunk]).items():
+            if name in targets:
+                in_precision(f"{corpus.name}, stream {name!r}", data.values, targets[name])
+
+
+def _in_precision(info: StreamInformation, dtype: npt.DTypeLike | None) -> StreamInformation:
+    # A binary corpus has only floats, and float32 would round whole numbers beyond 2^24.
+    if dtype is None and info.dtype.kind == "i":
+        dtype = np.float64
+    if dtype is None or info.are_class_ids:
+        return info
+    return StreamInformation(info.name, info.stream_id, info.storage_format, dtype, info.shape)

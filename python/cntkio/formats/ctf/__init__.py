@@ -5,13 +5,14 @@
     index         lines, sequences and chunks, from a pass over the text, or from an index cache
     findings      errors and warnings of the parser, and the words for them
     infer         the streams that a text has, and the words in its comments
-    corpus        options, the opened corpus, its errors
+    corpus        options, the opened corpus, its errors; whole texts: read_ctf
+    writer        writes texts
 
 The compiled core finds and parses. This package decides how a file begins, what a sequence is, what is left out, what
 an error means, and which error exceeds the budget. Nothing here loops over lines or sequences.
 """
 
-from cntkio.formats.ctf.corpus import CTFDeserializer, bounds_of, in_files
+from cntkio.formats.ctf.corpus import CommentedMinibatch, CTFDeserializer, bounds_of, in_files, read_ctf
 from cntkio.formats.ctf.findings import KINDS_OF_BAD_SAMPLES, KINDS_OF_GAPS
 from cntkio.formats.ctf.infer import (
     Vocabulary,
@@ -22,9 +23,10 @@ from cntkio.formats.ctf.infer import (
     read_vocabularies,
     vocabularies_in,
 )
+from cntkio.formats.ctf.writer import sequence_to_cntk_text_format, text_name, write_ctf
 
 __all__ = [
-    "KINDS_OF_BAD_SAMPLES", "KINDS_OF_GAPS", "CTFDeserializer", "Vocabulary", "bounds_of",
-    "guessed_streams", "has_other_streams", "in_files", "infer_streams", "infer_usual_streams", "read_vocabularies",
-    "vocabularies_in",
+    "KINDS_OF_BAD_SAMPLES", "KINDS_OF_GAPS", "CTFDeserializer", "CommentedMinibatch", "Vocabulary", "bounds_of",
+    "guessed_streams", "has_other_streams", "in_files", "infer_streams", "infer_usual_streams", "read_ctf",
+    "read_vocabularies", "sequence_to_cntk_text_format", "text_name", "vocabularies_in", "write_ctf",
 ]  # fmt: skip

@@ -8,18 +8,17 @@ import functools
 import itertools
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
-from typing import Any, NamedTuple, Unpack, get_args
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 import cntkio._core as _core
 from cntkio._threads import num_threads
-from cntkio.arguments import check_fields, check_word, float_type, suggests_keywords, there_are, whole_number
+from cntkio.arguments import check_fields, check_word, float_type, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.arrays import pieces_of
 from cntkio.formats.contract import (
     CHUNK_SIZE,
     OPENING,
@@ -55,14 +54,12 @@ from cntkio.formats.kaldi.objects import (
 )
 from cntkio.formats.losses import precision_that_keeps
 from cntkio.formats.mlf import read_mapping
-from cntkio.formats.pieces import Classes, Files, Progress, read_corpus
+from cntkio.formats.pieces import read_corpus
 from cntkio.formats.report import first_few
 from cntkio.formats.table import Column, Keys, ListedFiles, SequenceTable, digest_of
-from cntkio.formats.written_files import write_several
 from cntkio.minibatch import Minibatch
 from cntkio.storage.file_lists import listed_files
-from cntkio.storage.names import FileNames, located, located_file, shown_files
-from cntkio.storage.output_file import AnyPath, written_whole
+from cntkio.storage.names import FileNames, located, shown_files
 from cntkio.storage.remote import Remote
 from cntkio.storage.text_input import MARK_INSIDE, Stamp, TextInput, explained, sum_of_files
 from cntkio.streams import LARGEST_DIM, StorageFormat, StreamInformation
@@ -535,75 +532,3 @@ def read_kaldi(path: FileNames, **options: Any) -> Minibatch:
     """
     with closing(KaldiDeserializer(path, **options).open()) as corpus:
         return read_corpus(corpus)
-
-
-@suggests_keywords
-def write_kaldi(
-    path: AnyPath,
-    data: Any,
-    *,
-    scp: AnyPath | None = None,
-    stream: str | None = None,
-    text: bool = False,
-    one_hot: Mapping[str, Classes] | None = None,
-    progress: Progress | None = None,
-    remote: Remote | None = None,
-    **files: Unpack[Files],
-) -> None:
-    """Write an archive of Kaldi, with bounded memory. The file appears under its name when it is complete.
-
-    Dense samples become matrices, in float64 if they are float64; one-hot samples become vectors of whole numbers.
-
-    Args:
-        path: The archive.
-        data: As for `write_cbf`.
-        scp: The list to write with it, in the same store; it names the archive by `path`. None: no list.
-        stream: The stream to write; None: the only one.
-        one_hot: As for `write_cbf`.
-        text: Whether to write text, in which numbers are the shortest that read back to the same bits.
-        progress: As for `write_cbf`.
-        remote: As for `write_cbf`.
-        files: To write several files: the keywords of `Files`.
-
-    Raises:
-        ConfigError: The data have no such stream, or several.
-        CorpusError: The data have no sequence.
-        FormatError: A sparse sample is not one-hot, or a key is empty or has blanks.
-        OSError: A file cannot be read or written.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> write_kaldi(folder / "a.ark", {"x": np.float32([[1, 2], [3, 4]])}, text=True)
-        >>> (folder / "a.ark").read_text().splitlines()
-        ['0  [', '  1.0 2.0 ]', '1  [', '  3.0 4.0 ]']
-    """
-    path, remote = located_file("path", path, remote)
-    if files:
-        options = {"scp": scp, "stream": stream, "text": text}
-        write_several(write_kaldi, path, pieces_of(data, one_hot=one_hot), files, progress, remote, **options)
-        return
-    name, size = os.fsencode(path), 0
-    with pieces_of(data, one_hot=one_hot) as corpus, ExitStack() as stack:
-        names = [info.name for info in corpus.streams]
-        if stream is None and len(names) != 1:
-            what = f"{corpus.name} has {len(names)} streams, and an archive has one{there_are('stream', names)}"
-            raise ConfigError(what, key="stream")
-        column = corpus.column(stream or names[0], "stream")
-        listed = None if scp is None else stack.enter_context(written_whole(scp, remote=remote))
-        archive = stack.enter_context(written_whole(path, remote=remote))  # it appears before the list that names it
-        for first, piece in corpus.written(progress):
-            count = piece.chunk.num_sequences
-            named = Keys(range(first, first + count)) if piece.keys is None else piece.keys
-            keys = named.words()
-            rows = np.ascontiguousarray(keys).view(np.uint8)
-            written, offsets, wrong = _core.kaldi_write(piece.chunk, rows, keys.dtype.itemsize, column, text)
-            if wrong is not None:
-                what = "a sample that is not one-hot, or a key that is empty or has blanks; expected neither"
-                raise FormatError(what, path=corpus.name, sequence=named[wrong])
-            archive.write(written.data)
-            if listed is not None and count:
-                places = np.char.mod(b"%d", offsets.astype(np.int64) + size)
-                lines = np.char.add(np.char.add(keys, b" " + name + b":"), places)
-                listed.write(b"\n".join(lines.tolist()) + b"\n")
-            size += len(written)

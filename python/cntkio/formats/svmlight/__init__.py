@@ -4,6 +4,7 @@ corpus  SvmlightDeserializer: the index, the parser's settings, and the words fo
         write_svmlight
 """
 
-from cntkio.formats.svmlight.corpus import SvmlightDeserializer, in_files, read_svmlight, write_svmlight
+from cntkio.formats.svmlight.corpus import SvmlightDeserializer, in_files, read_svmlight
+from cntkio.formats.svmlight.writer import write_svmlight
 
 __all__ = ["SvmlightDeserializer", "in_files", "read_svmlight", "write_svmlight"]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial, reduce
-from typing import Any, Literal, NamedTuple, Unpack
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,7 @@ import cntkio._core as _core
 from cntkio._core import CTFFinding
 from cntkio._threads import num_threads
 from cntkio.arguments import check_fields, float_type, suggests_keywords, whole_number
-from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.arrays import pieces_of
+from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.contract import OPENING, Corpus, CorpusInFiles, Deserializer, Index, KeysOf, Opening, ReadingOptions
 from cntkio.formats.corpus import check_keys_of
 from cntkio.formats.ctf import CTFDeserializer
@@ -37,14 +36,12 @@ from cntkio.formats.ctf.index import (
     scanned_parts,
 )
 from cntkio.formats.detect import other_in
-from cntkio.formats.pieces import SEQUENCES_PER_CORE, Files, Pieces, Progress, read_corpus
+from cntkio.formats.pieces import read_corpus
 from cntkio.formats.report import EMPTY_FILE, WrongWord
-from cntkio.formats.written_files import Compression, compressed, compression_of, write_several
 from cntkio.minibatch import Minibatch
 from cntkio.storage.file_lists import listed_files
-from cntkio.storage.names import FileNames, located, located_file, shown_files
+from cntkio.storage.names import FileNames, located, shown_files
 from cntkio.storage.open_input import Beginning, open_stored
-from cntkio.storage.output_file import AnyPath, written_whole
 from cntkio.storage.progress import announced
 from cntkio.storage.remote import Remote
 from cntkio.storage.text_input import Locator, TextInput
@@ -367,100 +364,3 @@ def read_svmlight(path: FileNames, **options: Any) -> Minibatch:
     """
     with closing(SvmlightDeserializer(path, **options).open()) as corpus:
         return read_corpus(corpus)
-
-
-@suggests_keywords
-def write_svmlight(
-    path: AnyPath,
-    data: Any,
-    *,
-    features: str = "features",
-    label: str = "label",
-    query: str | None = "qid",
-    by_query: bool = False,
-    zero_based: bool = False,
-    compress: Compression | None = None,
-    progress: Progress | None = None,
-    remote: Remote | None = None,
-    **files: Unpack[Files],
-) -> None:
-    """Write a svmlight (libsvm) text, with bounded memory. The file appears under its name when it is complete.
-
-    Each sample is a line. Numbers are the shortest that read back to the same bits. Zeros of dense features are left
-    out.
-
-    Args:
-        path: The file.
-        data: As for `write_cbf`.
-        features: The stream of the features, sparse or dense.
-        label: The stream of the labels: one value a sample; or one-hot vectors, of which the classes are written; or
-            sparse with values of 1, several labels.
-        query: The stream of the queries, whole numbers, written as ``qid:``; None, or no such stream: none.
-        by_query: Whether to write the key of each sequence as the query of its lines.
-        zero_based: Whether the first feature gets the index 0; otherwise 1, as the format has it.
-        compress: As for `write_ctf`.
-        progress: As for `write_cbf`.
-        remote: As for `write_cbf`.
-        files: To write several files: the keywords of `Files`.
-
-    Raises:
-        ConfigError: The data have no such streams.
-        CorpusError: The data have no sequence, or keys that are not whole numbers from 0.
-        FormatError: A sequence has no features, or not a label for each; a query is not a whole number.
-        OSError: A file cannot be read or written.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> import numpy as np
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.svm")
-        >>> write_svmlight(path, {"features": np.float32([[0, 0.1], [2, 0]]), "label": np.float32([1, -1])})
-        >>> path.read_text().splitlines()
-        ['1 2:0.1', '-1 1:2']
-    """
-    path, remote = located_file("path", path, remote)
-    if files:
-        options = {
-            "features": features, "label": label, "query": query, "by_query": by_query, "zero_based": zero_based,
-            "compress": compress,
-        }  # fmt: skip
-        write_several(write_svmlight, path, pieces_of(data), files, progress, remote, **options)
-        return
-    compression = compression_of(path, compress)
-    with pieces_of(data) as corpus, written_whole(path, remote=remote) as whole, compressed(whole, compression) as file:
-        has_queries = not by_query and any(info.name == query for info in corpus.streams)
-        of_queries = corpus.column(str(query), "query") if has_queries else None
-        columns = corpus.column(features, "features"), corpus.column(label, "label"), of_queries
-        base, keys = int(not zero_based), np.empty(0, np.uint64)
-        for first, piece in corpus.written(progress):
-            if by_query:
-                if piece.keys is None or piece.keys.are_words:
-                    raise CorpusError(f"{corpus.name}: the keys are not whole numbers; expected them for by_query=True")
-                keys = piece.keys[:]
-            written = _core.svmlight_write(piece.chunk, keys, columns, base, num_threads(), SEQUENCES_PER_CORE)
-            texts, unwritable = written
-            if unwritable is not None:
-                raise _unwritable_line(corpus, (features, label, query), first, unwritable)
-            for text in texts:
-                file.write(text.data)
-
-
-def _unwritable_line(
-    corpus: Pieces, names: Sequence[str | None], num_before: int, unwritable: tuple[int, tuple[int, float] | None]
-) -> FormatError:
-    sequence, found = unwritable
-    if found is None:
-        what = f"a sequence without {names[0]!r}, or with another number of other samples; expected as many of each"
-        return FormatError(what, path=corpus.name, sequence=num_before + sequence)
-    stream, value = found
-    info = next(info for info in corpus.streams if info.name == names[stream])
-    several = f"{info.dim} values, or entries" if info.is_sparse else f"{info.dim} values"
-    what = (
-        f"the feature {value:.0f} is not above the feature before it; expected ascending indices",
-        f"a label with the value {value}; expected 1 for each of several labels"
-        if info.is_sparse
-        else f"a label of {several}; expected one value, or a one-hot vector, of which the class is written",
-        f"the query {value}; expected a whole number of at most 2^53"
-        if info.dim == 1 and not info.is_sparse
-        else f"a query of {several}; expected one whole number",
-    )[stream]
-    return FormatError(what, path=corpus.name, sequence=num_before + sequence, stream=names[stream])

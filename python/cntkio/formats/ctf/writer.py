@@ -1,4 +1,4 @@
-"""Files of CNTK's formats from anything that can be written."""
+"""Writing of the text format; and of single sequences, as `cntk.io` does. (docs/convert.md)"""
 
 from __future__ import annotations
 
@@ -16,14 +16,11 @@ from cntkio._threads import num_threads
 from cntkio.arguments import caller, suggests_keywords, whole_number
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.arrays import pieces_of
-from cntkio.formats.cbf import CBFWriter, LayoutName
-from cntkio.formats.pieces import SEQUENCES_PER_CORE, Classes, Files, Piece, Pieces, Progress, in_arrays
-from cntkio.formats.table import Keys, in_precision
-from cntkio.formats.written_files import Compression, compressed, compression_of, write_several
-from cntkio.storage.names import located_file
+from cntkio.formats.pieces import SEQUENCES_PER_CORE, Classes, Files, Piece, Pieces, Progress
+from cntkio.formats.table import Keys
+from cntkio.formats.written_files import Compression, compressed, compression_of, write_pieces
 from cntkio.storage.output_file import AnyPath, written_whole
 from cntkio.storage.remote import Remote
-from cntkio.streams import StreamInformation
 
 
 def _with_keys(
@@ -72,85 +69,6 @@ def _numbers(corpus: Pieces, keys: Keys) -> npt.NDArray[np.uint64]:
     return numbers
 
 
-@suggests_keywords
-def write_cbf(
-    path: AnyPath, data: Any, *, chunk_size_in_bytes: int = 32 << 20, layout: LayoutName = "2.x",
-    dtype: npt.DTypeLike | None = None, order: Sequence[str] | None = None,
-    one_hot: Mapping[str, Classes] | None = None, progress: Progress | None = None, remote: Remote | None = None,
-    **files: Unpack[Files],
-) -> None:  # fmt: skip
-    """Write a file in the CNTK binary format, with bounded memory. The file appears under its name when it is complete.
-
-    Args:
-        path: The file, or a URL (docs/convert.md).
-        data: A deserializer, a `MinibatchSource` with an end, a `Minibatch`, a data frame, a table or a data set (as
-            for `cntkio.arrow.read`), or for each stream's name: an array or a tensor of one sample per sequence
-            (`[sequences, *shape]`), a SciPy matrix of the same (`[sequences, dim]`), a series, or a list with a number,
-            or an array or a matrix of samples, for each sequence.
-        chunk_size_in_bytes: A chunk ends with the sequence that makes it this large or larger.
-        layout: ``"2.x"``, or ``"documented"``, which CNTK 2.7 does not read and which has room for only one dense
-            sample in each sequence.
-        dtype: float32 or float64 of the values in the file; None: float64 for float64 data, for streams of int32 and
-            int64, and for whole numbers beyond 2^24, or else float32.
-        order: The streams to write, in this order; None: all.
-        one_hot: Streams of class ids or texts in arrays, minibatches and tables, to write as one-hot streams, and their
-            numbers of classes, or the names of the classes in order. An array ``[sequences, samples]`` has sequences of
-            equal length.
-        progress: Function that is called with the number of pieces done, and their total.
-        remote: Options of the remote store to write to, such as credentials, or the store itself; as for
-            `CTFDeserializer`.
-        files: To write several files: the keywords of `Files`.
-
-    Raises:
-        ConfigError: An option is invalid, or the arrays do not form a corpus.
-        CorpusError: The data have no sequence, streams have different numbers of sequences, or a whole number is not
-            exact in the precision.
-        FormatError: The input breaks its format, or the layout cannot express a sequence.
-        OSError: A file cannot be read or written.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> import numpy as np
-        >>> from cntkio import CBFDeserializer
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.cbf")
-        >>> write_cbf(path, {"x": np.eye(3), "y": [np.ones((2, 4)), np.zeros((1, 4)), np.ones((5, 4))]})
-        >>> CBFDeserializer(path).open().table.lengths
-        array([2, 1, 5], dtype=uint32)
-    """
-    path, remote = located_file("path", path, remote)
-    if files:
-        whole = pieces_of(data, dtype, one_hot)
-        options = {"chunk_size_in_bytes": chunk_size_in_bytes, "layout": layout, "dtype": dtype, "order": order}
-        write_several(write_cbf, path, whole, files, progress, remote, **options)
-        return
-    with pieces_of(data, dtype, one_hot) as corpus:
-        columns = corpus.columns(order)
-        infos = [_in_precision(corpus.streams[column], dtype) for column in columns]
-        with CBFWriter(path, infos, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout, remote=remote) as writer:
-            for piece in corpus.reported(progress):
-                _require_exact(corpus, piece, infos)
-                writer.add(piece.chunk, piece.lengths, columns)
-
-
-def _require_exact(corpus: Pieces, piece: Piece, infos: Sequence[StreamInformation]) -> None:
-    """Check that the floats of a file keep the whole numbers of a piece."""
-    targets = {info.name: info.dtype for info in infos}
-    # Only streams of whole numbers can be inexact here; without them, no chunk has to become arrays.
-    if any(info.dtype.kind == "i" for info in corpus.streams if info.name in targets):
-        for name, data in in_arrays(corpus.streams, piece.chunk.num_sequences, [piece.chunk]).items():
-            if name in targets:
-                in_precision(f"{corpus.name}, stream {name!r}", data.values, targets[name])
-
-
-def _in_precision(info: StreamInformation, dtype: npt.DTypeLike | None) -> StreamInformation:
-    # A binary corpus has only floats, and float32 would round whole numbers beyond 2^24.
-    if dtype is None and info.dtype.kind == "i":
-        dtype = np.float64
-    if dtype is None or info.are_class_ids:
-        return info
-    return StreamInformation(info.name, info.stream_id, info.storage_format, dtype, info.shape)
-
-
 _ID = re.compile(rb"0|[1-9][0-9]{0,19}")
 # Printable ASCII without the pipe, which comes between `{` and `}`.
 _TEXT_NAME = re.compile(r"[!-{}~][!-{}~]*")
@@ -194,15 +112,16 @@ def write_ctf(
         >>> path.read_text().splitlines()
         ['0\\t|x 1 0.1 |y 7', '1\\t|x 2 3 |y 8', '1\\t|x 4 5']
     """
-    path, remote = located_file("path", path, remote)
-    if files:
-        options = {"order": order, "renumber": renumber, "keys_file": keys_file, "compress": compress}
-        write_several(write_ctf, path, pieces_of(data, one_hot=one_hot), files, progress, remote, **options)
-        return
+    options = {"order": order, "renumber": renumber, "keys_file": keys_file, "compress": compress}
+    write_pieces(_write, path, pieces_of(data, one_hot=one_hot), files, progress, remote, **options)
+
+
+def _write(
+    path: str, corpus: Pieces, progress: Progress | None, remote: Remote | None, order: Sequence[str] | None,
+    renumber: bool, keys_file: AnyPath | None, compress: Compression | None,
+) -> None:  # fmt: skip
     compression = compression_of(path, compress)
     with (
-        # Data that cannot be written are refused before a file is created.
-        pieces_of(data, one_hot=one_hot) as corpus,
         written_whole(path, remote=remote) as whole,
         compressed(whole, compression) as file,
         contextlib.nullcontext() if keys_file is None else written_whole(keys_file, remote=remote) as listed,

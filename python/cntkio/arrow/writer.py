@@ -1,4 +1,4 @@
-"""Corpora as record batches: one for each piece of the corpus."""
+"""Corpora as record batches, one for each piece, and as Parquet and Arrow files. (docs/arrow.md)"""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.arrays import pieces_of
 from cntkio.formats.pieces import Files, Piece, Pieces, Progress
 from cntkio.formats.table import Keys
-from cntkio.formats.written_files import write_several
+from cntkio.formats.written_files import write_pieces
 from cntkio.layouts import are_whole, classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
-from cntkio.storage.names import located_file
 from cntkio.storage.output_file import AnyPath, written_whole
 from cntkio.storage.remote import Remote
 from cntkio.streams import StreamInformation, packed_columns
@@ -137,7 +136,7 @@ class RecordBatches(Displayed):
         self._data = data
         # Opened once for the streams alone, so that wrong arguments fail here and not in a consumer.
         with pieces_of(data) as pieces:
-            self._columns = _Columns(pieces.streams, pieces.has_text_keys, key, flat, ids)
+            self._columns = Columns(pieces.streams, pieces.has_text_keys, key, flat, ids)
 
     def _description(self) -> Description:
         title = f"RecordBatches: {counted(len(self.schema), 'column')}"
@@ -173,18 +172,8 @@ class RecordBatches(Displayed):
         with pieces_of(self._data) as pieces:
             count = pieces.first
             for piece in pieces.reported(progress):
-                yield self._batch(piece, pieces, count)
+                yield self._columns.batch_of(piece, count)
                 count += piece.chunk.num_sequences
-
-    def _batch(self, piece: Piece, pieces: Pieces, count: int) -> pa.RecordBatch:
-        num_rows = piece.chunk.num_sequences
-        chunk_indices, rows = np.zeros(num_rows, np.uint32), np.arange(num_rows, dtype=np.uint32)
-        keys = Keys(range(count, count + num_rows)) if piece.keys is None else piece.keys
-        columns = packed_columns(pieces.streams)
-        request = _core.PackRequest([piece.chunk], chunk_indices, rows, columns, [0, num_rows])
-        (packed,), _ = _core.pack([request], num_threads())
-        streams = [MinibatchData.of(info, packed, index, False) for index, info in enumerate(pieces.streams)]
-        return self._columns.batch(np.asarray(keys), streams)
 
 
 @suggests_keywords
@@ -211,10 +200,10 @@ def convert(
         raise ConfigError(what, key="truncation_length")
     keys = minibatch.keys_of_sequences
     infos = [data.stream for data in streams]
-    return _Columns(infos, keys.dtype.kind == "U", key, flat, ids).batch(keys, streams)
+    return Columns(infos, keys.dtype.kind == "U", key, flat, ids).batch(keys, streams)
 
 
-class _Columns:
+class Columns:
     """The columns of keys and of streams."""
 
     def __init__(
@@ -223,6 +212,7 @@ class _Columns:
     ) -> None:  # fmt: skip
         if not isinstance(key, str | None):
             raise ConfigError(f"key is {key!r}; expected the name of a column, or None", key="key")
+        self._streams = streams
         names = [info.name for info in streams]
         if key in names:
             advice = f"give {caller().words.setting('key', 'NAME')}"
@@ -235,6 +225,17 @@ class _Columns:
             kind = pa.string() if has_text_keys else pa.uint64()
             fields.insert(0, pa.field(key, kind, nullable=False, metadata=Facts("key").metadata()))
         self.schema = pa.schema(fields)
+
+    def batch_of(self, piece: Piece, count: int) -> pa.RecordBatch:
+        """Return a record batch of a piece, which has `count` sequences before it."""
+        num_rows = piece.chunk.num_sequences
+        chunk_indices, rows = np.zeros(num_rows, np.uint32), np.arange(num_rows, dtype=np.uint32)
+        keys = Keys(range(count, count + num_rows)) if piece.keys is None else piece.keys
+        columns = packed_columns(self._streams)
+        request = _core.PackRequest([piece.chunk], chunk_indices, rows, columns, [0, num_rows])
+        (packed,), _ = _core.pack([request], num_threads())
+        streams = [MinibatchData.of(info, packed, index, False) for index, info in enumerate(self._streams)]
+        return self.batch(keys[:], streams)
 
     def batch(self, keys: npt.NDArray[Any], streams: Iterable[MinibatchData]) -> pa.RecordBatch:
         """Return a record batch of some sequences, whose streams are in the order of the columns."""
@@ -297,8 +298,7 @@ def _offsets(offsets: npt.NDArray[np.int64], info: StreamInformation) -> pa.Arra
     return pa.array(offsets.astype(np.int32))
 
 
-# --------------------------------------------------------------------------------------------------------------
-# Parquet and Arrow files of a corpus.
+# ---- Files.
 
 
 @suggests_keywords
@@ -340,14 +340,9 @@ def write_parquet(
         >>> parquet.read_table(path).to_pylist()
         [{'key': 0, 'x': [[1.0, 2.0]]}, {'key': 1, 'x': [[3.0, 4.0], [5.0, 6.0]]}]
     """
-    path, remote = located_file("path", path, remote)
-    if files:
-        options = {"key": key, "flat": flat, "ids": ids, "compression": compression}
-        write_several(write_parquet, path, pieces_of(data), files, progress, remote, **options)
-        return
-    batches = RecordBatches(data, key=key, flat=flat, ids=ids)
     open_writer = partial(parquet.ParquetWriter, compression=compression, write_page_checksum=True)
-    _write(open_writer, batches, path, remote, progress)
+    options = {"open_writer": open_writer, "key": key, "flat": flat, "ids": ids}
+    write_pieces(_write, path, pieces_of(data), files, progress, remote, **options)
 
 
 @suggests_keywords
@@ -373,24 +368,16 @@ def write_arrow(
         >>> path.stat().st_size > 0
         True
     """
-    path, remote = located_file("path", path, remote)
-    if files:
-        options = {"key": key, "flat": flat, "ids": ids}
-        write_several(write_arrow, path, pieces_of(data), files, progress, remote, **options)
-        return
-    batches = RecordBatches(data, key=key, flat=flat, ids=ids)
-    _write(ipc.new_file, batches, path, remote, progress)
+    options = {"open_writer": ipc.new_file, "key": key, "flat": flat, "ids": ids}
+    write_pieces(_write, path, pieces_of(data), files, progress, remote, **options)
 
 
 def _write(
-    open_writer: Callable[..., Any], batches: RecordBatches, path: str, remote: Remote | None, progress: Progress | None
-) -> None:
+    path: str, corpus: Pieces, progress: Progress | None, remote: Remote | None, open_writer: Callable[..., Any],
+    key: str | None, flat: Collection[str] | bool, ids: Collection[str],
+) -> None:  # fmt: skip
+    columns = Columns(corpus.streams, corpus.has_text_keys, key, flat, ids)
     # The inner writer ends first: it writes the footer before the file gets its name.
-    with written_whole(path, remote=remote) as file, open_writer(file, batches.schema) as writer:
-        count = 0
-        for batch in batches.batches(progress):
-            writer.write_batch(batch)
-            count += batch.num_rows
-        # Inside the block, so that no empty file appears.
-        if count == 0:
-            raise CorpusError("no sequence to write")
+    with written_whole(path, remote=remote) as file, open_writer(file, columns.schema) as writer:
+        for first, piece in corpus.written(progress):
+            writer.write_batch(columns.batch_of(piece, first))
