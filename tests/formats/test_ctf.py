@@ -32,7 +32,7 @@ NUM_ERRORS = _core.CTF_NUM_ERROR_KINDS
 
 
 def problem(finding: Any, parsed: Any, corpus: Corpus) -> slow_ctf.Problem:
-    key = corpus.table.keys[parsed.first_sequence + finding.sequence].item()
+    key = corpus.table.keys[parsed.first_sequence + finding.sequence]
     stream = None if finding.stream is None else corpus.streams[finding.stream].name
     return slow_ctf.Problem(ERRORS[finding.kind], parsed.first_byte + finding.offset, key, stream)
 
