@@ -267,15 +267,27 @@ class MinibatchData(_OneStream):
 
         A sparse stream becomes a dense array, in which values of repeated indices are summed.
         """
-        if self.indices is None or self.indptr is None:
-            if self.num_samples == self.num_sequences * self.num_steps:
-                return self.values.reshape(self.shape)
+        num_cells = self.num_sequences * self.num_steps
+        if self.num_samples == num_cells:
+            return self.samples().reshape(self.shape)
+        if self.indices is None:
             return _core.pad(self.values.reshape(-1), self.offsets, self.num_steps, self.stream.dim).reshape(self.shape)
-        padded = np.zeros((self.num_sequences * self.num_steps, self.stream.dim), self.values.dtype)
-        row_of_sample = np.flatnonzero(self.mask.reshape(-1))
-        rows = np.repeat(row_of_sample, np.diff(self.indptr))
-        np.add.at(padded, (rows, self.indices), self.values)
-        return padded.reshape(self.shape)
+        return self._in_cells(np.flatnonzero(self.mask), num_cells).reshape(self.shape)
+
+    def samples(self) -> npt.NDArray[Any]:
+        """Return all samples as vectors, `[num_samples, *sample shape]`; in a sparse stream, as in `asarray`."""
+        if self.indices is None:
+            return self.values
+        return self._in_cells(np.arange(self.num_samples), self.num_samples).reshape(-1, *self.stream.shape)
+
+    def _in_cells(self, cells: npt.NDArray[np.int64], num_cells: int) -> npt.NDArray[Any]:
+        """Return vectors, flat: each sample of a sparse stream in its cell, and zeros in the other cells."""
+        assert self.indptr is not None and self.indices is not None
+        vectors = np.zeros(num_cells * self.stream.dim, self.values.dtype)
+        # NumPy takes several times as long with an array of indices for each axis.
+        firsts = np.repeat(cells * self.stream.dim, self.indptr[1:] - self.indptr[:-1])
+        np.add.at(vectors, firsts + self.indices, self.values)
+        return vectors
 
     def tocsr(self) -> Any:
         """Return all samples of a sparse stream as a `scipy.sparse.csr_array` `[num_samples, dim]` over its arrays.

@@ -363,7 +363,7 @@ class StreamInformation:
     @property
     def dim(self) -> int:
         """Number of values of a sample, or the bound of its indices."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:

@@ -232,6 +232,8 @@ class Keys:
                 found if len(found) or b"\\" not in text else np.flatnonzero(self[:] == text.decode(errors="replace"))
             )
         number = int(text) if text.isdigit() else -1
+        if self.first is not None:
+            return np.array([number - self.first] if 0 <= number - self.first < len(self) else [], np.int64)
         return np.flatnonzero(self[:] == np.uint64(number)) if 0 <= number <= _LARGEST else np.zeros(0, np.int64)
 
     def repeated(self) -> npt.NDArray[np.int64]:
