@@ -294,6 +294,34 @@ def test_a_state_that_does_not_fit_leaves_the_mixture_where_it_was(folder: Path)
             assert mixture.state_dict() == state
 
 
+def test_a_read_that_is_interrupted_after_it_delivered_counts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with make(folder) as whole:
+        expected = read(whole, 12)
+    with make(folder) as mixture:
+        read(mixture, 4)
+        state = mixture.state_dict()
+        source = mixture.sources[mixture.part_of(4)]
+        deliver = source.read
+
+        def interrupted(*request: Any) -> None:
+            deliver(*request)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(source, "read", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            mixture.read(POOLED)
+        monkeypatch.undo()
+        assert mixture.state_dict()["timeline"]["position"] == 5
+        assert read(mixture, 3) == expected[5:8]
+        monkeypatch.setattr(source, "read", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            read(mixture, 10)
+        monkeypatch.undo()
+        mixture.load_state_dict(state)
+        assert mixture.state_dict() == state
+        assert read(mixture, 8) == expected[4:]
+
+
 def test_only_minibatches_of_mixtures_name_their_source(folder: Path) -> None:
     with source(folder, "a") as alone, pytest.raises(ConfigError, match="does not come from a Mixture"):
         alone.next_minibatch(5).source_of_sequences  # noqa: B018

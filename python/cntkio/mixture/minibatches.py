@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cntkio._threads import ForkLock
 from cntkio.arguments import check_word, suggests_keywords, whole_number
@@ -28,8 +27,8 @@ from cntkio.source.checkpoint import changing, difference
 from cntkio.source.pipeline import DeliveredCounts
 from cntkio.source.plan import ExplainedStep, PlannedSteps, SourcePlan, require_few_steps
 from cntkio.streams import StreamInformation, StreamsByName, places_among
-from cntkio.timeline import WHOLE, Partition, Size
-from cntkio.timeline.mixed import NUM_TURNS, turns_of
+from cntkio.timeline import WHOLE, GlobalPartition, Partition, Size
+from cntkio.timeline.mixed import NUM_TURNS, Weights, end_of_parts
 from cntkio.timeline.partition import checked_partition
 from cntkio.timeline.state import State, damaged, is_same, whole, wholes
 
@@ -117,10 +116,9 @@ class Mixture(Displayed, StreamsByName):
         *,
         stop: Literal["first", "all", "forever"] = "first",
     ) -> None:
-        self.stop, self._counts = stop, checked_counts(parts, stop)
-        self._turns = _turns(self._counts)
+        self.stop, self._names = stop, list(parts)
+        self._weights, self._turns = self._turned(0, checked_counts(parts, stop))
         self.sources: dict[str, MinibatchSource] = {}
-        self._first_step = 0  # the step at which the current weights began
         self._turn = (WHOLE, *_turn_of(WHOLE))  # the partition of the last read, and what follows from it
         self._reading: _Reading | None = None
         self._lock = ForkLock()  # taken by a `with` statement in each method that uses the position
@@ -130,7 +128,7 @@ class Mixture(Displayed, StreamsByName):
                 self.sources[name] = source if isinstance(source, MinibatchSource) else MinibatchSource(source)
                 if self.sources[name] is not source:
                     opened.callback(self.sources[name].close)
-            self._counted = _Position(0, dict.fromkeys(self.sources, 0))
+            self._at = _Position(0, dict.fromkeys(self.sources, 0))
             self._check_sources()
             opened.pop_all()
 
@@ -169,16 +167,19 @@ class Mixture(Displayed, StreamsByName):
 
         A part's own counts decide, because an interrupt may come after its read and before anything is noted here.
         """
-        reading = self._reading
-        if reading is None:
-            return self._counted
-        counts = self.sources[reading.name].delivered
-        at = self._counted
-        if counts != reading.counts:
-            at = reading.at.after(reading.name, counts.num_sweeps - reading.counts.num_sweeps)
-        # No interrupt comes between these assignments.
-        self._counted, self._reading = at, None
-        return at
+        if self._reading is not None:
+            name, before, at = self._reading
+            now = self.sources[name].delivered
+            if now != before:
+                # If an interrupt comes before the last line, the next call does the same again.
+                self._at = at.after(name, now.num_sweeps - before.num_sweeps)
+            self._reading = None
+        return self._at
+
+    def _turned(self, step: int, counts: Mapping[str, int]) -> tuple[Weights, list[str]]:
+        """Return the weights from a step on, and the part of each turn."""
+        weights = Weights(step, tuple(counts.values()), (0,) * len(counts))
+        return weights, [self._names[part] for part in weights.parts(step, step + NUM_TURNS).tolist()]
 
     def part_of(self, step: int) -> str:
         """Return the name of the part that a step reads, with the current weights. Steps are numbered from 0.
@@ -186,11 +187,10 @@ class Mixture(Displayed, StreamsByName):
         Raises:
             ConfigError: The step came before the current weights.
         """
-        with self._lock.inner:
-            turns, first_step = self._turns, self._first_step
-        if whole_number("step", step) < first_step:
-            raise ConfigError(f"step is {step}, but the weights changed at step {first_step}", key="step")
-        return turns[(step - first_step) % NUM_TURNS]
+        weights = self._weights
+        if whole_number("step", step) < weights.first:
+            raise ConfigError(f"step is {step}, but the weights changed at step {weights.first}", key="step")
+        return self._names[weights.part(step)]
 
     def read(self, minibatch_size_in_samples: Size, partition: Partition = WHOLE) -> Minibatch | None:
         """Return the next minibatch of a partition, or None when the data have ended.
@@ -211,7 +211,7 @@ class Mixture(Displayed, StreamsByName):
             steps_to_pass = worker if is_new else at.steps_to_pass
             at = at._replace(settings=(minibatch_size_in_samples, partition), steps_to_pass=steps_to_pass)
             while not self._ends_at(at):
-                name = self._turns[(at.step - self._first_step) % NUM_TURNS]
+                name = self._turns[(at.step - self._weights.first) % NUM_TURNS]
                 source, is_own = self.sources[name], not at.steps_to_pass
                 # Noted before the read, so that `_position` can count a read that was interrupted after it delivered.
                 self._reading = _Reading(name, source.delivered, at)
@@ -256,9 +256,8 @@ class Mixture(Displayed, StreamsByName):
         size = minibatch_size_in_samples
         with self._lock.inner:
             plans = {name: source.plan(size, partition, from_here=True) for name, source in self.sources.items()}
-            at = self._position()
-            turns = np.roll(turns_of(tuple(self._counts.values())), (self._first_step - at.step) % NUM_TURNS)
-        return MixturePlan(plans, turns, np.array([count > 0 for count in at.num_sweeps.values()]), self.stop)
+            at, weights = self._position(), self._weights
+        return MixturePlan(plans, weights, at.step, [count > 0 for count in at.num_sweeps.values()], self.stop)
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
         """Change the weights of all parts from the next step on.
@@ -266,11 +265,9 @@ class Mixture(Displayed, StreamsByName):
         Raises:
             ConfigError: A part has no weight, there is no such part, or a weight is not possible.
         """
-        counts = counts_of(weights, list(self.sources))
-        turns = _turns(counts)
+        counts = counts_of(weights, self._names)
         with self._lock.inner:
-            step = self._position().step
-            self._counts, self._turns, self._first_step = counts, turns, step
+            self._weights, self._turns = self._turned(self._position().step, counts)
 
     def stream_infos(self) -> list[StreamInformation]:
         """Return the streams, which are the same in all parts."""
@@ -305,31 +302,35 @@ class Mixture(Displayed, StreamsByName):
 
     def _description(self) -> Description:
         with self._lock.inner:
-            at = self._position()
-        shares = {name: f"{count / NUM_TURNS:.1%}" for name, count in self._counts.items()}
-        rows = [(name, share, counted(at.num_sweeps[name], "sweep")) for name, share in shares.items()]
+            at, weights = self._position(), self._weights
+        shares = zip(at.num_sweeps.items(), weights.counts, strict=True)
+        rows = [
+            (name, f"{count / NUM_TURNS:.1%}", counted(num_sweeps, "sweep")) for (name, num_sweeps), count in shares
+        ]
         title = f"Mixture: step {at.step}, stops {self.stop!r}"
         return Description(title, ("part", "weight", "finished"), rows, has_head=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to continue here: a small dict for JSON."""
         with self._lock.inner:
-            at = self._position()
+            at, weights = self._position(), self._weights
             states = {name: source.state_dict() for name, source in self.sources.items()}
-            weights = {"first_step": self._first_step, "turns": dict(self._counts)}
-        orders = {name: state["order"] for name, state in states.items()}
+        settings, data, content, order = (
+            {name: state[key] for name, state in states.items()} for key in ("settings", "data", "content", "order")
+        )
         # A `MinibatchDataset` compares these two among the ranks, as it does for a source.
-        digests = [order["digest"] for order in orders.values()]
-        deserializers = [of_one for order in orders.values() for of_one in order["deserializers"]]
+        digests = [of_one["digest"] for of_one in order.values()]
+        deserializers = [described for of_one in order.values() for described in of_one["deserializers"]]
         own = State(at.step, at.settings, rounds_to_pass=at.steps_to_pass).to_json()
+        own |= {"first_step": weights.first, "turns": dict(zip(self._names, weights.counts, strict=True))}
         parts = {name: {"version": state["version"], **changing(state)} for name, state in states.items()}
         return {
             "version": _STATE_VERSION,
-            "settings": {"stop": self.stop, "parts": {name: state["settings"] for name, state in states.items()}},
-            "data": {name: state["data"] for name, state in states.items()},
-            "content": {name: state["content"] for name, state in states.items()},
-            "order": {"digest": digests, "deserializers": deserializers, "parts": orders},
-            "timeline": {**own, **weights, "num_sweeps": dict(at.num_sweeps), "parts": parts},
+            "settings": {"stop": self.stop, "parts": settings},
+            "data": data,
+            "content": content,
+            "order": {"digest": digests, "deserializers": deserializers, "parts": order},
+            "timeline": {**own, "num_sweeps": dict(at.num_sweeps), "parts": parts},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -340,11 +341,11 @@ class Mixture(Displayed, StreamsByName):
         Raises:
             CheckpointError: The state has other parts, or a part has other data or settings.
         """
-        at, first_step, counts, parts = self._checked(state)
-        turns = _turns(counts)
+        at, first_step, turns, parts = self._checked(state)
+        weights, of_turns = self._turned(first_step, turns)
         with self._lock.inner:
-            # The states of the parts here, for an error after some parts have moved.
-            before = self._checked(self.state_dict())[-1]
+            # For an error after some parts have moved.
+            before = {name: source.state_dict() for name, source in self.sources.items()}
             try:
                 for name, source in self.sources.items():
                     try:
@@ -353,14 +354,15 @@ class Mixture(Displayed, StreamsByName):
                         text = str(error).removeprefix("the state does not fit this source: ")
                         message = f"the state does not fit this mixture: part {name!r}: {text}"
                         raise CheckpointError(message, saved=error.saved, current=error.current) from error
-                self._counts, self._turns, self._first_step, self._counted = counts, turns, first_step, at
+                # No interrupt comes between these assignments.
+                self._weights, self._turns, self._at, self._reading = weights, of_turns, at, None
             except BaseException:
                 for name, source in self.sources.items():
                     source.load_state_dict(before[name])
                 raise
 
-    def _checked(self, state: Mapping[str, Any]) -> tuple[_Position, int, dict[str, int], dict[str, dict[str, Any]]]:
-        """Return the position, the first step of the weights, turns, and the states of the parts."""
+    def _checked(self, state: Mapping[str, Any]) -> tuple[_Position, int, dict[str, int], dict[str, Any]]:
+        """Return the position, the first step of the weights, their turns, and the states of the parts."""
         fields: list[Any] = [None] * 3
         if isinstance(state, Mapping):
             fields = [state.get(name) for name in ("timeline", "settings", "order")]
@@ -369,34 +371,35 @@ class Mixture(Displayed, StreamsByName):
         # The state of a source has the same version, but no turns.
         if not are_mappings or not is_same(state.get("version"), _STATE_VERSION) or "turns" not in timeline:
             raise CheckpointError("not the state of a Mixture; expected a result of its state_dict()", saved=state)
-        of_parts: list[Any] = [timeline.get(name) for name in ("turns", "num_sweeps", "parts")]
-        order = order.get("parts") if isinstance(order, Mapping) else None
-        of_parts += [settings.get("parts"), state.get("data"), order]
-        for found in of_parts:
-            if not isinstance(found, Mapping) or set(found) != set(self.sources):
-                raise _misfit("parts", list(found) if isinstance(found, Mapping) else found, list(self.sources))
+        turns, num_sweeps, changed = (self._of_parts(timeline.get(key)) for key in ("turns", "num_sweeps", "parts"))
+        fixed = {
+            "settings": self._of_parts(settings.get("parts")),
+            "data": self._of_parts(state.get("data")),
+            "order": self._of_parts(order.get("parts") if isinstance(order, Mapping) else None),
+            # A state of an earlier version has none.
+            "content": self._of_parts(state.get("content", {name: [] for name in self._names})),
+        }
         if not is_same(settings.get("stop"), self.stop):
             raise _misfit("stop", settings.get("stop"), self.stop)
-        # In the order of the parts here, which a file of the state need not keep.
-        turns, num_sweeps, changed, *constant = ({name: found[name] for name in self.sources} for found in of_parts)
         own = State.from_json(timeline)
         whole("position", own.position, _LARGEST_STEP)
         first_step = whole("first_step", timeline.get("first_step"), own.position)
         for count in num_sweeps.values():
             whole("num_sweeps", count, own.position)
         if sum(wholes("turns", list(turns.values()), [1] * len(turns))) != NUM_TURNS:
-            raise damaged("turns", dict(turns), f"{NUM_TURNS} turns")
-        content = state.get("content", {})  # a state of an earlier version has none
-        if not isinstance(content, Mapping):
-            raise damaged("content", content, "the checksums of the parts")
-        parts = {}
-        for name, part in changed.items():
-            if not isinstance(part, Mapping) or not isinstance(part.get("timeline"), Mapping):
+            raise damaged("turns", turns, f"{NUM_TURNS} turns")
+        for part in changed.values():
+            if not isinstance(part, Mapping):
                 raise damaged("parts", part, "the states of the parts")
-            fixed = zip(("settings", "data", "order"), constant, strict=True)
-            parts[name] = {**part, **{key: of[name] for key, of in fixed}}
-            parts[name]["content"] = content.get(name, [])
-        return _Position(own.position, num_sweeps, own.settings, own.rounds_to_pass), first_step, turns, parts
+        parts = {name: {**part, **{key: of[name] for key, of in fixed.items()}} for name, part in changed.items()}
+        at = _Position(own.position, num_sweeps, own.settings, own.rounds_to_pass)
+        return at, first_step, turns, parts
+
+    def _of_parts(self, found: Any) -> dict[str, Any]:
+        """Return what a state has for each part, in the order of the parts here, which a file need not keep."""
+        if not isinstance(found, Mapping) or set(found) != set(self._names):
+            raise _misfit("parts", list(found) if isinstance(found, Mapping) else found, self._names)
+        return {name: found[name] for name in self._names}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"stop": self.stop, "sources": self.sources, "state": self.state_dict()}
@@ -455,27 +458,25 @@ class MixturePlan(Displayed):
 
     Args:
         plans: For each part a plan from its position.
-        turns: The part of each of the next 1,000 steps, which repeat.
+        weights: The weights of the parts.
+        first: Number of step 0 in the mixture.
         is_finished: For each part whether it has finished a sweep.
         stop: When the data end.
     """
 
     def __init__(
-        self,
-        plans: Mapping[str, SourcePlan],
-        turns: npt.NDArray[np.int64],
-        is_finished: npt.NDArray[np.bool_],
-        stop: str,
+        self, plans: Mapping[str, SourcePlan], weights: Weights, first: int, is_finished: Sequence[bool], stop: str
     ) -> None:
-        self._plans, self._turns, self._is_finished, self._stop = plans, turns, is_finished, stop
+        self._plans, self._is_finished, self._stop = plans, is_finished, stop
+        # The same turns, with positions that are steps of the plan.
+        self._weights = Weights(weights.first - first, weights.counts, (0,) * len(plans))
+        self._before = self._weights.taken_at(0)
 
     def _description(self) -> Description:
-        counts = np.bincount(self._turns, minlength=len(self._plans)).tolist()
-        rows = [(name, f"{count / NUM_TURNS:.1%}") for name, count in zip(self._plans, counts, strict=True)]
+        rows = [
+            (name, f"{count / NUM_TURNS:.1%}") for name, count in zip(self._plans, self._weights.counts, strict=True)
+        ]
         return Description("MixturePlan", ("part", "weight"), rows, has_head=True)
-
-    def _parts(self, num_steps: int) -> npt.NDArray[np.int64]:
-        return self._turns[np.arange(num_steps) % NUM_TURNS]
 
     def steps(self, num_steps: int) -> PlannedSteps:
         """Return the first steps: `num_steps`, or fewer if the data end. Each step has its position in its part.
@@ -495,7 +496,7 @@ class MixturePlan(Displayed):
 
     def _first(self, num_steps: int) -> PlannedSteps:
         """Return a number of steps, or fewer if the data end."""
-        parts = self._parts(num_steps)
+        parts = self._weights.parts(0, num_steps)
         counts = np.bincount(parts, minlength=len(self._plans)).tolist()
         of_parts = [plan.steps(count) for plan, count in zip(self._plans.values(), counts, strict=True)]
         # The steps are joined part by part, and sorted by their place in the mixture.
@@ -505,20 +506,21 @@ class MixturePlan(Displayed):
         columns = {name: np.concatenate([getattr(steps, name) for steps in of_parts])[order] for name in names}
         # If a part has too few steps, the mixture ends before the first of these steps, or has an error there.
         missing = len(places) if len(places) == num_steps else int(np.setdiff1d(np.arange(num_steps), places)[0])
-        end = self._end(parts[:missing], columns["ends_of_sweep"][:missing])
+        end = self._end(of_parts, num_steps + 1)
         if end > missing < num_steps:
             raise _without_data(list(self._plans)[int(parts[missing])])
         return PlannedSteps(**{name: column[: min(end, missing)] for name, column in columns.items()})
 
-    def _end(self, parts: npt.NDArray[np.int64], ends_of_sweep: npt.NDArray[np.bool_]) -> int:
-        """Return the number of steps until the data end; more than there are here if they end later."""
-        later = len(parts) + 1
+    def _end(self, of_parts: Sequence[PlannedSteps], later: int) -> int:
+        """Return the number of steps until the data end; `later` if they end after the steps of the parts."""
         if self._stop == "forever":
             return later
-        finishing = np.where(self._is_finished, 0, later)
-        ended, steps = np.unique(parts[ends_of_sweep], return_index=True)
-        finishing[ended] = np.minimum(finishing[ended], np.flatnonzero(ends_of_sweep)[steps] + 1)
-        return int(finishing.min() if self._stop == "first" else finishing.max())
+        ends = []
+        for part, (steps, is_finished) in enumerate(zip(of_parts, self._is_finished, strict=True)):
+            ended = np.flatnonzero(steps.ends_of_sweep)[:1].tolist()
+            after = [self._weights.position_after(part, self._before[part] + step + 1) for step in ended]
+            ends.append(0 if is_finished else min([*after, later]))
+        return end_of_parts(ends, self._stop)
 
     def explain(self, step: int) -> ExplainedStep:
         """Return the sequences of a step. It has the number of the step in its part, and the position in its part.
@@ -527,21 +529,22 @@ class MixturePlan(Displayed):
             ConfigError: The data end before the step.
             CorpusError: An error that a source raises up to this step.
         """
-        rounds, turn = divmod(whole_number("step", step, least=0), NUM_TURNS)
+        name = self.part_of(step)
         if self._stop != "forever" and step >= len(self.steps(step + 1)):
             raise ConfigError(f"the data end before step {step}", key="step")
-        is_of_part = self._turns == self._turns[turn]
-        step_of_part = rounds * np.count_nonzero(is_of_part) + np.count_nonzero(is_of_part[:turn])
-        return self._plans[self.part_of(step)].explain(int(step_of_part))
+        part = list(self._plans).index(name)
+        return self._plans[name].explain(self._weights.taken_at(step)[part] - self._before[part])
 
     def part_of(self, step: int) -> str:
         """Return the name of the part that a step reads."""
-        return list(self._plans)[int(self._turns[whole_number("step", step, least=0) % NUM_TURNS])]
+        return list(self._plans)[self._weights.part(whole_number("step", step, least=0))]
 
 
 def _turn_of(partition: Partition) -> tuple[int, int, Partition]:
     """Return the worker of a partition that reads, the number of its workers, and the partition of all of them."""
-    return *(partition.of_workers or (0, 1)), partition.of_all_workers
+    if isinstance(partition, GlobalPartition) and partition.num_workers > 1:
+        return partition.worker, partition.num_workers, dataclasses.replace(partition, worker=0, num_workers=1)
+    return 0, 1, partition
 
 
 def _without_data(name: str, share: Partition | None = None, num_chunks: int = 0) -> ConfigError:
@@ -553,11 +556,6 @@ def _without_data(name: str, share: Partition | None = None, num_chunks: int = 0
         advice = "ask for another size or partition, and mix only sources that have begun no epoch"
         message = f"part {name!r} has no further minibatch of this size, but the mixture continues; {advice}"
     return ConfigError(message, key="partition")
-
-
-def _turns(counts: Mapping[str, int]) -> list[str]:
-    names = list(counts)
-    return [names[part] for part in turns_of(tuple(counts.values())).tolist()]
 
 
 def _misfit(name: str, saved: object, current: object) -> CheckpointError:

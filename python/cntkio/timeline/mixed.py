@@ -73,6 +73,10 @@ class Weights(NamedTuple):
     counts: tuple[int, ...]
     taken: tuple[int, ...]
 
+    def part(self, position: int) -> int:
+        """Return the part with the turn at a position."""
+        return int(turns_of(self.counts)[(position - self.first) % NUM_TURNS])
+
     def parts(self, begin: int, end: int) -> _Integers:
         """Return the part of each position from `begin` to before `end`."""
         return turns_of(self.counts)[(np.arange(begin, end) - self.first) % NUM_TURNS]
@@ -88,6 +92,11 @@ class Weights(NamedTuple):
         """Return the position after sequence number `count` of a part, counted from 1 at the beginning of the data."""
         rounds, rest = divmod(count - self.taken[part] - 1, self.counts[part])
         return self.first + rounds * NUM_TURNS + int(np.flatnonzero(turns_of(self.counts) == part)[rest]) + 1
+
+
+def end_of_parts(ends: Sequence[int], stop: str) -> int:
+    """Return where the data of a mixture end, if each part has delivered its first sweep at one of these positions."""
+    return min(ends) if stop == "first" else max(ends)
 
 
 def weights_of(state: Mapping[str, Any]) -> Weights:
@@ -274,7 +283,7 @@ class MixedTimeline:
             # Later weights begin after the part has finished its first sweep.
             last = next(of_time for of_time in reversed(weights) if of_time.taken[index] < part.timeline.num_sequences)
             ends.append(last.position_after(index, part.timeline.num_sequences))
-        return min(self._last, min(ends) if self._stop == "first" else max(ends))
+        return min(self._last, end_of_parts(ends, self._stop))
 
     def _weights_at(self, position: int) -> Weights:
         return next(of_time for of_time in reversed(self._weights) if of_time.first <= position)
@@ -288,10 +297,6 @@ class MixedTimeline:
                 found.append(of_time.parts(first, until))
                 until = first
         return np.concatenate(found[::-1]) if found else np.empty(0, np.int64)
-
-    def part_of(self, position: int) -> int:
-        """Return the index of the part with the turn at a position."""
-        return int(self._parts_between(position, position + 1)[0])
 
     def _prepared(self) -> _Run:
         """Return the run that was computed; after a move, an empty run at the position."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from cntkio.arguments import check_word, suggests_keywords, whole_number
 from cntkio.errors import ConfigError
@@ -31,6 +31,9 @@ class Partition:
 
     index: int = 0
     count: int = 1
+
+    is_balanced: ClassVar[bool] = False
+    """True if all partitions get the same number of minibatches, so that no minibatch may be skipped."""
 
     def __post_init__(self) -> None:
         # `next_minibatch` makes a partition for each read, so plain ints are accepted with one comparison.
@@ -81,19 +84,9 @@ class Partition:
         return None
 
     @property
-    def of_all_workers(self) -> Partition:
-        """The partition with a single worker, which delivers what the workers of this partition deliver in turn."""
-        return self
-
-    @property
     def rounds(self) -> tuple[int, str] | None:
         """The number of partitions and the remainder, if whole minibatches are dealt in rounds; else None."""
         return None
-
-    @property
-    def is_balanced(self) -> bool:
-        """True if all partitions get the same number of minibatches, so that no minibatch may be skipped."""
-        return False
 
     @property
     def is_dealt(self) -> bool:
@@ -158,6 +151,8 @@ class GlobalPartition(Partition):
     worker: int = 0
     num_workers: int = 1
 
+    is_balanced: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         # A dataclass with slots is a copy of the written class, in which `super()` fails.
         Partition.__post_init__(self)
@@ -220,11 +215,6 @@ class GlobalPartition(Partition):
         return (self.count, str(self.remainder)) if self.deal == "minibatch" else None
 
     @property
-    def is_balanced(self) -> bool:
-        """True: all partitions get the same number of minibatches, so no minibatch may be skipped."""
-        return True
-
-    @property
     def is_dealt(self) -> bool:
         """True if sequences are dealt: not chunks or minibatches, nor to a single partition without workers."""
         return self.deal in ("length", "area") and (self.count > 1 or self.num_workers > 1)
@@ -233,11 +223,6 @@ class GlobalPartition(Partition):
     def of_workers(self) -> tuple[int, int]:
         """The worker and the number of workers."""
         return self.worker, self.num_workers
-
-    @property
-    def of_all_workers(self) -> Partition:
-        """The partition with a single worker."""
-        return dataclasses.replace(self, worker=0, num_workers=1)
 
 
 @suggests_keywords
@@ -252,7 +237,7 @@ class BalancedPartition(GlobalPartition):
     Attributes:
         remainder: ``"drop"``: skip the remainder. ``"repeat"``: deliver it, some of its sequences to several
             partitions.
-        worker: Index of this worker among the workers of the partition. They take rounds in turn.
+        worker: As for `GlobalPartition`: workers take rounds in turn.
         num_workers: Number of workers of the partition.
 
     Raises:
