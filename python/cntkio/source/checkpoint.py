@@ -30,7 +30,7 @@ from cntkio.formats.table import SequenceTable
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.pipeline import Epoch, Pipeline
 from cntkio.source.recipe import Recipe, SourceOptions
-from cntkio.timeline import Resumable
+from cntkio.timeline import AnyTimeline, Bookmark
 from cntkio.timeline.state import is_same
 
 _VERSION = 1
@@ -163,12 +163,12 @@ class SourceProgress:
     _recipe: Recipe
     _corpora: Sequence[Corpus]
     _arrangement: Arrangement
-    _timeline: Resumable
+    _timeline: AnyTimeline
     _pipeline: Pipeline
     _made: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        self._before_epochs = self._timeline.bookmark()
+        self._before_epochs: Bookmark = self._timeline.bookmark()
 
     def begin_epoch(self, begin: int, end: int, truncation_length: int | None, number: int | None) -> None:
         """Deliver an epoch; see `MinibatchSource.begin_epoch`."""
@@ -276,14 +276,14 @@ class SourceProgress:
                 current={each.name: each.current for each in different},
             )
 
-    def start(self, *, is_here: bool) -> Callable[[Resumable], None]:
+    def start(self, *, is_here: bool) -> Callable[[AnyTimeline], None]:
         """Return a function that moves a new timeline to the beginning of the epoch, or to the source's position."""
         delivered, epoch = self._pipeline.where()
         num_rows = self._recipe.num_rows(epoch.number)
         # Taken now, because a plan makes its timelines later, and the source may have moved by then.
         here = self._timeline.state(delivered.bookmark) if is_here else None
 
-        def put(timeline: Resumable) -> None:
+        def put(timeline: AnyTimeline) -> None:
             if epoch.span is not None:
                 timeline.begin_epoch(*epoch.span, epoch.truncation_length, num_rows)
             if here is not None:

@@ -49,7 +49,6 @@ from cntkio.timeline import (
     AnyTimeline,
     Partition,
     Size,
-    TimelineFacts,
     checked_partition,
 )
 from cntkio.timeline.budget import check_largest, checked_size
@@ -242,7 +241,7 @@ class MinibatchSource(Displayed, StreamsByName):
         options = SourceOptions.of(locals())  # as the first statement, so that the arguments are the only names
         self._options, self._recipe = options, recipe or Recipe()
         self._assembly = Assembly(options, self._recipe)
-        self._timeline: TimelineFacts = self._assembly.timeline
+        self._timeline: AnyTimeline = self._assembly.timeline
         self._pipeline = self._assembly.pipeline
         self._corpora, self._progress = self._assembly.corpora, self._assembly.progress
         self.lock = self._pipeline.lock

@@ -10,9 +10,9 @@ Invariant: the result of a read depends on the table of lengths, the settings an
 on how far the order was computed before, on threads, or on other reads.
 
 `Timeline` is the main timeline, `UserTimeline` the order of user-defined deserializers, `MixedTimeline` the order of a
-mixture of sequences. The stages of a source use each through a protocol: to select (`SequenceOrder`), to resume
-(`Resumable`), to describe it (`TimelineFacts`). A timeline does not load chunks, pack, or read ahead: it says which
-chunks it needs.
+mixture of sequences. The stages of a source know only the protocol `SequenceOrder`. `Timeline` documents the other
+methods that all three have: epochs, checkpoints, states. A timeline does not load chunks, pack, or read ahead: it says
+which chunks it needs.
 """
 
 from __future__ import annotations
@@ -30,10 +30,8 @@ from cntkio.timeline.selection import (
     PartsOfChunks,
     Plan,
     Reads,
-    Resumable,
     Selection,
     SequenceOrder,
-    TimelineFacts,
 )
 from cntkio.timeline.timeline import Timeline
 from cntkio.timeline.window import (
@@ -54,13 +52,13 @@ if TYPE_CHECKING:
     from cntkio.timeline.user_timeline import UserTimeline
 
 AnyTimeline: TypeAlias = "Timeline | UserTimeline | MixedTimeline"
-"""A timeline of any kind: it satisfies `SequenceOrder`, `Resumable` and `TimelineFacts`."""
+"""A timeline of any kind."""
 
 __all__ = [
     "DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS", "FULL_DATA_SWEEP", "INFINITELY_REPEAT", "WHOLE", "WHOLE_DATA",
     "AnyTimeline", "BalancedPartition", "Bookmark", "Bookmarks", "Budget", "ChunkPart", "ChunkRefs", "GlobalPartition",
-    "Partition", "Parts", "PartsOfChunks", "Plan", "Reads", "Resumable", "Selection", "SequenceOrder", "Size",
-    "Timeline", "TimelineFacts", "Window",
+    "Partition", "Parts", "PartsOfChunks", "Plan", "Reads", "Selection", "SequenceOrder", "Size",
+    "Timeline", "Window",
     "checked_partition", "classic_binary_window", "classic_htk_window", "classic_text_window", "composite_window",
     "python_window",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The results of a timeline, and the protocols through which a source uses it.
+"""The results of a timeline, and the protocol through which the stages of a source use it.
 
 A source asks for several reads at once (`Reads`). Their sequences come as one `Selection`, with the chunks that hold
 them (`ChunkRefs`), and with a `Bookmark` after each read. A `Plan` names the chunks to keep in memory for the reads
@@ -8,7 +8,7 @@ that follow.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -252,89 +252,3 @@ class SequenceOrder(Protocol):
 
     def hold(self, bookmark: Bookmark) -> None:
         """Keep the data that make going back to this bookmark cheap, over any number of reads in the same sweep."""
-
-
-class Resumable(Protocol):
-    """The positions of a timeline: epochs, checkpoints and states."""
-
-    checkpoint_settings: Mapping[str, Any]
-    """Settings that a checkpoint of the source needs in order to recognize this kind of timeline."""
-
-    def bookmark(self) -> Bookmark:
-        """Return the position of the timeline, as in `SequenceOrder`."""
-
-    def go_back(self, bookmark: Bookmark) -> None:
-        """Go back to a bookmark of this timeline, as in `SequenceOrder`."""
-
-    def begin_epoch(
-        self, begin: int, end: int, truncation_length: int | None = None, num_rows: int | None = None
-    ) -> None:
-        """Go to the position `begin`, and let the data end at `end`.
-
-        `truncation_length` sets the steps of minibatches from now on, and `num_rows` their rows, if the minibatch size
-        gives the steps. Going back to an earlier bookmark undoes all of this.
-
-        Raises:
-            CheckpointError: `begin` is not in ``0 .. 2**64 - 1``.
-            ConfigError: The timeline has no epochs.
-        """
-
-    def restore(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go where a `TimelineFacts.checkpoint` was taken, with empty slots, as CNTK does. Other keys are ignored.
-
-        Raises:
-            CheckpointError: A key is missing, or its value is not possible.
-        """
-
-    def state(self, bookmark: Bookmark | None = None) -> dict[str, Any]:
-        """Return all that is needed to continue from a bookmark, or from here: a small dict for JSON.
-
-        The functions of `cntkio.timeline.state` say what other rooms may ask of it.
-        """
-
-    def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
-        """Continue where a `state` was taken. A later read may ask for another size or partition.
-
-        `num_rows` as for `begin_epoch`.
-
-        Raises:
-            CheckpointError: The state does not fit this timeline.
-        """
-
-
-class TimelineFacts(Protocol):
-    """What a source says of its timeline."""
-
-    @property
-    def num_samples(self) -> int:
-        """Samples in a sweep.
-
-        Raises:
-            CorpusError: The timeline does not know the number.
-        """
-
-    @property
-    def num_sequences(self) -> int:
-        """Sequences in a sweep.
-
-        Raises:
-            CorpusError: The timeline does not know the number.
-        """
-
-    @property
-    def num_chunks(self) -> int:
-        """Chunks in a sweep."""
-
-    @property
-    def end(self) -> int | None:
-        """Position at which the data end; None: the timeline cannot tell."""
-
-    def ends_at(self, bookmark: Bookmark) -> bool:
-        """Return whether the data end at a bookmark of this timeline.
-
-        Raises:
-            ConfigError: The timeline has no epochs.
-        """
-
-    def checkpoint(self, bookmark: Bookmark | None = None) -> dict[str, int]:
-        """Return CNTK's state at a bookmark, or at the current position, with CNTK's keys."""

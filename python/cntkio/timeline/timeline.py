@@ -231,6 +231,7 @@ class Timeline:
     """
 
     checkpoint_settings: Mapping[str, Any] = {}
+    """Settings that a checkpoint of the source needs in order to recognize this kind of timeline."""
 
     def __init__(
         self,
@@ -294,6 +295,7 @@ class Timeline:
 
     @property
     def end(self) -> int:
+        """Position at which the data end."""
         return self._course.end
 
     def _set_course(self, course: _Course) -> None:
@@ -460,11 +462,20 @@ class Timeline:
     def begin_epoch(
         self, begin: int, end: int, truncation_length: int | None = None, num_rows: int | None = None
     ) -> None:
+        """Go to the position `begin`, and let the data end at `end`; going back to an earlier bookmark undoes this.
+
+        `truncation_length` sets the steps of minibatches from now on, and `num_rows` their rows, if the minibatch size
+        gives the steps. A timeline without epochs raises a `ConfigError`, as in `ends_at`.
+
+        Raises:
+            CheckpointError: `begin` is not in ``0 .. 2**64 - 1``.
+        """
         steps = self._course.truncation_length if truncation_length is None else truncation_length
         self._set_course(_Course(end, Limits(), steps, self._course.num_rows if num_rows is None else num_rows))
         self.go_to(begin)
 
     def ends_at(self, bookmark: _Bookmark) -> bool:
+        """Return whether the data end at a bookmark of this timeline."""
         return bookmark.cursor.position >= bookmark.course.end and not any(bookmark.slots)
 
     def go_to(self, position: int) -> None:
@@ -482,9 +493,15 @@ class Timeline:
         self._settings = self._turns = None
 
     def checkpoint(self, bookmark: _Bookmark | None = None) -> dict[str, int]:
+        """Return CNTK's state at a bookmark, or at the current position, with CNTK's keys."""
         return {POSITION: self.position if bookmark is None else bookmark.cursor.position}
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
+        """Go where a `checkpoint` was taken, with empty slots, as CNTK does. Other keys are ignored.
+
+        Raises:
+            CheckpointError: A key is missing, or its value is not possible.
+        """
         self.go_to(whole(POSITION, checkpoint.get(POSITION)))
 
     def state(self, bookmark: _Bookmark | None = None) -> dict[str, Any]:
@@ -519,6 +536,13 @@ class Timeline:
         return State(cursor.position, settings, count, slots, rounds_to_pass, num_rows, cursor.batch).to_json()
 
     def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
+        """Continue where a `state` was taken. A later read may ask for another size or partition.
+
+        `num_rows` as for `begin_epoch`.
+
+        Raises:
+            CheckpointError: The state does not fit this timeline.
+        """
         position, settings, count, slots, rounds_to_pass, saved_slots, batch = State.from_json(state)
         slots = slots or []
         check_slots(slots, self._lengths)
