@@ -278,7 +278,7 @@ class SplitRows:
         # A sequence longer than all rows is possible here, because it continues in the next result.
         self.size: Size = Budget(samples=rows * length, oversize="alone") if size is None else size
         self._source, self._partition, self._own = source, partition, slice(None)
-        if isinstance(partition, GlobalPartition):
+        if isinstance(partition, GlobalPartition) and partition.rounds is None:
             if partition.num_workers > 1 or rows < partition.count:
                 expected = "expected a row for each partition, without workers"
                 raise ConfigError(f"{partition} of {counted(rows, 'row')}: {expected}", key="partition")

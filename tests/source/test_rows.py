@@ -103,6 +103,19 @@ def test_balanced_ranks_have_rows_of_their_own(folder: Path) -> None:
     assert counts[0] == counts[1] > 5
 
 
+def test_balanced_ranks_split_the_sequences_that_they_are_dealt(folder: Path) -> None:
+    lengths = [1, 2, 3] * 20
+    for index in range(2):
+        partition = BalancedPartition(index, 2)
+        with make(folder, lengths) as source:
+            minibatches = source.minibatches(8, partition=partition)
+            expected = [cell for minibatch in minibatches for cell in minibatch["x"].values.tolist()]
+        with make(folder, lengths) as source:
+            rows = list(SplitRows(source, 4, rows=2, size=8, partition=partition))
+            cells = np.concatenate([of_one.values["x"].reshape(-1, 2) for of_one in rows])
+            assert cells[: len(expected)].tolist() == expected
+
+
 def test_global_ranks_share_the_rows_of_a_single_reader(folder: Path) -> None:
     budget = Budget(rows=4, row_length=16, pool=50)
     lengths = np.random.default_rng(2).integers(1, 9, 100).tolist()

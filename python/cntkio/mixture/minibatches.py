@@ -120,7 +120,8 @@ class Mixture(Displayed, StreamsByName):
         self._weights, self._turns = self._turned(0, checked_counts(parts, stop))
         self.sources: dict[str, MinibatchSource] = {}
         self._turn = (WHOLE, *_turn_of(WHOLE))  # the partition of the last read, and what follows from it
-        self._reading: _Reading | None = None
+        # A read that began: its part, what the part had delivered before, and the position before the step.
+        self._reading: tuple[str, DeliveredCounts, _Position] | None = None
         self._lock = ForkLock()  # taken by a `with` statement in each method that uses the position
         # If a part is refused, close the sources that were opened here, and no other.
         with ExitStack() as opened:
@@ -214,7 +215,7 @@ class Mixture(Displayed, StreamsByName):
                 name = self._turns[(at.step - self._weights.first) % NUM_TURNS]
                 source, is_own = self.sources[name], not at.steps_to_pass
                 # Noted before the read, so that `_position` can count a read that was interrupted after it delivered.
-                self._reading = _Reading(name, source.delivered, at)
+                self._reading = (name, source.delivered, at)
                 minibatch = source.read(minibatch_size_in_samples, share)
                 if minibatch is None:
                     raise _without_data(name, share)
@@ -443,14 +444,6 @@ class _Position(NamedTuple):
         num_workers = 1 if self.settings is None else _turn_of(self.settings[1])[1]
         # After this worker's own step (0), the steps of all others come before its next.
         return _Position(self.step + 1, passed, self.settings, (self.steps_to_pass or num_workers) - 1)
-
-
-class _Reading(NamedTuple):
-    """A read of a part that began, what the part had delivered before, and the position before the step."""
-
-    name: str
-    counts: DeliveredCounts
-    at: _Position
 
 
 class MixturePlan(Displayed):
