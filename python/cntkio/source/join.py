@@ -88,6 +88,7 @@ def join(
         CorpusError: No key is in all tables.
 
     Example:
+        >>> from cntkio.formats.table import Keys
         >>> def table(*keys):
         ...     return SequenceTable(Keys.of(keys), np.ones(len(keys), np.uint32), np.array([0, len(keys)]))
         >>> joined = join([table(7, 8, 3), table(3, 7)])

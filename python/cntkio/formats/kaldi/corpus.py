@@ -110,7 +110,7 @@ class KaldiDeserializer:
         >>> with MinibatchSource(KaldiDeserializer(path), randomize=False, max_sweeps=1) as source:
         ...     minibatch = source.next_minibatch(9)
         >>> minibatch["features"].values.tolist(), minibatch.keys_of_sequences.tolist()
-        ([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], [b'u1', b'u2'])
+        ([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], ['u1', 'u2'])
     """
 
     filename: FileNames
