@@ -189,7 +189,8 @@ def test_twice_the_input_takes_at_most_twice_the_time(verb: str, name: str, tmp_
             "convert": [str(folder / "written.cbf")],
             "merge": [*(paths[1:] or paths), str(folder / "written.ctf")],
         }
-        labels = ["--labels", str(folder / LABELS)] if (folder / LABELS).exists() else []
+        has_labels = (folder / LABELS).exists() and verb not in ("config", "vocab")
+        labels = ["--labels", str(folder / LABELS)] if has_labels else []
         calls.append([*VERBS[verb], *(paths if verb == "check" else paths[:1]), *others.get(verb, []), *labels])
     runs = np.empty((0, len(calls)))
     while len(runs) < MOST_RUNS:
