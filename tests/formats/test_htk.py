@@ -403,7 +403,7 @@ def test_refuses_to_write_more_frames_than_the_header_of_an_archive_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The limit of the format, 2^31 - 1, would take gigabytes.
-    monkeypatch.setattr("cntkio.formats.htk.feature_files.MOST_FRAMES", 3)
+    monkeypatch.setattr("cntkio.formats.htk.writer.MOST_FRAMES", 3)
     utterances = [("u1", np.zeros((2, 1))), ("u2", np.zeros((1, 1))), ("u3", np.zeros((1, 1)))]
     assert htk.write_archive(tmp_path / "a", tmp_path / "a.scp", utterances[:2])[-1] == ("u2", 2, 2)
     with pytest.raises(ConfigError, match="utterance u3: 4 frames with those before it; .* room for 3: write several"):

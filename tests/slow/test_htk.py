@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,13 +87,18 @@ OTHER_LINES = lines(
 LINES = st.sampled_from([SOUND_LINES] * 9 + [OTHER_LINES]).flatmap(lambda some: some)
 
 
+def as_bytes(key: str) -> bytes:
+    """Return the bytes of a key that a user sees: those that are no text are escaped."""
+    return re.sub(rb"\\x([89a-f][0-9a-f])", lambda found: bytes([int(found[1], 16)]), key.encode())
+
+
 def fast_features(dim: int, left: int, right: int) -> Any:
     streams = StreamDefs(F=StreamDef(scp="a.scp", shape=dim, context=(left, right)))
     found = {}
     with MinibatchSource(HTKFeatureDeserializer(streams), randomize=False, max_sweeps=1) as source:
         for minibatch in source.minibatches(1):
             rows = [frame.tobytes() for frame in minibatch["F"].values.astype(">f4")]
-            found[bytes(minibatch.keys_of_sequences[0])] = [
+            found[as_bytes(minibatch.keys_of_sequences[0])] = [
                 [row[at : at + 4] for at in range(0, len(row), 4)] for row in rows
             ]
     return found
@@ -186,7 +192,7 @@ def fast_labels(names: list[bytes] | None, dim: int) -> Any:
         Path(mapping).write_bytes(b"\n".join(names))
     corpus = HTKMLFDeserializer(mapping, StreamDefs(L=StreamDef(mlf="a.mlf", shape=dim))).open()
     traits, found = corpus.index.utterances, {}
-    for number, key in enumerate(corpus.table.keys.tolist()):
+    for number, key in enumerate(map(as_bytes, corpus.table.keys.tolist())):
         if traits.broken is not None and traits.broken[number]:
             assert str(traits.complaint(number)).startswith("a.mlf, line ")
             found[key] = "broken"
