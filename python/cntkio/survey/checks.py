@@ -43,7 +43,7 @@ from cntkio.storage.open_input import open_input
 from cntkio.storage.remote import Remote
 from cntkio.storage.text_input import Locator, TextInput
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
-from cntkio.survey.contents import Contents, Sequences, are_few, pairs_in_common, report_ids
+from cntkio.survey.contents import Contents, SequenceContents, are_few, pairs_in_common, report_ids
 from cntkio.survey.figures import blocks
 from cntkio.survey.findings import Finding, Findings
 
@@ -551,7 +551,7 @@ def _note_utterances(corpus: Corpus, events: _Events) -> None:
 # ---------------------------------------------------------------------------------------------------- sources
 
 
-def _check_source(call: _Call, source: Sequence[_Checked]) -> Sequences:
+def _check_source(call: _Call, source: Sequence[_Checked]) -> SequenceContents:
     """Check what a source of these corpora leaves out or refuses; return the contents of its sequences."""
     findings, opened = call.findings, [checked.opened for checked in source if checked.opened is not None]
     findings.corpus = ", ".join(checked.name for checked in source)

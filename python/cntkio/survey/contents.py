@@ -374,7 +374,7 @@ class Contents:
                 message = f"{name!r} has fewer samples here than the longest stream of the sequence"
                 exceptions.report(findings, "unequal-lengths", message, None)
 
-    def sequences(self) -> Sequences:
+    def sequences(self) -> SequenceContents:
         """Return the contents of all sequences."""
         bits = np.array([stream.bits for stream in self._streams.values()]).reshape(-1, 2).sum(0)
         all_hashes, all_lengths = np.zeros(self._num_sequences, np.uint64), np.zeros(self._num_sequences, np.uint32)
@@ -383,10 +383,10 @@ class Contents:
             are_neighbours = len(sequences) and sequences[-1] - sequences[0] == len(sequences) - 1
             at = slice(int(sequences[0]), int(sequences[-1]) + 1) if are_neighbours else sequences
             all_hashes[at], all_lengths[at] = hashes, lengths
-        return Sequences(all_hashes, ((all_lengths, bits),), self._corpora, set(self._streams))
+        return SequenceContents(all_hashes, ((all_lengths, bits),), self._corpora, set(self._streams))
 
 
-class Sequences(NamedTuple):
+class SequenceContents(NamedTuple):
     """The contents of the sequences of a corpus, in its order.
 
     Attributes:
@@ -402,12 +402,12 @@ class Sequences(NamedTuple):
     corpora: Sequence[tuple[int, Placed]]
     streams: Set[str]
 
-    def joined(self, partners: npt.NDArray[Any], other: Sequences, others: npt.NDArray[Any]) -> Sequences:
+    def joined(self, partners: npt.NDArray[Any], other: SequenceContents, others: npt.NDArray[Any]) -> SequenceContents:
         """Return the sequences that are joined with sequences of another corpus. Places are not kept."""
         # Without the odd factor, sequences with equal hashes in both corpora would all get 0, which means unread.
         hashes = self.hashes[partners] * np.uint64(0x9E3779B97F4A7C15) ^ other.hashes[others]
         sizes = ((lengths[at], bits) for one, at in ((self, partners), (other, others)) for lengths, bits in one.sizes)
-        return Sequences(hashes, tuple(sizes), (), self.streams | other.streams)
+        return SequenceContents(hashes, tuple(sizes), (), self.streams | other.streams)
 
     def _bits(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Return about how many bits of information sequences have, in measured values and in symbols."""
@@ -438,7 +438,7 @@ class Sequences(NamedTuple):
         message = f"the sequence has the same contents as the sequence at {self._case(original).place}"
         self._report("equal-sequences", message, copies, findings)
 
-    def report_overlap(self, other: Sequences, name: str, findings: Findings) -> None:
+    def report_overlap(self, other: SequenceContents, name: str, findings: Findings) -> None:
         """Report sequences of this corpus that are also in another corpus, which has this name."""
         judged, others = (one._judged(np.arange(len(one.hashes))) for one in (self, other))
         common = judged[np.isin(self.hashes[judged], other.hashes[others])]
@@ -456,7 +456,7 @@ class Sequences(NamedTuple):
         findings.add_cases(cases, len(sequences))
 
 
-def pairs_in_common(corpora: Sequence[Sequences]) -> Sequence[tuple[int, int]]:
+def pairs_in_common(corpora: Sequence[SequenceContents]) -> Sequence[tuple[int, int]]:
     """Return the indices of each corpus and of each earlier one that may be the first with some of its sequences."""
     if len(corpora) < 3:
         return [(1, 0)] if len(corpora) == 2 else []
