@@ -52,6 +52,7 @@ OPTIONAL_PACKAGES = {
     "fsspec",
     "pyspark",
     "dask",
+    "grain",
 }
 OPTIONAL_MODULES = ("arrow", "jax", "ray", "spark", "torch")
 CLUSTERS = {"ray", "spark"}  # starting them takes many seconds: their pages belong to `make test-ray` and `test-spark`

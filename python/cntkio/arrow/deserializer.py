@@ -507,6 +507,7 @@ class _ArrowFormat(Format):
         index = Index(
             table.path, tuple(rows.streams), sequences, fingerprint, _Layout(rows, found.parts), table.stamp,
             table.size, num_lines=len(lengths) if has_no_keys else None, why_empty=f"{table.path}: no row to read",
+            part_in_bytes=0,
         )  # fmt: skip
         return index, found.chunks
 

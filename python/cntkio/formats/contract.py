@@ -222,6 +222,8 @@ class Index(NamedTuple):
     # order of its own, and the findings of its chunks are the lengths of their sequences.
     joins: Joins = "anywhere"
     loads_parts: bool = True  # whether some sequences of a chunk can be loaded without the others
+    # Least bytes of a part that is worth loading alone: smaller parts take about as long. 0: the whole chunk does.
+    part_in_bytes: int = 64 << 10
     # Number of chunks to load at the same time: `LOADS_AT_ONCE`, or more if loading waits for a network.
     loads_at_once: int = LOADS_AT_ONCE
     utterances: Utterances | None = None  # facts about utterances; None if the sequences are not utterances

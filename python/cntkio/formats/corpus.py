@@ -362,10 +362,12 @@ class Concatenation(Corpus):
             indexes[0].streams,
             table,
             fingerprint_of_files(names, [index.fingerprint for index in indexes]),
+            num_bytes=sum(index.num_bytes for index in indexes),
             num_lines=indexes[0].num_lines,
             caches=tuple(chain.from_iterable(index.caches for index in indexes)),
             joins=indexes[0].joins,
             loads_parts=all(index.loads_parts for index in indexes),
+            part_in_bytes=max(index.part_in_bytes for index in indexes),
             loads_at_once=max(index.loads_at_once for index in indexes),
             first_indices=indexes[0].first_indices,
         )

@@ -214,6 +214,15 @@ class Arrangement:
         """Return the sequences of a corpus that belong to sequences of the table."""
         return sequences if self.partners is None else self.partners[corpus_index][sequences].astype(np.int64)
 
+    def repeated(
+        self, corpus_index: int, sequences: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None:
+        """Return the first sample and the number of samples to pack of each sequence; None: all are packed."""
+        if not self.repeats[corpus_index]:
+            return None
+        lengths = self.tables[0].lengths[self.partner(0, sequences)].astype(np.uint32)
+        return np.zeros(len(lengths), np.uint32), lengths
+
     def files_of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles:
         """Return the files of some sequences of the table, in the first corpus."""
         files = self.tables[0].files
@@ -301,6 +310,32 @@ def arrange(
     return Arrangement(
         table, tables, partners, left_out, flags, finder, lengths, chunk_starts, repeats, skipped, name, is_literal
     )
+
+
+def complaint_of(corpora: Sequence[Corpus], arrangement: Arrangement, sequence_index: int, flag: int) -> Exception:
+    """Return the complaint of the first corpus that calls a sequence invalid or broken."""
+    for corpus_index, corpus in enumerate(corpora):
+        utterances = corpus.index.utterances
+        if utterances is not None:
+            own = int(arrangement.partner(corpus_index, np.array([sequence_index]))[0])
+            mask = utterances.invalid if flag == INVALID else utterances.broken
+            if mask is not None and mask[own]:
+                return utterances.complaint(own)
+    raise AssertionError("no corpus calls this sequence invalid or broken")
+
+
+def sound_sequences(
+    corpora: Sequence[Corpus], arrangement: Arrangement, max_errors: int
+) -> npt.NDArray[np.int64] | None:
+    """Return the sequences that no corpus calls invalid; None: all. If too many are invalid, raise `CorpusError`."""
+    flags = arrangement.flags
+    num_invalid = 0 if flags is None else int(np.count_nonzero(flags))
+    if flags is None or (num_invalid <= max_errors and flags.max() < BROKEN):
+        return None if flags is None else np.flatnonzero(flags == 0)
+    # The first broken sequence, or else the first invalid one.
+    complaint = complaint_of(corpora, arrangement, int(flags.argmax()), int(flags.max()))
+    option = caller().words.option("max_errors")
+    raise CorpusError(f"{counted(num_invalid, 'invalid utterance')}, and {option} is {max_errors}: {complaint}")
 
 
 def check_names(corpora: Sequence[Corpus]) -> None:

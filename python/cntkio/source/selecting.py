@@ -27,7 +27,7 @@ from cntkio.displays import counted
 from cntkio.errors import CntkIoError, CorpusError
 from cntkio.formats.contract import Corpus
 from cntkio.minibatch import Minibatch, Origin
-from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located
+from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located, complaint_of
 from cntkio.source.chunks import PiecesOfCorpus, Taken
 from cntkio.source.pipeline import Accounts, HandOver, PackOrder, Prepared, Request, Standing
 from cntkio.timeline import Bookmark, Bookmarks, ChunkRefs, Plan, Reads, Selection, SequenceOrder
@@ -186,7 +186,7 @@ class Selector:
         assert self._arrangement.flags is not None
         flags = self._arrangement.flags[located.sequences]
         if (flags == BROKEN).any():
-            raise self._complaint(int(located.sequences[flags == BROKEN][0]), BROKEN)
+            raise complaint_of(self._corpora, self._arrangement, int(located.sequences[flags == BROKEN][0]), BROKEN)
         is_sound = flags != INVALID
         parts = selection.parts
         # A truncated utterance counts once, with its first part.
@@ -197,7 +197,7 @@ class Selector:
         # CNTK 2.7 compares the numbers only if something remains of the minibatch.
         if self._num_invalid > self._max_errors and (is_sound.any() or not self._arrangement.is_literal):
             item = "frame" if located.frames is not None else "utterance"
-            last = self._complaint(self._last_invalid, INVALID)
+            last = complaint_of(self._corpora, self._arrangement, self._last_invalid, INVALID)
             so_far, option = counted(self._num_invalid, f"invalid {item}"), self._wording.option("max_errors")
             raise CorpusError(f"{so_far} so far, and {option} is {self._max_errors}; the last was {last}")
         if is_sound.all():
@@ -219,17 +219,6 @@ class Selector:
         reads = self._timeline.read_several(request.size, request.partition, 1)
         self._timeline.go_back(here)
         return reads is None
-
-    def _complaint(self, sequence_index: int, flag: int) -> Exception:
-        """Return the complaint of the first corpus that calls a sequence invalid or broken."""
-        for corpus_index, corpus in enumerate(self._corpora):
-            utterances = corpus.index.utterances
-            if utterances is not None:
-                own = int(self._arrangement.partner(corpus_index, np.array([sequence_index]))[0])
-                mask = utterances.invalid if flag == INVALID else utterances.broken
-                if mask is not None and mask[own]:
-                    return utterances.complaint(own)
-        raise AssertionError("no corpus calls this sequence invalid or broken")
 
     # ------------------------------------------------------------------------------------- what is to be packed
 
@@ -279,10 +268,7 @@ class Selector:
                 # All minibatches share the array, because each item is a single frame.
                 self._ones = np.ones(len(located.frames), np.uint32)
             return located.frames, self._ones[: len(located.frames)]
-        if not self._arrangement.repeats[corpus_index]:
-            return None
-        lengths = self._arrangement.tables[0].lengths[self._arrangement.partner(0, located.sequences)].astype(np.uint32)
-        return np.zeros(len(lengths), np.uint32), lengths
+        return self._arrangement.repeated(corpus_index, located.sequences)
 
     def _origin_of(self, selection: Selection, located: Located) -> Origin:
         keys = selection.keys

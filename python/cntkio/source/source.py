@@ -240,12 +240,12 @@ class MinibatchSource(Displayed, StreamsByName):
     ) -> None:
         options = SourceOptions.of(locals())  # as the first statement, so that the arguments are the only names
         self._options, self._recipe = options, recipe or Recipe()
-        self._assembly = Assembly(options, self._recipe)
-        self._timeline: AnyTimeline = self._assembly.timeline
-        self._pipeline = self._assembly.pipeline
-        self._corpora, self._progress = self._assembly.corpora, self._assembly.progress
+        self.assembly = Assembly(options, self._recipe)
+        self._timeline: AnyTimeline = self.assembly.timeline
+        self._pipeline = self.assembly.pipeline
+        self._corpora, self._progress = self.assembly.corpora, self.assembly.progress
         self.lock = self._pipeline.lock
-        self.left_out = list(self._assembly.arrangement.left_out)
+        self.left_out = list(self.assembly.arrangement.left_out)
 
     @classmethod
     def from_config(
@@ -274,7 +274,7 @@ class MinibatchSource(Displayed, StreamsByName):
 
     def stream_infos(self) -> list[StreamInformation]:
         """Return the streams."""
-        return list(self._assembly.streams)
+        return list(self.assembly.streams)
 
     def _description(self) -> Description:
         try:
@@ -303,7 +303,7 @@ class MinibatchSource(Displayed, StreamsByName):
         """True if the keys of sequences are texts, not numbers."""
         # A timeline of its own makes the keys itself: as texts, and the table has none.
         is_alone = self._corpora[0].index.joins == "alone"
-        return is_alone or self._assembly.arrangement.table.keys.are_words
+        return is_alone or self.assembly.arrangement.table.keys.are_words
 
     @property
     def is_randomized(self) -> bool:
@@ -447,7 +447,7 @@ class MinibatchSource(Displayed, StreamsByName):
 
     def pieces(self) -> AbstractContextManager[Pieces]:
         """Return the sequences from here to the end, for the writers."""
-        return nullcontext(_pieces_of(self, self._assembly.arrangement.table.keys))
+        return nullcontext(_pieces_of(self, self.assembly.arrangement.table.keys))
 
     def plan(
         self, minibatch_size_in_samples: Size, partition: Partition = WHOLE, *, from_here: bool = False
@@ -465,7 +465,7 @@ class MinibatchSource(Displayed, StreamsByName):
             ConfigError: The order of the source is not known without its data.
         """
         request = self._request(minibatch_size_in_samples, partition)
-        return self._assembly.plan(request, is_here=from_here)
+        return self.assembly.plan(request, is_here=from_here)
 
     def skip(self, num_steps: int, minibatch_size_in_samples: Size, partition: Partition = WHOLE) -> None:
         """Skip a number of reads, without reading data. It raises the same errors as `plan`."""
@@ -558,7 +558,7 @@ class MinibatchSource(Displayed, StreamsByName):
     def close(self) -> None:
         """Stop reading ahead and close the files. Call `state_dict` first: a closed source has no state."""
         self._pipeline.close()
-        self._assembly.close_corpora()
+        self.assembly.close_corpora()
 
     def __enter__(self) -> MinibatchSource:
         self._pipeline.check_open()

@@ -114,6 +114,7 @@ class CompressedText:
         self.storage = stored.storage._replace(compression=compression, guide=guide, points_cache=cache)
         self._reader: InOrder | CachedObject | None = None  # for texts with a too large frame
         largest = int(np.diff(points.texts).max(initial=0))
+        self.storage = self.storage._replace(part_in_bytes=max(largest, stored.storage.part_in_bytes))
         if largest > LARGEST_SEGMENT:
             self._reader = InOrder(stored, compression, points)
             reason = f"a frame with {largest:,} bytes of text"

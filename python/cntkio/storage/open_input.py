@@ -206,6 +206,7 @@ class RemoteInput:
             companions=RemoteCompanions(path, remote),
             stamp=self._object.facts,
             least_gap=LEAST_GAP if remote.cache is None else None,
+            part_in_bytes=LEAST_GAP,
             num_requests=remote.num_requests,
         )
         self._head, self._content = b"", ""

@@ -143,6 +143,7 @@ class Storage(NamedTuple):
         stamp: Facts about the stored bytes when they were opened: quick to get, and different after a change.
         least_gap: Least bytes of a gap between two wanted ranges that is worth a `read_into` for each range. None:
             `source` is best, because the core skips gaps by itself, or because a cache keeps all bytes.
+        part_in_bytes: Least bytes of a part that is worth reading alone, because fewer bytes take about as long.
         num_requests: Number of requests to a store to keep under way; 0: reading waits for no network.
     """
 
@@ -155,6 +156,7 @@ class Storage(NamedTuple):
     points_cache: Path | None = None
     stamp: object = None
     least_gap: int | None = None
+    part_in_bytes: int = 64 << 10
     num_requests: int = 0
 
 

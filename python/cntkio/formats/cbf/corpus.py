@@ -181,7 +181,7 @@ class CBFFormat(Format):
         fingerprint, layout = file_fingerprint(text, count), header._replace(streams=schema)
         facts = fingerprint, layout, text.storage.stamp, text.size, count
         # The keys are ordinal numbers, so, like CNTK, accept this corpus in the first place only.
-        index = Index(text.path, streams, NO_SEQUENCES, *facts, joins="first")
+        index = Index(text.path, streams, NO_SEQUENCES, *facts, joins="first", part_in_bytes=0)
         return index._replace(table=self._table(file, index)), []
 
     # ---------------------------------------------------------------------------------------------------- streams

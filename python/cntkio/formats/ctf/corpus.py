@@ -366,7 +366,8 @@ class CTFFormat(Format):
         caches = made.caches._replace(points=points, companions=storage.companions)
         index = Index(
             text.path, self.streams, table, fingerprint, layout, storage.stamp, text.size, made.num_lines, why_empty,
-            caches=(caches,), loads_at_once=loads_at_once(text, self.options.chunk_size_in_bytes),
+            caches=(caches,), part_in_bytes=storage.part_in_bytes,
+            loads_at_once=loads_at_once(text, self.options.chunk_size_in_bytes),
         )  # fmt: skip
         return index, list(made.parsed)
 
