@@ -87,5 +87,5 @@ pub(crate) fn cells_in_rows<'py>(
 ) -> PyResult<Bound<'py, PyArray1<i64>>> {
     let lengths = lengths.as_slice()?;
     // A few operations for each sequence of a minibatch take too little time to release the interpreter's lock.
-    Ok(attached(|| timeline::cells_in_rows(lengths, row_length))?.into_array(py)?)
+    attached(|| timeline::cells_in_rows(lengths, row_length))?.into_array(py)
 }

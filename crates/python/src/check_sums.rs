@@ -18,7 +18,7 @@ pub(crate) fn of_array<'py>(
     num_threads: usize,
 ) -> PyResult<Bound<'py, PyArray1<u64>>> {
     let (bytes, pool) = (bytes.as_slice()?, pool(num_threads)?);
-    Ok(py.detach(|| pool.install(|| check_sums::check_sums(bytes))).into_array(py)?)
+    py.detach(|| pool.install(|| check_sums::check_sums(bytes))).into_array(py)
 }
 
 /// The bytes `begin` to `end` of the `size` bytes at a position of an open file, or None if the file is shorter or a

@@ -78,7 +78,7 @@ impl Chunk {
         if self.inner.blocks().iter().any(|block| stream >= block.columns.len()) {
             return Err(PyValueError::new_err(format!("the chunk has no stream {stream}")));
         }
-        Ok(attached(|| self.inner.lengths(stream))?.into_array(py)?)
+        attached(|| self.inner.lengths(stream))?.into_array(py)
     }
 
     /// The chunk with dense and sparse columns in full width only, as writers need it; itself if it has no others.

@@ -179,7 +179,7 @@ pub(crate) fn text_line_ends<'py>(
     let text = Text { size: source.end() as usize, read: &read };
     let pool = pool(num_threads)?;
     let counts = detached(py, || pool.install(|| line_ends_before(text, begin, offsets)))?.map_err(os_error)?;
-    Ok(counts.into_array(py)?)
+    counts.into_array(py)
 }
 
 /// Size of a file, times of the last change of its content and of its properties in nanoseconds, and inode. Windows has
@@ -225,7 +225,7 @@ pub(crate) fn file_stamps(
     let pool = pool(num_threads)?;
     let each = || stamps.par_chunks_mut(4).zip(&paths).for_each(|(row, path)| row.copy_from_slice(&stamp(path)));
     detached(py, || pool.install(each))?;
-    Ok(stamps.into_array(py)?)
+    stamps.into_array(py)
 }
 
 /// Write all bytes at position `at`.

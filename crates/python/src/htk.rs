@@ -91,7 +91,7 @@ pub(crate) fn htk_chunk_starts<'py>(
     lengths: PyReadonlyArray1<'py, u32>,
     limit: u64,
 ) -> PyResult<Bound<'py, PyArray1<i64>>> {
-    Ok(htk::chunk_starts(lengths.as_slice()?, limit).into_array(py)?)
+    htk::chunk_starts(lengths.as_slice()?, limit).into_array(py)
 }
 
 /// The order of frames in a sweep with a rolling window.
@@ -102,7 +102,7 @@ pub(crate) fn rolling_order(
     window: u64,
     seed: u64,
 ) -> PyResult<Bound<'_, PyArray1<u32>>> {
-    Ok(detached(py, || timeline::rolling_order(num_frames, window, seed))?.into_array(py)?)
+    detached(py, || timeline::rolling_order(num_frames, window, seed))?.into_array(py)
 }
 
 /// The chunks of sequences, and where in them the sequences are.
@@ -204,7 +204,7 @@ pub(crate) fn first_same<'py>(
     width: usize,
 ) -> PyResult<Bound<'py, PyArray1<u32>>> {
     let rows = rows.as_slice()?;
-    Ok(detached(py, || keys::first_same(rows, width))?.into_array(py)?)
+    detached(py, || keys::first_same(rows, width))?.into_array(py)
 }
 
 /// True for big-endian; the vectors `a` and `b` of a compressed file.

@@ -228,7 +228,7 @@ pub(crate) fn kaldi_windows<'py>(
     if num_rows.checked_mul(dim) != Some(values.len()) {
         return Err(PyValueError::new_err("lengths that do not fit the values"));
     }
-    Ok(detached(py, || kaldi::windows(values, lengths, dim, left, right))?.into_array(py)?)
+    detached(py, || kaldi::windows(values, lengths, dim, left, right))?.into_array(py)
 }
 
 /// The lines of a list or of a map.

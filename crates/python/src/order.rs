@@ -635,7 +635,7 @@ impl TimelineReader {
 /// All chunks in the order of a sweep with this seed.
 #[pyfunction]
 fn chunk_order(py: Python<'_>, num_chunks: u32, seed: u64) -> PyResult<Bound<'_, PyArray1<u32>>> {
-    Ok(detached(py, || timeline::chunk_order(num_chunks as usize, seed))?.into_array(py)?)
+    detached(py, || timeline::chunk_order(num_chunks as usize, seed))?.into_array(py)
 }
 
 /// The numbers below `count`, in the order in which the sequences of user-defined deserializers are shuffled.
@@ -652,7 +652,7 @@ fn shuffled(py: Python<'_>, count: u32, seed: u64) -> PyResult<Bound<'_, PyArray
     });
     signal?;
     let numbers = done?.map_err(|Stopped| PyValueError::new_err("stopped without a signal"))?;
-    Ok(numbers.into_array(py)?)
+    numbers.into_array(py)
 }
 
 /// A rank's share of several global minibatches: the kept sequences, and the first of each minibatch among them.
@@ -762,7 +762,7 @@ impl Shares {
 
     /// The sequences of a part that is complete: their indices in the chunk, which ascend.
     fn part<'py>(&self, py: Python<'py>, part: u64) -> PyResult<Words<'py>> {
-        Ok(attached(|| self.inner.indices(part))?.into_array(py)?)
+        attached(|| self.inner.indices(part))?.into_array(py)
     }
 
     /// Forget parts, and all parts of earlier sweeps.

@@ -108,7 +108,7 @@ pub(crate) fn hashes<'py>(
     let (bytes, bounds, seeds, pool) = (bytes.as_slice()?, bounds.as_slice()?, seeds.as_slice()?, pool(num_threads)?);
     let found = detached(py, || pool.install(|| hashes_of(bytes, size, bounds, seeds)))?;
     let found = found.ok_or_else(|| PyValueError::new_err("the bounds do not fit the bytes"))?;
-    Ok(found.into_array(py)?)
+    found.into_array(py)
 }
 
 /// The places of all numbers that occur more than once: see `survey::repeated`.
@@ -118,5 +118,5 @@ pub(crate) fn repeated<'py>(
     numbers: PyReadonlyArray1<'py, u64>,
 ) -> PyResult<Bound<'py, PyArray1<i64>>> {
     let numbers = numbers.as_slice()?;
-    Ok(detached(py, || repeated_in(numbers))?.into_array(py)?)
+    detached(py, || repeated_in(numbers))?.into_array(py)
 }
