@@ -1,4 +1,4 @@
-"""`Sequences` in the loaders that people use: as a map-style data set of PyTorch, and as a data source of Grain."""
+"""`Sequences` as a map-style data set of PyTorch."""
 
 import multiprocessing
 from pathlib import Path
@@ -7,6 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import CTFDeserializer, Sequences, StreamDef, StreamDefs
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+data = torch.utils.data
+convert = pytest.importorskip("cntkio.torch").convert
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), y=StreamDef(field="y", shape=5, is_sparse=True))
 NUM_SEQUENCES = 50
@@ -29,7 +33,6 @@ METHODS = [pytest.param(name, marks=() if name == "fork" else SLOW) for name in 
 
 @pytest.mark.parametrize("context", [None, *METHODS])
 def test_workers_of_a_loader_read_each_sequence_once(sequences: Sequences, context: str | None) -> None:
-    data = pytest.importorskip("torch.utils.data", reason="PyTorch is not installed")
     sequences[3]  # opens what workers must not share
     options = {} if context is None else {"num_workers": 2, "multiprocessing_context": context}
     batches = list(data.DataLoader(sequences, batch_size=8, shuffle=True, **options))
@@ -39,8 +42,7 @@ def test_workers_of_a_loader_read_each_sequence_once(sequences: Sequences, conte
 
 
 def test_loaders_pass_sequences_in_the_order_of_their_sampler(sequences: Sequences) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    data, order = torch.utils.data, torch.randperm(NUM_SEQUENCES).tolist()
+    order = torch.randperm(NUM_SEQUENCES).tolist()
     assert keys_of(data.DataLoader(sequences, batch_size=7, sampler=order, collate_fn=listed)) == order
     assert keys_of(data.DataLoader(data.Subset(sequences, order), batch_size=7)) == order
     both = data.DataLoader(data.StackDataset(one=sequences, other=sequences), batch_size=7, sampler=order)
@@ -58,26 +60,9 @@ def listed(batch: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_minibatches_of_a_batch_sampler_become_tensors(sequences: Sequences) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    from cntkio.torch import convert
-
     batches = torch.utils.data.BatchSampler(range(NUM_SEQUENCES), 20, drop_last=False)
     loader = torch.utils.data.DataLoader(sequences, batch_size=None, sampler=batches, collate_fn=convert)
     read = list(loader)
     assert [minibatch.num_sequences for minibatch in read] == [20, 20, 10]
     assert torch.cat([minibatch["x"].values for minibatch in read])[:, 0].tolist() == [*range(NUM_SEQUENCES)]
     assert read[2].keys_of_sequences.tolist() == [*range(40, 50)]
-
-
-def test_grain_shuffles_batches_and_continues(sequences: Sequences) -> None:
-    grain = pytest.importorskip("grain", reason="Grain is not installed")
-    assert isinstance(sequences, grain.sources.RandomAccessDataSource)
-    batches = grain.MapDataset.source(sequences).shuffle(seed=1).batch(8)
-    assert sorted(keys_of(batches)) == [*range(NUM_SEQUENCES)] != keys_of(batches)
-    whole = keys_of(batches.to_iter_dataset())
-    iterator = iter(batches.to_iter_dataset())
-    begun = keys_of([next(iterator), next(iterator)])
-    state = iterator.get_state()
-    again = iter(batches.to_iter_dataset())
-    again.set_state(state)
-    assert begun + keys_of(again) == whole
