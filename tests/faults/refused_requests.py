@@ -2,7 +2,7 @@
 
     LD_PRELOAD=refused_requests.so python tests/faults/refused_requests.py FOLDER EVERY
 
-The program refuses every EVERYth request, alone or with all later ones, and prints how the reads ended.
+The program refuses each EVERYth request, alone or with all later requests, and prints how the reads ended.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def ended(make: Callable[[], MinibatchSource], first: int, last: int) -> str:
 
 
 def main() -> int:
-    """Run the cases, and print those that ended wrongly."""
+    """Run the cases, and print the cases that ended wrongly."""
     folder, every = Path(sys.argv[1]), int(sys.argv[2])
     limited_memory.LENGTHS[:] = limited_memory.LENGTHS[:300]
     limited_memory.write_corpora(folder)
@@ -70,7 +70,7 @@ def main() -> int:
         def make(options: dict[str, int] = options) -> MinibatchSource:
             return MinibatchSource(limited_memory.text(folder), max_sweeps=1, trace_level=0, **options)
 
-        for lasts in (0, NONE):  # one request, or all from one on
+        for lasts in (0, NONE):  # one request, or one request and all later requests
             count = int(ended(make, NONE, NONE).split()[1])
             for number in range(1, count + 1, every):
                 end = ended(make, number, max(number, lasts))

@@ -39,7 +39,7 @@ def problem(finding: Any, parsed: Any, corpus: Corpus) -> slow_ctf.Problem:
 
 
 def shown(key: Any) -> Any:
-    """Return a key as users see it: bytes that are no text are escaped."""
+    """Return a key as users see it: bytes that are not UTF-8 are escaped."""
     return key.decode(errors="backslashreplace") if isinstance(key, bytes) else key
 
 

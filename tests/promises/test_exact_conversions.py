@@ -45,7 +45,7 @@ REFUSED = {
     ("a.parquet", "b.ark", "64 bits"): "not one-hot", ("a.arrow", "b.ark", "64 bits"): "not one-hot",
     ("a.parquet", "b.cbf", "64 bits"): "is not exact in float64", ("a.arrow", "b.cbf", "64 bits"): "is not exact",
 }  # fmt: skip
-"""Pairs of formats that are an error: for any numbers, or for those that the target has not."""
+"""Pairs of formats that are an error: for any numbers, or for numbers that the target cannot hold."""
 TARGETS = ["b.ctf", "b.ctf.zst", "b.cbf", "b.svm", "b.ark", "b.parquet", "b.arrow"]
 
 

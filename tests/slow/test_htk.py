@@ -88,7 +88,7 @@ LINES = st.sampled_from([SOUND_LINES] * 9 + [OTHER_LINES]).flatmap(lambda some: 
 
 
 def as_bytes(key: str) -> bytes:
-    """Return the bytes of a key that a user sees: those that are no text are escaped."""
+    """Return the bytes of a key that a user sees, where bytes that are not UTF-8 are escaped."""
     return re.sub(rb"\\x([89a-f][0-9a-f])", lambda found: bytes([int(found[1], 16)]), key.encode())
 
 

@@ -232,7 +232,7 @@ def functions() -> list[Size]:
 
 
 def protocols() -> Iterator[tuple[str, list[str]]]:
-    """Yield each protocol, and the members that an implementer has to write, with those that it inherits."""
+    """Yield each protocol, and the members that an implementer has to write, inherited members too."""
     nodes = (node for path in modules().values() for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef))
     found = {node.name: node for node in nodes if "Protocol" in map(_name_of, node.bases)}
     for node in found.values():

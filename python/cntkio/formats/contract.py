@@ -391,7 +391,7 @@ CHUNK_SIZE = 32 << 20
 
 
 class Reading(TypedDict, total=False):
-    """How to read a file: keywords of `check`, `convert_file` and `corpus_of`, and options of the command.
+    """Options of reading a file: keywords of `check`, `convert_file` and `corpus_of`, and options of the command.
 
     Each keyword is only for some formats. None, and a keyword that is missing, stand for the default.
 
@@ -429,7 +429,7 @@ class Reading(TypedDict, total=False):
 
 
 class ReadingOptions(Reading, total=False):
-    """All options of reading files. Formats get those that have a value.
+    """All options of reading files. Formats get the options that have a value.
 
     Attributes:
         streams: The streams to read; missing: as the files show them.

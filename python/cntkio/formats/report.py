@@ -36,8 +36,9 @@ class WrongWord(NamedTuple):
 
     Attributes:
         code: The rule of the finding.
-        message: What was found, and what was expected.
+        message: The message of the finding.
         line: The number of the line, from 1.
+        stream: The name of the stream, if it is known.
         text: The line, or its part near the word.
         caret: Where the word begins in it.
     """

@@ -2,8 +2,8 @@
 
 A column of lengths is a NumPy array of 8, 16 or 32 bits; if all lengths are the same, its stride is 0, and it takes no
 memory. Keys that count up by one take no memory; others are numbers of 32 or 64 bits, which an index cache reads
-on first use, or words. Whoever asks for a key gets a whole number or a `str`. Comparisons and writers use the bytes of
-words.
+on first use, or words. The index of a sequence gives its key as a whole number or a `str`. Comparisons and writers use
+the bytes of words.
 
 Numbers keep their values: whole numbers are never rounded silently. float32 keeps all whole numbers up to 2^24, float64
 up to 2^53. Other numbers become the nearest number of the precision.

@@ -575,7 +575,7 @@ def _partition(count: int | None, index: int | None) -> Partition:
 
 
 def _pieces_of(source: MinibatchSource, keys: Keys) -> Pieces:
-    """Return the sequences that a source delivers. `keys`: those of its table, if it has one."""
+    """Return the sequences that a source delivers. `keys`: the keys of its table; without a table, no keys."""
     if source.is_infinite():
         what = "a source without an end cannot be written; expected max_sweeps or max_samples"
         raise ConfigError(what, key="max_sweeps")

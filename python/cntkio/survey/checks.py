@@ -523,7 +523,7 @@ def _check_part(
         # Counting line ends needs a further pass, so only a text in which a CR was found is read again.
         ends = text.line_ends() if text is not None and corpus.report.warnings.get("carriage return") else None
     except (CntkIoError, OSError) as error:
-        # A corpus of several files leaves out those that are empty, unless warnings are errors.
+        # A corpus of several files leaves out empty files, unless warnings are errors.
         is_empty = isinstance(error, CntkIoError) and error.kind == EMPTY_FILE
         is_left_out = is_empty and shared is not None and not call.reading.get("strict")
         if opened is None and (is_left_out or _is_wrong_call(error)):

@@ -201,12 +201,12 @@ class GlobalPartition(Partition):
 
         def fewest(count: int) -> int:
             """Return the fewest sequences of a minibatch of which a partition gets `count`, more than one."""
-            # No partition had a smaller load when this one got its last sequence: in samples, or in padded area.
+            # When a partition gets a sequence, no other partition has a smaller load, in samples or in padded area.
             load = (count - 1) * shortest if self.deal == "length" else count * shortest - longest
             return count + others * max(1, -(-load // longest))
 
         most = bisect.bisect_right(range(2, whole + 1), whole, key=fewest) + 1
-        # By the samples of all partitions, each of which had `most - 1` of the shortest sequences, this one `most`.
+        # By samples: this partition has `most` of the shortest sequences, each other partition has `most - 1`.
         return min(most, (samples // shortest + others) // self.count) if self.deal == "length" else most
 
     @property
