@@ -32,8 +32,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import corpora
-from engines import STREAMS, Answer, Engine, line, machine, rate
+from harness import corpora
+from harness.engines import STREAMS, Answer, Engine, line, machine, rate
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -67,7 +67,7 @@ class Side(NamedTuple):
 
     def measure(self, kernel: str = "", job: str = "sweep", **request: object) -> Answer:
         """The faster of two runs of a job in a new process, with the time of the clock as its seconds."""
-        engine = Engine(sys.executable, HERE / "sweeps.py", **self.settings(kernel))
+        engine = Engine(sys.executable, HERE / "harness" / "sweeps.py", **self.settings(kernel))
         try:
             answers = [engine.ask(job=job, **request) for _ in range(2)]
             return min(({**each, "seconds": each[self.clock]} for each in answers), key=lambda each: each["seconds"])

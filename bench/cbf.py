@@ -17,10 +17,9 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-import corpora
 import numpy as np
-import sweeps
-from engines import STREAMS, Engine, best, line, machine, rate, timed
+from harness import corpora, sweeps
+from harness.engines import STREAMS, Engine, best, line, machine, rate, timed
 
 HERE = Path(__file__).parent
 # Goal of a sweep as a multiple of CNTK 2.7's speed; goal of a conversion in MB/s: 100 times the 8 MB/s of `ctf2bin.py`.
@@ -46,8 +45,8 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     print(machine())
-    ours = Engine(sys.executable, HERE / "sweeps.py")
-    theirs = Engine(arguments.cntk, HERE / "cntk27.py") if arguments.cntk else None
+    ours = Engine(sys.executable, HERE / "harness" / "sweeps.py")
+    theirs = Engine(arguments.cntk, HERE / "harness" / "cntk27.py") if arguments.cntk else None
     line("", "cntkio", "CNTK 2.7", "times", "goal")
     for kind in arguments.only.split(","):
         text, binary = arguments.folder / f"{kind}.ctf", arguments.folder / f"{kind}.cbf"

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import cntkio
-from corpora import write
-from engines import STREAMS, Answer, best, line, machine, rate, timed
-from sweeps import sweep
+from harness.corpora import write
+from harness.engines import STREAMS, Answer, best, line, machine, rate, timed
+from harness.sweeps import sweep
 
 
 def swept(path: Path) -> Answer:

@@ -20,9 +20,9 @@ import sys
 from pathlib import Path
 
 from cntkio.formats.written_files import Compression, compressed
-from engines import STREAMS, Answer, Engine, best
+from harness.engines import STREAMS, Answer, Engine, best
 
-BENCH = Path(__file__).parent
+HARNESS = Path(__file__).parent / "harness"
 COPIED = 4 << 20
 
 
@@ -51,10 +51,10 @@ def main() -> None:
     parser.add_argument("--only", default="floats,sparse,seqs")
     parser.add_argument("--cntk", type=Path, help="Python 3.6 with CNTK 2.7, which reads the plain text")
     options = parser.parse_args()
-    corpora = [sys.executable, BENCH / "corpora.py", options.folder, "--mb", options.mb, "--only", options.only]
+    corpora = [sys.executable, HARNESS / "corpora.py", options.folder, "--mb", options.mb, "--only", options.only]
     subprocess.run(list(map(str, corpora)), check=True)
-    engine = Engine(sys.executable, BENCH / "sweeps.py")
-    cntk = Engine(options.cntk, BENCH / "cntk27.py") if options.cntk else None
+    engine = Engine(sys.executable, HARNESS / "sweeps.py")
+    cntk = Engine(options.cntk, HARNESS / "cntk27.py") if options.cntk else None
     shares = f"{'of less':>9}{'of cores':>9}"
     print(f"{'MB of text per second':24}{'opened':>9}{'decoder':>9}{'in order':>10}{shares}{'random':>9}{shares}")
     for name in options.only.split(","):

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-import corpora
-from engines import STREAMS, Answer, Engine, best, line, machine, rate, timed
+from harness import corpora
+from harness.engines import STREAMS, Answer, Engine, best, line, machine, rate, timed
 
 HERE = Path(__file__).parent
 # Goals of a sweep as multiples of CNTK 2.7's speed: randomized, in order, and either without AVX-512.
@@ -39,7 +39,7 @@ PYTHON = sys.executable
 def sweeps(paths: dict[str, Path], cntk: Engine | None, repeat: int, size: int) -> None:
     print(f"\nSweeps in minibatches of {size} samples, MB/s; in brackets the multiple of CNTK 2.7's speed\n")
     line("", *SETTINGS, "CNTK 2.7", "goal", "goal no 512")
-    engines = {name: Engine(PYTHON, HERE / "sweeps.py", **settings) for name, settings in SETTINGS.items()}
+    engines = {name: Engine(PYTHON, HERE / "harness" / "sweeps.py", **settings) for name, settings in SETTINGS.items()}
     for kind, path in paths.items():
         num_bytes = path.stat().st_size
         for randomize in (True, False):
@@ -77,7 +77,7 @@ def kernels(paths: dict[str, Path], repeat: int, size: int) -> None:
     names = [name for name in ("avx512", "avx2", "sse41", "neon", "scalar") if runs_here(name)]
     print(f"\nKernels: randomized sweeps, MB/s; in brackets divided by the speed with {names[0]}\n")
     line("", *names)
-    engines = {name: Engine(PYTHON, HERE / "sweeps.py", CNTKIO_KERNEL=name) for name in names}
+    engines = {name: Engine(PYTHON, HERE / "harness" / "sweeps.py", CNTKIO_KERNEL=name) for name in names}
     for kind, path in paths.items():
         request = {"job": "sweep", "path": str(path), "streams": STREAMS[kind], "randomize": True, "size": size}
         answers = best(repeat, {name: partial(engine.ask, **request) for name, engine in engines.items()})
@@ -89,7 +89,7 @@ def kernels(paths: dict[str, Path], repeat: int, size: int) -> None:
 
 def small_minibatches(paths: dict[str, Path], repeat: int) -> None:
     print("\nMinibatches of 32 samples: cost of each beyond the work on its bytes, microseconds (goal: at most 4)\n")
-    engine = Engine(PYTHON, HERE / "sweeps.py")
+    engine = Engine(PYTHON, HERE / "harness" / "sweeps.py")
     for kind, path in paths.items():
         request = {"job": "sweep", "path": str(path), "streams": STREAMS[kind], "randomize": True}
         answers = best(repeat, {str(size): partial(engine.ask, size=size, **request) for size in (32, 1024)})
@@ -101,7 +101,7 @@ def small_minibatches(paths: dict[str, Path], repeat: int) -> None:
 
 def memory(path: Path) -> None:
     """Measure the peak memory of a randomized sweep, compared with the data of its window."""
-    engine = Engine(PYTHON, HERE / "sweeps.py")
+    engine = Engine(PYTHON, HERE / "harness" / "sweeps.py")
     answer = engine.ask(job="sweep", path=str(path), streams=STREAMS["floats"], randomize=True, size=1024)
     engine.close()
     data = answer["samples"] * sum(dim for dim, _ in STREAMS["floats"].values()) * 4
@@ -116,7 +116,7 @@ def parts(paths: dict[str, Path], repeat: int) -> None:
         "one thread: floats and sparse 3000, mnist 5000, seqs 1200)\n"
     )
     jobs = ("read", "index", "parse")
-    engines = {name: Engine(PYTHON, HERE / "sweeps.py", **settings) for name, settings in SETTINGS.items()}
+    engines = {name: Engine(PYTHON, HERE / "harness" / "sweeps.py", **settings) for name, settings in SETTINGS.items()}
     line("", *jobs)
     for kind, path in paths.items():
         for name, engine in engines.items():
@@ -131,7 +131,7 @@ def peers(folder: Path, kinds: Iterable[str], megabytes: int, repeat: int) -> No
     """Measure readers of whole files, each on the same numbers in its own format."""
     print(f"\nWhole files of {megabytes} MB into memory, MB/s of each reader's own text\n")
     line("", "read", "read_ctf", *PEERS)
-    engine = Engine(PYTHON, HERE / "sweeps.py")
+    engine = Engine(PYTHON, HERE / "harness" / "sweeps.py")
     for kind in kinds:
         source = corpora.write(folder / "peers" / f"{kind}.ctf", kind, megabytes * 10**6)
         runs = {
@@ -231,7 +231,7 @@ def main() -> None:
                 pass
     versions = ", ".join(f"{name} {version(name) or 'absent'}" for name in ("numpy", *PEERS))
     print(f"{machine()}; {versions}\nfiles of {arguments.mb} MB, best of {arguments.repeat}")
-    cntk = Engine(arguments.cntk, HERE / "cntk27.py") if arguments.cntk else None
+    cntk = Engine(arguments.cntk, HERE / "harness" / "cntk27.py") if arguments.cntk else None
     wanted = arguments.parts.split(",")
     if "sweeps" in wanted:
         sweeps(paths, cntk, arguments.repeat, arguments.size)

@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 
 from cntkio import HTKMLFDeserializer, StreamDef, StreamDefs
-from corpora import speech
-from engines import Engine, best
-from sweeps import features
+from harness.corpora import speech
+from harness.engines import Engine, best
+from harness.sweeps import features
 
 JOBS: dict[str, tuple[tuple[int, int], bool]] = {
     "utterances": ((0, 0), False),
@@ -65,7 +65,7 @@ def main() -> None:
     if options.mlf:
         index(options.folder)
         return
-    peer = Engine(options.cntk, Path(__file__).with_name("cntk27.py")) if options.cntk else None
+    peer = Engine(options.cntk, Path(__file__).with_name("harness") / "cntk27.py") if options.cntk else None
     size = (options.folder / "feat.ark").stat().st_size / 1e6
     print(f"{'':32}{'cntkio MB/s':>12}{'CPU s':>8}{'CNTK MB/s':>12}{'ratio':>8}{'goal':>6}", flush=True)
     for name, (context, frame_mode) in JOBS.items():

@@ -27,12 +27,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import corpora
-import engines
 import numpy as np
 import torch
 from cntkio import CBFDeserializer, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs, read_ctf, write_cbf
 from cntkio.torch import MinibatchDataset
+from harness import corpora, engines
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
 
 BATCH = 1024

@@ -38,7 +38,7 @@ import cntkio
 import numpy as np
 from cntkio import BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline import DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, Timeline, Window
-from engines import line, machine
+from harness.engines import line, machine
 
 KINDS: dict[str, Callable[[int, int], Partition]] = {
     "cntk": Partition,

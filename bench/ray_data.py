@@ -17,7 +17,7 @@ import cntkio
 import cntkio.ray
 import ray
 from cntkio import arrow
-from engines import line, machine
+from harness.engines import line, machine
 
 
 def main() -> None:

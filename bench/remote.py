@@ -27,8 +27,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import corpora
-from engines import STREAMS, machine
+from harness import corpora
+from harness.engines import STREAMS, machine
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "python"), str(HERE.parent / "tests")]

@@ -27,7 +27,7 @@ from typing import Any
 
 import cntkio
 from cntkio import GlobalPartition, StreamDef, StreamDefs
-from engines import line, machine
+from harness.engines import line, machine
 from htk import write as write_speech
 
 Corpora = Callable[[Path], list[Any]]
@@ -69,7 +69,7 @@ def prepare(folder: Path, megabytes: int) -> None:
     """Write the corpora that do not exist."""
     for name in ("seqs", "sparse"):
         if not (folder / f"{name}.cbf").exists():
-            command = [sys.executable, str(Path(__file__).with_name("corpora.py")), str(folder)]
+            command = [sys.executable, str(Path(__file__).with_name("harness") / "corpora.py"), str(folder)]
             subprocess.run([*command, "--mb", str(megabytes), "--only", name], check=True)
             cntkio.write_cbf(folder / f"{name}.cbf", *text(f"{name}.ctf")(folder))
     write_speech(folder, megabytes * 1_000_000)

@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import corpora
 import numpy as np
 from cntkio import MinibatchSource, SvmlightDeserializer, read_svmlight
-from engines import Answer, best, line, machine, rate, timed
+from harness import corpora
+from harness.engines import Answer, best, line, machine, rate, timed
 from sklearn import __version__
 from sklearn.datasets import load_svmlight_file
 

@@ -335,7 +335,7 @@ def test_a_user_defined_timeline_has_no_global_partitions() -> None:
 
 
 def test_the_most_loaded_of_64_ranks_has_at_most_two_percent_more() -> None:
-    lengths = np.random.default_rng(0).integers(1, 40, 40_000).astype(np.uint32)  # as in bench/corpora.py, seqs.ctf
+    lengths = np.random.default_rng(0).integers(1, 40, 40_000).astype(np.uint32)  # as in seqs.ctf of the benches
     chunk_starts = np.arange(0, 40_001, 100)
     loads = []
     for index in range(64):

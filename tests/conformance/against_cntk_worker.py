@@ -1,4 +1,4 @@
-"""Minibatches of CNTK 2.7 on request: a JSON object per line in and out. bench/against_cntk.py starts it in Python 3.6.
+"""Minibatches of CNTK 2.7 on request: a JSON object per line in and out. against_cntk.py starts it in Python 3.6.
 
 {"deserializers": [{"file", "streams": {name: {StreamDef's arguments}}, "options"}], "source": {MinibatchSource's
  arguments}, "steps": [{"size", "partitions", "index", "count"} | {"save"} | {"restore" or "state", "fresh"}]}

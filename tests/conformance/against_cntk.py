@@ -1,8 +1,9 @@
 """Random settings, compared read by read with the running CNTK 2.7.
 
-    python bench/against_cntk.py --cntk PYTHON [--settings 2000] [--seed 1] [--workers 2]      order, sizes, checkpoints
-    python bench/against_cntk.py --cntk PYTHON --ctf [--settings 500] [--workers 8]            valid and broken texts
-    python bench/against_cntk.py --cntk PYTHON --seed 1 --only 17                              show one setting
+    cd tests/conformance
+    python against_cntk.py --cntk PYTHON [--settings 2000] [--seed 1] [--workers 2]      order, sizes, checkpoints
+    python against_cntk.py --cntk PYTHON --ctf [--settings 500] [--workers 8]            valid and broken texts
+    python against_cntk.py --cntk PYTHON --seed 1 --only 17                              show one setting
 
 PYTHON is an interpreter with CNTK 2.7; it runs against_cntk_worker.py. A setting follows from --seed and its number
 alone. The comparison covers the streams; for each read the values, masks, shapes, counts, flags and the checkpoint's

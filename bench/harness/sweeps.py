@@ -24,9 +24,11 @@ from typing import Any
 
 import cntkio
 import cntkio._core as _core
-import corpora
 import numpy as np
-from engines import Answer, timed
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a bench starts this file as a process of its own
+from harness import corpora
+from harness.engines import Answer, timed
 
 IN_MEMORY = 16 << 20  # bytes of text for measurements in memory
 PIECE = 512 << 10  # bytes that a thread parses at a time; a piece and its values fit a core's cache

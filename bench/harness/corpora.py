@@ -1,6 +1,6 @@
 """Write the corpora of the benches: four typical kinds of text in the CNTK text format.
 
-    python bench/corpora.py FOLDER [--mb 512] [--only floats,mnist,sparse,seqs]
+    python bench/harness/corpora.py FOLDER [--mb 512] [--only floats,mnist,sparse,seqs]
 
     floats.ctf   |x 200 normal decimals of 6 places |y one of 4
     mnist.ctf    |labels 10 digits, one of them 1 |features 784 integers 0 to 255, 150 of them not 0
