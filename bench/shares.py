@@ -27,8 +27,8 @@ from typing import Any
 
 import cntkio
 from cntkio import GlobalPartition, StreamDef, StreamDefs
+from harness.corpora import speech
 from harness.engines import line, machine
-from htk import write as write_speech
 
 Corpora = Callable[[Path], list[Any]]
 
@@ -72,7 +72,7 @@ def prepare(folder: Path, megabytes: int) -> None:
             command = [sys.executable, str(Path(__file__).with_name("harness") / "corpora.py"), str(folder)]
             subprocess.run([*command, "--mb", str(megabytes), "--only", name], check=True)
             cntkio.write_cbf(folder / f"{name}.cbf", *text(f"{name}.ctf")(folder))
-    write_speech(folder, megabytes * 1_000_000)
+    speech(folder, megabytes * 1_000_000)
     if not (folder / "files.scp").exists():
         (folder / "files").mkdir(exist_ok=True)
         listed = []
