@@ -80,9 +80,9 @@ def prepare(folder: Path, megabytes: int) -> None:
             for minibatch in source.minibatches(100_000):
                 utterances = minibatch["features"].as_sequences()
                 for key, frames in zip(minibatch.keys_of_sequences.tolist(), utterances, strict=True):
-                    path = folder / "files" / f"{key.decode()}.mfc"
+                    path = folder / "files" / f"{key}.mfc"
                     cntkio.write_htk_features(path, frames)
-                    listed.append(f"{key.decode()}={path}[0,{len(frames) - 1}]\n")
+                    listed.append(f"{key}={path}[0,{len(frames) - 1}]\n")
         (folder / "files.scp").write_text("".join(listed))
 
 

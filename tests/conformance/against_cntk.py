@@ -10,8 +10,8 @@ alone. The comparison covers the streams; for each read the values, masks, shape
 position; that keys belong to their values; and the reads at which either side raises. The exit status is 1 if anything
 differs.
 
-Known differences are listed in docs/timeline.md and docs/formats/ctf.md, "differs from CNTK 2.7". The settings avoid
-them, or are cut short before them (see AVOIDED); none of this hides another difference. CNTK retries a failed read five
+The pages list the known differences (docs/timeline.md, "Where cntkio differs from CNTK 2.7"; docs/formats/ctf.md,
+"Differences from CNTK 2.7"). The settings avoid them, or are cut short before them (see AVOIDED); none of this hides another difference. CNTK retries a failed read five
 times, a second apart, so `--ctf` mostly waits and therefore uses many workers.
 """
 
