@@ -11,8 +11,9 @@ position; that keys belong to their values; and the reads at which either side r
 differs.
 
 The pages list the known differences (docs/timeline.md, "Where cntkio differs from CNTK 2.7"; docs/formats/ctf.md,
-"Differences from CNTK 2.7"). The settings avoid them, or are cut short before them (see AVOIDED); none of this hides another difference. CNTK retries a failed read five
-times, a second apart, so `--ctf` mostly waits and therefore uses many workers.
+"Differences from CNTK 2.7"). The settings avoid them, or are cut short before them (see AVOIDED); none of this hides
+another difference. CNTK retries a failed read five times, a second apart, so `--ctf` mostly waits and therefore uses
+many workers.
 """
 
 from __future__ import annotations
