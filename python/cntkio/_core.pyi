@@ -903,7 +903,9 @@ def text_tokens(
     unknown: str | None,
     is_annotated: bool,
 ) -> TokenText: ...
-def text_losses(block: _Bytes, form: str, num_threads: int) -> tuple[tuple[int, int], tuple[int, int], int]: ...
+def text_losses(
+    block: _Bytes, form: str, fields: Sequence[bytes], num_threads: int
+) -> tuple[tuple[int, int], tuple[int, int], int]: ...
 def text_numbers(
     block: bytes,
     features: tuple[int, int],

@@ -7,11 +7,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cntkio import read_ctf, write_cbf, write_kaldi, write_svmlight
+from cntkio import (
+    CTFDeserializer,
+    KaldiDeserializer,
+    MinibatchSource,
+    SequenceMixture,
+    StreamDef,
+    StreamDefs,
+    SvmlightDeserializer,
+    read_ctf,
+    write_cbf,
+    write_ctf,
+    write_kaldi,
+    write_svmlight,
+)
 from cntkio.cli import main
-from cntkio.convert import convert_file, corpus_of, joined, pieces_of, read_svmlight
+from cntkio.convert import convert_file, corpus_chunks, corpus_of, ctf_to_cbf, joined, pieces_of, read_svmlight
+from cntkio.convert.files import Merged
 from cntkio.errors import CntkIoError
-from cntkio.streams import StreamDefs
 
 pytest.importorskip("pyarrow", reason="PyArrow is not installed")
 
@@ -95,6 +108,55 @@ def test_a_conversion_keeps_every_number_or_counts_what_it_rounds(
             shown = [text for text in texts if float(text)]
             assert numbers(tmp_path / target) == [float(text) for text in shown], (target, says)
             assert values != "64 bits" or source not in ("a.ctf", "a.svm", "text.ark")
+
+
+READ_AS_FLOAT32: dict[str, Callable[[Path], Any]] = {
+    "a.ctf": lambda path: CTFDeserializer(path, StreamDefs(features=StreamDef("features", 2))),
+    "a.svm": SvmlightDeserializer, "text.ark": KaldiDeserializer, "a.ark": KaldiDeserializer,
+}  # fmt: skip
+DOORS: dict[str, Callable[[Path, Any], None]] = {
+    "cbf": lambda folder, corpus: write_cbf(folder / "b.cbf", corpus),
+    "several files": lambda folder, corpus: write_cbf(folder / "b*.cbf", corpus, num_files=1),
+    "ctf": lambda folder, corpus: write_ctf(folder / "b.ctf", corpus),
+    "kaldi": lambda folder, corpus: write_kaldi(folder / "b.ark", corpus),
+    "parquet": lambda folder, corpus: write_parquet(folder / "b.parquet", corpus),
+    "arrow": lambda folder, corpus: write_arrow(folder / "b.arrow", corpus),
+    "source": lambda folder, corpus: write_cbf(folder / "b.cbf", MinibatchSource(corpus, max_sweeps=1)),
+    "joined": lambda folder, corpus: write_cbf(folder / "b.cbf", Merged([corpus, corpus], renumber=True)),
+    "chunks": lambda folder, corpus: write_cbf(folder / "b.cbf", corpus_chunks(corpus)),
+    "mixture": lambda folder, corpus: write_cbf(folder / "b.cbf", SequenceMixture({"a": (corpus, 1.0)}, stop="all")),
+}
+
+
+@pytest.mark.parametrize("source", READ_AS_FLOAT32)
+def test_every_writer_counts_what_reading_as_float32_rounded(
+    source: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for values in ("53 bits", "64 bits" if source == "a.ark" else "24 bits"):  # float32 has the doubles 2^53 and 1
+        write_source(tmp_path / source, VALUES[values], has_label=source != "a.ctf")
+        for door, write in DOORS.items():
+            if (source, door) == ("a.svm", "kaldi"):
+                continue  # an archive has one stream
+            caplog.clear()
+            with caplog.at_level(logging.WARNING, "cntkio"):
+                write(tmp_path, READ_AS_FLOAT32[source](tmp_path / source))
+            says = any("numbers that float32 rounds: " in record.getMessage() for record in caplog.records)
+            assert says == (values == "53 bits"), (values, door)
+            for path in tmp_path.glob("b*"):
+                path.unlink()
+
+
+def test_fields_that_are_not_read_are_not_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.ctf").write_text("7 |x 0.5 |y 0.123456789012 |xx 16777217\n")
+    ctf_to_cbf(tmp_path / "a.ctf", tmp_path / "b.cbf", StreamDefs(x=StreamDef("x", 1)))
+    convert_file(tmp_path / "a.ctf", tmp_path / "c.ctf", streams=StreamDefs(x=StreamDef("x", 1)))
+    assert not caplog.records
+    ctf_to_cbf(tmp_path / "a.ctf", tmp_path / "b.cbf")
+    (record,) = caplog.records
+    assert record.getMessage().endswith(
+        "a.ctf, line 1, column 13 (byte 12): numbers that float32 rounds: 2, such as 0.123456789012; "
+        "dtype='float64' keeps them"
+    )
 
 
 def test_a_text_of_few_digits_becomes_float32(tmp_path: Path) -> None:

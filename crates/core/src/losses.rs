@@ -38,7 +38,9 @@ pub struct Losses {
 const SHARE: usize = 1 << 18;
 
 /// Find the losses in a block of whole lines, on all threads of the current pool.
-pub fn losses(text: &[u8], layout: Layout) -> Losses {
+///
+/// Of CNTK's text format, only the numbers of these fields count; without a field, all numbers.
+pub fn losses(text: &[u8], layout: Layout, fields: &[&[u8]]) -> Losses {
     let mut shares = Vec::new();
     let (mut begin, mut rest) = (0, text);
     while !rest.is_empty() {
@@ -48,7 +50,7 @@ pub fn losses(text: &[u8], layout: Layout) -> Losses {
         (begin, rest) = (begin + lines.len(), later);
     }
     let found: Vec<(usize, Losses)> =
-        shares.into_par_iter().map(|(begin, lines)| (begin, losses_of_lines(lines, layout))).collect();
+        shares.into_par_iter().map(|(begin, lines)| (begin, losses_of_lines(lines, layout, fields))).collect();
     let joined = |all: (u64, usize), begin: usize, more: (u64, usize)| {
         (all.0 + more.0, if all.0 == 0 && more.0 > 0 { begin + more.1 } else { all.1 })
     };
@@ -59,8 +61,8 @@ pub fn losses(text: &[u8], layout: Layout) -> Losses {
     })
 }
 
-fn losses_of_lines(text: &[u8], layout: Layout) -> Losses {
-    let mut search = Search { text, layout, losses: Losses::default(), next: 0, context: (0, false) };
+fn losses_of_lines(text: &[u8], layout: Layout, fields: &[&[u8]]) -> Losses {
+    let mut search = Search { text, layout, fields, losses: Losses::default(), next: 0, context: (0, false) };
     let mut current = masks(text, 0);
     let mut before = 0;
     for begin in (0..text.len()).step_by(64) {
@@ -127,10 +129,11 @@ fn num_commented_lines(text: &[u8]) -> u64 {
 struct Search<'a> {
     text: &'a [u8],
     layout: Layout,
+    fields: &'a [&'a [u8]],
     losses: Losses,
     /// Offset after the last number.
     next: usize,
-    /// An offset, and whether it lies in a comment.
+    /// An offset, and whether it lies in a comment or in a field that does not count.
     context: (usize, bool),
 }
 
@@ -147,7 +150,7 @@ impl Search<'_> {
         self.next = number.end;
         let text = &self.text[at..number.end];
         let (is_single, is_double) = (keeps_single(&number, text), keeps_double(&number, text));
-        if (is_single && is_double) || self.is_in_comment(at) {
+        if (is_single && is_double) || self.is_left_out(at) {
             return;
         }
         for (kept, count) in [(is_single, &mut self.losses.single), (is_double, &mut self.losses.double)] {
@@ -171,19 +174,28 @@ impl Search<'_> {
         (self.text.get(number.end) != Some(&b':')).then_some(number)
     }
 
-    /// True if an offset lies in a comment. The offsets of calls ascend, so all calls together search a text once.
-    fn is_in_comment(&mut self, at: usize) -> bool {
-        let (known, was_in_comment) = self.context;
+    /// True if an offset lies in a comment, or in a field that does not count.
+    ///
+    /// The offsets of calls ascend, so all calls together search a text once.
+    fn is_left_out(&mut self, at: usize) -> bool {
+        let (known, was_left_out) = self.context;
         let mark = if self.layout == Layout::Ctf { b'|' } else { b'#' };
-        let is_in_comment = match memrchr2(mark, b'\n', &self.text[known..at]) {
-            None => was_in_comment,
+        let is_left_out = match memrchr2(mark, b'\n', &self.text[known..at]) {
+            None => was_left_out,
             Some(place) => match self.layout {
-                Layout::Ctf => self.text[known + place..at].starts_with(b"|#"),
+                Layout::Ctf => self.is_field_left_out(&self.text[known + place..at]),
                 Layout::Svmlight => self.text[known + place] == b'#',
             },
         };
-        self.context = (at, is_in_comment);
-        is_in_comment
+        self.context = (at, is_left_out);
+        is_left_out
+    }
+
+    /// True if the text from a pipe on, or from the end of a line, is a comment or a field that does not count.
+    fn is_field_left_out(&self, text: &[u8]) -> bool {
+        let Some(field) = text.strip_prefix(b"|") else { return false };
+        let name = field.split(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default();
+        name.starts_with(b"#") || !(self.fields.is_empty() || self.fields.contains(&name))
     }
 }
 
@@ -287,7 +299,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn kept(text: &str) -> (bool, bool) {
-        let found = losses(format!("7 |x 1 {text} 2\n").as_bytes(), Layout::Ctf);
+        let found = losses(format!("7 |x 1 {text} 2\n").as_bytes(), Layout::Ctf, &[]);
         (found.single.0 == 0, found.double.0 == 0)
     }
 
@@ -312,13 +324,16 @@ mod tests {
     #[test]
     fn ids_indices_queries_and_comments_are_not_counted() {
         for text in ["9007199254740993 |x 1\n", "1 |x 9007199254740993:1\n", "1 |x 1 |# 9007199254740993 1e999\n"] {
-            assert_eq!(losses(text.as_bytes(), Layout::Ctf).double.0, 0, "{text}");
+            assert_eq!(losses(text.as_bytes(), Layout::Ctf, &[]).double.0, 0, "{text}");
         }
         let text = "9007199254740993 qid:9007199254740993 1:9007199254740993 # 9007199254740993\n# 9007199254740993\n";
-        let found = losses(text.as_bytes(), Layout::Svmlight);
+        let found = losses(text.as_bytes(), Layout::Svmlight, &[]);
         assert_eq!((found.double, found.num_comments), ((2, 0), 2));
-        let found = losses(b"1 |x 1 |# a |y 2 |# 9007199254740993 |x 9007199254740993 |# b\n", Layout::Ctf);
+        let found = losses(b"1 |x 1 |# a |y 2 |# 9007199254740993 |x 9007199254740993 |# b\n", Layout::Ctf, &[]);
         assert_eq!((found.double, found.num_comments), ((1, 40), 3));
+        let text = b"1 |x 9007199254740993 |y 16777217 9007199254740993 |xx 9007199254740993\n |y\t16777217\n";
+        assert_eq!(losses(text, Layout::Ctf, &[b"y", b"x"]).single, (4, 5));
+        assert_eq!(losses(text, Layout::Ctf, &[b"y"]).single, (3, 25));
     }
 
     proptest! {
@@ -328,11 +343,11 @@ mod tests {
             let pad = " ".repeat(blanks);
             if single.is_finite() {
                 let text = format!("1 |x{pad} {} 1\n", ryu::Buffer::new().format_finite(single));
-                prop_assert_eq!(losses(text.as_bytes(), Layout::Ctf).single.0, 0, "{}", text);
+                prop_assert_eq!(losses(text.as_bytes(), Layout::Ctf, &[]).single.0, 0, "{}", text);
             }
             if double.is_finite() {
                 let text = format!("1 |x{pad} {} 1\n", ryu::Buffer::new().format_finite(double));
-                prop_assert_eq!(losses(text.as_bytes(), Layout::Ctf).double.0, 0, "{}", text);
+                prop_assert_eq!(losses(text.as_bytes(), Layout::Ctf, &[]).double.0, 0, "{}", text);
             }
         }
 
@@ -343,7 +358,7 @@ mod tests {
             let number = number::scan(text.as_bytes(), 0).unwrap();
             let (mantissa, exponent) = without_zeros(&number);
             let is_kept = value.is_finite() && number.is_exact && is_shortest(value, mantissa, exponent) && (mantissa == 0 || value != 0.0);
-            prop_assert_eq!(losses(line.as_bytes(), Layout::Ctf).single.0 == 0, is_kept, "{}", text);
+            prop_assert_eq!(losses(line.as_bytes(), Layout::Ctf, &[]).single.0 == 0, is_kept, "{}", text);
         }
     }
 }

@@ -9,6 +9,7 @@ use cntkio_core::losses::{Layout, Losses, losses};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 
 /// Sequence in the chunk; the stream and its value, or None for a sequence without a sample.
 type UnwritableTuple = (usize, Option<(usize, f64)>);
@@ -67,17 +68,19 @@ pub(crate) fn svmlight_write<'py>(
 type Changed = (u64, usize);
 
 /// For a block of whole lines: the numbers that float32 and that float64 change, each with the offset of the first, and
-/// the number of comments.
+/// the number of comments. Of CNTK's text format, only the numbers of `fields` count; without a field, all numbers.
 #[pyfunction]
 pub(crate) fn text_losses(
     py: Python<'_>,
     block: PyReadonlyArray1<'_, u8>,
     form: &str,
+    fields: Vec<PyBackedBytes>,
     num_threads: usize,
 ) -> PyResult<(Changed, Changed, u64)> {
     let layout = if form == "svmlight" { Layout::Svmlight } else { Layout::Ctf };
     let (block, pool) = (block.as_slice()?, pool(num_threads)?);
-    let Losses { single, double, num_comments } = detached(py, || pool.install(|| losses(block, layout)))?;
+    let fields: Vec<&[u8]> = fields.iter().map(|field| &**field).collect();
+    let Losses { single, double, num_comments } = detached(py, || pool.install(|| losses(block, layout, &fields)))?;
     Ok((single, double, num_comments))
 }
 

@@ -310,6 +310,10 @@ class Format(Protocol):
     def place(self, file: Any, index: Index, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         """Return the places of sequences of the index; see `Corpus.places`."""
 
+    def log_rounded(self, path: str, index: Index) -> None:
+        """Log how many numbers of a file are rounded; see `Corpus.log_rounded`. By default none are."""
+        return
+
 
 class Corpus(Protocol):
     """An opened deserializer: its index, and what needs its files.
@@ -367,6 +371,10 @@ class Corpus(Protocol):
     def content_sum(self) -> str:
         """Return a checksum of the content, for states; empty if making it takes long."""
         return ""
+
+    def log_rounded(self) -> None:
+        """Log how many numbers of the files the types of the streams round. Writers call this. By default none are."""
+        return
 
     def close(self) -> None:
         """Log totals and close files. Nothing can be loaded afterwards."""

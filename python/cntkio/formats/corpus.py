@@ -200,6 +200,9 @@ class FileCorpus(Corpus):
         except (OSError, CorpusError):
             return ""  # a state can be saved although the next read raises this error
 
+    def log_rounded(self) -> None:
+        self._files.form.log_rounded(self.path, self.index)
+
     def close(self) -> None:
         self.report.log_totals()
         self._files.close(self)
@@ -404,6 +407,10 @@ class Concatenation(Corpus):
             return ""
         sums = [corpus.content_sum() for corpus in self.corpora]
         return digest_of([], "\n".join(sums).encode()) if all(sums) else ""
+
+    def log_rounded(self) -> None:
+        for corpus in self.corpora:
+            corpus.log_rounded()
 
     def account_for(self, loaded: Loaded) -> None:
         number, own_id = self._chunk_at(loaded.chunk_id)

@@ -1,10 +1,11 @@
-"""Losses of a conversion of a text: digits that a precision does not keep, and comments. (docs/convert.md)"""
+"""Losses of what is written from a text: digits that a precision does not keep, and comments. (docs/convert.md)"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import closing
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +19,11 @@ from cntkio.storage.names import FileNames, located, one_file
 from cntkio.storage.open_input import open_input
 from cntkio.storage.progress import logger
 from cntkio.storage.remote import Remote
-from cntkio.storage.text_input import Locator, filled, windows_of_lines
+from cntkio.storage.text_input import Locator, TextInput, filled, windows_of_lines
 
 BLOCK = 8 << 20
 """Bytes of a text that are searched at a time. The number changes memory and time, never a result."""
+TextForm: TypeAlias = Literal["ctf", "svmlight", "kaldi"]
 _NUMBER = re.compile(rb"[-+]?[0-9.]+([eE][-+]?[0-9]+)?")
 
 
@@ -34,48 +36,80 @@ class _Losses(NamedTuple):
 
 
 def precision_that_keeps(
-    names: FileNames, form: Literal["ctf", "svmlight", "kaldi"], asked: npt.DTypeLike | None, written: str
+    names: FileNames, form: TextForm, asked: npt.DTypeLike | None, written: str, fields: Sequence[bytes] = ()
 ) -> npt.DTypeLike:
-    """Return the least precision that keeps all digits of some texts; float64 if none does. Log what is lost.
+    """Return the least precision that keeps all digits of some texts; float64 if none does. Count their comments.
 
     Args:
         names: The texts.
         form: Their format.
         asked: The type of numbers that the caller asks for; it is returned.
         written: The format to write. Only the same format could have the comments.
+        fields: The fields of CNTK's text format that are read; empty: all.
     """
     names, remote = located("path", names, None)
     file = one_file(names, remote)
     paths = listed_files(names, option="path", remote=remote) if file is None else [file]
-    losses = [_losses(path, form, remote) for path in paths]
-    changes_any = any(one.changed[FLOAT32][0] for one in losses)
-    dtype: np.dtype[Any] = np.dtype(asked if asked is not None else FLOAT64 if changes_any else FLOAT32)
-    for path, one in zip(paths, losses, strict=True):
-        # In whole numbers, another number is an error when the text is read.
-        count, first = one.changed.get(dtype, (0, 0))
-        if count:
-            keeps = dtype == FLOAT32 and not one.changed[FLOAT64][0]
-            advice = f"; {caller().words.setting('dtype', 'float64')} keeps them" if keeps else ""
-            with closing(open_input(path, remote)) as text:
-                number = _NUMBER.match(text.read(first, 100))
-                shown = "" if number is None else f", such as {number[0].decode()}"
-                what = f"numbers that {dtype} rounds: {count}{shown}{advice}"
-                logger.warning("%s", Locator(text).error(first, what))
+    losses = [_losses(path, form, fields, remote) for path in paths]
+    for one in losses:
         # Other formats have no comments, so the user of another format expects none.
         if one.num_comments and form == written:
             logger.warning("%s: comments that are left out: %d", one.name, one.num_comments)
-    return dtype
+    changes_any = any(one.changed[FLOAT32][0] for one in losses)
+    return asked if asked is not None else FLOAT64 if changes_any else FLOAT32
 
 
-def _losses(path: str, form: str, remote: Remote | None) -> _Losses:
+def log_rounded(
+    path: str, form: TextForm, dtype: npt.DTypeLike, fields: Sequence[bytes] = (), remote: Remote | None = None
+) -> None:
+    """Log how many numbers of a text a precision rounds. Arguments as for `precision_that_keeps`."""
+    losses = _losses(path, form, fields, remote)
+    # In whole numbers, another number is an error when the text is read.
+    count, first = losses.changed.get(np.dtype(dtype), (0, 0))
+    if count:
+        with closing(open_input(path, remote)) as text:
+            number = _NUMBER.match(text.read(first, 100))
+            shown = None if number is None else number[0].decode()
+            what = what_is_rounded(count, shown, dtype, is_kept=not losses.changed[FLOAT64][0])
+            logger.warning("%s", Locator(text).error(first, what))
+
+
+def what_is_rounded(count: int, example: object, dtype: npt.DTypeLike, *, is_kept: bool) -> str:
+    """Return a message about numbers that a type rounds. `is_kept`: float64 would keep them.
+
+    Example:
+        >>> what_is_rounded(3, "16777217", np.float32, is_kept=True)
+        "numbers that float32 rounds: 3, such as 16777217; dtype='float64' keeps them"
+    """
+    keeps = is_kept and np.dtype(dtype) == FLOAT32
+    advice = f"; {caller().words.setting('dtype', 'float64')} keeps them" if keeps else ""
+    shown = "" if example is None else f", such as {example}"
+    return f"numbers that {np.dtype(dtype)} rounds: {count}{shown}{advice}"
+
+
+# By path, format, fields and facts of the file: a conversion needs the losses twice, to choose a precision and to log.
+_known: dict[tuple[object, ...], _Losses] = {}
+_MOST_KNOWN = 1000
+
+
+def _losses(path: str, form: TextForm, fields: Sequence[bytes], remote: Remote | None) -> _Losses:
+    with closing(open_input(path, remote)) as file:
+        known_by = path, form, *fields, str(file.facts())
+        if (known := _known.get(known_by)) is None:
+            if len(_known) >= _MOST_KNOWN:
+                _known.clear()
+            known = _known[known_by] = _losses_in(file, form, fields)
+    return known
+
+
+def _losses_in(file: TextInput, form: TextForm, fields: Sequence[bytes]) -> _Losses:
     changed: dict[np.dtype[Any], tuple[int, int]] = {FLOAT32: (0, 0), FLOAT64: (0, 0)}
     num_comments = 0
-    with closing(open_input(path, remote)) as file:
-        for window in windows_of_lines(file, 0, BLOCK):
-            lines = filled(window.text.read_into, window.begin, window.end)
-            *of_types, more = _core.text_losses(lines, form, num_threads())
-            num_comments += more
-            for dtype, (count, first) in zip(changed, of_types, strict=True):
-                before, place = changed[dtype]
-                changed[dtype] = before + count, place if before or not count else window.begin + first
+    for window in windows_of_lines(file, 0, BLOCK):
+        lines = filled(window.text.read_into, window.begin, window.end)
+        *of_types, more = _core.text_losses(lines, form, fields, num_threads())
+        num_comments += more
+        for dtype, (count, first) in zip(changed, of_types, strict=True):
+            before, place = changed[dtype]
+            changed[dtype] = before + count, place if before or not count else window.begin + first
     return _Losses(file.path, changed, num_comments)

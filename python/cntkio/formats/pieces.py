@@ -72,6 +72,7 @@ class Pieces(NamedTuple):
         first: Number of the first sequence, if sequences without keys are numbered.
         counts_keys: Whether the sequences have no keys, or the keys only count the sequences or the lines of a file.
         places: Function from numbers of sequences to their places. The pieces must not be closed yet.
+        log_rounded: Logs how many numbers were rounded when they were read.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Pieces(NamedTuple):
     first: int = 0
     counts_keys: bool = False
     places: Callable[[npt.NDArray[np.int64]], PlacesInFiles] = lambda numbers: PlacesInFiles.nowhere(len(numbers))
+    log_rounded: Callable[[], None] = lambda: None
 
     def reported(self, progress: Progress | None) -> Iterator[Piece]:
         """Yield the pieces, and report each piece when the next one is requested."""
@@ -322,7 +324,12 @@ class CorpusChunks:
     def pieces(self) -> Iterator[Pieces]:
         """The sequences, a piece for each chunk. The corpus is opened for the first piece."""
         count, streams = sum(self.num_sequences), list(self.streams)
-        yield Pieces(self.name, streams, self._each(), len(self), self.has_text_keys, num_sequences=count)
+        made = Pieces(self.name, streams, self._each(), len(self), self.has_text_keys, num_sequences=count)
+        yield made._replace(log_rounded=self._log_rounded)
+
+    def _log_rounded(self) -> None:
+        with contextlib.closing(self.deserializer.open()) as corpus:
+            corpus.log_rounded()
 
     def _each(self) -> Iterator[Piece]:
         try:
@@ -403,7 +410,8 @@ def pieces_of_corpus(deserializer: Deserializer) -> Iterator[Pieces]:
         num_chunks, count = corpus.table.num_chunks, corpus.table.num_sequences
         pieces = pieces_of_chunks(corpus, range(num_chunks))
         made = Pieces(corpus.name, list(corpus.streams), pieces, num_chunks, has_text_keys(corpus), num_sequences=count)
-        yield made._replace(counts_keys=corpus.index.num_lines is not None, places=corpus.places)
+        counts_keys = corpus.index.num_lines is not None
+        yield made._replace(counts_keys=counts_keys, places=corpus.places, log_rounded=corpus.log_rounded)
 
 
 # ---- Tables: objects that yield Arrow record batches. This module needs no library for it.

@@ -80,6 +80,7 @@ def write_pieces(
         _write_several(write, path, data, files, progress, remote, options)
         return
     with data as corpus:
+        corpus.log_rounded()
         write(path, corpus, progress, remote, **options)
 
 
@@ -102,6 +103,7 @@ def _write_several(
     written: list[str] = []
     try:
         with data as corpus:
+            corpus.log_rounded()
             numbered = _numbered(corpus, option, amount, progress)
             for number, of_file in itertools.groupby(numbered, itemgetter(0)):
                 # The number of the first sequence is needed before the file is begun.

@@ -73,7 +73,7 @@ from cntkio.formats.ctf.infer import (
     streams_between,
 )
 from cntkio.formats.detect import old_line_ends, other_in
-from cntkio.formats.losses import precision_that_keeps
+from cntkio.formats.losses import log_rounded, precision_that_keeps
 from cntkio.formats.pieces import corpus_chunks, read_corpus
 from cntkio.formats.report import UNKNOWN_NAME
 from cntkio.formats.table import NO_SEQUENCES
@@ -308,7 +308,7 @@ class CTFFormat(Format):
         num_error_kinds: Number of kinds of findings that are errors; they are the first kinds.
     """
 
-    form = "ctf"
+    form: Literal["ctf", "svmlight"] = "ctf"
 
     def __init__(self, options: CTFDeserializer, opening: Opening, are_several: bool) -> None:
         self.options, self.opening, self._are_several = options, opening, are_several
@@ -434,6 +434,10 @@ class CTFFormat(Format):
                 raise CorpusError(f"{index.name}: the index does not match the file; {advice}") from error
         findings = ParserFindings(parsed.counts, parsed.first, parsed.last_straw, places.begin, first, sequences)
         return parsed.chunk, findings
+
+    def log_rounded(self, path: str, index: Index) -> None:
+        fields = [stream.alias for stream in self.schema] if self.form == "ctf" else []
+        log_rounded(path, self.form, self.streams[0].dtype, fields, self.options.remote)
 
     def account(self, file: OpenText, index: Index, loaded: Loaded | None) -> None:
         if loaded is None:
@@ -569,19 +573,22 @@ def _source(text: TextInput, places: ChunkPlaces, *, is_part: bool) -> CoreText 
     return text.source_to_parse(places.begin, places.end)
 
 
-def options_of_texts(names: FileNames, options: ReadingOptions, form: Literal["ctf", "svmlight"]) -> dict[str, Any]:
-    """Return the arguments of a deserializer of texts."""
+def options_of_texts(
+    names: FileNames, options: ReadingOptions, form: Literal["ctf", "svmlight"], fields: Sequence[bytes] = ()
+) -> dict[str, Any]:
+    """Return the arguments of a deserializer of texts. `fields`: the fields that are read; empty: all."""
     taken = ("max_errors", "strict", "dtype", "chunk_size_in_bytes", "keys", "cache_index")
     arguments = {name: value for name, value in options.items() if name in taken}
     if "written" in options:
-        arguments["dtype"] = precision_that_keeps(names, form, options.get("dtype"), options["written"])
+        dtype = options.get("dtype")
+        arguments["dtype"] = precision_that_keeps(names, form, dtype, options["written"], fields)
     return arguments
 
 
 def in_files(names: FileNames, options: ReadingOptions) -> list[CorpusInFiles]:
     """Return texts as the verbs read them (see `cntkio.formats.contract`)."""
     streams = StreamDefs(options.get("streams") or infer_streams(names))
-    arguments = options_of_texts(names, options, "ctf")
+    arguments = options_of_texts(names, options, "ctf", [stream.stream_alias.encode() for _, stream in named(streams)])
     read = CTFDeserializer(names, streams, skip_sequence_ids=options.get("skip_sequence_ids", False), **arguments)
     written = dataclasses.replace(read, max_errors=max(read.max_errors, 0), cache_index=False)
     corpus = CorpusInFiles(

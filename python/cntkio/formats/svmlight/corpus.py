@@ -256,7 +256,7 @@ def _scan(file: TextInput, by_query: bool, chunk_size: int) -> TextIndex:
 class _SvmlightFormat(CTFFormat):
     """Reads svmlight texts; a `Format`. See `CTFFormat`."""
 
-    form = "svmlight"
+    form: Literal["ctf", "svmlight"] = "svmlight"
 
     def __init__(self, own: SvmlightDeserializer, text: CTFDeserializer, opening: Opening, are_several: bool) -> None:
         self._own = own
